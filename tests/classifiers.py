@@ -3,7 +3,7 @@
 from tests.support import CPU, drive, run_of, small_spec
 from tune_calib.engine.classifier import Classifier, tensors_of_trial
 from tune_calib.engine.evaluate import SplitLogits, fit_transform
-from tune_calib.engine.population import PopulationTrainer
+from tune_calib.engine.head_batch import HeadBatchTrainer
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.trial import TrialSpec
@@ -44,7 +44,7 @@ def classifier_of(spec, bank):
     """Of a trial of one epoch, made without a store."""
     trainer = transform = None
     if spec.head is not None:
-        trainer = PopulationTrainer([spec.head], bank, 0, CPU)
+        trainer = HeadBatchTrainer([spec.head], bank, 0, CPU)
         for _ in trainer:
             pass
     if spec.posthoc is not None:

@@ -28,7 +28,7 @@ support.remember_packages()
 # What a test writes need not outlive a power cut: to wait for the disk takes most of some tests.
 os.fsync = lambda descriptor: None
 
-# As every head trial runs: the exact tests of the populations rest on it.
+# As every head trial runs: the exact tests of head batches rest on it.
 torch.set_num_threads(1)
 # Threads of BLAS spin while they wait: on two busy cores a small fit takes forty times as long.
 threadpool_limits(1, user_api="blas")

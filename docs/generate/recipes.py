@@ -7,7 +7,7 @@ from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.describe import code
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.recipe import QUICK, RECIPES, Recipe
-from tune_calib.spec.trial import SLOTS
+from tune_calib.spec.trial import SLOT_TYPES
 from tune_calib.text import format_setting
 
 Columns = Mapping[str, Mapping[str, Mapping[str, object]]]
@@ -67,7 +67,7 @@ def _settings(columns: Columns) -> str:
     """Return a table with a row per setting and a column per data set or backbone."""
     rows = [
         (code(f"{slot}.{key}"), *(_value(settings, slot, key) for settings in columns.values()))
-        for slot, model in SLOTS.items()
+        for slot, model in SLOT_TYPES.items()
         for key in model.model_fields
         if any(key in settings.get(slot, {}) for settings in columns.values())
     ]

@@ -3,13 +3,13 @@
 from docs.generate.methods import linked
 from docs.generate.page import table
 from tune_calib.spec import describe as fields
-from tune_calib.spec.trial import SLOTS
+from tune_calib.spec.trial import SLOT_TYPES
 
 
 def of_slots() -> str:
     """Return a table for each slot."""
     parts = []
-    for slot, model in SLOTS.items():
+    for slot, model in SLOT_TYPES.items():
         if slot == "posthoc":
             continue
         rows = [

@@ -5,7 +5,7 @@ python -m tests.benchmarks.analysis [share of a year, 1 unless given]
 Both sides do the same in a fresh process each: read all trials, keep those that are done, rank 20
 methods over 20 (data set, backbone) columns by the mean ECE of 500 seeds; then read all curves and
 take the mean accuracy of each method and epoch. The answers must agree. Ours are 20 sweeps in 8,000
-Parquet files, each of a Ray trial with a population of 50, as a year leaves them; pandas has two
+Parquet files, each of a Ray trial with a head batch of 50, as a year leaves them; pandas has two
 CSV files, which somebody must have merged before.
 """
 
@@ -27,7 +27,7 @@ from tune_calib.results import tables as results
 from tune_calib.results.columns import TableName
 from tune_calib.results.manifests import PlannedRecord, RungRecord, SweepManifest
 
-METHODS, EPOCHS, POPULATION = 20, 25, 50
+METHODS, EPOCHS, HEADS = 20, 25, 50
 COLUMNS = [(f"data{d}", f"net{b}") for d in range(5) for b in range(4)]
 CURVES = ("train/accuracy", "train/confidence")
 METRICS = ("accuracy", "ece", "aece", "mce", "nll", "brier", "o_ece", "u_ece", "cece", "ace")
@@ -35,7 +35,7 @@ BAD = 0.02  # share of trials that diverged
 
 
 def generate(root: Path, seeds: int) -> None:
-    """Write a sweep for each column, as Ray trials of ``POPULATION`` rows, and two CSV files."""
+    """Write a sweep for each column, as Ray trials of ``HEADS`` rows, and two CSV files."""
     rng = np.random.default_rng(0)
     trials_csv, curves_csv = [], []
     for place, (dataset, backbone) in enumerate(COLUMNS):
@@ -43,11 +43,11 @@ def generate(root: Path, seeds: int) -> None:
         curves = _curves(rng, trials["spec_hash"])
         out = root / f"{dataset}-{backbone}"
         _write_sweep(out, dataset, trials)
-        for first in range(0, len(trials), POPULATION):
+        for first in range(0, len(trials), HEADS):
             name = f"heads-{first:06}.parquet"
-            rows = slice(first, first + POPULATION)
+            rows = slice(first, first + HEADS)
             _write(out / "trials" / name, "trials", trials.iloc[rows])
-            many = slice(first * EPOCHS * len(CURVES), (first + POPULATION) * EPOCHS * len(CURVES))
+            many = slice(first * EPOCHS * len(CURVES), (first + HEADS) * EPOCHS * len(CURVES))
             _write(out / "curves" / name, "curves", curves.iloc[many])
         trials_csv.append(trials)
         curves_csv.append(pa.Table.from_pandas(curves, preserve_index=False))

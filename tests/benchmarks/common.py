@@ -15,8 +15,8 @@ from tune_calib.data.base import Split
 from tune_calib.data.splits import Development, load_development, load_test
 from tune_calib.engine.artifacts import NetworkTraining, ensure_bank, load_network
 from tune_calib.engine.bank import DevelopmentBank, FeatureBank, bank_key
+from tune_calib.engine.head_batch import HeadBatchTrainer
 from tune_calib.engine.network import TrainedNetwork
-from tune_calib.engine.population import PopulationTrainer
 from tune_calib.engine.store import Store
 from tune_calib.results.tables import read_table
 from tune_calib.spec.datasets import DATASETS, DatasetInfo
@@ -105,11 +105,11 @@ def _timed(work: Callable[[], object], repeats: int) -> list[float]:
 
 
 def bare_loop(store: Path, trials: Sequence[PlannedTrial]) -> int:
-    """Train a population by the engine alone, from a bank that is there; returns its heads."""
+    """Train a head batch by the engine alone, from a bank that is there; returns its heads."""
     spec = trials[0].spec
     bank = _opened(store, bank_key(spec, spec.head).identity)
     slots = [trial.spec.head for trial in trials if trial.spec.head is not None]
-    for _ in PopulationTrainer(slots, bank, spec.network.seed, CPU):
+    for _ in HeadBatchTrainer(slots, bank, spec.network.seed, CPU):
         pass
     return len(slots)
 

@@ -4,10 +4,10 @@ import torch
 
 from tests.benchmarks.common import CPU, fastest, head_slots, seconds
 from tune_calib.engine.bank import FeatureBank, FeatureSplit
-from tune_calib.engine.population import PopulationTrainer
+from tune_calib.engine.head_batch import HeadBatchTrainer
 
 SAMPLES, WIDTH, HIDDEN, CLASSES, BATCH = 15_000, 512, 128, 10, 128
-POPULATIONS = (1, 4, 16, 64)
+HEAD_BATCHES = (1, 4, 16, 64)
 
 
 class MemoryBank(FeatureBank):
@@ -76,9 +76,9 @@ def main() -> None:
     print(f"{WIDTH}-{HIDDEN}-{CLASSES} heads, {SAMPLES} samples, batch {BATCH}, one thread")
     print(f"large square product: {rate / 1e9:.0f} GFLOP/s")
     print("  K   s/head/epoch   products alone   ratio   ratio to peak rate")
-    for heads in POPULATIONS:
+    for heads in HEAD_BATCHES:
         slots = head_slots(heads, params={"width": HIDDEN}, epochs=9, batch_size=BATCH)
-        trainer = PopulationTrainer(slots, bank, 0, CPU)
+        trainer = HeadBatchTrainer(slots, bank, 0, CPU)
         # In turns, and the fastest of each: what else runs on the machine comes and goes.
         turns = [(fastest(trainer.__next__, 2), bare_arithmetic(heads)) for _ in range(2)]
         epoch, floor = (min(times) for times in zip(*turns, strict=True))

@@ -28,7 +28,7 @@ from tests.benchmarks import noop
 from tests.benchmarks.common import CORES, CPU, head_slots
 from tests.benchmarks.floor import MemoryBank
 from tests.benchmarks.overhead import resident
-from tune_calib.engine.population import PopulationTrainer, in_parts
+from tune_calib.engine.head_batch import HeadBatchTrainer, in_parts
 
 OUT = Path("build/growth")
 BATCH, EPOCHS, LEAST_S = 128, 50, 3.0
@@ -38,10 +38,10 @@ REFERENCE = {"color": "0.5", "linestyle": "--", "linewidth": 1}
 Measured = dict[str, float]
 
 
-def population(
+def head_batch(
     samples: int = 4096, classes: int = 10, width: int = 512, heads: int = 1, hidden: int = 128
 ) -> Measured:
-    """Fastest epoch of a population of MaC-Cal on one thread, and what its peak memory adds."""
+    """Fastest epoch of a head batch of MaC-Cal on one thread, and what its peak memory adds."""
     torch.set_num_threads(1)
     _epochs(MemoryBank(256, 8, 2), 1, 2)  # what torch allocates once and for all
     before = resident("VmRSS")
@@ -53,7 +53,7 @@ def _epochs(bank: MemoryBank, heads: int, hidden: int) -> tuple[float, int]:
     slots = head_slots(heads, params={"width": hidden}, epochs=EPOCHS, batch_size=BATCH)
     parts, seconds = in_parts(slots, bank), 0.0
     for part in parts:
-        trainer = PopulationTrainer(part, bank, 0, CPU)
+        trainer = HeadBatchTrainer(part, bank, 0, CPU)
         next(trainer)
         times: list[float] = []
         # The fastest, in time on the processor: what else runs on the machine comes and goes.
@@ -105,16 +105,16 @@ class Quantity:
 
 QUANTITIES = {
     "samples": Quantity(
-        "training samples", (1024, 4096, 16384, 65536), lambda n: population(samples=n)
+        "training samples", (1024, 4096, 16384, 65536), lambda n: head_batch(samples=n)
     ),
-    "classes": Quantity("classes", (10, 100, 1000), lambda n: population(classes=n)),
+    "classes": Quantity("classes", (10, 100, 1000), lambda n: head_batch(classes=n)),
     "features": Quantity(
-        "features of a sample", (64, 512, 2048, 8192), lambda n: population(width=n)
+        "features of a sample", (64, 512, 2048, 8192), lambda n: head_batch(width=n)
     ),
     "heads": Quantity(
-        "heads of a population",
+        "heads of a batch",
         (1, 16, 128, 1024),
-        lambda n: population(heads=n, width=128, hidden=32),
+        lambda n: head_batch(heads=n, width=128, hidden=32),
     ),
     "trials": Quantity("trials of a search", (500, 2000), trials, "search", "driver memory"),
     "nodes": Quantity(

@@ -1,7 +1,7 @@
 """Heads a second for K to 1,024, on a CPU and on a GPU: python tests/benchmarks/heads.py
 
 Needs torch alone: copy the folders tune_calib and tests to a machine with a GPU, and run it there
-from their parent. It takes the steps of a population by the parts that know torch alone (the
+from their parent. It takes the steps of a head batch by the parts that know torch alone (the
 stacked perceptrons, the stacked optimiser, the views); masks and the record of an epoch are left
 out, and stand in ``floor``.
 """
@@ -24,7 +24,7 @@ from tune_calib.models.heads import apply_stack, init_stack
 
 SAMPLES, WIDTH, HIDDEN, CLASSES, BATCH = 2_560, 512, 128, 10, 128
 PUBLISHED = 45_000 * 40  # samples that a head sees: CIFAR's train split, 40 epochs
-POPULATIONS = (1, 4, 16, 64, 256, 1024)
+HEAD_BATCHES = (1, 4, 16, 64, 256, 1024)
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class RandomSplit:
 
 
 def epoch_s(heads: int, device: torch.device, repeats: int = 3) -> float:
-    """Seconds of the fastest of some epochs of a population, after one to warm up."""
+    """Seconds of the fastest of some epochs of a head batch, after one to warm up."""
     features, labels = torch.rand(SAMPLES, WIDTH), torch.randint(CLASSES, (SAMPLES,))
     split: Any = RandomSplit(features, features[:, :0], labels)
     bank: Any = SimpleNamespace(train=lambda _: split)
@@ -75,7 +75,7 @@ def main() -> None:
     name = torch.cuda.get_device_name() if is_there else "CPU, one thread"
     print(f"{WIDTH}-{HIDDEN}-{CLASSES} heads, batch {BATCH}, float32, on {name}")
     print("   K   ms/step   heads/s (40 epochs of 45,000)")
-    for heads in POPULATIONS:
+    for heads in HEAD_BATCHES:
         seconds = epoch_s(heads, device)
         step = seconds / (SAMPLES / BATCH)
         rate = heads / (seconds / SAMPLES * PUBLISHED)

@@ -28,8 +28,8 @@ from tune_calib.data.cache import load_source
 from tune_calib.data.splits import Development, load_development
 from tune_calib.engine.artifacts import NetworkTraining, ensure_bank
 from tune_calib.engine.bank import DevelopmentBank, FeatureSplit, bank_key, build_bank
+from tune_calib.engine.head_batch import HeadBatchTrainer
 from tune_calib.engine.network import TrainedNetwork, predict
-from tune_calib.engine.population import PopulationTrainer
 from tune_calib.engine.store import Store
 from tune_calib.engine.weights import match_weights, read
 from tune_calib.methods._base import NetworkContext
@@ -43,7 +43,7 @@ from tune_calib.spec.trial import TrialSpec
 FOLDER = Path("runs/mac_cal-defaults")
 PUBLISHED = CIFAR10_ROOT.parent / "networks" / "cifar10"
 LOST = 0.01
-POPULATION = 25
+HEADS = 25
 BY = ["reading", "lr", "gamma"]
 
 READINGS: dict[str, dict[str, Any]] = {
@@ -168,10 +168,10 @@ def head_rows(
     """Every reading, learning rate and gamma on one network."""
     grid = list(itertools.product(RATES, GAMMAS, range(seeds)))
     for reading, params in readings.items():
-        for start in range(0, len(grid), POPULATION):
-            part = grid[start : start + POPULATION]
+        for start in range(0, len(grid), HEADS):
+            part = grid[start : start + HEADS]
             slots = [slot(network, params, *point) for point in part]
-            trainer = PopulationTrainer(slots, network.bank, 0, CPU)
+            trainer = HeadBatchTrainer(slots, network.bank, 0, CPU)
             for _ in trainer:
                 pass
             select = network.bank.select()

@@ -1,4 +1,4 @@
-"""(a) Head retraining as published, the backbone run at every epoch, against the population."""
+"""(a) Head retraining as published, the backbone run at every epoch, against head batches."""
 
 import tempfile
 import time
@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from tests.benchmarks.common import CPU, Setting, cifar_sized, digits
 from tune_calib.data.augment import crop_flip, draw_views, normalise
 from tune_calib.engine.bank import BankKey, FeatureBank, build_bank
-from tune_calib.engine.population import PopulationTrainer, population_key
+from tune_calib.engine.head_batch import HeadBatchTrainer, head_batch_key
 from tune_calib.spec.ladder import LADDERS, expand
 from tune_calib.spec.resolved import ResolvedRequest, Seeds
 from tune_calib.spec.slots.head import HeadSlot
@@ -55,17 +55,17 @@ def ladder_heads() -> list[HeadSlot]:
     return [trial.spec.head for trial in planned if trial.spec.head is not None]
 
 
-def by_populations(setting: Setting, slots: list[HeadSlot], folder: Path) -> None:
-    """The bank, built anew, and every population on it."""
+def in_head_batches(setting: Setting, slots: list[HeadSlot], folder: Path) -> None:
+    """The bank, built anew, and every head batch on it."""
     key = BankKey(**setting.bank.about["key"])
     trained = setting.trained
     splits = setting.development, setting.test
     build_bank(folder, key, trained, setting.info, *splits)
     groups: dict[str, list[HeadSlot]] = {}
     for slot in slots:
-        groups.setdefault(population_key(slot), []).append(slot)
+        groups.setdefault(head_batch_key(slot), []).append(slot)
     for group in groups.values():
-        list(PopulationTrainer(group, FeatureBank(folder), 0, CPU))
+        list(HeadBatchTrainer(group, FeatureBank(folder), 0, CPU))
 
 
 def measure(name: str, setting: Setting, folder: Path) -> None:
@@ -76,10 +76,10 @@ def measure(name: str, setting: Setting, folder: Path) -> None:
         as_published(setting, slot)
     published = time.perf_counter() - start
     start = time.perf_counter()
-    by_populations(setting, slots, folder)
+    in_head_batches(setting, slots, folder)
     ours = time.perf_counter() - start
     print(f"{name}: {len(slots)} heads, {slots[0].epochs} epochs, {setting.bank.views} views")
-    print(f"  as published {published:.1f} s, bank + populations {ours:.2f} s, one thread each")
+    print(f"  as published {published:.1f} s, bank + head batches {ours:.2f} s, one thread each")
     print(f"  ratio {published / ours:.1f} (aim: 50)")
 
 

@@ -13,7 +13,7 @@ from tune_calib.spec.ladder import PlannedTrial, build_comparison, expand
 from tune_calib.spec.resolved import ResolvedRequest, Seeds
 from tune_calib.tuning.work.execution import execute
 from tune_calib.tuning.work.executor import ALL_EPOCHS
-from tune_calib.tuning.work.jobs import HEAD_THREADS, Plan, Job, make_plan
+from tune_calib.tuning.work.jobs import HEAD_THREADS, Job, RemainingWork, make_plan
 from tune_calib.tuning.ray.executor import RayExecutor
 from tune_calib.tuning.work.provenance import Provenance
 from tune_calib.tuning.ray.session import ray_session
@@ -40,12 +40,12 @@ def provenance(out: Path, store: Path) -> Provenance:
     return Provenance(str(out), str(store), sweep="bench", ladder="bench", is_search=True)
 
 
-def as_tuner(out: Path, store: Path, populations: Sequence[Job], reuse: bool) -> float:
+def as_tuner(out: Path, store: Path, head_batches: Sequence[Job], reuse: bool) -> float:
     """An ordinary Ray Tune run, as many trials at once as there are cores."""
     space = {
         "run": provenance(out, store).plain(),
         "epochs_per_step": ALL_EPOCHS,
-        "job": tune.grid_search([population.config() for population in populations]),
+        "job": tune.grid_search([head_batch.config() for head_batch in head_batches]),
     }
     with ray_session(None), tempfile.TemporaryDirectory() as scratch:
         results = tune.Tuner(
@@ -59,10 +59,10 @@ def as_tuner(out: Path, store: Path, populations: Sequence[Job], reuse: bool) ->
     return steady_rate(out)
 
 
-def as_executor(out: Path, store: Path, populations: Sequence[Job]) -> float:
+def as_executor(out: Path, store: Path, head_batches: Sequence[Job]) -> float:
     """The driver of ``tune-calib``."""
     with ray_session(None):
-        errors = execute("heads", Plan(tuple(populations)), RayExecutor(provenance(out, store)))
+        errors = execute("heads", RemainingWork(head_batches=tuple(head_batches)), RayExecutor(provenance(out, store)))
     if errors:
         raise RuntimeError(errors[0])
     return steady_rate(out)
@@ -94,11 +94,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         root, store = Path(folder), Path(folder) / "store"
         plan = make_plan(trials, set(), 1)
-        ones = plan.populations
+        ones = plan.head_batches
         with ray_session(None):
             errors = execute(
                 "network and bank",
-                Plan(plan.networks, ones[:1]),
+                RemainingWork(plan.networks, ones[:1]),
                 RayExecutor(provenance(root / "bank", store)),
             )
         if errors:
@@ -119,10 +119,10 @@ def main() -> None:
         for name, rate in peers.items():
             print(f"{name:38s}   1 {rate:9.1f} {'':11s} {rate / fresh:14.0f} {rate / best:16.2f}")
         for size in (1, 8, 16, 32):
-            populations = make_plan(trials if size > 1 else few, set(), size).populations
-            batches = [population.trials for population in populations]
+            head_batches = make_plan(trials if size > 1 else few, set(), size).head_batches
+            batches = [head_batch.trials for head_batch in head_batches]
             before = bare_loops(store, batches)
-            rate = as_executor(root / f"{size}", store, populations)
+            rate = as_executor(root / f"{size}", store, head_batches)
             bare = max(before, bare_loops(store, batches))
             print(f"{'bare loop, a process a core':38s} {size:3d} {bare:9.1f}")
             print(

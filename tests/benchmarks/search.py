@@ -44,7 +44,7 @@ def job(out: Path, store: Path, suggestions: int, given: Settings, **how: Any) -
 
 
 def floor(asked: SearchRun) -> float:
-    """Heads per second of the bare loop over the same populations, without a harness."""
+    """Heads per second of the bare loop over the same head batches, without a harness."""
     state = open_state(asked)
     suggestions = [state.study.suggestion(n) for n in range(asked.length)]
     size = asked.definition.population
@@ -54,8 +54,8 @@ def floor(asked: SearchRun) -> float:
     for first in range(0, asked.length, step):
         batch = suggestions[first : first + size]
         planned = [state.candidates.trials(s.point, s.number)[0] for s in batch]
-        populations = make_plan(planned, set(), max(MIN_SHARE, size // CORES)).populations
-        batches += [population.trials for population in populations]
+        head_batches = make_plan(planned, set(), max(MIN_SHARE, size // CORES)).head_batches
+        batches += [head_batch.trials for head_batch in head_batches]
     return bare_loops(asked.location.store, batches)
 
 
@@ -83,7 +83,7 @@ def row(name: str, asked: SearchRun) -> str:
 
 
 def main() -> None:
-    """Print a row for each number of heads and size of populations."""
+    """Print a row for each number of heads and suggestions of a batch."""
     actors = f"{CORES} actors of one thread"
     print(f"mac_cal heads, 10 epochs, {actors}; floor: the bare loop, a process a core")
     print("data      heads    K   heads/s     floor   ratio   ask at the end   driver memory")

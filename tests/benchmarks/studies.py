@@ -1,4 +1,4 @@
-"""(i) Does searching pay? TPE against random, populations against one at a time, ASHA.
+"""(i) Does searching pay? TPE against random, batches against one at a time, ASHA.
 
 The figure goes to ``runs/studies`` of the folder in which the benchmark is run.
 """
@@ -34,7 +34,7 @@ NOISY: Settings = {
 WAYS: dict[str, dict[str, Any]] = {
     "random": {"sampler": "random", "population": 8},
     "TPE, one at a time": {"sampler": "tpe", "population": 1, "lag": 1},
-    "TPE, populations of 8": {"sampler": "tpe", "population": 8},
+    "TPE, batches of 8": {"sampler": "tpe", "population": 8},
 }
 
 NETWORK_EPOCHS, NETWORK_REPEATS = 27, 3
@@ -71,9 +71,9 @@ def tell(title: str, histories: Histories) -> None:
         print(f"{name:22s} " + "   ".join(cells))
     better = sum(
         a[-1] < b[-1]
-        for a, b in zip(histories["TPE, populations of 8"], histories["random"], strict=True)
+        for a, b in zip(histories["TPE, batches of 8"], histories["random"], strict=True)
     )
-    print(f"populations of 8 end better than random under {better} of {REPEATS} seeds", flush=True)
+    print(f"batches of 8 end better than random under {better} of {REPEATS} seeds", flush=True)
 
 
 def _cell(values: list[float]) -> str:

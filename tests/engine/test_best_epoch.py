@@ -10,12 +10,12 @@ from pydantic import ValidationError
 
 from tests.support import CPU, each, sample, small_spec
 from tune_calib.data.splits import load_development, load_test
-from tune_calib.engine import population
+from tune_calib.engine import head_batch
 from tune_calib.engine.artifacts import NetworkTraining, ensure_bank
 from tune_calib.engine.bank import FeatureBank, bank_key
-from tune_calib.engine.evaluate import SplitLogits, evaluate_one, population_logits
+from tune_calib.engine.evaluate import SplitLogits, evaluate_one, head_batch_logits
+from tune_calib.engine.head_batch import HeadBatchTrainer
 from tune_calib.engine.network import NetworkTrainer, predict
-from tune_calib.engine.population import PopulationTrainer
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
 from tune_calib.spec.methods import METHODS
@@ -105,9 +105,9 @@ def equal(first, second):
 @each(("rule", "count"), [*((rule, 3) for rule in RULES), ("min_val_nll", 1)], few=3)
 @pytest.mark.parametrize(("name", "params"), sample(READINGS, 4), ids=str)
 def test_the_reported_head_is_the_judged_one(name, params, rule, count, bank):
-    trainer = PopulationTrainer(slots(name, params, rule, count), bank, 0, CPU)
+    trainer = HeadBatchTrainer(slots(name, params, rule, count), bank, 0, CPU)
     reports = list(trainer)
-    logits = population_logits(trainer, bank)
+    logits = head_batch_logits(trainer, bank)
     for k in range(count):
         judged = reports[int(trainer.best_epoch[k])]
         own = {split: values.one(k) for split, values in logits.items()}
@@ -119,8 +119,8 @@ def test_the_reported_head_is_the_judged_one(name, params, rule, count, bank):
 
 
 @each(("name", "params"), READINGS)
-def test_heads_of_a_population_are_best_at_other_epochs(name, params, bank):
-    trainer = PopulationTrainer(slots(name, params, "min_val_nll", 3), bank, 0, CPU)
+def test_heads_of_a_batch_are_best_at_other_epochs(name, params, bank):
+    trainer = HeadBatchTrainer(slots(name, params, "min_val_nll", 3), bank, 0, CPU)
     list(trainer)
     assert len(set(trainer.best_epoch.tolist())) > 1  # or the tests above show nothing
 
@@ -129,11 +129,11 @@ def test_heads_of_a_population_are_best_at_other_epochs(name, params, bank):
 @pytest.mark.parametrize(("name", "params"), sample(READINGS, 4), ids=str)
 def test_predictions_and_restarts_between_epochs_change_nothing(name, params, rule, bank):
     given = slots(name, params, rule, 2)
-    whole = PopulationTrainer(given, bank, 0, CPU)
+    whole = HeadBatchTrainer(given, bank, 0, CPU)
     expected = list(whole)
     state, reports = None, []
     for _ in range(EPOCHS):
-        trainer = PopulationTrainer(given, bank, 0, CPU)
+        trainer = HeadBatchTrainer(given, bank, 0, CPU)
         if state is not None:
             trainer.load_state(state)
         reports.append(next(trainer))
@@ -148,28 +148,28 @@ def test_predictions_and_restarts_between_epochs_change_nothing(name, params, ru
 
 @each("rule", RULES, few=2)
 @pytest.mark.parametrize(("name", "params"), sample(READINGS, 4), ids=str)
-def test_a_head_does_not_depend_on_its_population(name, params, rule, bank):
+def test_a_head_does_not_depend_on_its_head_batch(name, params, rule, bank):
     together = slots(name, params, rule, 5)
-    whole = PopulationTrainer(together, bank, 0, CPU)
+    whole = HeadBatchTrainer(together, bank, 0, CPU)
     list(whole)
     for k in (0, 4) if rule == "min_val_nll" else (4,):
-        alone = PopulationTrainer(together[k : k + 1], bank, 0, CPU)
+        alone = HeadBatchTrainer(together[k : k + 1], bank, 0, CPU)
         list(alone)
         assert torch.equal(alone.predict(bank.test())[0], whole.predict(bank.test())[k])
 
 
 @pytest.mark.parametrize(("name", "params"), READINGS, ids=str)
 def test_a_sample_does_not_depend_on_how_its_split_is_cut(name, params, bank, monkeypatch):
-    trainer = PopulationTrainer(slots(name, params, "last", 2), bank, 0, CPU)
+    trainer = HeadBatchTrainer(slots(name, params, "last", 2), bank, 0, CPU)
     next(trainer)
     whole = trainer.predict(bank.test())
     for size in (37, 256, 300, whole.shape[1] - 1):  # the last leaves a part of one sample
-        monkeypatch.setattr(population, "PASS_BATCH", size)
+        monkeypatch.setattr(head_batch, "PASS_BATCH", size)
         assert torch.allclose(trainer.predict(bank.test()), whole, atol=1e-5), size
 
 
 def test_no_two_samples_have_the_same_noise(bank):
-    trainer = PopulationTrainer(slots("vtst", {}, "last", 2), bank, 0, CPU)
+    trainer = HeadBatchTrainer(slots("vtst", {}, "last", 2), bank, 0, CPU)
     like = torch.zeros(2, 9000, 8)
     noise = torch.cat([trainer.method.noise_at(0, draw, like) for draw in range(2)])
     assert len(noise.flatten(0, 1).unique(dim=0)) == 4 * 9000
@@ -178,11 +178,11 @@ def test_no_two_samples_have_the_same_noise(bank):
 
 def test_a_checkpoint_that_lost_a_part_of_the_best_epoch_is_one_line(bank):
     given = slots("mac_cal", {}, "min_val_nll", 1)
-    trainer = PopulationTrainer(given, bank, 0, CPU)
+    trainer = HeadBatchTrainer(given, bank, 0, CPU)
     next(trainer)
     old = {name: tensor for name, tensor in trainer.state().items() if name != "layout"}
     with pytest.raises(UserError, match="another version"):
-        PopulationTrainer(given, bank, 0, CPU).load_state(old)
+        HeadBatchTrainer(given, bank, 0, CPU).load_state(old)
 
 
 @each(("name", "params"), REFUSED)
@@ -237,7 +237,7 @@ def check_the_reported_network(name, rule):
 
 @each("rule", SELECTING)
 def test_the_first_of_equal_epochs_is_kept_of_heads_and_of_networks(rule, bank):
-    heads = PopulationTrainer(slots("retrain", {}, rule, 2), bank, 0, CPU)
+    heads = HeadBatchTrainer(slots("retrain", {}, rule, 2), bank, 0, CPU)
     network = {"epochs": 3, "select": rule, "augment": "none"}
     spec = TrialSpec.build(data={"train_fraction": 0.2}, network=network)
     trainer = NetworkTrainer(spec, load_development(spec.data, None), CPU)

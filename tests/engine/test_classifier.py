@@ -19,8 +19,8 @@ from tune_calib.engine.classifier import (
     tensors_of_trial,
     train_again,
 )
-from tune_calib.engine.evaluate import evaluate_one, population_logits
-from tune_calib.engine.population import PopulationTrainer
+from tune_calib.engine.evaluate import evaluate_one, head_batch_logits
+from tune_calib.engine.head_batch import HeadBatchTrainer
 from tune_calib.engine.store import ARTIFACT_MANIFEST, Store, artifact_manifest
 from tune_calib.errors import UserError
 from tune_calib.metrics.summary import evaluate
@@ -47,12 +47,12 @@ def split_of(bank, name="test"):
 
 @each("rule", ["last", "min_val_nll"])
 @each("told", TOLD, few=2)
-def test_one_head_of_a_population_is_kept_with_its_transform(told, rule, bank, store):
+def test_one_head_of_a_batch_is_kept_with_its_transform(told, rule, bank, store):
     specs = [spec_of(told, "temperature", seed, select=rule, epochs=4) for seed in range(2)]
-    trainer = PopulationTrainer([s.head for s in specs], bank, 0, CPU)
+    trainer = HeadBatchTrainer([s.head for s in specs], bank, 0, CPU)
     for _ in trainer:
         pass
-    found = population_logits(trainer, bank)
+    found = head_batch_logits(trainer, bank)
     for k, spec in enumerate(specs):
         own = {name: split.one(k) for name, split in found.items()}
         before = evaluate_one(own, spec.posthoc)

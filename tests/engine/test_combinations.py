@@ -9,8 +9,8 @@ from tests.support import CPU, each, sample
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.artifacts import NetworkTraining, ensure_bank, load_network
 from tune_calib.engine.bank import FeatureBank, bank_key
-from tune_calib.engine.evaluate import evaluate_one, network_logits, population_logits
-from tune_calib.engine.population import PopulationTrainer
+from tune_calib.engine.evaluate import evaluate_one, head_batch_logits, network_logits
+from tune_calib.engine.head_batch import HeadBatchTrainer
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
 from tune_calib.spec.datasets import DATASETS
@@ -52,9 +52,9 @@ def metrics_of(spec, store):
     else:
         key = bank_key(spec, spec.head)
         bank = ensure_bank(FeatureBank, spec, key, store, lambda: (development, test), CPU)
-        trainer = PopulationTrainer([spec.head], bank, spec.network.seed, CPU)
+        trainer = HeadBatchTrainer([spec.head], bank, spec.network.seed, CPU)
         list(trainer)
-        logits = population_logits(trainer, bank)
+        logits = head_batch_logits(trainer, bank)
     evaluation = evaluate_one(logits, spec.posthoc)
     assert evaluation is not None
     return evaluation.metrics

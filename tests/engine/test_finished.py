@@ -8,10 +8,10 @@ from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.artifacts import ensure_bank
 from tune_calib.engine.bank import FeatureBank, bank_key
 from tune_calib.engine.classifier import load_classifier
-from tune_calib.engine.evaluate import SplitLogits, evaluate_one, population_logits
+from tune_calib.engine.evaluate import SplitLogits, evaluate_one, head_batch_logits
 from tune_calib.engine.extra import network_behind
+from tune_calib.engine.head_batch import HeadBatchTrainer
 from tune_calib.engine.network import predict
-from tune_calib.engine.population import PopulationTrainer
 from tune_calib.errors import UserError
 from tune_calib.results.tables import read_table, write_results
 from tune_calib.spec.trial import TrialSpec, canonical_json
@@ -51,10 +51,10 @@ def test_a_head_gives_its_numbers_again(bn_mode, augment, posthoc, trained, test
     spec = TrialSpec.build(network=network, head=head, **slots)
     splits = load_development(spec.data, None), test_split
     bank = ensure_bank(FeatureBank, spec, bank_key(spec, spec.head), trained, lambda: splits, CPU)
-    trainer = PopulationTrainer([spec.head], bank, spec.network.seed, CPU)
+    trainer = HeadBatchTrainer([spec.head], bank, spec.network.seed, CPU)
     for _ in trainer:
         pass
-    before = evaluate_one(population_logits(trainer, bank), spec.posthoc)
+    before = evaluate_one(head_batch_logits(trainer, bank), spec.posthoc)
     again = judged(spec, trained, test_split)
     assert again.metrics == before.metrics
     assert again.fitted == before.fitted

@@ -1,4 +1,4 @@
-"""Banks and populations larger than the memory that there is: each in a process with a limit."""
+"""Banks and head batches larger than the memory that there is: each in a process with a limit."""
 
 import json
 import os
@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from tests.support import CPU, drive, each, rows, run_of, small_spec
-from tune_calib.engine import population as populations
+from tune_calib.engine import head_batch
 from tune_calib.engine.bank import DevelopmentBank, write_arrow, write_split
+from tune_calib.engine.head_batch import HeadBatchTrainer, in_parts
 from tune_calib.engine.head_steps import Views
-from tune_calib.engine.population import PopulationTrainer, in_parts
 from tune_calib.engine.store import write_folder
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.tuning.work.jobs import make_plan
@@ -90,28 +90,28 @@ def train_on_views(folder: str) -> None:
     torch.set_num_threads(1)
     bank = DevelopmentBank(Path(folder))
     slot = small_spec(method="retrain", epochs=bank.views, augment="standard", batch_size=500).head
-    trainer = PopulationTrainer([slot], bank, 0, CPU)
+    trainer = HeadBatchTrainer([slot], bank, 0, CPU)
     next(trainer)
     before = peak_memory("cpu")
     list(trainer)
     sys.stdout.write(str((peak_memory("cpu") - before) // MIB))
 
 
-def train_heads(folder: str, population_bytes: str, mebibytes: str) -> None:
+def train_heads(folder: str, head_batch_bytes: str, mebibytes: str) -> None:
     torch.set_num_threads(1)
     torch.set_num_interop_threads(1)
     bank = DevelopmentBank(Path(folder))
     # Threads and libraries that take memory once do so now.
     slot = small_spec(method="mac_cal", epochs=1, params={"width": 2}).head
-    list(PopulationTrainer([slot], bank, 0, CPU))
+    list(HeadBatchTrainer([slot], bank, 0, CPU))
     limit_data(int(mebibytes))
-    populations.POPULATION_BYTES = int(population_bytes)
+    head_batch.HEAD_BATCH_BYTES = int(head_batch_bytes)
     slots = [
         small_spec(method="mac_cal", seed=s, epochs=1, select="min_val_nll").head for s in range(12)
     ]
     logits = []
     for part in in_parts(slots, bank):
-        trainer = PopulationTrainer(part, bank, 0, CPU)
+        trainer = HeadBatchTrainer(part, bank, 0, CPU)
         list(trainer)
         logits += trainer.predict(bank.select()).tolist()
         del trainer
@@ -129,7 +129,7 @@ def test_views_larger_than_memory_are_streamed_and_written(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_population_larger_than_memory_is_split(tmp_path):
+def test_a_head_batch_larger_than_memory_is_split(tmp_path):
     random_bank(tmp_path / "bank", 64, 2048)
     whole = alone("train_heads", tmp_path / "bank", 2**40, 100_000)
     assert alone("train_heads", tmp_path / "bank", 150 * MIB, 200) == whole
@@ -138,19 +138,19 @@ def test_a_population_larger_than_memory_is_split(tmp_path):
 
 
 @each("size", [1, 2, 10**9], few=1)
-def test_the_rows_of_a_population_do_not_depend_on_its_parts(
+def test_the_rows_of_a_head_batch_do_not_depend_on_its_parts(
     size, trained, bank, tmp_path, monkeypatch
 ):
     specs = [small_spec(method="mac_cal", seed=s, select="min_val_nll") for s in range(3)]
-    [population] = make_plan([PlannedTrial(spec, 0, "") for spec in specs], set()).populations
+    [ray_trial] = make_plan([PlannedTrial(spec, 0, "") for spec in specs], set()).head_batches
     found = []
     for name, heads in (("whole", 10**9), ("parts", size)):
-        monkeypatch.setattr(populations, "POPULATION_BYTES", 10**12)
+        monkeypatch.setattr(head_batch, "HEAD_BATCH_BYTES", 10**12)
         if heads < 3:
             size = 10**12 // heads
-            monkeypatch.setattr(populations, "_bytes_of_a_head", lambda *_, size=size: size)
+            monkeypatch.setattr(head_batch, "_bytes_of_a_head", lambda *_, size=size: size)
         actor = HeadWorker({
-            "run": run_of(tmp_path / name, trained), "job": population.config(),
+            "run": run_of(tmp_path / name, trained), "job": ray_trial.config(),
             "epochs_per_step": 99,
         })  # fmt: skip
         drive(actor)
@@ -178,7 +178,7 @@ def test_batches_are_those_of_the_order(shape, gathered, bank, monkeypatch):
 def test_a_gpu_is_not_waited_for_within_an_epoch(bank):
     for method in ("retrain", "mac_cal", "tst", "vtst"):
         slots = [small_spec(method=method, seed=s).head for s in range(3)]
-        trainer = PopulationTrainer(slots, bank, 0, torch.device("cuda"))
+        trainer = HeadBatchTrainer(slots, bank, 0, torch.device("cuda"))
         next(trainer)
         train = trainer.views.view(0)
         trainer.method.begin_epoch(1)
@@ -196,7 +196,7 @@ def test_a_view_that_does_not_fit_a_gpu_is_streamed(bank, monkeypatch):
     logits = []
     for share in (0.5, 0.0):
         monkeypatch.setattr("tune_calib.engine.head_steps.SHARE_OF_FREE", share)
-        trainer = PopulationTrainer(slots, bank, 0, torch.device("cuda"))
+        trainer = HeadBatchTrainer(slots, bank, 0, torch.device("cuda"))
         list(trainer)
         assert bool(trainer.views.held) == (share > 0)
         logits.append(trainer.predict(bank.select()))

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.support import each, small_spec
-from tune_calib.engine.population import population_key
+from tune_calib.engine.head_batch import head_batch_key
 from tune_calib.engine.store import Store
 from tune_calib.experiments.forecast.rates import Rates
 from tune_calib.results.tables import read_table, write_results
@@ -30,9 +30,9 @@ def test_threads_follow_from_the_spec_alone(name, threads, seeds):
     plan = make_plan(planned, set())
     assert {trial.threads for trial in plan.networks} == {threads or 1}
     assert {trial.config()["threads"] for trial in plan.networks} == {threads or 1}
-    assert {trial.threads for trial in plan.populations} <= {HEAD_THREADS}
+    assert {trial.threads for trial in plan.head_batches} <= {HEAD_THREADS}
     asked = {need.cpus for need in resources_of(plan.trials, 0.0)}
-    assert asked == {threads or 1, *([HEAD_THREADS] if plan.populations else [])}
+    assert asked == {threads or 1, *([HEAD_THREADS] if plan.head_batches else [])}
 
 
 def test_methods_beside_each_other_may_have_threads_of_their_own():
@@ -97,5 +97,5 @@ def test_a_clock_times_every_shape_of_head_by_itself(tmp_path):
     assert "earlier rows" in known.source
     assert new.seconds < 1e5
     longer = linear.head.model_copy(update={"epochs": 7})
-    assert population_key(longer) != population_key(linear.head)
+    assert head_batch_key(longer) != head_batch_key(linear.head)
     assert rates.heads(linear, [longer]).seconds == pytest.approx(1e6)

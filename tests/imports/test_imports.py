@@ -452,7 +452,7 @@ def asked_of(name, store, **given):
 def run(folder, trials, store, **provenance):
     plan, given = make_plan(trials, set()), {**run_of(folder, store), **provenance}
     assert not list(lacking(plan, store, is_search=False))
-    for kind, works in ((NetworkWorker, plan.networks), (HeadWorker, plan.populations)):
+    for kind, works in ((NetworkWorker, plan.networks), (HeadWorker, plan.head_batches)):
         for work in works:
             actor = kind({"job": work.config(), "run": given})
             drive(actor)
@@ -510,7 +510,7 @@ def test_a_network_and_its_exported_features_give_the_same_numbers(tmp_path, sto
     given = {**slots, "head": {"epochs": 2, "augment": "none"}}
     trials = expand(build_comparison(PIPELINES), ResolvedRequest(given))
     plan = make_plan(trials, set())
-    for kind, works in ((NetworkWorker, plan.networks), (HeadWorker, plan.populations)):
+    for kind, works in ((NetworkWorker, plan.networks), (HeadWorker, plan.head_batches)):
         for work in works:
             actor = kind({"job": work.config(), "run": run_of(tmp_path / "own", store)})
             drive(actor)

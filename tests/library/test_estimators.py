@@ -19,7 +19,7 @@ import tune_calib
 from tests.classifiers import POSTHOC, TOLD, classifier_of, spec_of
 from tests.support import each
 from tune_calib.engine.evaluate import SplitLogits, evaluate_one
-from tune_calib.engine.population import PopulationTrainer
+from tune_calib.engine.head_batch import HeadBatchTrainer
 from tune_calib.errors import UserError
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.slots.posthoc import PostHocSlot
@@ -418,7 +418,7 @@ def test_a_head_has_the_numbers_of_a_trial_on_the_same_features(told, rule, bank
 def test_a_head_starts_from_that_of_the_network_and_asks_for_what_it_needs(bank):
     train, select = bank.train(), bank.select()
     held_out = (select.features, select.labels)
-    trainer = PopulationTrainer(
+    trainer = HeadBatchTrainer(
         [spec_of("retrain", params={"start": "continued"}).head], bank, 0, CPU
     )
     list(trainer)

@@ -8,8 +8,8 @@ import torch
 
 from tests.support import CPU, each, small_spec
 from tune_calib.data.splits import load_development
+from tune_calib.engine.head_batch import HeadBatchTrainer
 from tune_calib.engine.network import NetworkTrainer, predict
-from tune_calib.engine.population import PopulationTrainer
 from tune_calib.errors import UserError
 from tune_calib.methods._base import NetworkContext
 from tune_calib.methods.balcal import (
@@ -317,10 +317,10 @@ def heads(seeds, **params):
 
 
 @each("evaluation", ["mc", "mean"])
-def test_a_variational_head_does_not_depend_on_its_population(evaluation, bank):
+def test_a_variational_head_does_not_depend_on_its_head_batch(evaluation, bank):
     runs = []
     for seeds in ((0, 1, 2), (2,)):
-        run = PopulationTrainer(heads(seeds, evaluation=evaluation), bank, 0, CPU)
+        run = HeadBatchTrainer(heads(seeds, evaluation=evaluation), bank, 0, CPU)
         runs.append((run, list(itertools.islice(run, 2))))
     (together, reports), (alone, own) = runs
     select = bank.select()
@@ -332,7 +332,7 @@ def test_a_variational_head_does_not_depend_on_its_population(evaluation, bank):
 
 
 def test_a_variational_head_gives_probabilities_and_has_a_kl(bank):
-    run = PopulationTrainer(heads((0, 1)), bank, 0, CPU)
+    run = HeadBatchTrainer(heads((0, 1)), bank, 0, CPU)
     next(run)
     probs = run.predict(bank.select()).exp()
     assert torch.allclose(probs.sum(-1), torch.ones(probs.shape[:2]), atol=1e-5)
@@ -343,13 +343,13 @@ def test_a_variational_head_gives_probabilities_and_has_a_kl(bank):
 
 def test_a_heavier_kl_pulls_the_latent_to_the_prior(bank):
     slots = [heads((0,), kl_weight=weight)[0] for weight in (0.0, 100.0)]
-    run = PopulationTrainer(slots, bank, 0, CPU)
+    run = HeadBatchTrainer(slots, bank, 0, CPU)
     list(run)
     assert run.method.kl[1] < run.method.kl[0]
 
 
 def test_every_step_of_a_variational_head_has_noise_of_its_own(bank):
-    method = PopulationTrainer(heads((0,)), bank, 0, CPU).method
+    method = HeadBatchTrainer(heads((0,)), bank, 0, CPU).method
     drawn = []
     for step in (0, 1, 0):
         method.begin_batch(step)
@@ -360,8 +360,8 @@ def test_every_step_of_a_variational_head_has_noise_of_its_own(bank):
 
 def test_the_body_of_a_variational_head_starts_as_that_of_a_plain_one(bank):
     plain = small_spec(method="tst", seed=4, params={"latent": 8}).head
-    first = PopulationTrainer([plain], bank, 0, CPU).method.parameters
-    second = PopulationTrainer(heads((4,)), bank, 0, CPU).method.parameters
+    first = HeadBatchTrainer([plain], bank, 0, CPU).method.parameters
+    second = HeadBatchTrainer(heads((4,)), bank, 0, CPU).method.parameters
     assert torch.equal(first["0.weight"], second["mean.0.weight"])
     assert torch.equal(first["2.weight"], second["output.0.weight"])
     assert not torch.equal(second["mean.0.weight"], second["variance.0.weight"])

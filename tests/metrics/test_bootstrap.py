@@ -54,7 +54,7 @@ def test_probabilities_of_zero_and_one():
             assert float(found[name][number]) == pytest.approx(float(expected[name]), abs=1e-12)
 
 
-def test_a_population_has_the_intervals_of_each_classifier():
+def test_a_head_batch_has_the_intervals_of_each_classifier():
     logits, labels = case(300, 5)
     both = torch.stack([logits, logits / 2])
     together = bootstrap(both, labels, 50, calib=(both, labels))

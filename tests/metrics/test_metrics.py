@@ -69,7 +69,7 @@ def test_scores_equal_scikit_learn():
     assert float(scoring.brier(probs, labels)) == pytest.approx(two_class, rel=1e-9)
 
 
-def test_a_population_gives_the_numbers_of_each_head():
+def test_a_head_batch_gives_the_numbers_of_each_head():
     logits, labels = random_case()
     together = evaluate(logits, labels)
     for k in range(len(logits)):

@@ -50,7 +50,7 @@ def test_a_ladder_is_that_of_fresh_actors(uses_ray, tmp_path):
     assert not uses_ray or max(read_table(run, "trials")["actor_resets"].to_pylist()) > 0
     plan = make_plan(job_in(run).planned_trials, set())
     out, store = tmp_path / "fresh", Store(tmp_path / "fresh" / "store")
-    for kind, trials in ((NetworkWorker, plan.networks), (HeadWorker, plan.populations)):
+    for kind, trials in ((NetworkWorker, plan.networks), (HeadWorker, plan.head_batches)):
         for trial in trials:
             actor = kind({"run": run_of(out, store), "job": trial.config()})
             drive(actor)

@@ -124,7 +124,7 @@ def test_a_diverging_head_is_a_status_in_the_table(whole, tmp_path):
     assert "diverged" in done.stdout
 
 
-def test_a_saved_population_goes_on_as_if_nothing_had_happened(trained, tmp_path):
+def test_a_saved_head_batch_goes_on_as_if_nothing_had_happened(trained, tmp_path):
     head = {"method": "mac_cal", "epochs": 3, "augment": "none"}
     spec = {**small_spec().model_dump(mode="json"), "head": head}
     whole = trainable("mac_cal")({**spec, "run": run_of(tmp_path / "whole", trained)})
@@ -217,7 +217,7 @@ def test_a_plan_trains_each_network_once_and_groups_equal_shapes(trained):
     plan = make_plan(planned, set())
     assert len(plan.networks) == 1
     # dense linear, masked linear, masked bottleneck (three rungs), two controls
-    assert sorted(len(p.trials) for p in plan.populations) == [5, 5, 5, 5, 15]
+    assert sorted(len(p.trials) for p in plan.head_batches) == [5, 5, 5, 5, 15]
     done = {trial.spec.hash for trial in planned}
     assert make_plan(planned, done).networks == ()
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tune_calib.conformance.bench import CPU, HEAD, Bench, check, require
 from tune_calib.engine.classifier import Classifier, tensors_of_trial
-from tune_calib.engine.population import PopulationTrainer
+from tune_calib.engine.head_batch import HeadBatchTrainer
 from tune_calib.spec.methods import MethodInfo
 from tune_calib.spec.settings import own_recipe
 from tune_calib.spec.slots.head import HeadSlot
@@ -25,16 +25,16 @@ def slots(info: MethodInfo, count: int, **head: Any) -> list[HeadSlot]:
 
 def trained(
     heads: Sequence[HeadSlot], bench: Bench, epochs: int | None = None
-) -> tuple[PopulationTrainer, list[dict[str, Tensor]]]:
+) -> tuple[HeadBatchTrainer, list[dict[str, Tensor]]]:
     """Train heads for some epochs (by default all), and return the trainer and the reports."""
-    trainer = PopulationTrainer(heads, bench.bank, 0, CPU)
+    trainer = HeadBatchTrainer(heads, bench.bank, 0, CPU)
     return trainer, list(itertools.islice(trainer, epochs))
 
 
 @check("head", "finite", "losses and logits are finite, with one loss per head")
 def _finite(info: MethodInfo, bench: Bench) -> None:
     heads = slots(info, 2)
-    trainer = PopulationTrainer(heads, bench.bank, 0, CPU)
+    trainer = HeadBatchTrainer(heads, bench.bank, 0, CPU)
     train, classes = bench.bank.train(0), trainer.method.context.classes
     trainer.method.begin_epoch(0)
     trainer.method.begin_batch(0)
@@ -84,7 +84,7 @@ def _resumable(info: MethodInfo, bench: Bench) -> None:
         whole, _ = trained(heads, bench)
         state = None
         for _ in range(heads[0].epochs):
-            trainer = PopulationTrainer(heads, bench.bank, 0, CPU)
+            trainer = HeadBatchTrainer(heads, bench.bank, 0, CPU)
             if state is not None:
                 trainer.load_state(state)
             next(trainer)

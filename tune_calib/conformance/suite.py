@@ -23,7 +23,7 @@ from tune_calib.spec.names import NOT_SETTINGS
 from tune_calib.spec.recipe import RECIPES
 from tune_calib.spec.settings import own_recipe, resolve_spec
 from tune_calib.spec.space import SPACES, Point, Space
-from tune_calib.spec.trial import SLOTS, TrialSpec
+from tune_calib.spec.trial import SLOT_TYPES, TrialSpec
 
 _CLASSES = {"network": NetworkMethod, "head": HeadMethod, "posthoc": PostHocMethod}
 LARGEST_GRID = 300
@@ -32,7 +32,7 @@ LARGEST_GRID = 300
 @check("any", "record", "the record is complete")
 def record(info: MethodInfo, bench: Bench) -> None:
     """Check that the record refers to existing settings only."""
-    fields, slot = set(info.params.model_fields), set(SLOTS[info.kind].model_fields)
+    fields, slot = set(info.params.model_fields), set(SLOT_TYPES[info.kind].model_fields)
     expected = _CLASSES[info.kind]
     is_one = issubclass(info.implementation, expected)
     require(is_one, f"its implementation is no {expected.__name__}, but kind is {info.kind!r}")
@@ -55,7 +55,8 @@ def record(info: MethodInfo, bench: Bench) -> None:
 def _space(info: MethodInfo, bench: Bench) -> None:
     own = _space_of(info)
     require(own.settings, "its space is empty")
-    known = {*info.params.model_fields, *SLOTS[info.kind].model_fields} - {*NOT_SETTINGS, "epochs"}
+    fields = {*info.params.model_fields, *SLOT_TYPES[info.kind].model_fields}
+    known = fields - {*NOT_SETTINGS, "epochs"}
     for key in own.settings:
         slot, _, field = key.partition(".")
         is_one = slot == info.kind and field in known

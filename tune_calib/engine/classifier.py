@@ -17,14 +17,14 @@ from tune_calib.data.splits import Development
 from tune_calib.engine.artifacts import ensure_bank
 from tune_calib.engine.bank import DevelopmentBank, FeatureSplit, bank_key
 from tune_calib.engine.evaluate import SplitLogits, fit_transform
-from tune_calib.engine.machine import on_threads
-from tune_calib.engine.population import (
+from tune_calib.engine.head_batch import (
     HEAD_THREADS,
-    PopulationTrainer,
+    HeadBatchTrainer,
     logits_of,
     restore_tensors,
     tensors_of,
 )
+from tune_calib.engine.machine import on_threads
 from tune_calib.engine.store import (
     Store,
     artifact_manifest,
@@ -163,7 +163,7 @@ class Classifier(nn.Module):
 
 
 def tensors_of_trial(
-    trainer: PopulationTrainer | None, k: int, transform: PostHocMethod | None
+    trainer: HeadBatchTrainer | None, k: int, transform: PostHocMethod | None
 ) -> dict[str, Tensor]:
     """Return all tensors (K = 1) for the predictions of head ``k`` and a transform."""
     tensors: dict[str, Tensor] = {}
@@ -228,7 +228,7 @@ def train_again(
     trainer = transform = None
     if spec.head is not None:
         with on_threads(HEAD_THREADS):
-            trainer = PopulationTrainer([spec.head], bank, spec.network.seed, device)
+            trainer = HeadBatchTrainer([spec.head], bank, spec.network.seed, device)
             for _ in trainer:
                 pass
     if spec.posthoc is not None:

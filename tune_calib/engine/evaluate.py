@@ -12,8 +12,8 @@ from tune_calib.data.base import Split
 from tune_calib.data.splits import Development
 from tune_calib.engine.artifacts import finite_regime
 from tune_calib.engine.bank import BankKey, DevelopmentBank
+from tune_calib.engine.head_batch import HeadBatchTrainer
 from tune_calib.engine.network import TrainedNetwork, predict
-from tune_calib.engine.population import PopulationTrainer
 from tune_calib.methods._base import PostHocMethod
 from tune_calib.metrics.binning import BinTable, bin_table
 from tune_calib.metrics.scoring import is_at_chance
@@ -72,7 +72,7 @@ def network_logits(
     return logits
 
 
-def population_logits(trainer: PopulationTrainer, bank: DevelopmentBank) -> dict[str, SplitLogits]:
+def head_batch_logits(trainer: HeadBatchTrainer, bank: DevelopmentBank) -> dict[str, SplitLogits]:
     """Return the logits of all heads of a finished head batch on the evaluated splits of a bank."""
     return {
         name: SplitLogits(trainer.predict(split), split.labels.to(trainer.device))

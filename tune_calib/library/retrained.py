@@ -10,8 +10,8 @@ from torch import Tensor
 from tune_calib.data.imported import LinearHead
 from tune_calib.engine.bank import DevelopmentBank, FeatureSplit
 from tune_calib.engine.classifier import Classifier, tensors_of_trial
+from tune_calib.engine.head_batch import HEAD_THREADS, HeadBatchTrainer
 from tune_calib.engine.machine import on_threads
-from tune_calib.engine.population import HEAD_THREADS, PopulationTrainer
 from tune_calib.errors import UserError
 from tune_calib.library import arrays
 from tune_calib.spec.methods import METHODS
@@ -82,7 +82,7 @@ class RetrainedHead(arrays.Estimator):
             head = LinearHead(nothing, nothing[:, 0])
         bank = _MemoryBank(train, held_out or train, head)
         with on_threads(HEAD_THREADS):
-            trainer = PopulationTrainer([slot], bank, self.settings["network_seed"], rows.device)
+            trainer = HeadBatchTrainer([slot], bank, self.settings["network_seed"], rows.device)
             reports = list(trainer)
         if (epoch := int(trainer.diverged_epoch[0])) >= 0:
             raise UserError(

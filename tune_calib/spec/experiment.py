@@ -11,13 +11,13 @@ from tune_calib.spec.ladder import LADDERS, Ladder, build_comparison, build_kind
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.names import NOT_SETTINGS
 from tune_calib.spec.strict import Part
-from tune_calib.spec.trial import SLOTS
+from tune_calib.spec.trial import SLOT_TYPES
 
 
 def _slot_schema(schema: dict[str, Any]) -> None:
     """Add the keys of every slot to the schema: its own, and those of its methods."""
     for slot in schema["properties"]:
-        keys = SLOTS[slot].model_json_schema()["properties"]
+        keys = SLOT_TYPES[slot].model_json_schema()["properties"]
         of_methods: dict[str, list[dict[str, Any]]] = {}
         for method in (METHODS[name] for name in METHODS if METHODS[name].kind == slot):
             for key, value in method.params.model_json_schema()["properties"].items():

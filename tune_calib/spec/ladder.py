@@ -10,7 +10,7 @@ from tune_calib.spec.datasets import Settings, flatten
 from tune_calib.spec.methods import METHODS, MethodInfo, MethodKind
 from tune_calib.spec.resolved import ResolvedRequest, refuse_large
 from tune_calib.spec.settings import known_keys, method_of, own_recipe, resolve_spec
-from tune_calib.spec.trial import SLOTS, TrialSpec
+from tune_calib.spec.trial import SLOT_TYPES, TrialSpec
 from tune_calib.text import nearest
 
 Kind = Literal["base", "step", "variant", "control"]
@@ -169,7 +169,7 @@ def build_spec(rung: Rung, request: ResolvedRequest, seeds: tuple[int, int]) -> 
     """Build the trial spec of a rung, whose settings override the request's, for two seeds."""
     seed_of = dict(zip(("network", "head"), seeds, strict=True))
     slots: dict[str, dict[str, Any]] = {}
-    for slot in SLOTS:
+    for slot in SLOT_TYPES:
         own, overrides = rung.slots.get(slot, {}), request.overrides.get(slot, {})
         if slot in rung.slots or slot in ("data", "network"):
             # Settings that its methods lack are for other rungs.

@@ -9,7 +9,7 @@ from tune_calib.registry import Registry
 from tune_calib.spec.backbones import BACKBONES
 from tune_calib.spec.datasets import DATASETS, Quick, Settings
 from tune_calib.spec.names import NOT_SETTINGS
-from tune_calib.spec.trial import SLOTS
+from tune_calib.spec.trial import SLOT_TYPES
 from tune_calib.text import nearest
 
 QUICK = "quick"
@@ -21,8 +21,8 @@ def by_slot(settings: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     slots: dict[str, dict[str, Any]] = {}
     for name, value in settings.items():
         slot, dot, key = name.partition(".")
-        if not dot or slot not in SLOTS:
-            known = ", ".join(SLOTS)
+        if not dot or slot not in SLOT_TYPES:
+            known = ", ".join(SLOT_TYPES)
             raise UserError(f"{name}: write slot.key, where slot is one of {known}", setting="set")
         if key in NOT_SETTINGS:
             raise UserError(
@@ -191,9 +191,10 @@ def _quick_backbones(dataset: str) -> Sequence[str] | None:
 def refuse_unknown_settings(settings: Settings) -> None:
     """Refuse unknown slots and settings that no slot has."""
     for slot, own in settings.items():
-        if slot not in SLOTS:
-            raise ValueError(f"a recipe sets {slot}, which is no slot{nearest(slot, list(SLOTS))}")
-        known = [key for key in SLOTS[slot].model_fields if key not in NOT_SETTINGS]
+        if slot not in SLOT_TYPES:
+            hint = nearest(slot, list(SLOT_TYPES))
+            raise ValueError(f"a recipe sets {slot}, which is no slot{hint}")
+        known = [key for key in SLOT_TYPES[slot].model_fields if key not in NOT_SETTINGS]
         for key in own:
             if key not in known:
                 raise ValueError(

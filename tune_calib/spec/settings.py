@@ -24,7 +24,7 @@ from tune_calib.spec.recipe import (
 )
 from tune_calib.spec.slots.base import refuse_unknown
 from tune_calib.spec.slots.network import refuse_training
-from tune_calib.spec.trial import SLOTS, TrialSpec
+from tune_calib.spec.trial import SLOT_TYPES, TrialSpec
 from tune_calib.text import format_setting
 
 _SIZES = ("resize", "crop")
@@ -168,7 +168,7 @@ def add_changes(name: str, recipe: Recipe, overrides: Settings) -> str:
 
 def known_keys(slot: str, method: str | None) -> Iterator[str]:
     """Yield the settings of a slot and of the method that fills it."""
-    yield from (key for key in SLOTS[slot].model_fields if key not in ("params", "plugin"))
+    yield from (key for key in SLOT_TYPES[slot].model_fields if key not in ("params", "plugin"))
     if method is not None:
         METHODS.require(method)
         facts = METHODS.facts(method)
@@ -178,7 +178,7 @@ def known_keys(slot: str, method: str | None) -> Iterator[str]:
 def refuse_unknown_names(overrides: Settings) -> None:
     """Refuse an unregistered data set, backbone or method before any is imported."""
     for slot, own in overrides.items():
-        for key, registry in SLOTS[slot].named.items():
+        for key, registry in SLOT_TYPES[slot].named.items():
             if isinstance(own.get(key), str):
                 registry.require(own[key])
 
@@ -192,7 +192,7 @@ def method_of(slot: str, overrides: Mapping[str, Any]) -> str | None:
 def _named(slot: str, key: str, *settings: Settings) -> str:
     """Return the first value of a setting among several settings, or its default."""
     found = (given[slot][key] for given in settings if key in given.get(slot, {}))
-    return str(next(found, SLOTS[slot].model_fields[key].default))
+    return str(next(found, SLOT_TYPES[slot].model_fields[key].default))
 
 
 def _filled(

@@ -116,7 +116,7 @@ class TrialSpec(StrictModel):
         return content_hash(TrialSpec(data=self.data, network=self.network))
 
 
-SLOTS: dict[str, type[Slot]] = {
+SLOT_TYPES: dict[str, type[Slot]] = {
     "data": DataSlot,
     "network": NetworkSlot,
     "head": HeadSlot,

@@ -85,7 +85,7 @@ def done(out: AnyPath) -> set[str]:
 def spent_s(out: AnyPath) -> float:
     """Return the total seconds of the Ray trials of a folder."""
     rows = read_table(out, "trials", columns=["wall_s", "population"]).to_pylist()
-    # Each row contains the seconds of its whole population.
+    # Each row contains the seconds of its whole head batch.
     return math.fsum(row["wall_s"] / row["population"] for row in rows)
 
 

@@ -149,7 +149,7 @@ def costly(out, **measured):
     return load(out)
 
 
-def test_a_head_costs_its_share_of_the_population(out):
+def test_a_head_costs_its_share_of_the_head_batch(out):
     measured = {"wall_s": 30.0, "population": 15, "peak_memory_bytes": 2**30}
     table = cost_table(costly(out, head="{}", **measured)).set_index("quantity")
     assert table.loc["seconds", "median"] == pytest.approx(2)

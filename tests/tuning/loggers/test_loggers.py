@@ -69,7 +69,7 @@ def row_of(trial, epoch=2):
 
 def test_a_trial_is_one_run_that_grows_while_its_network_trains(logger, tmp_path):
     out = tmp_path / "runs" / "it"
-    (network, *_), heads = plan_of().networks, plan_of().populations
+    (network, *_), heads = plan_of().networks, plan_of().head_batches
     (own,) = network.trials
     head = heads[0].trials[0]
     with request_loggers([logger]), followed(out, "question"):
@@ -99,7 +99,7 @@ def test_a_trial_is_one_run_that_grows_while_its_network_trains(logger, tmp_path
 
 def test_rows_are_sent_as_their_trial_ends(tmp_path):
     out = tmp_path / "runs" / "it"
-    trial = plan_of().populations[0].trials[0]
+    trial = plan_of().head_batches[0].trials[0]
     sent = out / "logs" / "tensorboard.json"
     with request_loggers(["tensorboard"]), followed(out, "question"):
         for status in ("crashed", "done"):  # it was tried again

@@ -43,7 +43,7 @@ def test_heads_start_as_soon_as_their_network_is_finished_and_others_still_run(f
     assert names(feed, "ab") == [first.name, second.name]
     assert feed.suggest("c") is None
     feed.on_trial_complete("a", {}, error=False)
-    heads = [trial.name for trial in plan.populations if trial.network_id == first.network_id]
+    heads = [trial.name for trial in plan.head_batches if trial.network_id == first.network_id]
     assert names(feed, "cdefg"[: len(heads)]) == heads
     assert feed.suggest("z") is None  # the second network is not finished
 

@@ -33,7 +33,7 @@ def planned(*slots):
 def run(folder, trials, store, **provenance):
     """Carry some trials out, networks first."""
     plan, given = make_plan(trials, set()), {**run_of(folder, store), **provenance}
-    for kind, work in ((NetworkWorker, plan.networks), (HeadWorker, plan.populations)):
+    for kind, work in ((NetworkWorker, plan.networks), (HeadWorker, plan.head_batches)):
         for trial in work:
             actor = kind({"job": trial.config(), "run": given})
             drive(actor)
@@ -128,7 +128,7 @@ def test_trials_of_one_head_train_it_once_and_have_the_rows_of_trials_alone(
         *({"head": {**HEAD, "seed": seed}, **slot} for slot in POSTHOC for seed in seeds)
     )
     if most:  # parts of so many heads
-        monkeypatch.setattr("tune_calib.engine.population.POPULATION_BYTES", most)
+        monkeypatch.setattr("tune_calib.engine.head_batch.HEAD_BATCH_BYTES", most)
     trained = []
     begin = HeadWorker._begin
     monkeypatch.setattr(
@@ -142,8 +142,8 @@ def test_trials_of_one_head_train_it_once_and_have_the_rows_of_trials_alone(
     shares = read_table(tmp_path / "together", "trials")["own_s"].to_pylist()
     assert 0 < sum(shares) < next(seconds)
     assert shares == pytest.approx([sum(shares) / len(trials)] * len(trials))
-    populations = read_table(tmp_path / "together", "trials")["population"].to_pylist()
-    assert populations == [len(seeds)] * len(trials)
+    sizes = read_table(tmp_path / "together", "trials")["population"].to_pylist()
+    assert sizes == [len(seeds)] * len(trials)
     monkeypatch.undo()
     for trial in trials:
         (alone,) = run(tmp_path / trial.spec.hash, [trial], store).values()

@@ -22,8 +22,8 @@ def test_networks_and_heads_are_numbered_and_named_by_rung_and_seed(kind):
     assert [network.title for network in plan.networks] == [
         "network 1 of 2: vanilla, seed 0", "network 2 of 2: vanilla, seed 1",
     ]  # fmt: skip
-    total = sum(len(population.trials) for population in plan.populations)
-    last = plan.populations[-1]
+    total = sum(len(head_batch.trials) for head_batch in plan.head_batches)
+    last = plan.head_batches[-1]
     first = total - len(last.trials) + 1
     numbers = str(total) if first == total else f"{first}-{total}"
     assert last.title.startswith(f"head{'s' * (first < total)} {numbers} of {total}: + ")

@@ -8,7 +8,7 @@ from tune_calib.data.corruptions import SEVERITIES
 from tune_calib.engine.artifacts import has_network
 from tune_calib.engine.bank import bank_key
 from tune_calib.engine.extra import shifted_bank_key
-from tune_calib.engine.population import PER_HEAD
+from tune_calib.engine.head_batch import PER_HEAD
 from tune_calib.engine.store import Store
 from tune_calib.errors import DataNotFoundError
 from tune_calib.experiments.entries import Run
@@ -63,7 +63,7 @@ class Needs:
     trials: Sequence[PlannedTrial]  # all; for a search, those of the baseline and of one suggestion
     networks: dict[str, TrialSpec]  # needed, by id; for a search, those of the baseline
     searched: list[TrialSpec] = field(default_factory=list)  # networks that suggestions train
-    populations: list[Heads] = field(default_factory=list)
+    head_batches: list[Heads] = field(default_factory=list)
     # Specs to evaluate, each with the number of trials like it.
     evaluated: list[tuple[TrialSpec, int]] = field(default_factory=list)
     extra: list[ExtraJob] = field(default_factory=list)  # also those of unfinished trials
@@ -75,7 +75,7 @@ class Needs:
     @property
     def heads(self) -> int:
         """Return the number of heads that are left to train."""
-        return sum(len(slots) for _, slots in self.populations)
+        return sum(len(slots) for _, slots in self.head_batches)
 
     @property
     def is_over(self) -> bool:
@@ -100,11 +100,11 @@ def _of_ladder(job: LadderRun) -> Needs:
     finished = done(out).union(reused)
     plan = make_plan(planned, finished)
     left = [trial for trial in planned if trial.spec.hash not in finished]
-    networks, populations = [each.dependents[0].spec for each in plan.networks], list[Heads]()
-    for batch in plan.populations:
+    networks, head_batches = [each.dependents[0].spec for each in plan.networks], list[Heads]()
+    for batch in plan.head_batches:
         # A head that post-hoc methods share is trained once.
         slots = {canonical_json(t.spec.head): t.spec.head for t in batch.trials if t.spec.head}
-        populations.append((batch.first.spec, list(slots.values())))
+        head_batches.append((batch.first.spec, list(slots.values())))
     needs = Needs(
         job=job,
         planned=len(planned),
@@ -113,9 +113,9 @@ def _of_ladder(job: LadderRun) -> Needs:
         heads_at_once=_at_once(job),
         trials=planned,
         networks={spec.network_id: spec for spec in networks},
-        populations=populations,
+        head_batches=head_batches,
         evaluated=[(trial.spec, 1) for trial in left],
-        ray_trials=len(plan.networks) + len(plan.populations),
+        ray_trials=len(plan.networks) + len(plan.head_batches),
     )
     try:
         return replace(needs, extra=_find_extra(job, left, reused))
@@ -171,7 +171,7 @@ def _of_search(job: SearchRun, hours: float | None) -> Needs:
         needs,
         planned=planned,
         searched=[like] * trials if candidates.kind == "network" else [],
-        populations=batches,
+        head_batches=batches,
         evaluated=[*needs.evaluated, (like, trials)],
         ray_trials=needs.ray_trials + (len(batches) or trials),
         is_least=bool(batches and searched - per_head),
@@ -184,7 +184,7 @@ def _list_batches(job: SearchRun, suggestion: Sequence[PlannedTrial], left: int)
     largest = find_largest(job.definition, job.at_once)
     for start in range(0, left, population):
         alike = [*suggestion] * min(population, left - start)
-        for batch in make_plan(alike, set(), largest).populations:
+        for batch in make_plan(alike, set(), largest).head_batches:
             # These are separate heads, although all have the slot of the defaults.
             slots = [trial.spec.head for trial in batch.trials if trial.spec.head is not None]
             batches.append((batch.first.spec, slots))
@@ -226,7 +226,7 @@ class Forecast:
                 self.seconds[STARTS] += starts + TRIAL_S * sum(counts) / needs.heads_at_once
             self.seconds[REPORT] += REPORT_S
         self._add_networks(trained, needs.at_once, rates)
-        for spec, slots in needs.populations:
+        for spec, slots in needs.head_batches:
             self._add_bank(spec, slots[0], needs, rates)
             rate = rates.heads(spec, slots)
             self._note(f"heads of {slots[0].method} on {spec.data.dataset}", rate)

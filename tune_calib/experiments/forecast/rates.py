@@ -22,15 +22,15 @@ from tune_calib.data.augment import normalise
 from tune_calib.data.base import Split
 from tune_calib.data.splits import Sizes, load_development, load_test, published_sizes
 from tune_calib.engine.bank import FeatureSplit
-from tune_calib.engine.machine import on_threads
-from tune_calib.engine.network import build, predict
-from tune_calib.engine.population import (
+from tune_calib.engine.head_batch import (
     HEAD_THREADS,
-    PopulationTrainer,
+    HeadBatchTrainer,
+    head_batch_key,
     in_parts,
-    population_key,
     tensors_of,
 )
+from tune_calib.engine.machine import on_threads
+from tune_calib.engine.network import build, predict
 from tune_calib.engine.store import ARTIFACT_MANIFEST, Store, read_manifest
 from tune_calib.errors import UserError
 from tune_calib.methods._base import Batch, HeadContext, NetworkMethod
@@ -113,7 +113,7 @@ class Rates:
 
     def head_bytes(self, spec: TrialSpec, slot: HeadSlot) -> int:
         """Return the size in bytes of a stored head on the network of a spec."""
-        key = "bytes", canonical_json(spec.data), spec.network.backbone, population_key(slot)
+        key = "bytes", canonical_json(spec.data), spec.network.backbone, head_batch_key(slot)
         return self._once(key, lambda: bytes_of_head(spec, slot, self.width(spec)))
 
     def width(self, spec: TrialSpec) -> int:
@@ -183,7 +183,7 @@ class Rates:
 
     def heads(self, spec: TrialSpec, slots: Sequence[HeadSlot]) -> Rate:
         """Return the rate of a head batch on the bank of a network, unknown as in ``network``."""
-        shape = population_key(slots[0])
+        shape = head_batch_key(slots[0])
         key = (canonical_json(spec.data), spec.network.backbone, shape, len(slots))
         return self._once(key, lambda: self._find_heads(spec, slots))
 
@@ -232,7 +232,7 @@ def kind_of(spec: TrialSpec) -> tuple[DataSlot, NetworkSlot]:
 
 def _shape_of(slot: HeadSlot) -> Hashable:
     """Return the settings that heads of a batch share, except the length of training."""
-    return population_key(slot.model_copy(update={"epochs": 1}))
+    return head_batch_key(slot.model_copy(update={"epochs": 1}))
 
 
 FIRST_BATCH, STEP_S = 4, 0.4
@@ -375,7 +375,7 @@ def heads_epoch_s(
     long = [slot.model_copy(update={"epochs": slot.epochs + 1}) for slot in slots]
     with on_threads(HEAD_THREADS):
         part = in_parts(long, bank)[0]
-        trainer = PopulationTrainer(part, bank, 0, device)
+        trainer = HeadBatchTrainer(part, bank, 0, device)
         next(trainer)
         return _seconds(lambda: next(trainer)) * sizes.train / samples * len(long) / len(part)
 

@@ -11,7 +11,7 @@ from tune_calib.paths import parse_path, remove_folder
 from tune_calib.results.columns import TableName
 from tune_calib.results.tables import write_results
 from tune_calib.tuning.work.executor import OVER, configuration
-from tune_calib.tuning.work.jobs import MAX_POPULATION, Job, format_suggestions, make_plan
+from tune_calib.tuning.work.jobs import MAX_HEAD_BATCH, Job, format_suggestions, make_plan
 from tune_calib.tuning.work.provenance import Provenance
 from tune_calib.tuning.work.rows import TrialResult, curve_rows, trial_row
 from tune_calib.tuning.search.definition import SearchDefinition
@@ -26,7 +26,7 @@ def find_largest(definition: SearchDefinition, at_once: int) -> int:
     # Every actor gets a share of a batch, unless the shares become too small; the numbers of a head
     # do not depend on its batch.
     share = ceil(definition.population * len(definition.resolved.seeds.pairs()) / at_once)
-    return min(MAX_POPULATION, max(MIN_SHARE, share))
+    return min(MAX_HEAD_BATCH, max(MIN_SHARE, share))
 
 
 class StudySource:
@@ -67,7 +67,7 @@ class StudySource:
             self.suggested += len(batch)
             left = self.state.start(each for each in batch if not self.state.has_ended(each))
             if self.is_head:
-                for group in make_plan(left, set(), self.largest).populations:
+                for group in make_plan(left, set(), self.largest).head_batches:
                     self.queue.append(replace(group, title=format_suggestions(group.trials)))
             else:
                 # Without a network id, since suggestions of a post-hoc method share their network.

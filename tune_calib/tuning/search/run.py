@@ -5,7 +5,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
 
-from tune_calib.engine.population import HEAD_THREADS
+from tune_calib.engine.head_batch import HEAD_THREADS
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
 from tune_calib.paths import AnyPath, parse_path

@@ -75,7 +75,7 @@ def open_executor(
 
 
 class JobSource:
-    """Passes on networks, and batches of heads when their network is trained, up to a deadline."""
+    """Passes on networks, and head batches when their network is trained, up to a deadline."""
 
     def __init__(
         self, work: RemainingWork, provenance: Provenance, deadline: float = math.inf
@@ -85,7 +85,7 @@ class JobSource:
         self.store = Store(parse_path(provenance.store))
         self.ready = deque(work.networks)
         self.waiting: dict[str, list[Job]] = {}
-        for job in work.populations:
+        for job in work.head_batches:
             self.waiting.setdefault(job.network_id, []).append(job)
         self.running: dict[str, Job] = {}
 

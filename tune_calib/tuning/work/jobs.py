@@ -1,4 +1,4 @@
-"""Group trials into jobs, each of one worker: networks, batches of heads, extra evaluations."""
+"""Group trials into jobs, each of one worker: networks, head batches, extra evaluations."""
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from tune_calib.engine.artifacts import has_network
 from tune_calib.engine.bank import bank_key
 from tune_calib.engine.extra import shifted_bank_key
-from tune_calib.engine.population import HEAD_THREADS, population_key
+from tune_calib.engine.head_batch import HEAD_THREADS, head_batch_key
 from tune_calib.engine.store import Store, read_manifest
 from tune_calib.errors import DamagedFileError
 from tune_calib.paths import AnyPath
@@ -19,7 +19,7 @@ from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.metrics import column
 from tune_calib.tuning.work.executor import Resources
 
-MAX_POPULATION = 32
+MAX_HEAD_BATCH = 32
 _MAX_NAMED = 2  # rungs that a title names; further ones are counted
 TOGETHER = 64  # extra evaluations of a job at most, so that others can run in parallel
 _TEST_COLUMNS = tuple(column("test", name) for name in ("accuracy", "ece"))
@@ -28,7 +28,7 @@ Measured = Mapping[str, float]  # metrics on ``test`` in the row of a trial
 
 @dataclass(frozen=True)
 class Job:
-    """The trials that one worker executes together: those of a network, or a batch of heads."""
+    """The trials that one worker executes together: those of a network, or a head batch."""
 
     name: str  # of its result files; it depends only on the specs
     trials: tuple[PlannedTrial, ...]  # none for a network that only heads need
@@ -99,7 +99,7 @@ class RemainingWork:
     """Work that the results in the run folder do not cover yet."""
 
     networks: tuple[Job, ...] = ()
-    populations: tuple[Job, ...] = ()  # batches of heads, which need these or earlier networks
+    head_batches: tuple[Job, ...] = ()  # head batches, which need these or earlier networks
     extra: tuple[ExtraJob, ...] = ()  # that finished trials lack
     needs: Sequence[Resources] = ()  # of each kind of job
     artifact: str | None = None  # the first one that jobs will write to the store
@@ -110,7 +110,7 @@ class RemainingWork:
     @property
     def jobs(self) -> tuple[Job, ...]:
         """Return the jobs of networks and heads."""
-        return self.networks + self.populations
+        return self.networks + self.head_batches
 
     @property
     def is_over(self) -> bool:
@@ -119,7 +119,7 @@ class RemainingWork:
 
 
 def make_plan(
-    planned: Sequence[PlannedTrial], done: set[str], largest: int = MAX_POPULATION
+    planned: Sequence[PlannedTrial], done: set[str], largest: int = MAX_HEAD_BATCH
 ) -> RemainingWork:
     """Plan the trials whose hash is not in ``done``, with at most ``largest`` heads together."""
     networks: dict[str, list[PlannedTrial]] = {}
@@ -130,7 +130,7 @@ def make_plan(
         networks.setdefault(trial.spec.network_id, []).append(trial)
         if trial.spec.head is not None:
             bank = bank_key(trial.spec, trial.spec.head).identity
-            heads.setdefault((bank, population_key(trial.spec.head)), []).append(trial)
+            heads.setdefault((bank, head_batch_key(trial.spec.head)), []).append(trial)
     network_jobs = []
     for number, (network_id, trials) in enumerate(networks.items(), start=1):
         without_head = tuple(trial for trial in trials if trial.spec.head is None)
@@ -198,7 +198,7 @@ def lacking(work: RemainingWork, store: Store) -> Iterator[str]:
         if not has_network(spec, store):
             yield f"networks/{network_id}"
     # Imported data are a bank already, and post-hoc trials need no bank in a read-only store.
-    specs_of_heads = [job.first.spec for job in work.populations]
+    specs_of_heads = [job.first.spec for job in work.head_batches]
     banks = {
         bank_key(spec, spec.head).identity for spec in specs_of_heads if spec.data.imported is None
     }

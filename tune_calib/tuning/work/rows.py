@@ -29,7 +29,7 @@ class TrialResult:
     message: str | None = None  # the reason if it is not done
     evaluation: Evaluation | None = None  # of a trial that is done
     # Seconds of training and evaluation, without setup and waiting: for a head its share of the
-    # population, for a post-hoc method on the network of another trial only its fit.
+    # head batch, for a post-hoc method on the network of another trial only its fit.
     own_s: float | None = None
 
     @property

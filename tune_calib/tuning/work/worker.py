@@ -18,8 +18,8 @@ from tune_calib.engine.bank import BankKey, DevelopmentBank, FeatureBank
 from tune_calib.engine.classifier import store_classifier, tensors_of_trial
 from tune_calib.engine.code import code_of_trials
 from tune_calib.engine.evaluate import SplitLogits, evaluate_one
+from tune_calib.engine.head_batch import HEAD_THREADS, HeadBatchTrainer
 from tune_calib.engine.machine import require_environment, set_switches
-from tune_calib.engine.population import HEAD_THREADS, PopulationTrainer
 from tune_calib.engine.store import Store
 from tune_calib.errors import RefusedError
 from tune_calib.paths import parse_path
@@ -134,7 +134,7 @@ class Worker:
         return ensure_bank(kind, self.spec, key, self.store, splits, self.device, with_train)
 
     def save_classifier(
-        self, trial: PlannedTrial, result: TrialResult, trainer: PopulationTrainer | None, k: int
+        self, trial: PlannedTrial, result: TrialResult, trainer: HeadBatchTrainer | None, k: int
     ) -> None:
         """Save the classifier of a done trial; a search has too many of them."""
         if result.evaluation is not None and not self.provenance.is_search:

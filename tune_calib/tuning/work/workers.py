@@ -1,4 +1,4 @@
-"""The kinds of workers: of networks, batches of heads, and extra evaluations."""
+"""The kinds of workers: of networks, head batches, and extra evaluations."""
 
 import itertools
 import json
@@ -20,7 +20,7 @@ from tune_calib.engine.evaluate import (
     SplitLogits,
     bank_logits,
     network_logits,
-    population_logits,
+    head_batch_logits,
     regime_of_bank,
     regime_of_base,
     regime_of_images,
@@ -29,7 +29,7 @@ from tune_calib.engine.evaluate import (
 from tune_calib.engine.extra import ExtraEvaluation, shifted_bank_key
 from tune_calib.engine.frozen import refuse_better
 from tune_calib.engine.imports import open_import
-from tune_calib.engine.population import HEAD_THREADS, PopulationTrainer, in_parts
+from tune_calib.engine.head_batch import HEAD_THREADS, HeadBatchTrainer, in_parts
 from tune_calib.engine.steps import Stopwatch
 from tune_calib.engine.store import artifact_manifest, save_tensors
 from tune_calib.errors import DivergedError
@@ -165,7 +165,7 @@ class NetworkWorker(Worker):
 
 
 class HeadWorker(Worker):
-    """Trains a population of heads on the feature bank of their network."""
+    """Trains a head batch on the feature bank of their network."""
 
     def setup(self, config: dict[str, Any]) -> None:
         """Open the bank; train the network and build the bank if they are missing."""
@@ -186,10 +186,10 @@ class HeadWorker(Worker):
         self.trained_s: float | None = 0.0
 
     def _begin(self, slots: list[HeadSlot]) -> None:
-        """Begin a part of the population, after freeing the previous one."""
+        """Begin a part of the head batch, after freeing the previous one."""
         vars(self).pop("trainer", None)
         seed = self.spec.network.seed
-        self.trainer = PopulationTrainer(slots, self.bank, seed, self.device)
+        self.trainer = HeadBatchTrainer(slots, self.bank, seed, self.device)
         self.history: list[dict[str, list[float]]] = []
 
     def _find_bank(self) -> DevelopmentBank:
@@ -255,7 +255,7 @@ class HeadWorker(Worker):
     def _evaluate_part(self, first: int) -> list[tuple[PlannedTrial, TrialResult]]:
         """Evaluate the current part, whose first head has the number ``first``."""
         trainer, results = self.trainer, list[tuple[PlannedTrial, TrialResult]]()
-        logits = population_logits(trainer, self.bank)
+        logits = head_batch_logits(trainer, self.bank)
         part = self.heads[first : first + len(trainer.slots)]
         count = sum(len(trials) for _, trials in part)
         for k, (_, trials) in enumerate(part):
@@ -274,13 +274,13 @@ class HeadWorker(Worker):
         return results
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
-        """Save the population as safetensors and its curves as JSON."""
+        """Save the head batch as safetensors and its curves as JSON."""
         tensors = {k: v.detach().contiguous() for k, v in self.trainer.state().items()}
         save_tensors(tensors, Path(checkpoint_dir) / CHECKPOINT)
         (Path(checkpoint_dir) / HISTORY).write_text(json.dumps(self.history))
 
     def load_checkpoint(self, checkpoint: Any) -> None:
-        """Load a saved population."""
+        """Load a saved head batch."""
         self.trainer.load_state(load_file(Path(checkpoint) / CHECKPOINT))
         self.history = json.loads((Path(checkpoint) / HISTORY).read_text())
         self.trained_s = None  # the time before the interruption is unknown

@@ -1,4 +1,4 @@
-"""The population trainer: the numbers of a head are its own."""
+"""The trainer of head batches: the numbers of a head are its own."""
 
 import itertools
 import math
@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from tests.support import CPU, each, small_spec
+from tune_calib.engine.head_batch import HeadBatchTrainer, head_context
 from tune_calib.engine.head_steps import StackedOptimizer
-from tune_calib.engine.population import PopulationTrainer, head_context
 from tune_calib.errors import UserError
 
 MAC_CAL_OPTIONS = [
@@ -32,7 +32,7 @@ def slot(method="mac_cal", **given):
 
 
 def train(slots, bank, epochs=None):
-    trainer = PopulationTrainer(slots, bank, 0, CPU)
+    trainer = HeadBatchTrainer(slots, bank, 0, CPU)
     reports = list(itertools.islice(trainer, epochs))
     return trainer, reports
 
@@ -42,7 +42,7 @@ def test_every_option_of_mac_cal_trains_and_resumes(options, bank):
     slots = [slot(seed=s, **options) for s in range(2)]
     whole, _ = train(slots, bank)
     half, _ = train(slots, bank, epochs=1)
-    resumed = PopulationTrainer(slots, bank, 0, CPU)
+    resumed = HeadBatchTrainer(slots, bank, 0, CPU)
     resumed.load_state({k: v.detach().clone() for k, v in half.state().items()})
     list(resumed)
     assert torch.equal(whole.predict(bank.select()), resumed.predict(bank.select()))
@@ -150,7 +150,7 @@ def test_a_head_is_evaluated_with_the_q_that_its_weights_were_trained_under(own,
 
 
 def test_a_continued_head_starts_as_the_networks_own(bank):
-    trainer = PopulationTrainer([slot("retrain", start="continued")], bank, 0, CPU)
+    trainer = HeadBatchTrainer([slot("retrain", start="continued")], bank, 0, CPU)
     split = bank.select()
     assert torch.allclose(trainer.predict(split)[0], split.logits, atol=1e-5)
 
@@ -188,7 +188,7 @@ def test_a_fresh_head_has_the_identity_of_before_there_were_frozen_ones():
 @each("order", ["shared", "own"])
 def test_every_epoch_has_another_batch_order(order, bank):
     slots = [slot(seed=seed, slot={"batch_order": order}) for seed in range(2)]
-    trainer = PopulationTrainer(slots, bank, 0, CPU)
+    trainer = HeadBatchTrainer(slots, bank, 0, CPU)
     orders = []
     for trainer.epoch in range(3):
         orders.append(trainer._order(40).reshape(-1, 40)[0].tolist())

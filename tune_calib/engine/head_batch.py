@@ -32,7 +32,7 @@ JUDGED = 2**21
 # to its weights.
 LAYOUT = 2
 
-POPULATION_BYTES = 2**31
+HEAD_BATCH_BYTES = 2**31
 """Largest memory of one head batch; a node trains one on each core."""
 
 # Largest number of copies of each weight: itself, its gradient, two moments and a mask; weight and
@@ -43,7 +43,7 @@ COPIES = 9
 OUTPUTS = 3
 
 
-class PopulationTrainer:
+class HeadBatchTrainer:
     """Trains K heads of one shape (a head batch); each ``next`` trains all of them for one epoch.
 
     The numbers of head k do not depend on the other heads. The slots differ only in per-head
@@ -270,7 +270,7 @@ PER_HEAD = {"seed", "lr", "weight_decay"}
 """Settings besides those of a method that may differ between the heads of one batch."""
 
 
-def population_key(slot: HeadSlot) -> str:
+def head_batch_key(slot: HeadSlot) -> str:
     """Return the settings that the heads of one batch must have in common, as text."""
     per_head = METHODS[slot.method].per_head
     common = slot.model_dump(mode="json", exclude=PER_HEAD)
@@ -290,7 +290,7 @@ def _scores(logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
 
 def in_parts(slots: Sequence[HeadSlot], bank: DevelopmentBank) -> list[list[HeadSlot]]:
     """Split the heads of a batch into parts of about equal size, which does not change results."""
-    most = max(1, POPULATION_BYTES // _bytes_of_a_head(slots[0], bank))
+    most = max(1, HEAD_BATCH_BYTES // _bytes_of_a_head(slots[0], bank))
     size = math.ceil(len(slots) / math.ceil(len(slots) / most))
     return [list(slots[first : first + size]) for first in range(0, len(slots), size)]
 
