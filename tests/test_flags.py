@@ -26,9 +26,9 @@ from tune_calib.metrics.scoring import is_at_chance
 from tune_calib.results.tables import read_table, write_file
 from tune_calib.spec.names import CHANCE, FEW_IMAGES, FLAGS
 from tune_calib.spec.slots.posthoc import PostHocSlot
-from tune_calib.tuning.work.provenance import Provenance
 from tune_calib.tuning.ray.trainables import trainable
 from tune_calib.tuning.search.definition import Objective
+from tune_calib.tuning.work.provenance import Provenance
 
 FITS = ("nll", "grid_nll", "grid_ece")
 RIVALS = ("base", "variant", "variant", "variant")

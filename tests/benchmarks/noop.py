@@ -12,11 +12,11 @@ from tests.benchmarks.common import CORES
 from tests.benchmarks.search import ask_seconds, job
 from tune_calib.engine.evaluate import SplitLogits, evaluate_one
 from tune_calib.tuning.ray import executor as ray_executor
+from tune_calib.tuning.ray.trainables import JobTrainable
+from tune_calib.tuning.run import execute_run
 from tune_calib.tuning.work.rows import TrialResult
 from tune_calib.tuning.work.worker import DONE
-from tune_calib.tuning.ray.trainables import JobTrainable
 from tune_calib.tuning.work.workers import KINDS, NetworkWorker
-from tune_calib.tuning.run import execute_run
 
 COUNTS = (500, 2000)
 

@@ -11,13 +11,13 @@ from ray import tune
 from tests.benchmarks.common import CORES, bare_loop, bare_loops, steady_rate
 from tune_calib.spec.ladder import PlannedTrial, build_comparison, expand
 from tune_calib.spec.resolved import ResolvedRequest, Seeds
+from tune_calib.tuning.ray.executor import RayExecutor
+from tune_calib.tuning.ray.session import ray_session
+from tune_calib.tuning.ray.trainables import JobTrainable
 from tune_calib.tuning.work.execution import execute
 from tune_calib.tuning.work.executor import ALL_EPOCHS
 from tune_calib.tuning.work.jobs import HEAD_THREADS, Job, RemainingWork, make_plan
-from tune_calib.tuning.ray.executor import RayExecutor
 from tune_calib.tuning.work.provenance import Provenance
-from tune_calib.tuning.ray.session import ray_session
-from tune_calib.tuning.ray.trainables import JobTrainable
 
 HEADS, FRESH_HEADS, ALONE_HEADS = 256, 8, 64
 EPOCHS = 5
@@ -62,7 +62,11 @@ def as_tuner(out: Path, store: Path, head_batches: Sequence[Job], reuse: bool) -
 def as_executor(out: Path, store: Path, head_batches: Sequence[Job]) -> float:
     """The driver of ``tune-calib``."""
     with ray_session(None):
-        errors = execute("heads", RemainingWork(head_batches=tuple(head_batches)), RayExecutor(provenance(out, store)))
+        errors = execute(
+            "heads",
+            RemainingWork(head_batches=tuple(head_batches)),
+            RayExecutor(provenance(out, store)),
+        )
     if errors:
         raise RuntimeError(errors[0])
     return steady_rate(out)

@@ -11,11 +11,11 @@ from tests.benchmarks.common import CIFAR10_ROOT, CORES, bare_loops, steady_rate
 from tune_calib.spec.datasets import Settings
 from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.tuning.folder import RunLocation
-from tune_calib.tuning.work.jobs import make_plan
 from tune_calib.tuning.run import execute_run
 from tune_calib.tuning.search.definition import Objective, SearchDefinition
 from tune_calib.tuning.search.execute import MIN_SHARE
 from tune_calib.tuning.search.run import SearchRun, open_state
+from tune_calib.tuning.work.jobs import make_plan
 
 COUNTS = tuple(int(n) for n in os.environ.get("HEADS", "500,2000").split(","))
 POPULATION, FLOOR_BATCHES = 16, 16

@@ -122,7 +122,7 @@ def test_an_entry_whose_folder_is_a_file_does_not_end_the_others(tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "a-digits").touch()
     file = read_experiment_file(path)
-    (ended,) = run_entries(file, build_entries(file), None)
+    (ended,) = run_entries(file, build_entries(file))
     assert isinstance(ended, Ended)
     assert "a file is where a folder should be" in ended.failures[0]
 

@@ -18,8 +18,8 @@ from tune_calib.cli.options import _share
 from tune_calib.errors import UserError
 from tune_calib.spec.yaml_text import UnfoldedError, parse_yaml
 from tune_calib.tuning.ray import session
-from tune_calib.tuning.work.executor import Resources, refuse_here
 from tune_calib.tuning.ray.session import ray_session
+from tune_calib.tuning.work.executor import Resources, refuse_here
 
 QUICK_S = 30.0
 """Of a refusal, the start of the program included, on a busy machine."""

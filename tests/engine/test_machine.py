@@ -23,9 +23,9 @@ from tune_calib.results.tables import read_table, write_file, write_results
 from tune_calib.spec.ladder import build_comparison, expand
 from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.spec.trial import TrialSpec
+from tune_calib.tuning.ray.trainables import trainable
 from tune_calib.tuning.work.execution import warn_of_other_machine
 from tune_calib.tuning.work.provenance import Provenance
-from tune_calib.tuning.ray.trainables import trainable
 
 PORTABLE_SPEC = {"network": {"backbone": "small_cnn", "epochs": 1, "portable": True}}
 NEW = ("processor", "instruction_set", "gpu")

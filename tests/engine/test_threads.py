@@ -13,10 +13,10 @@ from tune_calib.results.tables import read_table, write_results
 from tune_calib.spec.ladder import LADDERS, build_comparison, expand
 from tune_calib.spec.resolved import ResolvedRequest, Seeds
 from tune_calib.spec.trial import TrialSpec, canonical_json
+from tune_calib.tuning.ray.trainables import trainable
 from tune_calib.tuning.work.execution import resources_of
 from tune_calib.tuning.work.jobs import HEAD_THREADS, make_plan
 from tune_calib.tuning.work.provenance import Provenance
-from tune_calib.tuning.ray.trainables import trainable
 
 
 @each("seeds", [1, 2, 5])

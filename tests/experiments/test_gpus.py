@@ -145,7 +145,7 @@ def test_a_dry_run_for_a_gpu_needs_no_data_and_tells_recipe_and_source(file, nam
 def test_networks_measured_on_the_gpu_win(file, named, tmp_path):
     path = file()
     (work,) = plan_entries(read_experiment_file(path))
-    spec = work.job.planned_trials[0].spec
+    spec = work.run.planned_trials[0].spec
     other = spec.model_copy(update={"network": spec.network.model_copy(update={"seed": 7})})
     folder = tmp_path / "out/store/networks" / other.network_id
     folder.mkdir(parents=True)
@@ -189,10 +189,10 @@ def test_hours_of_a_data_set_without_a_published_size_are_refused_in_one_line(fi
 
 def test_the_shipped_file_is_table_1():
     works = plan_entries(read_experiment_file(PAPER), needs_data=False)
-    backbones = {work.job.resolved.overrides["network"]["backbone"] for work in works}
+    backbones = {work.run.resolved.overrides["network"]["backbone"] for work in works}
     assert backbones == set(PUBLISHED)
     for work in works:
-        trials = work.job.planned_trials
+        trials = work.run.planned_trials
         assert len(trials) == 16
         assert {trial.spec.network.epochs for trial in trials} == {350}
     section = page("experiment-files").split("## A named GPU")[1]

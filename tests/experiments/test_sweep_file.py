@@ -86,28 +86,28 @@ def test_every_entry_stands_on_every_data_set_and_backbone(works):
 
 
 def test_a_setting_of_the_file_reaches_whoever_knows_it_and_an_entry_stands_above(works):
-    assert works["losses-digits-small_cnn"].job.resolved.overrides["head"] == {
+    assert works["losses-digits-small_cnn"].run.resolved.overrides["head"] == {
         "epochs": 1,
         "gamma": 0.8,
     }
-    assert works["tuned-ls-digits-small_cnn"].job.resolved.overrides["head"] == {"epochs": 1}
-    tuned = works["tuned-mac_cal-digits-resnet8"].job.resolved.overrides
+    assert works["tuned-ls-digits-small_cnn"].run.resolved.overrides["head"] == {"epochs": 1}
+    tuned = works["tuned-mac_cal-digits-resnet8"].run.resolved.overrides
     assert tuned["head"] == {"epochs": 1, "gamma": 0.8, "q0": 0.5}
     assert tuned["network"] == {"epochs": 1, "augment": "none", "backbone": "resnet8"}
 
 
 def test_values_of_a_method_are_its_own_and_stand_in_its_label(works):
-    rungs = works["losses-digits-small_cnn"].job.ladder.rungs
+    rungs = works["losses-digits-small_cnn"].run.ladder.rungs
     assert [rung.label for rung in rungs] == ["ce", "ls+mac_cal+temperature", "fl gamma=1"]
     assert rungs[2].slots == {"network": {"method": "fl", "gamma": 1}}
 
 
 def test_an_entry_has_the_question_of_the_command_that_it_stands_for(works):
     steps = works["steps-digits-small_cnn"]
-    assert steps.job.ladder is LADDERS["mac_cal"]
-    seeds = steps.job.resolved.seeds
+    assert steps.run.ladder is LADDERS["mac_cal"]
+    seeds = steps.run.resolved.seeds
     assert (len(seeds.network), len(seeds.head), seeds.is_paired) == (1, 5, False)
-    question = works["tuned-ls-digits-small_cnn"].job.definition
+    question = works["tuned-ls-digits-small_cnn"].run.definition
     assert question.objective.metrics == ("ece", "nll")
     assert (question.sampler, question.objective.guard) == ("random", 0.02)
     assert question.resolved.seeds.pairs() == [(0, 0), (1, 1)]
@@ -140,17 +140,17 @@ def test_seeds_count_wherever_they_stand_the_nearest_above_the_others(read, kind
     text = (f"seeds: {top}\n" if top else "") + "entries: {a: {" + ", ".join(lines) + "}}"
     (work,) = plan_entries(read(text))
     nearest = own or entry or top
-    assert len(work.job.resolved.seeds.pairs()) == (7 if own else COUNTS.get(nearest, 1))
-    assert work.job.resolved.seeds.is_paired == (nearest is None or nearest in ("4", "{both: 3}"))
+    assert len(work.run.resolved.seeds.pairs()) == (7 if own else COUNTS.get(nearest, 1))
+    assert work.run.resolved.seeds.is_paired == (nearest is None or nearest in ("4", "{both: 3}"))
     if is_search:
-        assert work.job.definition.candidates.resolved == work.job.resolved
+        assert work.run.definition.candidates.resolved == work.run.resolved
 
 
 def test_a_search_that_was_made_under_other_seeds_says_so(read, tmp_path):
     """Of a version that took no seeds of the file for its searches."""
     text = "out: OUT\nSEEDS\nentries: {a: {methods: [ls], search: {trials: 9}}}"
     begun, now = (read(text.replace("SEEDS", seeds)) for seeds in ("", "seeds: 4"))
-    old, new = (plan_entries(file, "it")[0].job for file in (begun, now))
+    old, new = (plan_entries(file, "it")[0].run for file in (begun, now))
     old.out.mkdir(parents=True)
     old.build_manifest().write(old.out)
     with pytest.raises(UserError) as error:
@@ -162,7 +162,7 @@ def test_a_search_that_was_made_under_other_seeds_says_so(read, tmp_path):
     assert {path.name for path in old.out.iterdir()} == {SEARCH_MANIFEST}
     under = text.replace("SEEDS", "seeds: 4").replace("trials: 9", "trials: 9, seeds: 1")
     file = read(under)
-    assert plan_entries(file, "it")[0].job.build_manifest().trials == 9
+    assert plan_entries(file, "it")[0].run.build_manifest().trials == 9
 
 
 def test_a_closer_look_is_that_of_the_entry_else_of_the_file_and_no_searchs(read):
@@ -175,7 +175,7 @@ def test_a_closer_look_is_that_of_the_entry_else_of_the_file_and_no_searchs(read
       none: {methods: [ls], shift: []}
       tuned: {methods: [ls], search: {trials: 3}}
     """
-    jobs = {job.entry: job.job for job in plan_entries(read(text))}
+    jobs = {job.entry: job.run for job in plan_entries(read(text))}
     assert not hasattr(jobs.pop("tuned"), "shift")
     assert {entry: (job.shift, job.bootstrap) for entry, job in jobs.items()} == {
         "whole": (("noise", "generated:fog"), 200),
@@ -189,7 +189,7 @@ def test_a_title_is_that_of_ones_own_data_alone(read):
         "dataset_title: Birds\nrecipe: acls\ndatasets: [cifar10, imagefolder]\n"
         "entries: {a: {all: posthoc}}"
     )
-    titles = {job.name: job.job.location.dataset_title for job in build_entries(read(text))}
+    titles = {job.name: job.run.location.dataset_title for job in build_entries(read(text))}
     assert titles == {"a-cifar10": None, "a-imagefolder": "Birds"}
 
 
@@ -398,7 +398,7 @@ def test_the_sample_shown_is_a_sweep_file_and_prints_that_plan(tmp_path, monkeyp
 
 
 def test_a_plan_counts_networks_heads_and_ray_trials(works, file):
-    needs = {name: find_needs(work.job) for name, work in works.items()}
+    needs = {name: find_needs(work.run, work.run.plan()) for name, work in works.items()}
     losses = needs["losses-digits-small_cnn"]
     # ce, ls and fl under two seeds; the pipeline adds a head on each ls network.
     assert (losses.planned, len(losses.networks), losses.heads, losses.ray_trials) == (6, 6, 2, 8)
@@ -429,11 +429,11 @@ def test_all_of_a_kind_are_an_entry(tmp_path):
     path = tmp_path / "all.yaml"
     path.write_text("entries: {a: {all: posthoc, set: {posthoc: {bins: 5}}}}")
     (work,) = plan_entries(read_experiment_file(path))
-    labels = [trial.label for trial in work.job.planned_trials]
+    labels = [trial.label for trial in work.run.planned_trials]
     assert labels[0] == "vanilla"
-    assert work.job.ladder.title == "Every post-hoc method side by side"
+    assert work.run.ladder.title == "Every post-hoc method side by side"
     assert "beta" not in labels
-    found = {trial.label: trial.spec.posthoc for trial in work.job.planned_trials}
+    found = {trial.label: trial.spec.posthoc for trial in work.run.planned_trials}
     assert found["histogram"].params.bins == 5
 
 

@@ -18,9 +18,9 @@ from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.spec.settings import resolve_spec
 from tune_calib.spec.slots.data import ImportedData
 from tune_calib.spec.trial import TrialSpec
+from tune_calib.tuning.resolve import resolve_files
 from tune_calib.tuning.work.jobs import lacking, make_plan
 from tune_calib.tuning.work.workers import HeadWorker, NetworkWorker
-from tune_calib.tuning.resolve import resolve_files
 
 SIZES = {"train": 60, "select": 30, "calib": 40, "test": 50}
 

@@ -8,9 +8,9 @@ import tune_calib
 from tests.support import QUICK, SETTINGS, drive, here, job_in, keep_ray, on_ray, rows, run_of
 from tune_calib.engine.store import Store
 from tune_calib.results.tables import read_table
+from tune_calib.tuning.run import execute_run
 from tune_calib.tuning.work.jobs import make_plan
 from tune_calib.tuning.work.workers import HeadWorker, NetworkWorker
-from tune_calib.tuning.run import execute_run
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
 
@@ -46,7 +46,7 @@ def test_a_ladder_is_that_of_fresh_actors(uses_ray, tmp_path):
     if uses_ray:
         keep_ray()
     with on_ray(uses_ray):
-        assert execute_run(job_in(run)) == []
+        assert execute_run(job_in(run)).crashed == []
     assert not uses_ray or max(read_table(run, "trials")["actor_resets"].to_pylist()) > 0
     plan = make_plan(job_in(run).planned_trials, set())
     out, store = tmp_path / "fresh", Store(tmp_path / "fresh" / "store")

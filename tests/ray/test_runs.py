@@ -26,9 +26,9 @@ from tests.support import (
 )
 from tune_calib.errors import UserError
 from tune_calib.results.tables import read_table
-from tune_calib.tuning.work.executor import Resources
 from tune_calib.tuning.ray.session import ray_session
 from tune_calib.tuning.ray.trainables import trainable
+from tune_calib.tuning.work.executor import Resources
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
 

@@ -228,11 +228,11 @@ def test_own_recipes_make_another_sweep_and_search_and_none_the_one_of_before(tm
 
 
 ENTRIES = {
-    "methods": ("methods: [ce, balcal]", lambda work: work.job.planned_trials[-1].spec.network),
-    "ladder": ("ladder: fedlas", lambda work: work.job.planned_trials[0].spec.network),
+    "methods": ("methods: [ce, balcal]", lambda work: work.run.planned_trials[-1].spec.network),
+    "ladder": ("ladder: fedlas", lambda work: work.run.planned_trials[0].spec.network),
     "search": (
         "methods: [balcal]\n    search: {trials: 3}",
-        lambda work: work.job.definition.candidates.trials({}, 0)[0].spec.network,
+        lambda work: work.run.definition.candidates.trials({}, 0)[0].spec.network,
     ),
 }
 

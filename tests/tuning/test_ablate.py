@@ -23,8 +23,8 @@ from tests.support import (
 )
 from tune_calib.errors import UserError
 from tune_calib.spec.resolved import ResolvedRequest
-from tune_calib.tuning.work.jobs import make_plan
 from tune_calib.tuning.ray.trainables import trainable
+from tune_calib.tuning.work.jobs import make_plan
 
 DRAWN = {"tradeoff", "sparsity"}
 

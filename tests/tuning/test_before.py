@@ -28,7 +28,7 @@ from tune_calib.experiments.forecast.forecast import (
 from tune_calib.experiments.forecast.rates import Rates
 from tune_calib.experiments.forecast.summary import (
     _format_time,
-    describe_job,
+    describe_run,
     format_duration,
     start_forecast,
 )
@@ -36,7 +36,7 @@ from tune_calib.results.tables import write_results
 from tune_calib.spec.describe import describe, list_settings
 from tune_calib.spec.ladder import LADDERS, build_comparison
 from tune_calib.spec.methods import METHODS
-from tune_calib.spec.request import CompareRequest, build_request
+from tune_calib.spec.request import CompareRequest, LadderOptions, build_request
 from tune_calib.spec.trial import TrialSpec
 from tune_calib.tuning.work.provenance import Provenance
 from tune_calib.tuning.work.rows import TrialResult, trial_row
@@ -105,7 +105,8 @@ def finished(job) -> None:
 
 def job_of(tmp_path, methods, shift=(), bootstrap=0, seeds=1):
     job = job_in(tmp_path / "out", seeds=seeds)
-    return replace(job, ladder=build_comparison(methods), shift=shift, bootstrap=bootstrap)
+    options = LadderOptions(shift=shift, bootstrap=bootstrap)
+    return replace(job, ladder=build_comparison(methods), options=options)
 
 
 @pytest.mark.parametrize("behind", [1, 3])
@@ -113,7 +114,7 @@ def job_of(tmp_path, methods, shift=(), bootstrap=0, seeds=1):
 def test_a_head_behind_several_post_hoc_methods_is_trained_once(tmp_path, behind, seeds):
     transforms = ["temperature", "isotonic", "histogram"][:behind]
     job = job_of(tmp_path, ["mac_cal", *(f"mac_cal+{name}" for name in transforms)], seeds=seeds)
-    needs = find_needs(job)
+    needs = find_needs(job, job.plan())
     assert needs.heads == seeds
     assert len(needs.networks) == seeds
     assert len(needs.evaluated) == needs.planned == seeds * (behind + 1)
@@ -141,7 +142,7 @@ def test_a_bank_that_a_search_left_without_test_is_made_again(tmp_path):
         about = {"train_views": 1, "has_test": has_test}
         (bank / ARTIFACT_MANIFEST).write_bytes(seal(about))
         sums = start_forecast(job.location)
-        sums.add(find_needs(job))
+        sums.add(find_needs(job, job.plan()))
         assert len(sums.banks) == count
 
 
@@ -162,7 +163,7 @@ def test_closer_looks_count_also_at_trials_that_are_to_be_done(
     job = job_of(tmp_path, ["ce", "temperature"], shift, bootstrap)
     if is_done:
         finished(job)
-    needs = find_needs(job)
+    needs = find_needs(job, job.plan())
     assert len(needs.extra) == count
     assert (needs.done, needs.is_over) == ((2, count == 0) if is_done else (0, False))
     sums = start_forecast(job.location)
@@ -172,13 +173,13 @@ def test_closer_looks_count_also_at_trials_that_are_to_be_done(
     assert ({STARTS, REPORT} <= set(sums.parts)) != needs.is_over
     assert ({NETWORKS, EVALUATION} <= set(sums.parts)) != is_done
     assert sums.whole == pytest.approx(sum(sums.parts.values()))
-    assert ("nothing: 2 of 2 trials are done" in describe_job(job)) == needs.is_over
+    assert ("nothing: 2 of 2 trials are done" in describe_run(job, job.plan())) == needs.is_over
 
 
 def test_what_a_person_waits_for_is_more_than_training(tmp_path):
     job = job_of(tmp_path, ["ce", "mac_cal"])
     sums = start_forecast(job.location)
-    sums.add(find_needs(job))
+    sums.add(find_needs(job, job.plan()))
     assert list(sums.parts) == [STARTS, NETWORKS, HEADS, EVALUATION, REPORT]
     assert sums.parts[STARTS] >= RAY_S + TUNER_S
     assert sums.parts[REPORT] == REPORT_S
@@ -196,7 +197,7 @@ def test_a_forecast_reads_no_image_of_a_published_data_set(tmp_path, dataset):
 def test_a_forecast_that_fails_stops_no_run(tmp_path, monkeypatch):
     job = job_of(tmp_path, ["ce"])
     monkeypatch.setattr(Rates, "evaluation_s", lambda *_: 1 / 0)
-    told = describe_job(job)
+    told = describe_run(job, job.plan())
     assert "time     unknown: timing failed with ZeroDivisionError" in told
     assert "1 of 1 trials, 1 network and 0 heads to train" in told
 

@@ -20,10 +20,10 @@ from tune_calib.spec.resolved import ResolvedRequest, Seeds
 from tune_calib.spec.slots.data import DataSlot
 from tune_calib.spec.trial import canonical_json
 from tune_calib.tuning.folder import done
+from tune_calib.tuning.reuse import Copies, copy_rows
 from tune_calib.tuning.work.jobs import make_plan
 from tune_calib.tuning.work.provenance import Provenance
 from tune_calib.tuning.work.workers import NetworkWorker
-from tune_calib.tuning.reuse import Copies, copy_rows
 
 QUICK = {"backbone": "small_cnn", "epochs": 1, "augment": "none"}
 ASKED = ResolvedRequest(

@@ -14,6 +14,7 @@ from os import PathLike, fspath
 from typing import Any, TypeVar
 
 from analysis.load import load
+from tune_calib.api import runs
 from tune_calib.api.opened import OpenSearch, OpenSweep, OpenSweepFile
 from tune_calib.api.request import add_arguments, bind, build_signature
 from tune_calib.errors import UserError
@@ -32,7 +33,6 @@ from tune_calib.spec.request import (
     field_names,
     format_command,
 )
-from tune_calib.spec.resolve import resolve, resolve_ladder
 from tune_calib.spec.strict import Part
 from tune_calib.text import format_count, option_words
 from tune_calib.tuning.loggers.base import load_loggers, request_loggers, send_figures
@@ -51,39 +51,48 @@ def _command(model: type[R], *without: str) -> Callable[[Callable[[R, str], T]],
 
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> T:
-            given, always = bind(name, signature, args, kwargs)
+            values, always = bind(name, signature, args, kwargs)
             with plugins.restored():
                 named = map(plugins.read, always["plugin"])
                 plugins.use([*plugins.installed(), *plugins.in_use(), *named])
                 try:
-                    request = build_request(model, given)
+                    request = build_request(model, values)
                 except UserError as error:
                     raise UserError(f"{name}: {error}") from None
                 accept_code(getattr(request, "accept_code", False))
                 first: Any = getattr(request, field_names(model)[0]) or ()
                 words = map(str, first if isinstance(first, tuple) else (first,))
-                options = option_words((key, each) for key in always for each in always[key])
-                command = format_command(name, request, without, options)
+                options = [(key, word) for key, listed in always.items() for word in listed]
+                command = format_command(name, request, without, option_words(options))
                 with screen(" ".join([name, *words])), logged(always["log"]):
                     results = function(request, command)
-            # These have no row and are run again by the next call.
-            if isinstance(results, OpenSweep | OpenSearch) and results.crashed:
-                crashed = results.crashed
-                warnings.warn(
-                    f"{format_count(len(crashed), 'trial')} crashed; first: {crashed[0]}; the same "
-                    "call runs them again (for a search, with `retry`); tracebacks: "
-                    f"{results.out / CRASHES}",
-                    stacklevel=2,
-                )
+            for text in _list_unfinished(results):
+                warnings.warn(text, stacklevel=2)
             return results
 
         call.__signature__ = signature  # type: ignore[attr-defined]
-        annotations = {key: each.annotation for key, each in signature.parameters.items()}
-        call.__annotations__ = {**annotations, "return": returned}
+        call.__annotations__ = {"return": returned}
+        for key, parameter in signature.parameters.items():
+            call.__annotations__[key] = parameter.annotation
         call.__doc__ = add_arguments(model, signature, inspect.getdoc(function) or "")
         return call
 
     return decorate
+
+
+def _list_unfinished(results: object) -> Iterator[str]:
+    """Yield what the same call would run again or complete."""
+    if isinstance(results, OpenSweepFile) and results.failures:
+        yield f"{len(results.failures)} failed; first: {results.failures[0]}"
+    if isinstance(results, OpenSweep | OpenSearch) and results.crashed:
+        crashed = results.crashed
+        yield (
+            f"{format_count(len(crashed), 'trial')} crashed; first: {crashed[0]}; the same call "
+            "runs them again (for a search, with `retry`); tracebacks: "
+            f"{results.out / CRASHES}"
+        )
+    if isinstance(results, OpenSweep) and results.stopped:
+        yield f"{results.out}: {results.stopped}; the same call continues"
 
 
 @_command(AblateRequest)
@@ -96,7 +105,7 @@ def ablate(request: AblateRequest, command: str) -> OpenSweep:
     Raises:
         UserError: An argument is wrong, data is missing, or ``out`` contains another run.
     """
-    return _run_ladder(request, command)
+    return runs.run_ladder(request, command)
 
 
 @_command(CompareRequest)
@@ -109,7 +118,7 @@ def compare(request: CompareRequest, command: str) -> OpenSweep:
     Raises:
         UserError: An argument is wrong, data is missing, or ``out`` contains another run.
     """
-    return _run_ladder(request, command)
+    return runs.run_ladder(request, command)
 
 
 @_command(SearchRequest)
@@ -125,16 +134,7 @@ def search(request: SearchRequest, command: str) -> OpenSearch:
     Raises:
         UserError: An argument is wrong, data is missing, or ``out`` contains another run.
     """
-    resolved = resolve(request)
-
-    from tune_calib.experiments.forecast.summary import print_settings
-    from tune_calib.tuning.run import execute_run
-    from tune_calib.tuning.search.outcome import summarise
-    from tune_calib.tuning.search.run import build_search_run
-
-    run = build_search_run(request, resolved, command)
-    result = execute_run(run, print_settings)
-    return OpenSearch(run.out, tuple(result.crashed), summarise(result), request.study_storage)
+    return runs.run_search(request, command)
 
 
 @_command(EvaluateRequest, "extend", "study_storage")
@@ -147,11 +147,7 @@ def evaluate(request: EvaluateRequest, command: str) -> OpenSweep:
     Raises:
         UserError: The search selected no trial, or test was read for another trial or other seeds.
     """
-    from tune_calib.experiments.forecast.summary import print_settings
-    from tune_calib.tuning.search.evaluate import compare_splits, evaluate_choice
-
-    found = evaluate_choice(request, command, print_settings)
-    return OpenSweep(found.folder, tuple(found.crashed), compare_splits(found))
+    return runs.evaluate_search(request, command)
 
 
 @_command(RunRequest, "retry")
@@ -164,31 +160,18 @@ def run(request: RunRequest, command: str) -> OpenSweepFile:
     Raises:
         UserError: The file is wrong, data is missing, or another program uses its folder.
     """
-    from tune_calib.experiments.entries import plan_entries
-    from tune_calib.experiments.file import read_experiment_file
-    from tune_calib.experiments.forecast.summary import print_settings
-    from tune_calib.experiments.run import run_entries
-    from tune_calib.spec.experiment import spell_keys
-    from tune_calib.tuning.search.outcome import summarise
-
-    try:
-        read = read_experiment_file(request.file).override(address=request.address)
-        jobs = plan_entries(read, command)
-        ended = list(run_entries(read, jobs, request.retry, print_settings))
-    except UserError as error:
-        raise UserError(spell_keys(error)) from None
+    file, ended = runs.run_file(request, command)
     entries: dict[str, OpenSweep | OpenSearch] = {}
-    for one in ended:
-        if one.found is not None:
-            storage = read.content.study_storage
-            told = summarise(one.found)
-            entries[one.name] = OpenSearch(one.folder, tuple(one.failures), told, storage)
-        elif not one.is_refused:
-            entries[one.name] = OpenSweep(one.folder, tuple(one.failures))
-    failures = tuple(f"{one.name}: {line}" for one in ended for line in one.failures)
-    if failures:
-        warnings.warn(f"{len(failures)} failed; first: {failures[0]}", stacklevel=3)
-    return OpenSweepFile(read.out, entries, failures)
+    failures: list[str] = []
+    for entry in ended:
+        failures += [f"{entry.name}: {line}" for line in entry.failures]
+        crashed, result = tuple(entry.failures), entry.result
+        if result is not None and result.summary is not None:
+            storage = file.content.study_storage
+            entries[entry.name] = OpenSearch(entry.folder, crashed, result.summary, storage)
+        elif not entry.is_refused:
+            entries[entry.name] = OpenSweep(entry.folder, crashed, stopped=entry.stopped)
+    return OpenSweepFile(file.out, entries, tuple(failures))
 
 
 def open_results(
@@ -204,25 +187,15 @@ def open_results(
         UserError: The folder contains no results, or they are damaged.
     """
     folder = parse_path(fspath(out))
-    if below := find_entries(folder):
-        entries: Any = {e.name: open_results(str(e), study_storage=study_storage) for e in below}
+    entries: dict[str, Any] = {}
+    for entry in find_entries(folder):
+        entries[entry.name] = open_results(str(entry), study_storage=study_storage)
+    if entries:
         return OpenSweepFile(folder, entries)
     if is_search(folder):
         return OpenSearch(folder, study_storage=study_storage)
     load(folder)  # a folder without results is refused here
     return OpenSweep(folder)
-
-
-def _run_ladder(request: AblateRequest | CompareRequest, command: str) -> OpenSweep:
-    ladder, resolved = resolve_ladder(request)
-
-    from tune_calib.experiments.forecast.summary import print_settings
-    from tune_calib.tuning.ladder import build_ladder_run
-    from tune_calib.tuning.run import execute_run
-
-    run = build_ladder_run(request, ladder, resolved, command)
-    crashed = execute_run(run, print_settings)
-    return OpenSweep(run.location.out, tuple(crashed))
 
 
 @contextmanager

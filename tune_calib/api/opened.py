@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pandas as pd
 
@@ -44,11 +44,13 @@ class OpenSweep:
         out: Folder of the run.
         crashed: A line for each trial that crashed in this call.
         notes: Further remarks on the results.
+        stopped: What ``max_hours`` left undone, in words; empty if nothing.
     """
 
     out: AnyPath
     crashed: tuple[str, ...] = ()
     notes: str = ""
+    stopped: str = ""
 
     @property
     def rows(self) -> pd.DataFrame:
@@ -148,6 +150,7 @@ class OpenSearch:
     crashed: tuple[str, ...] = ()
     notes: str = ""
     study_storage: str | None = None
+    stopped: ClassVar[str] = ""  # a search has no limit of time
 
     @property
     def rows(self) -> pd.DataFrame:

@@ -7,7 +7,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -19,6 +19,10 @@ from tune_calib.results.folders import find_entries, refuse_empty
 from tune_calib.results.plugin_folders import describe_unloaded, require_loaded
 from tune_calib.spec.names import CRASHES
 from tune_calib.text import format_count
+
+if TYPE_CHECKING:
+    from tune_calib.api.opened import OpenSearch, OpenSweep
+    from tune_calib.tuning.run import AnyRun
 
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -73,12 +77,20 @@ def run_stoppable(again: str, run: Callable[[], Any]) -> Any:
             signal.signal(number, handler)
 
 
-def exit_if_crashed(crashed: list[str], again: str, folder: Any) -> None:
-    """If trials crashed, print the command that runs them again and exit with code 1."""
-    if crashed:
-        echo(f"{format_count(len(crashed), 'trial')} crashed; first: {crashed[0]}", err=True)
-        echo(f"run them again: {again}; tracebacks: {folder / CRASHES}", err=True)
+UNFINISHED = 3
+"""Exit code of a run that the limit of time ended before its last trial."""
+
+
+def exit_if_unfinished(results: "OpenSweep | OpenSearch", again: str) -> None:
+    """Print the command that completes a run, and exit: with code 1 if trials crashed."""
+    if results.crashed:
+        count = format_count(len(results.crashed), "trial")
+        echo(f"{count} crashed; first: {results.crashed[0]}", err=True)
+        echo(f"run them again: {again}; tracebacks: {results.out / CRASHES}", err=True)
         raise typer.Exit(1)
+    if results.stopped:
+        echo(f"{results.stopped}; continue with: {again}", err=True)
+        raise typer.Exit(UNFINISHED)
 
 
 def one_format(**flags: bool) -> str:
@@ -89,20 +101,12 @@ def one_format(**flags: bool) -> str:
     return chosen[0] if chosen else "plain"
 
 
-def print_settings(job: Any) -> None:
-    """Print the effective settings of a run and how long it will take on stderr."""
-    from tune_calib.experiments.forecast.summary import print_settings as print_them
-
-    print_them(job)
-
-
-def print_plan(job: Any) -> None:
+def print_plan(run: "AnyRun") -> None:
     """Check a run and print its plan."""
     from tune_calib.experiments.forecast.summary import describe_dry_run
     from tune_calib.tuning.run import check_run
 
-    check_run(job)
-    echo(describe_dry_run(job))
+    echo(describe_dry_run(run, check_run(run)))
 
 
 def open_folder(out: str, runs_plugins: bool = False) -> AnyPath:

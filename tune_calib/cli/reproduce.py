@@ -8,7 +8,7 @@ import typer
 from analysis.tables.table import table_of
 from tune_calib import console
 from tune_calib.cli import defaults
-from tune_calib.cli.common import print_settings, run_stoppable
+from tune_calib.cli.common import run_stoppable
 from tune_calib.cli.entry import as_option
 from tune_calib.cli.options import FORMATS, DryRun, GpuModel, flag, with_request
 from tune_calib.cli.run import refuse_gpu_model
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from tune_calib.experiments.entries import EntryRun
     from tune_calib.experiments.file import ReadFile
     from tune_calib.experiments.reproduced import TableRequest
+    from tune_calib.tuning.run import AnyRun
+    from tune_calib.tuning.work.jobs import RemainingWork
 
 
 @with_request(ReproduceRequest)
@@ -90,7 +92,7 @@ class _Plan(NamedTuple):
 
     request: "TableRequest"
     file: "ReadFile"
-    jobs: "list[EntryRun]"
+    entries: "list[EntryRun]"
     command: str
 
 
@@ -101,9 +103,9 @@ def _plan(request: "TableRequest", context: typer.Context, is_dry: bool) -> _Pla
     words = defaults.typed_options(context, ["all"])
     command = command_line(["tune-calib", "reproduce", request.table.name, *words])
     file = build_file(request)
-    jobs = plan_entries(file, command, request.gpu_model is None, is_dry)
-    refuse_other(request, file, jobs)
-    return _Plan(request, file, jobs, command)
+    entries = plan_entries(file, command, request.gpu_model is None, is_dry)
+    refuse_other(request, file, entries)
+    return _Plan(request, file, entries, command)
 
 
 def _reproduce(plan: _Plan, dry_run: bool) -> list[str]:
@@ -113,7 +115,7 @@ def _reproduce(plan: _Plan, dry_run: bool) -> list[str]:
     if left_out := plan.request.left_out:
         console.echo(f"left out without --weights FOLDER: {', '.join(left_out)}", err=True)
     if dry_run:
-        console.echo(as_option(console.shown(describe_dry_runs(plan.file, plan.jobs))))
+        console.echo(as_option(console.shown(describe_dry_runs(plan.file, plan.entries))))
         return []
     failures: list[str] = run_stoppable(defaults.format_typed(), lambda: _run(plan))
     for failure in failures:
@@ -124,24 +126,26 @@ def _reproduce(plan: _Plan, dry_run: bool) -> list[str]:
 def _run(plan: _Plan) -> list[str]:
     from analysis.report import write_report
     from analysis.reproduction.files import write_reproduction
+    from tune_calib.experiments.forecast.summary import print_settings
     from tune_calib.experiments.reproduced import store_logits, update_lock
     from tune_calib.experiments.run import run_entries
 
     out = plan.file.out
 
-    def begin(job: Any) -> None:
+    def begin(run: "AnyRun", work: "RemainingWork") -> None:
         # Before its first trial, so that a stopped run records its scale.
         update_lock(plan.request, out, {}, plan.command)
-        print_settings(job)
+        print_settings(run, work)
 
     failures, text = [], None
-    for job, ended in zip(plan.jobs, run_entries(plan.file, plan.jobs, None, begin), strict=True):
+    all_ended = run_entries(plan.file, plan.entries, begin)
+    for entry, ended in zip(plan.entries, all_ended, strict=True):
         failures += [f"{ended.name}: {failure}" for failure in ended.failures]
         if not ended.is_refused:
-            failures += store_logits(plan.request, job)
+            failures += store_logits(plan.request, entry)
             write_report(ended.folder)
             # After each run, since the next ones may take days.
-            done = {job.name: job.entry}
+            done = {entry.name: entry.entry}
             runs, command = update_lock(plan.request, out, done, plan.command)
             text = write_reproduction(plan.request.table, out, runs, command)
     if text is not None:

@@ -2,16 +2,17 @@
 
 import json
 import shlex
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Callable, Iterable
+from itertools import chain
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tune_calib.api import runs
 from tune_calib.cli.common import (
-    exit_if_crashed,
+    UNFINISHED,
+    exit_if_unfinished,
     print_plan,
-    print_settings,
     run_stoppable,
     write_overview,
 )
@@ -23,7 +24,7 @@ from tune_calib.console import Text, echo, shown
 from tune_calib.documents import unseal
 from tune_calib.errors import UserError
 from tune_calib.paths import AnyPath, atomic_write, fetch_files, parse_path
-from tune_calib.results.folders import is_finished, read_search_manifest
+from tune_calib.results.folders import is_finished
 from tune_calib.spec import plugins
 from tune_calib.spec.experiment import ExperimentFile, spell_keys
 from tune_calib.spec.request import (
@@ -35,12 +36,12 @@ from tune_calib.spec.request import (
     SearchRequest,
     format_command,
 )
-from tune_calib.spec.resolve import default_folder, resolve, resolve_ladder
+from tune_calib.spec.resolve import default_folder
 from tune_calib.tuning.loggers.base import use_loggers
 
 if TYPE_CHECKING:
+    from tune_calib.api.opened import OpenSearch
     from tune_calib.experiments.run import Ended
-    from tune_calib.tuning.search.run import SearchRun
 
 
 @with_request(AblateRequest)
@@ -68,28 +69,22 @@ def compare(request: CompareRequest, dry_run: DryRun = False) -> None:
 
 
 def _run_ladder(request: AblateRequest | CompareRequest, is_dry: bool) -> None:
-    if not (is_dry or request.profile or request.shift or request.bootstrap):
+    command = format_typed()
+    if is_dry:
+        print_plan(runs.plan_ladder(request, command, is_dry))
+        return
+    if not (request.profile or request.shift or request.bootstrap):
         out = parse_path(default_folder(request))
         # This needs neither torch nor the data.
-        if not use_loggers(out) and is_finished(out, format_typed()):
+        if not use_loggers(out) and is_finished(out, command):
             echo(f"nothing is left to do in {out}", err=True)
             print_report(str(out))
             return
-    ladder, resolved = resolve_ladder(request)  # names are refused before torch is imported
-
-    from tune_calib.tuning.ladder import build_ladder_run
-    from tune_calib.tuning.run import execute_run
-
-    run = build_ladder_run(request, ladder, resolved, format_typed(), is_dry)
-    if is_dry:
-        print_plan(run)
-        return
-    location = run.location
-    crashed = run_stoppable(location.command, lambda: execute_run(run, print_settings))
-    print_report(str(location.out))
-    if location.profile:
-        echo(shown(_format_profiles(location.out)))
-    exit_if_crashed(crashed, location.command, location.out)
+    results = run_stoppable(command, lambda: runs.run_ladder(request, command))
+    print_report(str(results.out))
+    if request.profile:
+        echo(shown(_format_profiles(results.out)))
+    exit_if_unfinished(results, command)
 
 
 def _format_profiles(out: AnyPath) -> str:
@@ -101,14 +96,17 @@ def _format_profiles(out: AnyPath) -> str:
     profiles = [unseal(copy.read_bytes(), path) for path, copy in files]
     if not profiles:
         return "no network was trained, so nothing was profiled"
-    both = [(each, sum(each["seconds"].values())) for each in profiles]
-    phases = dict.fromkeys(phase for each in profiles for phase in each["seconds"])
-    rows = [
-        [phase, *(f"{each['seconds'].get(phase, 0) / whole:.1%}" for each, whole in both)]
-        for phase in phases
-    ]
-    rows.append(["images per second", *(f"{each['images'] / whole:.0f}" for each, whole in both)])
-    heads = ["", *(f"{each['method']}, seed {each['seed']}" for each in profiles)]
+    totals = [sum(profile["seconds"].values()) for profile in profiles]
+    rows, phases = [], dict.fromkeys(chain(*(profile["seconds"] for profile in profiles)))
+    for phase in phases:
+        shares = [
+            profile["seconds"].get(phase, 0) / total
+            for profile, total in zip(profiles, totals, strict=True)
+        ]
+        rows.append([phase, *(f"{share:.1%}" for share in shares)])
+    rates = [profile["images"] / total for profile, total in zip(profiles, totals, strict=True)]
+    rows.append(["images per second", *(f"{rate:.0f}" for rate in rates)])
+    heads = ["", *(f"{profile['method']}, seed {profile['seed']}" for profile in profiles)]
     return Text([table_of(heads, rows)])
 
 
@@ -121,15 +119,11 @@ def search(request: SearchRequest, dry_run: DryRun = False) -> None:
         tune-calib search ls --metric ece --metric nll --scheduler asha
         tune-calib search temperature --imported mine --store store
     """
-    resolved = resolve(request)  # names are refused before torch is imported
-
-    from tune_calib.tuning.search.run import build_search_run
-
-    run = build_search_run(request, resolved, format_typed(), dry_run)
+    command = format_typed()
     if dry_run:
-        print_plan(run)
+        print_plan(runs.plan_search(request, command, dry_run))
     else:
-        _search(run)
+        _run_search(default_folder(request), lambda: runs.run_search(request, command))
 
 
 @with_request(ResumeRequest)
@@ -140,33 +134,25 @@ def resume(request: ResumeRequest) -> None:
         tune-calib resume runs/search
         tune-calib resume runs/search --trials 400 --retry crashed
     """
-    folder = parse_path(request.out)
-    read_search_manifest(folder)  # refuses any other folder before slow imports
-
-    from tune_calib.tuning.search.run import load_search
-
-    run = load_search(folder, request.study_storage)
-    location = replace(run.location, command=format_typed())
-    length = max(request.trials, run.length)
-    _search(replace(run, length=length, location=location, retry=request.retry))
+    command = format_typed()
+    _run_search(request.out, lambda: runs.resume_search(request, command))
 
 
-def _search(run: "SearchRun") -> None:
-    from tune_calib.tuning.run import execute_run
-    from tune_calib.tuning.search.outcome import summarise
-
-    again = shlex.join(["tune-calib", "resume", str(run.out), *plugins.as_options()])
-    result = run_stoppable(again, lambda: execute_run(run, print_settings))
-    echo(shown(summarise(result)))
-    _rewrite_page(run.out, run.study_storage)
-    exit_if_crashed(result.crashed, f"{again} --retry crashed", run.out)
+def _run_search(out: str, search: Callable[[], "OpenSearch"]) -> None:
+    again = shlex.join(["tune-calib", "resume", str(parse_path(out)), *plugins.as_options()])
+    results = run_stoppable(again, search)
+    echo(shown(results.notes))
+    _rewrite_page(results.out, results.study_storage)
+    exit_if_unfinished(results, f"{again} --retry crashed")
 
 
 def _rewrite_page(out: AnyPath, study_storage: str | None) -> None:
     """Rewrite the page of a search and that of its experiment file; print their paths."""
     write_search_page(out, study_storage)
-    above = write_overview(out.parent) if (out.parent / "report.html").exists() else []
-    echo("\n".join([f"page of the search: {out / 'report.html'}", *above]))
+    lines = [f"page of the search: {out / 'report.html'}"]
+    if (out.parent / "report.html").exists():
+        lines += write_overview(out.parent)
+    echo("\n".join(lines))
 
 
 @with_request(EvaluateRequest)
@@ -177,22 +163,19 @@ def evaluate(request: EvaluateRequest, dry_run: DryRun = False) -> None:
         tune-calib evaluate runs/search --seeds 5
         tune-calib evaluate runs/search --seeds 10 --extend
     """
-    folder = parse_path(request.out)
-    read_search_manifest(folder)  # refuses any other folder before slow imports
-
-    from analysis import report as ladder_report
-    from tune_calib.tuning.search.evaluate import compare_splits, evaluate_choice, plan_evaluation
-
     # Without options that a continued evaluation must not repeat.
     again = format_command("evaluate", request, ("extend", "study_storage"), plugins.as_options())
     if dry_run:
-        print_plan(plan_evaluation(request, again))
+        print_plan(runs.plan_evaluation(request, again))
         return
-    evaluated = run_stoppable(again, lambda: evaluate_choice(request, again, print_settings))
-    echo(shown(ladder_report.write_report(evaluated.folder)))
-    echo(shown(compare_splits(evaluated)))
-    _rewrite_page(folder, request.study_storage)
-    exit_if_crashed(evaluated.crashed, again, evaluated.folder)
+    results = run_stoppable(again, lambda: runs.evaluate_search(request, again))
+
+    from analysis.report import write_report
+
+    echo(shown(write_report(results.out)))
+    echo(shown(results.notes))
+    _rewrite_page(parse_path(request.out), request.study_storage)
+    exit_if_unfinished(results, again)
 
 
 def _print_schema(is_wanted: bool) -> None:
@@ -224,59 +207,50 @@ def run(
         tune-calib run sweep.yaml --address auto --retry crashed
     """
     refuse_gpu_model(gpu_model, dry_run)
-
-    from tune_calib.experiments.file import read_experiment_file
-
     again = format_command("run", request, ("retry",), plugins.as_options())
-    try:
-        read = read_experiment_file(request.file).override(request.address, gpu_model)
+    if dry_run:
+        planned = runs.plan_file(request, again, gpu_model, dry_run)
 
-        from tune_calib.experiments.entries import plan_entries
         from tune_calib.experiments.forecast.summary import describe_dry_runs
-        from tune_calib.experiments.run import run_entries
 
-        needs_data = not (dry_run and read.content.gpu_model)
-        jobs = plan_entries(read, again, needs_data, dry_run)
-        if dry_run:
-            echo(as_option(shown(describe_dry_runs(read, jobs))))
-            return
-        # A list: a generator would do its work outside the block that catches signals.
-        ended = run_stoppable(
-            again, lambda: list(run_entries(read, jobs, request.retry, print_settings))
-        )
-        _report_entries(read.out, ended)
-    except UserError as error:
-        raise UserError(spell_keys(error)) from None
-    failures = [f"{one.name}: {failure}" for one in ended for failure in one.failures]
+        echo(as_option(shown(describe_dry_runs(*planned))))
+        return
+    file, entries = run_stoppable(again, lambda: runs.run_file(request, again))
+    _report_entries(file.out, entries)
+    failures = [f"{entry.name}: {line}" for entry in entries for line in entry.failures]
+    stopped = [f"{entry.name}: {entry.stopped}" for entry in entries if entry.stopped]
+    for line in (*failures, *stopped):
+        echo(line, err=True)
     if failures:
-        echo("\n".join(failures), err=True)
         echo(f"{len(failures)} failed; run them again: {again} --retry crashed", err=True)
         raise typer.Exit(1)
+    if stopped:
+        echo(f"continue with: {again}", err=True)
+        raise typer.Exit(UNFINISHED)
 
 
-def _report_entries(out: AnyPath, ended: Iterable["Ended"]) -> None:
+def _report_entries(out: AnyPath, entries: Iterable["Ended"]) -> None:
     """Print one report over all folders, and write it to ``OUT/report.txt``."""
-    parts = [(f"== {one.name} ==", _describe_entry(one)) for one in ended]
+    texts = {f"== {entry.name} ==": _describe_entry(entry) for entry in entries}
     # The file has every column, regardless of the width of the terminal.
-    text = "\n\n".join(f"{name}\n{described}" for name, described in parts)
-    atomic_write(out / "report.txt", f"{text}\n".encode())
-    echo("\n\n".join(f"{name}\n{shown(described)}" for name, described in parts))
+    in_file = "\n\n".join(f"{title}\n{text}" for title, text in texts.items())
+    atomic_write(out / "report.txt", f"{in_file}\n".encode())
+    echo("\n\n".join(f"{title}\n{shown(text)}" for title, text in texts.items()))
     echo("\n".join(["", *write_overview(out)]))
 
 
-def _describe_entry(ended: "Ended") -> str:
+def _describe_entry(entry: "Ended") -> str:
     from analysis.report import write_report, write_search_report
-    from tune_calib.tuning.search.outcome import summarise
 
-    if ended.is_refused:
-        return "; ".join(ended.failures)
+    if entry.is_refused:
+        return "; ".join(entry.failures)
     try:
-        if ended.found is None:
-            return write_report(ended.folder)
-        write_search_report(ended.folder)  # its page, to which the page over all entries links
-        return summarise(ended.found)
+        if entry.result is None or entry.result.summary is None:
+            return write_report(entry.folder)
+        write_search_report(entry.folder)  # its page, to which the page over all entries links
+        return entry.result.summary
     except UserError as error:
-        return "; ".join(ended.failures) or spell_keys(error)
+        return "; ".join(entry.failures) or spell_keys(error)
 
 
 def schema() -> None:

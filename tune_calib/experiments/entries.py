@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tune_calib.data.shift import find_sets
 from tune_calib.errors import UserError
 from tune_calib.experiments.file import ReadFile
 from tune_calib.progress import count_progress
@@ -31,13 +30,10 @@ from tune_calib.spec.request import (
 from tune_calib.spec.resolve import resolve, takes_title
 from tune_calib.spec.resolved import refuse_large
 from tune_calib.spec.yaml_text import Position
-from tune_calib.tuning.folder import RunLocation
-from tune_calib.tuning.ladder import LadderRun
-from tune_calib.tuning.resolve import resolve_files
-from tune_calib.tuning.search.run import SearchRun, plan_search
+from tune_calib.tuning.ladder import LadderRun, build_ladder_run
+from tune_calib.tuning.run import AnyRun
+from tune_calib.tuning.search.run import SearchRun, build_search_run
 from tune_calib.tuning.search.storage import journal_file
-
-Run = LadderRun | SearchRun
 
 
 @dataclass(frozen=True)
@@ -45,64 +41,61 @@ class EntryRun:
     """A ladder or search of an entry, on one data set and backbone, with its own folder."""
 
     position: Position  # of its entry, or of its method in the entry of a search
-    job: Run
+    run: AnyRun
     hours: float | None = None  # budget of a search, which then has the length of its first batch
 
     @property
     def name(self) -> str:
         """Return the name of its folder."""
-        return self.job.location.out.name
+        return self.run.location.out.name
 
     @property
     def entry(self) -> str:
         """Return the name of its entry."""
         return str(self.position[1])
 
-    def read_files(self, is_dry: bool) -> "EntryRun":
-        """Return the job with the content of the files that its settings name."""
-        job, where = self.job, self.job.location
-        resolved = resolve_files(job.resolved, where.data_root, where.store, is_dry)
-        if isinstance(job, LadderRun):
-            return replace(self, job=replace(job, resolved=resolved))
-        definition = replace(job.definition, resolved=resolved)
-        return replace(self, job=replace(job, definition=definition))
-
 
 def plan_entries(
-    file: ReadFile, command: str = "", needs_data: bool = True, is_dry: bool = False
+    file: ReadFile,
+    command: str = "",
+    needs_data: bool = True,
+    is_dry: bool = False,
+    retry: str | None = None,
 ) -> list[EntryRun]:
     """Build the runs of an experiment file; refuse missing data, if needed."""
-    jobs, at, data_root = [], file.source.at, file.content.data_root
-    built = build_entries(file, command)
-    for each in count_progress("reading the files of entries", built, len(built)):
+    planned, at, data_root = [], file.source.at, file.content.data_root
+    entries = build_entries(file, command, retry)
+    for entry in count_progress("reading the files of entries", entries, len(entries)):
         with at(("data_root",)):
             if needs_data:
-                DATASETS[each.job.resolved.overrides["data"]["dataset"]].locate(data_root)
-        with at(each.position):
-            jobs.append(each.read_files(is_dry))
-        if isinstance(each.job, SearchRun):
+                DATASETS[entry.run.resolved.overrides["data"]["dataset"]].locate(data_root)
+        with at(entry.position):
+            planned.append(replace(entry, run=entry.run.read_files(is_dry)))
+        if isinstance(entry.run, SearchRun):
             with at(("out",)):
-                if each.job.study_storage is None:
+                if entry.run.study_storage is None:
                     journal_file(file.out)
         elif needs_data:
-            with at(file.position_of(each.entry, "shift")):
-                find_sets(each.job.shift, jobs[-1].job.resolved.spec().data, data_root)
-    return jobs
+            with at(file.position_of(entry.entry, "shift")):
+                planned[-1].run.check()
+    return planned
 
 
-def build_entries(file: ReadFile, command: str = "") -> list[EntryRun]:
+def build_entries(file: ReadFile, command: str = "", retry: str | None = None) -> list[EntryRun]:
     """Build the runs of an experiment file in its order, without reading the files they name."""
     _refuse_unused(file)
-    jobs = [job for name in file.content.entries for job in _build_entry(file, name, command)]
-    names = [job.name for job in jobs]
-    for job in jobs:
-        if names.count(job.name) > 1:
-            message = f"two runs would have the folder {job.name!r}; rename an entry"
-            raise file.source.error(job.position, message)
-    return jobs
+    entries: list[EntryRun] = []
+    for name in file.content.entries:
+        entries.extend(_build_entry(file, name, command, retry))
+    names = [entry.name for entry in entries]
+    for entry in entries:
+        if names.count(entry.name) > 1:
+            message = f"two runs would have the folder {entry.name!r}; rename an entry"
+            raise file.source.error(entry.position, message)
+    return entries
 
 
-def _build_entry(file: ReadFile, name: str, command: str) -> Iterator[EntryRun]:
+def _build_entry(file: ReadFile, name: str, command: str, retry: str | None) -> Iterator[EntryRun]:
     """Build the runs of an entry: a request for each data set, backbone and searched method."""
     entry = file.content.entries[name]
     position: Position = ("entries", name)
@@ -114,69 +107,69 @@ def _build_entry(file: ReadFile, name: str, command: str) -> Iterator[EntryRun]:
         with file.source.at((*position, "methods")):
             ladder = entry.build_ladder()
     for dataset, backbone in file.combinations(entry):
-        tail = "-".join([dataset, *([backbone] if backbone else [])])
+        suffix = "-".join(filter(None, [dataset, backbone]))
         values = {**_list_values(file, entry), "dataset": dataset, "backbone": backbone}
         if not takes_title(dataset):  # another data set of the file may
             values.pop("dataset_title", None)
         if ladder is not None:
             with file.source.at(position):
-                values["out"] = str(file.out / f"{name}-{tail}")
+                values["out"] = str(file.out / f"{name}-{suffix}")
                 values["set"] = _list_settings(file, entry, ladder.rungs)
-                ladder_job = _build_ladder_run(file, entry, ladder, values, command)
-            yield EntryRun(position, ladder_job)
+                ladder_run = _build_ladder(file, entry, ladder, values, command)
+            yield EntryRun(position, ladder_run)
             continue
         assert entry.search is not None
+        values["retry"] = retry
         for index, method in enumerate(entry.methods):
-            at, own = (*position, "methods", index), method.set.by_slot()
-            with file.source.at(at):
+            position_of_method = (*position, "methods", index)
+            with file.source.at(position_of_method):
+                rungs, settings = _list_rungs([method.method]), method.set.by_slot()
                 values["method"] = method.method
-                values["out"] = str(file.out / f"{name}-{method.method}-{tail}")
-                values["set"] = _list_settings(file, entry, _list_rungs([method.method]), own)
-                search_job = _build_search_run(file, entry.search, values, command)
-            yield EntryRun(at, search_job, entry.search.hours)
+                values["out"] = str(file.out / f"{name}-{method.method}-{suffix}")
+                values["set"] = _list_settings(file, entry, rungs, settings)
+                search_run = _build_search(file, entry.search, values, command)
+            yield EntryRun(position_of_method, search_run, entry.search.hours)
 
 
 def _list_values(file: ReadFile, entry: Entry) -> dict[str, Any]:
     """Return the request fields that the file, the entry and its search set; later ones win."""
     values: dict[str, Any] = {}
-    for part in (file.content, entry, *([entry.search] if entry.search else [])):
+    for part in filter(None, (file.content, entry, entry.search)):
         for key in part.model_fields_set:
             value = getattr(part, key)
             is_group = isinstance(value, SeedsRequest | ResourcesRequest)
             values |= dict(value) if is_group else {key: value}
-    values |= {"store": str(file.store), "methods": [each.method for each in entry.methods]}
+    values |= {"store": str(file.store), "methods": [method.method for method in entry.methods]}
     return {key: value for key, value in values.items() if key in entry.request_model.model_fields}
 
 
 def _list_settings(
-    file: ReadFile, entry: Entry, rungs: Sequence[Rung], own: Settings | None = None
+    file: ReadFile, entry: Entry, rungs: Sequence[Rung], of_method: Settings | None = None
 ) -> dict[str, Any]:
-    """Merge the settings of file and entry that a rung has, and the ``own`` ones of a method."""
-    known = {
-        slot: {key: value for key, value in each.items() if key in find_keys(rungs, slot)}
-        for slot, each in merge_settings(file.content.set.by_slot(), entry.set.by_slot()).items()
-    }
-    return flatten(merge_settings(known, own or {}))
+    """Merge the settings of file and entry that rungs have, and those of a method."""
+    settings: dict[str, dict[str, Any]] = {}
+    for slot, keys in merge_settings(file.content.set.by_slot(), entry.set.by_slot()).items():
+        allowed = find_keys(rungs, slot)
+        settings[slot] = {key: value for key, value in keys.items() if key in allowed}
+    return flatten(merge_settings(settings, of_method or {}))
 
 
-def _build_ladder_run(
+def _build_ladder(
     file: ReadFile, entry: Entry, ladder: Ladder, values: dict[str, Any], command: str
 ) -> LadderRun:
     request = build_request(entry.request_model, values)
     assert isinstance(request, AblateRequest | CompareRequest)
-    location = replace(RunLocation.of_request(request, command), among=file.among)
-    run = LadderRun(ladder, resolve(request), location, request.shift, request.bootstrap)
+    run = build_ladder_run(request, ladder, resolve(request), command, among=file.among)
     _ = run.planned_trials  # refuses settings that do not fit
     return run
 
 
-def _build_search_run(
+def _build_search(
     file: ReadFile, options: SearchOptions, values: dict[str, Any], command: str
 ) -> SearchRun:
     """Build a search; with a budget in hours, it has the length of its first batch."""
     request = build_request(SearchRequest, values)
-    location = replace(RunLocation.of_request(request, command), among=file.among)
-    run = plan_search(request, resolve(request), location)
+    run = build_search_run(request, resolve(request), command, among=file.among)
     pairs, candidates = len(run.resolved.seeds.pairs()), run.definition.candidates
     if options.heads is not None:
         if candidates.kind != "head":
@@ -207,15 +200,15 @@ def _list_rungs(pipelines: Sequence[str]) -> list[Rung]:
 
 def _refuse_unused(file: ReadFile) -> None:
     """Refuse settings that no method uses, and a title without a data set that takes it."""
-    every: list[Rung] = []
+    rungs_of_file: list[Rung] = []
     for name, entry in file.content.entries.items():
         names = [method.method for method in entry.methods]
         rungs = _list_rungs(names) if names else entry.build_ladder().rungs
-        every += rungs
+        rungs_of_file += rungs
         with file.source.at(("entries", name)):
             refuse_unused(rungs, entry.set.by_slot())
     with file.source.at(()):
-        refuse_unused(every, file.content.set.by_slot())
+        refuse_unused(rungs_of_file, file.content.set.by_slot())
     entries = file.content.entries.values()
     datasets = [name for entry in entries for name, _ in file.combinations(entry)]
     if file.content.dataset_title is not None and not any(map(takes_title, datasets)):

@@ -26,7 +26,6 @@ from tune_calib.spec.names import IN_PROCESS, SLOTS
 from tune_calib.spec.recipe import by_slot, merge_settings
 from tune_calib.spec.reproduction import ReproduceRequest, Reproduction, Setting
 from tune_calib.tuning.folder import refuse_foreign
-from tune_calib.tuning.ladder import LadderRun
 from tune_calib.tuning.pictures import take_pictures
 from tune_calib.tuning.work.provenance import git_revision
 
@@ -108,16 +107,16 @@ def find_runs(request: TableRequest) -> dict[str, str]:
     return {name: run for name, run, _, _ in _build_entries(request)}
 
 
-def store_logits(request: TableRequest, job: EntryRun) -> list[str]:
+def store_logits(request: TableRequest, entry: EntryRun) -> list[str]:
     """Store the logits of all trials for figures and quantities; return an error as a line."""
-    if not request.table.entries[find_runs(request)[job.entry]].logits:
+    if not request.table.entries[find_runs(request)[entry.entry]].logits:
         return []
-    location = job.job.location
+    location = entry.run.location
     device = "cuda" if location.gpus and torch.cuda.is_available() else "cpu"
     try:
         take_pictures(location.out, location.store, location.data_root, device, every=True)
     except UserError as error:  # the table then lacks only these
-        return [f"{job.name}: {error}"]
+        return [f"{entry.name}: {error}"]
     return []
 
 
@@ -200,7 +199,7 @@ def refuse_lacking(requests: list[TableRequest], is_dry: bool = False) -> None:
         raise UserError(f"cannot start: {lines}")
 
 
-def refuse_other(request: TableRequest, file: ReadFile, jobs: Iterable[EntryRun]) -> None:
+def refuse_other(request: TableRequest, file: ReadFile, entries: Iterable[EntryRun]) -> None:
     """Refuse a folder of another table or scale; it may hold other seeds and frozen networks."""
     lock, scale = read_lock(file.out), request.request.scale
     if lock and (lock.get("table"), lock.get("scale")) != (request.table.name, scale):
@@ -208,11 +207,10 @@ def refuse_other(request: TableRequest, file: ReadFile, jobs: Iterable[EntryRun]
             f"`out` {request.out} holds {lock.get('table')} at scale {lock.get('scale')!r}, not "
             f"{scale!r}; name another `out`"
         )
-    if not lock and not any(each.job.location.out.exists() for each in jobs):
+    if not lock and not any(entry.run.location.out.exists() for entry in entries):
         refuse_foreign(file.out)
-    for each in jobs:
-        assert isinstance(each.job, LadderRun)  # a table has no search
-        each.job.build_manifest()
+    for entry in entries:
+        entry.run.build_manifest()
 
 
 def update_lock(

@@ -2,23 +2,20 @@
 
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tune_calib.errors import UserError, describe_os_error
-from tune_calib.experiments.entries import EntryRun, Run, count_batch
+from tune_calib.experiments.entries import EntryRun, count_batch
 from tune_calib.experiments.file import ReadFile
 from tune_calib.paths import AnyPath
 from tune_calib.spec.experiment import spell_keys
 from tune_calib.tuning.folder import only_driver, spent_s
-from tune_calib.tuning.ladder import LadderRun
 from tune_calib.tuning.progress.screen import show_driver
-from tune_calib.tuning.work.executor import refuse_here
-from tune_calib.tuning.run import execute_run
+from tune_calib.tuning.run import Begin, Result, execute_run
 from tune_calib.tuning.search.outcome import SearchResult
 from tune_calib.tuning.search.run import SearchRun, count_suggestions
-
-Begin = Callable[[Run], None]
+from tune_calib.tuning.work.executor import refuse_here
 
 
 @dataclass(frozen=True)
@@ -27,62 +24,67 @@ class Ended:
 
     name: str  # of its folder
     folder: AnyPath
-    failures: list[str]  # a line for each crashed Ray trial, or for the error that ended the run
-    found: SearchResult | None = None  # of a search
+    failures: list[str]  # a line for each crashed job, or for the error that ended the run
+    result: Result | None = None  # None after an error
     is_refused: bool = False  # by a user error, e.g. because its folder belongs to another run
+
+    @property
+    def stopped(self) -> str:
+        """Return what a limit of time left undone, in words; "" if nothing."""
+        return self.result.stopped if self.result is not None else ""
 
 
 def run_entries(
-    file: ReadFile, jobs: list[EntryRun], retry: str | None, begin: Begin = lambda job: None
+    file: ReadFile, entries: list[EntryRun], begin: Begin = lambda run, work: None
 ) -> Iterator[Ended]:
-    """Run the jobs of an experiment file; one that fails does not stop the others."""
-    for each in jobs:
-        with file.source.at(each.position):
-            refuse_here(file.content.address, each.job.plan().needs)
+    """Run the entries of an experiment file; one that fails does not stop the others."""
+    for entry in entries:
+        with file.source.at(entry.position):
+            refuse_here(file.content.address, entry.run.plan().needs)
     with only_driver(file.out), show_driver(file.out) as screen:
-        for number, each in enumerate(jobs, start=1):
-            screen.tracker.set(entry=f"{each.name}, {number} of {len(jobs)}")
-            folder = each.job.location.out
+        for number, entry in enumerate(entries, start=1):
+            screen.tracker.set(entry=f"{entry.name}, {number} of {len(entries)}")
+            folder = entry.run.location.out
             try:
-                yield run_entry(each, retry, begin)
+                yield run_entry(entry, begin)
             except UserError as error:
-                yield Ended(each.name, folder, [spell_keys(error)], is_refused=True)
+                yield Ended(entry.name, folder, [spell_keys(error)], is_refused=True)
             except Exception as error:
                 reason = describe_os_error(error) if isinstance(error, OSError) else None
                 if reason is None:
                     # A bug in one entry must not stop the others, which may take hours.
                     traceback.print_exc()
                     reason = f"{type(error).__name__}: {error}".splitlines()[0]
-                yield Ended(each.name, folder, [reason])
+                yield Ended(entry.name, folder, [reason])
 
 
-def run_entry(each: EntryRun, retry: str | None, begin: Begin) -> Ended:
+def run_entry(entry: EntryRun, begin: Begin) -> Ended:
     """Run one ladder or search, skipping finished trials."""
-    job, folder = each.job, each.job.location.out
-    if isinstance(job, LadderRun):
-        crashed = execute_run(job, begin)
-        return Ended(each.name, folder, [spell_keys(line) for line in crashed])
-    job = replace(job, retry=retry)
-    found = execute_run(job, begin) if each.hours is None else _search_for(job, each.hours, begin)
-    return Ended(each.name, folder, [spell_keys(line) for line in found.crashed], found)
+    if entry.hours is None:
+        result = execute_run(entry.run, begin)
+    else:
+        assert isinstance(entry.run, SearchRun)
+        result = _search_for(entry.run, entry.hours, begin)
+    failures = [spell_keys(line) for line in result.crashed]
+    return Ended(entry.name, entry.run.location.out, failures, result)
 
 
-def _search_for(job: SearchRun, hours: float, begin: Begin) -> SearchResult:
+def _search_for(run: SearchRun, hours: float, begin: Begin) -> SearchResult:
     """Extend a search until, by the time of its trials so far, a batch would exceed a budget."""
-    batch = count_batch(job)
-    before, started = spent_s(job.out) / job.at_once, time.monotonic()
-    ended, _ = count_suggestions(job.out, job.study_storage) or (0, 0)
-    found: SearchResult | None = None
+    batch = count_batch(run)
+    earlier_s, started = spent_s(run.out) / run.at_once, time.monotonic()
+    ended, _ = count_suggestions(run.out, run.study_storage) or (0, 0)
+    result: SearchResult | None = None
     while True:
-        spent = before + time.monotonic() - started
-        more = affordable(ended, spent, 3600 * hours, batch)
-        if found is not None and not more:
-            return found
-        longer = replace(job, length=max(1, ended + more))
-        found = execute_run(longer, begin if found is None else lambda job: None)
-        if len(found.state.results) <= ended:  # a grid has no more points
-            return found
-        ended = len(found.state.results)
+        spent = earlier_s + time.monotonic() - started
+        further = affordable(ended, spent, 3600 * hours, batch)
+        if result is not None and not further:
+            return result
+        longer = replace(run, length=max(1, ended + further))
+        result = execute_run(longer, begin if result is None else lambda run, work: None)
+        if len(result.state.results) <= ended:  # a grid has no more points
+            return result
+        ended = len(result.state.results)
 
 
 def affordable(ended: int, spent_s: float, limit_s: float, batch: int) -> int:

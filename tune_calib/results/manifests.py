@@ -174,6 +174,11 @@ class SweepManifest(_Manifest):
     is_lost: bool = Field(False, exclude=True)
 
     @property
+    def identity(self) -> str:
+        """Return the identity of the request, which is in each row."""
+        return self.sweep
+
+    @property
     def row_name(self) -> str:
         """Return what a row of a table is: a method of a comparison, or a rung of a ladder."""
         return "method" if self.ladder.startswith("compare ") else "rung"
@@ -254,6 +259,11 @@ class SearchManifest(_Manifest):
     titles: dict[str, str] = Field({}, description="titles of data set and backbone by name")
     plugins: list[PluginRecord] = Field([], description="plug-ins that the results depend on")
     recipe: RecipeRecord | None = Field(None, description="recipe, not written by early versions")
+
+    @property
+    def identity(self) -> str:
+        """Return the identity of the request, which is in each row."""
+        return self.search
 
     @property
     def can_go_on(self) -> bool:

@@ -127,7 +127,7 @@ class SearchOptions(Keys, request.Choice, request.Sampling):
     """seeds of each suggestion, instead of those of the entry"""
 
 
-class Where(Keys, request.ExtrasRequest):
+class Where(Keys, request.LadderOptions):
     """Keys of the file that an entry may override by naming them."""
 
     datasets: tuple[request.Dataset, ...] = Field(

@@ -242,13 +242,15 @@ class Forecast(Part):
     """GPU for which a dry run estimates the hours, e.g. A100-80GB"""
 
 
-class ExtrasRequest(Part):
-    """Extra evaluations of finished trials."""
+class LadderOptions(Part):
+    """Options of a ladder or comparison that do not change its trials."""
 
     shift: Annotated[Words, OptionHelp(EXTRAS)] = ()
     """evaluate on shifted data: corruptions, noise or a data set"""
     bootstrap: Annotated[int, OptionHelp(EXTRAS)] = 0
     """bootstrap draws for confidence intervals over test samples"""
+    max_hours: Annotated[float | None, OptionHelp(WHERE)] = Field(None, gt=0)
+    """start no trial after this many hours; running ones finish"""
 
     @field_validator("bootstrap")
     @classmethod
@@ -269,7 +271,7 @@ class TrialsRequest(Acceptance, ResourcesRequest, Folders, SeedsRequest, Trainin
     """The fields that ladders, comparisons and searches share."""
 
 
-class LadderRequest(ExtrasRequest, TrialsRequest):
+class LadderRequest(LadderOptions, TrialsRequest):
     """The fields that ladders and comparisons share."""
 
     profile: Annotated[bool, OptionHelp(WHERE)] = False
@@ -364,7 +366,7 @@ class ResumeRequest(Acceptance, Retry, Storage):
     """new total number of suggestions to try, if larger than before"""
 
 
-class EvaluateRequest(Acceptance, Storage, ExtrasRequest):
+class EvaluateRequest(Acceptance, Storage, LadderOptions):
     """An evaluation of the selected trial of a search on the test split."""
 
     out: Annotated[Text, ARGUMENT]

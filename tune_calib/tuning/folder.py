@@ -5,8 +5,9 @@ import hashlib
 import json
 import math
 import os
+import uuid
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,9 @@ from tune_calib.results import plugin_folders
 from tune_calib.results.manifests import SweepManifest
 from tune_calib.results.tables import read_table
 from tune_calib.spec.names import IN_PROCESS, PROGRESS
-from tune_calib.spec.request import AblateRequest, CompareRequest, LadderRequest, SearchRequest
+from tune_calib.spec.request import AblateRequest, CompareRequest, SearchRequest
 from tune_calib.spec.resolve import default_folder
+from tune_calib.tuning.work.provenance import Provenance
 
 LOCK = ".driver.lock"
 PROFILES = "profiles"  # folder with the profile of an epoch of each network
@@ -37,6 +39,7 @@ class RunLocation:
     command: str = ""  # that repeats the run
     profile: bool = False  # networks write a profile of an epoch
     dataset_title: str | None = None  # of the user's own data
+    study_storage: str | None = None  # URL of a database; None for a journal file in the folder
     among: AnyPath | None = None  # the folders ``AMONG/*/*`` may contain rows of the same trials
 
     @classmethod
@@ -45,15 +48,24 @@ class RunLocation:
     ) -> "RunLocation":
         """Return the location that a request names, with its default folders."""
         out = parse_path(default_folder(request))
-        return cls(
-            out=out,
-            store=parse_path(request.store) if request.store else out / "store",
-            data_root=request.data_root,
-            address=request.address,
-            gpus=request.gpus,
-            command=command,
-            profile=isinstance(request, LadderRequest) and request.profile,
-            dataset_title=request.dataset_title or request.imported,
+        names = {field.name for field in fields(cls)} & type(request).model_fields.keys()
+        shared = {name: getattr(request, name) for name in names}
+        shared["out"] = out
+        shared["store"] = parse_path(request.store) if request.store else out / "store"
+        shared["dataset_title"] = request.dataset_title or request.imported
+        return cls(**shared, command=command)
+
+    def build_provenance(self, **of_run: Any) -> Provenance:
+        """Build the provenance of trials: what workers need of the location, and of their run."""
+        # The paths are absolute, since workers have other working directories.
+        return Provenance(
+            out=str(self.out.resolve()),
+            store=str(self.store.resolve()),
+            data_root=str(self.data_root.resolve()) if self.data_root else None,
+            device="cuda" if self.gpus else "cpu",
+            profile=self.profile,
+            channel=uuid.uuid4().hex,
+            **of_run,
         )
 
     @property

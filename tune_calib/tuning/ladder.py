@@ -1,14 +1,17 @@
 """A ladder or comparison in a run folder: its trials, its manifest and its execution."""
 
-from dataclasses import dataclass
+import math
+import time
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from operator import attrgetter
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from tune_calib.console import echo
+from tune_calib.console import Text, echo
 from tune_calib.data.shift import find_sets
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
+from tune_calib.paths import AnyPath
 from tune_calib.results import digests
 from tune_calib.results.folders import find_sweep_manifest, to_record
 from tune_calib.results.manifests import SWEEP_MANIFEST, VERSION, PlannedRecord, SweepManifest
@@ -17,8 +20,9 @@ from tune_calib.spec import plugins
 from tune_calib.spec.ladder import LADDERS, Ladder, PlannedTrial, expand, select_rungs
 from tune_calib.spec.plugins import Plugin
 from tune_calib.spec.recipe import RECIPES
-from tune_calib.spec.request import AblateRequest, CompareRequest
+from tune_calib.spec.request import AblateRequest, CompareRequest, LadderOptions
 from tune_calib.spec.resolved import ResolvedRequest
+from tune_calib.text import format_count
 from tune_calib.tuning.caption import describe_setting, list_left_out, origin_records, titles
 from tune_calib.tuning.folder import (
     RunLocation,
@@ -28,11 +32,26 @@ from tune_calib.tuning.folder import (
     hash_request,
     refuse_foreign,
 )
-from tune_calib.tuning.work.execution import execute, resources_of
-from tune_calib.tuning.work.executor import Executor
-from tune_calib.tuning.work.jobs import ExtraJob, Left, Plan, find_extra_jobs, lacking, make_plan
 from tune_calib.tuning.resolve import resolve_files
 from tune_calib.tuning.reuse import Copies, copy_rows
+from tune_calib.tuning.work.execution import execute, resources_of
+from tune_calib.tuning.work.executor import Executor
+from tune_calib.tuning.work.jobs import (
+    ExtraJob,
+    RemainingWork,
+    find_extra_jobs,
+    lacking,
+    make_plan,
+)
+
+
+@dataclass(frozen=True)
+class LadderResult:
+    """The end of a ladder or comparison, whose rows are in its folder."""
+
+    crashed: list[str]  # a line for each job that crashed
+    stopped: str = ""  # what is left after the limit of time, in words; "" if it was kept
+    summary: Text | None = None  # only searches have one
 
 
 @dataclass(frozen=True)
@@ -44,8 +63,8 @@ class LadderRun:
     ladder: Ladder
     resolved: ResolvedRequest
     location: RunLocation
-    shift: tuple[str, ...] = ()  # shift sets to evaluate, as in the request
-    bootstrap: int = 0  # draws of the samples of test and of shift sets
+    options: LadderOptions = field(default_factory=LadderOptions)
+    started: float = field(default_factory=time.monotonic)
 
     @cached_property
     def name(self) -> str:
@@ -61,15 +80,20 @@ class LadderRun:
     def plugins(self) -> tuple[Plugin, ...]:
         """List the plug-ins of the ladder, its recipe and its trials."""
         recipe = self.resolved.recipe
-        own = [LADDERS.origin(self.name)] if self.name in LADDERS else []
-        own += [RECIPES.origin(recipe.name)] if recipe and recipe.name in RECIPES else []
-        return plugins.used([*own, *(p for trial in self.planned_trials for p in trial.spec.plugins)])
+        origins = []
+        if self.name in LADDERS:
+            origins.append(LADDERS.origin(self.name))
+        if recipe and recipe.name in RECIPES:
+            origins.append(RECIPES.origin(recipe.name))
+        for trial in self.planned_trials:
+            origins.extend(trial.spec.plugins)
+        return plugins.used(origins)
 
     @cached_property
     def shift_sets(self) -> list[str]:
         """List the names of the shift sets of the extra evaluations."""
         data = self.planned_trials[0].spec.data
-        return find_sets(self.shift, data, self.location.data_root)
+        return find_sets(self.options.shift, data, self.location.data_root)
 
     def check(self) -> None:
         """Refuse missing shift sets."""
@@ -85,9 +109,9 @@ class LadderRun:
         if old.sweep != new.sweep:
             raise build_foreign_error(out, "run", old.command, explain_other_recipe(old, new))
         cell = attrgetter("rung", "network_seed", "head_seed")
-        before = {cell(trial): trial.spec_hash for trial in old.planned}
+        old_hashes = {cell(trial): trial.spec_hash for trial in old.planned}
         for trial in new.planned:
-            if before.get(cell(trial), trial.spec_hash) != trial.spec_hash:
+            if old_hashes.get(cell(trial), trial.spec_hash) != trial.spec_hash:
                 label = next(rung.label for rung in new.rungs if rung.index == trial.rung)
                 raise UserError(
                     f"{out} was begun by a version of the program with other defaults ({label!r} "
@@ -98,15 +122,16 @@ class LadderRun:
         # Of equal entries one remains; new ones follow the old ones.
         rungs = {rung.index: rung for rung in [*old.rungs, *new.rungs]}
         planned = {trial.spec_hash: trial for trial in [*old.planned, *new.planned]}
-        both = {
+        merged: dict[str, Any] = {
             "rungs": [rungs[index] for index in sorted(rungs)],
             "planned": list(planned.values()),
             "network_seeds": sorted({*old.network_seeds, *new.network_seeds}),
             "head_seeds": sorted({*old.head_seeds, *new.head_seeds}),
             "titles": {**old.titles, **new.titles},
-            **({"plugins": needs} if (needs := merge_records(old.plugins, new.plugins)) else {}),
         }
-        return new.model_copy(update=both).over(old)
+        if records := merge_records(old.plugins, new.plugins):
+            merged["plugins"] = records
+        return new.model_copy(update=merged).over(old)
 
     @cached_property
     def new_manifest(self) -> SweepManifest:
@@ -149,37 +174,65 @@ class LadderRun:
             **further,
         )
 
-    def plan(self) -> Left:
-        """Compute planned - done, and the missing extra evaluations of finished trials."""
-        plan, extra = make_plan(self.planned_trials, done(self.location.out)), self._find_extra()
-        gpus, store = self.location.gpus, Store(self.location.store)
-        needs = [*resources_of(plan.trials, gpus), *resources_of(extra, gpus)]
-        is_over = not plan.networks and not extra
-        artifact = next(lacking(plan, store, is_search=False), None)
-        return Left(plan, needs, artifact, extra, is_over)
+    def read_files(self, is_dry: bool) -> "LadderRun":
+        """Return the run with the content of the files that its settings name."""
+        data_root, store = self.location.data_root, self.location.store
+        return replace(self, resolved=resolve_files(self.resolved, data_root, store, is_dry))
+
+    def plan(self) -> RemainingWork:
+        """Plan the trials without a row, and the extra evaluations that finished trials lack."""
+        work = make_plan(self.planned_trials, done(self.location.out))
+        extra = tuple(self._find_extra())
+        needs = resources_of([*work.jobs, *extra], self.location.gpus)
+        artifact = next(lacking(work, Store(self.location.store)), None)
+        return replace(work, extra=extra, needs=needs, artifact=artifact)
 
     def _find_extra(self) -> list[ExtraJob]:
-        where = self.planned_trials, self.location.out
-        return find_extra_jobs(self.shift_sets, self.bootstrap, *where)
+        draws = self.options.bootstrap
+        return find_extra_jobs(self.shift_sets, draws, self.planned_trials, self.location.out)
 
-    def open(self, left: Left) -> Left:
+    def open(self, work: RemainingWork) -> RemainingWork:
         """Print which rungs are left out."""
-        for text in [] if left.is_over else list_left_out(self.ladder, self.resolved):
-            echo(f"{self.location.out}: {text}", err=True)
-        return left
+        if not work.is_over:
+            for text in list_left_out(self.ladder, self.resolved):
+                echo(f"{self.location.out}: {text}", err=True)
+        return work
 
-    def copy_rows(self, state: Left, copies: Copies) -> Left:
-        """Copy rows from other folders; return the remaining work."""
-        where = (self.location.out, self.location.among, self.new_manifest.sweep, self.name)
-        is_copied = copy_rows(self.planned_trials, *where, self.shift_sets, copies)
-        return self.plan() if is_copied else state
+    def reuse(self, work: RemainingWork, copies: Copies) -> RemainingWork:
+        """Copy rows of equal trials from other folders; return the remaining work."""
+        is_copied = copy_rows(
+            self.planned_trials,
+            self.location.out,
+            self.location.among,
+            sweep=self.new_manifest.sweep,
+            ladder=self.name,
+            sets=self.shift_sets,
+            copies=copies,
+        )
+        return self.plan() if is_copied else work
 
-    def execute(self, state: Left, executor: Executor) -> None:
-        """Execute the plan, and then the extra evaluations."""
-        state.crashed.extend(execute("networks and heads", state.plan, executor))
+    @property
+    def deadline(self) -> float:
+        """Return the time after which no job starts, on the monotonic clock."""
+        return self.started + 3600 * (self.options.max_hours or math.inf)
+
+    def execute(self, work: RemainingWork, executor: Executor) -> None:
+        """Execute networks and heads, and then the extra evaluations."""
+        work.crashed.extend(execute("networks and heads", work, executor, self.deadline))
         # With those of the trials that have just finished.
-        extra = Plan(tuple(self._find_extra() if state.plan.networks else state.extra))
-        state.crashed.extend(execute("extra evaluations", extra, executor))
+        extra = tuple(self._find_extra()) if work.networks else work.extra
+        evaluations = RemainingWork(networks=extra)
+        work.crashed.extend(execute("extra evaluations", evaluations, executor, self.deadline))
+
+    def finish(self, work: RemainingWork) -> LadderResult:
+        """Return the crashes, and what the limit of time left undone."""
+        if time.monotonic() <= self.deadline or (remaining := self.plan()).is_over:
+            return LadderResult(work.crashed)
+        hashes = {t.spec.hash for job in remaining.networks for t in job.dependents}
+        trials = f"{len(hashes)} of {format_count(len(self.planned_trials), 'trial')}"
+        evaluations = format_count(sum(len(job.trials) for job in remaining.extra), "evaluation")
+        hours = f"the limit of {self.options.max_hours:g} hours is over"
+        return LadderResult(work.crashed, f"{hours}: {trials} and {evaluations} are left")
 
 
 def build_ladder_run(
@@ -187,9 +240,8 @@ def build_ladder_run(
     ladder: Ladder,
     resolved: ResolvedRequest,
     command: str,
-    is_dry: bool = False,
+    among: AnyPath | None = None,
 ) -> LadderRun:
-    """Build the run of a resolved request, after reading the files that it names."""
-    location = RunLocation.of_request(request, command)
-    resolved = resolve_files(resolved, location.data_root, location.store, is_dry)
-    return LadderRun(ladder, resolved, location, request.shift, request.bootstrap)
+    """Build the run of a resolved request; the files that it names are not read yet."""
+    location = replace(RunLocation.of_request(request, command), among=among)
+    return LadderRun(ladder, resolved, location, options=request)

@@ -72,6 +72,11 @@ class Copies:
     data_root: Path | None
     store: Store
 
+    @property
+    def digests(self) -> dict[str, str]:
+        """Return the digest of the images of each data slot."""
+        return {key: copy.digest for key, copy in self.known.items()}
+
     @classmethod
     def read(cls, slots: Iterable[DataSlot], data_root: Path | None, store: Store) -> "Copies":
         """Read the data of a run; damaged files are refused."""

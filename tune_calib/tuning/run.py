@@ -1,96 +1,176 @@
 """The driver of ladders, comparisons and searches, which completes a run in its folder."""
 
-import uuid
-from collections.abc import Callable
-from contextlib import nullcontext
-from typing import Any, overload
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar
 
-from tune_calib.console import echo
+from tune_calib.console import Text, echo
 from tune_calib.engine.code import code_of_trials
 from tune_calib.engine.machine import environment_of
 from tune_calib.engine.store import Store
 from tune_calib.paths import require_writable
 from tune_calib.progress import report_progress
-from tune_calib.results.manifests import SweepManifest
+from tune_calib.results.manifests import SearchManifest, SweepManifest
 from tune_calib.results.plugin_folders import require_loaded, store_sources
 from tune_calib.spec.datasets import DATASETS
-from tune_calib.tuning.folder import only_driver
-from tune_calib.tuning.ladder import LadderRun
+from tune_calib.spec.ladder import PlannedTrial
+from tune_calib.spec.plugins import Plugin
+from tune_calib.spec.resolved import ResolvedRequest
+from tune_calib.tuning.folder import RunLocation, only_driver
 from tune_calib.tuning.loggers.base import followed
 from tune_calib.tuning.progress.screen import show_driver
-from tune_calib.tuning.work.execution import open_executor
-from tune_calib.tuning.work.executor import refuse_here
-from tune_calib.tuning.work.provenance import Provenance
 from tune_calib.tuning.reuse import Copies
-from tune_calib.tuning.search.outcome import SearchResult
-from tune_calib.tuning.search.run import SearchRun
 from tune_calib.tuning.search.storage import lost_database
+from tune_calib.tuning.work.execution import open_executor
+from tune_calib.tuning.work.executor import Executor, Resources, refuse_here
+from tune_calib.tuning.work.jobs import RemainingWork
 
 
-def check_run(run: LadderRun | SearchRun) -> None:
-    """Refuse missing data, wrong settings and the folder of another run, without writing."""
+class State(Protocol):
+    """What a run still has to do, once its folder is open."""
+
+    @property
+    def is_over(self) -> bool:
+        """Return whether nothing is left to do."""
+
+    @property
+    def needs(self) -> Sequence[Resources]:
+        """List the resources of each kind of job."""
+
+
+class Result(Protocol):
+    """The end of a run, whose rows are in its folder."""
+
+    @property
+    def crashed(self) -> list[str]:
+        """List a line for each job that crashed."""
+
+    @property
+    def stopped(self) -> str:
+        """Return what a limit of time left undone, in words; "" if nothing."""
+
+    @property
+    def summary(self) -> Text | None:
+        """Return the text to print at its end; None for a ladder, which has a report."""
+
+
+S = TypeVar("S", bound=State)
+R = TypeVar("R", bound=Result, covariant=True)
+
+
+class Run(Protocol[S, R]):
+    """A ladder, comparison or search in its folder, which ``execute_run`` completes."""
+
+    @property
+    def is_search(self) -> bool:
+        """Return whether its trials do not read the test split."""
+
+    @property
+    def name(self) -> str:
+        """Return the value of the column ``ladder`` of its rows."""
+
+    @property
+    def location(self) -> RunLocation:
+        """Return its folders and cluster."""
+
+    @property
+    def resolved(self) -> ResolvedRequest:
+        """Return its settings, seeds and recipe."""
+
+    @property
+    def planned_trials(self) -> list[PlannedTrial]:
+        """List its trials; of a search, those of the baseline and of the method's defaults."""
+
+    @property
+    def plugins(self) -> tuple[Plugin, ...]:
+        """List the plug-ins that it needs."""
+
+    def read_files(self, is_dry: bool) -> "Run[S, R]":
+        """Return the run with the content of the files that its settings name."""
+
+    def check(self) -> None:
+        """Refuse wrong settings, without writing."""
+
+    def build_manifest(self) -> SweepManifest | SearchManifest:
+        """Build the manifest of its folder; refuse the folder of another run."""
+
+    def plan(self) -> RemainingWork:
+        """Plan the work that its folder does not cover yet."""
+
+    def open(self, work: RemainingWork) -> S:
+        """Open the folder, before anything is written to it."""
+
+    def reuse(self, state: S, copies: Copies) -> S:
+        """Copy rows of equal trials from other folders; return what remains."""
+
+    def execute(self, state: S, executor: Executor) -> None:
+        """Execute what remains."""
+
+    def finish(self, state: S) -> R:
+        """Return the result."""
+
+
+AnyRun = Run[Any, Result]
+Begin = Callable[[AnyRun, RemainingWork], None]
+
+
+def check_run(run: AnyRun) -> RemainingWork:
+    """Refuse missing data, wrong settings and the folder of another run; plan it."""
     data = run.planned_trials[0].spec.data
     DATASETS[data.dataset].locate(run.location.data_root)
     run.check()
     run.build_manifest()
+    return run.plan()
 
 
-@overload
-def execute_run(run: LadderRun, begin: Callable[[Any], None] = ...) -> list[str]: ...
-@overload
-def execute_run(run: SearchRun, begin: Callable[[Any], None] = ...) -> SearchResult: ...
-def execute_run(
-    run: LadderRun | SearchRun, begin: Callable[[Any], None] = lambda run: None
-) -> list[str] | SearchResult:
+def execute_run(run: Run[S, R], begin: Begin = lambda run, work: None) -> R:
     """Complete a run; ``begin`` is called first unless nothing is left to do."""
     location, out = run.location, run.location.out
     require_loaded(out)
     report_progress("planning trials")
     # Refuse as much as possible before the folder is created.
-    check_run(run)
+    work = check_run(run)
     everywhere = environment_of(trial.spec for trial in run.planned_trials)
-    refuse_here(location.address, run.plan().needs, everywhere)
-    study = lost_database(run.study_storage) if isinstance(run, SearchRun) else nullcontext()
-    with only_driver(out), show_driver(out), study:
+    refuse_here(location.address, work.needs, everywhere)
+    with only_driver(out), show_driver(out), lost_database(location.study_storage):
         # Again, since another driver may have extended the run meanwhile.
-        manifest, left = run.build_manifest(), run.plan()
-        identity = manifest.sweep if isinstance(manifest, SweepManifest) else manifest.search
-        used = [] if left.is_over else [trial.spec.data for trial in run.planned_trials]
-        copies = Copies.read(used, location.data_root, Store(location.store))
-        if not left.is_over:
-            copies.refuse_other(out, [t for each in left.plan.networks for t in each.dependents])
-            if left.artifact is not None:
-                require_writable(location.store, left.artifact)
-        state: Any = run.open(left)
+        manifest, work = run.build_manifest(), run.plan()
+        copies = read_copies(run, work)
+        state = run.open(work)
         # Before the first trial, so that a killed run knows its plan; and after all checks, so that
         # a refused run leaves the manifest unchanged.
         manifest.write(out)
         store_sources(out, run.plugins)
-        with followed(out, identity):
+        with followed(out, manifest.identity):
             if state.is_over:
                 echo(f"nothing is left to do in {out}", err=True)
-            else:
-                refuse_here(location.address, state.needs, everywhere)
-                begin(run)
-                if isinstance(run, LadderRun):  # rows of a search were not evaluated on test
-                    state = run.copy_rows(state, copies)
+                return run.finish(state)
+            refuse_here(location.address, state.needs, everywhere)
+            begin(run, work)
+            state = run.reuse(state, copies)
             if not state.is_over:
-                # The paths are absolute, since workers have other working directories.
-                provenance = Provenance(
-                    out=str(out.resolve()),
-                    store=str(location.store.resolve()),
-                    data_root=str(location.data_root.resolve()) if location.data_root else None,
-                    sweep=identity,
+                provenance = location.build_provenance(
+                    sweep=manifest.identity,
                     ladder=run.name,
-                    device="cuda" if location.gpus else "cpu",
                     is_search=run.is_search,
-                    profile=location.profile,
                     recipe=manifest.recipe.told if manifest.recipe else None,
-                    channel=uuid.uuid4().hex,
                     plugins=[plugin.plain() for plugin in run.plugins],
-                    digests={key: copy.digest for key, copy in copies.known.items()},
+                    digests=copies.digests,
                     code=code_of_trials(trial.spec for trial in run.planned_trials),
                 )
                 with open_executor(location, state.needs, everywhere, provenance) as executor:
                     run.execute(state, executor)
-        return state.crashed if isinstance(run, LadderRun) else run.finish(state)
+        return run.finish(state)
+
+
+def read_copies(run: AnyRun, work: RemainingWork) -> Copies:
+    """Read the data of a run; refuse another copy than before, and a store that lacks artifacts."""
+    location, store = run.location, Store(run.location.store)
+    if work.is_over:
+        return Copies.read([], location.data_root, store)
+    slots = [trial.spec.data for trial in run.planned_trials]
+    copies = Copies.read(slots, location.data_root, store)
+    dependents = [trial for job in work.networks for trial in job.dependents]
+    copies.refuse_other(location.out, dependents)
+    if work.artifact is not None:
+        require_writable(location.store, work.artifact)
+    return copies

@@ -81,10 +81,10 @@ def test_keys_of_an_entry_stand_above_those_of_the_scale_and_of_the_file(
     own = "entries:\n  own: {all: posthoc, bootstrap: 300, set: {network: {lr: 0.5}}}\n"
     path.write_text(EXAMPLE.read_text().replace("entries:\n", own, 1))
     works = {work.position[1]: work for work in build_entries(smoke_of(path, scale))}
-    looks = {name: work.job.bootstrap for name, work in works.items()}
+    looks = {name: work.run.options.bootstrap for name, work in works.items()}
     assert looks == {"own": 300, "methods": draws}
-    assert {len(work.job.resolved.seeds.pairs()) for work in works.values()} == {seeds}
-    networks = {name: work.job.resolved.overrides["network"] for name, work in works.items()}
+    assert {len(work.run.resolved.seeds.pairs()) for work in works.values()} == {seeds}
+    networks = {name: work.run.resolved.overrides["network"] for name, work in works.items()}
     assert networks["own"] == {**networks["methods"], "lr": 0.5}
 
 
@@ -164,10 +164,10 @@ def test_a_table_expands_to_works_of_one_store(name, scale, seeds, tmp_path):
     assert file.out == tmp_path / name.replace("/", "-")
     assert file.store == tmp_path / "store"
     for work in works:
-        assert work.job.bootstrap
-        own = {pair[0] for pair in work.job.resolved.seeds.pairs()}
+        assert work.run.options.bootstrap
+        own = {pair[0] for pair in work.run.resolved.seeds.pairs()}
         assert len(own) == seeds or seeds is None
-        assert work.job.planned_trials
+        assert work.run.planned_trials
 
 
 @each(("name", "scale"), AT, few=12)
@@ -175,7 +175,7 @@ def test_a_method_and_what_is_built_on_it_have_one_weight_of_the_penalty(name, s
     file = build_file(asked(name, scale, tmp_path, gpu_model="A100-80GB"))
     for work in plan_entries(file, needs_data=False, is_dry=True):
         weights = {}
-        for network in (trial.spec.network for trial in work.job.planned_trials):
+        for network in (trial.spec.network for trial in work.run.planned_trials):
             if network.method in ("mbls", "fedlas_mbls"):
                 weights.setdefault(network.method, set()).add(network.params.alpha)
         if len(weights) == 2:

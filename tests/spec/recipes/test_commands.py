@@ -147,7 +147,7 @@ def test_the_recipe_of_an_entry_stands_above_that_of_the_file(at, tmp_path, cifa
     path = tmp_path / "sweep.yaml"
     path.write_text(text)
     (work,) = plan_entries(read_experiment_file(path))
-    assert work.job.resolved.recipe.name == ("focal" if at == "top" else "plp")
+    assert work.run.resolved.recipe.name == ("focal" if at == "top" else "plp")
 
 
 @pytest.mark.parametrize(

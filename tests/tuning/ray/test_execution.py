@@ -11,12 +11,12 @@ from tune_calib.errors import RefusedError
 from tune_calib.spec.ladder import LADDERS, expand
 from tune_calib.spec.resolved import ResolvedRequest, Seeds
 from tune_calib.tuning.ray import executor as ray_executor
+from tune_calib.tuning.ray.executor import RayExecutor
+from tune_calib.tuning.ray.trainables import trainable
 from tune_calib.tuning.work.execution import JobSource
 from tune_calib.tuning.work.executor import OVER
 from tune_calib.tuning.work.jobs import make_plan
-from tune_calib.tuning.ray.executor import RayExecutor
 from tune_calib.tuning.work.provenance import Provenance
-from tune_calib.tuning.ray.trainables import trainable
 
 
 @pytest.fixture

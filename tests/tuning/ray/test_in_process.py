@@ -17,7 +17,7 @@ from tune_calib.errors import RefusedError, UserError
 from tune_calib.spec import plugins
 from tune_calib.spec.names import CRASHES
 from tune_calib.tuning.work import execution
-from tune_calib.tuning.work.workers import JobWorker
+from tune_calib.tuning.work.workers import KINDS
 
 COMMAND = ["compare", "ce", "retrain", *QUICK, "--address", "none"]
 PROGRAM = """
@@ -88,19 +88,29 @@ def test_a_process_is_left_as_it_was(tmp_path, monkeypatch):
     torch.set_num_threads(threads)
 
 
+def wrap_steps(monkeypatch, wrapper):
+    """Let ``wrapper(step, worker)`` take each step of a worker of any kind."""
+    for kind in KINDS.values():
+        monkeypatch.setattr(kind, "step", wrapper_of(wrapper, kind.step))
+
+
+def wrapper_of(wrapper, step):
+    return lambda worker: wrapper(step, worker)
+
+
 @pytest.fixture
 def fails(monkeypatch):
-    """Let a step of a trial raise; how often it was asked is counted."""
-    step, count = JobWorker.step, []
+    """Let a step of a trial raise; count the steps."""
+    count = []
 
     def choose(number, error):
-        def other(worker):
+        def fail(step, worker):
             count.append(1)
             if len(count) == number:
                 raise error
             return step(worker)
 
-        monkeypatch.setattr(JobWorker, "step", other)
+        wrap_steps(monkeypatch, fail)
         return count
 
     return choose
@@ -137,14 +147,14 @@ def test_ctrl_c_ends_it_and_the_same_command_goes_on(fails, tmp_path):
 
 
 def test_a_folder_that_is_moved_ends_the_run(tmp_path, monkeypatch):
-    out, step = tmp_path / "out", JobWorker.step
+    out = tmp_path / "out"
 
-    def move(worker):
+    def move(step, worker):
         if out.exists():
             out.rename(tmp_path / "moved")
         return step(worker)
 
-    monkeypatch.setattr(JobWorker, "step", move)
+    wrap_steps(monkeypatch, move)
     monkeypatch.setattr(execution.time, "monotonic", iter(range(10**6)).__next__)
     done = here(*COMMAND, "--out", out, "--store", tmp_path / "store")
     assert done.returncode == 2
@@ -165,16 +175,14 @@ def test_those_who_watch_see_the_trial_that_runs(tmp_path, monkeypatch):
         seen.extend((row.told, row.activity.doing) for row in running if row.activity.at)
         heard.set()
 
-    step = JobWorker.step
-
-    def wait(worker):
+    def wait(step, worker):
         result = step(worker)
         heard.clear()
         heard.wait(2)
         return result
 
     monkeypatch.setattr(screen.Tracker, "update", note)
-    monkeypatch.setattr(JobWorker, "step", wait)
+    wrap_steps(monkeypatch, wait)
     assert here(*COMMAND, "--out", tmp_path / "out").returncode == 0
     assert ("network 1 of 1: ce, seed 0", "epoch") in seen
 

@@ -6,8 +6,8 @@ import pytest
 
 from tune_calib.spec.ladder import LADDERS, build_comparison, expand
 from tune_calib.spec.resolved import ResolvedRequest, Seeds
-from tune_calib.tuning.work.jobs import format_suggestions, make_plan
 from tune_calib.tuning.search.definition import Candidates
+from tune_calib.tuning.work.jobs import format_suggestions, make_plan
 
 SEEDS = {
     "paired": (Seeds((0, 1), (0, 1), is_paired=True), "seed 1"),

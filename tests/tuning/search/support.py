@@ -8,13 +8,13 @@ from tune_calib.experiments.file import read_experiment_file
 from tune_calib.results.tables import NUMBERS
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.resolved import ResolvedRequest
-from tune_calib.tuning.work.executor import OVER
-from tune_calib.tuning.work.provenance import Provenance
 from tune_calib.tuning.search.definition import Objective, SearchDefinition
 from tune_calib.tuning.search.execute import StudySource
 from tune_calib.tuning.search.run import open_state
 from tune_calib.tuning.search.state import SearchState
 from tune_calib.tuning.search.study import SearchStudy
+from tune_calib.tuning.work.executor import OVER
+from tune_calib.tuning.work.provenance import Provenance
 
 ECE = Objective(("ece",), 0.01)
 
@@ -77,7 +77,7 @@ def question_of(method, sampler="tpe", given=GIVEN, metrics=("ece",)):
 def any_job(out):
     """A run in a folder, whose definition is still to be put in."""
     read = read_file(out.parent, "entries: {a: {methods: [ls], search: {trials: 1}}}")
-    return moved(plan_entries(read, "it")[0].job, out=out)
+    return moved(plan_entries(read, "it")[0].run, out=out)
 
 
 def moved(job, **location):

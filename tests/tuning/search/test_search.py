@@ -19,9 +19,6 @@ from tune_calib.results.tables import read_table, write_results
 from tune_calib.spec.names import JOURNAL
 from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.text import command_line, mask_url, mask_urls
-from tune_calib.tuning.work.jobs import make_plan
-from tune_calib.tuning.work.provenance import Provenance
-from tune_calib.tuning.work.workers import HeadWorker, NetworkWorker
 from tune_calib.tuning.search import study as study_module
 from tune_calib.tuning.search.definition import (
     Candidates,
@@ -33,6 +30,9 @@ from tune_calib.tuning.search.execute import StudySource
 from tune_calib.tuning.search.state import SearchState
 from tune_calib.tuning.search.storage import is_network_path, open_storage
 from tune_calib.tuning.search.study import SearchStudy
+from tune_calib.tuning.work.jobs import make_plan
+from tune_calib.tuning.work.provenance import Provenance
+from tune_calib.tuning.work.workers import HeadWorker, NetworkWorker
 
 
 def test_a_verdict_averages_the_seeds_and_keeps_the_worst_status():

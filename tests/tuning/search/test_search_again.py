@@ -133,12 +133,12 @@ def test_status_and_dry_run_count_suggestions_and_come_to_done(tmp_path, method,
         f"search: {{trials: {asked}, sampler: {sampler}}}}}}}"
     )
     read = read_file(tmp_path, text)
-    job = plan_entries(read, "it")[0].job
+    job = plan_entries(read, "it")[0].run
     job.out.mkdir(parents=True)
     job.build_manifest().write(job.out)
     state = searched(job.out, job.definition, asked)
     write_results(job.out, "all", {"trials": [stored(h, r) for h, r in state.rows.items()]})
-    left = find_needs(job)
+    left = find_needs(job, job.plan())
     assert left.planned == left.done == len(points(state)) <= asked
     assert (left.heads, left.searched) == (0, [])
     told = search_status(job.out)
@@ -162,7 +162,7 @@ def test_a_planned_evaluation_writes_nothing(tmp_path):
     planned = plan_evaluation(EvaluateRequest(out=str(job.out), seeds=3), "it")
     assert {path: path.stat().st_mtime_ns for path in job.out.rglob("*")} == before
     assert planned.resolved.seeds.network == (1, 2, 3)
-    needs = find_needs(planned)
+    needs = find_needs(planned, planned.plan())
     assert (needs.done, needs.planned, len(needs.networks)) == (0, 9, 3)
 
 
@@ -181,7 +181,7 @@ def asked_on(cores, tmp_path, monkeypatch):
     """The searches of a sweep file and of the command line on a machine with some cores."""
     monkeypatch.setattr(os, "cpu_count", lambda: cores)
     read = read_file(tmp_path, SEARCHES.replace("OUT", str(tmp_path / "out")))
-    asked = {each.name: each.job for each in plan_entries(read, "it")}
+    asked = {each.name: each.run for each in plan_entries(read, "it")}
     monkeypatch.setattr(commands, "_search", lambda run: asked.update(typed=run))
     for at_once in (None, 1, 3):
         given = {"method": "mac_cal", "at_once": at_once, "out": tmp_path / "typed"}
@@ -201,23 +201,10 @@ def test_a_search_goes_on_on_a_machine_with_other_cores(tmp_path, monkeypatch, h
         out.mkdir(parents=True)
         manifest = moved(job, out=out).build_manifest()
         manifest.write(out)
-        again = moved(elsewhere[name], out=out).as_begun().build_manifest()
+        again = moved(elsewhere[name], out=out).build_manifest()
         assert again.search == manifest.search
         assert again.question == manifest.question
     assert len({job.definition.lag for job in begun.values()}) == 1
-
-
-@each("lag", [1, 2])
-@each("cores", MACHINES)
-def test_a_search_of_an_earlier_version_keeps_its_lag(tmp_path, monkeypatch, cores, lag):
-    for name, job in asked_on(cores, tmp_path, monkeypatch).items():
-        out = tmp_path / "at" / name
-        out.mkdir(parents=True)
-        old = replace(moved(job, out=out), definition=replace(job.definition, lag=lag))
-        old.build_manifest().write(out)
-        again = moved(job, out=out).as_begun()
-        assert again.definition.lag == lag
-        assert again.build_manifest().search == old.build_manifest().search
 
 
 CHANGES = {

@@ -159,7 +159,7 @@ def test_a_study_behind_a_password_is_named_to_its_readers(half, capsys, refusal
     out, url = half.out, f"sqlite:///{half.out}/study.db"
     (out / JOURNAL).unlink()
     question = question_of("mac_cal", "random")
-    job = replace(any_job(out), definition=question, study_storage=url)
+    job = moved(replace(any_job(out), definition=question), study_storage=url)
     state = open_state(job)
     for number in range(5):
         suggestion = state.study.suggestion(number)
@@ -182,8 +182,7 @@ def test_a_password_is_in_no_file_and_is_named_again(tmp_path, monkeypatch):
     out = tmp_path / "out"
     url = f"sqlite:///file:{tmp_path}/study.db?uri=true&password=SECRET"
     monkeypatch.setattr(sys, "argv", ["tune-calib", "search", "ls", "--study-storage", url])
-    job = moved(any_job(out), command=format_typed())
-    job = replace(job, study_storage=url)
+    job = moved(any_job(out), command=format_typed(), study_storage=url)
     open_state(job)
     job.build_manifest().write(out)
     written = (out / SEARCH_MANIFEST).read_text()

@@ -23,7 +23,6 @@ from tune_calib.errors import UserError
 from tune_calib.results.tables import write_results
 from tune_calib.spec.names import JOURNAL
 from tune_calib.spec.request import EvaluateRequest
-from tune_calib.tuning.work.provenance import Provenance
 from tune_calib.tuning.search import study as study_module
 from tune_calib.tuning.search.definition import SuggestionResult
 from tune_calib.tuning.search.evaluate import plan_evaluation
@@ -32,6 +31,7 @@ from tune_calib.tuning.search.outcome import write_outcome
 from tune_calib.tuning.search.run import count_suggestions
 from tune_calib.tuning.search.storage import _Journal, lost_database
 from tune_calib.tuning.search.study import SearchStudy, search_status
+from tune_calib.tuning.work.provenance import Provenance
 
 TRIALS = 12
 

@@ -11,7 +11,6 @@ from tune_calib.engine.extra import shifted_bank_key
 from tune_calib.engine.head_batch import PER_HEAD
 from tune_calib.engine.store import Store
 from tune_calib.errors import DataNotFoundError
-from tune_calib.experiments.entries import Run
 from tune_calib.experiments.forecast.rates import Rate, Rates
 from tune_calib.paths import AnyPath
 from tune_calib.spec.ladder import PlannedTrial
@@ -20,17 +19,19 @@ from tune_calib.spec.slots.head import HeadSlot
 from tune_calib.spec.trial import TrialSpec, canonical_json
 from tune_calib.tuning.folder import done, spent_s
 from tune_calib.tuning.ladder import LadderRun
+from tune_calib.tuning.reuse import find_rows
+from tune_calib.tuning.run import AnyRun
+from tune_calib.tuning.search.execute import find_largest
+from tune_calib.tuning.search.run import SearchRun, count_suggestions
 from tune_calib.tuning.work.executor import PART, find_cluster
 from tune_calib.tuning.work.jobs import (
     ExtraJob,
+    RemainingWork,
     find_extra_jobs,
     group_extra_jobs,
     lacking_of_bank,
     make_plan,
 )
-from tune_calib.tuning.reuse import find_rows
-from tune_calib.tuning.search.execute import find_largest
-from tune_calib.tuning.search.run import SearchRun, count_suggestions
 
 STARTS, NETWORKS, HEADS, REPORT = "Ray startup", "networks", "heads", "report"
 EVALUATION, EXTRA, SEARCHES = "evaluation", "extra evaluations", "searches with a budget in hours"
@@ -55,7 +56,7 @@ Heads = tuple[TrialSpec, list[HeadSlot]]
 class Needs:
     """Remaining work of one ladder or search."""
 
-    job: Run
+    run: AnyRun
     planned: int | None  # trials, or suggestions of a search; None with a budget in hours
     done: int  # number of finished ones
     at_once: int  # parallel trials of networks
@@ -83,88 +84,92 @@ class Needs:
         return not (self.ray_trials or self.extra or self.hours)
 
 
-def find_needs(job: Run, hours: float | None = None) -> Needs:
-    """Find the remaining work; ``hours`` is the budget of a search that has one in hours."""
-    return _of_ladder(job) if isinstance(job, LadderRun) else _of_search(job, hours)
+def find_needs(run: AnyRun, work: RemainingWork, hours: float | None = None) -> Needs:
+    """Find the needs of what remains; ``hours`` is the budget of a search that has one in hours."""
+    if isinstance(run, SearchRun):
+        return _of_search(run, hours)
+    assert isinstance(run, LadderRun)
+    return _of_ladder(run, work)
 
 
-def _at_once(job: Run, threads: int = 1) -> int:
+def _at_once(run: AnyRun, threads: int = 1) -> int:
     """Return how many trials run in parallel, on a cluster that responds or on this machine."""
-    cores = find_cluster(job.location.address).get("CPU", 0)
-    return cores // threads or job.location.at_once(threads)
+    cores = find_cluster(run.location.address).get("CPU", 0)
+    return cores // threads or run.location.at_once(threads)
 
 
-def _of_ladder(job: LadderRun) -> Needs:
-    planned, out = job.planned_trials, job.location.out
-    reused = find_rows(planned, out, job.location.among)
+def _of_ladder(run: LadderRun, work: RemainingWork) -> Needs:
+    planned, out = run.planned_trials, run.location.out
+    reused = find_rows(planned, out, run.location.among)
     finished = done(out).union(reused)
-    plan = make_plan(planned, finished)
-    left = [trial for trial in planned if trial.spec.hash not in finished]
-    networks, head_batches = [each.dependents[0].spec for each in plan.networks], list[Heads]()
-    for batch in plan.head_batches:
+    if reused:
+        work = make_plan(planned, finished)
+    unfinished = [trial for trial in planned if trial.spec.hash not in finished]
+    networks, head_batches = [job.dependents[0].spec for job in work.networks], list[Heads]()
+    for batch in work.head_batches:
         # A head that post-hoc methods share is trained once.
         slots = {canonical_json(t.spec.head): t.spec.head for t in batch.trials if t.spec.head}
         head_batches.append((batch.first.spec, list(slots.values())))
     needs = Needs(
-        job=job,
+        run=run,
         planned=len(planned),
-        done=len(planned) - len(left),
-        at_once=_at_once(job, max(trial.spec.network.threads for trial in planned)),
-        heads_at_once=_at_once(job),
+        done=len(planned) - len(unfinished),
+        at_once=_at_once(run, max(trial.spec.network.threads for trial in planned)),
+        heads_at_once=_at_once(run),
         trials=planned,
         networks={spec.network_id: spec for spec in networks},
         head_batches=head_batches,
-        evaluated=[(trial.spec, 1) for trial in left],
-        ray_trials=len(plan.networks) + len(plan.head_batches),
+        evaluated=[(trial.spec, 1) for trial in unfinished],
+        ray_trials=len(work.jobs),
     )
     try:
-        return replace(needs, extra=_find_extra(job, left, reused))
+        return replace(needs, extra=_find_extra(run, unfinished, reused))
     except DataNotFoundError:  # a forecast for a GPU of another machine needs no files
         return replace(needs, knows_extra=False)
 
 
 def _find_extra(
-    job: LadderRun, left: Sequence[PlannedTrial], reused: dict[str, AnyPath]
+    run: LadderRun, left: Sequence[PlannedTrial], reused: dict[str, AnyPath]
 ) -> list[ExtraJob]:
-    sets, draws = job.shift_sets, job.bootstrap
-    found = find_extra_jobs(sets, draws, job.planned_trials, job.location.out)
+    sets, draws = run.shift_sets, run.options.bootstrap
+    found = find_extra_jobs(sets, draws, run.planned_trials, run.location.out)
     for folder in dict.fromkeys(reused.values()):
-        there = [trial for trial in job.planned_trials if reused.get(trial.spec.hash) == folder]
+        there = [trial for trial in run.planned_trials if reused.get(trial.spec.hash) == folder]
         found += find_extra_jobs(sets, draws, there, folder)
     later = [(trial, dict[str, float]()) for trial in left]
     found += [extra for name in sets for extra in group_extra_jobs(later, name)]
     return found + (group_extra_jobs(later, None, draws) if draws else [])
 
 
-def _of_search(job: SearchRun, hours: float | None) -> Needs:
-    definition, candidates = job.definition, job.definition.candidates
-    counts = count_suggestions(job.out, job.study_storage, job.length)
+def _of_search(run: SearchRun, hours: float | None) -> Needs:
+    definition, candidates = run.definition, run.definition.candidates
+    counts = count_suggestions(run.out, run.study_storage, run.length)
     finished = counts[0] if counts else 0
     # The defaults represent all suggestions, although heads of other shapes share no batch.
     suggestion, baseline = candidates.trials(candidates.first()[0], 0), candidates.baseline()
-    like, rows = suggestion[0].spec, done(job.out)
+    like, rows = suggestion[0].spec, done(run.out)
     networks = {t.spec.network_id: t.spec for t in baseline if t.spec.hash not in rows}
     needs = Needs(
-        job=job,
+        run=run,
         planned=None,
         done=finished,
-        at_once=min(job.at_once, _at_once(job, like.network.threads)),
-        heads_at_once=min(job.at_once, _at_once(job)),
+        at_once=min(run.at_once, _at_once(run, like.network.threads)),
+        heads_at_once=min(run.at_once, _at_once(run)),
         trials=[*baseline, *suggestion],
         networks=networks,
         evaluated=[(spec, 1) for spec in networks.values()],
         ray_trials=len(networks),
     )
     if hours is not None:
-        return replace(needs, hours=max(0.0, hours - spent_s(job.out) / job.at_once / 3600))
-    planned = job.length
+        return replace(needs, hours=max(0.0, hours - spent_s(run.out) / run.at_once / 3600))
+    planned = run.length
     if counts is not None:
         planned = counts[1]
     elif definition.sampler == "grid":
         planned = min(planned, len(definition.points))
     left = max(0, planned - finished)
     trials = left * len(suggestion)
-    batches = _list_batches(job, suggestion, left) if candidates.kind == "head" else []
+    batches = _list_batches(run, suggestion, left) if candidates.kind == "head" else []
     per_head = PER_HEAD | METHODS[definition.method].per_head
     searched = {name.partition(".")[2] for name in candidates.space.settings}
     return replace(
@@ -178,10 +183,10 @@ def _of_search(job: SearchRun, hours: float | None) -> Needs:
     )
 
 
-def _list_batches(job: SearchRun, suggestion: Sequence[PlannedTrial], left: int) -> list[Heads]:
+def _list_batches(run: SearchRun, suggestion: Sequence[PlannedTrial], left: int) -> list[Heads]:
     """List the batches of heads of suggestions that are like the given one."""
-    population, batches = job.definition.population, list[Heads]()
-    largest = find_largest(job.definition, job.at_once)
+    population, batches = run.definition.population, list[Heads]()
+    largest = find_largest(run.definition, run.at_once)
     for start in range(0, left, population):
         alike = [*suggestion] * min(population, left - start)
         for batch in make_plan(alike, set(), largest).head_batches:
@@ -210,18 +215,18 @@ class Forecast:
 
     def add(self, needs: Needs) -> int:
         """Add the work of a ladder or search, and return the number of networks it trains."""
-        rates = self.rates["cuda" if needs.job.location.gpus else "cpu"]
+        rates = self.rates["cuda" if needs.run.location.gpus else "cpu"]
         there = {i for i, spec in needs.networks.items() if has_network(spec, self.store)}
         self.in_store |= there
         new = {i: s for i, s in needs.networks.items() if i not in there | self.networks.keys()}
         self.networks |= new
         trained = [*new.values(), *needs.searched]
         if not needs.is_over:
-            if needs.job.location.uses_ray:
+            if needs.run.location.uses_ray:
                 counts = needs.ray_trials, len(needs.extra)
                 # Each ``Tuner`` starts processes of its own, and a baseline has one.
                 tuners = sum(math.ceil(count / PART) for count in counts)
-                tuners += bool(needs.job.is_search and needs.networks and needs.ray_trials)
+                tuners += bool(needs.run.is_search and needs.networks and needs.ray_trials)
                 starts = RAY_S + TUNER_S * tuners
                 self.seconds[STARTS] += starts + TRIAL_S * sum(counts) / needs.heads_at_once
             self.seconds[REPORT] += REPORT_S
@@ -233,10 +238,10 @@ class Forecast:
             self.seconds[HEADS] += rate.seconds * slots[0].epochs / needs.heads_at_once
         for spec, count in needs.evaluated:
             sizes = rates.sizes(spec.data)
-            samples = sizes.select + sizes.calib + (0 if needs.job.is_search else sizes.test)
+            samples = sizes.select + sizes.calib + (0 if needs.run.is_search else sizes.test)
             seconds = rates.evaluation_s(spec, samples) * count
             self.seconds[EVALUATION] += seconds / needs.heads_at_once
-            if spec.head is not None and not needs.job.is_search:
+            if spec.head is not None and not needs.run.is_search:
                 self.head_bytes += rates.head_bytes(spec, spec.head)
         for extra in needs.extra:
             self.seconds[EXTRA] += self._extra_s(extra, rates) / needs.at_once
@@ -274,12 +279,12 @@ class Forecast:
 
     def _add_bank(self, spec: TrialSpec, head: HeadSlot, needs: Needs, rates: Rates) -> None:
         key = bank_key(spec, head)
-        lacks = lacking_of_bank(key.identity, self.store, needs.job.is_search)
+        lacks = lacking_of_bank(key.identity, self.store, needs.run.is_search)
         if spec.data.imported is not None or not lacks or key.identity in self.banks:
             return
         sizes = rates.sizes(spec.data)
         count = max(1, key.views) * sizes.train + sizes.select + sizes.calib
-        count += 0 if needs.job.is_search else sizes.test
+        count += 0 if needs.run.is_search else sizes.test
         width = rates.width(spec)
         # Features and logits in 4 bytes each, the label in 8.
         self.banks[key.identity] = count * (4 * (width + spec.data.info.classes) + 8)

@@ -11,7 +11,7 @@ import torch
 from analysis.tables.table import table_of
 from tune_calib.console import Prose, Text, echo, entries
 from tune_calib.engine.store import Store
-from tune_calib.experiments.entries import EntryRun, Run
+from tune_calib.experiments.entries import EntryRun
 from tune_calib.experiments.file import ReadFile
 from tune_calib.experiments.forecast.forecast import Forecast, Needs, find_needs
 from tune_calib.experiments.forecast.rates import Rates, attained
@@ -21,24 +21,27 @@ from tune_calib.spec.metrics import METRICS, format_value
 from tune_calib.spec.resolved import ResolvedRequest, Seeds
 from tune_calib.text import format_count, format_yaml
 from tune_calib.tuning.caption import describe_data, describe_heads, describe_networks, is_trained
-from tune_calib.tuning.folder import RunLocation
+from tune_calib.tuning.folder import RunLocation, done
 from tune_calib.tuning.ladder import LadderRun
-from tune_calib.tuning.work.executor import find_cluster
+from tune_calib.tuning.run import AnyRun
 from tune_calib.tuning.search.definition import SearchDefinition
+from tune_calib.tuning.work.executor import find_cluster
+from tune_calib.tuning.search.run import SearchRun
+from tune_calib.tuning.work.jobs import RemainingWork, make_plan
 
 NOTHING = "this is a dry run; no trial was started"
 TITLES = ["folder", "planned", "done", "networks to train", "heads to train", "Ray trials"]
 
 
-def print_settings(job: Run) -> None:
-    """Print the settings of a ladder or search and its expected time on stderr."""
+def print_settings(run: AnyRun, work: RemainingWork) -> None:
+    """Print the settings of a run and its expected time on stderr."""
     report_progress("estimating how long it will take")
-    echo(describe_job(job), err=True)
+    echo(describe_run(run, work), err=True)
 
 
-def describe_job(job: Run) -> str:
-    """Describe the settings, work and time of a ladder or search that is about to start."""
-    needs, sums = find_needs(job), start_forecast(job.location)
+def describe_run(run: AnyRun, work: RemainingWork) -> str:
+    """Describe the settings, work and time of a run that is about to start."""
+    needs, sums = find_needs(run, work), start_forecast(run.location)
     try:
         trained, images = sums.add(needs), describe_images(needs, sums)
     except Exception as error:  # a forecast stops no run: if a trial fails, it reports the error
@@ -46,33 +49,37 @@ def describe_job(job: Run) -> str:
     return _describe(needs, trained, images, _format_time(sums))
 
 
-def describe_dry_run(job: Run) -> str:
-    """Describe a ladder or search as before its start, with disk space and sources of the rates."""
-    needs, sums = find_needs(job), start_forecast(job.location)
+def describe_dry_run(run: AnyRun, work: RemainingWork) -> str:
+    """Describe a run as before its start, with disk space and sources of the rates."""
+    needs, sums = find_needs(run, work), start_forecast(run.location)
     trained = sums.add(needs)
     block = _describe(needs, trained, describe_images(needs, sums), _format_time(sums))
     return "\n".join([block, _format_disk(sums), *sums.sources.values(), NOTHING])
 
 
-def describe_dry_runs(file: ReadFile, jobs: Sequence[EntryRun]) -> Text:
+def describe_dry_runs(file: ReadFile, planned: Sequence[EntryRun]) -> Text:
     """Describe the planned runs of an experiment file, their disk space and time."""
     gpu = GPUS[file.content.gpu_model] if file.content.gpu_model else None
-    sums = start_forecast(replace(jobs[0].job.location, out=file.out), gpu)
-    counted = count_progress("planning entries", jobs, len(jobs))
-    all_needs = [find_needs(each.job, each.hours) for each in counted]
+    sums = start_forecast(replace(planned[0].run.location, out=file.out), gpu)
+    counted = count_progress("planning entries", planned, len(planned))
+    all_needs = []
+    for entry in counted:
+        # Without extra evaluations, whose files a forecast for another machine may lack.
+        work = make_plan(entry.run.planned_trials, done(entry.run.location.out))
+        all_needs.append(find_needs(entry.run, work, entry.hours))
     if gpu is not None:  # the rates are of one trial that has the GPU to itself
         all_needs = [replace(needs, at_once=1, heads_at_once=1) for needs in all_needs]
-    rows, titles = [], TITLES if jobs[0].job.location.uses_ray else TITLES[:-1]
+    rows, titles = [], TITLES if planned[0].run.location.uses_ray else TITLES[:-1]
     recipes: dict[str, dict[str, None]] = {}
     images: dict[str, dict[str, None]] = {}
-    pairs = zip(jobs, all_needs, strict=True)
-    for each, needs in count_progress("estimating the time of entries", pairs, len(jobs)):
-        planned = f"{needs.hours:.3g} h more" if needs.hours is not None else needs.planned
+    pairs = zip(planned, all_needs, strict=True)
+    for entry, needs in count_progress("estimating the time of entries", pairs, len(planned)):
+        count = f"{needs.hours:.3g} h more" if needs.hours is not None else needs.planned
         trials = needs.ray_trials + len(needs.extra)
-        row = [each.name, planned, needs.done, sums.add(needs), needs.heads, trials]
+        row = [entry.name, count, needs.done, sums.add(needs), needs.heads, trials]
         rows.append(row[: len(titles)])
-        recipes.setdefault(_format_recipe(each.job.resolved), {})[each.entry] = None
-        images.setdefault(describe_images(needs, sums), {})[each.name] = None
+        recipes.setdefault(_format_recipe(entry.run.resolved), {})[entry.entry] = None
+        images.setdefault(describe_images(needs, sums), {})[entry.name] = None
     lines = [f"{', '.join(names)}: {text}" for text, names in images.items() if text]
     lines += [f"{', '.join(own)}: {recipe}" for recipe, own in recipes.items()]
     lines += [*_list_totals(sums, all_needs, rows), _format_disk(sums)]
@@ -92,7 +99,7 @@ def describe_dry_runs(file: ReadFile, jobs: Sequence[EntryRun]) -> Text:
         if sums.networks and faster:
             lines.append(f"  this GPU is faster with network.precision={' or '.join(faster)}")
         lines.append(f"  stated rates: peak TFLOP/s of the {gpu.name}, {peaks} ({gpu.source})")
-    elif any(each.job.location.gpus for each in jobs) and not torch.cuda.is_available():
+    elif any(entry.run.location.gpus for entry in planned) and not torch.cuda.is_available():
         lines.append(f"for the hours on a GPU, name it by `gpu_model`: {', '.join(GPUS)}")
     head = f"{file.name} in {file.out}; {NOTHING}"
     return Text([head, table_of(titles, rows), "", *map(Prose, [*lines, *sums.sources.values()])])
@@ -120,12 +127,13 @@ def start_forecast(location: RunLocation, gpu: Gpu | None = None) -> Forecast:
 
 
 def _describe(needs: Needs, trained: int | None, images: str, time: str) -> str:
-    job, trials, request = needs.job, needs.trials, needs.job.resolved
-    if isinstance(job, LadderRun):
-        title, head_recipe, searched = job.ladder.title, job.ladder.head_recipe, ""
+    run, trials, request = needs.run, needs.trials, needs.run.resolved
+    if isinstance(run, LadderRun):
+        title, head_recipe, searched = run.ladder.title, run.ladder.head_recipe, ""
     else:
-        title, head_recipe = _format_title(job.definition), None
-        searched = ", ".join(job.definition.candidates.space.settings)
+        assert isinstance(run, SearchRun)
+        title, head_recipe = _format_title(run.definition), None
+        searched = ", ".join(run.definition.candidates.space.settings)
     networks = {t.spec.network.augment for t in trials if not t.spec.network.is_frozen}
     heads = {t.spec.head.augment for t in trials if t.spec.head}
     recipe = _format_recipe(request).removeprefix("recipe ") if request.recipe else ""
@@ -139,12 +147,12 @@ def _describe(needs: Needs, trained: int | None, images: str, time: str) -> str:
         "searched": searched,
         "seeds": _format_seeds(request.seeds, has_heads=bool(heads)),
         "machine": _describe_machine(needs),
-        "results": f"{job.location.out}; artifacts in {job.location.store}",
+        "results": f"{run.location.out}; artifacts in {run.location.store}",
         "to do": _describe_left(needs, trained),
         "time": "" if needs.is_over else time,
     }
     block = entries({name: line for name, line in lines.items() if line}, margin="  ")
-    return f"{job.location.out}: {title}\n{block}"
+    return f"{run.location.out}: {title}\n{block}"
 
 
 def _format_title(definition: SearchDefinition) -> str:
@@ -175,7 +183,7 @@ def _format_seeds(seeds: Seeds, has_heads: bool) -> str:
 
 
 def _describe_machine(needs: Needs) -> str:
-    location, gpus = needs.job.location, torch.cuda.device_count()
+    location, gpus = needs.run.location, torch.cuda.device_count()
     names = f" ({torch.cuda.get_device_name()})" if torch.cuda.is_available() else ""
     here = _format_machine(os.cpu_count() or 1, gpus, names)
     threads = sorted({trial.spec.network.threads for trial in needs.trials})
@@ -201,7 +209,7 @@ def _format_machine(cores: int, gpus: int, names: str = "") -> str:
 
 
 def _describe_left(needs: Needs, trained: int | None) -> str:
-    what = "suggestions" if needs.job.is_search else "trials"
+    what = "suggestions" if needs.run.is_search else "trials"
     planned = needs.planned or 0
     if needs.is_over:
         return f"nothing: {needs.done} of {planned} {what} are done"
@@ -210,7 +218,7 @@ def _describe_left(needs: Needs, trained: int | None) -> str:
         f"{planned - needs.done} of {planned} {what}",
         f"{format_count(trained, 'network')} and {format_count(needs.heads, 'head')} to train",
     ]
-    if needs.job.location.uses_ray:
+    if needs.run.location.uses_ray:
         parts.append("at least " * needs.is_least + format_count(needs.ray_trials, "Ray trial"))
     if needs.extra:
         evaluations = sum(len(group.trials) for group in needs.extra)
@@ -230,7 +238,7 @@ def _list_totals(
     yield f"networks: {trained} to train, {len(sums.in_store)} already in {sums.store.root}"
     least = "at least " * any(needs.is_least for needs in all_needs)
     yield f"heads: {heads}" + "".join(f"; Ray trials: {least}{count}" for count in ray_trials)
-    shares = {needs.job.location.gpus for needs in all_needs if needs.job.location.gpus}
+    shares = {needs.run.location.gpus for needs in all_needs if needs.run.location.gpus}
     here = format_count(torch.cuda.device_count(), "GPU")
     for gpus in sorted(shares):
         each = format_count(round(1 / gpus), "trial")

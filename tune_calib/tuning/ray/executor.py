@@ -16,6 +16,7 @@ from tune_calib.paths import parse_path
 from tune_calib.progress import ProgressEvent, report_progress
 from tune_calib.results.folders import refuse_moved
 from tune_calib.tuning.loggers.base import report_network
+from tune_calib.tuning.ray.trainables import REFUSED, JobTrainable, read_events
 from tune_calib.tuning.work.executor import (
     PART,
     Executor,
@@ -26,7 +27,6 @@ from tune_calib.tuning.work.executor import (
     show_end,
 )
 from tune_calib.tuning.work.provenance import Provenance
-from tune_calib.tuning.ray.trainables import REFUSED, JobTrainable, read_events
 
 # Restarts of a Ray trial, from its checkpoint, after the death of its worker or node; Ray does not
 # count preemptions.
@@ -36,9 +36,7 @@ MAX_FAILURES = 3
 class RayExecutor(Executor):
     """Executes trials on the Ray cluster that this process is connected to."""
 
-    def run(
-        self, source: Source, at_once: int | None = None, **halving: Any
-    ) -> dict[str, str]:
+    def run(self, source: Source, at_once: int | None = None, **halving: Any) -> dict[str, str]:
         """Execute trials in parallel with Ray Tune."""
         report_progress("starting workers")
         gpus = self.gpus  # otherwise Ray would pickle the executor
@@ -60,9 +58,7 @@ def placement(resources: Resources) -> tune.PlacementGroupFactory:
     return tune.PlacementGroupFactory([{"CPU": resources.cpus, "GPU": resources.gpus}])
 
 
-def fit(
-    total: int, kind: Any, run: Provenance, source: Source, **tuning: Any
-) -> dict[str, str]:
+def fit(total: int, kind: Any, run: Provenance, source: Source, **tuning: Any) -> dict[str, str]:
     """Run at most ``total`` trials of a Trainable; ``tuning`` are arguments of ``TuneConfig``."""
     ended: list[Exception | None] = []
     search_alg = _SourceSearcher(source)

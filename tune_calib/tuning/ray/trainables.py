@@ -39,9 +39,9 @@ from tune_calib.spec.plugins import Plugin
 from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.spec.settings import resolve_spec
 from tune_calib.spec.trial import TrialSpec
+from tune_calib.tuning.resolve import resolve_files
 from tune_calib.tuning.work.worker import DONE, Worker
 from tune_calib.tuning.work.workers import begin_job
-from tune_calib.tuning.resolve import resolve_files
 
 # Events pass through the key-value store of the Ray cluster, so that they need no file and no
 # actor. It has no public interface (Ray 2.59 and 2.60); if it fails, the view only shows less.

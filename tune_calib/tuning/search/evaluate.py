@@ -1,6 +1,6 @@
 """Evaluate the chosen trial of a search on the test split with fresh seeds."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
@@ -29,10 +29,10 @@ from tune_calib.spec.names import SEARCH_EVALUATED, legend
 from tune_calib.spec.request import EvaluateRequest
 from tune_calib.spec.resolved import Seeds
 from tune_calib.tuning.folder import only_driver
-from tune_calib.tuning.ladder import LadderRun
+from tune_calib.tuning.ladder import LadderResult, LadderRun
 from tune_calib.tuning.progress.screen import show_driver
 from tune_calib.tuning.reuse import Copies
-from tune_calib.tuning.run import execute_run
+from tune_calib.tuning.run import Begin, execute_run
 from tune_calib.tuning.search.run import SearchRun, load_search, open_state
 from tune_calib.tuning.search.state import SearchState
 from tune_calib.tuning.search.storage import lost_database
@@ -46,11 +46,11 @@ class Evaluation:
     metrics: tuple[str, ...]
     reads: Sequence[ReadRecord]
     on_select: Mapping[str, Sequence[Row]]  # rows of the search by rung label
-    crashed: list[str]  # a line for each Ray trial
+    result: LadderResult
 
 
 def evaluate_choice(
-    request: EvaluateRequest, command: str, begin: Callable[[LadderRun], None] = lambda run: None
+    request: EvaluateRequest, command: str, begin: Begin = lambda run, work: None
 ) -> Evaluation:
     """Evaluate the chosen trial of a search, its baseline and its defaults on test."""
     out = parse_path(request.out)
@@ -64,13 +64,13 @@ def evaluate_choice(
         copies.refuse_other(out, [])
         choice = add_read(_find_choice(state), request, command)
         choice.write(out)  # before the test split is read
-        crashed = execute_run(build_run(search, choice, request, command), begin)
+        result = execute_run(build_run(search, choice, request, command), begin)
         on_select = {BASELINE: [state.rows[trial.spec.hash] for trial in baseline]}
         for label, number in {DEFAULTS: 0, CHOSEN: choice.trial}.items():
             hashes = state.hashes(state.study.suggestion(number))
             on_select[label] = [state.rows[spec_hash] for spec_hash in hashes]
     metrics = search.definition.objective.metrics
-    return Evaluation(out / EVALUATION, metrics, choice.reads, on_select, crashed)
+    return Evaluation(out / EVALUATION, metrics, choice.reads, on_select, result)
 
 
 def plan_evaluation(request: EvaluateRequest, command: str) -> LadderRun:
@@ -151,8 +151,7 @@ def build_run(
         Ladder(f"search {candidates.method}", title, tuple(rungs)),
         replace(resolved, seeds=Seeds(fresh, fresh, is_paired=True)),
         replace(search.location, out=search.out / EVALUATION, command=command),
-        request.shift,
-        request.bootstrap,
+        options=request,
     )
 
 

@@ -10,13 +10,13 @@ from tune_calib.errors import DamagedFileError
 from tune_calib.paths import parse_path, remove_folder
 from tune_calib.results.columns import TableName
 from tune_calib.results.tables import write_results
+from tune_calib.tuning.search.definition import SearchDefinition
+from tune_calib.tuning.search.state import SearchState
+from tune_calib.tuning.search.study import Suggestion
 from tune_calib.tuning.work.executor import OVER, configuration
 from tune_calib.tuning.work.jobs import MAX_HEAD_BATCH, Job, format_suggestions, make_plan
 from tune_calib.tuning.work.provenance import Provenance
 from tune_calib.tuning.work.rows import TrialResult, curve_rows, trial_row
-from tune_calib.tuning.search.definition import SearchDefinition
-from tune_calib.tuning.search.state import SearchState
-from tune_calib.tuning.search.study import Suggestion
 
 MIN_SHARE = 8  # heads of a batch that are trained together at least, if it has so many
 

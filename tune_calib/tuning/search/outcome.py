@@ -34,6 +34,12 @@ class SearchResult:
     state: SearchState
     outcome: SearchOutcome
     counts: str
+    stopped: str = ""  # a search has a number of suggestions instead of a limit of time
+
+    @property
+    def summary(self) -> Text:
+        """Build the text that a search prints at its end."""
+        return summarise(self)
 
     @property
     def crashed(self) -> list[str]:

@@ -9,7 +9,7 @@ from tune_calib.engine.head_batch import HEAD_THREADS
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
 from tune_calib.paths import AnyPath, parse_path
-from tune_calib.results.folders import read_identity, read_search_manifest
+from tune_calib.results.folders import read_search_manifest
 from tune_calib.results.manifests import VERSION, CommandRecord, SearchManifest
 from tune_calib.results.plugin_folders import require_loaded
 from tune_calib.spec import plugins
@@ -23,15 +23,12 @@ from tune_calib.text import mask_url
 from tune_calib.tuning.caption import origin_records, titles
 from tune_calib.tuning.folder import RunLocation, done
 from tune_calib.tuning.progress.screen import screen
-from tune_calib.tuning.work.execution import execute, resources_of
-from tune_calib.tuning.work.executor import Executor, Resources
-from tune_calib.tuning.work.jobs import Left, lacking, make_plan
 from tune_calib.tuning.resolve import resolve_files
+from tune_calib.tuning.reuse import Copies
 from tune_calib.tuning.search.definition import Objective, SearchDefinition
 from tune_calib.tuning.search.execute import StudySource
 from tune_calib.tuning.search.manifest import (
     extend_manifest,
-    find_manifest,
     list_first_specs,
     refuse_other_specs,
 )
@@ -39,6 +36,9 @@ from tune_calib.tuning.search.outcome import SearchResult, write_outcome
 from tune_calib.tuning.search.state import SearchState
 from tune_calib.tuning.search.storage import find_storage, lost_database
 from tune_calib.tuning.search.study import SearchStudy
+from tune_calib.tuning.work.execution import execute, resources_of
+from tune_calib.tuning.work.executor import Executor, Resources
+from tune_calib.tuning.work.jobs import RemainingWork, lacking, make_plan
 
 
 @dataclass(frozen=True)
@@ -50,14 +50,18 @@ class SearchRun:
     definition: SearchDefinition
     length: int  # suggestions in total, without retries
     location: RunLocation
-    at_once: int = 1  # Ray trials in parallel
-    study_storage: str | None = None  # URL of a database; None for a journal file in the folder
+    at_once: int = 1  # jobs in parallel
     retry: str | None = None  # status of the trials to suggest again: crashed
 
     @property
     def out(self) -> AnyPath:
         """Return the folder."""
         return self.location.out
+
+    @property
+    def study_storage(self) -> str | None:
+        """Return the URL of the study's database; None for a journal file in the folder."""
+        return self.location.study_storage
 
     @property
     def resolved(self) -> ResolvedRequest:
@@ -79,15 +83,6 @@ class SearchRun:
         """List the trials of the baseline and of the method's defaults."""
         candidates = self.definition.candidates
         return [*candidates.baseline(), *candidates.trials({}, 0)]
-
-    def as_begun(self) -> "SearchRun":
-        """Return the run with the lag of its folder, which depended on earlier versions."""
-        slow = replace(self.definition, lag=1)
-        if (old := find_manifest(self.out)) is not None:
-            lag = old.question.lag
-        else:  # the manifest may be lost; rows contain the identity of the definition
-            lag = 1 if read_identity(self.out) == slow.identity else self.definition.lag
-        return replace(self, definition=replace(self.definition, lag=lag))
 
     def check(self) -> None:
         """Refuse settings that conflict, and a space with nothing to search."""
@@ -145,22 +140,29 @@ class SearchRun:
             **origin_records(self.resolved, self.plugins),
         )
 
-    def plan(self) -> Left:
+    def read_files(self, is_dry: bool) -> "SearchRun":
+        """Return the run with the content of the files that its settings name."""
+        data_root, store = self.location.data_root, self.location.store
+        resolved = resolve_files(self.resolved, data_root, store, is_dry)
+        return replace(self, definition=replace(self.definition, resolved=resolved))
+
+    def plan(self) -> RemainingWork:
         """Plan the baseline and the defaults that have no row; the study knows the rest."""
         is_begun = (self.out / SEARCH_MANIFEST).exists()  # it may be over and need nothing
-        whole = make_plan(self.planned_trials, set())
-        trains = self.definition.candidates.kind == "network"
-        later = "the networks of the search" if trains else None
-        artifact = next(lacking(whole, Store(self.location.store), is_search=True), later)
+        complete = replace(make_plan(self.planned_trials, set()), is_search=True)
+        artifact = next(lacking(complete, Store(self.location.store)), None)
+        if artifact is None and self.definition.candidates.kind == "network":
+            artifact = "the networks of the search"
+        needs = [] if is_begun else self.needs
         plan = make_plan(self.planned_trials, done(self.out))
-        return Left(plan, [] if is_begun else self.needs, artifact)
+        return replace(plan, needs=needs, artifact=artifact, is_search=True)
 
     @property
     def needs(self) -> list[Resources]:
-        """List the resources of the kinds of Ray trials."""
-        return resources_of(make_plan(self.planned_trials, set()).trials, self.location.gpus)
+        """List the resources of the kinds of jobs."""
+        return resources_of(make_plan(self.planned_trials, set()).jobs, self.location.gpus)
 
-    def open(self, left: Left) -> SearchState:
+    def open(self, work: RemainingWork) -> SearchState:
         """Open the study, and suggest the trials to be retried again."""
         state = open_state(self)
         if self.retry is not None:
@@ -171,12 +173,16 @@ class SearchRun:
             state.settle_ended()
         return state
 
+    def reuse(self, state: SearchState, copies: Copies) -> SearchState:
+        """Copy no rows: those of other folders may be evaluated on test."""
+        return state
+
     def execute(self, state: SearchState, executor: Executor) -> None:
         """Execute the baseline, and then the suggestions."""
         definition = self.definition
         plan = make_plan(definition.candidates.baseline(), set(state.rows))
         errors = execute("baseline", plan, executor)
-        state.errors = dict(zip([trial.name for trial in plan.trials], errors, strict=False))
+        state.errors = dict(zip([job.name for job in plan.jobs], errors, strict=False))
         state.read_rows()
         _ = state.baseline  # refuses a failed baseline before any suggestion
         is_head = definition.candidates.kind == "head"
@@ -190,8 +196,8 @@ class SearchRun:
             halving["max_t"] = self.planned_trials[-1].spec.network.epochs + 1
         source = StudySource(state, executor.provenance, self.at_once)
         with (
-            screen() as own,
-            own.phase(self.name, state.planned, "suggestions", kinds, executor.read_events),
+            screen() as view,
+            view.phase(self.name, state.planned, "suggestions", kinds, executor.read_events),
         ):
             state.errors = executor.run(source, self.at_once, **halving)
 
@@ -202,18 +208,10 @@ class SearchRun:
 
 
 def build_search_run(
-    request: SearchRequest, resolved: ResolvedRequest, command: str, is_dry: bool = False
+    request: SearchRequest, resolved: ResolvedRequest, command: str, among: AnyPath | None = None
 ) -> SearchRun:
-    """Build the run of a resolved request, after reading the files that it names."""
-    location = RunLocation.of_request(request, command)
-    resolved = resolve_files(resolved, location.data_root, location.store, is_dry)
-    return plan_search(request, resolved, location)
-
-
-def plan_search(
-    request: SearchRequest, resolved: ResolvedRequest, location: RunLocation
-) -> SearchRun:
-    """Build the run of a request whose files were read or are not needed."""
+    """Build the run of a resolved request; the files that it names are not read yet."""
+    location = replace(RunLocation.of_request(request, command), among=among)
     definition = SearchDefinition(
         method=request.method,
         resolved=resolved,
@@ -232,9 +230,8 @@ def plan_search(
         length=request.trials,
         location=location,
         at_once=request.at_once or location.at_once(threads),
-        study_storage=request.study_storage,
         retry=request.retry,
-    ).as_begun()
+    )
 
 
 def load_search(out: AnyPath, study_storage: str | None) -> SearchRun:
@@ -252,13 +249,13 @@ def load_search(out: AnyPath, study_storage: str | None) -> SearchRun:
         dataset_title=manifest.titles.get(
             definition.resolved.overrides.get("data", {}).get("dataset", "")
         ),
+        study_storage=find_storage(out, study_storage, manifest.study_storage),
     )
     return SearchRun(
         definition=definition,
         length=manifest.trials,
         location=location,
         at_once=manifest.at_once,
-        study_storage=find_storage(out, study_storage, manifest.study_storage),
     )
 
 

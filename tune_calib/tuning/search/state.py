@@ -15,8 +15,6 @@ from tune_calib.spec.metrics import METRICS, column, format_value
 from tune_calib.spec.names import is_chance
 from tune_calib.text import format_points
 from tune_calib.tuning.progress.screen import current_tracker
-from tune_calib.tuning.work.executor import Resources
-from tune_calib.tuning.work.jobs import Job
 from tune_calib.tuning.search.definition import (
     Candidates,
     Objective,
@@ -24,6 +22,8 @@ from tune_calib.tuning.search.definition import (
     SuggestionResult,
 )
 from tune_calib.tuning.search.study import OPEN, SearchStudy, Suggestion, format_counts
+from tune_calib.tuning.work.executor import Resources
+from tune_calib.tuning.work.jobs import Job
 
 # Columns of ``trials`` to read; all of them may take gigabytes.
 COLUMNS = ("spec_hash", "rung", "status", "epoch", "network_seed", "flags", "select/*")

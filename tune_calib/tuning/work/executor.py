@@ -79,9 +79,7 @@ class Executor(ABC):
         self.provenance, self.gpus = provenance, gpus
 
     @abstractmethod
-    def run(
-        self, source: Source, at_once: int | None = None, **halving: Any
-    ) -> dict[str, str]:
+    def run(self, source: Source, at_once: int | None = None, **halving: Any) -> dict[str, str]:
         """Execute the trials of a source, ``at_once`` in parallel or as many as fit.
 
         ``halving`` are arguments of Ray's ``ASHAScheduler``, which stops networks. Return a line

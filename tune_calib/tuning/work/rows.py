@@ -19,6 +19,7 @@ from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.trial import TrialSpec, canonical_json
 from tune_calib.tuning.work.provenance import Provenance
 
+
 @dataclass(frozen=True)
 class TrialResult:
     """The result of one trial."""

@@ -19,8 +19,8 @@ from tune_calib.engine.bank import DevelopmentBank, bank_key
 from tune_calib.engine.evaluate import (
     SplitLogits,
     bank_logits,
-    network_logits,
     head_batch_logits,
+    network_logits,
     regime_of_bank,
     regime_of_base,
     regime_of_images,
@@ -28,8 +28,8 @@ from tune_calib.engine.evaluate import (
 )
 from tune_calib.engine.extra import ExtraEvaluation, shifted_bank_key
 from tune_calib.engine.frozen import refuse_better
-from tune_calib.engine.imports import open_import
 from tune_calib.engine.head_batch import HEAD_THREADS, HeadBatchTrainer, in_parts
+from tune_calib.engine.imports import open_import
 from tune_calib.engine.steps import Stopwatch
 from tune_calib.engine.store import artifact_manifest, save_tensors
 from tune_calib.errors import DivergedError

@@ -1,0 +1,140 @@
+"""What the commands that run trials do, and the functions of Python: each run of a request.
+
+Names are refused before slow imports, which therefore stand inside the functions.
+"""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tune_calib.errors import UserError
+from tune_calib.paths import parse_path
+from tune_calib.results.folders import read_search_manifest
+from tune_calib.spec.experiment import spell_keys
+from tune_calib.spec.request import (
+    AblateRequest,
+    CompareRequest,
+    EvaluateRequest,
+    ResumeRequest,
+    RunRequest,
+    SearchRequest,
+)
+from tune_calib.spec.resolve import resolve, resolve_ladder
+
+if TYPE_CHECKING:
+    from tune_calib.api.opened import OpenSearch, OpenSweep
+    from tune_calib.experiments.entries import EntryRun
+    from tune_calib.experiments.file import ReadFile
+    from tune_calib.experiments.run import Ended
+    from tune_calib.tuning.ladder import LadderRun
+    from tune_calib.tuning.search.run import SearchRun
+
+
+def plan_ladder(
+    request: AblateRequest | CompareRequest, command: str, is_dry: bool = False
+) -> "LadderRun":
+    """Build the run of a ladder or comparison; a dry one stores no weights."""
+    ladder, resolved = resolve_ladder(request)
+
+    from tune_calib.tuning.ladder import build_ladder_run
+
+    return build_ladder_run(request, ladder, resolved, command).read_files(is_dry)
+
+
+def run_ladder(request: AblateRequest | CompareRequest, command: str) -> "OpenSweep":
+    """Run a ladder or comparison."""
+    run = plan_ladder(request, command)
+
+    from tune_calib.api.opened import OpenSweep
+    from tune_calib.experiments.forecast.summary import print_settings
+    from tune_calib.tuning.run import execute_run
+
+    result = execute_run(run, print_settings)
+    return OpenSweep(run.location.out, tuple(result.crashed), stopped=result.stopped)
+
+
+def plan_search(request: SearchRequest, command: str, is_dry: bool = False) -> "SearchRun":
+    """Build the run of a search; a dry one stores no weights."""
+    resolved = resolve(request)
+
+    from tune_calib.tuning.search.run import build_search_run
+
+    return build_search_run(request, resolved, command).read_files(is_dry)
+
+
+def run_search(request: SearchRequest, command: str) -> "OpenSearch":
+    """Search the settings of a method."""
+    return _execute_search(plan_search(request, command))
+
+
+def resume_search(request: ResumeRequest, command: str) -> "OpenSearch":
+    """Continue a search."""
+    folder = parse_path(request.out)
+    read_search_manifest(folder)  # refuses any other folder before slow imports
+
+    from tune_calib.tuning.search.run import load_search
+
+    run = load_search(folder, request.study_storage)
+    location = replace(run.location, command=command)
+    length = max(request.trials, run.length)
+    return _execute_search(replace(run, length=length, location=location, retry=request.retry))
+
+
+def _execute_search(run: "SearchRun") -> "OpenSearch":
+    from tune_calib.api.opened import OpenSearch
+    from tune_calib.experiments.forecast.summary import print_settings
+    from tune_calib.tuning.run import execute_run
+
+    result = execute_run(run, print_settings)
+    return OpenSearch(run.out, tuple(result.crashed), result.summary, run.study_storage)
+
+
+def plan_evaluation(request: EvaluateRequest, command: str) -> "LadderRun":
+    """Build the run that evaluates the selected trial of a search on test."""
+    read_search_manifest(parse_path(request.out))  # refuses any other folder before slow imports
+
+    from tune_calib.tuning.search import evaluate
+
+    return evaluate.plan_evaluation(request, command)
+
+
+def evaluate_search(request: EvaluateRequest, command: str) -> "OpenSweep":
+    """Evaluate the selected trial of a search on test with fresh seeds."""
+    read_search_manifest(parse_path(request.out))  # refuses any other folder before slow imports
+
+    from tune_calib.api.opened import OpenSweep
+    from tune_calib.experiments.forecast.summary import print_settings
+    from tune_calib.tuning.search.evaluate import compare_splits, evaluate_choice
+
+    evaluation = evaluate_choice(request, command, print_settings)
+    crashed, stopped = tuple(evaluation.result.crashed), evaluation.result.stopped
+    return OpenSweep(evaluation.folder, crashed, compare_splits(evaluation), stopped)
+
+
+def plan_file(
+    request: RunRequest, command: str, gpu_model: str | None = None, is_dry: bool = False
+) -> "tuple[ReadFile, list[EntryRun]]":
+    """Read an experiment file and build the runs of its entries."""
+    from tune_calib.experiments.file import read_experiment_file
+
+    try:
+        file = read_experiment_file(request.file).override(request.address, gpu_model)
+
+        from tune_calib.experiments.entries import plan_entries
+
+        needs_data = not (is_dry and file.content.gpu_model)
+        return file, plan_entries(file, command, needs_data, is_dry=is_dry, retry=request.retry)
+    except UserError as error:
+        raise UserError(spell_keys(error)) from None
+
+
+def run_file(request: RunRequest, command: str) -> "tuple[ReadFile, list[Ended]]":
+    """Run all entries of an experiment file."""
+    file, entries = plan_file(request, command)
+
+    from tune_calib.experiments.forecast.summary import print_settings
+    from tune_calib.experiments.run import run_entries
+
+    try:
+        return file, list(run_entries(file, entries, print_settings))
+    except UserError as error:
+        raise UserError(spell_keys(error)) from None
