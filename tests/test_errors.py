@@ -56,7 +56,6 @@ def test_one_mistake_in_three_spellings(tmp_path):
     [
         (("--at-once", 0), "--at-once must be at least 1", "search.at_once: must be at least 1"),
         (("--metric", "auroc"), "--metric auroc needs", "search.metric auroc needs"),
-        (("--scheduler", "asha"), "--scheduler asha stops", "search.scheduler asha stops"),
     ],
 )
 def test_the_command_line_and_a_sweep_file_spell_a_setting_their_way(search, option, key, tmp_path):

@@ -140,7 +140,7 @@ def _troubles(search: SearchResults) -> list[str]:
     counts = search.counts()
     lines = [
         f"{counts[status]} suggestions {status}: they have no value"
-        for status in ("diverged", "crashed", "stopped")
+        for status in ("diverged", "crashed")
         if status in counts
     ]
     if "missing" in counts:

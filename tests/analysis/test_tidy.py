@@ -37,7 +37,7 @@ def test_metrics_and_split_can_be_asked_for(out):
     assert tidy(load(out), split="select").empty
 
 
-@each("bad", ["diverged", "crashed", "stopped"])
+@each("bad", ["diverged", "crashed"])
 def test_what_has_no_numbers_stays_in_the_frame_and_is_told(tmp_path, bad):
     fake_results.write(tmp_path, bad=bad)
     (tmp_path / "trials" / "1-2.parquet").unlink()

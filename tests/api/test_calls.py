@@ -129,7 +129,6 @@ def test_the_command_of_a_request_makes_it_again(name):
         ("search", {"method": "mac_cal", "sampler": "tpee"}, "`sampler` 'tpee' is unknown"),
         ("search", {"method": "mac_cal", "metric": "ecee"}, "unknown metric 'ecee'"),
         ("search", {"method": "mac_cal", "guard": 2}, "`guard` must be at most 1"),
-        ("search", {"method": "mac_cal", "scheduler": "asha"}, "`scheduler` asha stops"),
         ("search", {"method": "mac_cal", "trials": 0}, "`trials` must be at least 1"),
         ("evaluate", {"out": "nowhere"}, "nowhere contains no"),
         ("evaluate", {"out": "nowhere", "seeds": 0}, "`seeds` must be at least 1"),

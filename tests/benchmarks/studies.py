@@ -1,11 +1,10 @@
-"""(i) Does searching pay? TPE against random, batches against one at a time, ASHA.
+"""(i) Does searching pay? TPE against random, batches against one at a time.
 
 The figure goes to ``runs/studies`` of the folder in which the benchmark is run.
 """
 
 import math
 import tempfile
-from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
 from statistics import fmean, stdev
@@ -17,10 +16,8 @@ import numpy as np
 from analysis import style
 from tests.benchmarks.common import CIFAR10_ROOT
 from tests.benchmarks.search import CIFAR10, job
-from tune_calib.results.tables import read_table
 from tune_calib.spec.datasets import Settings
 from tune_calib.tuning.run import execute_run
-from tune_calib.tuning.search.definition import Objective
 from tune_calib.tuning.search.outcome import SearchResult
 
 HEADS, REPEATS = 96, 5
@@ -102,27 +99,8 @@ def draw(panels: dict[str, Histories]) -> Path:
     return FIGURES
 
 
-def networks(root: Path, scheduler: str, trials: int, seed: int) -> tuple[int, float]:
-    """Epochs that a search of focal loss trained in all, and its best NLL on ``select``."""
-    given = {"data": NOISY["data"], "network": {"epochs": NETWORK_EPOCHS}}
-    out = root / f"{scheduler}-{trials}-{seed}"
-    asked = job(
-        out,
-        out / "store",  # its own: nothing that another search trained
-        trials,
-        given,
-        sampler="random",
-        sampler_seed=seed,
-        scheduler=scheduler,
-    )
-    question = replace(asked.definition, method="fl", objective=Objective(("nll",), 0.05))
-    found = execute_run(replace(asked, definition=question))
-    rows = read_table(out, "trials").select(["rung", "epoch"]).to_pylist()
-    return sum(row["epoch"] for row in rows if row["rung"] >= 0), history(found)[-1]
-
-
 def main() -> None:
-    """Print what each sampler and each scheduler reached, and draw the samplers."""
+    """Print what each sampler reached, and draw the samplers."""
     settings = {"digits with noisy labels": NOISY}
     if CIFAR10_ROOT.exists():
         settings["CIFAR-10"] = CIFAR10
@@ -132,9 +110,3 @@ def main() -> None:
             panels[title] = heads(Path(folder) / title, given)
             tell(title, panels[title])
         print(f"figure in {draw(panels)}")
-        print(f"fl on the noisy digits, networks of {NETWORK_EPOCHS} epochs, random suggestions")
-        for seed in range(NETWORK_REPEATS):
-            for scheduler, trials in (("none", 16), ("asha", 16), ("asha", 64)):
-                epochs, best = networks(Path(folder), scheduler, trials, seed)
-                told = f"{trials} trials, {epochs:4d} epochs, best NLL {best:.4f}"
-                print(f"seed {seed}, {scheduler:4s}: {told}", flush=True)

@@ -24,7 +24,7 @@ LINES = [
     "ablate decoupling --set head.lr=0.01 --set data.train_fraction=0.5 --gpus 0 --out OUT",
     "compare ls fl ls+mac_cal+temperature --seeds 2 --set network.epochs=2 --out OUT --store OUT/s",
     "search mac_cal --trials 4 --sampler random --metric ece --guard 0.02 --seeds 1 --out OUT",
-    "search ls --trials 4 --metric ece --metric nll --scheduler none --at-once 1 --out OUT",
+    "search ls --trials 4 --metric ece --metric nll --at-once 1 --out OUT",
     "ranks --published fedlas/table1 --metric ece --ranking average --where dataset=cifar10 --json",
     "significance --published fedlas/table1 --metric ece --test friedman --figure OUT",
     "list methods --json",

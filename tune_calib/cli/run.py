@@ -116,7 +116,7 @@ def search(request: SearchRequest, dry_run: DryRun = False) -> None:
 
     Examples:
         tune-calib search mac_cal --trials 200 --seeds 3 --out runs/search
-        tune-calib search ls --metric ece --metric nll --scheduler asha
+        tune-calib search ls --metric ece --metric nll --at-once 1
         tune-calib search temperature --imported mine --store store
     """
     command = format_typed()

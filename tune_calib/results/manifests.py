@@ -211,7 +211,7 @@ class SearchRequestRecord(_Record):
     objective: ObjectiveRecord = Field(description="metrics and guard")
     sampler: str = Field(description="name of the sampler")
     sampler_seed: int = Field(description="seed of the sampler")
-    scheduler: str = Field("none", description="rule that stops networks early")
+    scheduler: str = Field("none", description="always none")
     population: int = Field(8, description="suggestions in a batch")
     lag: int = Field(2, description="number of batches requested before the first one is reported")
     own_recipes: bool = Field(

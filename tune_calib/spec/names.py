@@ -35,7 +35,7 @@ LEAST_DRAWS = 100
 
 PLAIN_NAMES = ("ce", "vanilla")  # of plain cross entropy as a row of a table
 
-STATUSES = ("done", "diverged", "crashed", "stopped")
+STATUSES = ("done", "diverged", "crashed")
 
 
 @dataclass(frozen=True)

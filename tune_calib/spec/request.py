@@ -45,9 +45,7 @@ EXTRAS = "Extra evaluations"
 WHERE = "Resources and results"
 
 SamplerName = Literal["tpe", "random", "nsga2", "grid"]
-SchedulerName = Literal["none", "asha"]
 SAMPLERS: tuple[SamplerName, ...] = get_args(SamplerName)
-SCHEDULERS: tuple[SchedulerName, ...] = get_args(SchedulerName)
 
 
 @dataclass(frozen=True)
@@ -320,8 +318,6 @@ class Sampling(Part):
     """suggestions in a batch (head methods)"""
     at_once: Annotated[int | None, OptionHelp(WHERE, "all cores")] = Field(None, ge=1)
     """number of parallel Ray trials"""
-    scheduler: Annotated[SchedulerName, OptionHelp(SEARCHING, names=lambda: SCHEDULERS)] = "none"
-    """rule that stops networks early: none or asha"""
     trials: Annotated[int, OptionHelp(SEARCHING)] = Field(64, ge=1)
     """number of suggestions to try"""
 

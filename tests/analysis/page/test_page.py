@@ -164,7 +164,7 @@ def test_control_characters_are_written_out(out):
     assert r"\u001b" in here("status", f"no{CONTROLS}").stderr
 
 
-@each("bad", ["diverged", "crashed", "stopped"], few=1)
+@each("bad", ["diverged", "crashed"], few=1)
 def test_trials_that_ended_badly_are_named(tmp_path, bad):
     fake_results.write(tmp_path, bad=bad)
     text = rendered(tmp_path)

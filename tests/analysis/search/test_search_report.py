@@ -123,7 +123,7 @@ def test_lines_of_parallel_coordinates_are_logarithmic_where_the_search_is(out):
 
 
 def test_figures_mark_default_choice_and_what_failed(tmp_path):
-    statuses = ["done", "stopped", "done", "diverged"]
+    statuses = ["done", "crashed", "done", "diverged"]
     eces = [0.06, None, 0.04, None]
     fake_results.write_search(tmp_path, POINTS, eces, statuses, planned=6)
     search = load_search(tmp_path)
@@ -220,7 +220,7 @@ NONE_DONE = {
     ("points", "eces", "statuses", "says"),
     [
         ([LINEAR], [0.05], None, {"share: not drawn, fewer than two suggestions are within"}),
-        (POINTS[:2], [None, None], ["stopped", "stopped"], NONE_DONE),
+        (POINTS[:2], [None, None], ["crashed", "crashed"], NONE_DONE),
         (POINTS[:2], [None, None], ["crashed", "diverged"], NONE_DONE),
         (
             [{"head.lr": 0.01}, {"head.lr": 0.1}],

@@ -1,17 +1,13 @@
 """Order of the Ray trials of a plan."""
 
 import shutil
-from types import SimpleNamespace
 
 import pytest
-from ray.tune.schedulers import TrialScheduler
 
 from tests.support import small_spec
 from tune_calib.errors import RefusedError
 from tune_calib.spec.ladder import LADDERS, expand
 from tune_calib.spec.resolved import ResolvedRequest, Seeds
-from tune_calib.tuning.ray import executor as ray_executor
-from tune_calib.tuning.ray.executor import RayExecutor
 from tune_calib.tuning.ray.trainables import trainable
 from tune_calib.tuning.work.execution import JobSource
 from tune_calib.tuning.work.executor import OVER
@@ -59,24 +55,6 @@ def test_heads_of_a_network_that_failed_do_not_start(feed):
         assert work["kind"] == "head"
         assert work["trials"][0]["spec"]["network"]["seed"] == 0
         feed.on_trial_complete("h", {}, error=False)
-
-
-def test_halving_stops_the_worse_network_and_lets_the_better_one_write_its_row(monkeypatch):
-    monkeypatch.setattr(ray_executor, "fit", lambda *_, scheduler, **further: scheduler)
-    executor = RayExecutor(Provenance("out", "store", git_revision=None))
-    rule = {"metric": "select/ece", "mode": "min", "max_t": 4}
-    scheduler = executor.run(SimpleNamespace(total=2), **rule)
-    better, worse = (SimpleNamespace(trial_id=name) for name in ("better", "worse"))
-    for trial in (better, worse):
-        scheduler.on_trial_add(None, trial)
-    # The step behind the last epoch is the one that writes the row.
-    decisions = [
-        scheduler.on_trial_result(None, better, {"epoch": epoch, "select/ece": 0.1})
-        for epoch in (1, 2, 3)
-    ]
-    assert decisions == [TrialScheduler.CONTINUE] * 3
-    first = {"epoch": 1, "select/ece": 0.2}
-    assert scheduler.on_trial_result(None, worse, first) == TrialScheduler.STOP
 
 
 @pytest.mark.parametrize("now", ["nothing", "another sweep", "no manifest"])

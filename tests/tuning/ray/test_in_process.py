@@ -58,7 +58,6 @@ def test_a_process_imports_no_more_than_it_needs_and_a_run_without_ray_not_ray(t
     ("words", "told"),
     [
         (["search", "ls", "--at-once", 2], "`at_once` 2 needs Ray"),
-        (["search", "ls", "--scheduler", "asha"], "asha needs Ray"),
         (["ablate", "mac_cal", "--gpus", "1/2"], "set --gpus to 1 instead of 0.5"),
         (["compare", "ce", "--portable"], "network.portable with --address none needs ATEN_CPU"),
     ],

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 import ray
 from ray import tune
-from ray.tune.schedulers import ASHAScheduler
 
 from tests.support import keep_ray
 from tests.tuning.ray.counted import Counted
@@ -45,21 +44,15 @@ def session():
 
 
 @pytest.mark.parametrize(
-    ("there", "asked", "asha"),
-    [
-        pytest.param(5, 5, True, marks=pytest.mark.slow),
-        pytest.param(4, 4, False, marks=pytest.mark.slow),
-        (4, 9, True),
-        pytest.param(3, 9, False, marks=pytest.mark.slow),
-    ],
+    ("there", "asked"),
+    [pytest.param(5, 5, marks=pytest.mark.slow), (4, 9)],
 )
-def test_all_of_them_run_whatever_their_number(tmp_path, monkeypatch, there, asked, asha):
+def test_all_of_them_run_whatever_their_number(tmp_path, monkeypatch, there, asked):
     monkeypatch.setattr(ray_executor, "PART", 2)
     monkeypatch.setattr(ray_executor, "MAX_FAILURES", 0)
-    scheduler = ASHAScheduler(time_attr="epoch", metric="score", mode="max") if asha else None
     feed = Numbers(there)
     kind = tune.with_resources(Counted, placement(Resources(1)))
-    errors = fit(asked, kind, Provenance(str(tmp_path), "store"), feed, scheduler=scheduler)
+    errors = fit(asked, kind, Provenance(str(tmp_path), "store"), feed)
     assert sorted(feed.ended) == [False] * (there - 1) + [True]
     assert ["the second one" in line for line in errors.values()] == [True]
     assert "the second one" in (tmp_path / CRASHES).read_text()

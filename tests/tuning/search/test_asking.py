@@ -30,7 +30,7 @@ def standing_of(number, point, metrics) -> SuggestionResult:
     """Some end well, some lose accuracy, diverge or are stopped."""
     chance = random.Random(number)
     if chance.random() < 0.2:
-        return SuggestionResult("diverged" if chance.random() < 0.5 else "stopped", epoch=1)
+        return SuggestionResult("diverged" if chance.random() < 0.5 else "crashed")
     values = [(point["head.lr"] - 0.1) ** 2, chance.random()][: len(metrics)]
     return SuggestionResult("done", tuple(values), 0.02 * chance.random())
 

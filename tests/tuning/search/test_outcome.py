@@ -77,9 +77,9 @@ def test_the_outcome_holds_the_choice_and_what_failed(tmp_path):
     [
         (5, by_q0, "5 suggestions are done, but importance needs at least 20"),
         (20, lambda point: SuggestionResult("done", (0.5,), 0.0), "no setting distinguishes"),
-        (20, lambda point: SuggestionResult("stopped", epoch=1), "0 suggestions are done"),
+        (20, lambda point: SuggestionResult("crashed"), "0 suggestions are done"),
     ],
-    ids=["few", "ties", "stopped"],
+    ids=["few", "ties", "crashed"],
 )
 def test_without_importance_the_outcome_says_why(tmp_path, count, value, says):
     importance = told(tmp_path, count, value)["importance"]

@@ -43,7 +43,7 @@ def test_a_verdict_averages_the_seeds_and_keeps_the_worst_status():
     assert standing.drop == pytest.approx(0.015)
     assert ECE.excess(standing) > 0
     assert ECE.summarise([two[0], row("diverged")], baseline).status == "diverged"
-    assert ECE.summarise([two[0], row("stopped")], baseline) == SuggestionResult("stopped", epoch=3)
+    assert ECE.summarise([two[0], row("diverged")], baseline) == SuggestionResult("diverged")
     assert ECE.summarise([two[0], None], baseline).status == "crashed"
 
 
@@ -138,19 +138,19 @@ def test_what_an_earlier_version_left_half_made_is_finished(left, tmp_path):
     assert study_in(tmp_path).states() == ["done"] * 5 + ["running"] * 5
 
 
-def test_what_failed_or_was_stopped_has_no_value_in_the_study(tmp_path):
+def test_failed_suggestions_have_no_value_in_the_study(tmp_path):
     study = study_in(tmp_path)
-    for number, status in enumerate(("diverged", "crashed", "stopped", "done")):
+    for number, status in enumerate(("diverged", "crashed", "done")):
         study.suggestion(number)
         study.write_result(
             number, SuggestionResult(status, (0.5,) if status == "done" else (), 0.0)
         )
-    assert study.states() == ["diverged", "crashed", "stopped", "done"]
+    assert study.states() == ["diverged", "crashed", "done"]
     trials = study._study.get_trials()
-    assert [trial.state.name for trial in trials] == ["FAIL", "FAIL", "PRUNED", "COMPLETE"]
-    assert [trial.value for trial in trials] == [None, None, None, 0.5]
-    assert [trial.user_attrs.get("worst") for trial in trials] == [[1.0], [1.0], None, None]
-    assert trials[3].constraints == {"accuracy": pytest.approx(-0.01)}
+    assert [trial.state.name for trial in trials] == ["FAIL", "FAIL", "COMPLETE"]
+    assert [trial.value for trial in trials] == [None, None, 0.5]
+    assert [trial.user_attrs.get("worst") for trial in trials] == [[1.0], [1.0], None]
+    assert trials[2].constraints == {"accuracy": pytest.approx(-0.01)}
 
 
 def test_a_crashed_suggestion_is_suggested_again_once(tmp_path):

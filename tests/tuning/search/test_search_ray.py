@@ -13,7 +13,6 @@ import pytest
 
 from tests.support import QUICK, cli, command_line, each, here, rows
 from tune_calib.documents import seal
-from tune_calib.results.tables import read_table
 
 # Each test starts Ray several times; on two busy cores that takes its time.
 pytestmark = pytest.mark.timeout(300)
@@ -189,29 +188,6 @@ def test_a_search_of_three_points_is_finished_and_says_so(tmp_path):
 NETWORKS = ["search", "ls", "--epochs", 3, "--set", "network.augment=none", "--metric", "nll"]
 
 
-@pytest.mark.ray
-@pytest.mark.slow
-def test_a_search_of_networks_stops_trials_and_never_tells_their_values(tmp_path):
-    out = tmp_path / "asha"
-    command = [*NETWORKS, "--trials", 7, "--scheduler", "asha", "--out", out]
-    done = here(*command)
-    assert done.returncode == 0, done.stderr
-    table = rows(out)
-    stopped = [row for row in table if row["status"] == "stopped"]
-    assert len(table) == 8
-    assert stopped
-    assert {row["epoch"] for row in stopped} <= {1, 2, 3}
-    assert all(row["select/nll"] is None for row in stopped)
-    curves = read_table(out, "curves").to_pandas()
-    for row in stopped:
-        own = curves[(curves["spec_hash"] == row["spec_hash"]) & (curves["name"] == "select/nll")]
-        assert len(own) == row["epoch"]
-    assert f"{len(stopped)} stopped" in done.stdout
-    before = stamps(out)
-    assert here(*command).returncode == 0
-    assert stamps(out) == before
-
-
 @pytest.mark.slow
 def test_a_search_of_networks_one_at_a_time_repeats_and_resumes(tmp_path):
     command = [*NETWORKS, "--trials", 4, "--at-once", 1]
@@ -240,10 +216,9 @@ def test_a_diverging_baseline_ends_the_search_in_one_line(tmp_path):
 
 @pytest.mark.ray
 @pytest.mark.slow
-@pytest.mark.parametrize("scheduler", ["none", "asha"])
-def test_diverging_networks_fail_in_the_study_and_do_not_end_the_search(tmp_path, scheduler):
+def test_diverging_networks_fail_in_the_study_and_do_not_end_the_search(tmp_path):
     setting = ["--set", "network.clip_grad_norm=null", "--set", "network.lambda_bdc=1e38"]
-    command = ["search", "cpc", "--epochs", 1, *setting, "--trials", 3, "--scheduler", scheduler]
+    command = ["search", "cpc", "--epochs", 1, *setting, "--trials", 3]
     done = here(*command, "--out", tmp_path)
     assert done.returncode == 0, done.stderr
     assert "3 planned = 3 trials of the study (3 diverged)" in done.stdout
@@ -264,8 +239,6 @@ def test_diverging_networks_fail_in_the_study_and_do_not_end_the_search(tmp_path
         (["search", "mac_cal", "--trials", "0"], "--trials"),
         (["search", "mac_cal", "--population", "0"], "--population"),
         (["search", "mac_cal", "--at-once", "0"], "--at-once"),
-        (["search", "mac_cal", "--scheduler", "asha"], "trains none"),
-        (["search", "ls", "--scheduler", "asha", "--metric", "aece"], "needs a single --metric"),
         (["search", "mac_cal", "--set", "head.gama=1"], "did you mean 'gamma'"),
         (["search", "mac_cal", "--set", "head.gamma=2"], "(0, 1]"),
         (["search", "mac_cal", "--gpus", "0.4"], "1/k"),

@@ -25,8 +25,8 @@ from tune_calib.tuning.folder import RunLocation, done
 from tune_calib.tuning.ladder import LadderRun
 from tune_calib.tuning.run import AnyRun
 from tune_calib.tuning.search.definition import SearchDefinition
-from tune_calib.tuning.work.executor import find_cluster
 from tune_calib.tuning.search.run import SearchRun
+from tune_calib.tuning.work.executor import find_cluster
 from tune_calib.tuning.work.jobs import RemainingWork, make_plan
 
 NOTHING = "this is a dry run; no trial was started"
@@ -161,10 +161,9 @@ def _format_title(definition: SearchDefinition) -> str:
         for name in definition.objective.metrics
     )
     lost = format_value("accuracy", definition.objective.guard)
-    stopped = "; networks that fall behind are stopped" * (definition.scheduler == "asha")
     return (
         f"search of {definition.method} by {definition.sampler} for the {metrics} on select, "
-        f"losing at most {lost} of accuracy{stopped}"
+        f"losing at most {lost} of accuracy"
     )
 
 

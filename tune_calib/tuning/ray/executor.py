@@ -8,7 +8,6 @@ from typing import Any
 
 import ray
 from ray import tune
-from ray.tune.schedulers import ASHAScheduler
 from ray.tune.search import Searcher
 
 from tune_calib.errors import RefusedError
@@ -36,17 +35,14 @@ MAX_FAILURES = 3
 class RayExecutor(Executor):
     """Executes trials on the Ray cluster that this process is connected to."""
 
-    def run(self, source: Source, at_once: int | None = None, **halving: Any) -> dict[str, str]:
+    def run(self, source: Source, at_once: int | None = None) -> dict[str, str]:
         """Execute trials in parallel with Ray Tune."""
         report_progress("starting workers")
         gpus = self.gpus  # otherwise Ray would pickle the executor
         kind = tune.with_resources(
             JobTrainable, lambda config: placement(Resources(config["job"]["threads"], gpus))
         )
-        rule = {"time_attr": "epoch", "grace_period": 1, "reduction_factor": 3, **halving}
-        scheduler = ASHAScheduler(**rule) if halving else None
-        further = {"scheduler": scheduler, "max_concurrent_trials": at_once}
-        return fit(source.total, kind, self.provenance, source, **further)
+        return fit(source.total, kind, self.provenance, source, max_concurrent_trials=at_once)
 
     def read_events(self, names: Sequence[str]) -> Mapping[str, ProgressEvent]:
         """Read the events of the workers from the cluster."""
@@ -178,7 +174,7 @@ class _Watcher(tune.Callback):
         report_network(trial.config["job"], result)
 
     def on_trial_complete(self, iteration: int, trials: Any, trial: Any, **_: Any) -> None:
-        show_end(trial.config["job"], trial.last_result)  # also if a scheduler stopped it
+        show_end(trial.config["job"], trial.last_result)
 
     def on_trial_error(self, iteration: int, trials: Any, trial: Any, **_: Any) -> None:
         show_end(trial.config["job"], None)

@@ -22,7 +22,7 @@ from tune_calib.spec.methods import METHODS
 from tune_calib.spec.metrics import METRICS, column, refuse_unsearchable
 from tune_calib.spec.names import is_chance
 from tune_calib.spec.recipe import RECIPES
-from tune_calib.spec.request import SamplerName, SchedulerName
+from tune_calib.spec.request import SamplerName
 from tune_calib.spec.resolved import ResolvedRequest, Seeds
 from tune_calib.spec.settings import restore_recipe
 from tune_calib.spec.space import SPACES, Choice, Point, Space
@@ -34,10 +34,9 @@ from tune_calib.tuning.folder import hash_request
 class SuggestionResult:
     """The result of a suggestion over all of its seeds."""
 
-    status: Literal["done", "diverged", "crashed", "stopped"]  # ``done``, or the first other status
+    status: Literal["done", "diverged", "crashed"]  # ``done``, or the first other status
     values: tuple[float, ...] = ()  # mean of each metric over the seeds; empty unless done
     drop: float = math.nan  # mean loss of accuracy to the baseline of the same network seed
-    epoch: int = 0  # at which it was stopped
     at_chance: bool = False  # a trial has this flag, so that it cannot be chosen
 
 
@@ -66,7 +65,7 @@ class Objective:
             return SuggestionResult("crashed")
         for row in there:
             if row["status"] != "done":
-                return SuggestionResult(row["status"], epoch=row["epoch"])
+                return SuggestionResult(row["status"])
         values = tuple(fmean(row[column("select", name)] for row in there) for name in self.metrics)
         if not all(map(math.isfinite, values)):
             return SuggestionResult("diverged")
@@ -125,7 +124,6 @@ class SearchDefinition:
     objective: Objective
     sampler: SamplerName = "tpe"
     sampler_seed: int = 0
-    scheduler: SchedulerName = "none"
     population: int = 8  # suggestions of a batch of heads
     # Batches of heads that are suggested before the first of them ends. With 1, nothing is trained
     # while suggestions are drawn; more than 2 keep no actor busier and inform the sampler less.
@@ -134,7 +132,7 @@ class SearchDefinition:
     @cached_property
     def record(self) -> SearchRequestRecord:
         """Build the record for ``search.json``."""
-        own = ("method", "sampler", "sampler_seed", "scheduler", "population", "lag")
+        own = ("method", "sampler", "sampler_seed", "population", "lag")
         plain = {
             **{name: getattr(self, name) for name in own},
             **self.resolved.identity(),
@@ -190,7 +188,7 @@ class SearchDefinition:
             raise foreign_search(out, manifest)
         record = manifest.question
         plain, seeds = record.plain(), record.seeds
-        del plain["seeds"]
+        del plain["seeds"], plain["scheduler"]
         plain.pop("plugins", None)  # the current ones are recorded again
         try:
             given, own = plain.pop("given"), (plain.pop("defaults"), plain.pop("recipe", None))

@@ -5,18 +5,12 @@ from dataclasses import replace
 from math import ceil, inf
 from typing import Any
 
-from tune_calib.engine.store import Store, artifact_manifest
-from tune_calib.errors import DamagedFileError
-from tune_calib.paths import parse_path, remove_folder
-from tune_calib.results.columns import TableName
-from tune_calib.results.tables import write_results
 from tune_calib.tuning.search.definition import SearchDefinition
 from tune_calib.tuning.search.state import SearchState
 from tune_calib.tuning.search.study import Suggestion
 from tune_calib.tuning.work.executor import OVER, configuration
 from tune_calib.tuning.work.jobs import MAX_HEAD_BATCH, Job, format_suggestions, make_plan
 from tune_calib.tuning.work.provenance import Provenance
-from tune_calib.tuning.work.rows import TrialResult, curve_rows, trial_row
 
 MIN_SHARE = 8  # heads of a batch that are trained together at least, if it has so many
 
@@ -80,37 +74,10 @@ class StudySource:
         return configuration(self.provenance, self.running[trial_id].config())
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None, error: bool) -> None:
-        """Read the rows of a trial; write those of a network that a scheduler stopped."""
-        trial = self.running.pop(trial_id)
-        is_written = (self.state.out / "trials" / f"{trial.name}.parquet").exists()
-        if result and not (error or is_written or self.is_head):
-            self._write_stopped(trial, result)
-        self.state.collect(trial)
+        """Read the rows of a job."""
+        self.state.collect(self.running.pop(trial_id))
         if self._settle():
             self.state.show()
-
-    def _write_stopped(self, trial: Job, result: dict[str, Any]) -> None:
-        (planned,) = trial.trials
-        store = Store(parse_path(self.provenance.store))
-        folder = store.folder("checkpoints", planned.spec.network_id)
-        try:
-            history = artifact_manifest(folder)["history"]
-        except DamagedFileError:
-            history = []
-        epoch = int(result["epoch"])
-        stopped = TrialResult(
-            "stopped", epoch, history[:epoch], f"the scheduler stopped it after epoch {epoch}"
-        )
-        measured = {"wall_s": result["time_total_s"], "population": 1, "actor_resets": None}
-        # The machine of the driver did not train it.
-        measured |= dict.fromkeys(("processor", "instruction_set", "gpu"))
-        measured["threads"] = planned.spec.network.threads
-        tables: dict[TableName, list[dict[str, Any]]] = {
-            "trials": [trial_row(planned, stopped, self.provenance, measured)],
-            "curves": curve_rows(planned, stopped),
-        }
-        write_results(self.state.out, trial.name, tables)
-        remove_folder(folder)
 
     def _settle(self) -> bool:
         """Settle the batches that have ended, of heads only in their order; tell if any has."""

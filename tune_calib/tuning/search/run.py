@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from tune_calib.engine.head_batch import HEAD_THREADS
 from tune_calib.engine.store import Store
@@ -14,8 +14,7 @@ from tune_calib.results.manifests import VERSION, CommandRecord, SearchManifest
 from tune_calib.results.plugin_folders import require_loaded
 from tune_calib.spec import plugins
 from tune_calib.spec.ladder import PlannedTrial
-from tune_calib.spec.metrics import METRICS, column
-from tune_calib.spec.names import IN_PROCESS, SEARCH_MANIFEST, WATCHED
+from tune_calib.spec.names import IN_PROCESS, SEARCH_MANIFEST
 from tune_calib.spec.plugins import Plugin
 from tune_calib.spec.request import SearchRequest
 from tune_calib.spec.resolved import ResolvedRequest, refuse_large
@@ -88,28 +87,12 @@ class SearchRun:
         """Refuse settings that conflict, and a space with nothing to search."""
         definition = self.definition
         Resources(1, self.location.gpus)
-        is_asha = definition.scheduler == "asha"
-        if not self.location.uses_ray:
-            where = f"`address` {IN_PROCESS}"
-            if self.at_once > 1:
-                raise UserError(
-                    f"{self.at_once} needs Ray: with {where} trials run one by one",
-                    setting="at_once",
-                )
-            if is_asha:
-                raise UserError(
-                    f"asha needs Ray, which stops networks: leave out {where}",
-                    setting="scheduler",
-                )
+        if not self.location.uses_ray and self.at_once > 1:
+            raise UserError(
+                f"{self.at_once} needs Ray: with `address` {IN_PROCESS} trials run one by one",
+                setting="at_once",
+            )
         refuse_large(self.length * len(self.resolved.seeds.pairs()))
-        if is_asha:
-            if definition.candidates.kind != "network":
-                raise UserError(
-                    f"asha stops networks, but {definition.method} trains none", setting="scheduler"
-                )
-            metrics = definition.objective.metrics
-            if len(metrics) > 1 or metrics[0] not in WATCHED:
-                raise UserError(f"`scheduler` asha needs a single `metric`: {' or '.join(WATCHED)}")
         definition.candidates.refuse_empty()
 
     def build_manifest(self) -> SearchManifest:
@@ -188,18 +171,12 @@ class SearchRun:
         is_head = definition.candidates.kind == "head"
         left = state.count_left() * len(self.resolved.seeds.pairs())
         kinds = {"heads" if is_head else "networks": left}
-        halving: dict[str, Any] = {}
-        if definition.scheduler == "asha":
-            metric = definition.objective.metrics[0]
-            halving = {"metric": column("select", metric), "mode": METRICS[metric].direction}
-            # One more, since the step after the last epoch evaluates and writes the row.
-            halving["max_t"] = self.planned_trials[-1].spec.network.epochs + 1
         source = StudySource(state, executor.provenance, self.at_once)
         with (
             screen() as view,
             view.phase(self.name, state.planned, "suggestions", kinds, executor.read_events),
         ):
-            state.errors = executor.run(source, self.at_once, **halving)
+            state.errors = executor.run(source, self.at_once)
 
     def finish(self, state: SearchState) -> SearchResult:
         """Check the counts, and write the outcome."""
@@ -218,7 +195,6 @@ def build_search_run(
         objective=Objective(request.metric, request.guard),
         sampler=request.sampler,
         sampler_seed=request.sampler_seed,
-        scheduler=request.scheduler,
         population=request.population,
     )
     candidates = definition.candidates

@@ -218,9 +218,6 @@ class SearchStudy:
             if GUARD not in trial.constraints:
                 trial.set_constraint(GUARD, self._objective.excess(result))
             self._study.tell(number, result.values)
-        elif result.status == "stopped":
-            trial.set_user_attr("epoch", result.epoch)
-            self._study.tell(number, state=TrialState.PRUNED)
         else:
             trial.set_user_attr(WORST, [METRICS[name].worst for name in self._objective.metrics])
             self._study.tell(number, state=TrialState.FAIL)

@@ -79,11 +79,11 @@ class Executor(ABC):
         self.provenance, self.gpus = provenance, gpus
 
     @abstractmethod
-    def run(self, source: Source, at_once: int | None = None, **halving: Any) -> dict[str, str]:
+    def run(self, source: Source, at_once: int | None = None) -> dict[str, str]:
         """Execute the trials of a source, ``at_once`` in parallel or as many as fit.
 
-        ``halving`` are arguments of Ray's ``ASHAScheduler``, which stops networks. Return a line
-        for each crashed trial by its name; raise RefusedError if a trial refuses the whole run.
+        Return a line for each crashed job by its name; raise RefusedError if a job refuses the
+        whole run.
         """
 
     @abstractmethod
@@ -189,6 +189,6 @@ def show_end(job: Mapping[str, Any], result: Mapping[str, Any] | None) -> None:
     count = len(job["trials"])
     if result is None:  # its dependents cannot run
         statuses = {"crashed": max(count, len(job.get("dependents", ())))}
-    else:  # a scheduler stopped a trial without a status
-        statuses = result.get("statuses", {result.get("status", "stopped"): count})
+    else:
+        statuses = result.get("statuses", {result.get("status", "crashed"): count})
     current_tracker().end(job["name"], statuses)
