@@ -18,13 +18,10 @@ from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
 from tune_calib.experiments.entries import plan_entries
 from tune_calib.experiments.file import read_experiment_file
-from tune_calib.experiments.forecast.forecast import Forecast
-from tune_calib.experiments.forecast.rates import SHARES, Rates, flops
-from tune_calib.spec.gpus import GPUS
-from tune_calib.spec.ladder import PlannedTrial
+from tune_calib.experiments.forecast.rates import Rates, flops
+from tune_calib.spec.gpus import GPUS, SHARES
 from tune_calib.spec.slots.data import DataSlot
 from tune_calib.spec.trial import TrialSpec
-from tune_calib.tuning.work.jobs import group_extra_jobs
 
 PAPER = Path(__file__).parents[2] / "docs/examples/paper.yaml"
 with (Path(__file__).parents[2] / "analysis/published/published_results.csv").open() as _rows:
@@ -198,16 +195,3 @@ def test_the_shipped_file_is_table_1():
     section = page("experiment-files").split("## A named GPU")[1]
     assert "table1-cifar100-densenet121" in blocks(section)[0]
     assert "<!-- example: paper.yaml -->" in section
-
-
-def test_a_corruption_is_evaluated_at_five_severities_and_a_foreign_set_once(tmp_path):
-    rates = rates_on("A40", tmp_path)
-    spec = spec_of()
-    forecast = Forecast(rates.store, {"cuda": rates})
-    for shift, parts in {"ood/noise": 1, "generated/fog": 5, "corrupt/fog": 5}.items():
-        (extra,) = group_extra_jobs([(PlannedTrial(spec, 0, "ce"), {})], shift)
-        images = parts * 10_000
-        passed, evaluated = images * rates.image_s(spec), rates.evaluation_s(spec, images)
-        assert forecast._extra_s(extra, rates) == pytest.approx(passed + evaluated)
-        # The features are there for the next trial.
-        assert forecast._extra_s(extra, rates) == pytest.approx(evaluated)

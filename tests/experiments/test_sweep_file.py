@@ -9,7 +9,6 @@ from pydantic import TypeAdapter
 from typer.testing import CliRunner
 
 from tests import support
-from tests.classifiers import TOLD, classifier_of, spec_of
 from tests.docs.test_pages import blocks, page
 from tests.support import each
 from tune_calib.cli import app
@@ -17,7 +16,6 @@ from tune_calib.errors import UserError
 from tune_calib.experiments.entries import build_entries, plan_entries
 from tune_calib.experiments.file import read_experiment_file
 from tune_calib.experiments.forecast.forecast import find_needs
-from tune_calib.experiments.forecast.rates import bytes_of_head
 from tune_calib.experiments.forecast.summary import describe_dry_runs
 from tune_calib.progress import ProgressEvent, listening
 from tune_calib.spec.datasets import DATASETS
@@ -435,13 +433,3 @@ def test_all_of_a_kind_are_an_entry(tmp_path):
     assert "beta" not in labels
     found = {trial.label: trial.spec.posthoc for trial in work.run.planned_trials}
     assert found["histogram"].params.bins == 5
-
-
-@each("told", TOLD)
-def test_a_kept_head_has_the_bytes_that_a_dry_run_tells(told, bank):
-    spec = spec_of(told, epochs=1)
-    kept = classifier_of(spec, bank).tensors.values()
-    # But for a number of the network beside them.
-    assert sum(tensor.nbytes for tensor in kept) - 8 == bytes_of_head(
-        spec, spec.head, bank.train().features.shape[1]
-    )

@@ -13,15 +13,8 @@ from tune_calib.engine.bank import bank_key
 from tune_calib.engine.store import ARTIFACT_MANIFEST, Store
 from tune_calib.errors import UserError
 from tune_calib.experiments.forecast.forecast import (
-    EVALUATION,
-    EXTRA,
     HEADS,
     NETWORKS,
-    RAY_S,
-    REPORT,
-    REPORT_S,
-    STARTS,
-    TUNER_S,
     Forecast,
     find_needs,
 )
@@ -70,8 +63,8 @@ def test_a_dry_run_tells_settings_disk_and_time_and_writes_nothing(tmp_path, wor
     assert "1 epoch: SGD, lr 0.1" in told["network"]
     assert "augmentation none" in told["network"]
     assert str(tmp_path / "out") in told["results"]
-    assert re.match(r"about [\d.,]+ (s|min|h) = Ray startup ", told["time"])
-    assert ("extra evaluations" in told["time"]) == ("--shift" in words)
+    assert re.match(r"about [\d.,]+ (s|min|h) of training = networks ", told["time"])
+    assert ("extra evaluations" in told["to do"]) == ("--shift" in words)
     assert ended.stdout.endswith("this is a dry run; no trial was started\n")
 
 
@@ -117,7 +110,7 @@ def test_a_head_behind_several_post_hoc_methods_is_trained_once(tmp_path, behind
     needs = find_needs(job, job.plan())
     assert needs.heads == seeds
     assert len(needs.networks) == seeds
-    assert len(needs.evaluated) == needs.planned == seeds * (behind + 1)
+    assert needs.planned == seeds * (behind + 1)
 
 
 @pytest.mark.parametrize(("more", "told"), [
@@ -168,21 +161,9 @@ def test_closer_looks_count_also_at_trials_that_are_to_be_done(
     assert (needs.done, needs.is_over) == ((2, count == 0) if is_done else (0, False))
     sums = start_forecast(job.location)
     sums.add(needs)
-    assert (EXTRA in sums.parts) == (count > 0)
-    # Nothing is waited for where nothing is left.
-    assert ({STARTS, REPORT} <= set(sums.parts)) != needs.is_over
-    assert ({NETWORKS, EVALUATION} <= set(sums.parts)) != is_done
-    assert sums.whole == pytest.approx(sum(sums.parts.values()))
+    assert (NETWORKS in sums.seconds) != is_done
+    assert sums.total == pytest.approx(sum(sums.seconds.values()))
     assert ("nothing: 2 of 2 trials are done" in describe_run(job, job.plan())) == needs.is_over
-
-
-def test_what_a_person_waits_for_is_more_than_training(tmp_path):
-    job = job_of(tmp_path, ["ce", "mac_cal"])
-    sums = start_forecast(job.location)
-    sums.add(find_needs(job, job.plan()))
-    assert list(sums.parts) == [STARTS, NETWORKS, HEADS, EVALUATION, REPORT]
-    assert sums.parts[STARTS] >= RAY_S + TUNER_S
-    assert sums.parts[REPORT] == REPORT_S
 
 
 @each("dataset", ["cifar10", "cifar100", "svhn", "tiny_imagenet"], few=1)
@@ -191,12 +172,11 @@ def test_a_forecast_reads_no_image_of_a_published_data_set(tmp_path, dataset):
     rates = Rates(tmp_path, Store(tmp_path / "store"), None, CPU)
     assert rates.sizes(spec.data).train > 10_000
     assert rates.network(spec).seconds > 0
-    assert rates.evaluation_s(spec, 1000) > 0
 
 
 def test_a_forecast_that_fails_stops_no_run(tmp_path, monkeypatch):
     job = job_of(tmp_path, ["ce"])
-    monkeypatch.setattr(Rates, "evaluation_s", lambda *_: 1 / 0)
+    monkeypatch.setattr(Rates, "image_s", lambda *_: 1 / 0)
     told = describe_run(job, job.plan())
     assert "time     unknown: timing failed with ZeroDivisionError" in told
     assert "1 of 1 trials, 1 network and 0 heads to train" in told
@@ -240,10 +220,10 @@ def test_an_unknown_name_is_refused_in_one_line():
 
 def test_a_forecast_names_what_is_unknown_and_adds_up_the_rest():
     sums = Forecast(None, {})
-    sums.seconds |= {NETWORKS: math.nan, REPORT: 8.0}
-    assert _format_time(sums) == "unknown for networks, which were not measured; report 8 s"
+    sums.seconds |= {NETWORKS: math.nan, HEADS: 8.0}
+    assert _format_time(sums) == "unknown for networks, which were not measured; heads 8 s"
     sums.seconds |= {NETWORKS: 4.0}
-    assert _format_time(sums) == "about 12 s = networks 4 s + report 8 s"
+    assert _format_time(sums) == "about 12 s of training = networks 4 s + heads 8 s"
 
 
 def test_vanilla_is_plain_cross_entropy_in_a_comparison():

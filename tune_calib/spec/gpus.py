@@ -9,6 +9,12 @@ from tune_calib.registry import Registry
 _NVIDIA = "https://www.nvidia.com/content/dam/en-zz/Solutions"
 _IMAGES = "https://images.nvidia.com"
 
+SHARES = {"fp32": 0.41, "tf32": 0.14, "bf16": 0.06}
+"""Share of a GPU's stated peak rate that training reaches by precision, for all GPUs and networks.
+In fp32, the geometric mean of ResNet-18 (37 %) and fast_cnn (46 %) on an H100; in TF32, that of the
+four networks in table 4 of MaC-Cal on an A40 (7 to 32 %); in bf16, that of fast_cnn on an H100. See
+docs/pages/experiment-files.md#a-named-gpu."""
+
 
 @dataclass(frozen=True)
 class Gpu:
@@ -28,6 +34,11 @@ class Gpu:
                 f"only has {fast}"
             )
         return self.teraflops[precision] * 1e12
+
+    def attained(self, precision: str) -> float:
+        """Return the operations a second that training reaches; no mode is slower than float32."""
+        modes = self.teraflops if precision == "fp32" else [precision]
+        return min(self.peak(mode) * SHARES[mode] for mode in modes)
 
     def is_named(self, device: str | None) -> bool:
         """Return whether torch's name of a GPU is one of this GPU's names."""

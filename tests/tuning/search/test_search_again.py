@@ -15,7 +15,7 @@ from tests.tuning.search.support import (
     searched,
     stored,
 )
-from tune_calib.cli import run as commands
+from tune_calib.api import runs
 from tune_calib.documents import seal
 from tune_calib.experiments.entries import plan_entries
 from tune_calib.experiments.forecast.forecast import find_needs
@@ -182,11 +182,10 @@ def asked_on(cores, tmp_path, monkeypatch):
     monkeypatch.setattr(os, "cpu_count", lambda: cores)
     read = read_file(tmp_path, SEARCHES.replace("OUT", str(tmp_path / "out")))
     asked = {each.name: each.run for each in plan_entries(read, "it")}
-    monkeypatch.setattr(commands, "_search", lambda run: asked.update(typed=run))
     for at_once in (None, 1, 3):
         given = {"method": "mac_cal", "at_once": at_once, "out": tmp_path / "typed"}
-        commands.search.__wrapped__(build_request(SearchRequest, given))
-        asked[f"typed {at_once}"] = asked.pop("typed")
+        request = build_request(SearchRequest, given)
+        asked[f"typed {at_once}"] = runs.plan_search(request, "it")
     return asked
 
 

@@ -14,7 +14,7 @@ from tune_calib.engine.store import Store
 from tune_calib.experiments.entries import EntryRun
 from tune_calib.experiments.file import ReadFile
 from tune_calib.experiments.forecast.forecast import Forecast, Needs, find_needs
-from tune_calib.experiments.forecast.rates import Rates, attained
+from tune_calib.experiments.forecast.rates import Rates
 from tune_calib.progress import count_progress, report_progress
 from tune_calib.spec.gpus import GPUS, Gpu
 from tune_calib.spec.metrics import METRICS, format_value
@@ -85,11 +85,9 @@ def describe_dry_runs(file: ReadFile, planned: Sequence[EntryRun]) -> Text:
     lines += [*_list_totals(sums, all_needs, rows), _format_disk(sums)]
     precisions = sorted({t.spec.network.precision for needs in all_needs for t in needs.trials})
     where = f"one {gpu.name} in {' and '.join(precisions)}" if gpu else "this machine"
-    lines.append(
-        f"time on {where}: {_format_time(sums)}" if sums.parts else "time: nothing is left to do"
-    )
+    lines.append(f"time on {where}: {_format_time(sums)}")
     if gpu is not None:
-        rates = {name: attained(gpu, name) for name in gpu.teraflops}
+        rates = {name: gpu.attained(name) for name in gpu.teraflops}
         peaks = ", ".join(
             f"{name} {rate / gpu.peak(name):.0%} of {gpu.teraflops[name]:g}"
             for name, rate in rates.items()
@@ -251,11 +249,10 @@ def _list_totals(
 
 
 def _format_disk(sums: Forecast) -> str:
-    networks, banks, heads = sums.network_bytes, sum(sums.banks.values()), sums.head_bytes
+    networks, banks = sums.network_bytes, sum(sums.banks.values())
     return (
-        f"disk: {_format_size(networks + banks + heads)} = networks {_format_size(networks)} + "
-        f"{len(sums.banks)} feature banks {_format_size(banks)} + heads {_format_size(heads)}; "
-        f"during training, checkpoints of {_format_size(sums.checkpoint_bytes)} more"
+        f"disk: {_format_size(networks + banks)} = networks {_format_size(networks)} + "
+        f"{len(sums.banks)} feature banks {_format_size(banks)}"
     )
 
 
@@ -264,17 +261,18 @@ def _format_size(count: int) -> str:
 
 
 def _format_time(sums: Forecast) -> str:
-    measured, unknown = [], []
-    for name, seconds in sums.parts.items():
-        if math.isnan(seconds):
-            unknown.append(name)
-        else:
-            measured.append(f"{name} {format_duration(seconds)}")
-    parts = " + ".join(measured)
-    if not unknown:
-        return f"about {format_duration(sums.whole)} = {parts}"
-    reason = f"unknown for {' and '.join(unknown)}, which were not measured"
-    return "; ".join(filter(None, [reason, parts]))
+    unknown = [name for name, seconds in sums.seconds.items() if math.isnan(seconds)]
+    parts = " + ".join(
+        f"{name} {format_duration(seconds)}"
+        for name, seconds in sums.seconds.items()
+        if name not in unknown
+    )
+    if unknown:
+        reason = f"unknown for {' and '.join(unknown)}, which were not measured"
+        return "; ".join(filter(None, [reason, parts]))
+    if not parts:
+        return "nothing is trained"
+    return f"about {format_duration(sums.total)} of training = {parts}"
 
 
 def format_duration(seconds: float) -> str:
