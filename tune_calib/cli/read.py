@@ -157,18 +157,12 @@ def pictures(
     out: Annotated[str, typer.Argument(help="folder or URL of a run")],
     store: StoreRoot = None,
     data_root: DataRoot = None,
-    shift: Annotated[str | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Compute the logits that some figures of the report need, for one trial of each rung.
 
     Examples:
         tune-calib pictures runs/demo
     """
-    if shift is not None:
-        raise UserError(
-            "evaluations on shifted images run with the trials: repeat the command of the run with "
-            "--shift corruptions"
-        )
     _write_pictures(out, store, data_root)
     echo(f"to draw them, run: tune-calib report {out}")
 

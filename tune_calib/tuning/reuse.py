@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tune_calib.console import echo
 from tune_calib.data.splits import load_development
 from tune_calib.engine.code import (
     NAMES,
@@ -60,7 +59,6 @@ class Copy(NamedTuple):
 
     digest: str  # of all pixels and labels, regardless of the layout of files
     fingerprint: str  # of its splits, as in manifests of networks
-    is_bundled: bool  # without files, so that only one copy exists
 
 
 @dataclass(frozen=True)
@@ -68,49 +66,47 @@ class Copies:
     """The copies of the data that a run reads."""
 
     # By the canonical JSON of data slots; imports are omitted, as the spec contains their digest.
-    known: Mapping[str, Copy]
+    by_slot: Mapping[str, Copy]
     data_root: Path | None
     store: Store
-
-    @property
-    def digests(self) -> dict[str, str]:
-        """Return the digest of the images of each data slot."""
-        return {key: copy.digest for key, copy in self.known.items()}
 
     @classmethod
     def read(cls, slots: Iterable[DataSlot], data_root: Path | None, store: Store) -> "Copies":
         """Read the data of a run; damaged files are refused."""
-        known: dict[str, Copy] = {}
+        copies: dict[str, Copy] = {}
         for key, slot in {canonical_json(slot): slot for slot in slots}.items():
             if slot.imported is not None:
                 open_import(artifact_manifest, slot.imported, store)
                 continue
-            read = load_development(slot, data_root, store.images)
-            is_bundled = not slot.info.locate(data_root)
-            known[key] = Copy(read.digest, read.fingerprint(), is_bundled)
-        return cls(known, data_root, store)
+            development = load_development(slot, data_root, store.images)
+            copies[key] = Copy(development.digest, development.fingerprint())
+        return cls(copies, data_root, store)
 
-    def refuse_other(self, out: AnyPath, left: Iterable[PlannedTrial]) -> None:
+    @property
+    def digests(self) -> dict[str, str]:
+        """Return the digest of the images of each data slot."""
+        return {key: copy.digest for key, copy in self.by_slot.items()}
+
+    def refuse_other(self, out: AnyPath, remaining: Iterable[PlannedTrial]) -> None:
         """Refuse to add rows to a folder with rows of another copy or another version."""
         rows = read_table(out, "trials", columns=COLUMNS).group_by(list(COLUMNS))
-        undated: set[str] = set()
         for row in rows.aggregate([]).to_pylist():
-            if (row["numbers"] or 1) != NUMBERS:
+            if row["numbers"] != NUMBERS:
                 raise UserError(
                     f"`out` {out} contains trials of a version of the program with different "
                     f"numbers (generation {row['numbers'] or 1}, now {NUMBERS}); report still "
                     "reads it, but to continue, name another `out`"
                 )
-            if self.is_same(row, out) is None:
-                undated.add(row["dataset"])
+            self.refuse_copy(row, out)
         rows = read_table(out, "trials", columns=_CODE).group_by(_CODE)
         for row in rows.aggregate([]).to_pylist():
-            what = f"`out` {out} contains trials that were run"
-            refuse_changed(_parse_code(row), read_code(row), what, "name another `out`")
-        specs = {trial.spec.network_id: trial.spec for trial in left}
+            contents = f"`out` {out} contains trials that were run"
+            refuse_changed(_parse_code(row), read_code(row), contents, "name another `out`")
+        specs = {trial.spec.network_id: trial.spec for trial in remaining}
         for network_id, spec in specs.items():
-            copy = self.known.get(canonical_json(spec.data))
-            if copy is not None and self._fingerprint(network_id) not in (None, copy.fingerprint):
+            copy = self.by_slot.get(canonical_json(spec.data))
+            trained_on = self._read_manifest("networks", network_id).get("data")
+            if copy is not None and trained_on not in (None, copy.fingerprint):
                 raise UserError(
                     f"`store` {self.store.root} contains networks that were trained on another "
                     f"copy of {spec.data.dataset} than that in `data_root` {self.data_root}; name "
@@ -118,37 +114,19 @@ class Copies:
                 )
             for kind in ("networks", "checkpoints"):
                 code = self._read_manifest(kind, network_id).get("code")
-                what = f"`store` {self.store.root} contains networks that were trained"
-                refuse_changed(code, code_of_network(spec), what, "name another `store`")
-        if undated and specs:
-            echo(
-                f"{out} contains trials of an earlier version, which did not record the copy of "
-                f"{' and '.join(sorted(undated))}: make sure that it was {self.data_root}",
-                err=True,
-            )
+                contents = f"`store` {self.store.root} contains networks that were trained"
+                refuse_changed(code, code_of_network(spec), contents, "name another `store`")
 
-    def is_same(self, row: Mapping[str, Any], out: AnyPath) -> bool | None:
-        """Return whether a row is of the current copy; None if that is unknown."""
-        copy = self.known.get(row["data"])
-        if copy is None:
-            return True
-        before, now = row["data_digest"], copy.digest
-        if before is None:  # an earlier version: the network may contain a fingerprint
-            before, now = self._fingerprint(row["network_id"]), copy.fingerprint
-        if before is None:
-            return True if copy.is_bundled else None
-        if before != now:
+    def refuse_copy(self, row: Mapping[str, Any], out: AnyPath) -> None:
+        """Refuse a row that was computed on another copy of the data."""
+        copy = self.by_slot.get(row["data"])
+        if copy is not None and row["data_digest"] != copy.digest:
             raise UserError(
-                f"{out} contains trials on another copy of {row['dataset']} ({before}) than that "
-                f"in `data_root` {self.data_root} ({now}), and they cannot be mixed: name another "
-                "`out`, or the `data_root` of that copy"
+                f"{out} contains trials on another copy of {row['dataset']} "
+                f"({row['data_digest']}) than that in `data_root` {self.data_root} "
+                f"({copy.digest}), and they cannot be mixed: name another `out`, or the "
+                "`data_root` of that copy"
             )
-        return True
-
-    def _fingerprint(self, network_id: str) -> str | None:
-        """Return the fingerprint of the splits on which a network in the store was trained."""
-        fingerprint = self._read_manifest("networks", network_id).get("data")
-        return None if fingerprint is None else str(fingerprint)
 
     def _read_manifest(self, kind: str, identity: str) -> dict[str, Any]:
         """Return the manifest of an artifact, or {} if it is absent or damaged."""
@@ -174,11 +152,13 @@ def find_rows(
     if among is None:
         return {}
     finished = done(out)
-    wanted = {t.spec.hash: plugins_of(t.spec) for t in planned if t.spec.hash not in finished}
-    folders = [path.parent for path in among.glob(f"*/*/{SWEEP_MANIFEST}")] if wanted else []
-    found: dict[str, AnyPath] = {}
-    numbers: dict[str, Mapping[str, Any]] = {}
-    for folder in sorted(folders, key=str):
+    missing = {t.spec.hash: plugins_of(t.spec) for t in planned if t.spec.hash not in finished}
+    if not missing:
+        return {}
+    folders: dict[str, AnyPath] = {}
+    first_rows: dict[str, Mapping[str, Any]] = {}
+    for manifest in sorted(among.glob(f"*/*/{SWEEP_MANIFEST}"), key=str):
+        folder = manifest.parent
         if folder.resolve() == out.resolve():
             continue
         try:
@@ -187,18 +167,20 @@ def find_rows(
             continue  # commands on that folder report it
         for row in rows:
             spec_hash = row["spec_hash"]
-            if spec_hash not in wanted or row["status"] != "done":
+            if spec_hash not in missing or row["status"] != "done":
                 continue
-            is_version = (row["numbers"] or 1) == NUMBERS
-            if row["plugins"] != wanted[spec_hash] or not is_version:
+            if row["plugins"] != missing[spec_hash] or row["numbers"] != NUMBERS:
                 continue
             if find_changes(_parse_code(row), read_code(row)):
                 continue
-            if copies is None or copies.is_same(row, folder):
-                if not are_equal(row, numbers.setdefault(spec_hash, row)):
-                    raise contradiction(spec_hash, (found[spec_hash], folder))
-                found.setdefault(spec_hash, folder)
-    return found
+            if copies is not None:
+                if row["data_digest"] is None and row["data"] in copies.by_slot:
+                    continue  # its images are unknown
+                copies.refuse_copy(row, folder)
+            if not are_equal(row, first_rows.setdefault(spec_hash, row)):
+                raise contradiction(spec_hash, (folders[spec_hash], folder))
+            folders.setdefault(spec_hash, folder)
+    return folders
 
 
 def copy_rows(
@@ -212,6 +194,7 @@ def copy_rows(
 ) -> bool:
     """Copy rows from other folders, with requested extra evaluations; return whether any exist."""
     trials = {trial.spec.hash: trial for trial in planned}
+    prefixes = tuple(f"{name}/" for name in sets)
     folders: dict[AnyPath, list[str]] = {}
     for spec_hash, folder in find_rows(planned, out, among, copies).items():
         folders.setdefault(folder, []).append(spec_hash)
@@ -219,24 +202,18 @@ def copy_rows(
         # Named after its content: further trials of that folder get another file.
         name = f"shared-{hashlib.sha256(' '.join(sorted(hashes)).encode()).hexdigest()[:16]}"
         intervals = _read_rows(folder, "intervals", hashes)
-        # Verdicts need draws, which earlier versions did not write; they are computed again.
-        drawn = pc.unique(intervals.filter(pc.is_valid(intervals["draws"]))["spec_hash"])
-        intervals = intervals.filter(pc.is_in(intervals["spec_hash"], drawn))
         if intervals.num_rows:
             write_table(out, "intervals", name, intervals)
         shifts = _read_rows(folder, "shifts", hashes)
         # A set may consist of parts, such as the severities of a corruption.
-        is_requested = [
-            any(each == own or each.startswith(f"{own}/") for own in sets)
-            for each in shifts["set"].to_pylist()
-        ]
+        is_requested = [f"{name}/".startswith(prefixes) for name in shifts["set"].to_pylist()]
         shifts = shifts.filter(pa.array(is_requested, pa.bool_()))
         if shifts.num_rows:
             write_table(out, "shifts", name, shifts)
         rows = _read_rows(folder, "trials", hashes).to_pylist()
         for row in rows:
-            own = trials[row["spec_hash"]]
-            row |= {"sweep": sweep, "ladder": ladder, "rung": own.rung, "rung_label": own.label}
+            trial = trials[row["spec_hash"]]
+            row |= {"sweep": sweep, "ladder": ladder, "rung": trial.rung, "rung_label": trial.label}
         tables: dict[TableName, list[dict[str, object]]] = {
             "trials": rows,
             "curves": _read_rows(folder, "curves", hashes).to_pylist(),

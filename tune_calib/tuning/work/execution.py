@@ -218,32 +218,23 @@ def warn_of_other_machine(
     out: AnyPath, list_machines: Callable[[], Sequence[Mapping[str, Any]]] = lambda: [machine()]
 ) -> None:
     """Warn if the rows of a folder were computed on another kind of machine."""
-    columns = ("processor", "instruction_set", "threads", "device", "network", "head_method")
-    before, counts = set[str](), set[int]()
+    columns = ("processor", "instruction_set", "device", "network")
+    machines = set[str]()
     for row in read_table(out, "trials", columns=columns).to_pylist():
-        slot = json.loads(row["network"])
-        if row["device"] != "cpu" or slot.get("portable"):
-            continue
-        if row["processor"] is not None:
-            before.add(_describe_machine(row))
-        is_network = row["head_method"] is None and row["threads"] is not None
-        if is_network and row["threads"] != int(slot.get("threads", 1)):
-            counts.add(row["threads"])
-    differing: list[str] = []
-    if counts:
-        threads = ", ".join(map(str, sorted(counts)))
-        differing.append(f"networks that an earlier version trained with {threads} threads")
-    here = {_describe_machine(each) for each in list_machines()} if before else set()
-    if others := sorted(before - here):
-        names = " and ".join(sorted(here))
-        differing.append(f"trials of {' and '.join(others)}, but this machine is {names}")
-    for what in differing:
+        is_portable = json.loads(row["network"]).get("portable")
+        if row["device"] == "cpu" and row["processor"] is not None and not is_portable:
+            machines.add(_describe_machine(row))
+    if not machines:
+        return
+    present = set(map(_describe_machine, list_machines()))
+    if others := sorted(machines - present):
         echo(
-            f"{out} contains {what}; new trials differ from them by about a point in addition to "
-            "the effect of seeds; network.portable makes them equal",
+            f"{out} contains trials of {' and '.join(others)}, but this machine is "
+            f"{' and '.join(sorted(present))}; new trials differ from them by about a point in "
+            "addition to the effect of seeds; network.portable makes them equal",
             err=True,
         )
 
 
-def _describe_machine(about: Mapping[str, Any]) -> str:
-    return f"{about['processor']} ({about['instruction_set']})"
+def _describe_machine(row: Mapping[str, Any]) -> str:
+    return f"{row['processor']} ({row['instruction_set']})"
