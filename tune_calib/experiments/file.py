@@ -48,7 +48,9 @@ class ReadFile:
     @property
     def store(self) -> AnyPath:
         """Return the store that all entries share."""
-        return parse_path(self.content.store) if self.content.store else self.out / "store"
+        if self.content.store:
+            return parse_path(self.content.store)
+        return self.out / "store"
 
     def override(self, address: str | None = None, gpu_model: str | None = None) -> "ReadFile":
         """Return the file with its Ray cluster or GPU replaced by the given one, if any."""
@@ -66,12 +68,15 @@ class ReadFile:
 
     def value_of(self, entry: Entry, key: str) -> Any:
         """Return the value of a key in an entry, otherwise at the top of the file."""
-        return getattr(entry if key in entry.model_fields_set else self.content, key)
+        if key in entry.model_fields_set:
+            return getattr(entry, key)
+        return getattr(self.content, key)
 
     def position_of(self, name: str, key: str) -> Position:
         """Return the position of a key in an entry, otherwise at the top of the file."""
-        is_own = key in self.content.entries[name].model_fields_set
-        return ("entries", name, key) if is_own else (key,)
+        if key in self.content.entries[name].model_fields_set:
+            return ("entries", name, key)
+        return (key,)
 
 
 def read_experiment_file(path: Path) -> ReadFile:
@@ -82,19 +87,20 @@ def read_experiment_file(path: Path) -> ReadFile:
     if isinstance(entries, dict):
         parts += [(("entries", name), entry) for name, entry in entries.items()]
     # Plug-ins are loaded before names are looked up.
-    for index, each in _list_texts(source.value.get("plugins")):
+    for index, plugin in _list_texts(source.value.get("plugins")):
         with source.at(("plugins", index)):
-            plugins.load(each, folder=path.parent)
+            plugins.load(plugin, folder=path.parent)
     # FILE.py:FUNCTION becomes the name of the backbone that the function builds.
     for at, part in parts:
         named: Any = part.get("backbones") if isinstance(part, dict) else None
-        for index, each in _list_texts(named):
+        for index, backbone in _list_texts(named):
             with source.at((*at, "backbones", index)):
-                named[index] = plugins.backbone(each, path.parent)
+                named[index] = plugins.backbone(backbone, path.parent)
     return ReadFile(str(path), source, source.validate(ExperimentFile))
 
 
 def _list_texts(value: Any) -> list[tuple[int, str]]:
     """Return the strings of a list with their indices; nothing if it is not a list."""
-    listed = value if isinstance(value, list) else []
-    return [(i, each) for i, each in enumerate(listed) if isinstance(each, str) and each.strip()]
+    if not isinstance(value, list):
+        return []
+    return [(i, text) for i, text in enumerate(value) if isinstance(text, str) and text.strip()]

@@ -33,7 +33,7 @@ _AND = " && "
 _PROVENANCE = ("git_revision", "versions", "processor", "instruction_set", "gpu", "threads")
 
 # A placeholder for weights in a forecast for another GPU, which may be missing.
-_ANY_WEIGHTS = "0" * 16
+_ANY_WEIGHTS = Path("0000000000000000")
 
 
 @dataclass(frozen=True)
@@ -52,43 +52,49 @@ class TableRequest:
     @property
     def settings(self) -> dict[int, Setting]:
         """Return the settings of the scale by position; frozen networks need `weights`."""
-        has_files = self.request.weights is not None
-        return {i: own for i, own in self._asked.items() if has_files or not own.weights}
+        if self.request.weights is not None:
+            return self._requested
+        return {i: setting for i, setting in self._requested.items() if not setting.weights}
 
     @property
     def left_out(self) -> list[str]:
         """Return the weight files of the frozen networks that are left out."""
         if self.request.weights is not None:
             return []
-        return [file for own in self._asked.values() for file in own.weights.values()]
+        files: list[str] = []
+        for setting in self._requested.values():
+            files.extend(setting.weights.values())
+        return files
 
     @property
-    def _asked(self) -> dict[int, Setting]:
+    def _requested(self) -> dict[int, Setting]:
         """Return the settings of the scale by position, on the requested data sets."""
-        only, found = self.request.dataset, {}
-        for index, own in enumerate(self.table.scales[self.request.scale]):
-            if datasets := tuple(name for name in own.datasets if name in only or not only):
-                found[index] = own.model_copy(update={"datasets": datasets})
-        return found
+        settings = {}
+        for index, setting in enumerate(self.table.scales[self.request.scale]):
+            requested = self.request.dataset or setting.datasets
+            if datasets := tuple(name for name in setting.datasets if name in requested):
+                settings[index] = setting.model_copy(update={"datasets": datasets})
+        return settings
 
     def weights_path(self, file: str) -> Path:
         """Return the path of a file of weights, or a placeholder for one that need not be here."""
-        return Path(_ANY_WEIGHTS) if self.request.weights is None else self.request.weights / file
+        if self.request.weights is None:
+            return _ANY_WEIGHTS
+        return self.request.weights / file
 
 
 def build_file(request: TableRequest) -> ReadFile:
     """Build the experiment file of a table at a scale."""
     if request.gpu_model is not None:
         GPUS.require(request.gpu_model)
-    entries, own = list(_build_entries(request)), request.table.source
-    lines = dict(own.lines)
+    entries, source = list(_build_entries(request)), request.table.source
+    lines = dict(source.lines)
     for name, run, index, _ in entries:
-        for above in (("scales", request.request.scale, index), ("entries", run)):
-            lines |= {
-                ("entries", name, *at[len(above) :]): line
-                for at, line in own.lines.items()
-                if at[: len(above)] == above
-            }
+        for parent in (("scales", request.request.scale, index), ("entries", run)):
+            depth = len(parent)
+            for position, line in source.lines.items():
+                if position[:depth] == parent:
+                    lines["entries", name, *position[depth:]] = line
     content = {
         "out": str(request.out / request.table.folder),
         "store": str(request.out / "store"),
@@ -98,7 +104,7 @@ def build_file(request: TableRequest) -> ReadFile:
         "entries": {name: entry for name, _, _, entry in entries},
     }
     overrides = request.request.set or {}
-    source = replace(own, value=content, lines=lines, overrides=overrides)
+    source = replace(source, value=content, lines=lines, overrides=overrides)
     return ReadFile(request.table.name, source, source.validate(ExperimentFile), among=request.out)
 
 
@@ -123,37 +129,45 @@ def store_logits(request: TableRequest, entry: EntryRun) -> list[str]:
 def _build_entries(request: TableRequest) -> Iterator[tuple[str, str, int, dict[str, Any]]]:
     """Yield name, run, position of the setting, and content of each entry."""
     table, settings = request.table, request.settings
-    for (run, what), (index, own) in product(table.entries.items(), settings.items()):
-        slots = {slot for rung in what.build_ladder().rungs for slot in rung.slots}
+    for (run, entry), (index, setting) in product(table.entries.items(), settings.items()):
+        slots = {*SLOTS[:2]}
+        for rung in entry.build_ladder().rungs:
+            slots.update(rung.slots)
         # Later parts override earlier ones.
-        parts = [
-            part.model_dump(include=set(Entry.model_fields), exclude_unset=True, by_alias=True)
-            for part in (table, own, what)
-        ]
-        merged = merge_settings(*(part.pop("set", {}) for part in parts))
-        merged = {slot: each for slot, each in merged.items() if slot in {*SLOTS[:2], *slots}}
+        content, overrides = dict[str, Any](), dict[str, Any]()
+        for part in (table, setting, entry):
+            fields = set(Entry.model_fields)
+            values = part.model_dump(include=fields, exclude_unset=True, by_alias=True)
+            overrides = merge_settings(overrides, values.pop("set", {}))
+            content |= values
+        merged = {slot: keys for slot, keys in overrides.items() if slot in slots}
         merged = merge_settings(merged, by_slot(request.request.set or {}))
-        content = {**parts[0], **parts[1], **parts[2], "set": merged}
         seeds = SeedCounts.model_validate(content.get("seeds", {}))
         if request.request.seeds is not None:
             seeds = SeedCounts(both=request.request.seeds)
-        content["seeds"] = seeds
+        content |= {"set": merged, "seeds": seeds}
         if request.request.gpus is not None:
             content["resources"] = {"gpus": request.request.gpus}
         network = merged.get("network", {})
-        if not own.weights:
-            if own.start:
-                merged["network"] = {**network, "weights": str(request.weights_path(own.start))}
-            yield (f"{run}-{index}" if index else run), run, index, content
-        for backbone, file in own.weights.items():
+        if not setting.weights:
+            if setting.start:
+                weights = str(request.weights_path(setting.start))
+                merged["network"] = {**network, "weights": weights}
+            name = f"{run}-{index}" if index else run
+            yield name, run, index, content
+        for backbone, file in setting.weights.items():
+            weights = str(request.weights_path(file))
             frozen = {
-                "network": {**network, "epochs": 0, "weights": str(request.weights_path(file))},
+                "network": {**network, "epochs": 0, "weights": weights},
                 "data": {**merged.get("data", {}), "holdout": "test"},
             }
-            # There is one network, so only the heads have seeds.
-            heads = {"networks": 1, "heads": seeds.head_seeds or seeds.seeds or 1}
-            each = {"backbones": [backbone], "seeds": heads, "set": {**merged, **frozen}}
-            yield f"{run}-given-{backbone}", run, index, {**content, **each}
+            of_network = {
+                "backbones": [backbone],
+                # There is one network, so only the heads have seeds.
+                "seeds": {"networks": 1, "heads": seeds.head_seeds or seeds.seeds or 1},
+                "set": {**merged, **frozen},
+            }
+            yield f"{run}-given-{backbone}", run, index, {**content, **of_network}
 
 
 def find_lacking(request: TableRequest, is_dry: bool = False) -> list[str]:
@@ -161,12 +175,14 @@ def find_lacking(request: TableRequest, is_dry: bool = False) -> list[str]:
     ask, table = request.request, request.table
     if ask.scale not in table.scales:
         return [f"no scale {ask.scale!r}, only {', '.join(table.scales)}"]
-    known = dict.fromkeys(name for own in table.scales[ask.scale] for name in own.datasets)
-    if others := [name for name in ask.dataset if name not in known]:
-        return [f"no {', '.join(others)} at scale {ask.scale!r}, only {', '.join(known)}"]
+    datasets: dict[str, None] = {}
+    for setting in table.scales[ask.scale]:
+        datasets |= dict.fromkeys(setting.datasets)
+    if others := [name for name in ask.dataset if name not in datasets]:
+        return [f"no {', '.join(others)} at scale {ask.scale!r}, only {', '.join(datasets)}"]
     lacking: dict[str, None] = {}
-    for own in request.settings.values():
-        for file in (*own.weights.values(), *([own.start] if own.start else [])):
+    for setting in request.settings.values():
+        for file in filter(None, (*setting.weights.values(), setting.start)):
             if ask.weights is None:
                 if request.gpu_model is None:  # else the networks need not be read
                     lacking[f"no {file}, so name its folder by `weights`"] = None
@@ -221,19 +237,19 @@ def update_lock(
     Returns the run of each folder, and the command that repeats all of them.
     """
     lock, run_of = read_lock(out), find_runs(request)
-    before = {
-        folder: run
-        for folder, run in lock.get("runs", {}).items()
-        if run in request.table.entries and (out / folder).exists()
-    }
-    runs = before | {folder: run_of[entry] for folder, entry in entries.items()}
-    commands = [own for own in str(lock.get("command", "")).split(_AND) if own]
-    whole = _AND.join(dict.fromkeys([*commands, command]))
-    packages = {each.metadata["Name"]: each.version for each in importlib.metadata.distributions()}
+    runs: dict[str, str] = {}
+    for folder, run in lock.get("runs", {}).items():
+        if run in request.table.entries and (out / folder).exists():
+            runs[folder] = run
+    runs |= {folder: run_of[entry] for folder, entry in entries.items()}
+    commands = filter(None, str(lock.get("command", "")).split(_AND))
+    all_commands = _AND.join(dict.fromkeys([*commands, command]))
+    distributions = importlib.metadata.distributions()
+    packages = {package.metadata["Name"]: package.version for package in distributions}
     gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
     record = {
         "version": 1,
-        "command": whole,
+        "command": all_commands,
         "table": request.table.name,
         "scale": request.request.scale,
         "runs": runs,
@@ -243,22 +259,23 @@ def update_lock(
             "python": platform.python_version(),
             "platform": platform.platform(),
             "machine": {**machine(), "gpus": gpus},
-            "packages": dict(sorted(packages.items(), key=lambda own: own[0].lower())),
+            "packages": dict(sorted(packages.items(), key=lambda item: item[0].lower())),
         },
         # The programs that computed the numbers, perhaps on other machines.
         "trials": {folder: _list_provenance(out / folder) for folder in runs},
     }
     atomic_write(out / LOCK, seal(record, default=str))
-    return runs, whole
+    return runs, all_commands
 
 
 def _list_provenance(folder: AnyPath) -> list[dict[str, Any]]:
     """List the distinct provenances of the trials in a folder, with their counts."""
     kinds: dict[str, dict[str, Any]] = {}
     for row in read_table(folder, "trials", columns=_PROVENANCE).to_pylist():
-        own = {name: row.get(name) for name in _PROVENANCE}
-        if isinstance(own["versions"], str):
-            own["versions"] = json.loads(own["versions"])
-        kind = kinds.setdefault(json.dumps(own, sort_keys=True), {**own, "trials": 0})
+        provenance = {name: row.get(name) for name in _PROVENANCE}
+        if isinstance(provenance["versions"], str):
+            provenance["versions"] = json.loads(provenance["versions"])
+        key = json.dumps(provenance, sort_keys=True)
+        kind = kinds.setdefault(key, {**provenance, "trials": 0})
         kind["trials"] += 1
     return list(kinds.values())

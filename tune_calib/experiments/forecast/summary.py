@@ -61,67 +61,91 @@ def describe_dry_runs(file: ReadFile, planned: Sequence[EntryRun]) -> Text:
     """Describe the planned runs of an experiment file, their disk space and time."""
     gpu = GPUS[file.content.gpu_model] if file.content.gpu_model else None
     sums = start_forecast(replace(planned[0].run.location, out=file.out), gpu)
-    counted = count_progress("planning entries", planned, len(planned))
     all_needs = []
-    for entry in counted:
+    for entry in count_progress("planning entries", planned, len(planned)):
         # Without extra evaluations, whose files a forecast for another machine may lack.
         work = make_plan(entry.run.planned_trials, done(entry.run.location.out))
-        all_needs.append(find_needs(entry.run, work, entry.hours))
-    if gpu is not None:  # the rates are of one trial that has the GPU to itself
-        all_needs = [replace(needs, at_once=1, heads_at_once=1) for needs in all_needs]
-    rows, titles = [], TITLES if planned[0].run.location.uses_ray else TITLES[:-1]
+        needs = find_needs(entry.run, work, entry.hours)
+        if gpu is not None:  # the rates are of one trial that has the GPU to itself
+            needs = replace(needs, at_once=1, heads_at_once=1)
+        all_needs.append(needs)
+    titles = TITLES
+    if not planned[0].run.location.uses_ray:
+        titles = TITLES[:-1]
+    rows = []
     recipes: dict[str, dict[str, None]] = {}
     images: dict[str, dict[str, None]] = {}
     pairs = zip(planned, all_needs, strict=True)
     for entry, needs in count_progress("estimating the time of entries", pairs, len(planned)):
-        count = f"{needs.hours:.3g} h more" if needs.hours is not None else needs.planned
-        trials = needs.ray_trials + len(needs.extra)
-        row = [entry.name, count, needs.done, sums.add(needs), needs.heads, trials]
+        count: Any = needs.planned
+        if needs.hours is not None:
+            count = f"{needs.hours:.3g} h more"
+        jobs = needs.ray_trials + len(needs.extra)
+        row = [entry.name, count, needs.done, sums.add(needs), needs.heads, jobs]
         rows.append(row[: len(titles)])
         recipes.setdefault(_format_recipe(entry.run.resolved), {})[entry.entry] = None
         images.setdefault(describe_images(needs, sums), {})[entry.name] = None
     lines = [f"{', '.join(names)}: {text}" for text, names in images.items() if text]
-    lines += [f"{', '.join(own)}: {recipe}" for recipe, own in recipes.items()]
+    lines += [f"{', '.join(names)}: {recipe}" for recipe, names in recipes.items()]
     lines += [*_list_totals(sums, all_needs, rows), _format_disk(sums)]
-    precisions = sorted({t.spec.network.precision for needs in all_needs for t in needs.trials})
-    where = f"one {gpu.name} in {' and '.join(precisions)}" if gpu else "this machine"
-    lines.append(f"time on {where}: {_format_time(sums)}")
     if gpu is not None:
-        rates = {name: gpu.attained(name) for name in gpu.teraflops}
-        peaks = ", ".join(
-            f"{name} {rate / gpu.peak(name):.0%} of {gpu.teraflops[name]:g}"
-            for name, rate in rates.items()
-        )
-        slowest = min(rates.get(name, math.inf) for name in precisions)
-        faster = [name for name, rate in rates.items() if rate > slowest]
-        if sums.networks and faster:
-            lines.append(f"  this GPU is faster with network.precision={' or '.join(faster)}")
-        lines.append(f"  stated rates: peak TFLOP/s of the {gpu.name}, {peaks} ({gpu.source})")
-    elif any(entry.run.location.gpus for entry in planned) and not torch.cuda.is_available():
-        lines.append(f"for the hours on a GPU, name it by `gpu_model`: {', '.join(GPUS)}")
+        lines += _list_rates(gpu, sums, all_needs)
+    else:
+        lines.append(f"time on this machine: {_format_time(sums)}")
+        needs_gpu = any(entry.run.location.gpus for entry in planned)
+        if needs_gpu and not torch.cuda.is_available():
+            lines.append(f"for the hours on a GPU, name it by `gpu_model`: {', '.join(GPUS)}")
     head = f"{file.name} in {file.out}; {NOTHING}"
     return Text([head, table_of(titles, rows), "", *map(Prose, [*lines, *sums.sources.values()])])
+
+
+def _list_rates(gpu: Gpu, sums: Forecast, all_needs: Sequence[Needs]) -> Iterator[str]:
+    """Yield the time on a named GPU, its faster modes, and the rates behind it."""
+    precisions: set[str] = set()
+    for needs in all_needs:
+        precisions.update(trial.spec.network.precision for trial in needs.trials)
+    modes = " and ".join(sorted(precisions))
+    yield f"time on one {gpu.name} in {modes}: {_format_time(sums)}"
+    rates = {name: gpu.attained(name) for name in gpu.teraflops}
+    slowest = min(rates.get(name, math.inf) for name in precisions)
+    faster = [name for name, rate in rates.items() if rate > slowest]
+    if sums.networks and faster:
+        yield f"  this GPU is faster with network.precision={' or '.join(faster)}"
+    peaks = []
+    for name, rate in rates.items():
+        peaks.append(f"{name} {rate / gpu.peak(name):.0%} of {gpu.teraflops[name]:g}")
+    stated = f"peak TFLOP/s of the {gpu.name}, {', '.join(peaks)} ({gpu.source})"
+    yield f"  stated rates: {stated}"
 
 
 def describe_images(needs: Needs, sums: Forecast) -> str:
     """Describe the classes, the sizes of the splits and the images; return "" for imported data."""
     texts: dict[str, None] = {}
-    slots = [trial.spec.data for trial in needs.trials if not needs.is_over]
-    for slot in (slot for slot in slots if slot.imported is None):
+    for trial in needs.trials:
+        slot = trial.spec.data
+        if needs.is_over or slot.imported is not None:
+            continue
         info, sizes = slot.info, sums.rates["cpu"].sizes(slot)
         counts = ", ".join(f"{name} {count}" for name, count in asdict(sizes).items())
         stored = info.stored or info.size
-        shape = f"{stored}x{stored} {'grey' if info.channels == 1 else 'RGB'}"
-        crop = f" (crops of {info.size}x{info.size})" * (info.size < stored)
-        texts[f"{info.classes} classes; {counts} images of {shape} pixels{crop}"] = None
+        color = "grey" if info.channels == 1 else "RGB"
+        text = f"{info.classes} classes; {counts} images of {stored}x{stored} {color} pixels"
+        if info.size < stored:
+            text += f" (crops of {info.size}x{info.size})"
+        texts[text] = None
     return " or ".join(texts)
 
 
 def start_forecast(location: RunLocation, gpu: Gpu | None = None) -> Forecast:
     """Return an empty forecast for this machine, or for a GPU that it need not have."""
-    where = location.out, Store(location.store), location.data_root
-    kinds = {"cpu": torch.device("cuda" if gpu else "cpu"), "cuda": torch.device("cuda")}
-    return Forecast(where[1], {kind: Rates(*where, own, gpu) for kind, own in kinds.items()})
+    store = Store(location.store)
+    devices = {"cpu": torch.device("cpu"), "cuda": torch.device("cuda")}
+    if gpu is not None:
+        devices["cpu"] = devices["cuda"]
+    rates = {}
+    for name, device in devices.items():
+        rates[name] = Rates(location.out, store, location.data_root, device=device, gpu=gpu)
+    return Forecast(store, rates)
 
 
 def _describe(needs: Needs, trained: int | None, images: str, time: str) -> str:
@@ -134,44 +158,52 @@ def _describe(needs: Needs, trained: int | None, images: str, time: str) -> str:
         searched = ", ".join(run.definition.candidates.space.settings)
     networks = {t.spec.network.augment for t in trials if not t.spec.network.is_frozen}
     heads = {t.spec.head.augment for t in trials if t.spec.head}
-    recipe = _format_recipe(request).removeprefix("recipe ") if request.recipe else ""
+    recipe = ""
+    if request.recipe and is_trained(trials):
+        recipe = _format_recipe(request).removeprefix("recipe ")
     lines = {
         "data": describe_data(trials[0].spec.data),
         "images": images,
         "network": _add_augment(describe_networks(trials), networks),
         "heads": _add_augment(describe_heads(trials, head_recipe), heads),
-        "recipe": recipe if is_trained(trials) else "",
+        "recipe": recipe,
         "set": ", ".join(f"{name}={format_yaml(value)}" for name, value in request.fixed.items()),
         "searched": searched,
         "seeds": _format_seeds(request.seeds, has_heads=bool(heads)),
         "machine": _describe_machine(needs),
         "results": f"{run.location.out}; artifacts in {run.location.store}",
         "to do": _describe_left(needs, trained),
-        "time": "" if needs.is_over else time,
+        "time": time,
     }
+    if needs.is_over:
+        lines["time"] = ""
     block = entries({name: line for name, line in lines.items() if line}, margin="  ")
     return f"{run.location.out}: {title}\n{block}"
 
 
 def _format_title(definition: SearchDefinition) -> str:
-    metrics = " and ".join(
-        f"{'lowest' if METRICS[name].is_less_better else 'highest'} {METRICS[name].title}"
-        for name in definition.objective.metrics
-    )
+    metrics = []
+    for name in definition.objective.metrics:
+        extreme = "lowest" if METRICS[name].is_less_better else "highest"
+        metrics.append(f"{extreme} {METRICS[name].title}")
     lost = format_value("accuracy", definition.objective.guard)
     return (
-        f"search of {definition.method} by {definition.sampler} for the {metrics} on select, "
-        f"losing at most {lost} of accuracy"
+        f"search of {definition.method} by {definition.sampler} for the {' and '.join(metrics)} "
+        f"on select, losing at most {lost} of accuracy"
     )
 
 
 def _add_augment(text: str, augments: Collection[str]) -> str:
-    return f"{text}; augmentation {' or '.join(sorted(augments))}" if text and augments else text
+    if not text or not augments:
+        return text
+    return f"{text}; augmentation {' or '.join(sorted(augments))}"
 
 
 def _format_seeds(seeds: Seeds, has_heads: bool) -> str:
     first, last = seeds.network[0], seeds.network[-1]
-    numbers = f"{first} to {last}" if last > first else str(first)
+    numbers = str(first)
+    if last > first:
+        numbers = f"{first} to {last}"
     if not has_heads:
         return numbers
     if seeds.is_paired:
@@ -181,42 +213,48 @@ def _format_seeds(seeds: Seeds, has_heads: bool) -> str:
 
 def _describe_machine(needs: Needs) -> str:
     location, gpus = needs.run.location, torch.cuda.device_count()
-    names = f" ({torch.cuda.get_device_name()})" if torch.cuda.is_available() else ""
-    here = _format_machine(os.cpu_count() or 1, gpus, names)
+    machine = _format_machine(os.cpu_count() or 1, gpus)
+    if torch.cuda.is_available():
+        machine += f" ({torch.cuda.get_device_name()})"
     threads = sorted({trial.spec.network.threads for trial in needs.trials})
-    used = f"{' or '.join(map(str, threads))} thread{'s' * (threads != [1])} per network"
+    used = f"{' or '.join(map(str, threads))} threads per network"
+    if threads == [1]:
+        used = "1 thread per network"
     if location.gpus:
         used += f", {format_count(round(1 / location.gpus), 'trial')} on each GPU"
     elif gpus:
         used += ", no GPU requested"
     if not location.uses_ray:
-        return f"{here}; {used}, one trial after the other in this process"
+        return f"{machine}; {used}, one trial after the other in this process"
     where = ""
     if location.address:
         where = f"; runs on the Ray cluster at {location.address}"
         if cluster := find_cluster(location.address):
-            here = _format_machine(cluster.get("CPU", 0), cluster.get("GPU", 0))
+            machine = _format_machine(cluster.get("CPU", 0), cluster.get("GPU", 0))
         else:
             where += ", which did not tell its size: these are the numbers of this machine"
-    return f"{here}; {used}, up to {needs.at_once} in parallel{where}"
+    return f"{machine}; {used}, up to {needs.at_once} in parallel{where}"
 
 
-def _format_machine(cores: int, gpus: int, names: str = "") -> str:
-    return f"{format_count(cores, 'CPU core')}, {gpus or 'no'} GPU{'s' * (gpus > 1)}{names}"
+def _format_machine(cores: int, gpus: int) -> str:
+    counted = format_count(gpus, "GPU") if gpus else "no GPU"
+    return f"{format_count(cores, 'CPU core')}, {counted}"
 
 
 def _describe_left(needs: Needs, trained: int | None) -> str:
-    what = "suggestions" if needs.run.is_search else "trials"
+    unit = "suggestions" if needs.run.is_search else "trials"
     planned = needs.planned or 0
     if needs.is_over:
-        return f"nothing: {needs.done} of {planned} {what} are done"
-    trained = len(needs.networks) if trained is None else trained
+        return f"nothing: {needs.done} of {planned} {unit} are done"
+    if trained is None:
+        trained = len(needs.networks)
     parts = [
-        f"{planned - needs.done} of {planned} {what}",
+        f"{planned - needs.done} of {planned} {unit}",
         f"{format_count(trained, 'network')} and {format_count(needs.heads, 'head')} to train",
     ]
     if needs.run.location.uses_ray:
-        parts.append("at least " * needs.is_least + format_count(needs.ray_trials, "Ray trial"))
+        least = "at least " if needs.is_least else ""
+        parts.append(least + format_count(needs.ray_trials, "Ray trial"))
     if needs.extra:
         evaluations = sum(len(group.trials) for group in needs.extra)
         parts.append(format_count(evaluations, "extra evaluation"))
@@ -224,22 +262,27 @@ def _describe_left(needs: Needs, trained: int | None) -> str:
 
 
 def _format_recipe(request: ResolvedRequest) -> str:
-    own = "; each method by its authors' recipe" if request.own_recipes else ""
-    return f"{request.recipe_caption or 'no recipe'}{own}"
+    caption = request.recipe_caption or "no recipe"
+    if request.own_recipes:
+        caption += "; each method by its authors' recipe"
+    return caption
 
 
 def _list_totals(
     sums: Forecast, all_needs: Sequence[Needs], rows: Sequence[Sequence[Any]]
 ) -> Iterator[str]:
-    trained, heads, *ray_trials = (sum(column) for column in list(zip(*rows, strict=True))[3:])
+    trained, heads, *jobs = (sum(column) for column in list(zip(*rows, strict=True))[3:])
     yield f"networks: {trained} to train, {len(sums.in_store)} already in {sums.store.root}"
-    least = "at least " * any(needs.is_least for needs in all_needs)
-    yield f"heads: {heads}" + "".join(f"; Ray trials: {least}{count}" for count in ray_trials)
+    line = f"heads: {heads}"
+    if jobs:
+        least = "at least " if any(needs.is_least for needs in all_needs) else ""
+        line += f"; Ray trials: {least}{jobs[0]}"
+    yield line
     shares = {needs.run.location.gpus for needs in all_needs if needs.run.location.gpus}
-    here = format_count(torch.cuda.device_count(), "GPU")
+    present = format_count(torch.cuda.device_count(), "GPU")
     for gpus in sorted(shares):
-        each = format_count(round(1 / gpus), "trial")
-        yield f"GPU slots: {each} on each GPU; {here} on this machine"
+        trials = format_count(round(1 / gpus), "trial")
+        yield f"GPU slots: {trials} on each GPU; {present} on this machine"
     if not shares:
         yield "GPU slots: none requested"
     if any(needs.planned is None for needs in all_needs):
@@ -257,16 +300,19 @@ def _format_disk(sums: Forecast) -> str:
 
 
 def _format_size(count: int) -> str:
-    return f"{count / 1e9:.2f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"
+    if count >= 1e9:
+        return f"{count / 1e9:.2f} GB"
+    return f"{count / 1e6:.1f} MB"
 
 
 def _format_time(sums: Forecast) -> str:
-    unknown = [name for name, seconds in sums.seconds.items() if math.isnan(seconds)]
-    parts = " + ".join(
-        f"{name} {format_duration(seconds)}"
-        for name, seconds in sums.seconds.items()
-        if name not in unknown
-    )
+    unknown, measured = [], []
+    for name, seconds in sums.seconds.items():
+        if math.isnan(seconds):
+            unknown.append(name)
+        else:
+            measured.append(f"{name} {format_duration(seconds)}")
+    parts = " + ".join(measured)
     if unknown:
         reason = f"unknown for {' and '.join(unknown)}, which were not measured"
         return "; ".join(filter(None, [reason, parts]))
@@ -284,4 +330,6 @@ def format_duration(seconds: float) -> str:
     if seconds < 7200:
         return f"{seconds / 60:.0f} min"
     hours = seconds / 3600
-    return f"{hours:.2g} h" if hours < 10 else f"{hours:,.0f} h"
+    if hours < 10:
+        return f"{hours:.2g} h"
+    return f"{hours:,.0f} h"
