@@ -451,7 +451,7 @@ def asked_of(name, store, **given):
 
 def run(folder, trials, store, **provenance):
     plan, given = make_plan(trials, set()), {**run_of(folder, store), **provenance}
-    assert not list(lacking(plan, store, is_search=False))
+    assert not list(lacking(plan, store))
     for kind, works in ((NetworkWorker, plan.networks), (HeadWorker, plan.head_batches)):
         for work in works:
             actor = kind({"job": work.config(), "run": given})

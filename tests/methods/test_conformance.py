@@ -291,7 +291,7 @@ def check_reset(name, trained, tmp_path):
     drive(actor)
     assert actor.reset(config(11, "reset"))
     drive(actor)
-    network_id = actor.worker.trial.spec.network_id
+    network_id = actor.worker.spec.network_id
     actor.cleanup()
     if METHODS[name].kind == "network":
         # The fresh actor must train it again and not read it from the store.

@@ -354,7 +354,7 @@ def test_a_bank_with_a_damaged_manifest_is_to_be_made_again(manifest, tmp_path):
     bank = store.folder("banks", bank_key(trial.spec, trial.spec.head).identity)
     bank.mkdir(parents=True)
     (bank / ARTIFACT_MANIFEST).write_bytes(manifest)
-    assert f"banks/{bank.name}" in lacking(make_plan([trial], set()), store, is_search=False)
+    assert f"banks/{bank.name}" in lacking(make_plan([trial], set()), store)
 
 
 @each(

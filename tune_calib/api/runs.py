@@ -116,25 +116,34 @@ def plan_file(
     """Read an experiment file and build the runs of its entries."""
     from tune_calib.experiments.file import read_experiment_file
 
+    file = read_experiment_file(request.file).override(request.address, gpu_model)
+
+    from tune_calib.experiments.entries import plan_entries
+
+    needs_data = not (is_dry and file.content.gpu_model)
+    return file, plan_entries(file, command, needs_data, is_dry=is_dry, retry=request.retry)
+
+
+def describe_file(request: RunRequest, command: str, gpu_model: str | None) -> str:
+    """Describe the planned runs of an experiment file, for this machine or a named GPU."""
     try:
-        file = read_experiment_file(request.file).override(request.address, gpu_model)
+        file, entries = plan_file(request, command, gpu_model, is_dry=True)
 
-        from tune_calib.experiments.entries import plan_entries
+        from tune_calib.experiments.forecast.summary import describe_dry_runs
 
-        needs_data = not (is_dry and file.content.gpu_model)
-        return file, plan_entries(file, command, needs_data, is_dry=is_dry, retry=request.retry)
+        return describe_dry_runs(file, entries)
     except UserError as error:
         raise UserError(spell_keys(error)) from None
 
 
 def run_file(request: RunRequest, command: str) -> "tuple[ReadFile, list[Ended]]":
     """Run all entries of an experiment file."""
-    file, entries = plan_file(request, command)
-
-    from tune_calib.experiments.forecast.summary import print_settings
-    from tune_calib.experiments.run import run_entries
-
     try:
+        file, entries = plan_file(request, command)
+
+        from tune_calib.experiments.forecast.summary import print_settings
+        from tune_calib.experiments.run import run_entries
+
         return file, list(run_entries(file, entries, print_settings))
     except UserError as error:
         raise UserError(spell_keys(error)) from None

@@ -209,11 +209,7 @@ def run(
     refuse_gpu_model(gpu_model, dry_run)
     again = format_command("run", request, ("retry",), plugins.as_options())
     if dry_run:
-        planned = runs.plan_file(request, again, gpu_model, dry_run)
-
-        from tune_calib.experiments.forecast.summary import describe_dry_runs
-
-        echo(as_option(shown(describe_dry_runs(*planned))))
+        echo(as_option(shown(runs.describe_file(request, again, gpu_model))))
         return
     file, entries = run_stoppable(again, lambda: runs.run_file(request, again))
     _report_entries(file.out, entries)

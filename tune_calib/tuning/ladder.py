@@ -228,11 +228,13 @@ class LadderRun:
         """Return the crashes, and what the limit of time left undone."""
         if time.monotonic() <= self.deadline or (remaining := self.plan()).is_over:
             return LadderResult(work.crashed)
-        hashes = {t.spec.hash for job in remaining.networks for t in job.dependents}
-        trials = f"{len(hashes)} of {format_count(len(self.planned_trials), 'trial')}"
-        evaluations = format_count(sum(len(job.trials) for job in remaining.extra), "evaluation")
-        hours = f"the limit of {self.options.max_hours:g} hours is over"
-        return LadderResult(work.crashed, f"{hours}: {trials} and {evaluations} are left")
+        trials = sum(len(job.dependents) for job in remaining.networks)
+        evaluations = sum(len(job.trials) for job in remaining.extra)
+        parts = [f"{trials} of {format_count(len(self.planned_trials), 'trial')}"]
+        if evaluations:
+            parts.append(format_count(evaluations, "extra evaluation"))
+        reason = f"the time limit of {self.options.max_hours:g} h is over"
+        return LadderResult(work.crashed, f"{reason}: {' and '.join(parts)} left")
 
 
 def build_ladder_run(

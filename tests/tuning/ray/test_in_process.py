@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 import torch
@@ -143,6 +144,28 @@ def test_ctrl_c_ends_it_and_the_same_command_goes_on(fails, tmp_path):
     # Of the network one epoch was left, then its end, and the head in one step.
     assert len(steps) == 2 + 3
     assert rows(out) == rows(whole)
+
+
+def test_no_trial_starts_after_the_time_limit_and_the_same_command_continues(tmp_path, monkeypatch):
+    out, passed, now = tmp_path / "out", [0], time.monotonic
+    monkeypatch.setattr(time, "monotonic", lambda: now() + 3600 * passed[0])
+
+    def take_two_hours(step, worker):
+        passed[0] += 2
+        return step(worker)
+
+    wrap_steps(monkeypatch, take_two_hours)
+    command = ["compare", "ce", "ls", *QUICK[:2], "--address", "none", "--out", out]
+    stopped = here(*command, "--max-hours", 1)
+    assert stopped.returncode == 3, stopped.stderr
+    # The network that was running finished.
+    assert [row["network_method"] for row in rows(out)] == ["ce"]
+    assert "the time limit of 1 h is over: 1 of 2 trials left; continue with: " in stopped.stderr
+    assert stopped.stderr.strip().endswith("--max-hours 1")
+    with pytest.warns(UserWarning, match="1 of 2 trials left; the same call continues"):
+        tune_calib.compare(["ce", "ls"], epochs=1, address="none", out=out, max_hours=1e-9)
+    assert here(*command, "--max-hours", 9).returncode == 0
+    assert [row["network_method"] for row in rows(out)] == ["ce", "ls"]
 
 
 def test_a_folder_that_is_moved_ends_the_run(tmp_path, monkeypatch):

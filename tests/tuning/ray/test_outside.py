@@ -46,7 +46,7 @@ class Full:
     def step(self):
         atomic_write(self.path / "below a file", b"")
 
-    def close(self): ...
+    def cleanup(self): ...
 
 
 def test_a_disk_that_cannot_be_written_to_refuses_the_run_and_no_trial(tmp_path):
