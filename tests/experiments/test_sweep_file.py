@@ -174,8 +174,9 @@ def test_a_closer_look_is_that_of_the_entry_else_of_the_file_and_no_searchs(read
       tuned: {methods: [ls], search: {trials: 3}}
     """
     jobs = {job.entry: job.run for job in plan_entries(read(text))}
-    assert not hasattr(jobs.pop("tuned"), "shift")
-    assert {entry: (job.shift, job.bootstrap) for entry, job in jobs.items()} == {
+    assert not hasattr(jobs.pop("tuned"), "options")
+    options = {entry: job.options for entry, job in jobs.items()}
+    assert {entry: (own.shift, own.bootstrap) for entry, own in options.items()} == {
         "whole": (("noise", "generated:fog"), 200),
         "own": (("corruptions",), 200),
         "none": ((), 200),

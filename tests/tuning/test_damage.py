@@ -11,6 +11,7 @@ import pytest
 from tests import fake_results
 from tests.support import DAMAGE, damaged, each, sample
 from tune_calib.cli import main
+from tune_calib.data.splits import load_development
 from tune_calib.documents import seal
 from tune_calib.engine.bank import bank_key
 from tune_calib.engine.store import ARTIFACT_MANIFEST, Store
@@ -19,6 +20,7 @@ from tune_calib.results.manifests import SWEEP_MANIFEST
 from tune_calib.results.tables import NUMBERS, read_table, write_results
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.names import SEARCH_MANIFEST, SEARCH_OUTCOME
+from tune_calib.spec.slots.data import DataSlot
 from tune_calib.spec.trial import TrialSpec
 from tune_calib.tuning import run as driver
 from tune_calib.tuning.work.jobs import lacking, make_plan
@@ -340,7 +342,10 @@ def test_a_search_without_its_study_is_not_said_to_have_found_nothing(tmp_path, 
     assert "with different numbers (generation 1" in err
     for path in (out / "trials").iterdir():
         rows = read_table(out, "trials", path.stem).to_pylist()
-        write_results(out, path.stem, {"trials": [{**row, "numbers": NUMBERS} for row in rows]})
+        for row in rows:
+            digest = load_development(DataSlot.build(**json.loads(row["data"])), None).digest
+            row |= {"numbers": NUMBERS, "data_digest": digest}
+        write_results(out, path.stem, {"trials": rows})
     code, _, err = said("evaluate", out)
     assert code == 2
     assert "run tune-calib resume" in err

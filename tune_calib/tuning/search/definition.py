@@ -132,15 +132,20 @@ class SearchDefinition:
     @cached_property
     def record(self) -> SearchRequestRecord:
         """Build the record for ``search.json``."""
-        own = ("method", "sampler", "sampler_seed", "population", "lag")
         plain = {
-            **{name: getattr(self, name) for name in own},
+            "method": self.method,
+            "sampler": self.sampler,
+            "sampler_seed": self.sampler_seed,
+            "scheduler": "none",
+            "population": self.population,
+            "lag": self.lag,
             **self.resolved.identity(),
             "seeds": asdict(self.resolved.seeds),
             "objective": asdict(self.objective),
-            # With another version of a plug-in it is another search, also in a database.
-            **({"plugins": sorted(needs)} if (needs := self.plugins) else {}),
         }
+        # With another version of a plug-in it is another search, also in a database.
+        if contents := self.plugins:
+            plain["plugins"] = sorted(contents)
         # JSON turns tuples into lists, so that the record equals the one that is read.
         return SearchRequestRecord(**json.loads(json.dumps(plain)))
 
