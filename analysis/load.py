@@ -89,6 +89,11 @@ class Sweep:
         key = ["spec_hash", "metric"]
         return rows.drop_duplicates(key, keep="last").set_index(key).drop(columns="split")
 
+    @cached_property
+    def splits(self) -> set[str]:
+        """Return the splits and shift sets, and the means over those, that the trials have."""
+        return {str(name).rpartition("/")[0] for name in self.trials} - {""}
+
     @property
     def row_name(self) -> str:
         """Return the name of a row in tables, ``method`` or ``rung``."""
