@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 from analysis.tables.render import from_plain, to_plain
 from analysis.tables.table import Table
 from analysis.text import Cell, format_counts
-from tune_calib.console import Text
+from tune_calib.console import Part, Text
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.paths import AnyPath, folder_to_fill
 from tune_calib.results import digests
@@ -73,18 +73,23 @@ def _renew(
             last = ReportRecord.read(folder)
         if last is not None and last.made_of == made_of:
             # Its files may have been changed, and its text may be damaged.
-            digest, kept = digests.digest_file, last.files.items()
-            is_whole = all(own and digest(folder / name) == own for name, own in kept)
-            if is_whole and (known := from_plain(last.text)) is not None:
-                return known
+            last_text = from_plain(last.text)
+            is_unchanged = _digest_files(folder, last.files) == last.files
+            if last_text is not None and is_unchanged and all(last.files.values()):
+                return last_text
         text, files = write(folder)
         if made_of is not None and files:
-            whole = {name: digests.digest_file(folder / name) for name in files}
-            record = ReportRecord(
-                version=VERSION, made_of=made_of, text=to_plain(text), files=whole
-            )
-            record.write(folder)
+            ReportRecord(
+                version=VERSION,
+                made_of=made_of,
+                text=to_plain(text),
+                files=_digest_files(folder, files),
+            ).write(folder)
         return text
+
+
+def _digest_files(folder: Path, names: Iterable[str]) -> dict[str, str]:
+    return {name: digests.digest_file(folder / name) for name in names}
 
 
 def sweep_status(out: AnyPath) -> str:
@@ -92,28 +97,28 @@ def sweep_status(out: AnyPath) -> str:
     manifest = read_sweep_manifest(out)
     rows = read_table(out, "trials", columns=["spec_hash", "status"])
     ended: dict[str, str] = {}
-    for key, status in zip(rows["spec_hash"].to_pylist(), rows["status"].to_pylist(), strict=True):
+    for row in rows.to_pylist():
         # A trial that was run again has two rows.
-        if status == "done" or key not in ended:
-            ended[key] = status
+        if row["status"] == "done" or row["spec_hash"] not in ended:
+            ended[row["spec_hash"]] = row["status"]
     counts: defaultdict[int, Counter[str]] = defaultdict(Counter)
     for entry in manifest.planned:
         counts[entry.rung][ended.get(entry.spec_hash, "missing")] += 1
     total = sum(counts.values(), Counter[str]())
     names = [name for name in (*STATUSES, "missing") if total[name]]
-    records = [
-        {
-            manifest.row_name: Cell(rung.label),
-            "planned": Cell.of(counts[rung.index].total()),
-            **{name: Cell.of(counts[rung.index][name]) for name in names},
-        }
-        for rung in manifest.rungs
-    ]
+    records = []
+    for rung in manifest.rungs:
+        of_rung = counts[rung.index]
+        record = {manifest.row_name: Cell(rung.label), "planned": Cell.of(of_rung.total())}
+        records.append(record | {name: Cell.of(of_rung[name]) for name in names})
     ends = format_counts({name: total[name] for name in names})
     caption = f"{out}: {format_count(len(manifest.planned), 'trial')} planned: {ends}"
     table = Table("status", caption, records, is_main=True)
-    lost = [LOST] if manifest.is_lost else []
-    further = f"continue with: {manifest.command}"
+    parts: list[Part] = [table]
+    if manifest.is_lost:
+        parts.append(LOST)
     if names == ["done"]:
-        further = f"finished; tables, figures and a page: tune-calib report {out}"
-    return Text([table, *lost, further])
+        parts.append(f"finished; tables, figures and a page: tune-calib report {out}")
+    else:
+        parts.append(f"continue with: {manifest.command}")
+    return Text(parts)

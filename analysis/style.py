@@ -126,7 +126,8 @@ def name_points(axis: Axes, names: Sequence[str], points: Sequence[tuple[float, 
              for x, y in axis.transData.transform(points)]  # fmt: skip
     written: list[Annotation] = []
     for name, place, mark in zip(names, points, marks, strict=True):
-        taken = [text.get_window_extent() for text in written] + [m for m in marks if m is not mark]
+        obstacles = [text.get_window_extent() for text in written]
+        obstacles += [other for other in marks if other is not mark]
         for y, x in product((4, -4, 0, 11, -11), (6, -6, 0)):  # beside the error bars first
             text = axis.annotate(
                 name, place, xytext=(x, y), textcoords="offset points", fontsize=7, color="0.1",
@@ -137,7 +138,7 @@ def name_points(axis: Axes, names: Sequence[str], points: Sequence[tuple[float, 
             text.set_in_layout(False)
             box = text.get_window_extent()
             is_inside = axis.bbox.count_contains(box.corners()) == 4
-            if (x or y) and is_inside and not box.count_overlaps(taken):
+            if (x or y) and is_inside and not box.count_overlaps(obstacles):
                 written.append(text)
                 break
             text.remove()
