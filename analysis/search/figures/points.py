@@ -1,5 +1,6 @@
 """Figures of every suggestion: history, Pareto front and parallel coordinates."""
 
+from itertools import compress
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -46,11 +47,12 @@ def draw_suggestions(
     for mask, (label, mark, size, color, face) in zip(masks, _GROUPS, strict=True):
         rows = table[is_done & mask]
         if len(rows):
+            if mark == "o":
+                label += f" ({len(rows)})"
             (marks,) = axis.plot(
                 x[rows.index], y[rows.index], linestyle="none", marker=mark, markersize=size,
                 color=color, markerfacecolor=face, markeredgewidth=0.8,
-                zorder=4 if mark == "*" else 2,
-                label=f"{label} ({len(rows)})" if mark == "o" else label,
+                zorder=4 if mark == "*" else 2, label=label,
             )  # fmt: skip
             label_points(marks, search.describe(rows))
     if is_wide(table["mean"]):
@@ -163,7 +165,7 @@ def draw_front(search: SearchResults) -> Drawing | None:
 
 def coordinates(search: SearchResults, table: pd.DataFrame) -> pd.DataFrame:
     """Return heights in [0, 1] on the axis of each setting that varies; NaN if not used."""
-    found = {}
+    columns = {}
     for name in search.only_settings or search.settings:
         values = table[name].dropna()
         if values.nunique() > 1:
@@ -174,8 +176,8 @@ def coordinates(search: SearchResults, table: pd.DataFrame) -> pd.DataFrame:
             else:
                 numbers = values.astype(float)
             heights = (numbers - numbers.min()) / (numbers.max() - numbers.min())
-            found[name] = heights.reindex(table.index)
-    return pd.DataFrame(found, index=table.index)
+            columns[name] = heights.reindex(table.index)
+    return pd.DataFrame(columns, index=table.index)
 
 
 @SEARCH_FIGURES.register
@@ -203,14 +205,15 @@ def draw_parallel(search: SearchResults) -> Drawing | None:
         return None
     figure, axis = plt.subplots(figsize=(style.TEXT_IN, 3.1))
     values = METRICS[metric].scale * rows["mean"]
-    norm = (LogNorm if is_wide(values) else Normalize)(values.min(), values.max())
+    norm_class = LogNorm if is_wide(values) else Normalize
+    norm = norm_class(values.min(), values.max())
     cmap = "cividis_r" if is_less_better else "cividis"
     lines = [list(enumerate(row)) for row in heights.fillna(_ABSENT).to_numpy()]
     shown = LineCollection(lines, cmap=cmap, norm=norm, linewidths=0.9, alpha=0.85)
     shown.set_array(values.to_numpy())
     axis.add_collection(shown)
     is_chosen = rows["number"] == search.outcome.chosen
-    chosen = [line for line, is_marked in zip(lines, is_chosen, strict=True) if is_marked]
+    chosen = list(compress(lines, is_chosen))
     axis.add_collection(LineCollection(chosen, colors=[style.CHOSEN], linewidths=2.2))
     _axes(axis, search, rows, heights)
     bar = figure.colorbar(ScalarMappable(norm, cmap), ax=axis, pad=0.02)
@@ -247,9 +250,13 @@ def _ticks(
 ) -> list[tuple[float, str]]:
     """Return heights and texts of ticks: every value, or both ends and the middle of a range."""
     if not is_numeric(values) or values.nunique() <= 3:
-        pairs = {(float(height), f"{value:g}" if not isinstance(value, str) else value)
-                 for height, value in zip(heights, values, strict=True)}  # fmt: skip
-        return sorted(pairs)
+        ticks = set()
+        for height, value in zip(heights, values, strict=True):
+            text = value if isinstance(value, str) else f"{value:g}"
+            ticks.add((float(height), text))
+        return sorted(ticks)
     low, high = float(values.min()), float(values.max())
-    middle = (low * high) ** 0.5 if has_log else (low + high) / 2
+    middle = (low + high) / 2
+    if has_log:
+        middle = (low * high) ** 0.5
     return [(height, f"{value:.2g}") for height, value in ((0, low), (0.5, middle), (1, high))]
