@@ -22,7 +22,7 @@ from tune_calib.library.files import (
     Exported,
     InputRecord,
     files_of,
-    read_about,
+    read_record,
     read_tensors,
     refuse_absent_plugins,
 )
@@ -45,7 +45,7 @@ class CalibratedNetwork(nn.Module):
         trained: network of the trial; None for imported features or logits.
     """
 
-    about: Exported | None = None
+    record: Exported | None = None
     """The content of ``NAME.json``; None before it is written."""
 
     def __init__(
@@ -86,14 +86,14 @@ class CalibratedNetwork(nn.Module):
                 f"give raw images as uint8, pixels from 0 to 255, got {_kind(images)}; "
                 "whether floats are scaled or normalised already cannot be known"
             )
-        shape = tuple(images.shape)
-        if len(shape) != 4 or shape[1:] not in [(self.info.channels, s, s) for s in sizes]:
-            wanted = " or ".join(f"(N, {self.info.channels}, {size}, {size})" for size in sizes)
-            raise UserError(f"this network takes images {wanted}, got {shape}; resize or crop them")
+        shape, channels = tuple(images.shape), self.info.channels
+        if len(shape) != 4 or shape[1:] not in [(channels, size, size) for size in sizes]:
+            shapes = " or ".join(f"(N, {channels}, {size}, {size})" for size in sizes)
+            raise UserError(f"this network takes images {shapes}, got {shape}; resize or crop them")
         if not len(images):
             raise UserError("there is no image to predict; give at least one")
-        here = images.to(network.head.weight.device)
-        return self._calibrated(*predict(method, network, here, self.info))
+        images = images.to(network.head.weight.device)
+        return self._calibrated(*predict(method, network, images, self.info))
 
     def from_features(self, features: Tensor) -> Tensor:
         """Return calibrated probabilities (N, C), float64, of features (N, D) of the network.
@@ -111,9 +111,9 @@ class CalibratedNetwork(nn.Module):
                 f"the logits of {self.spec.network.method!r} need more than features; give images"
             )
         _refuse_rows(features, network.width, "features")
-        own = features.to(network.head.weight)
+        features = features.to(network.head.weight)
         with torch.no_grad():
-            return self._calibrated(own, network.head(own)).softmax(-1)
+            return self._calibrated(features, network.head(features)).softmax(-1)
 
     def from_logits(self, logits: Tensor) -> Tensor:
         """Return calibrated probabilities (N, C), float64, of logits (N, C) of the network's head.
@@ -137,18 +137,18 @@ class CalibratedNetwork(nn.Module):
         calibrated: Tensor = self.classifier(features, logits)[0]
         return calibrated
 
-    def _network(self, given: str) -> tuple[Any, NetworkMethod]:
+    def _network(self, inputs: str) -> tuple[Any, NetworkMethod]:
         if self.network is None or self.method is None:
-            way = "from_logits" if self.spec.head is None else "from_features"
+            method = "from_logits" if self.spec.head is None else "from_features"
             raise UserError(
-                f"there is no network for {given}: the trial used imported features or "
-                f"logits; call {way}"
+                f"there is no network for {inputs}: the trial used imported features or "
+                f"logits; call {method}"
             )
         return self.network, self.method
 
 
-def write_calibrated(network: CalibratedNetwork, file: str | Path, about: dict[str, Any]) -> None:
-    """Write ``NAME.safetensors`` and ``NAME.json``, with entries of ``Exported`` in ``about``."""
+def write_calibrated(network: CalibratedNetwork, file: str | Path, entries: dict[str, Any]) -> None:
+    """Write ``NAME.safetensors`` and ``NAME.json``, with further ``entries`` of ``Exported``."""
     files = files_of(file)
     tensors = nest("classifier", network.classifier.tensors)
     if network.network is not None and network.method is not None:
@@ -156,20 +156,20 @@ def write_calibrated(network: CalibratedNetwork, file: str | Path, about: dict[s
         tensors |= nest("method", network.method.state_dict())
     content = save({name: t.detach().cpu().contiguous() for name, t in tensors.items()})
     has_images = network.network is not None
-    network.about = Exported(
+    network.record = Exported(
         sha256=hashlib.sha256(content).hexdigest(),
         trial=network.spec.hash,
         spec=network.spec.model_dump(mode="json"),
         classes=network.info.classes,
         width=network.classifier.width,
         images=InputRecord.of(network.spec.data.info) if has_images else None,
-        **about,
+        **entries,
     )
-    text = seal(network.about.model_dump(mode="json"))
+    text = seal(network.record.model_dump(mode="json"))
     # The tensors first: a JSON file without them would look complete.
     atomic_write(files.tensors, content)
     try:
-        atomic_write(files.about, text)
+        atomic_write(files.record, text)
     except UserError:
         files.tensors.unlink(missing_ok=True)
         raise
@@ -190,28 +190,28 @@ def load_calibrated(file: str | Path, plugin: str | Path | None = None) -> Calib
         DamagedFileError: a file is damaged or foreign, or the files are from different exports.
     """
     files = files_of(file)
-    about = read_about(files.about)
-    tensors = read_tensors(files.tensors, about)
+    record = read_record(files.record)
+    tensors = read_tensors(files.tensors, record)
     if plugin is not None:
         plugins.load(str(plugin))
-    refuse_absent_plugins(about, files.about)
-    spec = TrialSpec.build(**about.spec)
+    refuse_absent_plugins(record, files.record)
+    spec = TrialSpec.build(**record.spec)
     # Otherwise the same tensors would be read as another network.
-    if spec.hash != about.trial:
+    if spec.hash != record.trial:
         raise DamagedFileError(
-            f"{files.about} is damaged: its spec does not match trial {about.trial}"
+            f"{files.record} is damaged: its spec does not match trial {record.trial}"
         )
     info = spec.data.info
-    if about.images is not None and about.images != InputRecord.of(info):
+    if record.images is not None and record.images != InputRecord.of(info):
         raise UserError(
-            f"{files.about}: {info.name} has different sizes or constants in this version of "
+            f"{files.record}: {info.name} has different sizes or constants in this version of "
             "tune-calib; load the file with the version that wrote it"
         )
     classifier = Classifier(spec.head, spec.posthoc, unnest("classifier", tensors))
     trained = None
     try:
-        if about.images is not None:
-            network, method = build(spec, about.samples)
+        if record.images is not None:
+            network, method = build(spec, record.samples)
             network.load_state_dict(unnest("network", tensors))
             method.load_state_dict(unnest("method", tensors))
             trained = TrainedNetwork(network, method, {})
@@ -220,7 +220,7 @@ def load_calibrated(file: str | Path, plugin: str | Path | None = None) -> Calib
         reason = str(error).splitlines()[0]
         raise DamagedFileError(f"{files.tensors} contains other tensors ({reason})") from None
     loaded = CalibratedNetwork(spec, classifier, trained)
-    loaded.about = about
+    loaded.record = record
     return loaded
 
 
@@ -233,5 +233,7 @@ def _refuse_rows(rows: Tensor, width: int, name: str) -> None:
         raise UserError(f"{name} must be finite")
 
 
-def _kind(given: Any) -> str:
-    return str(given.dtype) if isinstance(given, Tensor | np.ndarray) else type(given).__name__
+def _kind(values: Any) -> str:
+    if isinstance(values, Tensor | np.ndarray):
+        return str(values.dtype)
+    return type(values).__name__

@@ -5,6 +5,7 @@
 
 import hashlib
 import json
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -39,9 +40,9 @@ class InputRecord(BaseModel):
     @classmethod
     def of(cls, info: DatasetInfo) -> "InputRecord":
         """Return the record of the network of a data set."""
-        own = info.of_test()
-        sizes = {"size": own.size, "stored": own.stored or own.size}
-        return cls(channels=own.channels, mean=own.mean, std=own.std, **sizes)
+        info = info.of_test()
+        sizes = {"size": info.size, "stored": info.stored or info.size}
+        return cls(channels=info.channels, mean=info.mean, std=info.std, **sizes)
 
 
 class Exported(BaseModel):
@@ -69,7 +70,7 @@ class Files(NamedTuple):
     """The files of a calibrated network."""
 
     tensors: Path
-    about: Path
+    record: Path
     onnx: Path
 
 
@@ -81,17 +82,17 @@ def files_of(file: str | Path) -> Files:
         stem = stem.removesuffix(ending)
     if not stem.strip("."):
         raise UserError(f"{file} is not a file name; use e.g. calibrated.safetensors")
-    return Files(*(path.with_name(stem + ending) for ending in ENDINGS))
+    return Files(*[path.with_name(stem + ending) for ending in ENDINGS])
 
 
-def refuse_there(*paths: Path) -> None:
+def refuse_existing(*paths: Path) -> None:
     """Refuse to overwrite existing files."""
     for path in paths:
         if path.exists():
             raise UserError(f"{path} already exists; choose another name, or remove it")
 
 
-def read_about(path: Path) -> Exported:
+def read_record(path: Path) -> Exported:
     """Read ``NAME.json``."""
     refuse_special(path)
     unsealed: UnsealedError | None = None
@@ -120,12 +121,12 @@ def read_about(path: Path) -> Exported:
         raise DamagedFileError(f"{path} is damaged: see {where}") from None
 
 
-def read_tensors(path: Path, about: Exported) -> dict[str, Tensor]:
+def read_tensors(path: Path, record: Exported) -> dict[str, Tensor]:
     """Read the tensors that ``NAME.json`` describes."""
     refuse_special(path)
     try:
         content = path.read_bytes()
-        if hashlib.sha256(content).hexdigest() != about.sha256:
+        if hashlib.sha256(content).hexdigest() != record.sha256:
             raise DamagedFileError(
                 f"{path} is damaged, or is not the file that its JSON file describes"
             )
@@ -136,10 +137,10 @@ def read_tensors(path: Path, about: Exported) -> dict[str, Tensor]:
         raise DamagedFileError(f"{path} is not a safetensors file ({error})") from None
 
 
-def refuse_absent_plugins(about: Exported, path: Path) -> None:
+def refuse_absent_plugins(record: Exported, path: Path) -> None:
     """Refuse a trial that needs a plug-in that is not loaded: names could mean other records."""
-    in_use = {own.content for own in plugins.in_use()}
-    for name, content in about.plugins.items():
+    in_use = set(map(attrgetter("content"), plugins.in_use()))
+    for name, content in record.plugins.items():
         if content not in in_use:
             raise UserError(
                 f"{path}: its trial used plug-in {name} ({content}), whose code the file lacks; "

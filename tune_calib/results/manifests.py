@@ -62,8 +62,11 @@ class _Manifest(_Record):
         refuse_special(path)
         parsed = cast(Self, _parse(cls, path, path.read_bytes()))
         # A copy, whose lists a caller may change.
-        lists = {name: getattr(parsed, name) for name in parsed.model_fields_set}
-        lists = {name: list(own) for name, own in lists.items() if isinstance(own, list)}
+        lists = {}
+        for name in parsed.model_fields_set:
+            values = getattr(parsed, name)
+            if isinstance(values, list):
+                lists[name] = list(values)
         return parsed.model_copy(update=lists)
 
     def write(self, folder: AnyPath) -> None:
@@ -84,7 +87,9 @@ def _parse(kind: type[_Manifest], path: AnyPath, data: bytes) -> _Manifest:
         content: Any = unseal(data, path)
     except UnsealedError as error:
         unsealed, content = error, error.content
-    version = content.get("version") if isinstance(content, dict) else None
+    version = None
+    if isinstance(content, dict):
+        version = content.get("version")
     if isinstance(version, int) and version > VERSION:
         raise UserError(
             f"{path} has format {version} of a later tune-calib: update tune-calib to read it"
