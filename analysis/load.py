@@ -212,7 +212,6 @@ class Sweep:
 
     @cached_property
     def _planned(self) -> Counter[int]:
-        """Count the planned trials of each rung."""
         return Counter(map(attrgetter("rung"), self.manifest.planned))
 
     def curves_of(self, rung: int, name: str) -> pd.DataFrame:

@@ -46,7 +46,7 @@ def label_points(drawn: Artist | BarContainer, texts: Iterable[str]) -> None:
     if isinstance(drawn, BarContainer):
         for bar, text in zip(drawn, texts, strict=True):
             _LABELS[bar] = [text]
-    elif isinstance(drawn, PathCollection) and len(drawn.get_offsets()) > _MOST_LABELS:
+    elif isinstance(drawn, PathCollection) and np.shape(drawn.get_offsets())[0] > _MOST_LABELS:
         drawn.set_rasterized(True)
     else:
         _LABELS[drawn] = list(texts)
@@ -70,7 +70,6 @@ def tooltips(figure: Figure) -> list[tuple[Bbox, str]]:
 
 
 def _boxes(artist: Artist, dpi: float) -> Iterator[Bbox]:
-    """Yield the box around every point of an artist, in pixels."""
     if isinstance(artist, Rectangle):
         yield artist.get_window_extent()
         return

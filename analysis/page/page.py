@@ -89,7 +89,6 @@ def _load_templates() -> Environment:
 
 
 def _written(value: Any) -> Any:
-    """Escape the control characters of text."""
     if isinstance(value, Markup):
         return Markup(printable(value))
     if isinstance(value, str):

@@ -21,10 +21,12 @@ from analysis.page.page import Page, Section, environment
 from analysis.reproduction.quantities import with_quantities
 from analysis.reproduction.tables import (
     COLUMNS,
+    DECIDED,
     VerdictRow,
     claim_numbers,
     claims_table,
     compare_with_print,
+    counted,
     describe_print,
     paper_of,
     printed_table,
@@ -86,18 +88,17 @@ class Made:
 
     def _judge(self, claim: Claim, run: str) -> list[VerdictRow]:
         """Judge a claim on the results of a run, for each data set if it is about networks."""
-        groups = [g for g in self._groups.get(run, {}).values() if _can_judge(claim, g[0])]
-        if not groups:
-            return []
-        printed = describe_print(self.table, run, groups[0][0].rungs, claim)
-        if claim.over != "networks":
-            return _judge_groups(claim, run, "", groups, printed=printed)
         groups_by_dataset = defaultdict[str, list[list[Sweep]]](list)
-        for sweeps in groups:
-            groups_by_dataset[sweeps[0].manifest.dataset].append(sweeps)
+        printed = ""
+        for sweeps in self._groups.get(run, {}).values():
+            if _can_judge(claim, sweeps[0]):
+                dataset = sweeps[0].manifest.dataset if claim.over == "networks" else ""
+                if not groups_by_dataset:
+                    printed = describe_print(self.table, run, sweeps[0].rungs, claim)
+                groups_by_dataset[dataset].append(sweeps)
         rows: list[VerdictRow] = []
-        for dataset, groups_of_dataset in groups_by_dataset.items():
-            rows += _judge_groups(claim, run, dataset, groups_of_dataset, printed=printed)
+        for dataset, groups in groups_by_dataset.items():
+            rows += _judge_groups(claim, run, dataset, groups, printed=printed)
         return rows
 
 
@@ -107,27 +108,20 @@ def _judge_groups(
     """Judge a claim on the mean over base networks, if it is about one, and on each of them."""
     is_mean = claim.over != "each" and len(groups) > 1
     rows = []
-    if is_mean:
-        where = f"mean of {len(groups)} data sets and networks"
-        if dataset:
-            where = f"{dataset} mean of {len(groups)} networks"
-        is_reduced = any(uses_part_of_train(sweeps[0]) for sweeps in groups)
-        rows.append(
-            VerdictRow(run, where, judge(groups, claim), is_reduced=is_reduced, printed=printed)
-        )
     for sweeps in groups:
         where = name_of(sweeps[0])
         if len(sweeps) > 1:
             where = f"{sweeps[0].manifest.dataset} {len(sweeps)} frozen networks"
-        row = VerdictRow(
-            " ".join(sweep.out.name for sweep in sweeps),
-            where,
-            judge([sweeps], claim),
-            is_reduced=uses_part_of_train(sweeps[0]),
-            is_part=is_mean,
-            printed=printed,
-        )
-        rows.append(row)
+        folders = " ".join(map(attrgetter("out.name"), sweeps))
+        verdict, is_reduced = judge([sweeps], claim), uses_part_of_train(sweeps[0])
+        traits = {"is_reduced": is_reduced, "is_part": is_mean}
+        rows.append(VerdictRow(folders, where, verdict, printed=printed, **traits))
+    if is_mean:
+        where = f"mean of {len(groups)} data sets and networks"
+        if dataset:
+            where = f"{dataset} mean of {len(groups)} networks"
+        verdict, is_reduced = judge(groups, claim), any(map(attrgetter("is_reduced"), rows))
+        rows.insert(0, VerdictRow(run, where, verdict, printed=printed, is_reduced=is_reduced))
     return rows
 
 
@@ -145,7 +139,6 @@ def uses_part_of_train(sweep: Sweep) -> bool:
 
 
 def _distinct_slots(sweep: Sweep, slot: str) -> list[dict[str, Any]]:
-    """Return the distinct values of a slot of the trial specs."""
     return list(map(json.loads, sweep.trials[slot].dropna().unique()))
 
 
@@ -167,8 +160,9 @@ def write_reproduction(
 ) -> Text:
     """Write the tables, verdicts and page of a reproduced table, and return the text to print."""
     made = read_made(table, out, runs, command)
-    frames, tables = [pd.DataFrame(columns=COLUMNS)], []
+    frames, tables, checks = [pd.DataFrame(columns=COLUMNS)], [], []
     for run, sweep in made.sweeps:
+        checks.append(f"{name_of(sweep)}: {regime_of(sweep).sentence}.")
         frame = compare_with_print(table, run, sweep)
         frames.append(frame)
         tables.append(_table(table, sweep, frame))
@@ -182,11 +176,8 @@ def write_reproduction(
     contents[PAGE] = _page(made, tables, [*contents, "lock.json"])
     for name, text in contents.items():
         atomic_write(out / name, printable(text).encode())
-    parts: list[Part] = [f"{table.name}: {table.title}"]
-    if claims.records:
-        parts.append(replace(claims, caption=""))
-    parts += [f"{name_of(sweep)}: {regime_of(sweep).sentence}." for _, sweep in made.sweeps]
-    return Text([*parts, f"page: {out / PAGE}"])
+    printed: list[Part] = [replace(claims, caption="")] if claims.records else []
+    return Text([f"{table.name}: {table.title}", *printed, *checks, f"page: {out / PAGE}"])
 
 
 def _table(table: Reproduction, sweep: Sweep, frame: pd.DataFrame) -> Table:
@@ -254,14 +245,13 @@ def _pictures(names: Sequence[str], sweeps: Sequence[Sweep]) -> list[Picture]:
 
 def describe_verdicts(rows: Sequence[VerdictRow], sweeps: Sequence[Sweep]) -> str:
     """Return the lead of the page of a table, a sentence on the verdicts; empty without claims."""
-    counted = [row for row in rows if not row.is_part]
-    if not counted:
+    rows = counted(rows)
+    if not rows:
         return ""
-    counts = Counter(row.outcome for row in counted)
+    counts = Counter(map(attrgetter("outcome"), rows))
     outcomes = [f"{counts[outcome]} {outcome}" for outcome in get_args(Outcome) if counts[outcome]]
-    text = f"Of {format_count(len(counted), 'verdict')} on claims: {', '.join(outcomes)}"
-    decided = [row for row in counted if row.is_decided]
-    if decided:
+    text = f"Of {format_count(len(rows), 'verdict')} on claims: {', '.join(outcomes)}"
+    if decided := [row for row in rows if row.outcome in DECIDED]:
         text += _describe_clearest(decided)
     if len(sweeps) == 1:
         return f"{text}; {regime_of(sweeps[0]).brief}."

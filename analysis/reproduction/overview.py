@@ -3,7 +3,7 @@
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, groupby
+from itertools import chain, filterfalse, groupby
 from operator import attrgetter, itemgetter
 from typing import get_args
 
@@ -22,10 +22,12 @@ from analysis.reproduction.files import (
     uses_part_of_train,
 )
 from analysis.reproduction.tables import (
+    DECIDED,
     RULE,
     VerdictRow,
     claims_table,
     compare_with_print,
+    counted,
     paper_of,
     printed_table,
     title_of,
@@ -110,11 +112,10 @@ def overview(tables: Sequence[Made]) -> str:
     ]
     for name, tables_of_paper in papers.items():
         parts += _paper(name, tables_of_paper)
-    absent = sorted(set(REPRODUCTIONS) - {made.table.name for made in tables})
-    if absent:
-        rows = []
-        for table in map(REPRODUCTIONS.__getitem__, absent):
-            rows.append([table.name, table.title, ", ".join(table.scales)])
+    rows = []
+    for name in sorted(set(REPRODUCTIONS).difference(map(attrgetter("table.name"), tables))):
+        rows.append([name, REPRODUCTIONS[name].title, ", ".join(REPRODUCTIONS[name].scales)])
+    if rows:
         parts += ["## Not run", body(table_of(["table", "title", "scales"], rows))]
     return "\n\n".join(parts) + "\n"
 
@@ -123,17 +124,16 @@ def _count_outcomes(papers: Mapping[str, Sequence[Made]]) -> list[list[str]]:
     """Return a row per paper and kind of networks, with the number of verdicts by outcome."""
     rows = []
     for name, tables in papers.items():
-        verdicts = _distinct(row for row in _verdict_rows(tables) if not row.is_part)
+        verdicts = _distinct(counted(_verdict_rows(tables)))
+        counts = Counter(map(attrgetter("is_reduced", "outcome"), verdicts))
         for is_reduced, images in _IMAGES.items():
-            counts = Counter(row.outcome for row in verdicts if row.is_reduced == is_reduced)
-            if counts:
-                numbers = [str(counts[outcome]) for outcome in _OUTCOMES]
-                rows.append([PAPERS.get(name, name), images, *numbers])
+            numbers = [counts[is_reduced, outcome] for outcome in _OUTCOMES]
+            if any(numbers):
+                rows.append([PAPERS.get(name, name), images, *map(str, numbers)])
     return rows
 
 
 def _verdict_rows(tables: Iterable[Made]) -> list[VerdictRow]:
-    """Return the verdicts of several tables."""
     return list(chain.from_iterable(map(attrgetter("verdict_rows"), tables)))
 
 
@@ -142,7 +142,7 @@ def _distinct(rows: Iterable[VerdictRow]) -> list[VerdictRow]:
     distinct: dict[object, VerdictRow] = {}
     for row in rows:
         verdict = row.verdict
-        pairs = sum(len(comparison.others) for comparison in verdict.claim.comparisons)
+        pairs = sum(map(len, map(attrgetter("others"), verdict.claim.comparisons)))
         key: object = (
             row.where, row.outcome, verdict.comparison.metric, pairs, verdict.difference,
             verdict.low, verdict.high,
@@ -198,10 +198,10 @@ def _paper(name: str, tables: Sequence[Made]) -> list[str]:
             if not of_claim:
                 continue
             records.append(_claim_cells(made.table, of_claim, networks))
-            counted = [row for row in of_claim if not row.is_part]
-            of_full = [row for row in counted if not row.is_reduced]
+            counting = counted(of_claim)
+            of_full = list(filterfalse(attrgetter("is_reduced"), counting))
             claims = full if of_full else reduced
-            claims[_summarize(of_full or counted)].append(claim)
+            claims[_summarize(of_full or counting)].append(claim)
     parts = [f"## {PAPERS.get(name, name)}"]
     if full:
         parts += ["On networks trained on all training images, as in the papers:", _list(full)]
@@ -232,8 +232,8 @@ def _claim_cells(
 
 def _summarize(rows: Sequence[VerdictRow]) -> str:
     """Return the outcome of a claim on all networks; ``mixed`` if decided verdicts differ."""
-    outcomes = {row.outcome for row in rows}
-    outcomes = {row.outcome for row in rows if row.is_decided} or outcomes
+    outcomes = set(map(attrgetter("outcome"), rows))
+    outcomes = outcomes.intersection(DECIDED) or outcomes
     return outcomes.pop() if len(outcomes) == 1 else "mixed"
 
 
@@ -269,7 +269,7 @@ def _describe_verdict(row: VerdictRow) -> str:
     outcome: str = row.outcome
     if row.is_part:
         outcome = f"({outcome})"
-    elif row.is_decided:
+    elif outcome in DECIDED:
         outcome = f"**{outcome}**"
     if cells["95 %"].is_blank:
         return outcome

@@ -1,8 +1,11 @@
 """Tables of a reproduction: our numbers next to the paper's, and the verdicts on its claims."""
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import filterfalse
 from operator import attrgetter
 
 import pandas as pd
@@ -40,6 +43,7 @@ _NUMBERS = {
     "is_ours": "verdict.claim.is_ours", "is_part": "is_part", "paper": "printed",
 }  # fmt: skip
 
+DECIDED = ("held", "not held")  # outcomes
 SEEDS_ONLY = "over seeds only"
 RULE = (
     "A claim is held, or not held, if the 95 % interval of its paired difference is entirely on "
@@ -73,7 +77,9 @@ def compare_with_print(table: Reproduction, run: str, sweep: Sweep) -> pd.DataFr
         if shift_set is not None and column(split, metric) not in sweep.trials:
             continue
         printed = _printed(table, metric, split)
-        keys = _printed_for(printed, dataset, backbone)
+        of_dataset = [key for key in printed if key[0] == dataset]
+        of_network = [key for key in of_dataset if key[1] == backbone]
+        keys = of_network or of_dataset or list(printed) or [("", "")]
         # Seconds on different machines are not comparable.
         is_of_machine = metric in QUANTITIES and not QUANTITIES[metric].over
         is_same = (split != FOREIGN_MEAN or is_papers_mean) and not is_of_machine
@@ -81,7 +87,7 @@ def compare_with_print(table: Reproduction, run: str, sweep: Sweep) -> pd.DataFr
         for rung in sweep.rungs:
             statistics, row = ours.loc[rung.index], names[rung.index]
             for key in keys:
-                paper = printed.get((*key, row), math.nan)
+                paper = printed.get(key, {}).get(row, math.nan)
                 difference = math.nan
                 if is_same and key[0] in (dataset, "average"):
                     difference = statistics["mean"] - paper
@@ -100,40 +106,29 @@ def _name(table: Reproduction, run: str, rung: RungRecord) -> str:
     return name or rung.label
 
 
-def _printed(table: Reproduction, metric: str, split: str) -> dict[tuple[str, str, str], float]:
-    """Return printed values by data set, backbone and row, in printed order."""
+def _printed(table: Reproduction, metric: str, split: str) -> Mapping[Key, Mapping[str, float]]:
+    """Return printed values by data set and backbone, and then by row, in printed order."""
+    columns = defaultdict[Key, dict[str, float]](dict)
     if table.published is None:
-        return {}
+        return columns
     rows = published(table.published)
     name, over = metric, ""
     if metric in QUANTITIES:
         name, over = QUANTITIES[metric].printed, QUANTITIES[metric].over
     rows = rows[(rows["metric"] == name) & (rows["split"] == _PRINTED_AS.get(split, split))]
-    keys = zip(rows["dataset"], rows["backbone"], rows["method"], strict=True)
-    values = dict(zip(keys, rows["value"].astype(float), strict=True))
+    for row in rows.to_dict("records"):
+        columns[row["dataset"], row["backbone"]][row["method"]] = float(row["value"])
     if over:
-        return {key: value / values[(*key[:2], over)] for key, value in values.items()}
-    return values
-
-
-def _printed_for(printed: Iterable[tuple[str, str, str]], dataset: str, backbone: str) -> list[Key]:
-    """Return the printed columns of a data set and backbone, or those that come closest."""
-    columns = _distinct_columns(printed)
-    of_dataset = [key for key in columns if key[0] == dataset]
-    of_both = [key for key in of_dataset if key[1] == backbone]
-    return of_both or of_dataset or columns or [("", "")]
-
-
-def _distinct_columns(keys: Iterable[tuple[str, ...]]) -> list[Key]:
-    """Return the distinct pairs of a data set and a backbone with which keys begin."""
-    return list(dict.fromkeys((dataset, backbone) for dataset, backbone, *_ in keys))
+        for values in columns.values():
+            values.update(pd.Series(values) / values[over])
+    return columns
 
 
 def describe_print(table: Reproduction, run: str, rungs: Sequence[RungRecord], claim: Claim) -> str:
     """Describe the printed comparisons of a claim and how many support it; empty if none."""
     names = {rung.label: _name(table, run, rung) for rung in rungs}
-    parts = [_describe_comparison(table, names, comparison) for comparison in claim.comparisons]
-    return "; ".join(filter(None, parts))
+    describe = partial(_describe_comparison, table, names)
+    return "; ".join(filter(None, map(describe, claim.comparisons)))
 
 
 def _describe_comparison(
@@ -142,8 +137,7 @@ def _describe_comparison(
     metric, split = parted(comparison.metric)
     printed = _printed(table, metric, split or "test")
     gains, values = [], []
-    for setting in _distinct_columns(printed):
-        rows = pd.Series({key[2]: value for key, value in printed.items() if key[:2] == setting})
+    for rows in map(pd.Series, printed.values()):
         if comparison.kind == "rank":
             rows = rows.rank(ascending=METRICS[metric].is_less_better)
         for than in comparison.others:
@@ -156,7 +150,7 @@ def _describe_comparison(
                 gains.append(gain_of(comparison, value))
     if not values:
         return ""
-    record = RANK if comparison.kind == "rank" else printed_of(metric)
+    record = _format_of(comparison)
     low, high = record.format(min(values), signed=True), record.format(max(values), signed=True)
     span = low if low == high else f"{low} to {high}"
     least = -1e-12 if comparison.kind in ("size", "close", "ratio") else 1e-12
@@ -195,10 +189,8 @@ def paper_of(frame: pd.DataFrame) -> str:
 
 
 def _printed_columns(frame: pd.DataFrame) -> list[Key]:
-    with_paper = frame[frame["paper_dataset"] != ""]
-    return _distinct_columns(
-        zip(with_paper["paper_dataset"], with_paper["paper_backbone"], strict=True)
-    )
+    columns = frame.loc[frame["paper_dataset"] != "", ["paper_dataset", "paper_backbone"]]
+    return list(columns.drop_duplicates().itertuples(index=False, name=None))
 
 
 @dataclass(frozen=True)
@@ -218,26 +210,24 @@ class VerdictRow:
         return self.verdict.outcome
 
     @property
-    def is_decided(self) -> bool:
-        """Return whether the claim is held or not held."""
-        return self.outcome in ("held", "not held")
-
-    @property
     def reasons(self) -> str:
         """Explain an interval over seeds only, and the lack of a decision."""
-        is_seeds_only = self.verdict.comparison.metric in QUANTITIES and self.verdict.pairs
-        reasons = [SEEDS_ONLY] if is_seeds_only else []
-        return "; ".join(filter(None, [*reasons, self.verdict.why]))
+        reasons = [self.verdict.why]
+        if self.verdict.comparison.metric in QUANTITIES and self.verdict.pairs:
+            reasons.insert(0, SEEDS_ONLY)
+        return "; ".join(filter(None, reasons))
+
+
+def counted(rows: Iterable[VerdictRow]) -> list[VerdictRow]:
+    """Return the verdicts that count, which are not on parts of a mean."""
+    return list(filterfalse(attrgetter("is_part"), rows))
 
 
 def claims_table(folder: str, rows: Sequence[VerdictRow]) -> Table:
     """Return the table of verdicts, a row per claim and base network."""
     records: list[Record] = []
     for row in rows:
-        verdict = row.verdict
-        metric: Metric | Quantity = RANK
-        if verdict.comparison.kind != "rank":
-            metric = printed_of(parted(verdict.comparison.metric)[0])
+        verdict, metric = row.verdict, _format_of(row.verdict.comparison)
         records.append(
             {
                 "claim": Cell(title_of(verdict.claim)),
@@ -255,6 +245,11 @@ def claims_table(folder: str, rows: Sequence[VerdictRow]) -> Table:
     first = ["verdict", "results", "difference", "seeds to decide"]
     label = label_of(folder, "claims")
     return Table("claims", f"{RULE}.", records, first=first, label=label, is_main=True)
+
+
+def _format_of(comparison: Comparison) -> Metric | Quantity:
+    """Return the metric or quantity in which a difference is printed, or ``RANK``."""
+    return RANK if comparison.kind == "rank" else printed_of(parted(comparison.metric)[0])
 
 
 def _describe_compared(verdict: Verdict) -> str:

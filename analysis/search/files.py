@@ -157,7 +157,6 @@ def _troubles(search: SearchResults) -> list[str]:
 
 
 def _evaluation(search: SearchResults) -> Section:
-    """Return the section on the evaluation of the chosen suggestion on the test split."""
     sweep = load(search.out / selection.EVALUATION)
     texts = []
     if search.reads:

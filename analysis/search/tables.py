@@ -49,7 +49,6 @@ def best(search: SearchResults, count: int = BEST) -> Table:
 
 
 def _rows(search: SearchResults, table: pd.DataFrame, chosen: Sequence[Any]) -> list[Record]:
-    """Return rows of ``table``, given their index."""
     values = {metric: search.table(metric) for metric in search.metrics_and_accuracy}
     is_default = search.are_defaults(table)
     rows = []

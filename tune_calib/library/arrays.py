@@ -73,7 +73,6 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         raise NotImplementedError
 
     def _rows(self, X: Any, name: str) -> Tensor:
-        """Return the rows to predict; refuse them before ``fit``."""
         check_is_fitted(self)
         rows = rows_of(X, name)
         if rows.shape[1] != self.n_features_in_:

@@ -19,8 +19,12 @@ from tune_calib.engine.machine import require_environment, set_switches
 from tune_calib.engine.network import TrainedNetwork
 from tune_calib.engine.store import Store
 from tune_calib.errors import DamagedFileError, UserError
-from tune_calib.library.calibrated import CalibratedNetwork, write_calibrated
-from tune_calib.library.files import files_of, refuse_existing
+from tune_calib.library.calibrated import (
+    CalibratedNetwork,
+    files_of,
+    refuse_existing,
+    write_calibrated,
+)
 from tune_calib.library.onnx_file import write_onnx
 from tune_calib.paths import AnyPath
 from tune_calib.results.folders import find_sweep_manifest, is_search, read_search_manifest
@@ -92,7 +96,6 @@ def export(
 
 
 def _about(row: Row, spec: TrialSpec, trained: TrainedNetwork | None) -> dict[str, Any]:
-    """Return the entries of ``NAME.json`` that do not follow from the network."""
     values = {name: row[name] for name in row if row[name] is not None}
     # For imported features and logits, the spec describes the data.
     samples, splits = 0, None
@@ -111,7 +114,6 @@ def _about(row: Row, spec: TrialSpec, trained: TrainedNetwork | None) -> dict[st
 
 
 def _chosen(out: AnyPath, trial: str | None, best: str | None) -> Row:
-    """Return the row of the requested trial."""
     if trial is not None and best is not None:
         raise UserError("selects a trial, and so does `best`; give one of them", setting="trial")
     if trial is None and is_search(out):
@@ -231,7 +233,6 @@ def _classifier_of(
 
 
 def _matches(metrics: Mapping[str, float], row: Row) -> bool:
-    """Return whether the metrics of a classifier match those of a row."""
     for metric in WATCHED:
         name = column("select", metric)
         if name in metrics and not math.isclose(metrics[name], row[name], abs_tol=_CLOSE):
@@ -242,7 +243,6 @@ def _matches(metrics: Mapping[str, float], row: Row) -> bool:
 def _stored_bank(
     spec: TrialSpec, store: Store, development: Callable[[], Development], device: torch.device
 ) -> DevelopmentBank | None:
-    """Return the bank of a trial; None if it is not stored."""
     key = bank_key(spec, spec.head)
     if spec.data.import_record is None and not store.holds("banks", key.identity):
         return None
@@ -252,7 +252,6 @@ def _stored_bank(
 
 
 def _describe(row: Row, written: Sequence[Path]) -> str:
-    """Describe an exported trial: its metrics before and after calibration, and its files."""
     split = "test" if row.get("test/ece") is not None else "select"
     label = f"{row['rung_label']} (trial {row['spec_hash']}, network seed {row['network_seed']})"
     lines = [f"{label} on {split}:"]

@@ -171,7 +171,6 @@ class CalibrationReport:
         return notes
 
     def _cells(self) -> pd.DataFrame:
-        """Return the metrics as formatted text, by name."""
         cells = {}
         for name, *numbers in self.metrics.itertuples(index=False):
             value, lower, upper = map(METRICS[name].format, numbers)

@@ -140,7 +140,6 @@ def find_entries(folder: AnyPath) -> list[AnyPath]:
 
 
 def _has_results(out: AnyPath) -> bool:
-    """Return whether a folder has rows, or a manifest of this program."""
     for record in (SweepManifest, SearchManifest):
         try:
             record.read(out)

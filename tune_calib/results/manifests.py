@@ -44,8 +44,6 @@ class _Record(BaseModel):
 
 
 class _Manifest(_Record):
-    """A file in a folder of results."""
-
     file_name: ClassVar[str]
     version: Literal[1] = Field(description="version of the format")
     # Computed whenever the file is written.

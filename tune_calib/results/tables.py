@@ -142,7 +142,6 @@ def read_table(
 
 
 def _refuse_contradictions(out: AnyPath, trials: pa.Table) -> None:
-    """Refuse a folder that was merged from others and has a finished trial with two results."""
     if len(trials["spec_hash"].unique()) == len(trials):
         return
     # Scalars of pyarrow would import pandas.
@@ -232,7 +231,6 @@ def _encode(content: pa.Table, names: Collection[str]) -> pa.Table:
 
 
 def _with_absent(content: pa.Table, table: TableName, wanted: re.Pattern[str] = _ALL) -> pa.Table:
-    """Add the columns of the table that the content lacks, with nulls."""
     for field in SCHEMAS[table]:
         if field.name not in content.schema.names and wanted.fullmatch(field.name):
             content = content.append_column(field, pa.nulls(content.num_rows, field.type))

@@ -224,7 +224,6 @@ def draw_parallel(search: SearchResults) -> Drawing | None:
 
 
 def _axes(axis: Axes, search: SearchResults, rows: pd.DataFrame, heights: pd.DataFrame) -> None:
-    """Draw a vertical line for each setting, with its values next to it."""
     for index, name in enumerate(heights):
         axis.axvline(index, color="0.3", linewidth=0.8, ymin=0, zorder=3)
         has_log = search.outcome.settings[str(name)].get("log", False)

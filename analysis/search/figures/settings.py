@@ -69,7 +69,6 @@ def draw_sensitivity(search: SearchResults) -> Drawing | None:
 
 
 def _draw_tried(axis: Axes, search: SearchResults, table: pd.DataFrame, setting: str) -> None:
-    """Draw every suggestion against one setting, with the trend."""
     metric, default = METRICS[search.metrics[0]], search.defaults.get(setting)
     rows = table.dropna(subset=[setting, "mean"])
     along = trend(table, setting)
