@@ -347,6 +347,12 @@ def write_search(
         rule="best ECE on select",
         trials=planned or len(points),
         command="tune-calib search mac_cal",
+        store=None,
+        data_root=None,
+        address=None,
+        gpus=0.0,
+        at_once=1,
+        study_storage=None,
     ).write(out)
     rows = [_searched(number, seed, ece, status) for number, (ece, status) in
             enumerate(zip(eces, statuses, strict=True)) for seed in range(seeds)]  # fmt: skip

@@ -5,9 +5,7 @@ from typing import Literal, NamedTuple
 
 import pyarrow as pa
 
-TableName = Literal[
-    "trials", "curves", "bins", "samples", "corruptions", "logits", "intervals", "shifts"
-]
+TableName = Literal["trials", "curves", "bins", "samples", "logits", "intervals", "shifts"]
 
 
 class Column(NamedTuple):
@@ -130,16 +128,6 @@ COLUMNS: dict[TableName, dict[str, Column]] = {
             pa.float16(), "largest probability; null in results of early versions"
         ),
         "correct": _truth("whether the predicted class is correct"),
-    },
-    "corruptions": {
-        "spec_hash": _text(_HASH),
-        "kind": _text(
-            "kind of corruption, or FOLDER/KIND in a published set. Early versions wrote this "
-            "table, which `shifts` has replaced"
-        ),
-        "severity": _int32("1 to 5"),
-        "accuracy": _number("on the corrupted test split"),
-        "ece": _number("on the corrupted test split"),
     },
     "intervals": {
         "spec_hash": _text(_HASH),

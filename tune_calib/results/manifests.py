@@ -20,7 +20,7 @@ VERSION: Literal[1] = 1
 SWEEP_MANIFEST = "sweep.json"
 
 Command = Annotated[str, AfterValidator(mask_urls)]
-"""A command line; URLs are masked, since earlier versions wrote some passwords of databases."""
+"""A command line, without the passwords in its URLs."""
 
 Settings = dict[str, dict[str, Any]]  # by slot and key
 
@@ -244,26 +244,17 @@ class SearchManifest(_Manifest):
     specs: dict[str, list[str]] | None = Field(
         None, description="spec hashes of the baseline and of the method's defaults"
     )
-    store: str | None = Field(
-        None, description="folder of artifacts; null is `store` in the folder"
-    )
-    data_root: str | None = Field(None, description="folder of data sets")
-    address: str | None = Field(None, description="Ray cluster; null is this machine")
-    gpus: float = Field(0.0, description="GPUs of a Ray trial")
-    at_once: int = Field(1, description="Ray trials in parallel")
+    store: str | None = Field(description="folder of artifacts; null is `store` in the folder")
+    data_root: str | None = Field(description="folder of data sets")
+    address: str | None = Field(description="Ray cluster; null is this machine")
+    gpus: float = Field(description="GPUs of a Ray trial")
+    at_once: int = Field(description="Ray trials in parallel")
     study_storage: str | None = Field(
-        None, description="URL of the study, without its password; null is a journal file"
+        description="URL of the study, without its password; null is a journal file"
     )
     titles: dict[str, str] = Field({}, description="titles of data set and backbone by name")
     plugins: list[PluginRecord] = Field([], description="plug-ins that the results depend on")
     recipe: RecipeRecord | None = Field(None, description="recipe, not written by early versions")
-
-    @property
-    def can_go_on(self) -> bool:
-        """Return whether it has all that is needed to resume the search."""
-        needed = {"store", "data_root", "address", "gpus", "at_once", "study_storage"}
-        # By the keys of the file, since None is a value: an old file has none of these.
-        return needed <= self.model_fields_set
 
 
 class SuggestionRecord(_Record):
