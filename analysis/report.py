@@ -4,6 +4,7 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +33,8 @@ def write_report(
     """Write the report of a run unless it is up to date, and return the text to print."""
     shown = tuple(dict.fromkeys(metrics))
     pairs: list[tuple[str, Any]] = [("published", published), ("test", test), ("regime", regime)]
-    pairs += [*(("metric", name) for name in shown), ("intervals", intervals)]
-    words = option_words((name, value) for name, value in pairs if value)
+    pairs += [*zip(repeat("metric"), shown), ("intervals", intervals)]
+    words = option_words(pair for pair in pairs if pair[1])
 
     def write(folder: Path) -> tuple[Text, Sequence[str]]:
         # Imported here, since an up-to-date report needs neither pandas nor matplotlib.

@@ -30,7 +30,9 @@ class _Format(Protocol):
 
 
 def _format_of(metric: str | _Format) -> _Format:
-    return METRICS[metric] if isinstance(metric, str) else metric
+    if isinstance(metric, str):
+        return METRICS[metric]
+    return metric
 
 
 def rounded(metric: str | _Format, value: float) -> float:

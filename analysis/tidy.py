@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from itertools import product
-from operator import attrgetter
+from operator import attrgetter, methodcaller
 from typing import Any
 
 import numpy as np
@@ -65,7 +65,9 @@ def _split_of(name: str) -> str:
 def column_in(rows: pd.DataFrame, split: str, metric: str) -> str:
     """Return the column of a metric or of another quantity in the rows."""
     name = f"{split}/{metric}"
-    return name if name in rows else column(split, metric)
+    if name in rows:
+        return name
+    return column(split, metric)
 
 
 def flags_of_methods(frame: pd.DataFrame) -> dict[str, list[str]]:
@@ -165,8 +167,9 @@ def choose(frame: pd.DataFrame, **wanted: object) -> pd.DataFrame:
             raise UserError(
                 f"no column {name!r} in the results{nearest(name, list(map(str, frame)))}"
             )
-        is_several = isinstance(value, Iterable) and not isinstance(value, str)
-        choices = list(map(str, value)) if is_several else [str(value)]
+        if isinstance(value, str) or not isinstance(value, Iterable):
+            value = [value]
+        choices = list(map(str, value))
         texts = frame[name].astype(str)
         present = sorted(texts.unique())
         for text in choices:
@@ -211,7 +214,9 @@ def seeds_of(row: Mapping[Any, Any]) -> str:
     """Describe the network seed and, if any, the head seed of a trial."""
     network, head = row["network_seed"], row["head_seed"]
     text = f"network seed {network:.0f}"
-    return text if pd.isna(head) else f"{text}, head seed {head:.0f}"
+    if not pd.isna(head):
+        text += f", head seed {head:.0f}"
+    return text
 
 
 def _variant(data: str) -> str:
@@ -235,13 +240,13 @@ def without_identity(variant: str) -> str:
 
 def unbeaten(rows: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
     """Return the Pareto-optimal rows, sorted by the metrics."""
-    signs = [1 if METRICS[name].is_less_better else -1 for name in metrics]
-    losses = rows[metrics].to_numpy(dtype=float) * signs
+    are_less_better = [METRICS[name].is_less_better for name in metrics]
+    losses = rows[metrics].to_numpy(dtype=float) * np.where(are_less_better, 1, -1)
     is_beaten = np.zeros(len(rows), dtype=bool)
     for index, loss in enumerate(losses):
         is_beaten[index] = ((losses <= loss).all(1) & (losses < loss).any(1)).any()
     best = rows[~is_beaten]
-    return best.sort_values(metrics, ascending=[sign > 0 for sign in signs], kind="stable")
+    return best.sort_values(metrics, ascending=are_less_better, kind="stable")
 
 
 def settings(rows: pd.DataFrame) -> pd.DataFrame:
@@ -249,7 +254,7 @@ def settings(rows: pd.DataFrame) -> pd.DataFrame:
     kinds, points = _kinds(rows)
     names = sorted(set().union(*points), key=_order)
     # As objects, since pandas would turn integers into floats next to None, and print 8 as 8.0.
-    columns = {name: [point.get(name) for point in points] for name in names}
+    columns = {name: list(map(methodcaller("get", name), points)) for name in names}
     return pd.DataFrame(columns, dtype=object).take(kinds).set_axis(rows.index)
 
 
@@ -286,8 +291,9 @@ def _read_slot(slot: str, text: str) -> dict[str, Any]:
     values.update(values.pop("params", {}))
     point = {}
     for key, value in values.items():
-        is_plain = isinstance(value, bool | int | float | str)
-        point[f"{slot}.{key}"] = value if is_plain else json.dumps(value)
+        if not isinstance(value, bool | int | float | str):
+            value = json.dumps(value)
+        point[f"{slot}.{key}"] = value
     return point
 
 
@@ -310,9 +316,7 @@ def by_rung(rows: pd.DataFrame, labels: Mapping[int, str]) -> pd.DataFrame:
         # Grouped as strings, since pandas treats true and 1 as equal.
         for _, rungs_of_value in rows["rung"][texts.index].groupby(texts, sort=False):
             rungs = sorted(rungs_of_value.unique())
-            where = "all"
-            if rungs != present:
-                where = ", ".join(map(labels.__getitem__, rungs))
+            names = ["all"] if rungs == present else map(labels.__getitem__, rungs)
             value = frame[name][rungs_of_value.index[0]]
-            records.append({"setting": name, "value": value, "rungs": where})
+            records.append({"setting": name, "value": value, "rungs": ", ".join(names)})
     return pd.DataFrame(records, columns=["setting", "value", "rungs"], dtype=object)

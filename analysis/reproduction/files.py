@@ -198,6 +198,7 @@ def _table(table: Reproduction, sweep: Sweep, frame: pd.DataFrame) -> Table:
 def _page(made: Made, tables: Sequence[Table], files: Sequence[str]) -> str:
     sweeps = [sweep for _, sweep in made.sweeps]
     claims = replace(claims_table("", made.verdict_rows), key="claim-rows")
+    state = "Complete: all trials are done."
     settings, network_checks, links = [], [], {}
     troubles: list[str] = []
     trials = pd.DataFrame()
@@ -206,7 +207,9 @@ def _page(made: Made, tables: Sequence[Table], files: Sequence[str]) -> str:
         settings.append(f"{name}: {sweep.manifest.setting}")
         network_checks.append(f"{name}: {regime_of(sweep).sentence}")
         links[sweep.out.name] = f"{sweep.out.name}/report.html"
-        troubles += [f"{sweep.out.name}: {complaint}" for complaint in complaints(sweep)]
+        for complaint in complaints(sweep):
+            state = "Not every trial has numbers."
+            troubles.append(f"{sweep.out.name}: {complaint}")
     if sweeps:
         trials = pd.concat(map(attrgetter("trials"), sweeps))
     return Page(
@@ -215,7 +218,7 @@ def _page(made: Made, tables: Sequence[Table], files: Sequence[str]) -> str:
         setting=made.table.note.rstrip(".") or "Our results next to the published ones",
         details="; ".join(settings),
         regime="; ".join(network_checks),
-        state="Not every trial has numbers." if troubles else "Complete: all trials are done.",
+        state=state,
         troubles=troubles,
         sections=[
             Section("claims", "Claims", tables=[claims]),

@@ -228,11 +228,12 @@ def claims_table(folder: str, rows: Sequence[VerdictRow]) -> Table:
     records: list[Record] = []
     for row in rows:
         verdict, metric = row.verdict, _format_of(row.verdict.comparison)
+        outcome = f"({row.outcome})" if row.is_part else row.outcome
         records.append(
             {
                 "claim": Cell(title_of(verdict.claim)),
                 "results": Cell(row.where),
-                "verdict": Cell(f"({row.outcome})" if row.is_part else row.outcome),
+                "verdict": Cell(outcome),
                 "compared": Cell(_describe_compared(verdict)),
                 "difference": Cell.number(metric, verdict.difference, signed=True),
                 "95 %": Cell.span(metric, verdict.low, verdict.high, signed=True),

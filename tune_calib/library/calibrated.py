@@ -280,14 +280,16 @@ def write_calibrated(network: CalibratedNetwork, file: str | Path, entries: dict
         tensors |= nest("network", network.network.state_dict())
         tensors |= nest("method", network.method.state_dict())
     content = save({name: t.detach().cpu().contiguous() for name, t in tensors.items()})
-    has_images = network.network is not None
+    images = None
+    if network.network is not None:
+        images = InputRecord.of(network.spec.data.info)
     network.record = Exported(
         sha256=hashlib.sha256(content).hexdigest(),
         trial=network.spec.hash,
         spec=network.spec.model_dump(mode="json"),
         classes=network.info.classes,
         width=network.classifier.width,
-        images=InputRecord.of(network.spec.data.info) if has_images else None,
+        images=images,
         **entries,
     )
     text = seal(network.record.model_dump(mode="json"))

@@ -30,10 +30,7 @@ class ForeignFileError(DamagedFileError):
 
 
 class _Record(BaseModel):
-    """A record that accepts and keeps unknown keys, which a later program may have written.
-
-    Fields with a default are those that earlier programs did not write.
-    """
+    """A record that accepts and keeps unknown keys, which a later program may have written."""
 
     model_config = ConfigDict(strict=True, extra="allow", frozen=True)
 
@@ -167,7 +164,7 @@ class SweepManifest(_Manifest):
     planned: list[PlannedRecord] = Field(description="all planned trials")
     titles: dict[str, str] = Field({}, description="titles of data sets and backbones by name")
     plugins: list[PluginRecord] = Field([], description="plug-ins that the results depend on")
-    recipe: RecipeRecord | None = Field(None, description="recipe, not written by early versions")
+    recipe: RecipeRecord | None = Field(None, description="recipe; null without one")
     program: str = Field(
         "",
         description="digest of the program that the command ran; empty if the command alone "
@@ -254,7 +251,7 @@ class SearchManifest(_Manifest):
     )
     titles: dict[str, str] = Field({}, description="titles of data set and backbone by name")
     plugins: list[PluginRecord] = Field([], description="plug-ins that the results depend on")
-    recipe: RecipeRecord | None = Field(None, description="recipe, not written by early versions")
+    recipe: RecipeRecord | None = Field(None, description="recipe; null without one")
 
 
 class SuggestionRecord(_Record):
@@ -324,9 +321,7 @@ class SearchEvaluated(_Manifest):
     trial: int = Field(description="number of the selected suggestion")
     settings: dict[str, Any] = Field(description="its settings by `slot.key`")
     rule: str = Field(description="rule of the selection, in words")
-    reads: list[ReadRecord] = Field(
-        [], description="all evaluations on `test` in order, not written by early versions"
-    )
+    reads: list[ReadRecord] = Field([], description="all evaluations on `test` in order")
 
 
 class ReportRecord(_Manifest):

@@ -24,12 +24,12 @@ _ABSENT = -0.12  # below the parallel axes, for settings that do not apply
 _SHOWN_BEYOND = 0.05  # loss of accuracy beyond the guard that is still shown
 _VALUELESS = {AT_CHANCE: "1", "diverged": "x", "crashed": "+", "stopped": "v"}
 _WITHIN, _DEFAULT = style.color(0), style.color(2)
-# Label, mark, its size, colour and face.
+# Label, mark, its size, colour, face and order of drawing.
 _GROUPS = (
-    ("within the guard", "o", 3.5, _WITHIN, _WITHIN),
-    ("loses more accuracy", "o", 3.5, "0.6", "white"),
-    ("the method's defaults", "D", 5.5, _DEFAULT, _DEFAULT),
-    ("chosen", "*", 11, style.CHOSEN, style.CHOSEN),
+    ("within the guard", "o", 3.5, _WITHIN, _WITHIN, 2),
+    ("loses more accuracy", "o", 3.5, "0.6", "white", 2),
+    ("the method's defaults", "D", 5.5, _DEFAULT, _DEFAULT, 2),
+    ("chosen", "*", 11, style.CHOSEN, style.CHOSEN, 4),
 )
 
 
@@ -44,7 +44,7 @@ def draw_suggestions(
         search.are_defaults(table),
         table["number"] == search.outcome.chosen,
     )
-    for mask, (label, mark, size, color, face) in zip(masks, _GROUPS, strict=True):
+    for mask, (label, mark, size, color, face, zorder) in zip(masks, _GROUPS, strict=True):
         rows = table[is_done & mask]
         if len(rows):
             if mark == "o":
@@ -52,7 +52,7 @@ def draw_suggestions(
             (marks,) = axis.plot(
                 x[rows.index], y[rows.index], linestyle="none", marker=mark, markersize=size,
                 color=color, markerfacecolor=face, markeredgewidth=0.8,
-                zorder=4 if mark == "*" else 2, label=label,
+                zorder=zorder, label=label,
             )  # fmt: skip
             label_points(marks, search.describe(rows))
     if is_wide(table["mean"]):
@@ -64,7 +64,7 @@ def best_so_far(table: pd.DataFrame, metric: str) -> "pd.Series[float]":
     """Return the best value within the guard up to each suggestion; NaN before the first."""
     within = table["mean"].where(table["is_within"])
     best = within.cummin() if METRICS[metric].is_less_better else within.cummax()
-    # A suggestion beyond the guard has no value here and leaves the best unchanged.
+    # A suggestion beyond the guard has no value and leaves the best unchanged.
     return best.ffill()
 
 

@@ -192,8 +192,9 @@ def draw_pair(search: SearchResults) -> Drawing | None:
         norm = LogNorm(float(values.min()), float(values.max()))
     # From fractions, since ``Metric.format`` converts them to percent.
     notes = means.map(metric.format) + counts.map(lambda count: f"\nn = {count:.0f}")
+    cmap = "cividis_r" if metric.is_less_better else "cividis"
     sns.heatmap(
-        scaled, ax=axis, norm=norm, cmap="cividis_r" if metric.is_less_better else "cividis",
+        scaled, ax=axis, norm=norm, cmap=cmap,
         annot=notes, fmt="", annot_kws={"fontsize": 6},
         cbar_kws={"label": f"{metric.head}; darkest: worst"}, linewidths=0.5,
     )  # fmt: skip
