@@ -112,10 +112,11 @@ def _judge_groups(
         where = name_of(sweeps[0])
         if len(sweeps) > 1:
             where = f"{sweeps[0].manifest.dataset} {len(sweeps)} frozen networks"
-        folders = " ".join(map(attrgetter("out.name"), sweeps))
-        verdict, is_reduced = judge([sweeps], claim), uses_part_of_train(sweeps[0])
-        traits = {"is_reduced": is_reduced, "is_part": is_mean}
-        rows.append(VerdictRow(folders, where, verdict, printed=printed, **traits))
+        row = VerdictRow(
+            " ".join(map(attrgetter("out.name"), sweeps)), where, judge([sweeps], claim),
+            is_reduced=uses_part_of_train(sweeps[0]), is_part=is_mean, printed=printed,
+        )  # fmt: skip
+        rows.append(row)
     if is_mean:
         where = f"mean of {len(groups)} data sets and networks"
         if dataset:

@@ -154,10 +154,7 @@ def _distinct(rows: Iterable[VerdictRow]) -> list[VerdictRow]:
 
 
 def _networks(tables: Sequence[Made]) -> list[list[str]]:
-    """Return a row per kind of base network: accuracy on test and train, and over-confidence.
-
-    Networks trained on all images come first, as in the tables of claims.
-    """
+    """Return a row per kind of base network, those trained on all images first."""
     frames = defaultdict[tuple[bool, str], list[pd.DataFrame]](list)
     for made in tables:
         for _, sweep in made.sweeps:
@@ -168,36 +165,27 @@ def _networks(tables: Sequence[Made]) -> list[list[str]]:
         # Imported networks have no accuracy on train.
         networks = pd.concat(frames[is_reduced, name]).reindex(columns=columns)
         networks = networks.drop_duplicates("network_id")
-        accuracy, train_accuracy, gap = networks[columns[1:]].mean()
-        rows.append([
-            titled(name.split()),
-            _IMAGES[is_reduced],
-            METRICS["accuracy"].format(accuracy),
-            METRICS["accuracy"].format(train_accuracy),
-            METRICS["confidence_gap"].format(gap, signed=True),
-            str(len(networks)),
-        ])  # fmt: skip
+        *accuracies, gap = networks[columns[1:]].mean()
+        numbers = list(map(METRICS["accuracy"].format, accuracies))
+        numbers += [METRICS["confidence_gap"].format(gap, signed=True), str(len(networks))]
+        rows.append([titled(name.split()), _IMAGES[is_reduced], *numbers])
     return rows
 
 
 def _paper(name: str, tables: Sequence[Made]) -> list[str]:
-    """Return the section of a paper: a summary of the verdicts, then a row per claim.
-
-    The summary is of networks trained on all training images, as in the papers, and names apart
-    the claims that were judged on others only.
-    """
+    """Return the section of a paper: a summary of the verdicts, then a row per claim."""
     verdicts = sorted(_verdict_rows(tables), key=attrgetter("is_reduced"))
     networks = list(dict.fromkeys(map(attrgetter("where"), verdicts)))
     records = []
     # Claims by whether they were judged on networks like the papers', and by outcome.
     full, reduced = defaultdict[str, list[Claim]](list), defaultdict[str, list[Claim]](list)
-    for made, of_table in _by_table(tables):
+    for table, of_table in _by_table(tables):
         verdicts = _verdict_rows(of_table)
-        for claim in made.table.claims:
+        for claim in table.claims:
             of_claim = [row for row in verdicts if row.verdict.claim is claim]
             if not of_claim:
                 continue
-            records.append(_claim_cells(made.table, of_claim, networks))
+            records.append(_claim_cells(table, of_claim, networks))
             counting = counted(of_claim)
             of_full = list(filterfalse(attrgetter("is_reduced"), counting))
             claims = full if of_full else reduced
@@ -212,11 +200,11 @@ def _paper(name: str, tables: Sequence[Made]) -> list[str]:
     return [*parts, body(table_of(["claim", "table", *titles, "paper"], records))]
 
 
-def _by_table(tables: Iterable[Made]) -> Iterator[tuple[Made, list[Made]]]:
-    """Yield the results of each table, which may have several scales, after the first of them."""
+def _by_table(tables: Iterable[Made]) -> Iterator[tuple[Reproduction, list[Made]]]:
+    """Yield each table with its results, which may be of several scales."""
     for _, group in groupby(tables, attrgetter("table.name")):
         of_table = list(group)
-        yield of_table[0], of_table
+        yield of_table[0].table, of_table
 
 
 def _claim_cells(
@@ -254,10 +242,10 @@ def describe_tables(tables: Sequence[Made], pictured: Pictured) -> str:
         "# The papers' tables, reproduced",
         f"Our results next to the published ones. The page of [claims]({PAGE}) has the verdicts.",
     ]
-    for made, of_table in _by_table(tables):
-        parts += [f"## {made.table.name}", f"{made.table.title}. {made.table.note}".rstrip()]
-        for results in of_table:
-            parts += _scale(results, pictured)
+    for table, of_table in _by_table(tables):
+        parts += [f"## {table.name}", f"{table.title}. {table.note}".rstrip()]
+        for made in of_table:
+            parts += _scale(made, pictured)
         if rows := _verdict_rows(of_table):
             parts += ["Verdicts:", body(claims_table("", rows))]
     return "\n\n".join(parts) + "\n"
