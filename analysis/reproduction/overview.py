@@ -222,7 +222,9 @@ def _summarize(rows: Sequence[VerdictRow]) -> str:
     """Return the outcome of a claim on all networks; ``mixed`` if decided verdicts differ."""
     outcomes = set(map(attrgetter("outcome"), rows))
     outcomes = outcomes.intersection(DECIDED) or outcomes
-    return outcomes.pop() if len(outcomes) == 1 else "mixed"
+    if len(outcomes) > 1:
+        return "mixed"
+    return outcomes.pop()
 
 
 def _list(claims: Mapping[str, Sequence[Claim]]) -> str:

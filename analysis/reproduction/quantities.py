@@ -120,11 +120,11 @@ def _series_quantities() -> dict[str, Quantity]:
     """Return the value of each curve and statistic at its ends, and its change."""
     quantities = {}
     for name, title in _SERIES.items():
-        scale, digits = (100, 1) if name in SHARES else (1, 3)
         for end, when in _ENDS.items():
-            quantities[f"{name}_{end}"] = Quantity(
-                f"{title}, {when}", _series(name, end), scale=scale, digits=digits
-            )
+            quantity = Quantity(f"{title}, {when}", _series(name, end))
+            if name in SHARES:
+                quantity = replace(quantity, scale=100, digits=1)
+            quantities[f"{name}_{end}"] = quantity
     return quantities
 
 

@@ -151,8 +151,8 @@ def _describe_comparison(
     if not values:
         return ""
     record = _format_of(comparison)
-    low, high = record.format(min(values), signed=True), record.format(max(values), signed=True)
-    span = low if low == high else f"{low} to {high}"
+    ends = (record.format(value, signed=True) for value in (min(values), max(values)))
+    span = " to ".join(dict.fromkeys(ends))
     least = -1e-12 if comparison.kind in ("size", "close", "ratio") else 1e-12
     supporting = sum(gain > least for gain in gains)
     return f"{span}; {supporting} of {len(gains)} printed comparisons support it"
@@ -250,7 +250,9 @@ def claims_table(folder: str, rows: Sequence[VerdictRow]) -> Table:
 
 def _format_of(comparison: Comparison) -> Metric | Quantity:
     """Return the metric or quantity in which a difference is printed, or ``RANK``."""
-    return RANK if comparison.kind == "rank" else printed_of(parted(comparison.metric)[0])
+    if comparison.kind == "rank":
+        return RANK
+    return printed_of(parted(comparison.metric)[0])
 
 
 def _describe_compared(verdict: Verdict) -> str:
@@ -266,7 +268,9 @@ def _describe_compared(verdict: Verdict) -> str:
     text = f"{metric.title}: {comparison.rung} - {other}"
     if comparison.less:
         text += f" - ({' - '.join(comparison.less)})"
-    return f"rank by {text}" if comparison.kind == "rank" else text
+    if comparison.kind == "rank":
+        text = f"rank by {text}"
+    return text
 
 
 def title_of(claim: Claim) -> str:
