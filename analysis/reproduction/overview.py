@@ -220,7 +220,7 @@ def _claim_cells(
 
 def _summarize(rows: Sequence[VerdictRow]) -> str:
     """Return the outcome of a claim on all networks; ``mixed`` if decided verdicts differ."""
-    outcomes = set(map(attrgetter("outcome"), rows))
+    outcomes: set[str] = set(map(attrgetter("outcome"), rows))
     outcomes = outcomes.intersection(DECIDED) or outcomes
     if len(outcomes) > 1:
         return "mixed"

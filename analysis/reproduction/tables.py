@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import filterfalse
 from operator import attrgetter
+from typing import Any
 
 import pandas as pd
 
@@ -85,7 +86,8 @@ def compare_with_print(table: Reproduction, run: str, sweep: Sweep) -> pd.DataFr
         is_same = (split != FOREIGN_MEAN or is_papers_mean) and not is_of_machine
         ours = ladder_table(sweep, [metric], split).set_index("rung")
         for rung in sweep.rungs:
-            statistics, row = ours.loc[rung.index], names[rung.index]
+            statistics: Any = ours.loc[rung.index]
+            row = names[rung.index]
             for key in keys:
                 paper = printed.get(key, {}).get(row, math.nan)
                 difference = math.nan
@@ -137,7 +139,8 @@ def _describe_comparison(
     metric, split = parted(comparison.metric)
     printed = _printed(table, metric, split or "test")
     gains, values = [], []
-    for rows in map(pd.Series, printed.values()):
+    for values_by_row in printed.values():
+        rows = pd.Series(values_by_row)
         if comparison.kind == "rank":
             rows = rows.rank(ascending=METRICS[metric].is_less_better)
         for than in comparison.others:

@@ -93,7 +93,8 @@ class SearchResults:
 
     def others_of(self, setting: str) -> list[Any]:
         """Return the published values of a setting that are not the method's own."""
-        default, others = self.defaults.get(setting), []
+        default = self.defaults.get(setting)
+        others: list[Any] = []
         for point in map(_plain, self.outcome.published):
             if setting in point and point[setting] not in (default, *others):
                 others.append(point[setting])
