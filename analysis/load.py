@@ -12,13 +12,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from analysis.shifts import read_shifts
-from analysis.text import format_ended
+from analysis.text import by_status, format_ended
 from tune_calib.paths import AnyPath
 from tune_calib.results.folders import read_sweep_manifest
 from tune_calib.results.manifests import RungRecord, SweepManifest
 from tune_calib.results.tables import read_table
 from tune_calib.spec.metrics import BASE, column
-from tune_calib.spec.names import BELOW, HEAD_BELOW, PLAIN_NAMES, STATUSES, signed
+from tune_calib.spec.names import BELOW, HEAD_BELOW, PLAIN_NAMES, signed
 
 # Columns that ranks need besides those of their metric.
 _LEAST = {
@@ -152,7 +152,7 @@ class Sweep:
     @property
     def labels(self) -> dict[int, str]:
         """Return the label of each rung by its index; indices may have gaps."""
-        return {rung.index: rung.label for rung in self.rungs}
+        return dict(map(attrgetter("index", "label"), self.rungs))
 
     @cached_per_sweep
     def of_rung(self, index: int, done_only: bool = True) -> pd.DataFrame:
@@ -208,7 +208,7 @@ class Sweep:
             rows, planned = self.of_rung(index, done_only=False), self._planned[index]
         counts = Counter(rows["status"])
         counts["missing"] = planned - len(rows)
-        return {status: counts[status] for status in (*STATUSES, "missing") if counts[status]}
+        return by_status(counts)
 
     @cached_property
     def _planned(self) -> Counter[int]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from analysis.tables.render import from_plain, to_plain
 from analysis.tables.table import Table
-from analysis.text import Cell, format_counts
+from analysis.text import Cell, by_status, format_counts
 from tune_calib.console import Part, Text
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.paths import AnyPath, folder_to_fill
@@ -18,7 +18,6 @@ from tune_calib.results import digests
 from tune_calib.results.folders import LOST, read_sweep_manifest
 from tune_calib.results.manifests import VERSION, ReportRecord
 from tune_calib.results.tables import read_table
-from tune_calib.spec.names import STATUSES
 from tune_calib.text import format_count, option_words
 
 
@@ -105,20 +104,20 @@ def sweep_status(out: AnyPath) -> str:
     counts: defaultdict[int, Counter[str]] = defaultdict(Counter)
     for entry in manifest.planned:
         counts[entry.rung][ended.get(entry.spec_hash, "missing")] += 1
-    total = sum(counts.values(), Counter[str]())
-    names = [name for name in (*STATUSES, "missing") if total[name]]
+    totals = by_status(sum(counts.values(), Counter[str]()))
     records = []
     for rung in manifest.rungs:
         of_rung = counts[rung.index]
         record = {manifest.row_name: Cell(rung.label), "planned": Cell.of(of_rung.total())}
-        records.append(record | {name: Cell.of(of_rung[name]) for name in names})
-    ends = format_counts({name: total[name] for name in names})
-    caption = f"{out}: {format_count(len(manifest.planned), 'trial')} planned: {ends}"
+        records.append(record | {name: Cell.of(of_rung[name]) for name in totals})
+    caption = (
+        f"{out}: {format_count(len(manifest.planned), 'trial')} planned: {format_counts(totals)}"
+    )
     table = Table("status", caption, records, is_main=True)
     parts: list[Part] = [table]
     if manifest.is_lost:
         parts.append(LOST)
-    if names == ["done"]:
+    if set(totals) == {"done"}:
         parts.append(f"finished; tables, figures and a page: tune-calib report {out}")
     else:
         parts.append(f"continue with: {manifest.command}")

@@ -1,12 +1,14 @@
 """Cells of tables: a text, and the printed number for ranking and sorting."""
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import compress
 from typing import Protocol, SupportsFloat
 
 from tune_calib.spec.metrics import METRICS, format_value
+from tune_calib.spec.names import STATUSES
 
 # Marks of the best (1) and the second (2) cell of a column, by format.
 MARKS = {
@@ -162,6 +164,11 @@ def capital(text: str) -> str:
 def minus(text: str) -> str:
     """Replace the hyphens of negative numbers in a sentence by minus signs."""
     return text.replace("-", "\N{MINUS SIGN}")
+
+
+def by_status(counts: Counter[str]) -> dict[str, int]:
+    """Return numbers of trials in the order of the statuses, ``missing`` last, without zeros."""
+    return {status: counts[status] for status in (*STATUSES, "missing") if counts[status] > 0}
 
 
 def format_counts(counts: Mapping[str, int]) -> str:

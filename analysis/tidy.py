@@ -4,8 +4,8 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
-from itertools import product
+from functools import cache, partial
+from itertools import product, starmap
 from operator import attrgetter, methodcaller
 from typing import Any
 
@@ -43,7 +43,7 @@ def tidy(sweep: Sweep, metrics: Sequence[str] = (), split: str | None = None) ->
     if metrics:
         splits = [split] if split else sorted(map(_split_of, columns))
         pairs = product(dict.fromkeys(splits), metrics)
-        columns = [column_in(rows, name, metric) for name, metric in pairs]
+        columns = list(starmap(partial(column_in, rows), pairs))
         rows = rows.reindex(columns=[*_TRIAL, *columns])
     elif split:
         columns = [name for name in columns if _split_of(name) == split]

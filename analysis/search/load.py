@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from analysis.load import read_trials
-from analysis.text import Cell, format_ended
+from analysis.text import Cell, by_status, format_ended
 from analysis.tidy import check_metric
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.paths import AnyPath
@@ -18,7 +18,7 @@ from tune_calib.results.manifests import ReadRecord, SearchEvaluated, SearchMani
 from tune_calib.results.selection import BASELINE_AT_CHANCE, describe_no_gain, find_lost
 from tune_calib.results.tables import read_table
 from tune_calib.spec.metrics import METRICS, column
-from tune_calib.spec.names import SEARCH_EVALUATED, SEARCH_OUTCOME, STATUSES, is_chance
+from tune_calib.spec.names import SEARCH_EVALUATED, SEARCH_OUTCOME, is_chance
 from tune_calib.text import format_points, nearest
 
 AT_CHANCE = "at chance"
@@ -41,7 +41,9 @@ class SearchResults:
     @property
     def metrics(self) -> list[str]:
         """Return the metrics searched for, the first of which decides, or ``only_metric``."""
-        return [self.only_metric] if self.only_metric else self.outcome.metrics
+        if self.only_metric:
+            return [self.only_metric]
+        return self.outcome.metrics
 
     @property
     def metrics_and_accuracy(self) -> list[str]:
@@ -150,7 +152,7 @@ class SearchResults:
         """Count suggestions by status, with ``missing`` (planned but not ended) last."""
         counts = Counter(map(attrgetter("status"), self.outcome.suggestions))
         counts["missing"] = self.outcome.planned - counts.total()
-        return {status: counts[status] for status in (*STATUSES, "missing") if counts[status] > 0}
+        return by_status(counts)
 
     def ended(self) -> str:
         """Return ``n = 80`` if every planned suggestion is done, else the counts by status."""
@@ -253,7 +255,12 @@ def setting_cell(value: Any) -> Cell:
 
 def _plain(point: Point) -> Point:
     """Return a point with ``null`` for None; a setting that does not apply is absent."""
-    return {name: "null" if value is None else value for name, value in point.items()}
+    return dict(zip(point, map(null_for_none, point.values()), strict=True))
+
+
+def null_for_none(value: Any) -> Any:
+    """Return ``null`` for None, and another value unchanged."""
+    return "null" if value is None else value
 
 
 def is_complete(out: AnyPath) -> bool:

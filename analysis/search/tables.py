@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from analysis.compare.regime import of_baseline
-from analysis.search.load import SearchResults, setting_cell
+from analysis.search.load import SearchResults, null_for_none, setting_cell
 from analysis.tables.latex import label_of
 from analysis.tables.table import Table, table_of
 from analysis.text import NOTHING, Cell, Record, capital, full_stops
@@ -119,9 +119,7 @@ def _range_cell(setting: Mapping[str, Any]) -> Cell:
     """Return the cell of the values that are tried, by the lowest of which the page sorts."""
     low = None
     if "choices" in setting:
-        text = " | ".join(
-            "null" if choice is None else str(choice) for choice in setting["choices"]
-        )
+        text = " | ".join(map(str, map(null_for_none, setting["choices"])))
     else:
         low = float(setting["low"])
         text = f"{low:g} to {setting['high']:g}"
