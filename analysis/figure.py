@@ -34,7 +34,9 @@ class Figure:
 
     def why_absent(self, results: Any) -> str:
         """Return the reason for not drawing it; empty if it needs no mention."""
-        return self.absent if isinstance(self.absent, str) else self.absent(results)
+        if isinstance(self.absent, str):
+            return self.absent
+        return self.absent(results)
 
 
 def report_figure(**record: Any) -> Callable[[Callable[[Any], "Drawing | None"]], Figure]:

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property, wraps
+from operator import attrgetter
 from typing import Any, TypeVar
 
 import pandas as pd
@@ -11,13 +12,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from analysis.shifts import read_shifts
-from analysis.text import format_ended
+from analysis.text import by_status, format_ended
 from tune_calib.paths import AnyPath
 from tune_calib.results.folders import read_sweep_manifest
 from tune_calib.results.manifests import RungRecord, SweepManifest
 from tune_calib.results.tables import read_table
 from tune_calib.spec.metrics import BASE, column
-from tune_calib.spec.names import BELOW, HEAD_BELOW, PLAIN_NAMES, STATUSES, signed
+from tune_calib.spec.names import BELOW, HEAD_BELOW, PLAIN_NAMES, signed
 
 # Columns that ranks need besides those of their metric.
 _LEAST = {
@@ -67,18 +68,19 @@ class Sweep:
     def recorded(self, name: str) -> pd.DataFrame:
         """Return one recorded quantity of all trials with the columns spec_hash, epoch, value."""
         # One chunk at a time, since the names of all rows as strings are as large as the table.
-        names = self._curves["name"].chunks
-        is_own = [pc.equal(chunk.cast(pa.string()), name) for chunk in names]
-        own = self._curves.filter(pa.chunked_array(is_own, pa.bool_())).drop_columns("name")
-        frame: pd.DataFrame = own.to_pandas()
+        chunks = self._curves["name"].chunks
+        masks = [pc.equal(chunk.cast(pa.string()), name) for chunk in chunks]
+        rows = self._curves.filter(pa.chunked_array(masks, pa.bool_())).drop_columns("name")
+        frame: pd.DataFrame = rows.to_pandas()
         return frame.drop_duplicates(["spec_hash", "epoch"])
 
     @cached_property
     def bins(self) -> pd.DataFrame:
         """Return one row per (trial, split, bin)."""
-        own: pd.DataFrame = read_table(self.out, "bins", encoded=("spec_hash", "split")).to_pandas()
+        table = read_table(self.out, "bins", encoded=("spec_hash", "split"))
+        rows: pd.DataFrame = table.to_pandas()
         # A trial that was run again has its bins twice.
-        return own.drop_duplicates(["spec_hash", "split", "bin"])
+        return rows.drop_duplicates(["spec_hash", "split", "bin"])
 
     @cached_property
     def intervals(self) -> pd.DataFrame:
@@ -88,6 +90,11 @@ class Sweep:
         rows = rows[rows["split"] == "test"].sort_values("resamples", kind="stable")
         key = ["spec_hash", "metric"]
         return rows.drop_duplicates(key, keep="last").set_index(key).drop(columns="split")
+
+    @cached_property
+    def splits(self) -> set[str]:
+        """Return the splits and shift sets, and the means over those, that the trials have."""
+        return {str(name).rpartition("/")[0] for name in self.trials} - {""}
 
     @property
     def row_name(self) -> str:
@@ -103,18 +110,21 @@ class Sweep:
         base = self._plain
         if base is None:
             return list(self.manifest.rungs)
-        kinds = {base.index: "base"}
-        return [
-            rung.model_copy(update={"kind": kinds.get(rung.index, "variant")})
-            for rung in self.manifest.rungs
-        ]
+        rungs = []
+        for rung in self.manifest.rungs:
+            kind = "base" if rung.index == base.index else "variant"
+            rungs.append(rung.model_copy(update={"kind": kind}))
+        return rungs
 
     @property
     def _plain(self) -> RungRecord | None:
         """Return the method of a comparison that is plain cross entropy; None if it has none."""
-        rungs = self.manifest.rungs if self.row_name == "method" else ()
-        # A label begins with the pipeline; settings follow it.
-        return next((rung for rung in rungs if rung.label.split(" ")[0] in PLAIN_NAMES), None)
+        if self.row_name == "method":
+            for rung in self.manifest.rungs:
+                # A label begins with the pipeline; settings follow it.
+                if rung.label.split(" ")[0] in PLAIN_NAMES:
+                    return rung
+        return None
 
     @cached_property
     def bases(self) -> dict[int, RungRecord]:
@@ -125,12 +135,12 @@ class Sweep:
         base = self.rungs[0]
         if self.row_name == "method":
             base = next((rung for rung in self.rungs if rung.kind == "base"), base)
-        found = {}
+        bases = {}
         for rung in self.rungs:
             if rung.kind == "base":
                 base = rung
-            found[rung.index] = base
-        return found
+            bases[rung.index] = base
+        return bases
 
     @property
     def base_note(self) -> str:
@@ -142,17 +152,7 @@ class Sweep:
     @property
     def labels(self) -> dict[int, str]:
         """Return the label of each rung by its index; indices may have gaps."""
-        return {rung.index: rung.label for rung in self.rungs}
-
-    @property
-    def vanished(self) -> str:
-        """Describe rungs that an earlier version merged with equal ones; empty if none."""
-        indices = set(self.labels)
-        gone = sorted(set(range(max(indices, default=0))) - indices)
-        if not gone:
-            return ""
-        rungs = f"rung{'s' * (len(gone) > 1)} {', '.join(str(index + 1) for index in gone)}"
-        return f"MISSING: {rungs} of the ladder, equal to an earlier one, which may be mislabelled"
+        return dict(map(attrgetter("index", "label"), self.rungs))
 
     @cached_per_sweep
     def of_rung(self, index: int, done_only: bool = True) -> pd.DataFrame:
@@ -171,8 +171,8 @@ class Sweep:
     @cached_per_sweep
     def flags(self, index: int | None = None) -> list[str]:
         """Return the flags of the finished trials of one rung or all rungs."""
-        texts = (self.done if index is None else self.of_rung(index))["flags"]
-        return list(texts[texts.fillna("") != ""])
+        rows = self.done if index is None else self.of_rung(index)
+        return list(filter(None, rows["flags"].fillna("")))
 
     @cached_property
     def done(self) -> pd.DataFrame:
@@ -203,17 +203,16 @@ class Sweep:
     @cached_per_sweep
     def counts(self, index: int | None = None) -> dict[str, int]:
         """Count the trials of one rung or all rungs by status, with ``missing`` last."""
-        rows = self.trials if index is None else self.of_rung(index, done_only=False)
-        ended = rows["status"].value_counts()
-        planned = self._planned.total() if index is None else self._planned[index]
-        counts = {status: int(ended.get(status, 0)) for status in STATUSES}
+        rows, planned = self.trials, self._planned.total()
+        if index is not None:
+            rows, planned = self.of_rung(index, done_only=False), self._planned[index]
+        counts = Counter(rows["status"])
         counts["missing"] = planned - len(rows)
-        return {status: count for status, count in counts.items() if count}
+        return by_status(counts)
 
     @cached_property
     def _planned(self) -> Counter[int]:
-        """Count the planned trials of each rung."""
-        return Counter(entry.rung for entry in self.manifest.planned)
+        return Counter(map(attrgetter("rung"), self.manifest.planned))
 
     def curves_of(self, rung: int, name: str) -> pd.DataFrame:
         """Return one recorded quantity of a rung with the columns spec_hash, epoch, value."""
@@ -224,9 +223,10 @@ class Sweep:
 def load(out: AnyPath, metric: str | None = None) -> Sweep:
     """Read a run, or only the columns for ranks of one metric, in a quarter of the time."""
     manifest = read_sweep_manifest(out)
-    trials = read_trials(out, {"*"} if metric is None else {*_LEAST, f"*/{metric}"})
+    columns = {"*"} if metric is None else {*_LEAST, f"*/{metric}"}
+    trials = read_trials(out, columns)
     # The manifest decides which trials belong to the run; other rows are ignored.
-    is_planned = trials["spec_hash"].isin([entry.spec_hash for entry in manifest.planned])
+    is_planned = trials["spec_hash"].isin(map(attrgetter("spec_hash"), manifest.planned))
     order = ["rung", "network_seed", "head_seed"]
     trials = trials[is_planned].sort_values(order, ignore_index=True)
     shifts = read_shifts(out, metric)
@@ -254,5 +254,5 @@ def read_trials(out: AnyPath, columns: Collection[str] = ("*",)) -> pd.DataFrame
     noise = 2 * (errors**2).sum(axis="columns") ** 0.5
     is_head = rows.reindex(columns=["head_method"])["head_method"].notna()
     is_below = is_head & (lost > BELOW) & (lost > noise)
-    flags = rows["flags"].fillna("") if "flags" in rows else pd.Series("", rows.index)
+    flags = rows.reindex(columns=["flags"])["flags"].astype(object).fillna("")
     return rows.assign(flags=flags.mask(is_below, flags + "," + HEAD_BELOW).str.strip(","))

@@ -1,11 +1,13 @@
 """The published numbers, from package data, in the same shape as results of runs."""
 
 import csv
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 from io import StringIO
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from tune_calib.errors import UserError
@@ -50,29 +52,31 @@ def published_tables() -> list[str]:
 @cache
 def describe_published() -> dict[str, dict[str, Any]]:
     """Describe every published table by name, without pandas; parts are in printed order."""
-    tables: dict[str, list[dict[str, str]]] = {}
+    tables = defaultdict[str, list[dict[str, str]]](list)
     for path in _NUMBERS:
         with path.open(encoding="utf-8") as file:
             for row in csv.DictReader(file):
-                tables.setdefault(f"{row['paper']}/{row['table']}", []).append(row)
-    return {
-        name: {part: list(dict.fromkeys(row[column] for row in rows))
-               for part, column in _PARTS.items()} | {"numbers": len(rows)}
-        for name, rows in sorted(tables.items())
-    }  # fmt: skip
+                tables[f"{row['paper']}/{row['table']}"].append(row)
+    descriptions: dict[str, dict[str, Any]] = {}
+    for name, rows in sorted(tables.items()):
+        descriptions[name] = {}
+        for part, column in _PARTS.items():
+            descriptions[name][part] = list(dict.fromkeys(map(itemgetter(column), rows)))
+        descriptions[name]["numbers"] = len(rows)
+    return descriptions
 
 
 def printed_name(table: str, method: str) -> str | None:
     """Return the printed name of one of our methods in a table; None if it has no row."""
-    methods = {name.lower(): name for name in published(table)["method"].unique()}
-    name = _PRINTED.get(table.partition("/")[0], {}).get(method, method)
-    return methods.get(name.lower())
+    name = _PRINTED.get(table.partition("/")[0], {}).get(method, method).lower()
+    methods = published(table)["method"]
+    return next(iter(methods[methods.str.lower() == name].unique()), None)
 
 
 def published_titles() -> dict[str, str]:
     """Return the printed names of data sets and backbones, by our names."""
     with (_FOLDER / "titles.csv").open(encoding="utf-8") as file:
-        return {row["name"]: row["title"] for row in csv.DictReader(file)}
+        return dict(map(itemgetter("name", "title"), csv.DictReader(file)))
 
 
 def titled(names: Iterable[str]) -> str:
@@ -85,16 +89,15 @@ def compare_with(sweep: "Sweep", table: str) -> "Sweep":
     """Return the sweep with the names of its rungs in a published table, for its reports."""
     if table == sweep.manifest.published:
         return sweep
-    rungs = [
-        rung.model_copy(update={"published": printed_name(table, rung.label)})
-        for rung in sweep.rungs
-    ]
+    rungs = []
+    for rung in sweep.rungs:
+        name = printed_name(table, rung.label)
+        rungs.append(rung.model_copy(update={"published": name}))
     if not any(rung.published for rung in rungs):
         printed = ", ".join(published(table)["method"].unique())
         raise UserError(f"{table} has none of the methods of this run; it has {printed}")
-    return replace(
-        sweep, manifest=sweep.manifest.model_copy(update={"published": table, "rungs": rungs})
-    )
+    manifest = sweep.manifest.model_copy(update={"published": table, "rungs": rungs})
+    return replace(sweep, manifest=manifest)
 
 
 @cache
@@ -103,9 +106,11 @@ def _read_numbers() -> "pd.DataFrame":
 
     from analysis.tidy import COLUMNS
 
-    texts = [StringIO(path.read_text(encoding="utf-8")) for path in _NUMBERS]
-    rows = pd.concat([pd.read_csv(text, keep_default_na=False) for text in texts])
-    rows = rows.reset_index(drop=True)
+    frames = []
+    for path in _NUMBERS:
+        text = StringIO(path.read_text(encoding="utf-8"))
+        frames.append(pd.read_csv(text, keep_default_na=False))
+    rows = pd.concat(frames, ignore_index=True)
     data = rows["dataset"].str.partition("->")
     is_ood = rows["metric"].isin(OOD_METRICS)
     fractions = [name for name in METRICS if METRICS[name].unit == "fraction"]

@@ -2,22 +2,22 @@
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
 from analysis.tables.render import from_plain, to_plain
 from analysis.tables.table import Table
-from analysis.text import Cell, format_counts
-from tune_calib.console import Text
+from analysis.text import Cell, by_status, format_counts
+from tune_calib.console import Part, Text
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.paths import AnyPath, folder_to_fill
 from tune_calib.results import digests
 from tune_calib.results.folders import LOST, read_sweep_manifest
 from tune_calib.results.manifests import VERSION, ReportRecord
 from tune_calib.results.tables import read_table
-from tune_calib.spec.names import STATUSES
 from tune_calib.text import format_count, option_words
 
 
@@ -32,8 +32,8 @@ def write_report(
     """Write the report of a run unless it is up to date, and return the text to print."""
     shown = tuple(dict.fromkeys(metrics))
     pairs: list[tuple[str, Any]] = [("published", published), ("test", test), ("regime", regime)]
-    pairs += [*(("metric", name) for name in shown), ("intervals", intervals)]
-    words = option_words((name, value) for name, value in pairs if value)
+    pairs += [*zip(repeat("metric"), shown), ("intervals", intervals)]
+    words = option_words(pair for pair in pairs if pair[1])
 
     def write(folder: Path) -> tuple[Text, Sequence[str]]:
         # Imported here, since an up-to-date report needs neither pandas nor matplotlib.
@@ -73,18 +73,23 @@ def _renew(
             last = ReportRecord.read(folder)
         if last is not None and last.made_of == made_of:
             # Its files may have been changed, and its text may be damaged.
-            digest, kept = digests.digest_file, last.files.items()
-            is_whole = all(own and digest(folder / name) == own for name, own in kept)
-            if is_whole and (known := from_plain(last.text)) is not None:
-                return known
+            last_text = from_plain(last.text)
+            is_unchanged = _digest_files(folder, last.files) == last.files
+            if last_text is not None and is_unchanged and all(last.files.values()):
+                return last_text
         text, files = write(folder)
         if made_of is not None and files:
-            whole = {name: digests.digest_file(folder / name) for name in files}
-            record = ReportRecord(
-                version=VERSION, made_of=made_of, text=to_plain(text), files=whole
-            )
-            record.write(folder)
+            ReportRecord(
+                version=VERSION,
+                made_of=made_of,
+                text=to_plain(text),
+                files=_digest_files(folder, files),
+            ).write(folder)
         return text
+
+
+def _digest_files(folder: Path, names: Iterable[str]) -> dict[str, str]:
+    return {name: digests.digest_file(folder / name) for name in names}
 
 
 def sweep_status(out: AnyPath) -> str:
@@ -92,28 +97,28 @@ def sweep_status(out: AnyPath) -> str:
     manifest = read_sweep_manifest(out)
     rows = read_table(out, "trials", columns=["spec_hash", "status"])
     ended: dict[str, str] = {}
-    for key, status in zip(rows["spec_hash"].to_pylist(), rows["status"].to_pylist(), strict=True):
+    for row in rows.to_pylist():
         # A trial that was run again has two rows.
-        if status == "done" or key not in ended:
-            ended[key] = status
+        if row["status"] == "done" or row["spec_hash"] not in ended:
+            ended[row["spec_hash"]] = row["status"]
     counts: defaultdict[int, Counter[str]] = defaultdict(Counter)
     for entry in manifest.planned:
         counts[entry.rung][ended.get(entry.spec_hash, "missing")] += 1
-    total = sum(counts.values(), Counter[str]())
-    names = [name for name in (*STATUSES, "missing") if total[name]]
-    records = [
-        {
-            manifest.row_name: Cell(rung.label),
-            "planned": Cell.of(counts[rung.index].total()),
-            **{name: Cell.of(counts[rung.index][name]) for name in names},
-        }
-        for rung in manifest.rungs
-    ]
-    ends = format_counts({name: total[name] for name in names})
-    caption = f"{out}: {format_count(len(manifest.planned), 'trial')} planned: {ends}"
+    totals = by_status(sum(counts.values(), Counter[str]()))
+    records = []
+    for rung in manifest.rungs:
+        of_rung = counts[rung.index]
+        record = {manifest.row_name: Cell(rung.label), "planned": Cell.of(of_rung.total())}
+        records.append(record | {name: Cell.of(of_rung[name]) for name in totals})
+    caption = (
+        f"{out}: {format_count(len(manifest.planned), 'trial')} planned: {format_counts(totals)}"
+    )
     table = Table("status", caption, records, is_main=True)
-    lost = [LOST] if manifest.is_lost else []
-    further = f"continue with: {manifest.command}"
-    if names == ["done"]:
-        further = f"finished; tables, figures and a page: tune-calib report {out}"
-    return Text([table, *lost, further])
+    parts: list[Part] = [table]
+    if manifest.is_lost:
+        parts.append(LOST)
+    if set(totals) == {"done"}:
+        parts.append(f"finished; tables, figures and a page: tune-calib report {out}")
+    else:
+        parts.append(f"continue with: {manifest.command}")
+    return Text(parts)

@@ -8,7 +8,9 @@
   over kinds exists only over all kinds of the benchmark (all that can be generated).
 """
 
+from collections import defaultdict
 from collections.abc import Iterable
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -17,6 +19,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tune_calib.paths import AnyPath
+from tune_calib.results.columns import TableName
 from tune_calib.results.tables import read_table
 from tune_calib.spec.names import CORRUPTION_KINDS, NOT_GENERATED
 
@@ -53,14 +56,14 @@ def read_shifts(out: AnyPath, metric: str | None = None) -> pd.DataFrame:
     severities = dict.fromkeys(FAMILIES, len(SEVERITIES))
     # The kinds of OOD images are their sets; a single set needs no mean.
     sets = max(len(foreign_sets(long["set"])), 2)
-    kinds = {**{family: len(kinds) for family, kinds in FAMILIES.items()}, OOD: sets}
+    kinds = {family: len(names) for family, names in FAMILIES.items()} | {OOD: sets}
     parts = long["set"].str.split("/", n=2, expand=True).fillna("")
     parts = parts.reindex(columns=range(3), fill_value="")
-    own = long.assign(family=parts[0], kind=parts[1], severity=parts[2])
-    own = own[own["family"].isin(kinds) & (own["set"] != FOREIGN_MEAN)]
-    is_of_benchmark = own["kind"].isin(CORRUPTION_KINDS) | (own["family"] == OOD)
-    of_severity = _mean(own[is_of_benchmark], "kind", kinds)
-    of_kind = _mean(own, "severity", severities)
+    rows = long.assign(family=parts[0], kind=parts[1], severity=parts[2])
+    rows = rows[rows["family"].isin(kinds) & (rows["set"] != FOREIGN_MEAN)]
+    is_of_benchmark = rows["kind"].isin(CORRUPTION_KINDS) | (rows["family"] == OOD)
+    of_severity = _mean(rows[is_of_benchmark], "kind", kinds)
+    of_kind = _mean(rows, "severity", severities)
     of_both = _mean(of_severity, "severity", severities)
     rows = pd.concat([long, of_kind, of_severity, of_both])
     rows["column"] = rows["set"] + "/" + rows["metric"]
@@ -69,19 +72,19 @@ def read_shifts(out: AnyPath, metric: str | None = None) -> pd.DataFrame:
 
 def foreign_sets(sets: Iterable[str]) -> list[str]:
     """Return the OOD sets among some shift sets, without their mean."""
-    return sorted({s for s in sets if s.startswith(f"{OOD}/")} - {FOREIGN_MEAN})
+    return sorted({name for name in sets if name.startswith(f"{OOD}/")} - {FOREIGN_MEAN})
 
 
 def _mean(rows: pd.DataFrame, over: str, needed: dict[str, int]) -> pd.DataFrame:
     """Average over kinds or severities for trials that have all of them."""
     key = [name for name in _KEY if name != over]
     groups = rows.groupby(key, as_index=False, sort=False)["value"]
-    found = groups.agg(["mean", "count"]).rename(columns={"mean": "value"})
-    found = found[found["count"] == found["family"].map(needed)].assign(**{over: MEAN})
-    parts = found[["family", "kind", "severity"]].astype(str)
+    means = groups.agg(["mean", "count"]).rename(columns={"mean": "value"})
+    means = means[means["count"] == means["family"].map(needed)].assign(**{over: MEAN})
+    parts = means[["family", "kind", "severity"]].astype(str)
     names = parts["family"] + "/" + parts["kind"] + "/" + parts["severity"]
     # Also ``ood/mean/``, whose sets have no severity.
-    return found.assign(set=names.str.replace(r"/mean/(mean)?$", "/mean", regex=True))
+    return means.assign(set=names.str.replace(r"/mean/(mean)?$", "/mean", regex=True))
 
 
 def read_draws(out: AnyPath, metric: str, split: str = "test") -> dict[str, Floats]:
@@ -91,9 +94,12 @@ def read_draws(out: AnyPath, metric: str, split: str = "test") -> dict[str, Floa
     in all trials and sets, so draws of a mean are the means of draws. If a trial has several sets
     of draws, the largest is used; a trial that lacks draws of a shift set is left out.
     """
-    where = "split" if split == "test" else "set"
-    columns = ["spec_hash", "metric", "resamples", "draws", where]
-    table = read_table(out, "intervals" if split == "test" else "shifts", columns=columns)
+    table_name: TableName = "shifts"
+    set_column = "set"
+    if split == "test":
+        table_name, set_column = "intervals", "split"
+    columns = ["spec_hash", "metric", "resamples", "draws", set_column]
+    table = read_table(out, table_name, columns=columns)
     # The sets over which the split is the mean, or the split itself if it is no mean.
     sets = [split]
     family, *parts = split.split("/")
@@ -103,17 +109,20 @@ def read_draws(out: AnyPath, metric: str, split: str = "test") -> dict[str, Floa
         kind, severity = (*parts, MEAN)[:2]
         kinds = FAMILIES[family] if kind == MEAN else (kind,)
         severities = SEVERITIES if severity == MEAN else (severity,)
-        sets = [f"{family}/{one}/{level}" for one in kinds for level in severities]
-    is_asked = pc.and_(
-        pc.equal(table["metric"], metric), pc.is_in(table[where], pa.array(sets, pa.string()))
+        sets = list(map("/".join, product([family], kinds, severities)))
+    is_requested = pc.and_(
+        pc.equal(table["metric"], metric), pc.is_in(table[set_column], pa.array(sets, pa.string()))
     )
-    kept = table.filter(pc.and_(is_asked, pc.is_valid(table["draws"]))).sort_by("resamples")
-    found: dict[str, dict[str, Floats]] = {}
-    for spec_hash, of, draws in zip(kept["spec_hash"], kept[where], kept["draws"], strict=True):
+    rows = table.filter(pc.and_(is_requested, pc.is_valid(table["draws"]))).sort_by("resamples")
+    draws_by_set = defaultdict[str, dict[str, Floats]](dict)
+    for spec_hash, name, draws in zip(
+        rows["spec_hash"], rows[set_column], rows["draws"], strict=True
+    ):
         values = draws.values.to_numpy().astype(np.float64)
-        found.setdefault(spec_hash.as_py(), {})[of.as_py()] = values
-    return {
-        spec_hash: np.mean(list(own.values()), axis=0)
-        for spec_hash, own in found.items()
-        if len(own) == len(sets) and len({len(values) for values in own.values()}) == 1
-    }
+        draws_by_set[spec_hash.as_py()][name.as_py()] = values
+    means = {}
+    for spec_hash, by_set in draws_by_set.items():
+        # Means need all sets, with equally many draws.
+        if len(by_set) == len(sets) and len(set(map(len, by_set.values()))) == 1:
+            means[spec_hash] = np.mean(list(by_set.values()), axis=0)
+    return means

@@ -28,6 +28,10 @@ FORMATS = ("png", "svg", "pdf")
 COLORS = tuple(sns.color_palette("colorblind"))
 COLORS = (*COLORS[:6], (0.33, 0.15, 0.53), COLORS[7], (0.55, 0.53, 0.0), COLORS[9])
 
+# Offsets of a name from its point, in points, with its alignment: beside the error bars first.
+_VERTICAL = {4: "bottom", -4: "top", 0: "center", 11: "bottom", -11: "top"}
+_HORIZONTAL = {6: "left", -6: "right", 0: "center"}
+
 # No date and no version, so that the same results give the same bytes.
 _METADATA = {
     "png": {"Software": None},
@@ -101,7 +105,9 @@ def panels(count: int, columns: int, height: float, **options: Any) -> tuple[Fig
 
 def columns_of(count: int) -> int:
     """Return the number of columns of a grid of panels, at most four; two rows are about equal."""
-    return 3 if count in (5, 6) else min(4, max(2, count))
+    if count in (5, 6):
+        return 3
+    return min(4, max(2, count))
 
 
 def panel_title(label: str, columns: int) -> str:
@@ -126,18 +132,18 @@ def name_points(axis: Axes, names: Sequence[str], points: Sequence[tuple[float, 
              for x, y in axis.transData.transform(points)]  # fmt: skip
     written: list[Annotation] = []
     for name, place, mark in zip(names, points, marks, strict=True):
-        taken = [text.get_window_extent() for text in written] + [m for m in marks if m is not mark]
-        for y, x in product((4, -4, 0, 11, -11), (6, -6, 0)):  # beside the error bars first
+        obstacles = [text.get_window_extent() for text in written]
+        obstacles += [other for other in marks if other is not mark]
+        for y, x in product(_VERTICAL, _HORIZONTAL):
             text = axis.annotate(
                 name, place, xytext=(x, y), textcoords="offset points", fontsize=7, color="0.1",
-                ha={6: "left", -6: "right", 0: "center"}[x], zorder=20,
-                va="center" if y == 0 else "bottom" if y > 0 else "top",
+                ha=_HORIZONTAL[x], va=_VERTICAL[y], zorder=20,
                 bbox={"facecolor": "white", "alpha": 0.7, "linewidth": 0, "pad": 0.4},
             )  # fmt: skip
             text.set_in_layout(False)
             box = text.get_window_extent()
             is_inside = axis.bbox.count_contains(box.corners()) == 4
-            if (x or y) and is_inside and not box.count_overlaps(taken):
+            if (x or y) and is_inside and not box.count_overlaps(obstacles):
                 written.append(text)
                 break
             text.remove()

@@ -43,18 +43,18 @@ def label_points(drawn: Artist | BarContainer, texts: Iterable[str]) -> None:
 
     A scatter plot with thousands of points becomes an image without tooltips in SVG and PDF.
     """
-    if isinstance(drawn, PathCollection) and len(np.asarray(drawn.get_offsets())) > _MOST_LABELS:
+    if isinstance(drawn, BarContainer):
+        for bar, text in zip(drawn, texts, strict=True):
+            _LABELS[bar] = [text]
+    elif isinstance(drawn, PathCollection) and np.shape(drawn.get_offsets())[0] > _MOST_LABELS:
         drawn.set_rasterized(True)
-        return
-    artists = list(drawn) if isinstance(drawn, BarContainer) else [drawn]
-    parts = [[text] for text in texts] if isinstance(drawn, BarContainer) else [list(texts)]
-    for artist, labels in zip(artists, parts, strict=True):
-        _LABELS[artist] = labels
+    else:
+        _LABELS[drawn] = list(texts)
 
 
 def tooltips(figure: Figure) -> list[tuple[Bbox, str]]:
     """Return the box (in points) and the text of each labelled point, largest boxes first."""
-    found = []
+    boxes = []
     to_points = _POINTS_AN_INCH / figure.dpi
     for axes in figure.axes:
         frame = axes.bbox.padded(1)
@@ -65,12 +65,11 @@ def tooltips(figure: Figure) -> list[tuple[Bbox, str]]:
             for box, text in zip(_boxes(artist, figure.dpi), labels, strict=True):
                 if np.isfinite(box.extents).all() and frame.overlaps(box):
                     box = Bbox(np.asarray(Bbox.intersection(frame, box)) * to_points)
-                    found.append((box, printable(text)))
-    return sorted(found, key=lambda each: -round(each[0].width * each[0].height))
+                    boxes.append((box, printable(text)))
+    return sorted(boxes, key=lambda pair: -round(pair[0].width * pair[0].height))
 
 
 def _boxes(artist: Artist, dpi: float) -> Iterator[Bbox]:
-    """Yield the box around every point of an artist, in pixels."""
     if isinstance(artist, Rectangle):
         yield artist.get_window_extent()
         return
@@ -113,10 +112,10 @@ def inline_svg(svg: bytes, key: str, title: str) -> tuple[Markup, float]:
     if root.tag != f"{_SVG}svg":
         raise ET.ParseError("no SVG")
     width = float(root.get("width", "0pt").removesuffix("pt")) / _POINTS_AN_INCH
-    uses = {each.get(_HREF, "")[1:] for each in root.iter()}
-    uses |= set(
-        _REFERENCE.findall(" ".join(v for each in root.iter() for v in each.attrib.values()))
-    )
+    uses = set()
+    for element in root.iter():
+        uses.add(element.get(_HREF, "")[1:])
+        uses.update(_REFERENCE.findall(" ".join(element.attrib.values())))
     plain = _plain(root, uses, key)
     plain.attrib = {"viewBox": root.get("viewBox", ""), "role": "img", "aria-label": title}
     return Markup(ET.tostring(plain, encoding="unicode")), width
@@ -124,21 +123,24 @@ def inline_svg(svg: bytes, key: str, title: str) -> tuple[Markup, float]:
 
 def _plain(element: ET.Element, uses: set[str], key: str) -> ET.Element:
     """Return an element with the parts that a page needs, and its ids prefixed by ``key``."""
-    found = ET.Element(element.tag.removeprefix(_SVG))
-    found.text = element.text if found.tag in ("title", "text", "tspan") else None
+    plain = ET.Element(element.tag.removeprefix(_SVG))
+    if plain.tag in ("title", "text", "tspan"):
+        plain.text = element.text
     for name, value in element.attrib.items():
         if name == "id":
             if value in uses:
-                found.set("id", f"{key}-{value}")
+                plain.set("id", f"{key}-{value}")
         elif name in (_HREF, "href"):
             if value.startswith("#"):
-                found.set("href", f"#{key}-{value[1:]}")
+                plain.set("href", f"#{key}-{value[1:]}")
             elif value.startswith("data:image/png;"):
-                found.set("href", value)
+                plain.set("href", value)
         elif not name.startswith(("on", "{")):
             value = _REFERENCE.sub(rf"url(#{key}-\1)", value)
-            found.set(name, _DIGITS.sub(r"\1", value).replace("\n", "") if name == "d" else value)
+            if name == "d":
+                value = _DIGITS.sub(r"\1", value).replace("\n", "")
+            plain.set(name, value)
     for child in element:
         if isinstance(child.tag, str) and child.tag.removeprefix(_SVG) in _ELEMENTS:
-            found.append(_plain(child, uses, key))
-    return found
+            plain.append(_plain(child, uses, key))
+    return plain

@@ -1,11 +1,14 @@
 """Cells of tables: a text, and the printed number for ranking and sorting."""
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from itertools import compress
+from typing import Protocol, SupportsFloat
 
 from tune_calib.spec.metrics import METRICS, format_value
+from tune_calib.spec.names import STATUSES
 
 # Marks of the best (1) and the second (2) cell of a column, by format.
 MARKS = {
@@ -29,7 +32,9 @@ class _Format(Protocol):
 
 
 def _format_of(metric: str | _Format) -> _Format:
-    return METRICS[metric] if isinstance(metric, str) else metric
+    if isinstance(metric, str):
+        return METRICS[metric]
+    return metric
 
 
 def rounded(metric: str | _Format, value: float) -> float:
@@ -58,8 +63,9 @@ class Cell:
         if str(value) in ("None", "nan", "NaT", "<NA>"):
             return NOTHING
         # Includes NumPy's numbers, but not booleans.
-        is_number = hasattr(value, "__float__") and not isinstance(value, bool)
-        return cls(str(value), float(value) if is_number else None)  # type: ignore[arg-type]
+        if isinstance(value, bool) or not isinstance(value, SupportsFloat):
+            return cls(str(value))
+        return cls(str(value), float(value))
 
     @classmethod
     def number(
@@ -69,16 +75,20 @@ class Cell:
         if math.isnan(value):
             return NOTHING
         record = _format_of(metric)
-        spread = "" if math.isnan(sd) else f" ± {record.format(sd)}"
-        return cls(f"{record.format(value, signed)}{spread}", rounded(record, value))
+        text = record.format(value, signed)
+        if not math.isnan(sd):
+            text += f" ± {record.format(sd)}"
+        return cls(text, rounded(record, value))
 
     @classmethod
     def unit(cls, metric: str, value: float, sd: float = math.nan) -> "Cell":
         """Return the cell of a value and its spread with units, for rows of several metrics."""
         if math.isnan(value):
             return NOTHING
-        spread = "" if math.isnan(sd) else f" ± {format_value(metric, sd)}"
-        return cls(f"{format_value(metric, value)}{spread}", rounded(metric, value))
+        text = format_value(metric, value)
+        if not math.isnan(sd):
+            text += f" ± {format_value(metric, sd)}"
+        return cls(text, rounded(metric, value))
 
     @classmethod
     def span(cls, metric: str | _Format, low: float, high: float, signed: bool = False) -> "Cell":
@@ -100,13 +110,15 @@ class Cell:
     @classmethod
     def ended(cls, counts: Mapping[str, int]) -> "Cell":
         """Return the cell of the number of trials if all are done, otherwise of each status."""
-        is_done = set(counts) == {"done"}
-        return cls.of(counts["done"]) if is_done else cls(format_counts(counts))
+        if set(counts) == {"done"}:
+            return cls.of(counts["done"])
+        return cls(format_counts(counts))
 
     @classmethod
     def measured(cls, value: float) -> "Cell":
         """Return the cell of seconds or mebibytes with three digits; ``-`` for NaN."""
-        return cls.formatted(value, ".0f" if value >= 100 else "#.3g")
+        form = ".0f" if value >= 100 else "#.3g"
+        return cls.formatted(value, form)
 
     @property
     def is_blank(self) -> bool:
@@ -126,15 +138,17 @@ def ranked(
     cells: Sequence[Cell], direction: str | None, may_win: Iterable[bool] | None = None
 ) -> list[Cell]:
     """Mark the best and the second cell among those that may win; equal numbers share a mark."""
+    if direction is None:
+        return list(cells)
     flags = [True] * len(cells) if may_win is None else list(may_win)
-    pairs = zip(cells, flags, strict=True)
-    known = {each.value for each, may in pairs if may and each.value is not None}
-    best = sorted(known, reverse=direction == "max")[:2]
-    ranks = {value: rank for rank, value in enumerate(best, start=1)} if direction else {}
-    return [
-        replace(each, rank=ranks[each.value]) if may and each.value in ranks else each
-        for each, may in zip(cells, flags, strict=True)
-    ]
+    values = {cell.value for cell in compress(cells, flags) if cell.value is not None}
+    best = sorted(values, reverse=direction == "max")[:2]
+    marked = []
+    for cell, may in zip(cells, flags, strict=True):
+        if may and cell.value is not None and cell.value in best:
+            cell = replace(cell, rank=1 + best.index(cell.value))
+        marked.append(cell)
+    return marked
 
 
 def records_of(columns: Mapping[str, Sequence[Cell]]) -> list[Record]:
@@ -152,6 +166,11 @@ def minus(text: str) -> str:
     return text.replace("-", "\N{MINUS SIGN}")
 
 
+def by_status(counts: Counter[str]) -> dict[str, int]:
+    """Return numbers of trials in the order of the statuses, ``missing`` last, without zeros."""
+    return {status: counts[status] for status in (*STATUSES, "missing") if counts[status] > 0}
+
+
 def format_counts(counts: Mapping[str, int]) -> str:
     """Format numbers of trials by status, e.g. ``3 done, 1 diverged, 1 missing``."""
     return ", ".join(f"{count} {status}" for status, count in counts.items())
@@ -159,9 +178,11 @@ def format_counts(counts: Mapping[str, int]) -> str:
 
 def format_ended(counts: Mapping[str, int]) -> str:
     """Return ``n = 5`` if everything is done, otherwise the count of each status."""
-    return f"n = {counts['done']}" if set(counts) == {"done"} else format_counts(counts)
+    if set(counts) == {"done"}:
+        return f"n = {counts['done']}"
+    return format_counts(counts)
 
 
 def full_stops(lines: Sequence[str]) -> list[str]:
     """End each line with a full stop."""
-    return [line if line.endswith(".") else f"{line}." for line in lines]
+    return [f"{line.removesuffix('.')}." for line in lines]

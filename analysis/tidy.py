@@ -4,7 +4,9 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
+from itertools import product, starmap
+from operator import attrgetter, methodcaller
 from typing import Any
 
 import numpy as np
@@ -37,26 +39,35 @@ def tidy(sweep: Sweep, metrics: Sequence[str] = (), split: str | None = None) ->
     one of ``STATUSES`` or ``missing``. By default, all recorded metrics and splits are returned.
     """
     rows = planned_trials(sweep)
-    found = [name for name in map(str, rows) if is_metric_column(name)]
+    columns = list(filter(is_metric_column, map(str, rows)))
     if metrics:
-        splits = [split] if split else sorted({name.rpartition("/")[0] for name in found})
-        found = [column_in(rows, of, metric) for of in splits for metric in metrics]
-        rows = rows.reindex(columns=[*_TRIAL, *found])
+        splits = [split] if split else sorted(map(_split_of, columns))
+        pairs = product(dict.fromkeys(splits), metrics)
+        columns = list(starmap(partial(column_in, rows), pairs))
+        rows = rows.reindex(columns=[*_TRIAL, *columns])
     elif split:
-        found = [name for name in found if name.rpartition("/")[0] == split]
-    long = rows.melt(id_vars=_TRIAL, value_vars=found, var_name="column")
-    parts = {name: name.rpartition("/") for name in found}
-    long["split"] = long["column"].map({name: part[0] for name, part in parts.items()})
-    long["metric"] = long["column"].map({name: part[2] for name, part in parts.items()})
+        columns = [name for name in columns if _split_of(name) == split]
+    long = rows.melt(id_vars=_TRIAL, value_vars=columns, var_name="column")
+    metric_names, split_names = {}, {}
+    for name in columns:
+        metric_names[name], split_names[name] = parted(name)
+    long["split"] = long["column"].map(split_names)
+    long["metric"] = long["column"].map(metric_names)
     # Unfinished trials stay, without a number, so that no mean silently leaves them out.
     is_recorded = (long["status"] != "done") | long["value"].notna()
     return long.loc[is_recorded, list(COLUMNS)].reset_index(drop=True)
 
 
+def _split_of(name: str) -> str:
+    return name.rpartition("/")[0]
+
+
 def column_in(rows: pd.DataFrame, split: str, metric: str) -> str:
     """Return the column of a metric or of another quantity in the rows."""
     name = f"{split}/{metric}"
-    return name if name in rows else column(split, metric)
+    if name in rows:
+        return name
+    return column(split, metric)
 
 
 def flags_of_methods(frame: pd.DataFrame) -> dict[str, list[str]]:
@@ -71,19 +82,17 @@ def complaints(sweep: Sweep, metric: str | None = None) -> list[str]:
     """Return a line per rung and reason for planned trials without numbers, or without a metric."""
     rows = planned_trials(sweep)
     if metric is not None:
-        found = [name for name in map(str, rows) if name.endswith(f"/{metric}")]
-        is_without = (rows["status"] == "done") & rows[found].isna().all(axis="columns")
-        lacking = f"done without {METRICS[metric].title if metric in METRICS else metric}"
-        rows = rows.assign(status=rows["status"].mask(is_without, lacking))
+        values = rows.loc[:, rows.columns.astype(str).str.endswith(f"/{metric}")]
+        is_without = (rows["status"] == "done") & values.isna().all(axis="columns")
+        title = METRICS[metric].title if metric in METRICS else metric
+        rows = rows.assign(status=rows["status"].mask(is_without, f"done without {title}"))
     planned = Counter(rows["method"])
     lines = [LOST] if sweep.manifest.is_lost else []
     bad = rows[rows["status"] != "done"]
     for (method, status), group in bad.groupby(["method", "status"], sort=False):
-        seeds = ", ".join(
-            f"{network}" if pd.isna(head) else f"{network}/{head}"
-            for network, head in zip(group["network_seed"], group["head_seed"], strict=True)
-        )
-        kind = "network seed" if group["head_seed"].isna().all() else "network seed/head seed"
+        heads = ("/" + group["head_seed"].astype("string")).fillna("")
+        seeds = ", ".join(group["network_seed"].astype("string").str.cat(heads))
+        kind = "network seed/head seed" if any(heads) else "network seed"
         lines.append(f"{method}: {len(group)} of {planned[str(method)]} {status} ({kind} {seeds})")
     return lines
 
@@ -97,8 +106,8 @@ def incomplete(sweep: Sweep, metric: str) -> list[str]:
 def check_metric(metric: str, of_search: bool = False) -> None:
     """Refuse a metric that is unknown, without a best value, or not recorded in searches."""
     if metric not in METRICS:
-        known = rankable_metrics() if of_search else list(METRICS)
-        raise UserError(f"unknown metric {metric!r}{nearest(metric, known)}")
+        names = rankable_metrics() if of_search else list(METRICS)
+        raise UserError(f"unknown metric {metric!r}{nearest(metric, names)}")
     if METRICS[metric].direction is None:
         raise UserError(f"metric {metric} {NO_BEST}")
     if of_search and not METRICS[metric].is_of_trials:
@@ -107,12 +116,12 @@ def check_metric(metric: str, of_search: bool = False) -> None:
 
 def parted(metric: str, split: str | None = None) -> tuple[str, str | None]:
     """Split a name such as ``ood/svhn/auroc`` into its metric and its split."""
-    own, slash, name = metric.rpartition("/")
+    prefix, slash, name = metric.rpartition("/")
     if not slash:
         return metric, split
     if split is not None:
         raise UserError(f"`metric` {metric} and `split` {split} both name a split; give only one")
-    return name, own
+    return name, prefix
 
 
 def check_is_evaluated(frame: pd.DataFrame, metric: str) -> None:
@@ -144,11 +153,11 @@ def default_split(sweep: Sweep, metric: str) -> str:
         return "test"
     frame = tidy(sweep, [metric])
     check_is_evaluated(frame, metric)
-    found = foreign_sets(frame["split"])
-    if len(found) > 1:
-        named = " or ".join(f"{split}/{metric}" for split in found)
-        raise UserError(f"there are several sets with {METRICS[metric].title}; name {named}")
-    return str(found[0])
+    sets = foreign_sets(frame["split"])
+    if len(sets) > 1:
+        names = " or ".join(f"{split}/{metric}" for split in sets)
+        raise UserError(f"there are several sets with {METRICS[metric].title}; name {names}")
+    return str(sets[0])
 
 
 def choose(frame: pd.DataFrame, **wanted: object) -> pd.DataFrame:
@@ -158,39 +167,42 @@ def choose(frame: pd.DataFrame, **wanted: object) -> pd.DataFrame:
             raise UserError(
                 f"no column {name!r} in the results{nearest(name, list(map(str, frame)))}"
             )
-        several = value if isinstance(value, Iterable) and not isinstance(value, str) else [value]
-        values = [str(each) for each in several]
+        if isinstance(value, str) or not isinstance(value, Iterable):
+            value = [value]
+        choices = list(map(str, value))
         texts = frame[name].astype(str)
-        known = sorted(texts.unique())
-        for text in values:
-            if text not in known:
-                raise UserError(f"no result has {name} {text!r}{nearest(text, known)}")
-        frame = frame[texts.isin(values)]
+        present = sorted(texts.unique())
+        for text in choices:
+            if text not in present:
+                raise UserError(f"no result has {name} {text!r}{nearest(text, present)}")
+        frame = frame[texts.isin(choices)]
     return frame
 
 
 @cached_per_sweep
 def planned_trials(sweep: Sweep) -> pd.DataFrame:
     """Return one row per planned trial, with its result if there is one."""
-    ours = ["rung", "network_seed", "head_seed"]
-    entries = [(p.spec_hash, p.rung, p.network_seed, p.head_seed) for p in sweep.manifest.planned]
-    planned = pd.DataFrame(entries, columns=["spec_hash", *ours])
     # Rung and seeds come from the plan, since missing trials have no row.
-    rows = planned.merge(sweep.trials.drop(columns=ours), on="spec_hash", how="left")
-    variants = {text: _variant(text) for text in rows["data"].dropna().unique()}
+    of_plan = ["rung", "network_seed", "head_seed"]
+    entries = map(attrgetter("spec_hash", *of_plan), sweep.manifest.planned)
+    planned = pd.DataFrame(entries, columns=["spec_hash", *of_plan])
+    rows = planned.merge(sweep.trials.drop(columns=of_plan), on="spec_hash", how="left")
     # A missing trial has the data and backbone of the others if they agree.
-    known = {name: rows[name].dropna().unique() for name in ("backbone", "data")}
-    agreed = {name: values[0] for name, values in known.items() if len(values) == 1}
-    rows = rows.fillna({"status": "missing", "dataset": sweep.manifest.dataset, **agreed})
+    defaults = {"status": "missing", "dataset": sweep.manifest.dataset}
+    for name in ("backbone", "data"):
+        values = rows[name].dropna().unique()
+        if len(values) == 1:
+            defaults[name] = values[0]
+    rows = rows.fillna(defaults)
+    variants = {text: _variant(text) for text in rows["data"].dropna().unique()}
+    variant = rows["data"].astype(object).map(lambda data: variants.get(data, ""))
+    # All folders of the user's own images have the same name in the registry.
+    is_users = variant.str.contains("#", regex=False).astype(bool)
     return rows.assign(
         source=sweep.manifest.sweep,
         method=rows["rung"].map(sweep.labels),
-        variant=[variants.get(data, "") for data in rows["data"]],
-        # All folders of the user's own images have the same name in the registry.
-        dataset=[
-            sweep.manifest.titles.get(name, name) if "#" in variants.get(data, "") else name
-            for name, data in zip(rows["dataset"], rows["data"], strict=True)
-        ],
+        variant=variant,
+        dataset=rows["dataset"].mask(is_users, rows["dataset"].replace(sweep.manifest.titles)),
         network_seed=rows["network_seed"].astype("Int64"),
         head_seed=rows["head_seed"].astype("Int64"),
         note=rows["message"].fillna(""),
@@ -202,20 +214,23 @@ def seeds_of(row: Mapping[Any, Any]) -> str:
     """Describe the network seed and, if any, the head seed of a trial."""
     network, head = row["network_seed"], row["head_seed"]
     text = f"network seed {network:.0f}"
-    return text if pd.isna(head) else f"{text}, head seed {head:.0f}"
+    if not pd.isna(head):
+        text += f", head seed {head:.0f}"
+    return text
 
 
 def _variant(data: str) -> str:
     """Describe the settings of a data slot that are not defaults, the digest of own data last."""
     slot: dict[str, Any] = json.loads(data)
-    own = slot.pop("imported", None) or slot.pop("found", None)
+    users_data = slot.pop("imported", None) or slot.pop("found", None)
     defaults = {name: field.default for name, field in DataSlot.model_fields.items()}
-    changed = [
-        f"{name}={value}"
-        for name, value in slot.items()
-        if name != "dataset" and value != defaults.get(name)
-    ]
-    return ", ".join([*changed, *([f"#{own['digest']}"] if own else [])])
+    parts = []
+    for name, value in slot.items():
+        if name != "dataset" and value != defaults.get(name):
+            parts.append(f"{name}={value}")
+    if users_data:
+        parts.append(f"#{users_data['digest']}")
+    return ", ".join(parts)
 
 
 def without_identity(variant: str) -> str:
@@ -225,22 +240,22 @@ def without_identity(variant: str) -> str:
 
 def unbeaten(rows: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
     """Return the Pareto-optimal rows, sorted by the metrics."""
-    signs = [1 if METRICS[name].is_less_better else -1 for name in metrics]
-    losses = rows[metrics].to_numpy(dtype=float) * signs
-    is_beaten = [bool(((losses <= own).all(1) & (losses < own).any(1)).any()) for own in losses]
-    best = rows[~np.array(is_beaten, dtype=bool)]
-    return best.sort_values(metrics, ascending=[sign > 0 for sign in signs], kind="stable")
+    are_less_better = [METRICS[name].is_less_better for name in metrics]
+    losses = rows[metrics].to_numpy(dtype=float) * np.where(are_less_better, 1, -1)
+    is_beaten = np.zeros(len(rows), dtype=bool)
+    for index, loss in enumerate(losses):
+        is_beaten[index] = ((losses <= loss).all(1) & (losses < loss).any(1)).any()
+    best = rows[~is_beaten]
+    return best.sort_values(metrics, ascending=are_less_better, kind="stable")
 
 
 def settings(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the settings of trials except seeds, one column per ``slot.key``, lists as JSON."""
-    kinds, known = _kinds(rows)
-    names = sorted({name for own in known for name in own}, key=_order)
+    kinds, points = _kinds(rows)
+    names = sorted(set().union(*points), key=_order)
     # As objects, since pandas would turn integers into floats next to None, and print 8 as 8.0.
-    frame = pd.DataFrame(
-        {name: pd.Series([own.get(name) for own in known], dtype=object) for name in names}
-    )
-    return frame.take(kinds).set_axis(rows.index)
+    columns = {name: list(map(methodcaller("get", name), points)) for name in names}
+    return pd.DataFrame(columns, dtype=object).take(kinds).set_axis(rows.index)
 
 
 def _kinds(rows: pd.DataFrame) -> tuple[NDArray[Any], list[dict[str, Any]]]:
@@ -249,32 +264,37 @@ def _kinds(rows: pd.DataFrame) -> tuple[NDArray[Any], list[dict[str, Any]]]:
     for slot in SLOTS:
         distinct = rows.reindex(columns=[slot])[slot].astype("category").cat
         numbers: dict[str, int] = {}
-        own = []
+        numbers_of_texts = []
         # One text at a time, since those of 200,000 trials would take hundreds of megabytes.
         for text in distinct.categories:
             plain, count = _SEED.subn('"seed":0', text)
             # Two seeds: the method has a hyper-parameter of that name too.
-            is_own = count == 1 and slot in ("network", "head")
-            own.append(numbers.setdefault(plain if is_own else text, len(numbers)))
-        codes[slot] = np.array([*own, -1])[distinct.codes]
+            if count == 1 and slot in ("network", "head"):
+                text = plain
+            numbers_of_texts.append(numbers.setdefault(text, len(numbers)))
+        codes[slot] = np.array([*numbers_of_texts, -1])[distinct.codes]
         texts[slot] = [*numbers, None]
     frame = pd.DataFrame(codes)
-    known = [
-        {name: value for slot in SLOTS if (text := texts[slot][kind[slot]]) is not None
-         for name, value in _read_slot(slot, text).items()}
-        for kind in frame.drop_duplicates().to_dict("records")
-    ]  # fmt: skip
-    return frame.groupby(list(SLOTS), sort=False).ngroup().to_numpy(), known
+    points: list[dict[str, Any]] = []
+    for kind in frame.drop_duplicates().to_dict("records"):
+        points.append({})
+        for slot in SLOTS:
+            if (text := texts[slot][kind[slot]]) is not None:
+                points[-1].update(_read_slot(slot, text))
+    return frame.groupby(list(SLOTS), sort=False).ngroup().to_numpy(), points
 
 
 @cache
 def _read_slot(slot: str, text: str) -> dict[str, Any]:
-    entries = json.loads(text)
-    own = {key: value for key, value in entries.items() if key not in ("params", "seed")}
-    return {
-        f"{slot}.{key}": value if isinstance(value, bool | int | float | str) else json.dumps(value)
-        for key, value in {**own, **entries.get("params", {})}.items()
-    }
+    values = json.loads(text)
+    values.pop("seed", None)
+    values.update(values.pop("params", {}))
+    point = {}
+    for key, value in values.items():
+        if not isinstance(value, bool | int | float | str):
+            value = json.dumps(value)
+        point[f"{slot}.{key}"] = value
+    return point
 
 
 def _order(name: str) -> tuple[int, bool, str]:
@@ -290,12 +310,13 @@ def by_rung(rows: pd.DataFrame, labels: Mapping[int, str]) -> pd.DataFrame:
     rows = rows[~pairs.duplicated().to_numpy()]
     frame = settings(rows)
     present = sorted(rows["rung"].unique())
-    found = []
+    records = []
     for name in map(str, frame):
         texts = frame[name].dropna().map(str)
         # Grouped as strings, since pandas treats true and 1 as equal.
-        for _, own in rows["rung"][texts.index].groupby(texts, sort=False):
-            rungs = sorted(own.unique())
-            where = "all" if rungs == present else ", ".join(labels[rung] for rung in rungs)
-            found.append({"setting": name, "value": frame[name][own.index[0]], "rungs": where})
-    return pd.DataFrame(found, columns=["setting", "value", "rungs"], dtype=object)
+        for _, rungs_of_value in rows["rung"][texts.index].groupby(texts, sort=False):
+            rungs = sorted(rungs_of_value.unique())
+            names = ["all"] if rungs == present else map(labels.__getitem__, rungs)
+            value = frame[name][rungs_of_value.index[0]]
+            records.append({"setting": name, "value": value, "rungs": ", ".join(names)})
+    return pd.DataFrame(records, columns=["setting", "value", "rungs"], dtype=object)

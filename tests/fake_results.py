@@ -58,7 +58,6 @@ def write(
     bad: str | None = None,
     bad_rungs: tuple[int, ...] = (2,),
     kinds: tuple[str, ...] = KINDS,
-    absent: tuple[int, ...] = (),
     flags: Mapping[int, str] | None = None,
 ) -> None:
     """Write a sweep of three rungs and a control.
@@ -70,7 +69,6 @@ def write(
         bad: status of all trials of ``bad_rungs``, which then have no metrics.
         bad_rungs: rungs that fail if ``bad`` is given.
         kinds: of the rungs.
-        absent: rungs that vanished, as equal ones did in results of before that was refused.
         flags: of the first trial of each rung; none unless given.
     """
     names = ("Vanilla", "+Masked Retraining", "+Gradient Restriction", None)
@@ -83,7 +81,6 @@ def write(
             kind=kinds[i],
         )
         for i, label in enumerate(LABELS)
-        if i not in absent
     ]
     planned = [
         PlannedRecord(spec_hash=f"{i}-{s}", rung=i, network_seed=s, head_seed=s if i else None)
@@ -350,6 +347,12 @@ def write_search(
         rule="best ECE on select",
         trials=planned or len(points),
         command="tune-calib search mac_cal",
+        store=None,
+        data_root=None,
+        address=None,
+        gpus=0.0,
+        at_once=1,
+        study_storage=None,
     ).write(out)
     rows = [_searched(number, seed, ece, status) for number, (ece, status) in
             enumerate(zip(eces, statuses, strict=True)) for seed in range(seeds)]  # fmt: skip

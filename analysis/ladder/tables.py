@@ -99,7 +99,7 @@ def notes(sweep: Sweep) -> list[str]:
         found.append(f"Trials of all {sweep.row_name}s: {ended}; means are over those done")
     if missing := counts.get("missing"):
         found.append(f"INCOMPLETE: {missing} of {len(manifest.planned)} trials missing")
-    found += [*filter(None, [sweep.vanished]), *legend(sweep.flags())]
+    found += legend(sweep.flags())
     if sweep.row_name == "rung":
         found.append(f"{_STEP}: change of the mean ECE from the previous rung, in points")
     found.append(f"{base_head(sweep)}: change of the mean ECE from {_describe_base(sweep)}")

@@ -61,7 +61,7 @@ def draw_all(figures: Sequence[Figure], results: Any, folder: Path) -> Gallery:
     drawn = _draw_in_copies(len(figures), lambda number: _draw(figures[number], results, folder))
     gallery = Gallery()
     for number, figure in enumerate(figures):
-        before = set(plt.get_fignums())
+        open_figures = set(plt.get_fignums())
         try:
             if number not in drawn:
                 report_progress("drawing figures", number, len(figures))
@@ -74,13 +74,15 @@ def draw_all(figures: Sequence[Figure], results: Any, folder: Path) -> Gallery:
             raise  # an error of the folder or disk, which the user has to repair
         except Exception as error:
             # In one line, with the place in the code unless the error is meant for users.
-            found = locate_error(error, lambda p: "site-packages" not in p, lambda p: Path(p).name)
-            why = found.text if isinstance(error, UserError) else str(found)
+            described = locate_error(
+                error, lambda path: "site-packages" not in path, lambda path: Path(path).name
+            )
+            why = described.text if isinstance(error, UserError) else str(described)
             gallery.remarks.append(f"{figure.name}: FAILED, {why}")
         finally:
             # Unfinished ones too, since pyplot keeps all open figures.
-            for opened in set(plt.get_fignums()) - before:
-                plt.close(opened)
+            for number_of_figure in set(plt.get_fignums()) - open_figures:
+                plt.close(number_of_figure)
     return gallery
 
 
@@ -94,22 +96,23 @@ def _draw(figure: Figure, results: Any, folder: Path) -> bool:
 
 def _draw_in_copies(count: int, draw: Callable[[int], bool]) -> dict[int, bool]:
     """Draw figures in forked processes if that is safe; return whether each was drawn."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
-    workers = min(count, cores)
+    if sys.platform != "linux":
+        return {}
+    workers = min(count, len(os.sched_getaffinity(0)))
     # A forked process could wait forever for a lock that another thread held. The program's own
     # thread only shows progress, which the processes do not.
     threads = {t for t in threading.enumerate() if not t.name.startswith("tune-calib")}
     is_alone = threads == {threading.main_thread()} and not {"torch", "ray"} & sys.modules.keys()
-    if workers < 2 or sys.platform != "linux" or not is_alone:
+    if workers < 2 or not is_alone:
         return {}
-    found = {}
+    is_drawn = {}
     with ProcessPoolExecutor(workers, get_context("fork"), _start_copy, (draw,)) as pool:
         numbers = {pool.submit(_draw_in_copy, number): number for number in range(count)}
         for done, future in enumerate(as_completed(numbers)):
             report_progress("drawing figures", done, count)
             with suppress(Exception):
-                found[numbers[future]] = future.result()
-    return found
+                is_drawn[numbers[future]] = future.result()
+    return is_drawn
 
 
 def _start_copy(draw: Callable[[int], bool]) -> None:

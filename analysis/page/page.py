@@ -4,7 +4,7 @@ import base64
 import hashlib
 import json
 import shlex
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -39,6 +39,11 @@ class Section:
     tables: Sequence[Table] = ()
     figures: Sequence[Picture] = ()
 
+    @property
+    def is_empty(self) -> bool:
+        """Return whether there is nothing below the heading."""
+        return not (self.texts or self.figures or any(table.records for table in self.tables))
+
 
 @dataclass(frozen=True, kw_only=True)
 class Page:
@@ -62,12 +67,8 @@ class Page:
         script = templates.get_template("report.js").render()
         # Only this script may run, so that no text of the results can inject one.
         digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-        shown = [
-            part
-            for part in self.sections
-            if part.texts or part.figures or any(table.records for table in part.tables)
-        ]
-        parts = {**vars(self), "sections": shown, "script": Markup(script), "digest": digest}
+        sections = [section for section in self.sections if not section.is_empty]
+        parts = {**vars(self), "sections": sections, "script": Markup(script), "digest": digest}
         return templates.get_template("report.html").render(parts)
 
 
@@ -88,10 +89,11 @@ def _load_templates() -> Environment:
 
 
 def _written(value: Any) -> Any:
-    """Escape the control characters of text."""
     if isinstance(value, Markup):
         return Markup(printable(value))
-    return printable(value) if isinstance(value, str) else value
+    if isinstance(value, str):
+        return printable(value)
+    return value
 
 
 def write_folder(
@@ -107,7 +109,8 @@ def write_folder(
     # After the tables, so that no error of a figure can prevent them.
     gallery = draw_all(in_order(figures), results, folder / "figures")
     files = [f"tables/{name}" for name in texts]
-    files += [f"{own.files}.{kind}" for own in gallery.pictures for kind in style.FORMATS]
+    for picture in gallery.pictures:
+        files += [f"{picture.files}.{kind}" for kind in style.FORMATS]
     # Last, since it embeds the figures and links to every other file.
     atomic_write(folder / PAGE, make_page(gallery, files).encode())
     return [*files, PAGE], gallery
@@ -118,9 +121,11 @@ def list_files(out: AnyPath, names: Sequence[str]) -> list[Part]:
     stems: dict[str, dict[str, None]] = {}
     for path in map(PurePosixPath, names):
         stems.setdefault(path.parent.name, {})[path.stem] = None
-    pages = [f"page     {out / name}" for name in names if "/" not in name]
-    folders = [f"{name:8} {out / name}: {', '.join(own)}" for name, own in stems.items() if name]
-    return [*pages, *map(Prose, folders)]
+    lines: list[Part] = [f"page     {out / name}" for name in names if "/" not in name]
+    for folder, files in stems.items():
+        if folder:
+            lines.append(Prose(f"{folder:8} {out / folder}: {', '.join(files)}"))
+    return lines
 
 
 _RECORDED = ("device", "threads", "processor", "gpu", "instruction_set", "git_revision")
@@ -128,19 +133,19 @@ _RECORDED = ("device", "threads", "processor", "gpu", "instruction_set", "git_re
 
 def environment(rows: pd.DataFrame) -> Table:
     """Return a table of the versions, devices and revisions that the trials recorded."""
-    found: Counter[tuple[str, Any]] = Counter()
+    counts_by_name = defaultdict[str, Counter[Any]](Counter)
     for name in _RECORDED:
         head = {"threads": "threads per trial"}.get(name, name.replace("_", " "))
-        counts = rows.reindex(columns=[name])[name].value_counts()
-        found.update({(head, value): n for value, n in counts.items()})
+        counts_by_name[head].update(rows.reindex(columns=[name])[name].value_counts().to_dict())
     texts = rows.get("versions", pd.Series(dtype=object)).astype(object)
     for text, count in texts.value_counts().items():
-        found.update(dict.fromkeys(json.loads(str(text)).items(), count))
-    names = list(dict.fromkeys(name for name, _ in found))
-    records = [
-        {"item": Cell(name), "value": Cell.of(value), "trials": Cell.of(count)}
-        for (name, value), count in sorted(found.items(), key=lambda item: names.index(item[0][0]))
-    ]
+        for name, version in json.loads(str(text)).items():
+            counts_by_name[name][version] += count
+    records = []
+    for name, counts in counts_by_name.items():
+        for value, count in counts.items():
+            cells = {"item": Cell(name), "value": Cell.of(value), "trials": Cell.of(count)}
+            records.append(cells)
     note = "As recorded by each trial; a + after a revision means uncommitted changes."
     return Table("versions", note, records)
 
@@ -148,7 +153,7 @@ def environment(rows: pd.DataFrame) -> Table:
 def steps(rows: pd.DataFrame, command: str, options: Sequence[str]) -> dict[str, str]:
     """Return the steps to reproduce results, with the options of ``tune-calib report``."""
     revisions = rows.reindex(columns=["git_revision"])["git_revision"].dropna().unique()
-    found = {}
+    commands = {}
     if len(revisions):
         text = "Check out the program and install the pinned versions."
         if len(revisions) > 1:
@@ -156,7 +161,7 @@ def steps(rows: pd.DataFrame, command: str, options: Sequence[str]) -> dict[str,
         if any(revision.endswith("+") for revision in revisions):
             text += " It had uncommitted changes, which are not in the checkout."
         checkout = [f"git checkout {revision.rstrip('+')}" for revision in revisions]
-        found[text] = "\n".join([*checkout, "pip install -c constraints.txt -e ."])
+        commands[text] = "\n".join([*checkout, "pip install -c constraints.txt -e ."])
     text = "Run the trials; finished ones are skipped. Paths are those of the original machine."
-    again = shlex.join(["tune-calib", "report", "DIR", *options])
-    return {**found, text: command, "Write this page again from the results.": again}
+    report = shlex.join(["tune-calib", "report", "DIR", *options])
+    return {**commands, text: command, "Write this page again from the results.": report}

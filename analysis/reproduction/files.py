@@ -1,11 +1,12 @@
 """Write the files of ``tune-calib reproduce``: tables, verdicts on claims, a page."""
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import get_args
+from operator import attrgetter
+from typing import Any, get_args
 
 import pandas as pd
 
@@ -15,15 +16,17 @@ from analysis.figure import LADDER_FIGURES
 from analysis.ladder.results import LadderResults
 from analysis.ladder.tables import describe_setting, equal_rungs
 from analysis.load import Sweep, cached_per_sweep, load
-from analysis.page.figures import picture_of
+from analysis.page.figures import Picture, picture_of
 from analysis.page.page import Page, Section, environment
 from analysis.reproduction.quantities import with_quantities
 from analysis.reproduction.tables import (
     COLUMNS,
-    Judged,
+    DECIDED,
+    VerdictRow,
     claim_numbers,
     claims_table,
     compare_with_print,
+    counted,
     describe_print,
     paper_of,
     printed_table,
@@ -38,6 +41,7 @@ from analysis.tidy import complaints, parted
 from tune_calib.console import Part, Text, printable
 from tune_calib.paths import AnyPath, atomic_write
 from tune_calib.spec.reproduction import Claim, Reproduction
+from tune_calib.text import format_count
 
 PAGE = "reproduction.html"
 
@@ -46,10 +50,10 @@ def _can_judge(claim: Claim, sweep: Sweep) -> bool:
     """Return whether the shift set of a claim, if any, applies to the data set of a run."""
     split = parted(claim.metric)[1] or ""
     family = split.partition("/")[0]
-    families = {str(name).partition("/")[0] for name in sweep.trials} & FAMILIES.keys()
+    families = FAMILIES.keys() & {name.partition("/")[0] for name in sweep.splits}
     # A data set is no OOD set of itself; corruptions are published or, without files, generated.
     is_other = family in FAMILIES and bool(families) and family not in families
-    sets = foreign_sets(str(name).rpartition("/")[0] for name in sweep.trials)
+    sets = foreign_sets(sweep.splits)
     is_other |= family == OOD and split != FOREIGN_MEAN and bool(sets) and split not in sets
     return split != f"{OOD}/{sweep.manifest.dataset}" and not is_other
 
@@ -63,67 +67,93 @@ class Made:
     command: str  # that repeats the runs
 
     @cached_property
-    def judged(self) -> list[Judged]:
+    def verdict_rows(self) -> list[VerdictRow]:
         """Return the verdicts on each claim: for each base network, and for a mean over them."""
-        # The frozen networks of a data set form one group.
-        of_runs: dict[str, dict[str, list[Sweep]]] = {}
-        for run, sweep in self.sweeps:
-            key = sweep.manifest.dataset if has_frozen_networks(sweep) else f"/{sweep.out.name}"
-            of_runs.setdefault(run, {}).setdefault(key, []).append(sweep)
-        found = []
+        rows: list[VerdictRow] = []
         for claim in self.table.claims:
-            for run in [claim.run] if claim.run else self.table.entries:
-                groups = [own for own in of_runs.get(run, {}).values() if _can_judge(claim, own[0])]
-                if not groups:
-                    continue
-                printed = describe_print(self.table, run, groups[0][0].rungs, claim)
-                sets: dict[str, list[list[Sweep]]] = {}
-                for sweeps in groups:
-                    key = sweeps[0].manifest.dataset if claim.over == "networks" else ""
-                    sets.setdefault(key, []).append(sweeps)
-                for dataset, parts in sets.items():
-                    found += _judge_parts(claim, run, dataset, parts, printed)
-        return found
+            for run in self.table.entries:
+                if claim.run in (None, run):
+                    rows += self._judge(claim, run)
+        return rows
+
+    @cached_property
+    def _groups(self) -> Mapping[str, Mapping[str, list[Sweep]]]:
+        """Return the groups of each run; the frozen networks of a data set form one group."""
+        groups = defaultdict[str, defaultdict[str, list[Sweep]]](lambda: defaultdict(list))
+        for run, sweep in self.sweeps:
+            is_frozen = has_frozen_networks(sweep)
+            key = sweep.manifest.dataset if is_frozen else f"/{sweep.out.name}"
+            groups[run][key].append(sweep)
+        return groups
+
+    def _judge(self, claim: Claim, run: str) -> list[VerdictRow]:
+        """Judge a claim on the results of a run, for each data set if it is about networks."""
+        groups_by_dataset = defaultdict[str, list[list[Sweep]]](list)
+        printed = ""
+        for sweeps in self._groups.get(run, {}).values():
+            if _can_judge(claim, sweeps[0]):
+                dataset = sweeps[0].manifest.dataset if claim.over == "networks" else ""
+                if not groups_by_dataset:
+                    printed = describe_print(self.table, run, sweeps[0].rungs, claim)
+                groups_by_dataset[dataset].append(sweeps)
+        rows: list[VerdictRow] = []
+        for dataset, groups in groups_by_dataset.items():
+            rows += _judge_groups(claim, run, dataset, groups, printed=printed)
+        return rows
 
 
-def _judge_parts(
-    claim: Claim, run: str, dataset: str, parts: Sequence[Sequence[Sweep]], printed: str
-) -> list[Judged]:
+def _judge_groups(
+    claim: Claim, run: str, dataset: str, groups: Sequence[Sequence[Sweep]], printed: str
+) -> list[VerdictRow]:
     """Judge a claim on the mean over base networks, if it is about one, and on each of them."""
-    is_mean = claim.over != "each" and len(parts) > 1
-    found = []
+    is_mean = claim.over != "each" and len(groups) > 1
+    rows = []
+    for sweeps in groups:
+        where = name_of(sweeps[0])
+        if len(sweeps) > 1:
+            where = f"{sweeps[0].manifest.dataset} {len(sweeps)} frozen networks"
+        row = VerdictRow(
+            " ".join(map(attrgetter("out.name"), sweeps)), where, judge([sweeps], claim),
+            is_reduced=uses_part_of_train(sweeps[0]), is_part=is_mean, printed=printed,
+        )  # fmt: skip
+        rows.append(row)
     if is_mean:
-        of = f"{dataset} mean of {len(parts)}" if dataset else f"mean of {len(parts)} data sets and"
-        is_reduced = any(uses_part_of_train(sweeps[0]) for sweeps in parts)
-        found = [Judged(run, f"{of} networks", judge(parts, claim), is_reduced, False, printed)]
-    for sweeps in parts:
-        folder = " ".join(sweep.out.name for sweep in sweeps)
-        where = f"{sweeps[0].manifest.dataset} {len(sweeps)} frozen networks"
-        where = name_of(sweeps[0]) if len(sweeps) == 1 else where
-        is_reduced, verdict = uses_part_of_train(sweeps[0]), judge([sweeps], claim)
-        found.append(Judged(folder, where, verdict, is_reduced, is_mean, printed))
-    return found
+        where = f"mean of {len(groups)} data sets and networks"
+        if dataset:
+            where = f"{dataset} mean of {len(groups)} networks"
+        verdict, is_reduced = judge(groups, claim), any(map(attrgetter("is_reduced"), rows))
+        rows.insert(0, VerdictRow(run, where, verdict, printed=printed, is_reduced=is_reduced))
+    return rows
 
 
 def has_frozen_networks(sweep: Sweep) -> bool:
     """Return whether a sweep uses only frozen networks."""
-    networks = [json.loads(text) for text in sweep.trials["network"].dropna().unique()]
-    return bool(networks) and all(own.get("weights") and own["epochs"] == 0 for own in networks)
+    networks = _distinct_slots(sweep, "network")
+    is_frozen = all(network.get("weights") and network["epochs"] == 0 for network in networks)
+    return bool(networks) and is_frozen
 
 
 @cached_per_sweep
 def uses_part_of_train(sweep: Sweep) -> bool:
     """Return whether networks were trained on a part of the training images."""
-    data = [json.loads(text) for text in sweep.trials["data"].dropna().unique()]
-    return any(own.get("train_fraction", 1.0) < 1 for own in data)
+    return any(data.get("train_fraction", 1.0) < 1 for data in _distinct_slots(sweep, "data"))
+
+
+def _distinct_slots(sweep: Sweep, slot: str) -> list[dict[str, Any]]:
+    return list(map(json.loads, sweep.trials[slot].dropna().unique()))
 
 
 def read_made(table: Reproduction, out: AnyPath, runs: Mapping[str, str], command: str) -> Made:
     """Read the results of a table; ``runs`` names the run of each folder in ``out``."""
-    compared = (one for claim in table.claims for one in claim.comparisons)
-    named = [*table.metrics, *(one.metric for one in compared)]
-    loaded = [(run, with_quantities(load(out / folder), named)) for folder, run in runs.items()]
-    return Made(table, [(run, sweep) for run, sweep in loaded if len(sweep.trials)], command)
+    metrics = list(table.metrics)
+    for claim in table.claims:
+        metrics += map(attrgetter("metric"), claim.comparisons)
+    sweeps = []
+    for folder, run in runs.items():
+        sweep = with_quantities(load(out / folder), metrics)
+        if len(sweep.trials):
+            sweeps.append((run, sweep))
+    return Made(table, sweeps, command)
 
 
 def write_reproduction(
@@ -131,89 +161,112 @@ def write_reproduction(
 ) -> Text:
     """Write the tables, verdicts and page of a reproduced table, and return the text to print."""
     made = read_made(table, out, runs, command)
-    frames = {s.out.name: compare_with_print(table, run, s) for run, s in made.sweeps}
-    tables = [_table(table, s, frames[s.out.name]) for _, s in made.sweeps]
-    frame = pd.concat(frames.values()) if frames else pd.DataFrame(columns=COLUMNS)
+    frames, tables, checks = [pd.DataFrame(columns=COLUMNS)], [], []
+    for run, sweep in made.sweeps:
+        checks.append(f"{name_of(sweep)}: {regime_of(sweep).sentence}.")
+        frame = compare_with_print(table, run, sweep)
+        frames.append(frame)
+        tables.append(_table(table, sweep, frame))
     contents = {
         "table.md": "\n\n\n".join(map(markdown, tables)) + "\n\n",
         "table.tex": f"{latex(*tables)}\n",
-        "table.csv": frame.to_csv(index=False),
+        "table.csv": pd.concat(frames[1:] or frames).to_csv(index=False),
     }
-    claims = claims_table(table.folder, made.judged)
-    contents |= in_files(claims, claim_numbers(made.judged))
+    claims = claims_table(table.folder, made.verdict_rows)
+    contents |= in_files(claims, claim_numbers(made.verdict_rows))
     contents[PAGE] = _page(made, tables, [*contents, "lock.json"])
     for name, text in contents.items():
         atomic_write(out / name, printable(text).encode())
-    regimes = [f"{name_of(s)}: {regime_of(s).sentence}." for _, s in made.sweeps]
     printed: list[Part] = [replace(claims, caption="")] if claims.records else []
-    return Text([f"{table.name}: {table.title}", *printed, *regimes, f"page: {out / PAGE}"])
+    return Text([f"{table.name}: {table.title}", *printed, *checks, f"page: {out / PAGE}"])
 
 
 def _table(table: Reproduction, sweep: Sweep, frame: pd.DataFrame) -> Table:
-    parts = [
+    sentences = [
         f"{table.title}. {describe_setting(sweep)}.",
         "Mean ± standard deviation over trials, on test.",
-        *(["Δ: ours minus the paper's."] if frame["difference"].notna().any() else []),
-        *([f"{of}."] if (of := paper_of(frame)) else []),
     ]
+    if frame["difference"].notna().any():
+        sentences.append("Δ: ours minus the paper's.")
+    if source := paper_of(frame):
+        sentences.append(f"{source}.")
     label = label_of(table.folder, sweep.out.name)
-    own = printed_table(f"table-{sweep.out.name}", " ".join(parts), frame, label)
+    comparison = printed_table(f"table-{sweep.out.name}", " ".join(sentences), frame, label)
     notes = filter(None, [table.note, equal_rungs(sweep), regime_of(sweep).sentence])
-    return replace(own, notes=full_stops([*notes]))
+    return replace(comparison, notes=full_stops([*notes]))
 
 
 def _page(made: Made, tables: Sequence[Table], files: Sequence[str]) -> str:
     sweeps = [sweep for _, sweep in made.sweeps]
-    claims = replace(claims_table("", made.judged), key="claim-rows")
-    troubles = [f"{s.out.name}: {line}" for s in sweeps for line in complaints(s)]
-    trials = pd.concat([s.trials for s in sweeps]) if sweeps else pd.DataFrame()
-    pictures = []  # from the reports of the runs, if they were drawn
+    claims = replace(claims_table("", made.verdict_rows), key="claim-rows")
+    state = "Complete: all trials are done."
+    settings, network_checks, links = [], [], {}
+    troubles: list[str] = []
+    trials = pd.DataFrame()
     for sweep in sweeps:
-        results, name, folder = LadderResults(sweep), sweep.out.name, sweep.out / "figures"
-        for figure in (LADDER_FIGURES[own] for own in made.table.figures):
-            if (folder / f"{figure.name}.svg").exists():
-                of_page, key = f"{name}/figures", f"{figure.name}-{name}"
-                picture = picture_of(figure, results, folder, of_page, key)
-                pictures.append(replace(picture, title=f"{picture.title}: {name_of(sweep)}"))
+        name = name_of(sweep)
+        settings.append(f"{name}: {sweep.manifest.setting}")
+        network_checks.append(f"{name}: {regime_of(sweep).sentence}")
+        links[sweep.out.name] = f"{sweep.out.name}/report.html"
+        for complaint in complaints(sweep):
+            state = "Not every trial has numbers."
+            troubles.append(f"{sweep.out.name}: {complaint}")
+    if sweeps:
+        trials = pd.concat(map(attrgetter("trials"), sweeps))
     return Page(
         title=f"{made.table.name}: {made.table.title}",
-        lead=describe_verdicts(made.judged, sweeps),
+        lead=describe_verdicts(made.verdict_rows, sweeps),
         setting=made.table.note.rstrip(".") or "Our results next to the published ones",
-        details="; ".join(f"{name_of(s)}: {s.manifest.setting}" for s in sweeps),
-        regime="; ".join(f"{name_of(s)}: {regime_of(s).sentence}" for s in sweeps),
-        state="Not every trial has numbers." if troubles else "Complete: all trials are done.",
+        details="; ".join(settings),
+        regime="; ".join(network_checks),
+        state=state,
         troubles=troubles,
         sections=[
             Section("claims", "Claims", tables=[claims]),
-            Section("figures", "Figures", figures=pictures),
+            Section("figures", "Figures", figures=_pictures(made.table.figures, sweeps)),
             # The header shows the notes.
-            Section("table", "Table", tables=[replace(own, notes=()) for own in tables]),
+            Section("table", "Table", tables=[replace(table, notes=()) for table in tables]),
             Section("environment", "Environment", tables=[environment(trials)]),
         ],
         steps={"Repeat all runs; finished trials are skipped.": made.command},
         files=files,
-        links={s.out.name: f"{s.out.name}/report.html" for s in sweeps},
+        links=links,
     ).render()
 
 
-def describe_verdicts(verdicts: Sequence[Judged], sweeps: Sequence[Sweep]) -> str:
+def _pictures(names: Sequence[str], sweeps: Sequence[Sweep]) -> list[Picture]:
+    """Return the figures with these names that the reports of the runs have drawn."""
+    pictures = []
+    for sweep in sweeps:
+        results, run, folder = LadderResults(sweep), sweep.out.name, sweep.out / "figures"
+        for figure in map(LADDER_FIGURES.__getitem__, names):
+            if (folder / f"{figure.name}.svg").exists():
+                of_page, key = f"{run}/figures", f"{figure.name}-{run}"
+                picture = picture_of(figure, results, folder, of_page=of_page, key=key)
+                pictures.append(replace(picture, title=f"{picture.title}: {name_of(sweep)}"))
+    return pictures
+
+
+def describe_verdicts(rows: Sequence[VerdictRow], sweeps: Sequence[Sweep]) -> str:
     """Return the lead of the page of a table, a sentence on the verdicts; empty without claims."""
-    counted = [one for one in verdicts if not one.is_part]
-    if not counted:
+    rows = counted(rows)
+    if not rows:
         return ""
-    counts = Counter(one.verdict.outcome for one in counted)
-    outcomes = ", ".join(f"{counts[each]} {each}" for each in get_args(Outcome) if counts[each])
-    verdict = "verdict" if len(counted) == 1 else "verdicts"
-    text = f"Of {len(counted)} {verdict} on claims: {outcomes}"
-    decided = [one for one in counted if one.verdict.outcome in ("held", "not held")]
-    if decided:
-        own = max(decided, key=lambda one: abs(one.verdict.difference) / one.verdict.width)
-        (row,) = claims_table("", [own]).records
-        title = title_of(own.verdict.claim)
-        text += f"; most clearly {own.verdict.outcome} on {own.where}: “{title}” ("
-        text += f"{row['compared'].text}: {minus(row['difference'].text)}, "
-        text += f"95 % interval {minus(row['95 %'].text)})"
+    counts = Counter(map(attrgetter("outcome"), rows))
+    outcomes = [f"{counts[outcome]} {outcome}" for outcome in get_args(Outcome) if counts[outcome]]
+    text = f"Of {format_count(len(rows), 'verdict')} on claims: {', '.join(outcomes)}"
+    if decided := [row for row in rows if row.outcome in DECIDED]:
+        text += _describe_clearest(decided)
     if len(sweeps) == 1:
         return f"{text}; {regime_of(sweeps[0]).brief}."
     over = sum(regime_of(sweep).is_over_confident for sweep in sweeps)
     return f"{text}; over-confident base networks: {over} of {len(sweeps)}."
+
+
+def _describe_clearest(rows: Sequence[VerdictRow]) -> str:
+    """Describe the verdict whose difference is largest in widths of its interval."""
+    row = max(rows, key=lambda row: abs(row.verdict.difference) / row.verdict.width)
+    (cells,) = claims_table("", [row]).records
+    text = f"; most clearly {row.outcome} on {row.where}: “{title_of(row.verdict.claim)}” ("
+    text += f"{cells['compared'].text}: {minus(cells['difference'].text)}, "
+    return text + f"95 % interval {minus(cells['95 %'].text)})"

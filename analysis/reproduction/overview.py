@@ -1,9 +1,10 @@
 """Pages on ``tune-calib reproduce``: each claim with its verdict, each table with a figure."""
 
 import math
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import groupby, product
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, filterfalse, groupby
+from operator import attrgetter, itemgetter
 from typing import get_args
 
 import pandas as pd
@@ -21,21 +22,24 @@ from analysis.reproduction.files import (
     uses_part_of_train,
 )
 from analysis.reproduction.tables import (
+    DECIDED,
     RULE,
-    Judged,
+    VerdictRow,
     claims_table,
     compare_with_print,
+    counted,
     paper_of,
     printed_table,
     title_of,
 )
 from analysis.tables.render import body
 from analysis.tables.table import table_of
+from analysis.text import capital
 from tune_calib.console import printable
 from tune_calib.paths import AnyPath, atomic_write
 from tune_calib.results.folders import read_lock
 from tune_calib.spec.metrics import METRICS
-from tune_calib.spec.reproduction import REPRODUCTIONS, Claim
+from tune_calib.spec.reproduction import REPRODUCTIONS, Claim, Reproduction
 
 PAGE = "claims.md"
 TABLES_PAGE = "claims-tables.md"
@@ -66,14 +70,15 @@ Pictured = Callable[[Made, Sweep, str], str | None]
 
 def read_all(out: AnyPath) -> list[Made]:
     """Read all reproduced tables in a folder, sorted by name."""
-    found = []
+    tables = []
     for name in sorted(REPRODUCTIONS):
         table = REPRODUCTIONS[name]
         if lock := read_lock(out / table.folder):
             runs, command = lock.get("runs", {}), str(lock.get("command", ""))
             made = read_made(table, out / table.folder, runs, command)
-            found += [made] if made.sweeps else []
-    return found
+            if made.sweeps:
+                tables.append(made)
+    return tables
 
 
 def write_overview(out: AnyPath) -> AnyPath:
@@ -91,19 +96,9 @@ def write_overview(out: AnyPath) -> AnyPath:
 
 def overview(tables: Sequence[Made]) -> str:
     """Return the page of claims as Markdown: base networks, then a section per paper."""
-    papers: dict[str, list[Made]] = {}
-    for own in tables:
-        papers.setdefault(own.table.name.partition("/")[0], []).append(own)
-    absent = [REPRODUCTIONS[name] for name in sorted(REPRODUCTIONS)
-              if name not in {own.table.name for own in tables}]  # fmt: skip
-    rows = [[table.name, table.title, ", ".join(table.scales)] for table in absent]
-    counts = []
-    for (name, of_paper), (is_reduced, images) in product(papers.items(), _IMAGES.items()):
-        judged = _distinct(one for own in of_paper for one in own.judged if not one.is_part)
-        counted = Counter[str](o.verdict.outcome for o in judged if o.is_reduced == is_reduced)
-        if counted:
-            numbers = [str(counted[each]) for each in _OUTCOMES]
-            counts.append([PAPERS.get(name, name), images, *numbers])
+    papers = defaultdict[str, list[Made]](list)
+    for made in tables:
+        papers[made.table.name.partition("/")[0]].append(made)
     parts = [
         "# The papers' claims and the verdicts on them",
         f"{RULE}. Differences of fractions are in percentage points. Verdicts are not "
@@ -111,95 +106,135 @@ def overview(tables: Sequence[Made]) -> str:
         "in parentheses are on parts of a mean, for information. A comparison that two tables make "
         "on the same trials counts once. The numbers are on the page of "
         f"[tables]({TABLES_PAGE}).",
-        body(table_of(["paper", "networks trained on", *_OUTCOMES], counts)),
+        body(table_of(["paper", "networks trained on", *_OUTCOMES], _count_outcomes(papers))),
         "## Base networks",
         body(table_of(_NETWORK_HEADS, _networks(tables))),
-        *(part for name, own in papers.items() for part in _paper(name, own)),
-        *(["## Not run", body(table_of(["table", "title", "scales"], rows))] if absent else []),
     ]
+    for name, tables_of_paper in papers.items():
+        parts += _paper(name, tables_of_paper)
+    rows = []
+    for name in sorted(set(REPRODUCTIONS).difference(map(attrgetter("table.name"), tables))):
+        rows.append([name, REPRODUCTIONS[name].title, ", ".join(REPRODUCTIONS[name].scales)])
+    if rows:
+        parts += ["## Not run", body(table_of(["table", "title", "scales"], rows))]
     return "\n\n".join(parts) + "\n"
 
 
-def _distinct(judged: Iterable[Judged]) -> list[Judged]:
+def _count_outcomes(papers: Mapping[str, Sequence[Made]]) -> list[list[str]]:
+    """Return a row per paper and kind of networks, with the number of verdicts by outcome."""
+    rows = []
+    for name, tables in papers.items():
+        verdicts = _distinct(counted(_verdict_rows(tables)))
+        counts = Counter(map(attrgetter("is_reduced", "outcome"), verdicts))
+        for is_reduced, images in _IMAGES.items():
+            numbers = [counts[is_reduced, outcome] for outcome in _OUTCOMES]
+            if any(numbers):
+                rows.append([PAPERS.get(name, name), images, *map(str, numbers)])
+    return rows
+
+
+def _verdict_rows(tables: Iterable[Made]) -> list[VerdictRow]:
+    return list(chain.from_iterable(map(attrgetter("verdict_rows"), tables)))
+
+
+def _distinct(rows: Iterable[VerdictRow]) -> list[VerdictRow]:
     """Return the verdicts, but only one of those on equal numbers of the same networks."""
-    found: dict[object, Judged] = {}
-    for one in judged:
-        own = one.verdict
-        pairs = sum(len(part.others) for part in own.claim.comparisons)
-        numbers = own.difference, own.low, own.high
-        key = (one.where, own.outcome, own.comparison.metric, pairs, *numbers)
-        found.setdefault(id(one) if math.isnan(own.low) else key, one)
-    return list(found.values())
+    distinct: dict[object, VerdictRow] = {}
+    for row in rows:
+        verdict = row.verdict
+        pairs = sum(map(len, map(attrgetter("others"), verdict.claim.comparisons)))
+        key: object = (
+            row.where, row.outcome, verdict.comparison.metric, pairs, verdict.difference,
+            verdict.low, verdict.high,
+        )  # fmt: skip
+        if math.isnan(verdict.low):
+            key = id(row)
+        distinct.setdefault(key, row)
+    return list(distinct.values())
 
 
 def _networks(tables: Sequence[Made]) -> list[list[str]]:
-    """Return a row per kind of base network: accuracy on test and train, and over-confidence.
-
-    Networks trained on all images come first, as in the tables of claims.
-    """
-    found: dict[tuple[bool, str], list[pd.DataFrame]] = {}
-    for own in tables:
-        for _, sweep in own.sweeps:
-            key = uses_part_of_train(sweep), name_of(sweep)
-            found.setdefault(key, []).append(base_rows(sweep))
+    """Return a row per kind of base network, those trained on all images first."""
+    frames = defaultdict[tuple[bool, str], list[pd.DataFrame]](list)
+    for made in tables:
+        for _, sweep in made.sweeps:
+            frames[uses_part_of_train(sweep), name_of(sweep)].append(base_rows(sweep))
     rows = []
-    for (is_reduced, name), parts in sorted(found.items(), key=lambda own: own[0][0]):
-        columns = ["network_id", "test/accuracy", "train/accuracy", "test/confidence_gap"]
-        # Rows of earlier versions may lack some.
-        networks = pd.concat(parts).reindex(columns=columns).drop_duplicates("network_id")
-        mean = networks[columns[1:]].mean()
-        shown = [METRICS["accuracy"].format(value) for value in mean.iloc[:2]]
-        gap = METRICS["confidence_gap"].format(mean.iloc[2], signed=True)
-        rows.append([titled(name.split()), _IMAGES[is_reduced], *shown, gap, str(len(networks))])
+    columns = ["network_id", "test/accuracy", "train/accuracy", "test/confidence_gap"]
+    for is_reduced, name in sorted(frames, key=itemgetter(0)):
+        # Imported networks have no accuracy on train.
+        networks = pd.concat(frames[is_reduced, name]).reindex(columns=columns)
+        networks = networks.drop_duplicates("network_id")
+        *accuracies, gap = networks[columns[1:]].mean()
+        numbers = list(map(METRICS["accuracy"].format, accuracies))
+        numbers += [METRICS["confidence_gap"].format(gap, signed=True), str(len(networks))]
+        rows.append([titled(name.split()), _IMAGES[is_reduced], *numbers])
     return rows
 
 
 def _paper(name: str, tables: Sequence[Made]) -> list[str]:
-    """Return the section of a paper: a summary of the verdicts, then a row per claim.
-
-    The summary is of networks trained on all training images, as in the papers, and names apart
-    the claims that were judged on others only.
-    """
-    of_paper = sorted((one for own in tables for one in own.judged), key=lambda one: one.is_reduced)
-    where = list(dict.fromkeys(one.where for one in of_paper))
-    rows, summary, reduced = [], dict[str, list[Claim]](), dict[str, list[Claim]]()
-    for _, of_table in groupby(tables, lambda own: own.table.name):
-        scales = list(of_table)
-        table = scales[0].table
+    """Return the section of a paper: a summary of the verdicts, then a row per claim."""
+    verdicts = sorted(_verdict_rows(tables), key=attrgetter("is_reduced"))
+    networks = list(dict.fromkeys(map(attrgetter("where"), verdicts)))
+    records = []
+    # Claims by whether they were judged on networks like the papers', and by outcome.
+    full, reduced = defaultdict[str, list[Claim]](list), defaultdict[str, list[Claim]](list)
+    for table, of_table in _by_table(tables):
+        verdicts = _verdict_rows(of_table)
         for claim in table.claims:
-            every = (one for own in scales for one in own.judged)
-            of_claim = [one for one in every if one.verdict.claim is claim]
+            of_claim = [row for row in verdicts if row.verdict.claim is claim]
             if not of_claim:
                 continue
-            found = {one.where: _verdict_text(one) for one in of_claim}
-            link = f"[{table.name}]({TABLES_PAGE}#{table.name.replace('/', '')})"
-            paper = next((one.printed for one in of_claim if one.printed), "")
-            rows.append([title_of(claim), link, *(found.get(each, "") for each in where),
-                         paper])  # fmt: skip
-            whole = [one for one in of_claim if not (one.is_part or one.is_reduced)]
-            shown = whole or [one for one in of_claim if not one.is_part]
-            outcomes = {one.verdict.outcome for one in shown}
-            outcomes = outcomes & {"held", "not held"} or outcomes
-            key = next(iter(outcomes)) if len(outcomes) == 1 else "mixed"
-            (summary if whole else reduced).setdefault(key, []).append(claim)
-    heads = ["claim", "table", *(titled(each.split()) for each in where), "paper"]
+            records.append(_claim_cells(table, of_claim, networks))
+            counting = counted(of_claim)
+            of_full = list(filterfalse(attrgetter("is_reduced"), counting))
+            claims = full if of_full else reduced
+            claims[_summarize(of_full or counting)].append(claim)
     parts = [f"## {PAPERS.get(name, name)}"]
-    if summary:
-        parts += ["On networks trained on all training images, as in the papers:", _list(summary)]
+    if full:
+        parts += ["On networks trained on all training images, as in the papers:", _list(full)]
     if reduced:
         parts += ["Judged only on networks trained on a part of the training images, which are far "
                   "less accurate than the papers':", _list(reduced)]  # fmt: skip
-    return [*parts, body(table_of(heads, rows))]
+    titles = map(titled, map(str.split, networks))
+    return [*parts, body(table_of(["claim", "table", *titles, "paper"], records))]
+
+
+def _by_table(tables: Iterable[Made]) -> Iterator[tuple[Reproduction, list[Made]]]:
+    """Yield each table with its results, which may be of several scales."""
+    for _, group in groupby(tables, attrgetter("table.name")):
+        of_table = list(group)
+        yield of_table[0].table, of_table
+
+
+def _claim_cells(
+    table: Reproduction, rows: Sequence[VerdictRow], networks: Sequence[str]
+) -> list[str]:
+    """Return the cells of a claim: its text, its table, verdicts by network, printed values."""
+    texts = {row.where: _describe_verdict(row) for row in rows}
+    link = f"[{table.name}]({TABLES_PAGE}#{table.name.replace('/', '')})"
+    printed = next(filter(None, map(attrgetter("printed"), rows)), "")
+    cells = [texts.get(network, "") for network in networks]
+    return [title_of(rows[0].verdict.claim), link, *cells, printed]
+
+
+def _summarize(rows: Sequence[VerdictRow]) -> str:
+    """Return the outcome of a claim on all networks; ``mixed`` if decided verdicts differ."""
+    outcomes: set[str] = set(map(attrgetter("outcome"), rows))
+    outcomes = outcomes.intersection(DECIDED) or outcomes
+    if len(outcomes) > 1:
+        return "mixed"
+    return outcomes.pop()
 
 
 def _list(claims: Mapping[str, Sequence[Claim]]) -> str:
     """Return a list with an item for each outcome: the paper's claims, then ours."""
     items = []
-    for outcome, words in _SUMMARY.items():
-        for is_ours in (False, True):
-            texts = [own.text for own in claims.get(outcome, ()) if own.is_ours == is_ours]
-            start = f"{words}, not in the paper" if is_ours else words
-            items += [f"- **{start}.** {'; '.join(texts)}."] if texts else []
+    for outcome, title in _SUMMARY.items():
+        for is_ours, suffix in ((False, ""), (True, ", not in the paper")):
+            texts = [claim.text for claim in claims.get(outcome, ()) if claim.is_ours == is_ours]
+            if texts:
+                items.append(f"- **{title}{suffix}.** {'; '.join(texts)}.")
     return "\n".join(items)
 
 
@@ -209,47 +244,52 @@ def describe_tables(tables: Sequence[Made], pictured: Pictured) -> str:
         "# The papers' tables, reproduced",
         f"Our results next to the published ones. The page of [claims]({PAGE}) has the verdicts.",
     ]
-    for name, of_table in groupby(tables, lambda own: own.table.name):
-        scales = list(of_table)
-        parts += [f"## {name}", f"{scales[0].table.title}. {scales[0].table.note}".rstrip()]
-        parts += [part for own in scales for part in _scale(own, pictured)]
-        if judged := [one for own in scales for one in own.judged]:
-            parts += ["Verdicts:", body(claims_table("", judged))]
+    for table, of_table in _by_table(tables):
+        parts += [f"## {table.name}", f"{table.title}. {table.note}".rstrip()]
+        for made in of_table:
+            parts += _scale(made, pictured)
+        if rows := _verdict_rows(of_table):
+            parts += ["Verdicts:", body(claims_table("", rows))]
     return "\n\n".join(parts) + "\n"
 
 
-def _verdict_text(one: Judged) -> str:
+def _describe_verdict(row: VerdictRow) -> str:
     """Describe a verdict with its difference and interval."""
-    (row,) = claims_table("", [one]).records
-    outcome = one.verdict.outcome
-    words = f"**{outcome}**" if outcome in ("held", "not held") else outcome
-    words = f"({outcome})" if one.is_part else words
-    if row["95 %"].is_blank:
-        return words
-    more = f"; {one.verdict.seeds} seeds" if one.verdict.seeds else ""
+    (cells,) = claims_table("", [row]).records
+    outcome: str = row.outcome
+    if row.is_part:
+        outcome = f"({outcome})"
+    elif outcome in DECIDED:
+        outcome = f"**{outcome}**"
+    if cells["95 %"].is_blank:
+        return outcome
+    verdict = row.verdict
     # A part of a claim may be on another metric than the claim.
-    part = one.verdict.comparison.metric
-    name = f" {part}" if part != one.verdict.claim.metric else ""
-    return f"{words}{name} {row['difference'].text} ({row['95 %'].text}{more})"
+    if verdict.comparison.metric != verdict.claim.metric:
+        outcome += f" {verdict.comparison.metric}"
+    interval = cells["95 %"].text
+    if verdict.seeds:
+        interval += f"; {verdict.seeds} seeds"
+    return f"{outcome} {cells['difference'].text} ({interval})"
 
 
-def _scale(own: Made, pictured: Pictured) -> list[str]:
+def _scale(made: Made, pictured: Pictured) -> list[str]:
     """Return the part of a table's section on one scale: command, networks, numbers, figures."""
-    commands = own.command.replace(" && ", "\n")
+    commands = made.command.replace(" && ", "\n")
     parts = [f"```\n{commands}\n```"]
-    for run, sweep in own.sweeps:
+    for run, sweep in made.sweeps:
         network = titled(name_of(sweep).split())
-        frame = compare_with_print(own.table, run, sweep)
+        frame = compare_with_print(made.table, run, sweep)
+        sentences = [regime_of(sweep).sentence]
         # Two rows of one method may differ in the training of its heads.
-        sentences = [
-            f"H{part[1:]}" for part in sweep.manifest.setting.split("; ") if part[:6] == "heads "
-        ]
-        sentences += [text for text in (paper_of(frame), equal_rungs(sweep)) if text]
-        parts += [
-            f"**{network}**. {'. '.join([regime_of(sweep).sentence, *sentences])}.",
-            body(printed_table("", "", frame)),
-        ]
-        for name in own.table.figures[:1] if not has_frozen_networks(sweep) else ():
-            if path := pictured(own, sweep, name):
+        for setting in sweep.manifest.setting.split("; "):
+            if setting.startswith("heads "):
+                sentences.append(capital(setting))
+        sentences += filter(None, [paper_of(frame), equal_rungs(sweep)])
+        parts += [f"**{network}**. {'. '.join(sentences)}.", body(printed_table("", "", frame))]
+        if has_frozen_networks(sweep):
+            continue
+        for name in made.table.figures[:1]:
+            if path := pictured(made, sweep, name):
                 parts.append(f"![{LADDER_FIGURES[name].title}, {network}]({path})")
     return parts

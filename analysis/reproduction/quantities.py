@@ -45,10 +45,10 @@ def _series(name: str, end: str) -> Callable[[LadderResults], "pd.Series[float]"
             rows = rows[rows["split"] == split].dropna(subset=name)
         else:
             rows = results.sweep.recorded(name).rename(columns={"value": name})
-        of_trials = rows.astype({"spec_hash": str}).sort_values("epoch").groupby("spec_hash")[name]
-        first, last = of_trials.first(), of_trials.last()
-        found: pd.Series[float] = {"first": first, "last": last, "change": last - first}[end]
-        return found
+        curves = rows.astype({"spec_hash": str}).sort_values("epoch").groupby("spec_hash")[name]
+        first, last = curves.first(), curves.last()
+        values: pd.Series[float] = {"first": first, "last": last, "change": last - first}[end]
+        return values
 
     return of
 
@@ -59,14 +59,12 @@ def _cost(name: str) -> Callable[[LadderResults], "pd.Series[float]"]:
 
 def _angles(results: LadderResults) -> "pd.Series[float]":
     """Return the standard deviation of the angles between the prototypes of two classes."""
-    kept = read_table(results.sweep.out, "logits").to_pandas()
-    return pd.Series(
-        {
-            spec_hash: angles(np.stack(rows["logits"].tolist()).astype(float), rows["label"]).std()
-            for spec_hash, rows in kept.groupby("spec_hash")
-        },
-        dtype=float,
-    )
+    table = read_table(results.sweep.out, "logits").to_pandas()
+    spreads = {}
+    for spec_hash, rows in table.groupby("spec_hash"):
+        logits = np.stack(rows["logits"].tolist()).astype(float)
+        spreads[spec_hash] = angles(logits, rows["label"]).std()
+    return pd.Series(spreads, dtype=float)
 
 
 def _settling(results: LadderResults) -> "pd.Series[float]":
@@ -75,28 +73,30 @@ def _settling(results: LadderResults) -> "pd.Series[float]":
     A trial whose q moves by the largest step in each epoch has no value: its steps are those of
     tau, whatever its accuracy and confidence.
     """
-    both = (results.sweep.recorded(name).astype({"spec_hash": str}) for name in ("q", "tau"))
-    q, tau = (rows.set_index(["spec_hash", "epoch"])["value"] for rows in both)
-    rows = q.to_frame("q").assign(tau=tau).sort_index()
-
-    def change(own: pd.DataFrame) -> float:
-        steps = own["q"].diff().abs().iloc[1:]
-        # The tau of an epoch bounds the step to the next one; a fixed q makes none.
-        bounds = own["tau"].shift().iloc[1:]
-        if steps.any() and np.isclose(steps, bounds, rtol=1e-4, atol=1e-6).all():
-            return math.nan
-        third = max(1, len(steps) // 3)
-        return float(steps.iloc[-third:].mean() - steps.iloc[:third].mean())
-
-    values = {str(key): change(own) for key, own in rows.groupby("spec_hash")}
+    key = ["spec_hash", "epoch"]
+    shares, bounds = results.sweep.recorded("q"), results.sweep.recorded("tau")
+    rows = shares.rename(columns={"value": "q"}).astype({"spec_hash": str}).set_index(key)
+    tau = bounds.astype({"spec_hash": str}).set_index(key)["value"]
+    rows = rows.assign(tau=tau).sort_index()
+    values = {str(key): _settling_of(curve) for key, curve in rows.groupby("spec_hash")}
     return pd.Series(values, dtype=float).dropna()
+
+
+def _settling_of(curve: pd.DataFrame) -> float:
+    steps = curve["q"].diff().abs().iloc[1:]
+    # The tau of an epoch bounds the step to the next one; a fixed q makes none.
+    bounds = curve["tau"].shift().iloc[1:]
+    if steps.any() and np.isclose(steps, bounds, rtol=1e-4, atol=1e-6).all():
+        return math.nan
+    third = max(1, len(steps) // 3)
+    return float(steps.iloc[-third:].mean() - steps.iloc[:third].mean())
 
 
 def _confidence(results: LadderResults) -> "pd.Series[float]":
     """Return the mean confidence on test: the sum of accuracy and confidence gap."""
     trials = results.sweep.trials.set_index("spec_hash")
-    found: pd.Series[float] = trials["test/accuracy"] + trials["test/confidence_gap"]
-    return found.dropna()
+    confidence: pd.Series[float] = trials["test/accuracy"] + trials["test/confidence_gap"]
+    return confidence.dropna()
 
 
 _SERIES = {
@@ -115,14 +115,21 @@ _SECONDS = {
     "memory_mib": "peak memory (MiB)",
 }
 
+
+def _series_quantities() -> dict[str, Quantity]:
+    """Return the value of each curve and statistic at its ends, and its change."""
+    quantities = {}
+    for name, title in _SERIES.items():
+        for end, when in _ENDS.items():
+            quantity = Quantity(f"{title}, {when}", _series(name, end))
+            if name in SHARES:
+                quantity = replace(quantity, scale=100, digits=1)
+            quantities[f"{name}_{end}"] = quantity
+    return quantities
+
+
 QUANTITIES = {
-    **{
-        f"{name}_{end}": Quantity(
-            f"{title}, {when}", _series(name, end), *((100, 1) if name in SHARES else ())
-        )
-        for name, title in _SERIES.items()
-        for end, when in _ENDS.items()
-    },
+    **_series_quantities(),
     "q_settling": Quantity("change of q per epoch, last third minus first", _settling),
     "confidence": Quantity("mean confidence (%)", _confidence, 100, 2),
     "angles_sd": Quantity("spread of the angles between classes (°)", _angles, digits=1),
@@ -142,14 +149,14 @@ RANK = Quantity("rank", lambda results: pd.Series(dtype=float), digits=2)
 def with_quantities(sweep: Sweep, names: Iterable[str]) -> Sweep:
     """Return the sweep with a column ``test/NAME`` for each of the names that is a quantity."""
     results = LadderResults(sweep)
-    values = {
-        f"test/{name}": sweep.trials["spec_hash"].map(QUANTITIES[name].of(results))
-        for name in dict.fromkeys(names)
-        if name in QUANTITIES
-    }
+    hashes = sweep.trials["spec_hash"]
+    requested = filter(QUANTITIES.__contains__, dict.fromkeys(names))
+    values = {f"test/{name}": hashes.map(QUANTITIES[name].of(results)) for name in requested}
     return replace(sweep, trials=sweep.trials.assign(**values))
 
 
 def printed_of(name: str) -> Metric | Quantity:
     """Return the metric or quantity with a name."""
-    return METRICS[name] if name in METRICS else QUANTITIES[name]
+    if name in METRICS:
+        return METRICS[name]
+    return QUANTITIES[name]

@@ -1,44 +1,50 @@
 """Tables of a reproduction: our numbers next to the paper's, and the verdicts on its claims."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import filterfalse
 from operator import attrgetter
+from typing import Any
 
 import pandas as pd
 
-from analysis.compare.claims import Verdict, gain_of
+from analysis.compare.claims import Outcome, Verdict, gain_of
 from analysis.ladder.means import ladder_table
 from analysis.load import Sweep
 from analysis.published import printed_name, published, titled
-from analysis.reproduction.quantities import QUANTITIES, RANK, printed_of
+from analysis.reproduction.quantities import QUANTITIES, RANK, Quantity, printed_of
 from analysis.shifts import FOREIGN_MEAN, OOD, foreign_sets
 from analysis.tables.latex import label_of
 from analysis.tables.table import Table
 from analysis.text import Cell, Record
 from analysis.tidy import parted
 from tune_calib.results.manifests import RungRecord
-from tune_calib.spec.metrics import METRICS, column
+from tune_calib.spec.metrics import METRICS, Metric, column
 from tune_calib.spec.reproduction import Claim, Comparison, Reproduction
 
 Key = tuple[str, str]
 _PRINTED_AS = {FOREIGN_MEAN: "ood/average"}
+PAPERS_SETS = ("cifar10", "cifar100", "svhn")  # over which papers print means, without their own
 COLUMNS = (
     "run", "dataset", "backbone", "row", "rung", "split", "metric", "n", "mean", "sd",
     "paper_dataset", "paper_backbone", "paper", "difference",
 )  # fmt: skip
 
-# Columns of the verdicts in CSV, with attributes of ``Judged``.
+# Columns of the verdicts in CSV, with attributes of ``VerdictRow``.
 _NUMBERS = {
     "folder": "folder", "claim": "verdict.claim.text", "kind": "verdict.comparison.kind",
     "metric": "verdict.comparison.metric", "rung": "verdict.comparison.rung",
     "than": "verdict.than", "number": "verdict.comparison.number",
     "least": "verdict.comparison.least", "verdict": "verdict.outcome",
     "difference": "verdict.difference", "low": "verdict.low", "high": "verdict.high",
-    "seeds": "verdict.pairs", "seeds_to_decide": "verdict.seeds", "why": "verdict.why",
+    "seeds": "verdict.pairs", "seeds_to_decide": "verdict.seeds", "why": "reasons",
     "is_ours": "verdict.claim.is_ours", "is_part": "is_part", "paper": "printed",
 }  # fmt: skip
 
+DECIDED = ("held", "not held")  # outcomes
 SEEDS_ONLY = "over seeds only"
 RULE = (
     "A claim is held, or not held, if the 95 % interval of its paired difference is entirely on "
@@ -63,125 +69,135 @@ def compare_with_print(table: Reproduction, run: str, sweep: Sweep) -> pd.DataFr
     rows: list[tuple[object, ...]] = []
     backbone = "/".join(map(str, sweep.trials["backbone"].dropna().unique()))
     dataset = sweep.manifest.dataset
-    sets = foreign_sets(str(name).rpartition("/")[0] for name in sweep.trials)
-    others = {"svhn", "cifar10", "cifar100"} - {dataset}
-    is_papers_mean = sets == sorted(f"{OOD}/{name}" for name in others)
+    papers_sets = [f"{OOD}/{name}" for name in PAPERS_SETS if name != dataset]
+    is_papers_mean = foreign_sets(sweep.splits) == papers_sets
     names = {rung.index: _name(table, run, rung) for rung in sweep.rungs}
     for name in table.metrics:
-        metric, own_split = parted(name)
-        split = own_split or "test"
-        if own_split is not None and column(split, metric) not in sweep.trials:
+        metric, shift_set = parted(name)
+        split = shift_set or "test"
+        if shift_set is not None and column(split, metric) not in sweep.trials:
             continue
         printed = _printed(table, metric, split)
-        every: list[Key] = list(dict.fromkeys((data, name) for data, name, _ in printed))
-        same = [key for key in every if key[0] == dataset]
-        keys = [key for key in same if key[1] == backbone] or same or every
+        of_dataset = [key for key in printed if key[0] == dataset]
+        of_network = [key for key in of_dataset if key[1] == backbone]
+        keys = of_network or of_dataset or list(printed) or [("", "")]
         # Seconds on different machines are not comparable.
         is_of_machine = metric in QUANTITIES and not QUANTITIES[metric].over
         is_same = (split != FOREIGN_MEAN or is_papers_mean) and not is_of_machine
         ours = ladder_table(sweep, [metric], split).set_index("rung")
         for rung in sweep.rungs:
-            own = ours.loc[rung.index]
-            for key in keys or [("", "")]:
-                row = names[rung.index]
-                paper = printed.get((*key, row), math.nan)
-                is_comparable = key[0] in (dataset, "average") and is_same
-                difference = own["mean"] - paper if is_comparable else math.nan
+            statistics: Any = ours.loc[rung.index]
+            row = names[rung.index]
+            for key in keys:
+                paper = printed.get(key, {}).get(row, math.nan)
+                difference = math.nan
+                if is_same and key[0] in (dataset, "average"):
+                    difference = statistics["mean"] - paper
                 rows.append((
                     sweep.out.name, dataset, backbone, row, rung.label, split, metric,
-                    own["n"], own["mean"], own["sd"], *key, paper, difference,
+                    statistics["n"], statistics["mean"], statistics["sd"], *key, paper, difference,
                 ))  # fmt: skip
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
 def _name(table: Reproduction, run: str, rung: RungRecord) -> str:
-    if name := table.entries[run].printed.get(rung.label, rung.published):
-        return name
-    named = printed_name(table.published, rung.label) if table.published else None
-    return named or rung.label
+    """Return the paper's name of a rung, or its label if the paper has none."""
+    name = table.entries[run].printed.get(rung.label, rung.published)
+    if not name and table.published:
+        name = printed_name(table.published, rung.label)
+    return name or rung.label
 
 
-def _printed(table: Reproduction, metric: str, split: str) -> dict[tuple[str, str, str], float]:
-    """Return printed values by data set, backbone and row, in printed order."""
+def _printed(table: Reproduction, metric: str, split: str) -> Mapping[Key, Mapping[str, float]]:
+    """Return printed values by data set and backbone, and then by row, in printed order."""
+    columns = defaultdict[Key, dict[str, float]](dict)
     if table.published is None:
-        return {}
+        return columns
     rows = published(table.published)
-    own = QUANTITIES.get(metric)
-    name = own.printed if own else metric
+    name, over = metric, ""
+    if metric in QUANTITIES:
+        name, over = QUANTITIES[metric].printed, QUANTITIES[metric].over
     rows = rows[(rows["metric"] == name) & (rows["split"] == _PRINTED_AS.get(split, split))]
-    keys = zip(rows["dataset"], rows["backbone"], rows["method"], strict=True)
-    found = dict(zip(keys, rows["value"].astype(float), strict=True))
-    if own and own.over:
-        return {key: value / found[(*key[:2], own.over)] for key, value in found.items()}
-    return found
+    for row in rows.to_dict("records"):
+        columns[row["dataset"], row["backbone"]][row["method"]] = float(row["value"])
+    if over:
+        for values in columns.values():
+            values.update(pd.Series(values) / values[over])
+    return columns
 
 
 def describe_print(table: Reproduction, run: str, rungs: Sequence[RungRecord], claim: Claim) -> str:
     """Describe the printed comparisons of a claim and how many support it; empty if none."""
     names = {rung.label: _name(table, run, rung) for rung in rungs}
-    parts = [_print_of(table, names, one) for one in claim.comparisons]
-    return "; ".join(part for part in parts if part)
+    describe = partial(_describe_comparison, table, names)
+    return "; ".join(filter(None, map(describe, claim.comparisons)))
 
 
-def _print_of(table: Reproduction, names: Mapping[str, str], comparison: Comparison) -> str:
+def _describe_comparison(
+    table: Reproduction, names: Mapping[str, str], comparison: Comparison
+) -> str:
     metric, split = parted(comparison.metric)
     printed = _printed(table, metric, split or "test")
     gains, values = [], []
-    for where in dict.fromkeys(key[:2] for key in printed):
-        rows = pd.Series({key[2]: value for key, value in printed.items() if key[:2] == where})
+    for values_by_row in printed.values():
+        rows = pd.Series(values_by_row)
         if comparison.kind == "rank":
             rows = rows.rank(ascending=METRICS[metric].is_less_better)
         for than in comparison.others:
             weights = comparison.weigh(than)
             if {names.get(label) for label in weights} <= set(rows.index):
                 value = sum(weight * rows[names[label]] for label, weight in weights.items())
-                values.append(value - (0.0 if len(weights) > 1 else comparison.number))
-                gains.append(gain_of(comparison, values[-1]))
+                if len(weights) == 1:
+                    value -= comparison.number
+                values.append(value)
+                gains.append(gain_of(comparison, value))
     if not values:
         return ""
-    record = RANK if comparison.kind == "rank" else printed_of(metric)
-    low, high = (record.format(value, signed=True) for value in (min(values), max(values)))
-    span = low if low == high else f"{low} to {high}"
+    record = _format_of(comparison)
+    ends = (record.format(value, signed=True) for value in (min(values), max(values)))
+    span = " to ".join(dict.fromkeys(ends))
     least = -1e-12 if comparison.kind in ("size", "close", "ratio") else 1e-12
-    held = sum(gain > least for gain in gains)
-    return f"{span}; {held} of {len(gains)} printed comparisons support it"
+    supporting = sum(gain > least for gain in gains)
+    return f"{span}; {supporting} of {len(gains)} printed comparisons support it"
 
 
 def printed_table(key: str, caption: str, frame: pd.DataFrame, label: str = "") -> Table:
     """Return the table of ``compare_with_print``; heads name the printed column if several."""
-    several = len(_printed_columns(frame)) > 1
-    found = []
-    for _, own in frame.groupby("rung", sort=False):
-        cells: Record = {"row": Cell(str(own["row"].iloc[0]))}
-        for row in own.to_dict("records"):
-            metric = str(row["metric"])
-            of = "" if row["split"] == "test" else f"{row['split']}: "
-            record = printed_of(metric)
-            title = f"{of}{record.head}"
+    has_several = len(_printed_columns(frame)) > 1
+    records = []
+    for _, rows in frame.groupby("rung", sort=False):
+        cells: Record = {"row": Cell(str(rows["row"].iloc[0]))}
+        for row in rows.to_dict("records"):
+            record = printed_of(str(row["metric"]))
+            title = record.head
+            if row["split"] != "test":
+                title = f"{row['split']}: {title}"
             cells[title] = Cell.number(record, row["mean"], row["sd"])
             if row["paper_dataset"]:
-                column = (str(row["paper_dataset"]), str(row["paper_backbone"]))
-                where = f" ({titled(dict.fromkeys(column))})" if several else ""
+                where = ""
+                if has_several:
+                    names = dict.fromkeys([str(row["paper_dataset"]), str(row["paper_backbone"])])
+                    where = f" ({titled(names)})"
                 cells[f"{title}, paper{where}"] = Cell.number(record, row["paper"])
                 change = Cell.number(record, row["difference"], signed=True)
                 cells[f"{title}, Δ{where}"] = change
-        found.append(cells)
-    return Table(key, caption, found, label=label).without_blank()
+        records.append(cells)
+    return Table(key, caption, records, label=label).without_blank()
 
 
 def paper_of(frame: pd.DataFrame) -> str:
     """Return the source of the printed numbers; empty if there are several."""
-    keys = _printed_columns(frame)
-    return f"Paper: {titled(dict.fromkeys(keys[0]))}" if len(keys) == 1 else ""
+    columns = _printed_columns(frame)
+    return f"Paper: {titled(dict.fromkeys(columns[0]))}" if len(columns) == 1 else ""
 
 
 def _printed_columns(frame: pd.DataFrame) -> list[Key]:
-    keys = zip(frame["paper_dataset"], frame["paper_backbone"], strict=True)
-    return [key for key in dict.fromkeys(keys) if key[0]]
+    columns = frame.loc[frame["paper_dataset"] != "", ["paper_dataset", "paper_backbone"]]
+    return list(columns.drop_duplicates().itertuples(index=False, name=None))
 
 
 @dataclass(frozen=True)
-class Judged:
+class VerdictRow:
     """A verdict with the folder and setting of its results."""
 
     folder: str
@@ -191,39 +207,73 @@ class Judged:
     is_part: bool = False  # of the mean in the claim; for information, not counted
     printed: str = ""  # printed values, and the number of them that support the claim
 
+    @property
+    def outcome(self) -> Outcome:
+        """Return the outcome of the verdict."""
+        return self.verdict.outcome
 
-def claims_table(folder: str, judged: Sequence[Judged]) -> Table:
+    @property
+    def reasons(self) -> str:
+        """Explain an interval over seeds only, and the lack of a decision."""
+        reasons = [self.verdict.why]
+        if self.verdict.comparison.metric in QUANTITIES and self.verdict.pairs:
+            reasons.insert(0, SEEDS_ONLY)
+        return "; ".join(filter(None, reasons))
+
+
+def counted(rows: Iterable[VerdictRow]) -> list[VerdictRow]:
+    """Return the verdicts that count, which are not on parts of a mean."""
+    return list(filterfalse(attrgetter("is_part"), rows))
+
+
+def claims_table(folder: str, rows: Sequence[VerdictRow]) -> Table:
     """Return the table of verdicts, a row per claim and base network."""
-    rows: list[Record] = []
-    for one in judged:
-        verdict, comparison = one.verdict, one.verdict.comparison
-        metric = printed_of(parted(comparison.metric)[0])
-        # The comparison is with a rung or with a number.
-        other = verdict.than or Cell.number(metric, comparison.number).text
-        factor = f"{comparison.least:g} x " if comparison.kind == "ratio" else ""
-        less = f" - ({' - '.join(comparison.less)})" if comparison.less else ""
-        compared = f"{metric.title}: {comparison.rung} - {factor}{other}{less}"
-        if comparison.kind == "trend":
-            compared = f"{metric.title}: slope from {comparison.rung} to {comparison.than[-1]}"
-        if comparison.kind == "rank":
-            metric, compared = RANK, f"rank by {compared}"
-        rows.append(
+    records: list[Record] = []
+    for row in rows:
+        verdict, metric = row.verdict, _format_of(row.verdict.comparison)
+        outcome = f"({row.outcome})" if row.is_part else row.outcome
+        records.append(
             {
                 "claim": Cell(title_of(verdict.claim)),
-                "results": Cell(one.where),
-                "verdict": Cell(f"({verdict.outcome})" if one.is_part else verdict.outcome),
-                "compared": Cell(compared),
+                "results": Cell(row.where),
+                "verdict": Cell(outcome),
+                "compared": Cell(_describe_compared(verdict)),
                 "difference": Cell.number(metric, verdict.difference, signed=True),
                 "95 %": Cell.span(metric, verdict.low, verdict.high, signed=True),
                 "seeds": Cell.of(verdict.pairs),
                 "seeds to decide": Cell.of(verdict.seeds),
-                "paper": Cell(one.printed),
-                "why": Cell(_reasons(verdict)),
+                "paper": Cell(row.printed),
+                "why": Cell(row.reasons),
             }
         )
     first = ["verdict", "results", "difference", "seeds to decide"]
     label = label_of(folder, "claims")
-    return Table("claims", f"{RULE}.", rows, first=first, label=label, is_main=True)
+    return Table("claims", f"{RULE}.", records, first=first, label=label, is_main=True)
+
+
+def _format_of(comparison: Comparison) -> Metric | Quantity:
+    """Return the metric or quantity in which a difference is printed, or ``RANK``."""
+    if comparison.kind == "rank":
+        return RANK
+    return printed_of(parted(comparison.metric)[0])
+
+
+def _describe_compared(verdict: Verdict) -> str:
+    """Describe the weighted sum of rungs that a verdict is about, e.g. ``ECE: gate - base``."""
+    comparison = verdict.comparison
+    metric = printed_of(parted(comparison.metric)[0])
+    if comparison.kind == "trend":
+        return f"{metric.title}: slope from {comparison.rung} to {comparison.than[-1]}"
+    # The comparison is with a rung or with a number.
+    other = verdict.than or Cell.number(metric, comparison.number).text
+    if comparison.kind == "ratio":
+        other = f"{comparison.least:g} x {other}"
+    text = f"{metric.title}: {comparison.rung} - {other}"
+    if comparison.less:
+        text += f" - ({' - '.join(comparison.less)})"
+    if comparison.kind == "rank":
+        text = f"rank by {text}"
+    return text
 
 
 def title_of(claim: Claim) -> str:
@@ -231,14 +281,7 @@ def title_of(claim: Claim) -> str:
     return f"Not in the paper: {claim.text}" if claim.is_ours else claim.text
 
 
-def _reasons(verdict: Verdict) -> str:
-    """Explain an interval over seeds only, and the lack of a decision."""
-    is_alone = verdict.comparison.metric in QUANTITIES and verdict.pairs
-    return "; ".join(filter(None, [SEEDS_ONLY if is_alone else "", verdict.why]))
-
-
-def claim_numbers(judged: Sequence[Judged]) -> pd.DataFrame:
+def claim_numbers(rows: Sequence[VerdictRow]) -> pd.DataFrame:
     """Return the verdicts as a frame, with fractions."""
-    rows = [attrgetter(*_NUMBERS.values())(one) for one in judged]
-    why = [_reasons(one.verdict) for one in judged]
-    return pd.DataFrame(rows, columns=list(_NUMBERS)).assign(why=why)
+    numbers = map(attrgetter(*_NUMBERS.values()), rows)
+    return pd.DataFrame(numbers, columns=list(_NUMBERS))

@@ -94,14 +94,15 @@ def describe_choice(search: SearchResults) -> str:
         return f"{what}, none keeps the accuracy within the guard; {network}."
     value = format_value(metric.name, float(table["mean"][chosen]))
     name = column("select", metric.name)
-    specs = next(s.specs for s in search.outcome.suggestions if s.number == chosen)
     trials = search.trials.reindex(columns=["spec_hash", "rung", "network_seed", "head_seed", name])
-    own = trials[trials["spec_hash"].isin(specs)]
+    rows = trials[trials["spec_hash"].isin(search.specs_of(chosen))]
     base = trials[trials["rung"] < 0].groupby("network_seed")[name].mean()
     # The difference from the baseline, by network or by head of one network.
-    is_of_heads = own["network_seed"].nunique() == 1 and own["head_seed"].notna().any()
-    blocks = own["head_seed" if is_of_heads else "network_seed"]
-    differences = (own[name] - own["network_seed"].map(base)).groupby(blocks).mean().dropna()
+    block = "network_seed"
+    if rows["network_seed"].nunique() == 1 and rows["head_seed"].notna().any():
+        block = "head_seed"
+    differences = rows[name] - rows["network_seed"].map(base)
+    differences = differences.groupby(rows[block]).mean().dropna()
     # Rounded as in paired tests, since differences in the last bit are not meaningful.
     change = differences.round(12).to_numpy()
     gain = "without a matched trial of the baseline"
@@ -114,35 +115,36 @@ def describe_choice(search: SearchResults) -> str:
 def _setting(search: SearchResults) -> str:
     question = search.manifest.question
     titles = search.manifest.titles
-    datasets, backbones = (
-        ", ".join(titles.get(name, name) for name in sorted(search.trials[kind].dropna().unique()))
-        for kind in ("dataset", "backbone")
-    )
+    parts = []
+    for kind in ("dataset", "backbone"):
+        names = sorted(search.trials[kind].dropna().unique())
+        parts.append(", ".join(titles.get(name, name) for name in names))
+    fixed = []
+    for name, value in flatten(question.given).items():
+        if name not in ("data.dataset", "data.imported", "data.found"):
+            fixed.append(f"{name} {format_setting(value)}")
+    if fixed:
+        parts.append(f"fixed: {', '.join(fixed)}")
     sampler = f"{question.sampler} sampler, seed {question.sampler_seed}"
-    fixed = ", ".join(
-        f"{name} {format_setting(value)}"
-        for name, value in flatten(question.given).items()
-        if name not in ("data.dataset", "data.imported", "data.found")
-    )
-    fixed = f"; fixed: {fixed}" if fixed else ""
-    return f"{datasets}; {backbones}{fixed}; {sampler}; select split, {search.seeds()}"
+    return "; ".join([*parts, sampler, f"select split, {search.seeds()}"])
 
 
 def _state(search: SearchResults) -> str:
     planned, asked = search.outcome.planned, search.outcome.asked
     if "missing" in search.counts():
         return f"INCOMPLETE: of {planned} planned suggestions, {search.ended()}."
-    more = f" {asked} were requested, but there are no more points." if planned < asked else ""
-    return f"Complete: all {planned} planned suggestions ended ({search.ended()}).{more}"
+    text = f"Complete: all {planned} planned suggestions ended ({search.ended()})."
+    if planned < asked:
+        text += f" {asked} were requested, but there are no more points."
+    return text
 
 
 def _troubles(search: SearchResults) -> list[str]:
     counts = search.counts()
-    lines = [
-        f"{counts[status]} suggestions {status}: they have no value"
-        for status in ("diverged", "crashed")
-        if status in counts
-    ]
+    lines = []
+    for status in ("diverged", "crashed"):
+        if status in counts:
+            lines.append(f"{counts[status]} suggestions {status}: they have no value")
     if "missing" in counts:
         lines.append(f"{counts['missing']} suggestions have not ended: tune-calib resume runs them")
     if search.outcome.chosen is None:
@@ -155,20 +157,22 @@ def _troubles(search: SearchResults) -> list[str]:
 
 
 def _evaluation(search: SearchResults) -> Section:
-    """Return the section on the evaluation of the chosen suggestion on the test split."""
     sweep = load(search.out / selection.EVALUATION)
-    texts = [f"{capital(selection.describe_reads(search.reads))}."] if search.reads else []
+    texts = []
+    if search.reads:
+        texts.append(f"{capital(selection.describe_reads(search.reads))}.")
     trials = search.trials
-    specs = {entry.number: entry.specs for entry in search.outcome.suggestions}
-    believed: dict[str, list[Any]] = {
-        selection.BASELINE: trials[trials["rung"] < 0].to_dict("records")
-    }
     # The first suggestion of a search is always the method's own settings.
-    for label, number in ((selection.DEFAULTS, 0), (selection.CHOSEN, search.outcome.chosen)):
-        is_own = trials["spec_hash"].isin([] if number is None else specs.get(number, []))
-        believed[label] = trials[is_own].to_dict("records")
+    trials_by_label = {
+        selection.BASELINE: trials[trials["rung"] < 0],
+        selection.DEFAULTS: trials[trials["spec_hash"].isin(search.specs_of(0))],
+        selection.CHOSEN: trials[trials["spec_hash"].isin(search.specs_of(search.outcome.chosen))],
+    }
+    searched: dict[str, list[Any]] = {}
+    for label, rows in trials_by_label.items():
+        searched[label] = rows.to_dict("records")
     fresh: list[Any] = sweep.trials.to_dict("records")
-    table = tables.optimism(fresh, believed, search.metrics)
+    table = tables.optimism(fresh, searched, search.metrics)
     if not table.records:
         return Section("on-test", "On test", [*texts, "No trial of the evaluation has ended."])
     note = f"{capital(selection.OPTIMISM)} ± is the standard deviation over the seeds."

@@ -3,12 +3,13 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any
 
 import pandas as pd
 
 from analysis.load import read_trials
-from analysis.text import Cell, format_ended
+from analysis.text import Cell, by_status, format_ended
 from analysis.tidy import check_metric
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.paths import AnyPath
@@ -17,7 +18,7 @@ from tune_calib.results.manifests import ReadRecord, SearchEvaluated, SearchMani
 from tune_calib.results.selection import BASELINE_AT_CHANCE, describe_no_gain, find_lost
 from tune_calib.results.tables import read_table
 from tune_calib.spec.metrics import METRICS, column
-from tune_calib.spec.names import SEARCH_EVALUATED, SEARCH_OUTCOME, STATUSES, is_chance
+from tune_calib.spec.names import SEARCH_EVALUATED, SEARCH_OUTCOME, is_chance
 from tune_calib.text import format_points, nearest
 
 AT_CHANCE = "at chance"
@@ -40,7 +41,9 @@ class SearchResults:
     @property
     def metrics(self) -> list[str]:
         """Return the metrics searched for, the first of which decides, or ``only_metric``."""
-        return [self.only_metric] if self.only_metric else self.outcome.metrics
+        if self.only_metric:
+            return [self.only_metric]
+        return self.outcome.metrics
 
     @property
     def metrics_and_accuracy(self) -> list[str]:
@@ -50,10 +53,10 @@ class SearchResults:
     @property
     def commands(self) -> list[str]:
         """Return the commands that started and extended the search, in order."""
-        if self.manifest.commands is None:  # an earlier version recorded the first one only
+        if self.manifest.commands is None:  # the example of the documentation has the first only
             longer = f"tune-calib resume DIR --trials {self.manifest.trials}"
             return [self.manifest.command, longer]
-        return [one.command for one in self.manifest.commands]
+        return list(map(attrgetter("command"), self.manifest.commands))
 
     @property
     def reads(self) -> list[ReadRecord] | None:
@@ -73,9 +76,10 @@ class SearchResults:
         lines = [BASELINE_AT_CHANCE] if is_chance(baseline) else []
         if self.outcome.chosen is None:
             return lines
-        choice = {
-            m: self.table(m).set_index("number")["mean"][self.outcome.chosen] for m in self.metrics
-        }
+        choice = {}
+        for metric in self.metrics:
+            means = self.table(metric).set_index("number")["mean"]
+            choice[metric] = means[self.outcome.chosen]
         return [*lines, *describe_no_gain(self.metrics, self.outcome.baseline, choice)]
 
     @property
@@ -91,9 +95,12 @@ class SearchResults:
 
     def others_of(self, setting: str) -> list[Any]:
         """Return the published values of a setting that are not the method's own."""
-        points = map(_plain, self.outcome.published)
-        values = dict.fromkeys(point[setting] for point in points if setting in point)
-        return [v for v in values if v != self.defaults.get(setting)]
+        default = self.defaults.get(setting)
+        others: list[Any] = []
+        for point in map(_plain, self.outcome.published):
+            if setting in point and point[setting] not in (default, *others):
+                others.append(point[setting])
+        return others
 
     def shown_settings(self) -> list[str]:
         """Return ``only_settings``, else the most important settings with more than one value."""
@@ -105,7 +112,7 @@ class SearchResults:
     def focus(self, settings: Sequence[str] = (), metric: str | None = None) -> "SearchResults":
         """Select the settings (``head.gamma`` or ``gamma``) and the metric of figures."""
         rows = self.figure_table(metric).dropna(subset="mean")
-        found: dict[str, None] = {}
+        chosen = []
         for text in settings:
             names = [name for name in self.settings if text in (name, name.partition(".")[2])]
             if not names:
@@ -119,8 +126,8 @@ class SearchResults:
                 raise UserError(
                     f"setting {names[0]} has fewer than two values among the finished suggestions"
                 )
-            found[names[0]] = None
-        return replace(self, only_settings=tuple(found), only_metric=metric)
+            chosen += names
+        return replace(self, only_settings=tuple(dict.fromkeys(chosen)), only_metric=metric)
 
     def are_defaults(self, table: pd.DataFrame) -> "pd.Series[bool]":
         """Return which rows of ``table`` have the method's own settings."""
@@ -128,15 +135,24 @@ class SearchResults:
         for name in self.settings:
             # Without a default the setting does not apply and must be absent, as NaN.
             value = self.defaults.get(name)
-            are &= table[name].isna() if value is None else table[name] == value
+            if value is None:
+                are &= table[name].isna()
+            else:
+                are &= table[name] == value
         return are
+
+    def specs_of(self, number: int | None) -> list[str]:
+        """Return the spec hashes of a suggestion; none if there is no such suggestion."""
+        for suggestion in self.outcome.suggestions:
+            if suggestion.number == number:
+                return suggestion.specs
+        return []
 
     def counts(self) -> dict[str, int]:
         """Count suggestions by status, with ``missing`` (planned but not ended) last."""
-        ended = Counter(entry.status for entry in self.outcome.suggestions)
-        counts = {status: ended[status] for status in STATUSES}
-        counts["missing"] = self.outcome.planned - sum(ended.values())
-        return {status: count for status, count in counts.items() if count > 0}
+        counts = Counter(map(attrgetter("status"), self.outcome.suggestions))
+        counts["missing"] = self.outcome.planned - counts.total()
+        return by_status(counts)
 
     def ended(self) -> str:
         """Return ``n = 80`` if every planned suggestion is done, else the counts by status."""
@@ -145,8 +161,9 @@ class SearchResults:
     def note(self) -> str:
         """Return a sentence with the number of suggestions and of those at chance."""
         at_chance = int(self.figure_table()["status"].eq(AT_CHANCE).sum())
-        left_out = f"; {at_chance} at chance have no value here" if at_chance else ""
-        return f"{self.ended()} suggestions{left_out}."
+        if at_chance:
+            return f"{self.ended()} suggestions; {at_chance} at chance have no value here."
+        return f"{self.ended()} suggestions."
 
     def long_note(self) -> str:
         """Return a sentence with the seeds and number of the suggestions, and the guard."""
@@ -181,20 +198,18 @@ class SearchResults:
         trials = self.trials.reindex(columns=["spec_hash", name, "flags"]).set_index("spec_hash")
         rows = []
         for entry in self.outcome.suggestions:
-            own = trials.reindex(entry.specs)
-            values, is_done = own[name], entry.status == "done"
+            trials_of_entry = trials.reindex(entry.specs)
+            values = trials_of_entry[name]
+            row = {
+                **entry.model_dump(include={"number", "status", "drop", "is_within"}),
+                "flags": ",".join(filter(None, trials_of_entry["flags"].dropna())),
+                **_plain(entry.point),
+                "n": 0,
+            }
             # A suggestion with a diverged seed has no mean: it is no candidate.
-            n = int(values.notna().sum()) if is_done else 0
-            rows.append(
-                {
-                    **entry.model_dump(include={"number", "status", "drop", "is_within"}),
-                    "flags": ",".join(flags for flags in own["flags"].dropna() if flags),
-                    **_plain(entry.point),
-                    **({"mean": values.mean(), "sd": values.std(ddof=1)} if is_done else {}),
-                    "n": n,
-                    "bad": len(values) - n,
-                }
-            )
+            if entry.status == "done":
+                row |= {"mean": values.mean(), "sd": values.std(ddof=1), "n": values.count()}
+            rows.append(row | {"bad": len(values) - row["n"]})
         names = ["number", "status", "drop", "is_within", "flags", *self.outcome.settings]
         frame = pd.DataFrame(rows, columns=[*names, "mean", "sd", "n", "bad"])
         numeric = dict.fromkeys(("drop", "mean", "sd"), float)
@@ -216,27 +231,36 @@ class SearchResults:
 
     def describe(self, rows: pd.DataFrame) -> list[str]:
         """Describe rows of ``table`` for tooltips: number, metrics and settings."""
-        values = {m: self.table(m).set_index("number") for m in self.metrics_and_accuracy}
+        metrics = self.metrics_and_accuracy
+        tables = [self.table(metric).set_index("number") for metric in metrics]
         texts = []
         for row in rows.to_dict("records"):
             number = row["number"]
-            lines = [f"suggestion {number}" + " (chosen)" * (number == self.outcome.chosen)]
-            for metric, table in values.items():
+            suffix = " (chosen)" if number == self.outcome.chosen else ""
+            lines = [f"suggestion {number}{suffix}"]
+            for metric, table in zip(metrics, tables, strict=True):
                 mean, sd = table.loc[number, "mean"], table.loc[number, "sd"]
                 lines.append(f"{METRICS[metric].head}: {Cell.number(metric, mean, sd).text}")
-            lines += [f"{key}: {setting_cell(row[key]).text}" for key in self.settings]
+            lines += [f"{name}: {setting_cell(row[name]).text}" for name in self.settings]
             texts.append("\n".join(lines))
         return texts
 
 
 def setting_cell(value: Any) -> Cell:
     """Return the cell of a setting's value; ``-`` if the setting does not apply."""
-    return Cell.formatted(value, ".3g") if isinstance(value, float) else Cell.of(value)
+    if isinstance(value, float):
+        return Cell.formatted(value, ".3g")
+    return Cell.of(value)
 
 
 def _plain(point: Point) -> Point:
     """Return a point with ``null`` for None; a setting that does not apply is absent."""
-    return {name: "null" if value is None else value for name, value in point.items()}
+    return dict(zip(point, map(null_for_none, point.values()), strict=True))
+
+
+def null_for_none(value: Any) -> Any:
+    """Return ``null`` for None, and another value unchanged."""
+    return "null" if value is None else value
 
 
 def is_complete(out: AnyPath) -> bool:
@@ -246,9 +270,8 @@ def is_complete(out: AnyPath) -> bool:
         outcome = SearchOutcome.read(out)
     except (FileNotFoundError, DamagedFileError):
         return False
-    if find_lost(
-        outcome, read_table(out, "trials", columns=["spec_hash"])["spec_hash"].to_pylist()
-    ):
+    rows = read_table(out, "trials", columns=["spec_hash"])
+    if find_lost(outcome, rows["spec_hash"].to_pylist()):
         return False
     # The manifest is written when a search is extended, and the outcome when it ends.
     return trials == outcome.asked and outcome.planned == len(outcome.suggestions)

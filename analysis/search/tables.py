@@ -2,16 +2,17 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from statistics import fmean, stdev
 from typing import Any
 
 import pandas as pd
 
 from analysis.compare.regime import of_baseline
-from analysis.search.load import SearchResults, setting_cell
+from analysis.search.load import SearchResults, null_for_none, setting_cell
 from analysis.tables.latex import label_of
 from analysis.tables.table import Table, table_of
-from analysis.text import NOTHING, Cell, Record, capital
+from analysis.text import NOTHING, Cell, Record, capital, full_stops
 from tune_calib.results.selection import Row, measure_optimism
 from tune_calib.spec.metrics import METRICS
 from tune_calib.spec.names import legend, signed
@@ -34,12 +35,13 @@ def best(search: SearchResults, count: int = BEST) -> Table:
     chosen = list(dict.fromkeys([*table.index[is_default][:1], *within]))
     baseline = search.outcome.baseline
     first = {"suggestion": Cell("baseline, cross entropy")}
-    first |= {METRICS[m].head: Cell.number(m, baseline[m]) for m in search.metrics_and_accuracy}
+    for metric in search.metrics_and_accuracy:
+        first[METRICS[metric].head] = Cell.number(metric, baseline[metric])
     first["accuracy lost (%)"] = Cell.number("accuracy", 0)
     first |= dict.fromkeys(search.settings, NOTHING)
     rule = f"{capital(search.manifest.rule)}; on select, {search.seeds()}"
-    flags = "".join(f" {line}." for line in legend(search.trials["flags"]))
-    caption = f"{rule}. The choice was made on these numbers, so they are optimistic.{flags}"
+    caption = f"{rule}. The choice was made on these numbers, so they are optimistic."
+    caption = " ".join([caption, *full_stops(legend(search.trials["flags"]))])
     notes = [f"{of_baseline(search.trials).sentence}."]
     records = [first, *_rows(search, table, chosen)]
     label = label_of("search", search.manifest.question.method, "best")
@@ -47,21 +49,24 @@ def best(search: SearchResults, count: int = BEST) -> Table:
 
 
 def _rows(search: SearchResults, table: pd.DataFrame, chosen: Sequence[Any]) -> list[Record]:
-    """Return rows of ``table``, given their index."""
     values = {metric: search.table(metric) for metric in search.metrics_and_accuracy}
     is_default = search.are_defaults(table)
     rows = []
     for index in chosen:
         row = table.loc[index]
-        marks = {"defaults": is_default[index], "chosen": row["number"] == search.outcome.chosen}
-        marked = ", ".join(mark for mark, is_so in marks.items() if is_so)
-        name = f"{row['number']} ({marked})" if marked else f"{row['number']}"
+        marks = []
+        if is_default[index]:
+            marks.append("defaults")
+        if row["number"] == search.outcome.chosen:
+            marks.append("chosen")
+        name = str(row["number"])
+        if marks:
+            name += f" ({', '.join(marks)})"
         cells = {"suggestion": Cell(signed(name, [row["flags"]]), float(row["number"]))}
-        for metric, own in values.items():
-            mean, sd = own.loc[index, "mean"], own.loc[index, "sd"]
-            cells[METRICS[metric].head] = (
-                Cell(row["status"]) if pd.isna(mean) else Cell.number(metric, mean, sd)
-            )
+        for metric, statistics in values.items():
+            mean, sd = statistics.loc[index, "mean"], statistics.loc[index, "sd"]
+            cell = Cell(row["status"]) if pd.isna(mean) else Cell.number(metric, mean, sd)
+            cells[METRICS[metric].head] = cell
         cells["accuracy lost (%)"] = Cell.number("accuracy", row["drop"])
         rows.append(cells | {key: setting_cell(row[key]) for key in search.settings})
     return rows
@@ -71,50 +76,58 @@ def suggestions(search: SearchResults) -> Table:
     """Build the table of every suggestion that ended."""
     table = search.table()
     rows = _rows(search, table, list(table.index))
-    records = [
-        {"suggestion": row["suggestion"], "status": Cell(status), **row}
-        for row, status in zip(rows, table["status"], strict=True)
-    ]
+    records = []
+    for row, status in zip(rows, table["status"], strict=True):
+        records.append({"suggestion": row["suggestion"], "status": Cell(status), **row})
     caption = f"Every suggestion that ended ({search.ended()}); a dash: the setting does not apply."
-    caption += "".join(f" {line}." for line in legend(search.trials["flags"]))
+    caption = " ".join([caption, *full_stops(legend(search.trials["flags"]))])
     return Table("suggestions", caption, records, chosen_by=("status",))
 
 
 def importance(search: SearchResults) -> Table:
     """Build the table of the importance of every setting in percent, and its search range."""
-    found, defaults = search.outcome.importance, search.defaults
+    importances, defaults = search.outcome.importance, search.defaults
     label = label_of("search", search.manifest.question.method, "importance")
     table = search.table().set_index("number")
     records = []
     for name in search.settings:
         row = {"setting": Cell(name)}
         for metric in search.metrics:
-            share = found.shares.get(metric, {}).get(name)
+            importance_of_setting = importances.shares.get(metric, {}).get(name, math.nan)
             head = f"importance for {METRICS[metric].title} (%)"
-            row[head] = NOTHING if share is None else Cell.formatted(100 * share, ".1f")
-        setting, low = search.outcome.settings[name], None
-        if "choices" in setting:
-            text = " | ".join("null" if c is None else str(c) for c in setting["choices"])
-        else:
-            low = float(setting["low"])  # by which the page sorts
-            text = f"{low:g} to {setting['high']:g}" + ", log" * bool(setting.get("log"))
-        needs = [f"{k} is {' or '.join(map(str, v))}" for k, v in setting["only_if"].items()]
-        row["searched in"] = Cell("; only if ".join([text, *needs]), low)
+            row[head] = Cell.formatted(100 * importance_of_setting, ".1f")
+        row["searched in"] = _range_cell(search.outcome.settings[name])
         row["default"] = setting_cell(defaults.get(name))
-        cells = list(map(setting_cell, search.others_of(name)))
+        others = list(map(setting_cell, search.others_of(name)))
         # A single value stays a number, so that the page can sort by it.
-        others = cells[0] if len(cells) == 1 else Cell(", ".join(c.text for c in cells))
-        row["other published"] = others
+        if len(others) != 1:
+            others = [Cell(", ".join(map(attrgetter("text"), others)))]
+        row["other published"] = others[0]
         if search.outcome.chosen is not None:
             row["chosen"] = setting_cell(table.loc[search.outcome.chosen, name])
         records.append(row)
-    caption = found.statement or (
+    caption = importances.statement or (
         "PED-ANOVA: difference between the distributions of a setting in the best "
-        f"{found.top} and in all {found.done} suggestions, in percent of the sum over settings; "
-        "suggestions beyond the guard are included. With few best ones it is rough: another "
-        "measure may order the settings differently"
+        f"{importances.top} and in all {importances.done} suggestions, in percent of the sum over "
+        "settings; suggestions beyond the guard are included. With few best ones it is rough: "
+        "another measure may order the settings differently"
     )
     return Table("importance", f"{capital(caption)}.", records, label=label)
+
+
+def _range_cell(setting: Mapping[str, Any]) -> Cell:
+    """Return the cell of the values that are tried, by the lowest of which the page sorts."""
+    low = None
+    if "choices" in setting:
+        text = " | ".join(map(str, map(null_for_none, setting["choices"])))
+    else:
+        low = float(setting["low"])
+        text = f"{low:g} to {setting['high']:g}"
+        if setting.get("log"):
+            text += ", log"
+    for name, values in setting["only_if"].items():
+        text += f"; only if {name} is {' or '.join(map(str, values))}"
+    return Cell(text, low)
 
 
 def share(search: SearchResults) -> Table:
@@ -122,16 +135,19 @@ def share(search: SearchResults) -> Table:
     metric = search.metrics[0]
     head = f"{METRICS[metric].title} away from the best{_UNITS[METRICS[metric].unit]}"
     within = search.within_guard()
-    records = [
-        {
-            head: Cell.number(metric, row["margin"]),
-            "suggestions": Cell.formatted(row["within"], ".0f"),
-            "of": Cell.formatted(row["of"], ".0f"),
-            "share (%)": Cell.formatted(100 * row["share"], ".0f"),
-        }
-        for row in share_within(within, metric).to_dict("records")
-        if within["mean"].notna().any()
-    ]
+    shares = share_within(within, metric)
+    if within["mean"].isna().all():
+        shares = shares[:0]
+    records = []
+    for row in shares.to_dict("records"):
+        records.append(
+            {
+                head: Cell.number(metric, row["margin"]),
+                "suggestions": Cell.formatted(row["within"], ".0f"),
+                "of": Cell.formatted(row["of"], ".0f"),
+                "share (%)": Cell.formatted(100 * row["share"], ".0f"),
+            }
+        )
     caption = (
         f"Suggestions within the guard whose {METRICS[metric].head} is at most this far from the "
         "best of them, as a share of all. It estimates a share of the search space only with "
@@ -141,21 +157,21 @@ def share(search: SearchResults) -> Table:
     return Table("share", caption, records, label=label)
 
 
-def optimism(trials: Sequence[Row], believed: Mapping[str, Sequence[Row]],
+def optimism(trials: Sequence[Row], searched: Mapping[str, Sequence[Row]],
              metrics: Sequence[str]) -> Table:  # fmt: skip
     """Return how much better the search looked on ``select`` than fresh trials are on ``test``."""
     rows = []
-    for each in measure_optimism(trials, believed, metrics):
-        own = [row for row in trials if row["rung_label"] == each.label]
-        flags = [row.get("flags") for row in [*believed[each.label], *own]]
-        spread = stdev(each.test) if len(each.test) > 1 else math.nan
+    for measured in measure_optimism(trials, searched, metrics):
+        rows_of_label = [row for row in trials if row["rung_label"] == measured.label]
+        flags = [row.get("flags") for row in [*searched[measured.label], *rows_of_label]]
+        spread = stdev(measured.test) if len(measured.test) > 1 else math.nan
         rows.append([
-            signed(each.label, flags),
-            METRICS[each.metric].title,
-            Cell.unit(each.metric, each.searched),
-            Cell.unit(each.metric, each.fresh),
-            Cell.unit(each.metric, fmean(each.test), spread),
-            Cell.unit(each.metric, each.value),
+            signed(measured.label, flags),
+            METRICS[measured.metric].title,
+            Cell.unit(measured.metric, measured.searched),
+            Cell.unit(measured.metric, measured.fresh),
+            Cell.unit(measured.metric, fmean(measured.test), spread),
+            Cell.unit(measured.metric, measured.value),
         ])  # fmt: skip
     heads = ["", "metric", "select, searched", "select, fresh", "test, fresh", "optimism"]
     return table_of(heads, rows)
@@ -168,8 +184,8 @@ def is_numeric(values: "pd.Series[Any]") -> bool:
 
 def is_wide(values: "pd.Series[float]") -> bool:
     """Return whether the values of a metric span a range that needs a logarithmic axis."""
-    known = values.dropna()
-    return bool(len(known) and known.min() > 0 and known.max() / known.min() >= _WIDE_FROM)
+    low, high = values.min(), values.max()
+    return bool(low > 0 and high / low >= _WIDE_FROM)
 
 
 def trend(table: pd.DataFrame, setting: str, bins: int = 6) -> pd.DataFrame:
@@ -177,17 +193,18 @@ def trend(table: pd.DataFrame, setting: str, bins: int = 6) -> pd.DataFrame:
     rows = table.dropna(subset=[setting, "mean"])
     values = rows[setting]
     if is_numeric(values):
-        values = values.astype(float)
+        parts = values = values.astype(float)
         # Equally many per bin: a sampler that learns tries some regions much more often.
-        parts = pd.qcut(values, bins, duplicates="drop") if values.nunique() > bins else values
+        if values.nunique() > bins:
+            parts = pd.qcut(values, bins, duplicates="drop")
     else:
         parts = values.map(str)
     groups = rows.assign(value=values).groupby(parts, observed=True)
-    found = groups["mean"].describe()[["50%", "25%", "75%", "count"]]
-    found.columns = pd.Index(["median", "low", "high", "suggestions"])
-    middles = groups["value"].median() if is_numeric(values) else found.index
-    found.insert(0, "value", middles)
-    return found.reset_index(drop=True)
+    quartiles = groups["mean"].describe()[["50%", "25%", "75%", "count"]]
+    quartiles.columns = pd.Index(["median", "low", "high", "suggestions"])
+    middles = groups["value"].median() if is_numeric(values) else quartiles.index
+    quartiles.insert(0, "value", middles)
+    return quartiles.reset_index(drop=True)
 
 
 def heat_map(table: pd.DataFrame, down: str, across: str, bins: int = 6) -> pd.DataFrame:
@@ -207,8 +224,12 @@ def _binned(values: "pd.Series[Any]", bins: int) -> "pd.Series[Any]":
         return values.astype(float)
     numbers = values.astype(float)
     is_log = numbers.min() > 0 and numbers.max() / numbers.min() >= _LOG_FROM
-    parts = pd.cut(numbers.map(math.log10) if is_log else numbers, bins)
-    middles = [float(f"{10**part.mid if is_log else part.mid:.2g}") for part in parts]
+    if is_log:
+        numbers = numbers.map(math.log10)
+    middles = []
+    for interval in pd.cut(numbers, bins):
+        middle = 10**interval.mid if is_log else interval.mid
+        middles.append(float(f"{middle:.2g}"))
     return pd.Series(middles, index=values.index)
 
 

@@ -1,8 +1,9 @@
 """The page over all entries of an experiment file: their progress and results."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import pairwise
+from dataclasses import dataclass, field, replace
+from itertools import chain, pairwise
+from operator import attrgetter
 
 from analysis.ladder.files import describe_best
 from analysis.ladder.means import ladder_table
@@ -13,7 +14,7 @@ from analysis.search.files import describe_choice
 from analysis.search.load import SearchResults, load_search
 from analysis.search.tables import best
 from analysis.tables.table import Table
-from analysis.text import Cell, Record, format_counts
+from analysis.text import Cell, Record, format_counts, full_stops
 from analysis.tidy import complaints
 from tune_calib.errors import UserError
 from tune_calib.paths import AnyPath, atomic_write
@@ -54,35 +55,32 @@ class _Entries:
                 "ended": Cell(format_counts(counts) or "none"),
             }
         )
-        self.leads += [f"{name}: {lead[0].lower()}{lead[1:]}"] if lead else []
+        if lead:
+            self.leads.append(f"{name}: {lead[0].lower()}{lead[1:]}")
 
     def add_sweep(self, sweep: Sweep) -> None:
         name, manifest = sweep.out.name, sweep.manifest
         planned = format_count(len(manifest.planned), "trial")
-        self.add(sweep, manifest.title, describe_setting(sweep), planned, describe_best(sweep))
+        setting, lead = describe_setting(sweep), describe_best(sweep)
+        self.add(sweep, manifest.title, setting, planned=planned, lead=lead)
         self.is_complete &= set(sweep.counts()) <= {"done"}
         self.troubles += [f"{name}: {line}" for line in complaints(sweep)]
         self.flags += sweep.flags()
         self.commands.append(manifest.command)
         table = ladder_table(sweep, SHOWN)
         for rung in sweep.rungs:
-            own = table[table["rung"] == rung.index].to_dict("records")
-            self.rungs.append(
-                {
-                    "entry": Cell(name),
-                    "rung": Cell(sweep.label(rung)),
-                    **{METRICS[row["metric"]].head: Cell.number(row["metric"], row["mean"],
-                                                                row["sd"]) for row in own},
-                    "trials": Cell.ended(sweep.counts(rung.index)),
-                }
-            )  # fmt: skip
+            record = {"entry": Cell(name), "rung": Cell(sweep.label(rung))}
+            for row in table[table["rung"] == rung.index].to_dict("records"):
+                cell = Cell.number(row["metric"], row["mean"], row["sd"])
+                record[METRICS[row["metric"]].head] = cell
+            self.rungs.append(record | {"trials": Cell.ended(sweep.counts(rung.index))})
 
     def add_search(self, search: SearchResults) -> None:
         name, what = search.out.name, f"Search of {search.manifest.question.method}"
         setting = f"searched on select for {' and '.join(search.metrics)}; {search.seeds()}"
         planned = format_count(search.outcome.planned, "suggestion")
         lead = describe_choice(search) if search.outcome.suggestions else ""
-        self.add(search, what, setting, planned, lead)
+        self.add(search, what, setting, planned=planned, lead=lead)
         self.is_complete &= "missing" not in search.counts()
         self.troubles += [f"{name}: {line}" for line in search.warnings()]
         self.flags += list(search.trials["flags"])
@@ -107,56 +105,68 @@ class _Entries:
 
 def write_overview(out: AnyPath, entries: Sequence[AnyPath]) -> AnyPath:
     """Write the page over the entries of an experiment file, and return its path."""
-    found = _Entries()
+    contents = _Entries()
+    pages = {}
     for entry in entries:
+        if (entry / PAGE).exists():
+            pages[entry.name] = f"{entry.name}/{PAGE}"
         try:
             if is_search(entry):
-                found.add_search(load_search(entry))
+                contents.add_search(load_search(entry))
             else:
-                found.add_sweep(load(entry))
+                contents.add_sweep(load(entry))
         except UserError as error:
-            found.is_complete = False
-            found.troubles.append(f"{entry.name}: {error}")
-    pages = {own.name: f"{own.name}/{PAGE}" for own in entries if (own / PAGE).exists()}
-    atomic_write(out / PAGE, _page(out, found, pages).encode())
+            contents.is_complete = False
+            contents.troubles.append(f"{entry.name}: {error}")
+    atomic_write(out / PAGE, _page(out, contents, pages).encode())
     return out / PAGE
 
 
-def _page(out: AnyPath, found: _Entries, pages: Mapping[str, str]) -> str:
-    state = "Complete: every entry" if found.is_complete else "Not every entry"
-    more = len(found.leads) - _MOST_LEADS
-    leads = [*found.leads[:_MOST_LEADS], *([f"{more} more entries below."] if more > 0 else [])]
+def _page(out: AnyPath, contents: _Entries, pages: Mapping[str, str]) -> str:
+    state = "Complete: every entry" if contents.is_complete else "Not every entry"
+    leads = contents.leads[:_MOST_LEADS]
+    if len(contents.leads) > _MOST_LEADS:
+        leads.append(f"{len(contents.leads) - _MOST_LEADS} more entries below.")
     results = "Mean ± standard deviation over trials, on test."
     searches = (
         "The baseline, the default settings and the best suggestion within the guard of each "
         "search, on select. The choice was made on these numbers, so only test is unbiased."
     )
-    parts = (
-        ("entries", "Entries", "entry-rows", "Each name links to its page.", found.rows, ()),
-        ("results", "Results on test", "rung-rows", results, found.rungs, ("entry",)),
-        ("searches", "Searches", "choice-rows", searches, found.choices, ()),
-    )
+    entries = Table("entry-rows", "Each name links to its page.", contents.rows, links=pages)
+    rungs = Table("rung-rows", results, contents.rungs, chosen_by=("entry",), links=pages)
+    choices = Table("choice-rows", searches, contents.choices, links=pages)
     sections = []
-    for key, title, rows, caption, records, chosen_by in parts:
-        cells = " ".join(cell.text for record in records for cell in record.values())
-        signs = [line for line in legend(found.flags) if line.split()[0] in cells]
-        caption = " ".join([caption, *(f"{line}." for line in signs)])
-        names = [record["entry"].text for record in records] if key != "entries" else []
-        # Indices of the rows at which another entry starts.
-        starts = {i: "" for i, (one, other) in enumerate(pairwise(names), 1) if one != other}
-        table = Table(rows, caption, records, chosen_by, starts, pages)
-        sections.append(Section(key, title, tables=[table]))
+    for key, title, table in (
+        ("entries", "Entries", entries),
+        ("results", "Results on test", replace(rungs, rules=_starts(contents.rungs))),
+        ("searches", "Searches", replace(choices, rules=_starts(contents.choices))),
+    ):
+        cells = chain.from_iterable(record.values() for record in table.records)
+        text = " ".join(map(attrgetter("text"), cells))
+        signs = [line for line in legend(contents.flags) if line.split()[0] in text]
+        caption = " ".join([table.caption, *full_stops(signs)])
+        sections.append(Section(key, title, tables=[replace(table, caption=caption)]))
+    commands = dict.fromkeys(contents.commands)
     return Page(
         title=f"Experiment: {out.name}",
         lead="\n".join(leads),
-        setting=f"{len(found.rows)} ladders, comparisons and searches",
+        setting=f"{len(contents.rows)} ladders, comparisons and searches",
         regime="The page of each entry describes its networks",
         state=f"{state} has all its numbers.",
-        troubles=found.troubles,
+        troubles=contents.troubles,
         sections=sections,
         steps={
-            "Run it again; finished trials are skipped.": "\n".join(dict.fromkeys(found.commands)),
+            "Run it again; finished trials are skipped.": "\n".join(commands),
             "Update this page and those of the entries.": "tune-calib report DIR",
         },
         files=list(pages.values()),
     ).render()
+
+
+def _starts(records: Sequence[Record]) -> dict[int, str]:
+    """Return the rows at which another entry starts, without a name."""
+    starts = {}
+    for index, (previous, record) in enumerate(pairwise(records), start=1):
+        if record["entry"].text != previous["entry"].text:
+            starts[index] = ""
+    return starts

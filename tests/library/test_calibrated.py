@@ -15,9 +15,13 @@ from tune_calib.data.splits import load_test
 from tune_calib.documents import seal
 from tune_calib.engine.network import TrainedNetwork, build
 from tune_calib.errors import DamagedFileError, UserError
-from tune_calib.library.calibrated import CalibratedNetwork, load_calibrated, write_calibrated
+from tune_calib.library.calibrated import (
+    FORMAT,
+    CalibratedNetwork,
+    load_calibrated,
+    write_calibrated,
+)
 from tune_calib.library.export import export
-from tune_calib.library.files import FORMAT
 from tune_calib.spec import plugins
 from tune_calib.spec.trial import TrialSpec
 

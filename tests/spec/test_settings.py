@@ -219,9 +219,7 @@ def test_own_recipes_make_another_sweep_and_search_and_none_the_one_of_before(tm
     own = SearchDefinition("tst", ResolvedRequest(own_recipes=True), Objective(("ece",), 0.01))
     assert own.record.plain() == {**question.record.plain(), "own_recipes": True}
     for one in (question, own):
-        again = SearchDefinition.read(
-            SimpleNamespace(question=one.record, can_go_on=True), tmp_path
-        )
+        again = SearchDefinition.read(SimpleNamespace(question=one.record), tmp_path)
         assert again == one
         lr = {t.spec.head.lr for t in again.candidates.trials({}, 0)}
         assert lr == {1e-4 if one.resolved.own_recipes else 0.01}

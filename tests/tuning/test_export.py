@@ -76,7 +76,7 @@ def test_a_trial_is_named_by_how_its_hash_begins_and_onnx_lies_beside(sweep, tmp
     done = here("export", sweep, tmp_path / "x.json", "--trial", name[:8], "--onnx")
     assert done.returncode == 0, done.stderr
     assert {path.name for path in tmp_path.iterdir()} == {"x.json", "x.onnx", "x.safetensors"}
-    assert load_calibrated(tmp_path / "x").about.trial == name
+    assert load_calibrated(tmp_path / "x").record.trial == name
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_of_imported_features_and_logits_it_takes_what_was_imported(head, takes,
     done = here("export", tmp_path, tmp_path / "x", "--onnx")
     assert done.returncode == 0, done.stderr
     network = load_calibrated(tmp_path / "x")
-    assert network.about.images is None
+    assert network.record.images is None
     test = bank_of(store, given.record).test()
     probs = getattr(network, f"from_{takes}")(getattr(test, takes))
     (row,) = rows(tmp_path)

@@ -64,35 +64,37 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def decision_function(self, X: Any) -> Any:
         """Return logits (N, C), float64; for two classes, those of the second class, (N,)."""
         logits = self._logits(X)
-        return match_type(logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits, X)
+        if logits.shape[1] == 2:
+            logits = logits[:, 1] - logits[:, 0]
+        return match_type(logits, X)
 
-    def _logits(self, given: Any) -> Tensor:
+    def _logits(self, X: Any) -> Tensor:
         """Return logits (N, C), float64, of which the probabilities are the softmax."""
         raise NotImplementedError
 
-    def _rows(self, given: Any, name: str) -> Tensor:
-        """Return the rows to predict; refuse them before ``fit``."""
+    def _rows(self, X: Any, name: str) -> Tensor:
         check_is_fitted(self)
-        found = rows_of(given, name)
-        if found.shape[1] != self.n_features_in_:
+        rows = rows_of(X, name)
+        if rows.shape[1] != self.n_features_in_:
             raise ValueError(
-                f"{name} must be (N, {self.n_features_in_}) as in fit, got {tuple(found.shape)}"
+                f"{name} must be (N, {self.n_features_in_}) as in fit, got {tuple(rows.shape)}"
             )
-        return found
+        return rows
 
 
-def rows_of(given: Any, name: str) -> Tensor:
+def rows_of(values: Any, name: str) -> Tensor:
     """Return finite numbers (N, M), with N and M at least 1, as a tensor of floats."""
-    if isinstance(given, Tensor):
-        tensor = given.detach()
-    elif issparse(given):
+    if isinstance(values, Tensor):
+        tensor = values.detach()
+    elif issparse(values):
         raise ValueError(f"{name}: sparse input is not supported; pass its toarray()")
     else:
         try:
-            array = np.asarray(given)
+            array = np.asarray(values)
             if array.dtype.kind not in "bc":
                 is_short = array.dtype.kind == "f" and array.dtype.itemsize <= 4
-                array = array.astype(np.float32 if is_short else np.float64, copy=False)
+                dtype = np.float32 if is_short else np.float64
+                array = array.astype(dtype, copy=False)
             # A copy where torch could not write to it, or expects another order in memory.
             tensor = torch.from_numpy(np.require(array, requirements=["C", "W"]))
         except (TypeError, ValueError) as error:
@@ -101,10 +103,12 @@ def rows_of(given: Any, name: str) -> Tensor:
     if tensor.ndim != 2 or 0 in tensor.shape:
         raise ValueError(f"{name} must be (samples, numbers), got shape {tuple(tensor.shape)}")
     if tensor.is_complex() or tensor.dtype == torch.bool:
-        kind = "Complex data not supported: " if tensor.is_complex() else ""
-        raise ValueError(f"{kind}{name} must be real numbers, got {tensor.dtype}")
-    if tensor.dtype not in (torch.float32, torch.float64):
-        tensor = tensor.float() if tensor.is_floating_point() else tensor.double()
+        prefix = "Complex data not supported: " if tensor.is_complex() else ""
+        raise ValueError(f"{prefix}{name} must be real numbers, got {tensor.dtype}")
+    if not tensor.is_floating_point():
+        tensor = tensor.double()
+    elif tensor.dtype != torch.float64:
+        tensor = tensor.float()
     if bad := int((~tensor.isfinite()).any(1).sum()):
         raise ValueError(
             f"{name} must be finite; {bad} of {len(tensor)} rows contain NaN or infinity"
@@ -112,13 +116,13 @@ def rows_of(given: Any, name: str) -> Tensor:
     return tensor
 
 
-def logits_of(given: Any, outputs: str | None = None) -> Tensor:
+def logits_of(values: Any, outputs: str | None = None) -> Tensor:
     """Return finite logits (N, C) as ``rows_of`` does.
 
     ``outputs`` says whether they are "logits" or "probs", whose logarithms are returned. Without
     it, what may be probabilities is refused.
     """
-    rows = rows_of(given, "logits")
+    rows = rows_of(values, "logits")
     if outputs not in (None, "logits", "probs"):
         raise ValueError(f'outputs must be "logits", "probs" or None, got {outputs!r}')
     if outputs == "probs":
@@ -141,49 +145,51 @@ def logits_of(given: Any, outputs: str | None = None) -> Tensor:
     return rows
 
 
-def find_classes(given: Any, count: int | None, known: Any = None) -> NDArray[Any]:
+def find_classes(labels: Any, count: int | None, classes: Any = None) -> NDArray[Any]:
     """Return the classes (C,) of labels (N,), in the order of their numbers.
 
-    Integers in [0, count) are class numbers; other labels are sorted, as in scikit-learn. ``known``
-    are the classes or their number; without ``count``, all labels that occur are classes.
+    Integers in [0, count) are class numbers; other labels are sorted, as in scikit-learn.
+    ``classes`` are the classes or their number; without ``count``, all labels that occur are
+    classes.
     """
-    if isinstance(known, int | np.integer):
-        if count not in (None, known):
-            raise ValueError(f"there are columns for {count} classes, but classes is {known}")
-        count, known = int(known), None
-    if known is not None:
-        found = _labels(known, "classes")
-        found = np.ascontiguousarray(found, found.dtype.newbyteorder("="))
-        if found.ndim != 1 or len(np.unique(found)) != len(found):
+    if isinstance(classes, int | np.integer):
+        if count not in (None, classes):
+            raise ValueError(f"there are columns for {count} classes, but classes is {classes}")
+        count, classes = int(classes), None
+    if classes is not None:
+        names = _read_labels(classes, "classes")
+        names = np.ascontiguousarray(names, names.dtype.newbyteorder("="))
+        if names.ndim != 1 or len(np.unique(names)) != len(names):
             raise ValueError("classes must be the different classes in the order of the columns")
     else:
-        labels = _labels(given, "labels")
-        if count and labels.dtype.kind in "iu" and labels.min() >= 0 and labels.max() < count:
+        column = _read_labels(labels, "labels")
+        if count and column.dtype.kind in "iu" and column.min() >= 0 and column.max() < count:
             return np.arange(count)
-        found = np.unique(labels)
-    if count is not None and len(found) != count:
+        names = np.unique(column)
+    if count is not None and len(names) != count:
         raise ValueError(
             f"labels must be in 0 to {count - 1}, or have {count} different values; "
-            f"there are {len(found)}: {_first(found)}"
+            f"there are {len(names)}: {_first(names)}"
         )
-    return found
+    return names
 
 
-def number_labels(given: Any, samples: int, classes: NDArray[Any], name: str = "labels") -> Tensor:
+def number_labels(labels: Any, samples: int, classes: NDArray[Any], name: str = "labels") -> Tensor:
     """Return the number of each label in ``classes``, (N,), int64."""
-    labels = _labels(given, name)
-    if labels.shape != (samples,):
-        raise ValueError(f"{name} must be ({samples},), one per sample, got {labels.shape}")
-    numbers = {label: number for number, label in enumerate(classes.tolist())}
-    found = [numbers.get(label, -1) for label in labels.tolist()]
-    if -1 in found:
-        is_range = np.array_equal(classes, np.arange(len(classes)))
-        known = f"0 to {len(classes) - 1}" if is_range else _first(classes)
+    column = _read_labels(labels, name)
+    if column.shape != (samples,):
+        raise ValueError(f"{name} must be ({samples},), one per sample, got {column.shape}")
+    numbers_by_class = {label: number for number, label in enumerate(classes.tolist())}
+    numbers = [numbers_by_class.get(label, -1) for label in column.tolist()]
+    if -1 in numbers:
+        allowed = _first(classes)
+        if np.array_equal(classes, np.arange(len(classes))):
+            allowed = f"0 to {len(classes) - 1}"
         raise ValueError(
-            f"{name} must be in {known}, the {len(classes)} classes; there is "
-            f"{labels[found.index(-1)]}"
+            f"{name} must be in {allowed}, the {len(classes)} classes; there is "
+            f"{column[numbers.index(-1)]}"
         )
-    return torch.tensor(found)
+    return torch.tensor(numbers)
 
 
 def check_order(rows: Tensor, numbers: Tensor, classes: NDArray[Any], is_certain: bool) -> None:
@@ -195,7 +201,8 @@ def check_order(rows: Tensor, numbers: Tensor, classes: NDArray[Any], is_certain
     top = rows.argmax(1)
     hits = top == numbers
     share = float(hits.double().mean())
-    for other, remedy in () if is_certain else _other_orders(numbers, classes):
+    orders = iter(()) if is_certain else _other_orders(numbers, classes)
+    for other, remedy in orders:
         better = top == other
         gain = int(better.sum()) - int(hits.sum())
         errors = gain / max(1, int((better != hits).sum())) ** 0.5  # standard errors
@@ -219,9 +226,8 @@ def _other_orders(numbers: Tensor, classes: NDArray[Any]) -> Iterator[tuple[Tens
     """Yield numbers (N,) of the labels in other orders of the classes, with the remedies."""
     if classes.dtype.kind not in "iub":
         # Numbers within names in the order of their values: a2 before a10.
-        parts = [re.split(r"(\d+)", str(name)) for name in classes]
-        keys = [[int(part) if part.isdecimal() else part for part in name] for name in parts]
-        order = sorted(range(len(classes)), key=lambda number: keys[number])
+        keys = [_natural_key(str(name)) for name in classes]
+        order = sorted(range(len(classes)), key=keys.__getitem__)
         if order != sorted(order):
             text = f"with classes=[{_first(classes[order])}], in the order of their numbers"
             yield torch.tensor(order, device=numbers.device).argsort()[numbers], text
@@ -232,11 +238,18 @@ def _other_orders(numbers: Tensor, classes: NDArray[Any]) -> Iterator[tuple[Tens
             yield numbers + 1, "if they are raised by 1"
 
 
-def find_weights(given: Any, samples: int) -> Tensor | None:
+def _natural_key(name: str) -> list[int | str]:
+    parts: list[int | str] = []
+    for part in re.split(r"(\d+)", name):
+        parts.append(int(part) if part.isdecimal() else part)
+    return parts
+
+
+def find_weights(sample_weight: Any, samples: int) -> Tensor | None:
     """Return weights (N,), float64, not negative and not all 0; None for None."""
-    if given is None:
+    if sample_weight is None:
         return None
-    column = to_array(given).reshape(-1, 1)
+    column = to_array(sample_weight).reshape(-1, 1)
     weights = rows_of(column, "sample_weight")[:, 0].double()
     if len(weights) != samples or bool((weights < 0).any()) or not bool(weights.any()):
         raise ValueError(
@@ -247,21 +260,23 @@ def find_weights(given: Any, samples: int) -> Tensor | None:
 
 def take_classes(classes: NDArray[Any], probs: Any) -> Any:
     """Return the most probable class of each sample, (N,); for strings, an array."""
-    places = probs.argmax(1)
-    if isinstance(places, Tensor) and classes.dtype.kind in "biu":
-        return torch.from_numpy(classes).to(places.device)[places]
-    return classes[to_array(places)]
+    numbers = probs.argmax(1)
+    if isinstance(numbers, Tensor) and classes.dtype.kind in "biu":
+        return torch.from_numpy(classes).to(numbers.device)[numbers]
+    return classes[to_array(numbers)]
 
 
-def to_array(given: Any) -> NDArray[Any]:
+def to_array(values: Any) -> NDArray[Any]:
     """Convert a list or a tensor to an array; return an array unchanged."""
-    if isinstance(given, Tensor):  # NumPy has no bfloat16
-        given = (given.float() if given.dtype == torch.bfloat16 else given).detach().cpu().numpy()
-    return np.asarray(given)
+    if isinstance(values, Tensor):
+        if values.dtype == torch.bfloat16:  # which NumPy lacks
+            values = values.float()
+        values = values.detach().cpu().numpy()
+    return np.asarray(values)
 
 
-def _labels(given: Any, name: str) -> NDArray[Any]:
-    labels = to_array(given)
+def _read_labels(values: Any, name: str) -> NDArray[Any]:
+    labels = to_array(values)
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = column_or_1d(labels, warn=True)
     is_text = labels.dtype.kind == "O" and all(isinstance(label, str) for label in labels.flat)
@@ -273,18 +288,21 @@ def _labels(given: Any, name: str) -> NDArray[Any]:
 
 
 def _first(values: NDArray[Any]) -> str:
-    return ", ".join(map(str, values[:5])) + ", ..." * (len(values) > 5)
+    texts = list(map(str, values[:5]))
+    if len(values) > 5:
+        texts.append("...")
+    return ", ".join(texts)
 
 
-def match_type(found: Tensor, like: Any) -> Any:
+def match_type(tensor: Tensor, like: Any) -> Any:
     """Return a tensor if ``like`` is one, else an array."""
-    return found if isinstance(like, Tensor) else found.cpu().numpy()
+    return tensor if isinstance(like, Tensor) else tensor.cpu().numpy()
 
 
 def refuse_unknown(
-    settings: Iterable[str], known: list[str], name: str, error: type[Exception] = TypeError
+    settings: Iterable[str], names: list[str], estimator: str, error: type[Exception] = TypeError
 ) -> None:
     """Raise an error for a setting that an estimator does not have."""
     for key in settings:
-        if key not in known:
-            raise error(f"{name} has no setting {key!r}{nearest(key, known)}")
+        if key not in names:
+            raise error(f"{estimator} has no setting {key!r}{nearest(key, names)}")

@@ -1,37 +1,162 @@
 """A calibrated network as a module, written and loaded without a folder of results.
 
-To load a trial that used a plug-in, name the plug-in again.
+``NAME.safetensors`` holds all tensors, ``NAME.json`` describes them. Neither runs code. To load a
+trial that used a plug-in, name the plug-in again.
 """
 
 import hashlib
+import json
+from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors.torch import save
+from pydantic import BaseModel, ConfigDict, ValidationError
+from safetensors import SafetensorError
+from safetensors.torch import load, save
 from torch import Tensor, nn
 
-from tune_calib.documents import seal
+from tune_calib.documents import UnsealedError, seal, unseal
 from tune_calib.engine.classifier import Classifier
 from tune_calib.engine.network import TrainedNetwork, build, predict
 from tune_calib.engine.store import nest, unnest
 from tune_calib.errors import DamagedFileError, UserError
-from tune_calib.library.files import (
-    Exported,
-    InputRecord,
-    files_of,
-    read_about,
-    read_tensors,
-    refuse_absent_plugins,
-)
 from tune_calib.methods._base import NetworkMethod
 from tune_calib.metrics.validation import PROBABILITIES, are_probabilities
-from tune_calib.paths import atomic_write
+from tune_calib.paths import atomic_write, expand_path, refuse_special
 from tune_calib.spec import plugins
 from tune_calib.spec.datasets import DatasetInfo
 from tune_calib.spec.trial import TrialSpec
+from tune_calib.text import short_repr
+
+FORMAT: Literal["tune-calib calibrated network"] = "tune-calib calibrated network"
+VERSION: Literal[1] = 1
+ENDINGS = (".safetensors", ".json", ".onnx")
+
+
+class InputRecord(BaseModel):
+    """The images that a network takes."""
+
+    model_config = ConfigDict(frozen=True)
+
+    channels: int
+    size: int  # height and width that the network sees, in pixels
+    stored: int  # height and width of the images, from which the centre is cropped
+    mean: tuple[float, ...]  # per channel, subtracted from pixels scaled to [0, 1]
+    std: tuple[float, ...]  # per channel, by which they are divided
+
+    @classmethod
+    def of(cls, info: DatasetInfo) -> "InputRecord":
+        """Return the record of the network of a data set."""
+        info = info.of_test()
+        sizes = {"size": info.size, "stored": info.stored or info.size}
+        return cls(channels=info.channels, mean=info.mean, std=info.std, **sizes)
+
+
+class Exported(BaseModel):
+    """The content of ``NAME.json``, which describes the tensors."""
+
+    model_config = ConfigDict(frozen=True, strict=True)
+
+    format: Literal["tune-calib calibrated network"] = FORMAT
+    version: Literal[1] = VERSION
+    sha256: str  # of NAME.safetensors
+    trial: str  # spec hash
+    spec: dict[str, Any]  # with every default written out
+    classes: int
+    width: int | None  # number of features that the head takes; None if it takes none
+    images: InputRecord | None  # None without a network
+    samples: int  # of the training split; some methods store numbers for each
+    metrics: dict[str, float]  # test/ece and so on, fractions in [0, 1]
+    flags: list[str]
+    trained_on: dict[str, Any]  # data set and fingerprints of its splits
+    plugins: dict[str, str]  # names and content hashes
+    circumstances: dict[str, Any]  # device, threads, processor and versions of the trial
+
+
+class Files(NamedTuple):
+    """The files of a calibrated network."""
+
+    tensors: Path
+    record: Path
+    onnx: Path
+
+
+def files_of(file: str | Path) -> Files:
+    """Return the files that a name refers to."""
+    path = expand_path(file)
+    stem = path.name
+    for ending in ENDINGS:
+        stem = stem.removesuffix(ending)
+    if not stem.strip("."):
+        raise UserError(f"{file} is not a file name; use e.g. calibrated.safetensors")
+    return Files(*[path.with_name(stem + ending) for ending in ENDINGS])
+
+
+def refuse_existing(*paths: Path) -> None:
+    """Refuse to overwrite existing files."""
+    for path in paths:
+        if path.exists():
+            raise UserError(f"{path} already exists; choose another name, or remove it")
+
+
+def read_record(path: Path) -> Exported:
+    """Read ``NAME.json``."""
+    refuse_special(path)
+    unsealed: UnsealedError | None = None
+    try:
+        content: Any = unseal(path.read_bytes(), path)
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from None
+    except DamagedFileError as error:
+        raise DamagedFileError(f"{error}; get the file again") from None
+    except UnsealedError as error:
+        unsealed, content = error, error.content
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise DamagedFileError(f"{path} was not written by tune-calib export")
+    version = content.get("version")
+    if isinstance(version, int) and version > VERSION:
+        raise UserError(
+            f"{path} has format {short_repr(version)} of a later tune-calib; update tune-calib"
+        )
+    if unsealed is not None:
+        raise unsealed
+    try:
+        # As JSON, in which a tuple is a list.
+        return Exported.model_validate_json(json.dumps(content))
+    except ValidationError as error:
+        where = ".".join(map(str, error.errors()[0]["loc"]))
+        raise DamagedFileError(f"{path} is damaged: see {where}") from None
+
+
+def read_tensors(path: Path, record: Exported) -> dict[str, Tensor]:
+    """Read the tensors that ``NAME.json`` describes."""
+    refuse_special(path)
+    try:
+        content = path.read_bytes()
+        if hashlib.sha256(content).hexdigest() != record.sha256:
+            raise DamagedFileError(
+                f"{path} is damaged, or is not the file that its JSON file describes"
+            )
+        return load(content)
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from None
+    except (SafetensorError, ValueError) as error:
+        raise DamagedFileError(f"{path} is not a safetensors file ({error})") from None
+
+
+def refuse_absent_plugins(record: Exported, path: Path) -> None:
+    """Refuse a trial that needs a plug-in that is not loaded: names could mean other records."""
+    in_use = set(map(attrgetter("content"), plugins.in_use()))
+    for name, content in record.plugins.items():
+        if content not in in_use:
+            raise UserError(
+                f"{path}: its trial used plug-in {name} ({content}), whose code the file lacks; "
+                "get it from the author of the file, read it, and give it: "
+                f"plugin={short_repr(name + '.py')}"
+            )
 
 
 class CalibratedNetwork(nn.Module):
@@ -45,7 +170,7 @@ class CalibratedNetwork(nn.Module):
         trained: network of the trial; None for imported features or logits.
     """
 
-    about: Exported | None = None
+    record: Exported | None = None
     """The content of ``NAME.json``; None before it is written."""
 
     def __init__(
@@ -86,14 +211,14 @@ class CalibratedNetwork(nn.Module):
                 f"give raw images as uint8, pixels from 0 to 255, got {_kind(images)}; "
                 "whether floats are scaled or normalised already cannot be known"
             )
-        shape = tuple(images.shape)
-        if len(shape) != 4 or shape[1:] not in [(self.info.channels, s, s) for s in sizes]:
-            wanted = " or ".join(f"(N, {self.info.channels}, {size}, {size})" for size in sizes)
-            raise UserError(f"this network takes images {wanted}, got {shape}; resize or crop them")
+        shape, channels = tuple(images.shape), self.info.channels
+        if len(shape) != 4 or shape[1:] not in [(channels, size, size) for size in sizes]:
+            shapes = " or ".join(f"(N, {channels}, {size}, {size})" for size in sizes)
+            raise UserError(f"this network takes images {shapes}, got {shape}; resize or crop them")
         if not len(images):
             raise UserError("there is no image to predict; give at least one")
-        here = images.to(network.head.weight.device)
-        return self._calibrated(*predict(method, network, here, self.info))
+        images = images.to(network.head.weight.device)
+        return self._calibrated(*predict(method, network, images, self.info))
 
     def from_features(self, features: Tensor) -> Tensor:
         """Return calibrated probabilities (N, C), float64, of features (N, D) of the network.
@@ -111,9 +236,9 @@ class CalibratedNetwork(nn.Module):
                 f"the logits of {self.spec.network.method!r} need more than features; give images"
             )
         _refuse_rows(features, network.width, "features")
-        own = features.to(network.head.weight)
+        features = features.to(network.head.weight)
         with torch.no_grad():
-            return self._calibrated(own, network.head(own)).softmax(-1)
+            return self._calibrated(features, network.head(features)).softmax(-1)
 
     def from_logits(self, logits: Tensor) -> Tensor:
         """Return calibrated probabilities (N, C), float64, of logits (N, C) of the network's head.
@@ -137,39 +262,41 @@ class CalibratedNetwork(nn.Module):
         calibrated: Tensor = self.classifier(features, logits)[0]
         return calibrated
 
-    def _network(self, given: str) -> tuple[Any, NetworkMethod]:
+    def _network(self, inputs: str) -> tuple[Any, NetworkMethod]:
         if self.network is None or self.method is None:
-            way = "from_logits" if self.spec.head is None else "from_features"
+            method = "from_logits" if self.spec.head is None else "from_features"
             raise UserError(
-                f"there is no network for {given}: the trial used imported features or "
-                f"logits; call {way}"
+                f"there is no network for {inputs}: the trial used imported features or "
+                f"logits; call {method}"
             )
         return self.network, self.method
 
 
-def write_calibrated(network: CalibratedNetwork, file: str | Path, about: dict[str, Any]) -> None:
-    """Write ``NAME.safetensors`` and ``NAME.json``, with entries of ``Exported`` in ``about``."""
+def write_calibrated(network: CalibratedNetwork, file: str | Path, entries: dict[str, Any]) -> None:
+    """Write ``NAME.safetensors`` and ``NAME.json``, with further ``entries`` of ``Exported``."""
     files = files_of(file)
     tensors = nest("classifier", network.classifier.tensors)
     if network.network is not None and network.method is not None:
         tensors |= nest("network", network.network.state_dict())
         tensors |= nest("method", network.method.state_dict())
     content = save({name: t.detach().cpu().contiguous() for name, t in tensors.items()})
-    has_images = network.network is not None
-    network.about = Exported(
+    images = None
+    if network.network is not None:
+        images = InputRecord.of(network.spec.data.info)
+    network.record = Exported(
         sha256=hashlib.sha256(content).hexdigest(),
         trial=network.spec.hash,
         spec=network.spec.model_dump(mode="json"),
         classes=network.info.classes,
         width=network.classifier.width,
-        images=InputRecord.of(network.spec.data.info) if has_images else None,
-        **about,
+        images=images,
+        **entries,
     )
-    text = seal(network.about.model_dump(mode="json"))
+    text = seal(network.record.model_dump(mode="json"))
     # The tensors first: a JSON file without them would look complete.
     atomic_write(files.tensors, content)
     try:
-        atomic_write(files.about, text)
+        atomic_write(files.record, text)
     except UserError:
         files.tensors.unlink(missing_ok=True)
         raise
@@ -190,28 +317,28 @@ def load_calibrated(file: str | Path, plugin: str | Path | None = None) -> Calib
         DamagedFileError: a file is damaged or foreign, or the files are from different exports.
     """
     files = files_of(file)
-    about = read_about(files.about)
-    tensors = read_tensors(files.tensors, about)
+    record = read_record(files.record)
+    tensors = read_tensors(files.tensors, record)
     if plugin is not None:
         plugins.load(str(plugin))
-    refuse_absent_plugins(about, files.about)
-    spec = TrialSpec.build(**about.spec)
+    refuse_absent_plugins(record, files.record)
+    spec = TrialSpec.build(**record.spec)
     # Otherwise the same tensors would be read as another network.
-    if spec.hash != about.trial:
+    if spec.hash != record.trial:
         raise DamagedFileError(
-            f"{files.about} is damaged: its spec does not match trial {about.trial}"
+            f"{files.record} is damaged: its spec does not match trial {record.trial}"
         )
     info = spec.data.info
-    if about.images is not None and about.images != InputRecord.of(info):
+    if record.images is not None and record.images != InputRecord.of(info):
         raise UserError(
-            f"{files.about}: {info.name} has different sizes or constants in this version of "
+            f"{files.record}: {info.name} has different sizes or constants in this version of "
             "tune-calib; load the file with the version that wrote it"
         )
     classifier = Classifier(spec.head, spec.posthoc, unnest("classifier", tensors))
     trained = None
     try:
-        if about.images is not None:
-            network, method = build(spec, about.samples)
+        if record.images is not None:
+            network, method = build(spec, record.samples)
             network.load_state_dict(unnest("network", tensors))
             method.load_state_dict(unnest("method", tensors))
             trained = TrainedNetwork(network, method, {})
@@ -220,7 +347,7 @@ def load_calibrated(file: str | Path, plugin: str | Path | None = None) -> Calib
         reason = str(error).splitlines()[0]
         raise DamagedFileError(f"{files.tensors} contains other tensors ({reason})") from None
     loaded = CalibratedNetwork(spec, classifier, trained)
-    loaded.about = about
+    loaded.record = record
     return loaded
 
 
@@ -233,5 +360,7 @@ def _refuse_rows(rows: Tensor, width: int, name: str) -> None:
         raise UserError(f"{name} must be finite")
 
 
-def _kind(given: Any) -> str:
-    return str(given.dtype) if isinstance(given, Tensor | np.ndarray) else type(given).__name__
+def _kind(values: Any) -> str:
+    if isinstance(values, Tensor | np.ndarray):
+        return str(values.dtype)
+    return type(values).__name__

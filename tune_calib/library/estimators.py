@@ -41,9 +41,8 @@ class PostHocEstimator(arrays.Estimator):
     _outputs: str | None = None  # what the caller of ``fit`` says that it passes
 
     def __init__(self, **settings: Any) -> None:
-        fields = self.info.params.model_fields
-        arrays.refuse_unknown(settings, list(fields), type(self).__name__)
-        defaults = {k: field.get_default(call_default_factory=True) for k, field in fields.items()}
+        defaults = _defaults_of(self.info)
+        arrays.refuse_unknown(settings, list(defaults), type(self).__name__)
         self.settings = {**defaults, **settings}
 
     def set_params(self, **params: Any) -> Self:
@@ -98,15 +97,15 @@ class PostHocEstimator(arrays.Estimator):
             setattr(self, f"{name.replace('.', '_')}_", arrays.match_type(tensor[0], X))
         for name, tensor in self.transform_.fitted().items():
             setattr(self, f"{name}_", float(tensor[0]))
-        flags = self.transform_.flags().items()
-        self.flags_ = tuple(name for name, is_so in flags if bool(is_so[0]))
+        flags = self.transform_.flags()
+        self.flags_ = tuple(name for name in flags if bool(flags[name][0]))
         for name in self.flags_:
             warnings.warn(f"{self.info.title}: {FLAGS[name].meaning}", stacklevel=2)
         return self
 
     @torch.no_grad()
-    def _logits(self, given: Any) -> Tensor:
-        rows = self._rows(_two_columns(given, self._outputs), "logits").double()
+    def _logits(self, X: Any) -> Tensor:
+        rows = self._rows(_two_columns(X, self._outputs), "logits").double()
         if self._outputs is not None:
             rows = arrays.logits_of(rows, self._outputs)
         # The logits of one sample may sum to 1 by chance, and must not be refused then.
@@ -116,23 +115,24 @@ class PostHocEstimator(arrays.Estimator):
         return calibrated
 
 
-def _is_scores(given: Any) -> bool:
-    return (given.ndim if isinstance(given, Tensor) else np.asarray(given).ndim) == 1
+def _is_scores(values: Any) -> bool:
+    return np.ndim(values) == 1
 
 
-def _two_columns(given: Any, outputs: str | None) -> Any:
+def _two_columns(values: Any, outputs: str | None) -> Any:
     """Return scores (N,) of two classes as outputs (N, 2), and anything else unchanged."""
-    if not _is_scores(given):
-        return given
-    column = given[:, None] if isinstance(given, Tensor) else np.reshape(given, (-1, 1))
+    if not _is_scores(values):
+        return values
+    column = values[:, None] if isinstance(values, Tensor) else np.reshape(values, (-1, 1))
     scores = arrays.rows_of(column, "logits")[:, 0]
-    return torch.stack([1 - scores if outputs == "probs" else 0 * scores, scores], 1)
+    others = 1 - scores if outputs == "probs" else 0 * scores
+    return torch.stack([others, scores], 1)
 
 
-def _read_logits(given: Any, outputs: str | None) -> Tensor:
+def _read_logits(values: Any, outputs: str | None) -> Tensor:
     """Return logits (N, C) of outputs (N, C) or scores (N,); refuse what may be probabilities."""
-    rows = _two_columns(given, outputs)
-    if outputs is None and _is_scores(given):
+    rows = _two_columns(values, outputs)
+    if outputs is None and _is_scores(values):
         is_bounded = (rows[:, 1] >= -UNEVEN) & (rows[:, 1] <= 1 + UNEVEN)
         if float(is_bounded.double().mean()) >= 0.99:
             raise ValueError(
@@ -143,38 +143,47 @@ def _read_logits(given: Any, outputs: str | None) -> Tensor:
     return arrays.logits_of(rows, outputs)
 
 
-_made: dict[str, type[PostHocEstimator]] = {}
+_classes: dict[str, type[PostHocEstimator]] = {}
 
 
 def __getattr__(name: str) -> type[PostHocEstimator]:
     """Return the estimator of a post-hoc method, by the name of the method's class."""
-    infos = {info.implementation.__name__: info for info in map(METHODS.__getitem__, METHODS)}
-    found = {own: info for own, info in infos.items() if info.kind == "posthoc"}
-    if name not in found:
-        raise AttributeError(f"tune_calib has no {name!r}{nearest(name, sorted(found))}")
+    infos: dict[str, MethodInfo] = {}
+    for info in map(METHODS.__getitem__, METHODS):
+        if info.kind == "posthoc":
+            infos[info.implementation.__name__] = info
+    if name not in infos:
+        raise AttributeError(f"tune_calib has no {name!r}{nearest(name, sorted(infos))}")
     # Built anew for another version of a plug-in.
-    if name not in _made or _made[name].info is not found[name]:
-        _made[name] = _estimator(name, found[name])
-    return _made[name]
+    if name not in _classes or _classes[name].info is not infos[name]:
+        _classes[name] = _estimator(name, infos[name])
+    return _classes[name]
+
+
+def _defaults_of(info: MethodInfo) -> dict[str, Any]:
+    fields = info.params.model_fields
+    return {key: fields[key].get_default(call_default_factory=True) for key in fields}
 
 
 def _estimator(name: str, info: MethodInfo) -> type[PostHocEstimator]:
-    fields, kind = info.params.model_fields, inspect.Parameter
+    kind = inspect.Parameter
     parameters = [kind("self", kind.POSITIONAL_OR_KEYWORD)]
-    for key, field in fields.items():
-        default = field.get_default(call_default_factory=True)
+    lines = [f"{info.title[0].upper()}{info.title[1:]} ({info.paper} {info.year})."]
+    if info.params.model_fields:
+        lines += ["", "Args:"]
+    for key, default in _defaults_of(info).items():
+        field = info.params.model_fields[key]
         parameters.append(
             kind(key, kind.KEYWORD_ONLY, default=default, annotation=field.annotation)
         )
+        lines.append(f"    {key}: {' '.join((field.description or '').split())}")
 
-    def __init__(self: PostHocEstimator, **given: Any) -> None:  # noqa: N807
-        PostHocEstimator.__init__(self, **given)
+    def __init__(self: PostHocEstimator, **settings: Any) -> None:  # noqa: N807
+        PostHocEstimator.__init__(self, **settings)
 
     # Read by editors and by scikit-learn.
     __init__.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    about = [f"    {key}: {' '.join((f.description or '').split())}" for key, f in fields.items()]
-    lines = [f"{info.title[0].upper()}{info.title[1:]} ({info.paper} {info.year})."]
-    text = "\n".join([*lines, "", "Args:", *about] if about else lines)
+    text = "\n".join(lines)
     # The class must belong to ``tune_calib``, where pickle and joblib look it up.
     names = {"info": info, "__init__": __init__, "__doc__": text, "__module__": "tune_calib"}
     return type(name, (PostHocEstimator,), names)
@@ -208,10 +217,12 @@ def _output(module: nn.Module, samples: Tensor) -> Tensor:
     logits = module(samples)
     if isinstance(logits, Tensor) and logits.ndim in (1, 2) and len(logits) == len(samples):
         return logits
-    shape = tuple(logits.shape) if isinstance(logits, Tensor) else f"a {type(logits).__name__}"
+    output = f"a {type(logits).__name__}"
+    if isinstance(logits, Tensor):
+        output = str(tuple(logits.shape))
     raise ValueError(
         f"the module must return a tensor of logits ({len(samples)}, C) for {len(samples)} samples,"
-        f" got {shape}; wrap it in a module that does"
+        f" got {output}; wrap it in a module that does"
     )
 
 
@@ -244,7 +255,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the parameters without those of the classifier, which all copies share."""
         params: dict[str, Any] = super().get_params(deep)
-        return {k: v for k, v in params.items() if not k.startswith("classifier__")}
+        return {name: params[name] for name in params if not name.startswith("classifier__")}
 
     def set_params(self, **params: Any) -> Self:
         """Change parameters; raise a ValueError for those of the classifier, which is fitted."""
@@ -278,8 +289,10 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             ValueError: the labels do not match the classes, an output is not finite or no logits,
                 or the classifier predicts other classes than its decision function.
         """
-        method = __getattr__("TemperatureScaling")() if self.method is None else self.method
-        self.method_ = clone(method)
+        if self.method is None:
+            self.method_ = __getattr__("TemperatureScaling")()
+        else:
+            self.method_ = clone(self.method)
         logits = self._logits(X)
         if (names := getattr(self.classifier, "classes_", None)) is not None:
             if classes is not None and not np.array_equal(classes, names):
@@ -308,10 +321,13 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
                 return self.classifier.decision_function(samples)
             return np.log(np.clip(self.classifier.predict_proba(samples), SMALLEST, None))
         weight = next(self.classifier.parameters(), torch.empty(0))
-        given = samples if isinstance(samples, Tensor) else torch.as_tensor(np.asarray(samples))
-        if not isinstance(samples, Tensor) and given.is_floating_point():
-            given = given.to(weight.dtype)  # arrays are float64, and modules hardly ever are
+        is_tensor = isinstance(samples, Tensor)
+        inputs = samples if is_tensor else torch.as_tensor(np.asarray(samples))
+        if not is_tensor and inputs.is_floating_point():
+            inputs = inputs.to(weight.dtype)  # arrays are float64, and modules hardly ever are
+        outputs = []
         with evaluating(self.classifier):
-            parts = [_output(self.classifier, x.to(weight.device)) for x in given.split(BATCH)]
-        logits = torch.cat(parts)
-        return logits if isinstance(samples, Tensor) else logits.float().cpu().numpy()
+            for batch in inputs.split(BATCH):
+                outputs.append(_output(self.classifier, batch.to(weight.device)))
+        logits = torch.cat(outputs)
+        return logits if is_tensor else logits.float().cpu().numpy()

@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,12 @@ from tune_calib.engine.machine import require_environment, set_switches
 from tune_calib.engine.network import TrainedNetwork
 from tune_calib.engine.store import Store
 from tune_calib.errors import DamagedFileError, UserError
-from tune_calib.library.calibrated import CalibratedNetwork, write_calibrated
-from tune_calib.library.files import files_of, refuse_there
+from tune_calib.library.calibrated import (
+    CalibratedNetwork,
+    files_of,
+    refuse_existing,
+    write_calibrated,
+)
 from tune_calib.library.onnx_file import write_onnx
 from tune_calib.paths import AnyPath
 from tune_calib.results.folders import find_sweep_manifest, is_search, read_search_manifest
@@ -52,19 +57,24 @@ def export(
 ) -> str:
     """Write the calibrated network of one finished trial, and return a description of it."""
     files = files_of(file)
-    refuse_there(*(files if is_onnx else files[:2]))
+    to_write = list(files if is_onnx else files[:2])
+    refuse_existing(*to_write)
     row = _chosen(out, trial, best)
-    spec = TrialSpec.build(**{slot: json.loads(row[slot]) for slot in SLOTS if row[slot]})
+    slots = {slot: json.loads(row[slot]) for slot in SLOTS if row[slot]}
+    spec = TrialSpec.build(**slots)
     require_environment(spec)
     # On the device that trained it, if available: only there does a retrained head match.
-    is_gpu = row["device"] == "cuda" and torch.cuda.is_available()
-    artifacts, device = Store(store), torch.device("cuda" if is_gpu else "cpu")
+    device = torch.device("cpu")
+    if row["device"] == "cuda" and torch.cuda.is_available():
+        device = torch.device("cuda")
+    artifacts = Store(store)
     set_switches(spec.network, device)
     torch.set_num_threads(row["threads"] or 1)  # the last digits depend on it
     development = partial(load_development, spec.data, data_root, artifacts.images)
     try:
-        is_imported = spec.data.import_record is not None
-        trained = None if is_imported else network_behind(spec, artifacts, development, device)
+        trained = None
+        if spec.data.import_record is None:
+            trained = network_behind(spec, artifacts, development, device)
         classifier = _classifier_of(row, spec, artifacts, development, device)
     except DamagedFileError as error:
         raise UserError(f"{error}; give the `store` of the run") from None
@@ -82,26 +92,28 @@ def export(
         if is_onnx:
             files.onnx.unlink(missing_ok=True)
         raise
-    return _describe(row, files if is_onnx else files[:2])
+    return _describe(row, to_write)
 
 
 def _about(row: Row, spec: TrialSpec, trained: TrainedNetwork | None) -> dict[str, Any]:
-    """Return the entries of ``NAME.json`` that do not follow from the network."""
-    metrics = {name: row[name] for name in row if is_metric_column(name) and row[name] is not None}
-    used = (own for own in plugins.in_use() if own.content in spec.plugins)
+    values = {name: row[name] for name in row if row[name] is not None}
+    # For imported features and logits, the spec describes the data.
+    samples, splits = 0, None
+    if trained is not None:
+        samples, splits = trained.about["samples"], trained.about["data"]
+    metrics = {name: values[name] for name in filter(is_metric_column, values)}
+    used = [plugin for plugin in plugins.in_use() if plugin.content in spec.plugins]
     return {
-        "samples": trained.about["samples"] if trained else 0,
+        "samples": samples,
         "metrics": {name: value for name, value in metrics.items() if math.isfinite(value)},
-        "flags": [flag for flag in (row["flags"] or "").split(",") if flag],
-        # For imported features and logits, the spec describes the data.
-        "trained_on": {"dataset": spec.data.dataset, "splits": trained and trained.about["data"]},
-        "plugins": {own.name: own.content for own in used},
-        "circumstances": {name: row[name] for name in _PROVENANCE if row.get(name) is not None},
+        "flags": list(filter(None, (row["flags"] or "").split(","))),
+        "trained_on": {"dataset": spec.data.dataset, "splits": splits},
+        "plugins": {plugin.name: plugin.content for plugin in used},
+        "circumstances": {name: values[name] for name in _PROVENANCE if name in values},
     }
 
 
 def _chosen(out: AnyPath, trial: str | None, best: str | None) -> Row:
-    """Return the row of the requested trial."""
     if trial is not None and best is not None:
         raise UserError("selects a trial, and so does `best`; give one of them", setting="trial")
     if trial is None and is_search(out):
@@ -115,13 +127,13 @@ def _chosen(out: AnyPath, trial: str | None, best: str | None) -> Row:
     if best is not None:
         return _best(out, rows, best)
     if trial is not None:
-        found = [row for row in rows if trial and row["spec_hash"].startswith(trial)]
-        if len(found) != 1:
+        matches = [row for row in rows if trial and row["spec_hash"].startswith(trial)]
+        if len(matches) != 1:
             raise UserError(
-                f"{out} contains {format_count(len(found), 'finished trial')} whose spec hash "
+                f"{out} contains {format_count(len(matches), 'finished trial')} whose spec hash "
                 f"begins with {trial!r}; see the column spec_hash of its trials"
             )
-        return found[0]
+        return matches[0]
     if len(rows) > 1:
         first = rows[0]
         raise UserError(
@@ -142,22 +154,22 @@ def _read_done(out: AnyPath, is_required: bool = False) -> list[Row]:
     return sorted(rows, key=lambda row: (row["rung"], row["network_seed"], row["head_seed"] or 0))
 
 
-def _best(out: AnyPath, rows: list[Row], given: str) -> Row:
+def _best(out: AnyPath, rows: list[Row], best: str) -> Row:
     """Return the best trial on ``select``; on test, the result would be biased by the choice."""
-    split, _, name = given.rpartition("/")
+    split, _, name = best.rpartition("/")
     if split not in ("", "select"):
         raise UserError(
-            f"{given}: trials are selected on select, never on {split}; use `best` {name}",
+            f"{best}: trials are selected on select, never on {split}; use `best` {name}",
             setting="best",
         )
     metric = METRICS[name]
     if metric.direction is None:
-        raise UserError(f"{given}: {name} {NO_BEST}", setting="best")
+        raise UserError(f"{best}: {name} {NO_BEST}", setting="best")
     key, sign = column("select", name), 1 if metric.is_less_better else -1
-    fit = [row for row in rows if row.get(key) is not None and not is_chance([row["flags"]])]
-    if not fit:
+    usable = [row for row in rows if row.get(key) is not None and not is_chance([row["flags"]])]
+    if not usable:
         raise UserError(f"{out}: no finished trial has {key}, or all are at chance")
-    return min(fit, key=lambda row: (sign * row[key], row["spec_hash"]))
+    return min(usable, key=lambda row: (sign * row[key], row["spec_hash"]))
 
 
 def _chosen_by_search(out: AnyPath) -> Row:
@@ -166,13 +178,13 @@ def _chosen_by_search(out: AnyPath) -> Row:
     if (manifest := find_sweep_manifest(evaluation)) is not None:
         # By the planned rungs, not the finished ones: in an interrupted evaluation, the baseline is
         # not the choice, unless the choice is cross entropy with its defaults.
-        is_own = any(rung.label == CHOSEN for rung in manifest.rungs)
-        if manifest.is_lost and not is_own:
+        has_choice = CHOSEN in map(attrgetter("label"), manifest.rungs)
+        if manifest.is_lost and not has_choice:
             raise UserError(
                 f"{evaluation / SWEEP_MANIFEST} is lost or damaged, so the evaluated trial is not "
                 "known; run the command of the evaluation again, or use `trial`"
             )
-        label = CHOSEN if is_own else BASELINE
+        label = CHOSEN if has_choice else BASELINE
         for row in _read_done(evaluation):
             if row["rung_label"] == label:
                 return row
@@ -184,13 +196,13 @@ def _chosen_by_search(out: AnyPath) -> Row:
         raise DamagedFileError(f"{error}; write it again: tune-calib report {out}") from None
     if outcome.asked != read_search_manifest(out).trials:  # the search was extended since
         raise UserError(f"{out} is not finished; first run: tune-calib resume {out}")
-    own = {record.number: record for record in outcome.suggestions if record.is_within}
-    if outcome.chosen is None or outcome.chosen not in own:
+    within = {record.number: record for record in outcome.suggestions if record.is_within}
+    if outcome.chosen is None or outcome.chosen not in within:
         raise UserError(f"{out}: no trial keeps the accuracy, so none is selected; use `trial`")
     rows = {row["spec_hash"]: row for row in _read_done(out, is_required=True)}
-    for spec in own[outcome.chosen].specs:
-        if spec in rows:
-            return rows[spec]
+    for spec_hash in within[outcome.chosen].specs:
+        if spec_hash in rows:
+            return rows[spec_hash]
     raise UserError(f"{out} has lost the rows of its selected trial, {outcome.chosen}; use `trial`")
 
 
@@ -203,33 +215,34 @@ def _classifier_of(
 ) -> Classifier:
     """Return the classifier of a row, after checking its metrics on ``select``."""
     classifier = load_classifier(spec, store, development, device)
-    found = classifier.select
-    if found and (bank := _stored_bank(spec, store, development, device)) is not None:
+    metrics = classifier.select
+    if metrics and (bank := _stored_bank(spec, store, development, device)) is not None:
         # Evaluated again: a plug-in's method may store less than it needs to predict.
-        found = judged(classifier, bank)
-    if not _matches(found, row):
+        metrics = judged(classifier, bank)
+    if not _matches(metrics, row):
         # Stored by a run on another machine that shares the store.
         classifier = train_again(spec, store, development, device)
-        found = classifier.select
-    if not _matches(found, row):
+        metrics = classifier.select
+    if not _matches(metrics, row):
         raise UserError(
-            f"{row['rung_label']}: on select its NLL is {found['select/nll']:.6f} now and was "
+            f"{row['rung_label']}: on select its NLL is {metrics['select/nll']:.6f} now and was "
             f"{row['select/nll']:.6f} in its trial; give the `store` and `data_root` of the run, "
             "on the machine that ran it"
         )
     return classifier
 
 
-def _matches(found: Mapping[str, float], row: Row) -> bool:
-    """Return whether the metrics of a classifier match those of a row."""
-    names = [name for name in (column("select", each) for each in WATCHED) if name in found]
-    return all(math.isclose(found[name], row[name], abs_tol=_CLOSE) for name in names)
+def _matches(metrics: Mapping[str, float], row: Row) -> bool:
+    for metric in WATCHED:
+        name = column("select", metric)
+        if name in metrics and not math.isclose(metrics[name], row[name], abs_tol=_CLOSE):
+            return False
+    return True
 
 
 def _stored_bank(
     spec: TrialSpec, store: Store, development: Callable[[], Development], device: torch.device
 ) -> DevelopmentBank | None:
-    """Return the bank of a trial; None if it is not stored."""
     key = bank_key(spec, spec.head)
     if spec.data.import_record is None and not store.holds("banks", key.identity):
         return None
@@ -239,17 +252,16 @@ def _stored_bank(
 
 
 def _describe(row: Row, written: Sequence[Path]) -> str:
-    """Describe an exported trial: its metrics before and after calibration, and its files."""
     split = "test" if row.get("test/ece") is not None else "select"
     label = f"{row['rung_label']} (trial {row['spec_hash']}, network seed {row['network_seed']})"
     lines = [f"{label} on {split}:"]
     is_changed = row["head"] or row["posthoc"]
     for name in ("accuracy", "nll", "ece"):
-        own = column(split, name)
-        text = f"  {METRICS[name].title:10}{format_value(name, row[own])}"
-        # Rows of earlier versions lack the metrics of the uncalibrated network.
-        if is_changed and (before := row.get(f"{BASE}/{own}")) is not None:
-            text += f" (before calibration {format_value(name, before)})"
+        key = column(split, name)
+        text = f"  {METRICS[name].title:10}{format_value(name, row[key])}"
+        # Imported logits lack the metrics of the uncalibrated network.
+        if is_changed and (uncalibrated := row.get(f"{BASE}/{key}")) is not None:
+            text += f" (before calibration {format_value(name, uncalibrated)})"
         lines.append(text)
     lines.append(f"written: {', '.join(map(str, written))}")
     if split == "select":

@@ -40,21 +40,21 @@ def write_onnx(network: CalibratedNetwork, file: Path, real: Tensor | None = Non
             "cannot reproduce; export it without ONNX"
         )
     plain = _Plain(network).eval()
-    name, given = plain.example()
+    name, inputs = plain.example()
     # First, so that methods and constants, which are built once, contain numbers and not symbols.
     with torch.no_grad():
-        _, logits = plain(given)
-    content = _exported(plain, name, given)
-    found, found_logits = _run(content, name, given)
+        _, logits = plain(inputs)
+    content = _exported(plain, name, inputs)
+    probs, onnx_logits = _run(content, name, inputs)
     # On the same logits: a transform with steps magnifies differences in the last digit of single
     # precision.
-    expected = plain.calibrated_of(found_logits).softmax(-1)
-    relative = (found_logits - logits).abs() / logits.abs().clamp_min(1)
-    _refuse_different(network, float(max((found - expected).abs().max(), relative.max())), "")
-    for kind, own in _hard_logits(network.info.classes, real):
-        found = _run_transform(content, own)
-        expected = plain.calibrated_of(own).softmax(-1)
-        _refuse_different(network, float((found - expected).abs().max()), f" on {kind} logits")
+    expected = plain.calibrated_of(onnx_logits).softmax(-1)
+    relative = (onnx_logits - logits).abs() / logits.abs().clamp_min(1)
+    _refuse_different(network, float(max((probs - expected).abs().max(), relative.max())), "")
+    for kind, hard_logits in _hard_logits(network.info.classes, real):
+        probs = _run_transform(content, hard_logits)
+        expected = plain.calibrated_of(hard_logits).softmax(-1)
+        _refuse_different(network, float((probs - expected).abs().max()), f" on {kind} logits")
     atomic_write(file, content)
 
 
@@ -71,14 +71,14 @@ def _hard_logits(classes: int, real: Tensor | None) -> list[tuple[str, Tensor]]:
     """Return logits (N, C) on which two programs may differ, by name."""
     drawn = torch.randn(_HARD, classes, generator=torch.Generator().manual_seed(0))
     tied = drawn.round()
-    made = [
-        ("saturated", torch.cat([scale * drawn for scale in (10, 100, 1000)])),
+    synthetic = [
+        ("saturated", torch.cat([10 * drawn, 100 * drawn, 1000 * drawn])),
         ("tied", torch.cat([tied, 100 * tied, 0 * tied[:1]])),
     ]
     if real is None:
-        return made
-    own = real.detach().cpu().float()
-    return [("real", own), ("saturated real", torch.cat([10 * own, 100 * own])), *made]
+        return synthetic
+    real = real.detach().cpu().float()
+    return [("real", real), ("saturated real", torch.cat([10 * real, 100 * real])), *synthetic]
 
 
 class _Plain(nn.Module):
@@ -90,12 +90,12 @@ class _Plain(nn.Module):
         if network.network is not None:
             vars(network.network).pop("compiled", None)
 
-    def forward(self, given: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
         """Return probabilities and the logits before the transform, both (N, C) and float32."""
-        whole, head = self.calibrated, self.calibrated.classifier.head
-        features = logits = given
-        if whole.network is not None and whole.method is not None:
-            output = whole.method(whole.network, normalise(given, whole.info))
+        calibrated, head = self.calibrated, self.calibrated.classifier.head
+        features = logits = inputs
+        if calibrated.network is not None and calibrated.method is not None:
+            output = calibrated.method(calibrated.network, normalise(inputs, calibrated.info))
             features, logits = output.features, output.logits
         if head is not None:
             logits = head.predict(features)[0]
@@ -117,14 +117,14 @@ class _Plain(nn.Module):
         return name, torch.randn(_SAMPLES, width or info.classes, generator=chance)
 
 
-def _exported(plain: _Plain, name: str, given: Tensor) -> bytes:
+def _exported(plain: _Plain, name: str, inputs: Tensor) -> bytes:
     sink = io.BytesIO()
     try:
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about constants in the file, which are intended
             program: Any = torch.onnx.export(
                 plain,
-                (given,),
+                (inputs,),
                 input_names=[name],
                 output_names=["probabilities", "uncalibrated"],
                 dynamic_shapes=({0: torch.export.Dim("samples")},),
@@ -145,7 +145,7 @@ def _run(content: bytes, name: str, inputs: Tensor) -> list[Tensor]:
     import onnxruntime
 
     session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
-    return [torch.from_numpy(values) for values in session.run(None, {name: inputs.numpy()})]
+    return list(map(torch.from_numpy, session.run(None, {name: inputs.numpy()})))
 
 
 def _run_transform(content: bytes, logits: Tensor) -> Tensor:

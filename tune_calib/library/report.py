@@ -99,9 +99,9 @@ class CalibrationReport:
     def values(self) -> dict[str, float]:
         """Return every metric by name, without intervals: fractions, NLL in nats."""
         with torch.no_grad():
-            found = evaluate(self.logits, self.labels, dtype=self.dtype)
-        names = (name for name in dict.fromkeys((*FIRST, *METRICS)) if name in found)
-        return {name: float(found[name]) for name in names}
+            values = evaluate(self.logits, self.labels, dtype=self.dtype)
+        names = dict.fromkeys((*FIRST, *METRICS))
+        return {name: float(values[name]) for name in names if name in values}
 
     @cached_property
     def metrics(self) -> pd.DataFrame:
@@ -117,10 +117,9 @@ class CalibrationReport:
                 self.logits[None], self.labels, self.resamples, self.seed, dtype=self.dtype
             )
         _print_progress()
-        rows = [
-            (name, value, float(ends[name].lower), float(ends[name].upper))
-            for name, value in values.items()
-        ]
+        rows = []
+        for name, value in values.items():
+            rows.append((name, value, float(ends[name].lower), float(ends[name].upper)))
         return pd.DataFrame(rows, columns=["metric", "value", "lower", "upper"])
 
     def table(self, form: Literal["markdown", "latex", "json"] = "markdown") -> str:
@@ -143,7 +142,7 @@ class CalibrationReport:
         if form == "latex":
             for arrow, name in (("↓", "downarrow"), ("↑", "uparrow")):
                 table = table.replace(arrow, rf"$\{name}$")
-            return "\n".join([*(f"% {note}" for note in self._notes()), table])
+            return "\n".join([*map("% {}".format, self._notes()), table])
         return "\n\n".join([table, *self._notes()])
 
     def figure(self) -> "Figure":
@@ -172,7 +171,6 @@ class CalibrationReport:
         return notes
 
     def _cells(self) -> pd.DataFrame:
-        """Return the metrics as formatted text, by name."""
         cells = {}
         for name, *numbers in self.metrics.itertuples(index=False):
             value, lower, upper = map(METRICS[name].format, numbers)
@@ -192,19 +190,19 @@ class CalibrationReport:
         """Return a short table: the first metrics with their intervals, then the others."""
         cells = self._cells()[: len(FIRST)]
         table = cells.to_markdown(index=False, tablefmt="simple", disable_numparse=True)
-        frame: Any = self.metrics[len(FIRST) :]
-        others = "; ".join(
-            f"{METRICS[row.metric].title} {format_value(row.metric, row.value)}"
-            for row in frame.itertuples()
-        )
-        parts = [table, self._notes()[0], textwrap.fill(f"Others: {others}.", 80)]
+        others = []
+        for name, value in list(self.values.items())[len(FIRST) :]:
+            others.append(f"{METRICS[name].title} {format_value(name, value)}")
+        parts = [table, self._notes()[0], textwrap.fill(f"Others: {'; '.join(others)}.", 80)]
         return "\n\n".join(parts)
 
 
 def _print_progress(event: ProgressEvent | None = None) -> None:
     """Show an event in the current line of a terminal; clear the line if there is none."""
     if sys.stderr.isatty():
-        text = f"{event.doing}: {event.at:,} of {event.of:,}" if event else ""
+        text = ""
+        if event is not None:
+            text = f"{event.doing}: {event.at:,} of {event.of:,}"
         sys.stderr.write(f"\r\033[K{text}")
         sys.stderr.flush()
 

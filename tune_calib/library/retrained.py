@@ -68,52 +68,59 @@ class RetrainedHead(arrays.Estimator):
         """
         slot = self._slot()
         rows = arrays.rows_of(X, "features").float()
-        head = None if own_head is None else _own_head(own_head, rows)
-        known = arrays.find_classes(y, None if head is None else len(head.weight), classes)
-        if len(known) < 2:
+        head, count = None, None
+        if own_head is not None:
+            head = _own_head(own_head, rows)
+            count = len(head.weight)
+        names = arrays.find_classes(y, count, classes)
+        if len(names) < 2:
             raise ValueError("labels have only one class; give the number of `classes`")
-        train = _split(rows, arrays.number_labels(y, len(rows), known), head)
+        train = _split(rows, arrays.number_labels(y, len(rows), names), head)
         if head is not None:
-            arrays.check_order(train.logits, train.labels, known, classes is not None)
-        held_out = None if select is None else _held_out(select, rows, known, head)
+            arrays.check_order(train.logits, train.labels, names, classes is not None)
+        held_out = None if select is None else _held_out(select, rows, names, head=head)
         _refuse_lacking(slot, held_out is not None, head is not None)
         if head is None:  # one of NaN, for which no loss is finite
-            nothing = rows.new_full((len(known), rows.shape[1]), torch.nan)
+            nothing = rows.new_full((len(names), rows.shape[1]), torch.nan)
             head = LinearHead(nothing, nothing[:, 0])
         bank = _MemoryBank(train, held_out or train, head)
         with on_threads(HEAD_THREADS):
-            trainer = HeadBatchTrainer([slot], bank, self.settings["network_seed"], rows.device)
+            seed = self.settings["network_seed"]
+            trainer = HeadBatchTrainer([slot], bank, seed, device=rows.device)
             reports = list(trainer)
         if (epoch := int(trainer.diverged_epoch[0])) >= 0:
             raise UserError(
                 f"the loss of epoch {epoch + 1} is not finite: take a smaller lr, or scale the "
                 "features"
             )
-        # If it was not given, `select` is train, and its values are meaningless.
-        names = [n for n in reports[0] if held_out is not None or not n.startswith("select/")]
-        self.history_ = {name: [float(report[name][0]) for report in reports] for name in names}
+        self.history_ = {}
+        for name in reports[0]:
+            # If it was not given, `select` is train, and its values are meaningless.
+            if held_out is not None or not name.startswith("select/"):
+                self.history_[name] = [float(report[name][0]) for report in reports]
         self.epoch_ = int(trainer.best_epoch[0]) + 1
         self.classifier_ = Classifier(slot, None, tensors_of_trial(trainer, 0, None))
         self.classifier_.to(rows.device)
-        self.classes_, self.n_features_in_ = known, rows.shape[1]
+        self.classes_, self.n_features_in_ = names, rows.shape[1]
         return self
 
-    def _logits(self, given: Any) -> Tensor:
-        rows = self._rows(given, "features").float()
+    def _logits(self, X: Any) -> Tensor:
+        rows = self._rows(X, "features").float()
         logits: Tensor = self.classifier_(rows, rows[:, :0])[0]
         return logits
 
     def _slot(self) -> HeadSlot:
-        settings = {k: v for k, v in self.settings.items() if k not in ("method", "network_seed")}
-        info = METHODS[self.settings["method"]]
+        settings = dict(self.settings)
+        del settings["network_seed"]
+        info = METHODS[settings.pop("method")]
         if info.kind != "head":
             raise UserError(f"method {info.name!r} is a {info.kind} method, not a head method")
-        own = info.params.model_fields.keys()
+        of_method = info.params.model_fields.keys()
         # Settings of the images from which the features were computed do not apply here.
         others = {"method", "params", "plugin", "views", "bn_mode", "augment"}
-        known = sorted({*HeadSlot.model_fields.keys() - others, *own})
-        arrays.refuse_unknown(settings, known, f"RetrainedHead({info.name!r})")
-        params = {key: settings.pop(key) for key in own & settings.keys()}
+        names = sorted({*HeadSlot.model_fields.keys() - others, *of_method})
+        arrays.refuse_unknown(settings, names, f"RetrainedHead({info.name!r})")
+        params = {name: settings.pop(name) for name in of_method & settings.keys()}
         return HeadSlot.build(method=info.name, params=params, augment="none", **settings)
 
 
@@ -122,10 +129,7 @@ class _MemoryBank(DevelopmentBank):
 
     def __init__(self, train: FeatureSplit, select: FeatureSplit, head: LinearHead) -> None:
         self._train, self._select, self._head = train, select, head
-        accuracies = {
-            name: float((split.logits.argmax(1) == split.labels).double().mean())
-            for name, split in (("train", train), ("select", select))
-        }
+        accuracies = {"train": _accuracy(train), "select": _accuracy(select)}
         self.about = {"train_views": 1, "accuracy": accuracies}
 
     def train(self, view: int = 0) -> FeatureSplit:
@@ -138,26 +142,32 @@ class _MemoryBank(DevelopmentBank):
         return self._head.weight, self._head.bias
 
 
+def _accuracy(split: FeatureSplit) -> float:
+    return float((split.logits.argmax(1) == split.labels).double().mean())
+
+
 def _split(rows: Tensor, labels: Tensor, head: LinearHead | None) -> FeatureSplit:
     logits = rows[:, :1] if head is None else rows @ head.weight.T + head.bias
     return FeatureSplit(rows, logits, labels.to(rows.device))
 
 
 def _held_out(
-    given: tuple[Any, Any], rows: Tensor, known: NDArray[Any], head: LinearHead | None
+    select: tuple[Any, Any], rows: Tensor, classes: NDArray[Any], head: LinearHead | None
 ) -> FeatureSplit:
-    own = arrays.rows_of(given[0], "features of select").float().to(rows.device)
-    if own.shape[1] != rows.shape[1]:
+    features, labels = select
+    select_rows = arrays.rows_of(features, "features of select").float().to(rows.device)
+    if select_rows.shape[1] != rows.shape[1]:
         raise ValueError(
             f"features of select must be (N, {rows.shape[1]}) as those of training, got "
-            f"{tuple(own.shape)}"
+            f"{tuple(select_rows.shape)}"
         )
-    return _split(own, arrays.number_labels(given[1], len(own), known, "labels of select"), head)
+    numbers = arrays.number_labels(labels, len(select_rows), classes, name="labels of select")
+    return _split(select_rows, numbers, head)
 
 
-def _own_head(given: tuple[Any, Any], rows: Tensor) -> LinearHead:
-    weight = arrays.rows_of(given[0], "weight of own_head").float().to(rows.device)
-    row = np.reshape(arrays.to_array(given[1]), (1, -1))
+def _own_head(own_head: tuple[Any, Any], rows: Tensor) -> LinearHead:
+    weight = arrays.rows_of(own_head[0], "weight of own_head").float().to(rows.device)
+    row = np.reshape(arrays.to_array(own_head[1]), (1, -1))
     bias = arrays.rows_of(row, "bias of own_head").float()[0]
     if weight.shape[1] != rows.shape[1] or len(bias) != len(weight):
         raise ValueError(

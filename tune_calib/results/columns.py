@@ -5,9 +5,7 @@ from typing import Literal, NamedTuple
 
 import pyarrow as pa
 
-TableName = Literal[
-    "trials", "curves", "bins", "samples", "corruptions", "logits", "intervals", "shifts"
-]
+TableName = Literal["trials", "curves", "bins", "samples", "logits", "intervals", "shifts"]
 
 
 class Column(NamedTuple):
@@ -51,9 +49,7 @@ COLUMNS: dict[TableName, dict[str, Column]] = {
         "head_seed": _int64("seed of the head; null without one"),
         "status": _text("`done`, `diverged`, `crashed` or `stopped`"),
         "message": _text("why the trial is not done"),
-        "flags": _text(
-            "warnings about its numbers, joined by commas; null in results of early versions"
-        ),
+        "flags": _text("warnings about its numbers, joined by commas"),
         "epoch": _int32("epoch whose weights were evaluated, or at which it ended; starts at 1"),
         "population": _int32("number of heads that were trained together"),
         "wall_s": _number("seconds of its Ray trial, including the set-up"),
@@ -67,15 +63,13 @@ COLUMNS: dict[TableName, dict[str, Column]] = {
         "instruction_set": _text("instruction set that torch uses"),
         "gpu": _text("model of the GPU; null without one"),
         "deterministic": _truth(
-            "whether only deterministic algorithms were used, which is always true on a CPU; null "
-            "in results of early versions"
+            "whether only deterministic algorithms were used, which is always true on a CPU"
         ),
         "actor_resets": _int32("number of Ray trials that its process had run before"),
         "versions": _text("versions of Python and libraries, as JSON"),
         "git_revision": _text("commit of the program, followed by `+` if files were changed"),
         "own_s": _number(
-            "seconds of training and evaluation, without set-up and waiting; null if not known, as "
-            "in results of early versions"
+            "seconds of training and evaluation, without set-up and waiting; null if not known"
         ),
         "recipe": _text(
             "name of the recipe, and the settings that replaced its own; null without a recipe"
@@ -85,20 +79,19 @@ COLUMNS: dict[TableName, dict[str, Column]] = {
         ),
         "data_digest": _text(
             "digest of all images and labels of its data set, equal for every layout of the same "
-            "images; null for imported data, whose record has one, and in results of early "
-            "versions"
+            "images; null for imported data, whose record has one"
         ),
         "numbers": _int32(
             "version of the program's numbers, raised when a trial with the same spec gets "
-            "different ones; null in results of early versions, which have version 1"
+            "different ones; null for version 1"
         ),
         "code": _text(
-            "digests of the program's modules behind it, as JSON; null in results of early "
-            "versions; see [Extending](adding.md#code-of-the-program)"
+            "digests of the program's modules behind it, as JSON; see "
+            "[Extending](adding.md#code-of-the-program)"
         ),
         "bank_s": _number(
             "seconds for computing the feature bank of its head; null without a head, or if not "
-            "known, as in results of early versions"
+            "known"
         ),
     },
     "curves": {
@@ -126,20 +119,8 @@ COLUMNS: dict[TableName, dict[str, Column]] = {
             pa.int8(), "1: more smoothing where the indicator is large, -1: less, 0: tie"
         ),
         "indicator": Column(pa.float16(), "indicator as used by the loss"),
-        "confidence": Column(
-            pa.float16(), "largest probability; null in results of early versions"
-        ),
+        "confidence": Column(pa.float16(), "largest probability"),
         "correct": _truth("whether the predicted class is correct"),
-    },
-    "corruptions": {
-        "spec_hash": _text(_HASH),
-        "kind": _text(
-            "kind of corruption, or FOLDER/KIND in a published set. Early versions wrote this "
-            "table, which `shifts` has replaced"
-        ),
-        "severity": _int32("1 to 5"),
-        "accuracy": _number("on the corrupted test split"),
-        "ece": _number("on the corrupted test split"),
     },
     "intervals": {
         "spec_hash": _text(_HASH),
@@ -152,7 +133,7 @@ COLUMNS: dict[TableName, dict[str, Column]] = {
         "draws": Column(
             pa.list_(pa.float32()),
             "its value on each resample; the resamples are the same for every trial, for paired "
-            "differences; null for other metrics and in results of early versions",
+            "differences; null for other metrics",
         ),
     },
     "shifts": {

@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Iterator
 from functools import cache
+from operator import attrgetter
 from pathlib import Path
 
 from tune_calib.paths import LOADED_AT, AnyPath, checksum_of
@@ -59,9 +60,11 @@ def digest_program() -> str | None:
         return None
     # The names of these folders contain every version. Ray and setuptools add folders of their own
     # to the path when they are imported.
-    sites = [Path(path) for path in sys.path if path.endswith("-packages")]
-    libraries = {path.name for site in sites for path in site.glob("*.dist-info")}
-    used = sorted(plugin.content for plugin in plugins.in_use())
+    libraries: set[str] = set()
+    for folder in sys.path:
+        if folder.endswith("-packages"):
+            libraries.update(path.name for path in Path(folder).glob("*.dist-info"))
+    used = sorted(map(attrgetter("content"), plugins.in_use()))
     return digest_texts(sys.version, _digest_sources(), *sorted(libraries), *used)
 
 
@@ -72,12 +75,15 @@ def are_sources_current() -> bool:
 
 @cache
 def _digest_sources() -> str:
-    digests = [(str(path.relative_to(_ROOT)), digest_file(path)) for path in _sources()]
-    return digest_texts(*(text for pair in digests for text in pair))
+    texts = []
+    for path in _sources():
+        texts += [str(path.relative_to(_ROOT)), digest_file(path)]
+    return digest_texts(*texts)
 
 
 def _sources() -> Iterator[Path]:
     for package in PACKAGES:
-        files = (path for path in (_ROOT / package).rglob("*") if path.is_file())
-        # Examples of results do not affect a report.
-        yield from sorted(p for p in files if p.suffix not in (".parquet", ".pyc"))
+        for path in sorted((_ROOT / package).rglob("*")):
+            # Examples of results do not affect a report.
+            if path.suffix not in (".parquet", ".pyc") and path.is_file():
+                yield path

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -103,11 +104,10 @@ def read_search_manifest(out: AnyPath) -> SearchManifest:
         damage = f"{path} is lost"
     else:
         raise UserError(f"{out} contains no {SEARCH_MANIFEST}; give the `out` folder of a search")
-    ladders = _texts(read_table(out, "trials", columns=["ladder"]), "ladder")
-    command = f"tune-calib {ladders[0] if ladders else 'search'}"
+    ladders = _texts(read_table(out, "trials", columns=["ladder"]), "ladder") or ["search"]
     raise DamagedFileError(
-        f"{damage}; run the command of the search again ({command} ... --out {out}): it restores "
-        "the file and skips finished trials"
+        f"{damage}; run the command of the search again (tune-calib {ladders[0]} ... --out {out}): "
+        "it restores the file and skips finished trials"
     )
 
 
@@ -132,15 +132,14 @@ def find_entries(folder: AnyPath) -> list[AnyPath]:
     """Return the folders of the entries of an experiment file by name; none for a single run."""
     if (folder / SWEEP_MANIFEST).exists() or is_search(folder):
         return []
-    marks = (SWEEP_MANIFEST, SEARCH_MANIFEST)
-    entries = {path.parent for mark in marks for path in folder.glob(f"*/{mark}")}
+    entries = {path.parent for path in folder.glob(f"*/{SWEEP_MANIFEST}")}
+    entries |= {path.parent for path in folder.glob(f"*/{SEARCH_MANIFEST}")}
     # An entry whose manifest is lost is still known by its rows.
     entries |= {path.parent.parent for path in folder.glob("*/trials/*.parquet")}
     return sorted(entries) if any(map(_has_results, entries)) else []
 
 
 def _has_results(out: AnyPath) -> bool:
-    """Return whether a folder has rows, or a manifest of this program."""
     for record in (SweepManifest, SearchManifest):
         try:
             record.read(out)
@@ -159,10 +158,10 @@ def _has_baseline(rows: pa.Table) -> bool:
 
 def read_identity(out: AnyPath) -> str | None:
     """Return the identity of the request, which all rows share; None without rows."""
-    found = _texts(read_table(out, "trials", columns=["sweep"]), "sweep")
-    if len(found) > 1:
-        raise UserError(f"{out} contains results of {len(found)} runs; move all but one away")
-    return found[0] if found else None
+    identities = _texts(read_table(out, "trials", columns=["sweep"]), "sweep")
+    if len(identities) > 1:
+        raise UserError(f"{out} contains results of {len(identities)} runs; move all but one away")
+    return next(iter(identities), None)
 
 
 def _recover_manifest(out: AnyPath, rows: pa.Table) -> SweepManifest:
@@ -170,15 +169,19 @@ def _recover_manifest(out: AnyPath, rows: pa.Table) -> SweepManifest:
     if _has_baseline(rows):
         raise UserError(f"{out} contains a search, not a ladder; see tune-calib report {out}")
     name = next(iter(_texts(rows, "ladder")), "")
-    datasets, backbones = _texts(rows, "dataset"), _texts(rows, "backbone")
+    dataset, *others = _texts(rows, "dataset") + _texts(rows, "backbone")
     planned = {row["spec_hash"]: row for row in rows.select(_PLANNED).to_pylist()}
     labels = dict(zip(rows["rung"].to_pylist(), rows["rung_label"].to_pylist(), strict=True))
-    networks = {row["network_seed"] for row in planned.values()}
-    pairs = {(row["network_seed"], row["head_seed"]) for row in planned.values()}
-    heads = {pair for pair in pairs if pair[1] is not None}
-    # Registries have no ``get``; the ladder of a plug-in that is not loaded is unknown here.
-    ladder = LADDERS[name] if name in LADDERS else None  # noqa: SIM401
-    rungs = {rung.label: rung for rung in ladder.rungs} if ladder else {}
+    networks = set(map(itemgetter("network_seed"), planned.values()))
+    pairs = set(map(itemgetter("network_seed", "head_seed"), planned.values()))
+    pairs = {pair for pair in pairs if pair[1] is not None}
+    title, command = name.capitalize() or "A sweep", f"tune-calib {name}"
+    published: str | None = None
+    rungs: dict[str, Rung] = {}
+    if name in LADDERS:  # the ladder of a plug-in that is not loaded is unknown here
+        ladder = LADDERS[name]
+        title, command, published = ladder.title, f"tune-calib ablate {name}", ladder.published
+        rungs = {rung.label: rung for rung in ladder.rungs}
     # The rungs of a comparison are not registered; the first one is its base.
     for index, label in labels.items():
         rungs.setdefault(label, Rung(label, label, kind="variant" if index else "base"))
@@ -186,17 +189,16 @@ def _recover_manifest(out: AnyPath, rows: pa.Table) -> SweepManifest:
         version=VERSION,
         sweep=read_identity(out) or "",
         ladder=name,
-        title=ladder.title if ladder else name.capitalize() or "A sweep",
-        command=f"tune-calib {'ablate ' * (ladder is not None)}{name} --dataset {datasets[0]} ... "
-        "(the command of this sweep)",
-        dataset=datasets[0],
-        setting=f"{'; '.join(datasets + backbones)}; INCOMPLETE: {LOST}",
-        published=ladder.published if ladder else None,
+        title=title,
+        command=f"{command} --dataset {dataset} ... (the command of this sweep)",
+        dataset=dataset,
+        setting=f"{'; '.join([dataset, *others])}; INCOMPLETE: {LOST}",
+        published=published,
         rungs=[to_record(index, rungs[labels[index]]) for index in sorted(labels)],
         network_seeds=sorted(networks),
-        head_seeds=sorted({head for _, head in heads} or networks),
+        head_seeds=sorted({head for _, head in pairs} or networks),
         # Rows do not show whether seeds were paired; equal seeds in every pair suggest it.
-        paired_seeds=len(heads) <= 1 or all(network == head for network, head in heads),
+        paired_seeds=len(pairs) <= 1 or all(network == head for network, head in pairs),
         planned=[PlannedRecord(**row) for row in planned.values()],
         is_lost=True,
     )
@@ -204,12 +206,12 @@ def _recover_manifest(out: AnyPath, rows: pa.Table) -> SweepManifest:
 
 def to_record(index: int, rung: Rung) -> RungRecord:
     """Return the record of a rung."""
-    own = {name: getattr(rung, name) for name in RungRecord.model_fields if name != "index"}
-    return RungRecord(index=index, **own)
+    fields = {name: getattr(rung, name) for name in RungRecord.model_fields if name != "index"}
+    return RungRecord(index=index, **fields)
 
 
 def _texts(rows: pa.Table, column: str) -> list[str]:
-    return sorted(text for text in pc.unique(rows[column]).to_pylist() if text)
+    return sorted(filter(None, pc.unique(rows[column]).to_pylist()))
 
 
 def read_lock(out: AnyPath) -> dict[str, Any]:

@@ -20,7 +20,7 @@ VERSION: Literal[1] = 1
 SWEEP_MANIFEST = "sweep.json"
 
 Command = Annotated[str, AfterValidator(mask_urls)]
-"""A command line; URLs are masked, since earlier versions wrote some passwords of databases."""
+"""A command line, without the passwords in its URLs."""
 
 Settings = dict[str, dict[str, Any]]  # by slot and key
 
@@ -30,10 +30,7 @@ class ForeignFileError(DamagedFileError):
 
 
 class _Record(BaseModel):
-    """A record that accepts and keeps unknown keys, which a later program may have written.
-
-    Fields with a default are those that earlier programs did not write.
-    """
+    """A record that accepts and keeps unknown keys, which a later program may have written."""
 
     model_config = ConfigDict(strict=True, extra="allow", frozen=True)
 
@@ -44,8 +41,6 @@ class _Record(BaseModel):
 
 
 class _Manifest(_Record):
-    """A file in a folder of results."""
-
     file_name: ClassVar[str]
     version: Literal[1] = Field(description="version of the format")
     # Computed whenever the file is written.
@@ -62,8 +57,11 @@ class _Manifest(_Record):
         refuse_special(path)
         parsed = cast(Self, _parse(cls, path, path.read_bytes()))
         # A copy, whose lists a caller may change.
-        lists = {name: getattr(parsed, name) for name in parsed.model_fields_set}
-        lists = {name: list(own) for name, own in lists.items() if isinstance(own, list)}
+        lists = {}
+        for name in parsed.model_fields_set:
+            values = getattr(parsed, name)
+            if isinstance(values, list):
+                lists[name] = list(values)
         return parsed.model_copy(update=lists)
 
     def write(self, folder: AnyPath) -> None:
@@ -84,7 +82,9 @@ def _parse(kind: type[_Manifest], path: AnyPath, data: bytes) -> _Manifest:
         content: Any = unseal(data, path)
     except UnsealedError as error:
         unsealed, content = error, error.content
-    version = content.get("version") if isinstance(content, dict) else None
+    version = None
+    if isinstance(content, dict):
+        version = content.get("version")
     if isinstance(version, int) and version > VERSION:
         raise UserError(
             f"{path} has format {version} of a later tune-calib: update tune-calib to read it"
@@ -164,7 +164,7 @@ class SweepManifest(_Manifest):
     planned: list[PlannedRecord] = Field(description="all planned trials")
     titles: dict[str, str] = Field({}, description="titles of data sets and backbones by name")
     plugins: list[PluginRecord] = Field([], description="plug-ins that the results depend on")
-    recipe: RecipeRecord | None = Field(None, description="recipe, not written by early versions")
+    recipe: RecipeRecord | None = Field(None, description="recipe; null without one")
     program: str = Field(
         "",
         description="digest of the program that the command ran; empty if the command alone "
@@ -246,31 +246,22 @@ class SearchManifest(_Manifest):
     specs: dict[str, list[str]] | None = Field(
         None, description="spec hashes of the baseline and of the method's defaults"
     )
-    store: str | None = Field(
-        None, description="folder of artifacts; null is `store` in the folder"
-    )
-    data_root: str | None = Field(None, description="folder of data sets")
-    address: str | None = Field(None, description="Ray cluster; null is this machine")
-    gpus: float = Field(0.0, description="GPUs of a Ray trial")
-    at_once: int = Field(1, description="Ray trials in parallel")
+    store: str | None = Field(description="folder of artifacts; null is `store` in the folder")
+    data_root: str | None = Field(description="folder of data sets")
+    address: str | None = Field(description="Ray cluster; null is this machine")
+    gpus: float = Field(description="GPUs of a Ray trial")
+    at_once: int = Field(description="Ray trials in parallel")
     study_storage: str | None = Field(
-        None, description="URL of the study, without its password; null is a journal file"
+        description="URL of the study, without its password; null is a journal file"
     )
     titles: dict[str, str] = Field({}, description="titles of data set and backbone by name")
     plugins: list[PluginRecord] = Field([], description="plug-ins that the results depend on")
-    recipe: RecipeRecord | None = Field(None, description="recipe, not written by early versions")
+    recipe: RecipeRecord | None = Field(None, description="recipe; null without one")
 
     @property
     def identity(self) -> str:
         """Return the identity of the request, which is in each row."""
         return self.search
-
-    @property
-    def can_go_on(self) -> bool:
-        """Return whether it has all that is needed to resume the search."""
-        needed = {"store", "data_root", "address", "gpus", "at_once", "study_storage"}
-        # By the keys of the file, since None is a value: an old file has none of these.
-        return needed <= self.model_fields_set
 
 
 class SuggestionRecord(_Record):
@@ -340,9 +331,7 @@ class SearchEvaluated(_Manifest):
     trial: int = Field(description="number of the selected suggestion")
     settings: dict[str, Any] = Field(description="its settings by `slot.key`")
     rule: str = Field(description="rule of the selection, in words")
-    reads: list[ReadRecord] = Field(
-        [], description="all evaluations on `test` in order, not written by early versions"
-    )
+    reads: list[ReadRecord] = Field([], description="all evaluations on `test` in order")
 
 
 class ReportRecord(_Manifest):

@@ -8,6 +8,7 @@ numbers is not lost when a file is changed in place.
 import contextlib
 import shlex
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
@@ -26,7 +27,8 @@ _NAMED = TypeAdapter(dict[str, str])  # content by name, as in rows
 
 def merge_records(old: Sequence[PluginRecord], new: Sequence[PluginRecord]) -> list[PluginRecord]:
     """Merge the plug-ins of a folder with those of additions to it, by name."""
-    return list({record.name: record for record in [*old, *new]}.values())
+    merged = {record.name: record for record in [*old, *new]}
+    return list(merged.values())
 
 
 def store_sources(out: AnyPath, used: Iterable[Plugin]) -> None:
@@ -69,22 +71,24 @@ def describe_unloaded(out: AnyPath) -> str:
 def _find_unloaded(out: AnyPath) -> tuple[str, str] | None:
     """Return the names of missing plug-ins and the options that load them; None if none is."""
     loaded = {plugin.name: plugin for plugin in plugins.in_use()}
-    contents = {plugin.content for plugin in loaded.values()}
+    contents = set(map(attrgetter("content"), loaded.values()))
     missing = [record for record in read_records(out) if record.content not in contents]
     for record in missing:
         if (other := loaded.get(record.name)) is not None:
-            changed = list_changes(record.parts, other.parts or {})
-            what = f" of {changed}" if changed else ""
+            change = "a change"
+            if parts := list_changes(record.parts, other.parts or {}):
+                change += f" of {parts}"
             raise UserError(
-                f"{out} contains results of plug-in {record.name} from before a change{what} "
+                f"{out} contains results of plug-in {record.name} from before {change} "
                 f"({record.content}; {other.where} is {other.content}): run the new one in another "
                 f"`out`, or read and resume these results with the old one, {_option(out, record)}"
             )
     if not missing:
         return None
-    names = ", ".join(record.name for record in missing)
+    names = ", ".join(map(attrgetter("name"), missing))
     options = " ".join(_option(out, record) for record in missing)
-    return f"the plug-in{'s' * (len(missing) > 1)} {names}", options
+    noun = "plug-ins" if len(missing) > 1 else "plug-in"
+    return f"the {noun} {names}", options
 
 
 def _option(out: AnyPath, record: PluginRecord) -> str:
@@ -92,11 +96,12 @@ def _option(out: AnyPath, record: PluginRecord) -> str:
     if not record.where.endswith(".py") and "/" not in record.where:
         # A module: even finding its file could import the package that contains it.
         return f"`plugin` {shlex.quote(record.where)}"
-    named = Path(record.where)
+    recorded = Path(record.where)
     with contextlib.suppress(OSError, RuntimeError, ValueError):
-        named = named.resolve()  # a path may hide its target
-    others = {plugin.where for plugin in plugins.in_use()}  # the same file with other modules
-    for path in (named, _copy(out, record.name, record.content)):
+        recorded = recorded.resolve()  # a path may hide its target
+    # The same file with other modules.
+    others = set(map(attrgetter("where"), plugins.in_use()))
+    for path in (recorded, _copy(out, record.name, record.content)):
         with contextlib.suppress(UserError, OSError, ValueError):
             # Only a regular file: reading a pipe or a device might never end.
             if not isinstance(path, Path) or not path.is_file() or str(path) in others:
@@ -104,7 +109,7 @@ def _option(out: AnyPath, record: PluginRecord) -> str:
             content = plugins.read(str(path)).content
             if record.content in (content, plugins.combine(content, record.parts)):
                 return f"`plugin` {shlex.quote(str(path))}"
-    return f"`plugin` {shlex.quote(str(named))}"
+    return f"`plugin` {shlex.quote(str(recorded))}"
 
 
 def read_records(out: AnyPath) -> list[PluginRecord]:
@@ -112,14 +117,17 @@ def read_records(out: AnyPath) -> list[PluginRecord]:
     for manifest in (SweepManifest, SearchManifest):
         with contextlib.suppress(DamagedFileError, FileNotFoundError, NotADirectoryError):
             return list(manifest.read(out).plugins)
-    texts = read_table(out, "trials", columns=["plugins"])["plugins"].to_pylist()
+    texts = read_table(out, "trials", columns=["plugins"])["plugins"].unique().to_pylist()
+    named: set[tuple[str, str]] = set()
     try:
-        named = {pair for text in texts if text for pair in _NAMED.validate_json(text).items()}
+        for text in filter(None, texts):
+            named.update(_NAMED.validate_json(text).items())
     except ValidationError:
         raise DamagedFileError(
             f"the column `plugins` of {out / 'trials'} was not written by tune-calib"
         ) from None
-    return [
-        PluginRecord(name=name, content=content, where=str(_copy(out, name, content)))
-        for name, content in sorted(named)
-    ]
+    records = []
+    for name, content in sorted(named):
+        where = str(_copy(out, name, content))
+        records.append(PluginRecord(name=name, content=content, where=where))
+    return records

@@ -1,7 +1,8 @@
 """Compare the selected trial of a search with its baseline, and measure the search's optimism."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from statistics import fmean
 from typing import Any
 
@@ -54,16 +55,22 @@ def describe_no_gain(metrics: Sequence[str], baseline: Values, choice: Values) -
 
 def describe_no_gain_on_test(metrics: Sequence[str], baseline: Values, choice: Values) -> list[str]:
     """Describe where the selected trial is no better than the baseline on ``test``."""
-    return [
-        f"on test the choice is no better than the baseline in {METRICS[metric].title}: "
-        f"{format_value(metric, choice[metric])} against {format_value(metric, baseline[metric])}"
-        for metric in _no_better(metrics, baseline, choice)
-    ]
+    lines = []
+    for metric in _no_better(metrics, baseline, choice):
+        values = f"{format_value(metric, choice[metric])} against "
+        values += format_value(metric, baseline[metric])
+        title = METRICS[metric].title
+        lines.append(f"on test the choice is no better than the baseline in {title}: {values}")
+    return lines
 
 
-def _no_better(metrics: Sequence[str], baseline: Values, choice: Values) -> list[str]:
-    signs = {metric: 1 if METRICS[metric].is_less_better else -1 for metric in metrics}
-    return [m for m in metrics if signs[m] * choice[m] >= signs[m] * baseline[m]]
+def _no_better(metrics: Sequence[str], baseline: Values, choice: Values) -> Iterator[str]:
+    for metric in metrics:
+        low, high = baseline[metric], choice[metric]
+        if not METRICS[metric].is_less_better:
+            low, high = high, low
+        if high >= low:
+            yield metric
 
 
 def describe_reads(reads: Sequence[ReadRecord]) -> str:
@@ -103,17 +110,23 @@ def measure_optimism(
 ) -> list[Optimism]:
     """Compare the rows of the evaluation with those of the search by rung, metric and accuracy."""
     optimism = []
-    for label, own in searched.items():
-        fresh = [row for row in rows if row["rung_label"] == label and row["status"] == "done"]
-        before = [row for row in own if row["status"] == "done"]
-        for name in dict.fromkeys([*metrics, "accuracy"]) if fresh and before else ():
+    for label, searched_rows in searched.items():
+        fresh = _done(row for row in rows if row["rung_label"] == label)
+        if not (fresh and (done := _done(searched_rows))):
+            continue
+        for name in dict.fromkeys([*metrics, "accuracy"]):
+            select = itemgetter(column("select", name))
             optimism.append(
                 Optimism(
                     label,
                     name,
-                    fmean(row[column("select", name)] for row in before),
-                    fmean(row[column("select", name)] for row in fresh),
-                    tuple(row[column("test", name)] for row in fresh),
+                    searched=fmean(map(select, done)),
+                    fresh=fmean(map(select, fresh)),
+                    test=tuple(map(itemgetter(column("test", name)), fresh)),
                 )
             )
     return optimism
+
+
+def _done(rows: Iterable[Row]) -> list[Row]:
+    return [row for row in rows if row["status"] == "done"]

@@ -6,13 +6,13 @@ file is written last: a trial is done when its row is on disk.
 
 import fnmatch
 import hashlib
-import itertools
 import json
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
+from itertools import filterfalse
 from pathlib import Path
 from typing import Any
 
@@ -40,10 +40,9 @@ _ZEROS = b"0" * 64
 _ALL = re.compile(".*")
 _DIGEST = re.compile(rb"[0-9a-f]{64}")
 
-SCHEMAS: dict[TableName, pa.Schema] = {
-    table: pa.schema([(name, column.type) for name, column in columns.items()])
-    for table, columns in COLUMNS.items()
-}
+SCHEMAS: dict[TableName, pa.Schema] = {}
+for _table, _columns in COLUMNS.items():
+    SCHEMAS[_table] = pa.schema([(name, column.type) for name, column in _columns.items()])
 
 
 def is_metric_column(name: str) -> bool:
@@ -54,8 +53,8 @@ def is_metric_column(name: str) -> bool:
 def _schema(table: TableName, rows: list[dict[str, Any]]) -> pa.Schema:
     schema = SCHEMAS[table]
     if table == "trials":
-        extra = sorted({key for row in rows for key in row} - set(schema.names))
-        foreign = [name for name in extra if not is_metric_column(name)]
+        extra = sorted(set().union(*rows).difference(schema.names))
+        foreign = list(filterfalse(is_metric_column, extra))
         if foreign:
             raise ValueError(f"columns {foreign} are neither in the schema nor metrics")
         for name in extra:
@@ -84,8 +83,8 @@ def write_results(
 
 def write_table(out: AnyPath, table: TableName, name: str, content: pa.Table) -> None:
     """Write a file of one table; columns that the content lacks are null."""
-    whole = _with_absent(content, table).select(SCHEMAS[table].names).cast(SCHEMAS[table])
-    write_file(out, name, table, whole)
+    content = _with_absent(content, table).select(SCHEMAS[table].names).cast(SCHEMAS[table])
+    write_file(out, name, table, content)
 
 
 def write_file(
@@ -124,7 +123,7 @@ def read_table(
     parts = []
 
     def read(file: tuple[AnyPath, Path]) -> pa.Table:
-        return _encode(_read_file(file[0], file[1], table, wanted), encoded)
+        return _encode(_read_file(*file, table, wanted), encoded)
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         read_all = pool.map if len(files) > 1 else map
@@ -143,16 +142,14 @@ def read_table(
 
 
 def _refuse_contradictions(out: AnyPath, trials: pa.Table) -> None:
-    """Refuse a folder that was merged from others and has a finished trial with two results."""
     if len(trials["spec_hash"].unique()) == len(trials):
         return
     # Scalars of pyarrow would import pandas.
-    is_done = [status == "done" for status in trials["status"].to_pylist()]
-    metrics = list(filter(is_metric_column, trials.column_names))
-    rows = trials.select(["spec_hash", *metrics]).to_pylist()
+    metrics = filter(is_metric_column, trials.column_names)
+    rows = trials.select(["spec_hash", "status", *metrics]).to_pylist()
     first: dict[str, dict[str, Any]] = {}
-    for row in itertools.compress(rows, is_done):
-        if not are_equal(row, first.setdefault(row["spec_hash"], row)):
+    for row in rows:
+        if row["status"] == "done" and not are_equal(row, first.setdefault(row["spec_hash"], row)):
             places = []
             for path, _ in fetch_files(out / "trials", "*.parquet"):
                 part = read_table(out, "trials", path.name.removesuffix(".parquet"), ["spec_hash"])
@@ -169,11 +166,14 @@ def contradiction(spec_hash: str, places: Iterable[object]) -> UserError:
     )
 
 
-def are_equal(one: Mapping[str, Any], two: Mapping[str, Any]) -> bool:
-    """Return whether two rows of a trial have the same metrics; earlier versions wrote fewer."""
-    names = [name for name in one if is_metric_column(name) and name in two]
-    pairs = [(one[name], two[name]) for name in names]
-    return all(a == b or None in (a, b) or (a != a and b != b) for a, b in pairs)
+def are_equal(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
+    """Return whether two rows of a trial have the same values of the metrics that both have."""
+    for name in filter(is_metric_column, first.keys() & second.keys()):
+        a, b = first[name], second[name]
+        are_nan = a != a and b != b
+        if a != b and None not in (a, b) and not are_nan:
+            return False
+    return True
 
 
 def read_files(out: AnyPath, table: TableName) -> Iterator[pa.Table]:
@@ -209,10 +209,11 @@ def _parse_file(data: bytes, path: AnyPath, table: TableName, wanted: re.Pattern
     # A damaged file without a checksum may raise errors of pyarrow, of text that cannot be decoded,
     # of numbers that are too large, of memory, and others.
     except Exception as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        # Only a trial without a row is repeated.
-        also = table in ("curves", "bins", "samples")
-        files = f"it and {path.parent.parent / 'trials' / path.name}" if also else "it"
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        files = "it"
+        if table in ("curves", "bins", "samples"):
+            # Only a trial without a row is repeated.
+            files = f"it and {path.parent.parent / 'trials' / path.name}"
         raise DamagedFileError(
             f"{path} is not a complete Parquet file ({reason}); delete {files} and run again"
         ) from None
@@ -230,7 +231,6 @@ def _encode(content: pa.Table, names: Collection[str]) -> pa.Table:
 
 
 def _with_absent(content: pa.Table, table: TableName, wanted: re.Pattern[str] = _ALL) -> pa.Table:
-    """Add the columns of the table that the content lacks, with nulls."""
     for field in SCHEMAS[table]:
         if field.name not in content.schema.names and wanted.fullmatch(field.name):
             content = content.append_column(field, pa.nulls(content.num_rows, field.type))
@@ -241,8 +241,8 @@ def _has_checksum(data: bytes) -> bool:
     """Compare a file with its checksum if it has one, and return whether it has."""
     # The last one, which is in the footer: a text column may contain anything.
     start = data.rfind(_CHECKSUM) + len(_CHECKSUM)
-    written = _DIGEST.match(data, start) if start >= len(_CHECKSUM) else None
-    if written is None:
+    written = _DIGEST.match(data, start)
+    if start < len(_CHECKSUM) or written is None:
         return False
     digest = hashlib.sha256(memoryview(data)[:start])
     digest.update(_ZEROS)

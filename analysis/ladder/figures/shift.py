@@ -20,24 +20,21 @@ from analysis.shifts import FAMILIES, FOREIGN_MEAN, MEAN, TITLES, kind_title
 from analysis.svg import label_points
 from analysis.text import Cell
 from tune_calib.results.manifests import RungRecord
-from tune_calib.results.tables import read_table
 from tune_calib.spec.metrics import METRICS
 from tune_calib.spec.names import CORRUPTION_KINDS
 from tune_calib.text import format_count
 
 PANELS = {"ece": "test ECE (%)", "accuracy": "test accuracy (%)"}
 FEW = 4  # up to this number of kinds, each has a panel; more are summarised by boxes
-EARLIER = "earlier"
-_TITLES = {**TITLES, EARLIER: "corruptions of an earlier version, one trial of each rung"}
 _KEY = ["spec_hash", "kind", "severity"]
 
 
 def corruption_rows(sweep: Sweep) -> tuple[str, pd.DataFrame]:
     """Return the family of corruptions, and a row per trial, kind and severity (0: clean)."""
-    family, rows = next(
-        ((family, rows) for family in FAMILIES if len(rows := _evaluated(sweep, family))),
-        (EARLIER, _earlier(sweep)),
-    )
+    for family in FAMILIES:
+        rows = _evaluated(sweep, family)
+        if len(rows):
+            break
     trials = sweep.trials.set_index("spec_hash")
     clean = rows.reindex(columns=["spec_hash", "kind"]).drop_duplicates().assign(severity=0)
     for metric in PANELS:
@@ -61,25 +58,13 @@ def _evaluated(sweep: Sweep, family: str) -> pd.DataFrame:
     return found.astype({"severity": int})
 
 
-def _earlier(sweep: Sweep) -> pd.DataFrame:
-    """Return these rows from the table ``corruptions``, which earlier versions wrote."""
-    rows: pd.DataFrame = read_table(sweep.out, "corruptions").to_pandas()
-    trials = sweep.trials.set_index("spec_hash")
-    # Only the first trial of each rung: it may have been drawn again with another one.
-    known = trials.index[trials.index.isin(rows["spec_hash"])]
-    rows = rows[rows["spec_hash"].isin(trials.loc[known].drop_duplicates("rung").index)]
-    # The corruptions of a published set count as one kind, with their mean, as is usual.
-    kinds = rows["kind"].str.partition("/")[0] if len(rows) else rows["kind"]
-    return rows.assign(kind=kinds).groupby(_KEY, as_index=False)[list(PANELS)].mean()
-
-
 def _corruption_caption(results: LadderResults) -> str:
     family, rows = corruption_rows(results.sweep)
     if rows.empty:
         return ""
     kinds = rows["kind"].nunique()
     over = f"; boxes over {kinds} kinds" if kinds > FEW else ""
-    return f"Shown: {_TITLES[family]}{over}; {trials_behind(results.sweep, rows['spec_hash'])}."
+    return f"Shown: {TITLES[family]}{over}; {trials_behind(results.sweep, rows['spec_hash'])}."
 
 
 @LADDER_FIGURES.register

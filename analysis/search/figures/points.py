@@ -1,5 +1,6 @@
 """Figures of every suggestion: history, Pareto front and parallel coordinates."""
 
+from itertools import compress
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -23,12 +24,12 @@ _ABSENT = -0.12  # below the parallel axes, for settings that do not apply
 _SHOWN_BEYOND = 0.05  # loss of accuracy beyond the guard that is still shown
 _VALUELESS = {AT_CHANCE: "1", "diverged": "x", "crashed": "+"}
 _WITHIN, _DEFAULT = style.color(0), style.color(2)
-# Label, mark, its size, colour and face.
+# Label, mark, its size, colour, face and order of drawing.
 _GROUPS = (
-    ("within the guard", "o", 3.5, _WITHIN, _WITHIN),
-    ("loses more accuracy", "o", 3.5, "0.6", "white"),
-    ("the method's defaults", "D", 5.5, _DEFAULT, _DEFAULT),
-    ("chosen", "*", 11, style.CHOSEN, style.CHOSEN),
+    ("within the guard", "o", 3.5, _WITHIN, _WITHIN, 2),
+    ("loses more accuracy", "o", 3.5, "0.6", "white", 2),
+    ("the method's defaults", "D", 5.5, _DEFAULT, _DEFAULT, 2),
+    ("chosen", "*", 11, style.CHOSEN, style.CHOSEN, 4),
 )
 
 
@@ -43,14 +44,15 @@ def draw_suggestions(
         search.are_defaults(table),
         table["number"] == search.outcome.chosen,
     )
-    for mask, (label, mark, size, color, face) in zip(masks, _GROUPS, strict=True):
+    for mask, (label, mark, size, color, face, zorder) in zip(masks, _GROUPS, strict=True):
         rows = table[is_done & mask]
         if len(rows):
+            if mark == "o":
+                label += f" ({len(rows)})"
             (marks,) = axis.plot(
                 x[rows.index], y[rows.index], linestyle="none", marker=mark, markersize=size,
                 color=color, markerfacecolor=face, markeredgewidth=0.8,
-                zorder=4 if mark == "*" else 2,
-                label=f"{label} ({len(rows)})" if mark == "o" else label,
+                zorder=zorder, label=label,
             )  # fmt: skip
             label_points(marks, search.describe(rows))
     if is_wide(table["mean"]):
@@ -62,7 +64,7 @@ def best_so_far(table: pd.DataFrame, metric: str) -> "pd.Series[float]":
     """Return the best value within the guard up to each suggestion; NaN before the first."""
     within = table["mean"].where(table["is_within"])
     best = within.cummin() if METRICS[metric].is_less_better else within.cummax()
-    # A suggestion beyond the guard has no value here and leaves the best unchanged.
+    # A suggestion beyond the guard has no value and leaves the best unchanged.
     return best.ffill()
 
 
@@ -163,7 +165,7 @@ def draw_front(search: SearchResults) -> Drawing | None:
 
 def coordinates(search: SearchResults, table: pd.DataFrame) -> pd.DataFrame:
     """Return heights in [0, 1] on the axis of each setting that varies; NaN if not used."""
-    found = {}
+    columns = {}
     for name in search.only_settings or search.settings:
         values = table[name].dropna()
         if values.nunique() > 1:
@@ -174,8 +176,8 @@ def coordinates(search: SearchResults, table: pd.DataFrame) -> pd.DataFrame:
             else:
                 numbers = values.astype(float)
             heights = (numbers - numbers.min()) / (numbers.max() - numbers.min())
-            found[name] = heights.reindex(table.index)
-    return pd.DataFrame(found, index=table.index)
+            columns[name] = heights.reindex(table.index)
+    return pd.DataFrame(columns, index=table.index)
 
 
 @SEARCH_FIGURES.register
@@ -203,14 +205,15 @@ def draw_parallel(search: SearchResults) -> Drawing | None:
         return None
     figure, axis = plt.subplots(figsize=(style.TEXT_IN, 3.1))
     values = METRICS[metric].scale * rows["mean"]
-    norm = (LogNorm if is_wide(values) else Normalize)(values.min(), values.max())
+    norm_class = LogNorm if is_wide(values) else Normalize
+    norm = norm_class(values.min(), values.max())
     cmap = "cividis_r" if is_less_better else "cividis"
     lines = [list(enumerate(row)) for row in heights.fillna(_ABSENT).to_numpy()]
     shown = LineCollection(lines, cmap=cmap, norm=norm, linewidths=0.9, alpha=0.85)
     shown.set_array(values.to_numpy())
     axis.add_collection(shown)
     is_chosen = rows["number"] == search.outcome.chosen
-    chosen = [line for line, is_marked in zip(lines, is_chosen, strict=True) if is_marked]
+    chosen = list(compress(lines, is_chosen))
     axis.add_collection(LineCollection(chosen, colors=[style.CHOSEN], linewidths=2.2))
     _axes(axis, search, rows, heights)
     bar = figure.colorbar(ScalarMappable(norm, cmap), ax=axis, pad=0.02)
@@ -221,7 +224,6 @@ def draw_parallel(search: SearchResults) -> Drawing | None:
 
 
 def _axes(axis: Axes, search: SearchResults, rows: pd.DataFrame, heights: pd.DataFrame) -> None:
-    """Draw a vertical line for each setting, with its values next to it."""
     for index, name in enumerate(heights):
         axis.axvline(index, color="0.3", linewidth=0.8, ymin=0, zorder=3)
         has_log = search.outcome.settings[str(name)].get("log", False)
@@ -247,9 +249,13 @@ def _ticks(
 ) -> list[tuple[float, str]]:
     """Return heights and texts of ticks: every value, or both ends and the middle of a range."""
     if not is_numeric(values) or values.nunique() <= 3:
-        pairs = {(float(height), f"{value:g}" if not isinstance(value, str) else value)
-                 for height, value in zip(heights, values, strict=True)}  # fmt: skip
-        return sorted(pairs)
+        ticks = set()
+        for height, value in zip(heights, values, strict=True):
+            text = value if isinstance(value, str) else f"{value:g}"
+            ticks.add((float(height), text))
+        return sorted(ticks)
     low, high = float(values.min()), float(values.max())
-    middle = (low * high) ** 0.5 if has_log else (low + high) / 2
+    middle = (low + high) / 2
+    if has_log:
+        middle = (low * high) ** 0.5
     return [(height, f"{value:.2g}") for height, value in ((0, low), (0.5, middle), (1, high))]

@@ -1,7 +1,7 @@
 """Figures over the settings: sensitivity, importance, a heat map, and the near-best share."""
 
 from collections.abc import Mapping
-from itertools import combinations
+from itertools import combinations, repeat
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -52,10 +52,12 @@ def draw_sensitivity(search: SearchResults) -> Drawing | None:
         axis.set_ylabel("")
     for axis in axes.flat[len(names) :]:
         axis.set_visible(False)
-    each = f"a suggestion, {search.seeds()}" + " ± sd" * bool(table["sd"].notna().any())
+    label = f"a suggestion, {search.seeds()}"
+    if table["sd"].notna().any():
+        label += " ± sd"
     blue, red = style.color(0), style.CHOSEN
     handles = [
-        Line2D([], [], color="0.55", marker="o", markersize=3, linestyle="none", label=each),
+        Line2D([], [], color="0.55", marker="o", markersize=3, linestyle="none", label=label),
         Line2D([], [], color=blue, marker="s", markersize=3.5,
                label="median and quartiles over the other settings"),
         Line2D([], [], color=red, marker="*", markersize=8, linestyle="none", label="chosen"),
@@ -67,7 +69,6 @@ def draw_sensitivity(search: SearchResults) -> Drawing | None:
 
 
 def _draw_tried(axis: Axes, search: SearchResults, table: pd.DataFrame, setting: str) -> None:
-    """Draw every suggestion against one setting, with the trend."""
     metric, default = METRICS[search.metrics[0]], search.defaults.get(setting)
     rows = table.dropna(subset=[setting, "mean"])
     along = trend(table, setting)
@@ -94,7 +95,7 @@ def _draw_tried(axis: Axes, search: SearchResults, table: pd.DataFrame, setting:
     elif search.outcome.settings[setting].get("log"):
         axis.set_xscale("log")
     others = sorted(search.others_of(setting), key=str)
-    for value, dashes in [*((other, ":") for other in others), (default, "--")]:
+    for value, dashes in [*zip(others, repeat(":")), (default, "--")]:
         if value is not None and (not names or str(value) in names):
             position = names.index(str(value)) if names else float(value)
             axis.axvline(position, color=style.CHOSEN, linestyle=dashes, linewidth=1, zorder=0)
@@ -108,11 +109,11 @@ def _positions(values: "pd.Series[Any]") -> tuple[Any, list[str]]:
     """Return positions on an axis, and the names of its ticks (none for numbers)."""
     if is_numeric(values):
         return values.astype(float), []
-    names = sorted(set(values.map(str)))
+    texts = values.map(str)
+    names = sorted(set(texts))
     # Positions of the same name are spread so that marks do not cover each other.
-    own = values.map(str)
-    order, sizes = own.groupby(own).cumcount(), own.groupby(own).transform("size")
-    return own.map(names.index) + 0.5 * ((order + 0.5) / sizes - 0.5), names
+    order, sizes = texts.groupby(texts).cumcount(), texts.groupby(texts).transform("size")
+    return texts.map(names.index) + 0.5 * ((order + 0.5) / sizes - 0.5), names
 
 
 def _describe_importance(search: SearchResults) -> str:
@@ -186,11 +187,14 @@ def draw_pair(search: SearchResults) -> Drawing | None:
     means, counts = grid["mean"], grid["count"]
     scaled = metric.scale * means
     values = pd.Series(scaled.to_numpy(dtype=float).ravel())
-    norm = LogNorm(float(values.min()), float(values.max())) if is_wide(values) else None
+    norm = None
+    if is_wide(values):
+        norm = LogNorm(float(values.min()), float(values.max()))
     # From fractions, since ``Metric.format`` converts them to percent.
     notes = means.map(metric.format) + counts.map(lambda count: f"\nn = {count:.0f}")
+    cmap = "cividis_r" if metric.is_less_better else "cividis"
     sns.heatmap(
-        scaled, ax=axis, norm=norm, cmap="cividis_r" if metric.is_less_better else "cividis",
+        scaled, ax=axis, norm=norm, cmap=cmap,
         annot=notes, fmt="", annot_kws={"fontsize": 6},
         cbar_kws={"label": f"{metric.head}; darkest: worst"}, linewidths=0.5,
     )  # fmt: skip
@@ -199,7 +203,8 @@ def draw_pair(search: SearchResults) -> Drawing | None:
         style.plain_ticks(bar.ax.yaxis)
     # Seaborn draws the first row at the top; larger values belong there.
     axis.invert_yaxis()
-    x, y = (_nearest_index(names, search.defaults) for names in (means.columns, means.index))
+    x = _nearest_index(means.columns, search.defaults)
+    y = _nearest_index(means.index, search.defaults)
     if x is not None and y is not None:
         frame = Rectangle((x, y), 1, 1, fill=False, clip_on=False)
         frame.set(edgecolor=style.CHOSEN, linewidth=1.5)
@@ -207,12 +212,14 @@ def draw_pair(search: SearchResults) -> Drawing | None:
     return figure
 
 
-def _nearest_index(values: "pd.Index[Any]", default: Mapping[str, Any]) -> int | None:
+def _nearest_index(values: "pd.Index[Any]", defaults: Mapping[str, Any]) -> int | None:
     """Return the index of the value nearest to the default; None without a default."""
-    wanted = default.get(str(values.name))
+    default = defaults.get(str(values.name))
     if isinstance(values[0], str):
-        return list(values).index(str(wanted)) if str(wanted) in values else None
-    return None if wanted is None else int(np.argmin([abs(value - wanted) for value in values]))
+        return list(values).index(str(default)) if str(default) in values else None
+    if default is None:
+        return None
+    return int(np.argmin(np.abs(values.to_numpy(dtype=float) - default)))
 
 
 @SEARCH_FIGURES.register

@@ -11,7 +11,6 @@ from analysis.ladder.results import LadderResults
 from analysis.ladder.tables import describe_setting, ladder, plan, trials
 from analysis.load import load
 from analysis.report import write_report
-from analysis.tidy import by_rung
 from tests import fake_results
 from tests.support import drive, each, small_spec
 from tune_calib.api.calls import open_results
@@ -21,36 +20,6 @@ from tune_calib.tuning.work.provenance import Provenance
 from tune_calib.tuning.work.workers import HeadWorker, NetworkWorker
 
 RIVALS = ("base", "variant", "variant", "variant")
-
-
-@each(
-    ("absent", "kinds"),
-    [
-        ((1,), fake_results.KINDS),
-        ((0,), RIVALS),
-        ((1, 2), RIVALS),
-        ((3,), fake_results.KINDS),
-        ((0, 1, 2), RIVALS),
-    ],
-    few=2,
-)
-def test_results_in_which_rungs_vanished_are_reported_under_their_own_labels(
-    tmp_path, absent, kinds
-):
-    fake_results.write(tmp_path, absent=absent, kinds=kinds)
-    told = write_report(tmp_path)
-    gaps = [rung for rung in absent if rung < max({0, 1, 2, 3} - {*absent})]
-    assert ("MISSING" in told) == bool(gaps)
-    assert all(str(rung + 1) in told.split("MISSING")[1].split("of the")[0] for rung in gaps)
-    sweep = load(tmp_path)
-    set_to = by_rung(sweep.trials, sweep.labels).set_index(["setting", "value"])["rungs"]
-    here = [rung for rung in (1, 2, 3) if rung not in absent]
-    for rung in here:
-        alone = here == [rung] and 0 in absent
-        label = fake_results.LABELS[rung]
-        assert set_to["head.gamma", 0.1 * rung] == ("all" if alone else label)
-    intervals = pd.read_csv(tmp_path / "tables" / "intervals.csv")
-    assert set(intervals["rung"]) == set(sweep.labels.values())
 
 
 def captions(out):

@@ -115,7 +115,7 @@ def test_a_claim_is_judged_over_what_it_is_about(over, wheres, tmp_path):
     sweeps = [replace(own, out=own.out / str(index)) for index, own in enumerate(sweeps)]
     claim = replace(TABLE.claims[0], over=over)
     made = Made(TABLE.model_copy(update={"claims": (claim,)}), [("ladder", s) for s in sweeps], "x")
-    found = [f"({own.where})" if own.is_part else own.where for own in made.judged]
+    found = [f"({own.where})" if own.is_part else own.where for own in made.verdict_rows]
     assert found == wheres
 
 
