@@ -10,7 +10,7 @@ from typing import get_args
 import pandas as pd
 
 from analysis.compare.claims import Outcome, judge
-from analysis.compare.regime import name_of, regime_of
+from analysis.compare.network_check import compute_network_check, name_of
 from analysis.figure import LADDER_FIGURES
 from analysis.ladder.results import LadderResults
 from analysis.ladder.tables import describe_setting, equal_rungs
@@ -144,7 +144,7 @@ def write_reproduction(
     contents[PAGE] = _page(made, tables, [*contents, "lock.json"])
     for name, text in contents.items():
         atomic_write(out / name, printable(text).encode())
-    regimes = [f"{name_of(s)}: {regime_of(s).sentence}." for _, s in made.sweeps]
+    regimes = [f"{name_of(s)}: {compute_network_check(s).sentence}." for _, s in made.sweeps]
     printed: list[Part] = [replace(claims, caption="")] if claims.records else []
     return Text([f"{table.name}: {table.title}", *printed, *regimes, f"page: {out / PAGE}"])
 
@@ -158,7 +158,7 @@ def _table(table: Reproduction, sweep: Sweep, frame: pd.DataFrame) -> Table:
     ]
     label = label_of(table.folder, sweep.out.name)
     own = printed_table(f"table-{sweep.out.name}", " ".join(parts), frame, label)
-    notes = filter(None, [table.note, equal_rungs(sweep), regime_of(sweep).sentence])
+    notes = filter(None, [table.note, equal_rungs(sweep), compute_network_check(sweep).sentence])
     return replace(own, notes=full_stops([*notes]))
 
 
@@ -180,7 +180,7 @@ def _page(made: Made, tables: Sequence[Table], files: Sequence[str]) -> str:
         lead=describe_verdicts(made.judged, sweeps),
         setting=made.table.note.rstrip(".") or "Our results next to the published ones",
         details="; ".join(f"{name_of(s)}: {s.manifest.setting}" for s in sweeps),
-        regime="; ".join(f"{name_of(s)}: {regime_of(s).sentence}" for s in sweeps),
+        regime="; ".join(f"{name_of(s)}: {compute_network_check(s).sentence}" for s in sweeps),
         state="Not every trial has numbers." if troubles else "Complete: all trials are done.",
         troubles=troubles,
         sections=[
@@ -214,6 +214,6 @@ def describe_verdicts(verdicts: Sequence[Judged], sweeps: Sequence[Sweep]) -> st
         text += f"{row['compared'].text}: {minus(row['difference'].text)}, "
         text += f"95 % interval {minus(row['95 %'].text)})"
     if len(sweeps) == 1:
-        return f"{text}; {regime_of(sweeps[0]).brief}."
-    over = sum(regime_of(sweep).is_over_confident for sweep in sweeps)
+        return f"{text}; {compute_network_check(sweeps[0]).brief}."
+    over = sum(compute_network_check(sweep).is_over_confident for sweep in sweeps)
     return f"{text}; over-confident base networks: {over} of {len(sweeps)}."

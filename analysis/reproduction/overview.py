@@ -9,7 +9,7 @@ from typing import get_args
 import pandas as pd
 
 from analysis.compare.claims import Outcome
-from analysis.compare.regime import base_rows, name_of, regime_of
+from analysis.compare.network_check import base_rows, compute_network_check, name_of
 from analysis.figure import LADDER_FIGURES
 from analysis.ladder.tables import equal_rungs
 from analysis.load import Sweep
@@ -246,7 +246,7 @@ def _scale(own: Made, pictured: Pictured) -> list[str]:
         ]
         sentences += [text for text in (paper_of(frame), equal_rungs(sweep)) if text]
         parts += [
-            f"**{network}**. {'. '.join([regime_of(sweep).sentence, *sentences])}.",
+            f"**{network}**. {'. '.join([compute_network_check(sweep).sentence, *sentences])}.",
             body(printed_table("", "", frame)),
         ]
         for name in own.table.figures[:1] if not has_frozen_networks(sweep) else ():

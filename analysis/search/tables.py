@@ -7,14 +7,14 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.compare.regime import of_baseline
+from analysis.compare.network_check import compute_baseline_check
 from analysis.search.load import SearchResults, setting_cell
 from analysis.tables.latex import label_of
 from analysis.tables.table import Table, table_of
 from analysis.text import NOTHING, Cell, Record, capital
 from tune_calib.results.selection import Row, measure_optimism
 from tune_calib.spec.metrics import METRICS
-from tune_calib.spec.names import legend, signed
+from tune_calib.spec.names import append_flag_signs, legend
 
 BEST = 10
 MARGINS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05)
@@ -40,7 +40,7 @@ def best(search: SearchResults, count: int = BEST) -> Table:
     rule = f"{capital(search.manifest.rule)}; on select, {search.seeds()}"
     flags = "".join(f" {line}." for line in legend(search.trials["flags"]))
     caption = f"{rule}. The choice was made on these numbers, so they are optimistic.{flags}"
-    notes = [f"{of_baseline(search.trials).sentence}."]
+    notes = [f"{compute_baseline_check(search.trials).sentence}."]
     records = [first, *_rows(search, table, chosen)]
     label = label_of("search", search.manifest.question.method, "best")
     return Table("best", caption, records, label=label, is_main=True, notes=notes)
@@ -56,7 +56,7 @@ def _rows(search: SearchResults, table: pd.DataFrame, chosen: Sequence[Any]) -> 
         marks = {"defaults": is_default[index], "chosen": row["number"] == search.outcome.chosen}
         marked = ", ".join(mark for mark, is_so in marks.items() if is_so)
         name = f"{row['number']} ({marked})" if marked else f"{row['number']}"
-        cells = {"suggestion": Cell(signed(name, [row["flags"]]), float(row["number"]))}
+        cells = {"suggestion": Cell(append_flag_signs(name, [row["flags"]]), float(row["number"]))}
         for metric, own in values.items():
             mean, sd = own.loc[index, "mean"], own.loc[index, "sd"]
             cells[METRICS[metric].head] = (
@@ -150,7 +150,7 @@ def optimism(trials: Sequence[Row], believed: Mapping[str, Sequence[Row]],
         flags = [row.get("flags") for row in [*believed[each.label], *own]]
         spread = stdev(each.test) if len(each.test) > 1 else math.nan
         rows.append([
-            signed(each.label, flags),
+            append_flag_signs(each.label, flags),
             METRICS[each.metric].title,
             Cell.unit(each.metric, each.searched),
             Cell.unit(each.metric, each.fresh),
