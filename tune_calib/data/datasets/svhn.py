@@ -27,12 +27,12 @@ HINT = (
 
 def _find(root: Path) -> tuple[Path, ...]:
     for parent in (root, root / NAME):
-        there = [name for name in OFFICIAL if (parent / name).is_file()]
-        if len(there) == 1:
-            absent = OFFICIAL[1 - OFFICIAL.index(there[0])]
-            raise DataNotFoundError(f"{NAME}: {parent} has no {absent}; {HINT}")
-        if there:
-            return tuple(parent / name for name in OFFICIAL)
+        files = tuple(map(parent.joinpath, OFFICIAL))
+        absent = [file.name for file in files if not file.is_file()]
+        if len(absent) == 1:
+            raise DataNotFoundError(f"{NAME}: {parent} has no {absent[0]}; {HINT}")
+        if not absent:
+            return files
     return ()
 
 
