@@ -90,11 +90,14 @@ def _about(row: Row, spec: TrialSpec, trained: TrainedNetwork | None) -> dict[st
     metrics = {name: row[name] for name in row if is_metric_column(name) and row[name] is not None}
     used = (own for own in plugins.in_use() if own.content in spec.plugins)
     return {
-        "samples": trained.about["samples"] if trained else 0,
+        "samples": trained.manifest["samples"] if trained else 0,
         "metrics": {name: value for name, value in metrics.items() if math.isfinite(value)},
         "flags": [flag for flag in (row["flags"] or "").split(",") if flag],
         # For imported features and logits, the spec describes the data.
-        "trained_on": {"dataset": spec.data.dataset, "splits": trained and trained.about["data"]},
+        "trained_on": {
+            "dataset": spec.data.dataset,
+            "splits": trained and trained.manifest["data"],
+        },
         "plugins": {own.name: own.content for own in used},
         "circumstances": {name: row[name] for name in _PROVENANCE if row.get(name) is not None},
     }

@@ -126,7 +126,7 @@ class _MemoryBank(DevelopmentBank):
             name: float((split.logits.argmax(1) == split.labels).double().mean())
             for name, split in (("train", train), ("select", select))
         }
-        self.about = {"train_views": 1, "accuracy": accuracies}
+        self.manifest = {"train_views": 1, "accuracy": accuracies}
 
     def train(self, view: int = 0) -> FeatureSplit:
         return self._train

@@ -364,7 +364,7 @@ def heads_epoch_s(
     head = torch.rand(classes, width, generator=chance), torch.zeros(classes)
     # Random features in place of those of a network that is not trained yet.
     bank: Any = SimpleNamespace(
-        about={"train_views": 1, "accuracy": {"train": 1.0, "select": 1.0}},
+        manifest={"train_views": 1, "accuracy": {"train": 1.0, "select": 1.0}},
         views=1,
         train=lambda view=0: train,
         select=lambda: select,

@@ -227,7 +227,7 @@ def lacking_of_bank(bank: str, store: Store, is_search: bool) -> str:
         about = read_manifest(store.folder("banks", bank))
         if not about["train_views"]:
             return f"train of {whole}"
-        has_test = is_search or about.get("has_test", True)  # a search needs no test split
+        has_test = is_search or about["has_test"]  # a search needs no test split
     except (OSError, KeyError, DamagedFileError):
         return whole  # damaged: it is written again
     return "" if has_test else f"test of {whole}"
