@@ -74,7 +74,7 @@ class Columns:
         self, names: Sequence[str], usual: Sequence[str], schema: pa.Schema, fits: _Fits
     ) -> str | None:
         """Return the first name that exists, if it has the type, or the only column that does."""
-        fitting = [field.name for field in schema if fits(field.type)]
+        fitting: list[str] = [field.name for field in schema if fits(field.type)]
         for name in names:
             if name in fitting:
                 return name

@@ -120,8 +120,8 @@ def load_development(slot: DataSlot, root: Path | None, cache: Path | None = Non
     # hyper-parameters were selected.
     select = relabelled(held_out.take(cut.select), info)
     calib = relabelled(held_out.take(cut.calib), info)
-    splits = [settled(split, source) for split in (train, select, calib)]
-    return Development(*splits, summarise(source).digest)
+    train, select, calib = (settled(split, source) for split in (train, select, calib))
+    return Development(train, select, calib, digest=summarise(source).digest)
 
 
 def load_test(slot: DataSlot, root: Path | None, cache: Path | None = None) -> Split:

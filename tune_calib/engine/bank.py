@@ -213,10 +213,8 @@ def write_split(path: Path, outputs: Iterable[tuple[Tensor, Tensor]], labels: Te
         if written != len(labels):  # a memory map would pad a file that is too short with zeros
             raise ValueError(f"got {written} outputs for {len(labels)} samples")
         # Mapped, since a view may be larger than memory. The file has a single batch.
-        columns = {}
-        for name, file, width in zip(
-            ("features", "logits"), (features, logits), widths, strict=True
-        ):
+        columns, files = {}, {"features": features, "logits": logits}
+        for (name, file), width in zip(files.items(), widths, strict=True):
             if width:  # an empty file cannot be mapped
                 numbers = np.memmap(file, np.float32, "r+", shape=(len(labels), width))
                 columns[name] = torch.from_numpy(numbers)

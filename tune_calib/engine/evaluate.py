@@ -107,36 +107,37 @@ def compute_base_check(
 
 def compute_bank_check(bank: DevelopmentBank) -> dict[str, float]:
     """Compute ``compute_base_check`` for a bank, on the splits that a trial may read."""
-    return compute_base_check(
-        bank_logits(bank, torch.device("cpu")), read_train_check(bank.manifest)
-    )
+    logits = bank_logits(bank, torch.device("cpu"))
+    return compute_base_check(logits, read_train_check(bank.manifest))
 
 
 def evaluate_one(
-    logits: dict[str, SplitLogits], posthoc: PostHocSlot | None, base: Mapping[str, float] = {}
+    logits: dict[str, SplitLogits],
+    posthoc: PostHocSlot | None,
+    network_check: Mapping[str, float] = {},
 ) -> Evaluation | None:
     """Evaluate one classifier (K = 1); return None if a logit is not finite.
 
     A transform is fitted on ``calib`` first. Without logits on ``test``, only the metrics that
-    trials of a search report are computed. ``base`` are further metrics, from ``read_train_check``
-    or ``compute_base_check``. Metrics that are not defined are left out.
+    trials of a search report are computed. The result includes the ``network_check``, of
+    ``read_train_check`` or ``compute_base_check``. Metrics that are not defined are left out.
     """
     # None, not an error: a diverged trial is a result, and the other heads of its batch continue.
     if not all(bool(split.logits.isfinite().all()) for split in logits.values()):
         return None
     transform = fit_transform(posthoc, logits["calib"]) if posthoc is not None else None
     calibrated = {name: _calibrate(split, transform) for name, split in logits.items()}
-    metrics = dict(base)
+    metrics = dict(network_check)
     bins: dict[str, BinTable] = {}
     in_search = "test" not in logits
     calib = None
     if not in_search:
         calib = calibrated["calib"].logits, calibrated["calib"].labels
     for name in REPORTED:
-        if name not in logits:
+        if name not in calibrated:
             continue
         split = calibrated[name]
-        scores = evaluate(split.logits, split.labels, calib, in_search, OUTPUTS)
+        scores = evaluate(split.logits, split.labels, calib, in_search=in_search, dtype=OUTPUTS)
         for metric, score in scores.items():
             if not math.isnan(value := float(score)):
                 metrics[column(name, metric)] = value

@@ -81,9 +81,9 @@ def trained_by(path: Path) -> TrialSpec | None:
             return _parse_spec(metadata[SPEC])
     digest = checksum_of(path)
     for description in (path.parent / ARTIFACT_MANIFEST, path.with_suffix(".json")):
-        if not description.is_file():  # a pipe could block
-            continue
         with contextlib.suppress(OSError, ValueError, AttributeError):
+            if not description.is_file():  # a pipe could block
+                continue
             text = description.read_text()
             manifest: dict[str, Any] = json.loads(text)
             if digest in (manifest.get("sha256"), manifest.get("files", {}).get(path.name)):
@@ -239,7 +239,8 @@ def _refuse_other_network(
             shapes = f" {tuple(matched[name].shape)} there and {tuple(tensor.shape)} here"
             differences["of another shape"][name] = shapes
     differences["unknown"] = dict.fromkeys(sorted(matched.keys() - expected.keys()), "")
-    descriptions, names = [], []
+    descriptions: list[str] = []
+    names: list[str] = []
     for kind, shapes_by_name in differences.items():
         if not shapes_by_name:
             continue
