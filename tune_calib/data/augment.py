@@ -76,7 +76,7 @@ def draw_views(
             all_mirrored.append(torch.randint(0, 2, (samples, 1, 1, 1), generator=generator))
     offsets = torch.cat(all_offsets, 1) if all_offsets else None
     mirrored = torch.cat(all_mirrored) if all_mirrored else None
-    return Draws(offsets, mirrored, padding, spare)
+    return Draws(offsets, mirrored, padding, spare=spare)
 
 
 def crop_flip(images: Tensor, draws: Draws) -> Tensor:

@@ -169,7 +169,7 @@ class MappedRows:
 
     def __init__(self, path: Path, offset: int, shape: tuple[int, ...], checks: Places) -> None:
         self.path, self.checks = path, checks
-        self._pixels = np.memmap(path, np.uint8, "r", offset, shape)
+        self._pixels = np.memmap(path, np.uint8, "r", offset=offset, shape=shape)
         self._is_checked = np.zeros(shape[0], bool)
 
     def read(self, rows: Places) -> Tensor:
@@ -196,7 +196,7 @@ class MappedRows:
 def _read(path: Path) -> Source:
     """Open a cache file; the images of a small data set are checked at once."""
     refuse_special(path)
-    with reading(path, "is not a complete cache file", "delete it", _DAMAGES):
+    with reading(path, "is not a complete cache file", "delete it", errors=_DAMAGES):
         path.open("rb").close()  # safetensors takes a file that it may not read for an absent one
         with safe_open(path, "np") as file:
             metadata = file.metadata()

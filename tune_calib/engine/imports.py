@@ -114,7 +114,7 @@ def check_files(train: Files, select: Files, calib: Files, test: Files, head: Fi
         outputs=first.kind,
         **counts,
     )
-    return Import(record, files, last_layer, stamps)
+    return Import(record, files, last_layer, stamps=stamps)
 
 
 def write_import(name: str, checked: Import, store: Store, replace: bool) -> None:

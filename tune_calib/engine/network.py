@@ -87,7 +87,7 @@ class NetworkTrainer:
             # Only the network's parameters: FeDLaS's program does not clip its gate either.
             self.parameters,
             self.slot.clip_grad_norm,
-            self.slot.loss_reduction == "sum",
+            is_summed=self.slot.loss_reduction == "sum",
         )
         self.epoch = 0
         self.best = Best()
@@ -167,7 +167,7 @@ class NetworkTrainer:
         frozen = [parameter for parameter in self.parameters if id(parameter) not in moved]
 
         def step(number: int, positions: Tensor, images: Tensor) -> tuple[Tensor, Tensor]:
-            lr = learning_rate(self.slot, self.epoch, number, len(order))
+            lr = learning_rate(self.slot, self.epoch, number, batches=len(order))
             for group in self.optimizer.param_groups:
                 group["lr"] = lr
             return self._step(positions, images, frozen)
@@ -177,7 +177,7 @@ class NetworkTrainer:
         total, correct, seen = train_epoch(batches, step, self.watch)
         if not math.isfinite(float(total)):
             raise DivergedError(f"the loss of epoch {self.epoch + 1} is {float(total)}")
-        lr = learning_rate(self.slot, self.epoch, 0, len(order))
+        lr = learning_rate(self.slot, self.epoch, batches=len(order))
         return {
             "lr": lr, "train/loss": float(total) / seen, "train/accuracy": float(correct) / seen
         }  # fmt: skip

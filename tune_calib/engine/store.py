@@ -169,7 +169,7 @@ def write_folder(
     name = name or _name_of(folder)
     if isinstance(folder, RemotePath):
         with scratch_folder() as scratch:
-            write_folder(scratch / "artifact", fill, facts, name)
+            write_folder(scratch / "artifact", fill, facts, name=name)
             _upload(scratch / "artifact", folder)
         return
     temporary = folder.with_name(name_temporary(folder.name))

@@ -147,7 +147,8 @@ def start_from(network: Network, slot: NetworkSlot, store: Store) -> None:
             f"network.weights: {store.root} does not contain the weights {identity} ({error}); run "
             "the first command again with the file"
         ) from None
-    matched, _ = match_weights(network, read(folder / FILE), identity, slot.is_frozen)
+    tensors = read(folder / FILE)
+    matched, _ = match_weights(network, tensors, identity, is_frozen=slot.is_frozen)
     network.load_state_dict(matched, strict=False)
 
 

@@ -103,7 +103,7 @@ def _listed(file: Path) -> list[tuple[Path, str]]:
 
 
 _birds = Format(3, 256, resize=True, convert_grey=True)
-_cub = Layouts("cub", CUB_CLASSES, CUB_HINT, _birds, _find_cub, _read_cub)
+_cub = Layouts("cub", CUB_CLASSES, CUB_HINT, format=_birds, find=_find_cub, read=_read_cub)
 _planes = Format(3, 448, resize=True)
 _aircraft = Layouts(
     "aircraft", AIRCRAFT_CLASSES, AIRCRAFT_HINT, _planes, _find_aircraft, _read_aircraft

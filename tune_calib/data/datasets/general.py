@@ -123,8 +123,10 @@ class General:
 
         def load(root: Path | None) -> Source:
             scan = self.scan(root, slot)
-            keep = slot.resize is None and scan.side == stored
-            return _load(scan, Format(channels, stored, not keep, slot.grey == "convert"), slot)
+            is_size_kept = slot.resize is None and scan.side == stored
+            convert_grey = slot.grey == "convert"
+            format_ = Format(channels, stored, resize=not is_size_kept, convert_grey=convert_grey)
+            return _load(scan, format_, slot)
 
         columns = (slot.image_column, slot.label_column, slot.classes)
         reading = (DECODING, channels, stored, slot.grey, slot.split, columns)
@@ -359,4 +361,4 @@ _IMPORTED = DatasetInfo(
     locate=lambda _: (), hint="tune-calib import",
 )  # fmt: skip
 
-DATASETS.register_family(lambda name: _IMPORTED if name == IMPORTED else None, lambda: [IMPORTED])
+DATASETS.register_family({IMPORTED: _IMPORTED}.get, lambda: [IMPORTED])

@@ -66,7 +66,7 @@ def _read(files: tuple[Path, ...], _: Format) -> Source:
     return Source(*map(_official, files))
 
 
-FILES = Layouts(NAME, CLASSES, HINT, Format(CHANNELS, SIZE), _find, _read)
+FILES = Layouts(NAME, CLASSES, HINT, format=Format(CHANNELS, SIZE), find=_find, read=_read)
 
 # Constants of CIFAR-10, as in the code of Mukhoti et al. The papers do not augment SVHN: a mirrored
 # digit is not a digit, or a different one.
