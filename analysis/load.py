@@ -18,7 +18,7 @@ from tune_calib.results.folders import read_sweep_manifest
 from tune_calib.results.manifests import RungRecord, SweepManifest
 from tune_calib.results.tables import read_table
 from tune_calib.spec.metrics import BASE, column
-from tune_calib.spec.names import BELOW, HEAD_BELOW, PLAIN_NAMES, signed
+from tune_calib.spec.names import BELOW, HEAD_BELOW, PLAIN_NAMES, append_flag_signs
 
 # Columns that ranks need besides those of their metric.
 _LEAST = {
@@ -182,7 +182,7 @@ class Sweep:
 
     def label(self, rung: RungRecord) -> str:
         """Return the label of a rung with the signs of its flags."""
-        return signed(rung.label, self.flags(rung.index))
+        return append_flag_signs(rung.label, self.flags(rung.index))
 
     def failures(self, index: int) -> str:
         """Describe why a rung has no numbers, e.g. ``diverged (3/3)``; empty if it has any."""

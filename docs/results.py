@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from analysis.compare.regime import name_of
+from analysis.compare.network_check import name_of
 from analysis.ladder.results import QUANTITIES as OF_SAMPLES
 from analysis.load import Sweep
 from analysis.reproduction.files import Made

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from analysis.compare import ranks, significance
 from analysis.compare.gather import collect, over_seeds
+from analysis.compare.hypotheses import friedman
 from analysis.compare.ranks import rank
-from analysis.compare.tests import friedman
 from analysis.ladder import tables
 from analysis.ladder.means import ladder_table
 from analysis.load import load

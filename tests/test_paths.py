@@ -15,6 +15,7 @@ from tune_calib.documents import seal
 from tune_calib.engine.artifacts import NetworkTraining, ensure_bank, load_network
 from tune_calib.engine.bank import FeatureBank, bank_key
 from tune_calib.engine.store import (
+    VERSION,
     Store,
     artifact_manifest,
     read_or_remove,
@@ -128,7 +129,7 @@ def test_a_damaged_remote_artifact_is_removed(folder, name):
 def test_a_remote_manifest_names_only_files_of_its_own_folder(folder, tmp_path, name):
     content, name = b"planted", name.replace("ABSOLUTE", str(tmp_path / "planted"))
     checksum = hashlib.sha256(content).hexdigest()
-    manifest = {"files": {name: checksum}, "artifact": "folder/a"}
+    manifest = {"files": {name: checksum}, "artifact": "folder/a", "version": VERSION}
     (folder / "a" / "manifest.json").write_bytes(seal(manifest))
     (folder / "a" / f"{name}.{checksum}").write_bytes(content)
     with pytest.raises(DamagedFileError, match="is not a complete artifact"):

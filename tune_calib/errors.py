@@ -5,7 +5,8 @@ import os
 import re
 import shlex
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -89,6 +90,27 @@ def refuse_unreadable(error: OSError, path: Path) -> RefusedError:
     return RefusedError(
         f"cannot read {place}: {error.strerror or error}; nothing was removed: {way}"
     )
+
+
+@contextmanager
+def reading(
+    path: Path, damage: str, way: str, errors: tuple[type[Exception], ...] = (Exception,)
+) -> Iterator[None]:
+    """Describe the errors of a library that reads a file in one line: ``<path> <damage>; <way>``.
+
+    Raises:
+        RefusedError: This user may not read the file, which may be whole.
+        DamagedFileError: Any other of the ``errors``.
+    """
+    try:
+        yield
+    except UserError:
+        raise
+    except PermissionError as error:
+        raise refuse_unreadable(error, path) from None
+    except errors as error:
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise DamagedFileError(f"{path} {damage} ({reason}); {way}") from None
 
 
 def describe_os_error(error: OSError) -> str | None:

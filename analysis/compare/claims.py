@@ -20,9 +20,9 @@ import numpy as np
 import pandas as pd
 
 from analysis.compare.gather import over_seeds
+from analysis.compare.hypotheses import MIN_PAIRS
 from analysis.compare.intervals import ALPHA, Floats, half_width, over_both
-from analysis.compare.regime import regime_of
-from analysis.compare.tests import MIN_PAIRS
+from analysis.compare.network_check import compute_network_check
 from analysis.load import Sweep, cached_per_sweep
 from analysis.shifts import read_draws
 from analysis.tidy import parted, tidy
@@ -170,7 +170,7 @@ def _changes(sweep: Sweep, comparison: Comparison, than: str) -> _Changes:
     # Rounded, since the last bit of a float is no difference.
     number = comparison.number if len(weights) == 1 else 0.0
     change = (values @ pd.Series(weights) - number).round(12).to_numpy()
-    found = _Changes(change, why_no_verdict=regime_of(sweep).why_no_verdict)
+    found = _Changes(change, why_no_verdict=compute_network_check(sweep).why_no_verdict)
     is_of_samples = metric in METRICS
     if not len(change):
         which = "all compared rungs" if len(weights) > 1 else "the rung"

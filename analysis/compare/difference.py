@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from analysis.compare.gather import Matched, over_seeds
-from analysis.compare.tests import MIN_PAIRS, compare_pairs
+from analysis.compare.hypotheses import MIN_PAIRS, compare_pairs
 from analysis.load import Sweep
 from analysis.tables.latex import label_of
 from analysis.tables.render import View

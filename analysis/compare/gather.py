@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from analysis.compare.regime import regime_of
+from analysis.compare.network_check import compute_network_check
 from analysis.load import Sweep, cached_per_sweep, load
 from analysis.published import published, published_titles
 from analysis.shifts import FOREIGN_MEAN
@@ -28,7 +28,7 @@ from tune_calib.errors import UserError
 from tune_calib.paths import AnyPath
 from tune_calib.results.tables import contradiction
 from tune_calib.spec.metrics import METRICS, OOD_METRICS
-from tune_calib.spec.names import CHANCE, legend, signed
+from tune_calib.spec.names import CHANCE, append_flag_signs, legend
 
 KEY = ["dataset", "variant", "backbone", "split"]
 
@@ -55,7 +55,7 @@ def collect(
         names = list(map(str, folders))
     checked: dict[str, list[str]] = {}  # runs with the same networks share a sentence
     for name, sweep in zip(names, sweeps, strict=True):
-        checked.setdefault(regime_of(sweep).sentence, []).append(name)
+        checked.setdefault(compute_network_check(sweep).sentence, []).append(name)
     notes = [f"{', '.join(runs)}: {text[0].lower()}{text[1:]}" for text, runs in checked.items()]
     notes += [line for sweep in sweeps for line in incomplete(sweep, metric)]
     # Runs of earlier versions have no titles; the papers' apply.
@@ -94,7 +94,7 @@ class Flagged:
 
     def label(self, method: str) -> str:
         """Return the name of a method with the signs of its flags."""
-        return signed(method, self.flags.get(method, []))
+        return append_flag_signs(method, self.flags.get(method, []))
 
     def legend(self) -> list[str]:
         """Explain the signs."""
@@ -212,7 +212,7 @@ def over_seeds(sweep: Sweep, metric: str, split: str = "test") -> Matched:
     values = matching.pivot_table(index=block, columns="method", values="value", dropna=False)
     # A pivot sorts methods by name and drops those without rows.
     values = values.reindex(columns=labels)
-    checked = (f"{regime_of(sweep).sentence}.", *incomplete(sweep, metric))
+    checked = (f"{compute_network_check(sweep).sentence}.", *incomplete(sweep, metric))
     unit = "network seed" if is_paired else "network seed, head seeds averaged"
     own: dict[Any, float] = {}
     if not is_by_network:

@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 
 from analysis.compare.gather import Matched, over_seeds
+from analysis.compare.hypotheses import MIN_PAIRS, PAIRED_TESTS, Friedman, compare, friedman
 from analysis.compare.intervals import ALPHA, t_interval
-from analysis.compare.tests import MIN_PAIRS, PAIRED_TESTS, Friedman, compare, friedman
 from analysis.load import Sweep
 from analysis.tables.latex import label_of
 from analysis.tables.render import View

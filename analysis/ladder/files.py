@@ -10,9 +10,9 @@ import pandas as pd
 
 from analysis.compare import significance
 from analysis.compare.gather import over_seeds
+from analysis.compare.hypotheses import PAIRED_TESTS, describe_change
 from analysis.compare.intervals import Floats, t_interval
-from analysis.compare.regime import regime_of
-from analysis.compare.tests import PAIRED_TESTS, describe_change
+from analysis.compare.network_check import compute_network_check
 from analysis.figure import LADDER_FIGURES
 from analysis.ladder import recipes, shift_tables, tables
 from analysis.ladder.means import ladder_table
@@ -146,7 +146,7 @@ def page(
         Section("settings", "Settings", tables=[tables.rung_settings(sweep)]),
         Section("environment", "Environment", tables=[environment(sweep.trials)]),
     ]
-    lead, regime = describe_best(sweep), regime_of(sweep)
+    lead, regime = describe_best(sweep), compute_network_check(sweep)
     return Page(
         title=manifest.title,
         lead=lead,
@@ -184,7 +184,7 @@ def describe_best(sweep: Sweep) -> str:
     for runner_up in ranking[1:2]:
         parts += _describe_overlap(sweep, metric.name, best, sweep.labels[runner_up])
     compared = f"Of {len(means)} {sweep.row_name}s compared by {metric.title} on test"
-    return f"{compared}, {', '.join(parts)}; {regime_of(sweep).brief}."
+    return f"{compared}, {', '.join(parts)}; {compute_network_check(sweep).brief}."
 
 
 def _change(sweep: Sweep, metric: str, name: str, other: str) -> Floats:

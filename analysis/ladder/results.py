@@ -16,10 +16,10 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
+from analysis.compare.hypotheses import PAIRED_TESTS, Friedman
 from analysis.compare.intervals import over_samples
-from analysis.compare.regime import PLAIN
+from analysis.compare.network_check import PLAIN
 from analysis.compare.significance import Verdict, for_report
-from analysis.compare.tests import PAIRED_TESTS, Friedman
 from analysis.ladder.means import trials_of_each
 from analysis.load import Sweep
 from analysis.tables.latex import label_of

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.compare.regime import known_networks, regime_of
+from analysis.compare.network_check import compute_network_check, known_networks
 from analysis.ladder import means
 from analysis.ladder.shift_tables import OOD_SHOWN
 from analysis.load import Sweep, cached_per_sweep
@@ -62,7 +62,7 @@ def ladder(sweep: Sweep) -> Table:
         groups=groups if papers else {},
         label=label_of(manifest.ladder.split()[0], manifest.dataset),
         is_main=True,
-        notes=[f"{regime_of(sweep).sentence}.", *notes(sweep)],
+        notes=[f"{compute_network_check(sweep).sentence}.", *notes(sweep)],
         is_one_tabular=True,
         requested=[METRICS[name].head for name in sweep.shown],
     )

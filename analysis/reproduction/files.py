@@ -11,7 +11,7 @@ from typing import Any, get_args
 import pandas as pd
 
 from analysis.compare.claims import Outcome, judge
-from analysis.compare.regime import name_of, regime_of
+from analysis.compare.network_check import compute_network_check, name_of
 from analysis.figure import LADDER_FIGURES
 from analysis.ladder.results import LadderResults
 from analysis.ladder.tables import describe_setting, equal_rungs
@@ -163,7 +163,7 @@ def write_reproduction(
     made = read_made(table, out, runs, command)
     frames, tables, checks = [pd.DataFrame(columns=COLUMNS)], [], []
     for run, sweep in made.sweeps:
-        checks.append(f"{name_of(sweep)}: {regime_of(sweep).sentence}.")
+        checks.append(f"{name_of(sweep)}: {compute_network_check(sweep).sentence}.")
         frame = compare_with_print(table, run, sweep)
         frames.append(frame)
         tables.append(_table(table, sweep, frame))
@@ -192,7 +192,7 @@ def _table(table: Reproduction, sweep: Sweep, frame: pd.DataFrame) -> Table:
         sentences.append(f"{source}.")
     label = label_of(table.folder, sweep.out.name)
     comparison = printed_table(f"table-{sweep.out.name}", " ".join(sentences), frame, label)
-    notes = filter(None, [table.note, equal_rungs(sweep), regime_of(sweep).sentence])
+    notes = filter(None, [table.note, equal_rungs(sweep), compute_network_check(sweep).sentence])
     return replace(comparison, notes=full_stops([*notes]))
 
 
@@ -206,7 +206,7 @@ def _page(made: Made, tables: Sequence[Table], files: Sequence[str]) -> str:
     for sweep in sweeps:
         name = name_of(sweep)
         settings.append(f"{name}: {sweep.manifest.setting}")
-        network_checks.append(f"{name}: {regime_of(sweep).sentence}")
+        network_checks.append(f"{name}: {compute_network_check(sweep).sentence}")
         links[sweep.out.name] = f"{sweep.out.name}/report.html"
         for complaint in complaints(sweep):
             state = "Not every trial has numbers."
@@ -258,8 +258,8 @@ def describe_verdicts(rows: Sequence[VerdictRow], sweeps: Sequence[Sweep]) -> st
     if decided := [row for row in rows if row.outcome in DECIDED]:
         text += _describe_clearest(decided)
     if len(sweeps) == 1:
-        return f"{text}; {regime_of(sweeps[0]).brief}."
-    over = sum(regime_of(sweep).is_over_confident for sweep in sweeps)
+        return f"{text}; {compute_network_check(sweeps[0]).brief}."
+    over = sum(compute_network_check(sweep).is_over_confident for sweep in sweeps)
     return f"{text}; over-confident base networks: {over} of {len(sweeps)}."
 
 

@@ -10,7 +10,7 @@ from typing import get_args
 import pandas as pd
 
 from analysis.compare.claims import Outcome
-from analysis.compare.regime import base_rows, name_of, regime_of
+from analysis.compare.network_check import base_rows, compute_network_check, name_of
 from analysis.figure import LADDER_FIGURES
 from analysis.ladder.tables import equal_rungs
 from analysis.load import Sweep
@@ -167,7 +167,7 @@ def _networks(tables: Sequence[Made]) -> list[list[str]]:
         networks = networks.drop_duplicates("network_id")
         *accuracies, gap = networks[columns[1:]].mean()
         numbers = list(map(METRICS["accuracy"].format, accuracies))
-        numbers += [METRICS["confidence_gap"].format(gap, signed=True), str(len(networks))]
+        numbers += [METRICS["confidence_gap"].format(gap, append_flag_signs=True), str(len(networks))]
         rows.append([titled(name.split()), _IMAGES[is_reduced], *numbers])
     return rows
 
@@ -280,7 +280,7 @@ def _scale(made: Made, pictured: Pictured) -> list[str]:
     for run, sweep in made.sweeps:
         network = titled(name_of(sweep).split())
         frame = compare_with_print(made.table, run, sweep)
-        sentences = [regime_of(sweep).sentence]
+        sentences = [compute_network_check(sweep).sentence]
         # Two rows of one method may differ in the training of its heads.
         for setting in sweep.manifest.setting.split("; "):
             if setting.startswith("heads "):

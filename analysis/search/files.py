@@ -6,8 +6,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from analysis.compare.regime import of_baseline
-from analysis.compare.tests import describe_change
+from analysis.compare.hypotheses import describe_change
+from analysis.compare.network_check import compute_baseline_check
 from analysis.figure import SEARCH_FIGURES
 from analysis.load import load
 from analysis.page.figures import Gallery
@@ -37,7 +37,10 @@ def write_files(out: AnyPath, folder: Path) -> tuple[Text, list[str]]:
     for table in (tables.best(search), tables.importance(search), tables.share(search)):
         texts |= in_files(table)
     names, gallery = write_folder(folder, texts, SEARCH_FIGURES, search, partial(_page, search))
-    sentences = [*legend(search.trials["flags"]), f"{of_baseline(search.trials).sentence}."]
+    sentences = [
+        *legend(search.trials["flags"]),
+        f"{compute_baseline_check(search.trials).sentence}.",
+    ]
     parts: list[Part] = [
         replace(tables.best(search), caption="", notes=()),
         *map(Prose, [*sentences, _state(search), *_troubles(search), *gallery.remarks]),
@@ -65,7 +68,7 @@ def _page(search: SearchResults, gallery: Gallery, files: Sequence[str]) -> str:
         title=f"Search of {search.manifest.question.method}",
         lead=describe_choice(search),
         setting=_setting(search),
-        regime=of_baseline(search.trials).sentence,
+        regime=compute_baseline_check(search.trials).sentence,
         state=_state(search),
         troubles=_troubles(search),
         sections=[
@@ -88,7 +91,7 @@ def describe_choice(search: SearchResults) -> str:
     metric, chosen = METRICS[search.metrics[0]], search.outcome.chosen
     table = search.table().set_index("number")
     done = format_count(int(table["mean"].notna().sum()), "finished suggestion")
-    network = of_baseline(search.trials).brief
+    network = compute_baseline_check(search.trials).brief
     what = f"Of {done} for {search.manifest.question.method}, searched by {metric.title} on select"
     if chosen is None:
         return f"{what}, none keeps the accuracy within the guard; {network}."

@@ -8,14 +8,14 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.compare.regime import of_baseline
+from analysis.compare.network_check import compute_baseline_check
 from analysis.search.load import SearchResults, null_for_none, setting_cell
 from analysis.tables.latex import label_of
 from analysis.tables.table import Table, table_of
 from analysis.text import NOTHING, Cell, Record, capital, full_stops
 from tune_calib.results.selection import Row, measure_optimism
 from tune_calib.spec.metrics import METRICS
-from tune_calib.spec.names import legend, signed
+from tune_calib.spec.names import append_flag_signs, legend
 
 BEST = 10
 MARGINS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05)
@@ -42,7 +42,7 @@ def best(search: SearchResults, count: int = BEST) -> Table:
     rule = f"{capital(search.manifest.rule)}; on select, {search.seeds()}"
     caption = f"{rule}. The choice was made on these numbers, so they are optimistic."
     caption = " ".join([caption, *full_stops(legend(search.trials["flags"]))])
-    notes = [f"{of_baseline(search.trials).sentence}."]
+    notes = [f"{compute_baseline_check(search.trials).sentence}."]
     records = [first, *_rows(search, table, chosen)]
     label = label_of("search", search.manifest.question.method, "best")
     return Table("best", caption, records, label=label, is_main=True, notes=notes)
@@ -62,7 +62,7 @@ def _rows(search: SearchResults, table: pd.DataFrame, chosen: Sequence[Any]) -> 
         name = str(row["number"])
         if marks:
             name += f" ({', '.join(marks)})"
-        cells = {"suggestion": Cell(signed(name, [row["flags"]]), float(row["number"]))}
+        cells = {"suggestion": Cell(append_flag_signs(name, [row["flags"]]), float(row["number"]))}
         for metric, statistics in values.items():
             mean, sd = statistics.loc[index, "mean"], statistics.loc[index, "sd"]
             cell = Cell(row["status"]) if pd.isna(mean) else Cell.number(metric, mean, sd)
@@ -166,7 +166,7 @@ def optimism(trials: Sequence[Row], searched: Mapping[str, Sequence[Row]],
         flags = [row.get("flags") for row in [*searched[measured.label], *rows_of_label]]
         spread = stdev(measured.test) if len(measured.test) > 1 else math.nan
         rows.append([
-            signed(measured.label, flags),
+            append_flag_signs(measured.label, flags),
             METRICS[measured.metric].title,
             Cell.unit(measured.metric, measured.searched),
             Cell.unit(measured.metric, measured.fresh),

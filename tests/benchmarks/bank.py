@@ -27,7 +27,7 @@ def main() -> None:
                     network(normalise(images, info))
 
         def build() -> None:
-            key = setting.bank.about["key"]
+            key = setting.bank.manifest["key"]
             from tune_calib.engine.bank import BankKey
 
             target = Path(folder) / "bank"

@@ -14,7 +14,7 @@ class MemoryBank(FeatureBank):
     """Random features in the place of a bank's files."""
 
     def __init__(self, samples: int = SAMPLES, width: int = WIDTH, classes: int = CLASSES) -> None:
-        self.about = {"accuracy": {"train": 1.0, "select": 0.9}, "train_views": 1}
+        self.manifest = {"accuracy": {"train": 1.0, "select": 0.9}, "train_views": 1}
         chance = torch.Generator().manual_seed(0)
         self.weight = torch.randn(classes, width, generator=chance) / width
         self.split = self._random(samples, chance)

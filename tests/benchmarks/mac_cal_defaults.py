@@ -157,7 +157,7 @@ def base_rows(name: str, network: Frozen) -> Iterator[dict[str, Any]]:
     scaling.fit(calib.logits[None], calib.labels)
     heads = {"own head": select.logits[None], "temperature": scaling.transform(select.logits[None])}
     for kind, logits in heads.items():
-        fits = network.bank.about["accuracy"]["train"]
+        fits = network.bank.manifest["accuracy"]["train"]
         about = {"network": name, "dataset": network.dataset, "reading": kind, "train": fits}
         yield {**about, **measured(logits, select)[0]}
 

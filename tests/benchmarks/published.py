@@ -57,7 +57,7 @@ def ladder_heads() -> list[HeadSlot]:
 
 def in_head_batches(setting: Setting, slots: list[HeadSlot], folder: Path) -> None:
     """The bank, built anew, and every head batch on it."""
-    key = BankKey(**setting.bank.about["key"])
+    key = BankKey(**setting.bank.manifest["key"])
     trained = setting.trained
     splits = setting.development, setting.test
     build_bank(folder, key, trained, setting.info, *splits)

@@ -426,7 +426,7 @@ def test_changed_files_get_another_cache_file(root: Path, tmp_path: Path):
 def test_a_damaged_cache_is_rebuilt(root: Path, tmp_path: Path, damage: str):
     cache, info = tmp_path / "cache", DATASETS["cifar10"]
     before = load_source(info, root, cache)
-    expected, known = before.train.images[:], before.known
+    expected, known = before.train.images[:], before.summary
     (path,) = cache.iterdir()
     content = bytearray(path.read_bytes())
     if damage == "flipped":
@@ -445,7 +445,7 @@ def test_a_damaged_cache_is_rebuilt(root: Path, tmp_path: Path, damage: str):
     source = load_source(info, root, cache)
     assert torch.equal(source.train.images[:], expected)
     assert torch.equal(source.test.labels, torch.arange(30) % 10)
-    assert source.known == known
+    assert source.summary == known
     assert list(cache.iterdir()) == [path]
 
 

@@ -139,14 +139,14 @@ def test_networks_and_checkpoints_of_other_code_are_refused_and_features_compute
         train(2)
     edited("engine/steps.py", lambda text: text.removesuffix("\nX = 1\n"))
     train(2)
-    first = bank().about
-    assert bank().about == first
+    first = bank().manifest
+    assert bank().manifest == first
     edited("engine/bank.py", lambda text: f"{text}\nX = 1\n")
     train(1)  # it does not use the bank
-    again = bank().about
+    again = bank().manifest
     assert code.list_changes(first["code"], again["code"]) == "engine.bank"
     assert first["files"] == again["files"]
-    assert load_network(SPEC, store, CPU).about["code"] == code_of.code_of_network(SPEC)
+    assert load_network(SPEC, store, CPU).manifest["code"] == code_of.code_of_network(SPEC)
 
 
 def test_a_node_with_other_code_than_the_driver_is_refused_and_rows_name_their_code(tmp_path):

@@ -57,9 +57,9 @@ def test_its_artifact_is_made_without_training(taken):
     trained, source = load_network(spec, store, CPU), network_of().state_dict()
     for name, tensor in trained.network.state_dict().items():
         assert torch.equal(tensor, source[name]), name
-    assert trained.about["history"] == []
-    assert trained.about["epoch"] == 0
-    assert set(trained.about["regime"]) >= {"accuracy", "confidence_gap"}
+    assert trained.manifest["history"] == []
+    assert trained.manifest["epoch"] == 0
+    assert set(trained.manifest["regime"]) >= {"accuracy", "confidence_gap"}
     assert not list((store.root / "checkpoints").glob("*/*"))
     key = bank_key(spec, None)
     splits = load_development(spec.data, None), load_test(spec.data, None)

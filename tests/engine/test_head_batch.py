@@ -123,7 +123,7 @@ def test_sparsity_follows_equations_12_and_13(gamma, q0, bank):
 
 @each(("train", "select", "ratio"), [(0.8, 0.4, 0.5), (0.4, 0.8, 1.0), (0.0, 0.1, 1.0)])
 def test_the_ratio_of_accuracies_is_of_select_over_train(train, select, ratio, bank, monkeypatch):
-    monkeypatch.setitem(bank.about, "accuracy", {"train": train, "select": select})
+    monkeypatch.setitem(bank.manifest, "accuracy", {"train": train, "select": select})
     assert head_context(slot(), bank, CPU).val_ratio == ratio
 
 

@@ -1,17 +1,12 @@
 """What rows say of a network on train, select and test, whoever stands on it."""
 
-import json
-import shutil
-
 import pytest
 import torch
 
 from tests.support import CPU, drive, each, rows, run_of, small_spec
 from tune_calib.data.splits import load_development, load_test
-from tune_calib.documents import seal
 from tune_calib.engine.artifacts import load_network
 from tune_calib.engine.network import predict
-from tune_calib.engine.store import Store
 from tune_calib.metrics.summary import evaluate, regime
 from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.metrics import BASE
@@ -38,19 +33,6 @@ def row_of(store, out, slots, **run) -> dict:
     return row
 
 
-@pytest.fixture
-def of_before(trained, tmp_path) -> Store:
-    """The store as a version wrote it that kept no regime."""
-    store = Store(tmp_path / "before")
-    shutil.copytree(trained.folder("networks", small_spec().network_id).parent,
-                    store.root / "networks")  # fmt: skip
-    for path in store.root.rglob("manifest.json"):
-        about = json.loads(path.read_text())
-        del about["regime"]
-        path.write_bytes(seal(about))
-    return store
-
-
 @pytest.fixture(scope="module")
 def expected(trained) -> dict[str, dict[str, float]]:
     """The regime of the network, from its logits."""
@@ -68,25 +50,21 @@ def expected(trained) -> dict[str, dict[str, float]]:
     return found
 
 
-@pytest.mark.parametrize("store", ["trained", "of_before"])
 @pytest.mark.parametrize("is_search", [False, True])
 @pytest.mark.parametrize("name", SLOTS)
-def test_a_row_says_how_its_network_fits(name, is_search, store, expected, tmp_path, request):
-    is_before, slots = store == "of_before", SLOTS[name]
-    row = row_of(
-        request.getfixturevalue(store), tmp_path / "out", slots, is_search=is_search
-    )  # fmt: skip
-    before = f"{BASE}/" if slots else ""
+def test_a_row_says_how_its_network_fits(name, is_search, trained, expected, tmp_path):
+    slots = SLOTS[name]
+    row = row_of(trained, tmp_path / "out", slots, is_search=is_search)
+    prefix = f"{BASE}/" if slots else ""
     for split in ("train", "select", "test"):
-        is_unknown = is_before and split == "train" and name == "head on views"
-        for metric in REGIME if not is_unknown else ("accuracy",):
-            column = f"{before}{split}/{metric}"
+        for metric in REGIME:
+            column = f"{prefix}{split}/{metric}"
             if is_search and split == "test":
                 assert column not in row
             else:
                 assert row[column] == pytest.approx(expected[split][metric], rel=1e-9), column
     assert not any(key.startswith("train/") for key in row if slots)
-    assert (f"{BASE}/train/nll" in row) == (bool(slots) and not (is_before and "views" in name))
+    assert (f"{BASE}/train/nll" in row) == bool(slots)
 
 
 @each("samples", [1, 2, 500])

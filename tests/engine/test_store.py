@@ -1,7 +1,6 @@
 import dataclasses
 import json
 import os
-import shutil
 import threading
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from tune_calib.engine.artifacts import (
 )
 from tune_calib.engine.bank import DevelopmentBank, FeatureBank, bank_key
 from tune_calib.engine.store import (
+    VERSION,
     MisplacedError,
     Store,
     artifact_manifest,
@@ -68,20 +68,16 @@ def test_artifacts_that_were_swapped_are_refused_and_not_removed(tmp_path):
     assert torch.equal(read_tensors(two)[0]["x"], torch.ones(3))
 
 
-def test_swapped_artifacts_of_earlier_versions_are_refused(trained, bank, tmp_path):
-    """Their manifests hold what their names were computed from."""
-    root = Path(shutil.copytree(trained.root, tmp_path / "store"))
-    kinds = ["networks", "banks"]
-    folders = [folder for kind in kinds for folder in (root / kind).iterdir()]
-    assert {folder.parent.name for folder in folders} == set(kinds)
-    for index, folder in enumerate(folders):
-        manifest = json.loads((folder / "manifest.json").read_text())
-        del manifest["artifact"]
-        (folder / "manifest.json").write_bytes(seal(manifest))
-        artifact_manifest(folder)
-        moved = folder.rename(folder.with_name(f"{index:016x}"))
-        with pytest.raises(MisplacedError, match=f"contains {folder.parent.name}/{folder.name}"):
-            artifact_manifest(moved)
+@pytest.mark.parametrize("version", [None, VERSION + 1])
+def test_an_artifact_of_another_version_is_refused_and_not_removed(version, tmp_path):
+    folder = tmp_path / "a"
+    write_tensors(folder, {"x": torch.arange(3)}, {})
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert manifest["version"] == VERSION
+    (folder / "manifest.json").write_bytes(seal({**manifest, "version": version}))
+    with pytest.raises(UserError, match=f"has format {version}, but .* reads format {VERSION}"):
+        read_or_remove(folder, artifact_manifest)
+    assert (folder / "tensors.safetensors").exists()
 
 
 def test_a_name_that_leads_out_of_an_artifact_is_refused(tmp_path):

@@ -14,7 +14,7 @@ from tests.docs.test_pages import blocks, page
 from tests.support import each, here
 from tune_calib.data.splits import load_development, load_test, published_sizes
 from tune_calib.documents import seal
-from tune_calib.engine.store import Store
+from tune_calib.engine.store import VERSION, Store
 from tune_calib.errors import UserError
 from tune_calib.experiments.entries import plan_entries
 from tune_calib.experiments.file import read_experiment_file
@@ -153,6 +153,7 @@ def test_networks_measured_on_the_gpu_win(file, named, tmp_path):
         "device": "cuda",
         "threads": 3,
         "machine": {"gpu": "NVIDIA H200" if named else "NVIDIA A40"},
+        "version": VERSION,
     }
     (folder / "manifest.json").write_bytes(seal(about))
     told = here("run", path, "--dry-run", "--gpu-model", "H200").stdout

@@ -86,7 +86,7 @@ def test_features_and_head_give_logits(tmp_path, dtype):
         wanted = split.features.numpy() @ own["weight"].T + own["bias"]
         assert np.allclose(split.logits, wanted, atol=1e-5)
     assert np.array_equal(bank.own_head()[0], own["weight"])
-    assert bank.about["accuracy"]["train"] > 0.5
+    assert bank.manifest["accuracy"]["train"] > 0.5
 
 
 def test_probabilities_are_log_probabilities(tmp_path, store):

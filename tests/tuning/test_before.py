@@ -10,7 +10,7 @@ from tests.support import CPU, each, here, job_in
 from tune_calib.cli.look_up import format_markdown
 from tune_calib.documents import seal
 from tune_calib.engine.bank import bank_key
-from tune_calib.engine.store import ARTIFACT_MANIFEST, Store
+from tune_calib.engine.store import ARTIFACT_MANIFEST, VERSION, Store
 from tune_calib.errors import UserError
 from tune_calib.experiments.forecast.forecast import (
     HEADS,
@@ -132,7 +132,7 @@ def test_a_bank_that_a_search_left_without_test_is_made_again(tmp_path):
     bank = Store(job.location.store).folder("banks", bank_key(spec, spec.head).identity)
     bank.mkdir(parents=True)
     for has_test, count in ((False, 1), (True, 0)):
-        about = {"train_views": 1, "has_test": has_test}
+        about = {"train_views": 1, "has_test": has_test, "version": VERSION}
         (bank / ARTIFACT_MANIFEST).write_bytes(seal(about))
         sums = start_forecast(job.location)
         sums.add(find_needs(job, job.plan()))

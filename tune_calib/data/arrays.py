@@ -52,7 +52,9 @@ class Array:
 
     def __str__(self) -> str:
         """Return the name for messages, e.g. ``test.npz:logits``."""
-        return str(self.path) if self.path.suffix.lower() == ".npy" else f"{self.path}:{self.name}"
+        if self.path.suffix.lower() == ".npy":
+            return str(self.path)
+        return f"{self.path}:{self.name}"
 
     def read(self) -> Rows:
         """Read the whole array; npy and safetensors files are memory-mapped."""
@@ -84,38 +86,42 @@ def find_arrays(setting: str, files: Sequence[str], roles: _Names) -> dict[str, 
     """Return the arrays of some files by role; ``setting`` is used in messages."""
     arrays: dict[str, Array] = {}
     for text in files:
-        role, equals, rest = text.partition("=")
-        if equals and role in roles:
-            path, colon, key = rest.rpartition(":")
-            if not colon or expand_path(rest).exists():
-                path, key = rest, ""
-            there = arrays_in(expand_path(path))
-            if not key and len(there) == 1:
-                key = next(iter(there))
-            if key not in there:
-                problem = f"no {key!r}" if key else "several arrays"
+        for role, array in _arrays_with_roles(setting, text, roles):
+            if role in arrays:
                 raise UserError(
-                    f"{setting} {text}: {path} has {problem}; it has {', '.join(there) or 'none'}: "
-                    f"use {role}=FILE:KEY"
+                    f"{setting}: {arrays[role]} and {array} are both {role}; select one, e.g. "
+                    f"{role}=FILE:KEY"
                 )
-            found = [(role, there[key])]
-        else:
-            there = arrays_in(expand_path(text))
-            known = ((own, name) for own, names in roles.items() for name in names)
-            found = [(own, there[name]) for own, name in known if name in there]
-        for own, array in found:
-            if own in arrays:
-                raise UserError(
-                    f"{setting}: {arrays[own]} and {array} are both {own}; select one, e.g. "
-                    f"{own}=FILE:KEY"
-                )
-            arrays[own] = array
+            arrays[role] = array
     return arrays
+
+
+def _arrays_with_roles(setting: str, text: str, roles: _Names) -> Iterator[tuple[str, Array]]:
+    """Yield the arrays that a text names (FILE, ROLE=FILE or ROLE=FILE:KEY), with their roles."""
+    named_role, equals, path = text.partition("=")
+    if not equals or named_role not in roles:
+        arrays = arrays_in(expand_path(text))
+        for role, names in roles.items():
+            yield from ((role, arrays[name]) for name in names if name in arrays)
+        return
+    key = ""
+    if ":" in path and not expand_path(path).exists():
+        path, _, key = path.rpartition(":")
+    arrays = arrays_in(expand_path(path))
+    if not key and len(arrays) == 1:
+        key = next(iter(arrays))
+    if key not in arrays:
+        problem = f"no {key!r}" if key else "several arrays"
+        raise UserError(
+            f"{setting} {text}: {path} has {problem}; it has {', '.join(arrays) or 'none'}: use "
+            f"{named_role}=FILE:KEY"
+        )
+    yield named_role, arrays[key]
 
 
 def describe_roles(roles: _Names) -> str:
     """Return the names by which arrays are recognised, for messages."""
-    names = "; ".join("/".join(each) for each in roles.values())
+    names = "; ".join(map("/".join, roles.values()))
     return f"arrays are recognised by these names: {names}; use ROLE=FILE:KEY for others"
 
 
@@ -157,12 +163,14 @@ def _read_safetensors(path: Path, name: str) -> Rows:
 
 
 def _names_in_parquet(path: Path) -> list[str]:
-    types = pa.types
-    kinds = {each.name: each.type for each in pq.read_schema(path)}
-    kinds = {name: kind.value_type if _is_list(kind) else kind for name, kind in kinds.items()}
-    return [
-        name for name, kind in kinds.items() if types.is_integer(kind) or types.is_floating(kind)
-    ]
+    names = []
+    for column in pq.read_schema(path):
+        kind = column.type
+        if _is_list(kind):
+            kind = kind.value_type
+        if pa.types.is_integer(kind) or pa.types.is_floating(kind):
+            names.append(column.name)
+    return names
 
 
 def _read_parquet(path: Path, name: str) -> Rows:
@@ -171,13 +179,20 @@ def _read_parquet(path: Path, name: str) -> Rows:
     if not len(column):
         raise ValueError("it has no rows")
     is_list = _is_list(column.type)
-    values = [chunk.flatten() if is_list else chunk for chunk in column.chunks]
-    if column.null_count or any(each.null_count for each in values):
-        raise ValueError("a value is missing")
-    whole = np.concatenate([each.to_numpy(zero_copy_only=False) for each in values])
-    if is_list and len(pc.unique(pc.list_value_length(column))) != 1:
+    chunks = []
+    for chunk in column.chunks:
+        values = chunk
+        if is_list:
+            values = chunk.flatten()
+        if chunk.null_count or values.null_count:
+            raise ValueError("a value is missing")
+        chunks.append(values.to_numpy(zero_copy_only=False))
+    numbers = np.concatenate(chunks)
+    if not is_list:
+        return numbers
+    if len(pc.unique(pc.list_value_length(column))) != 1:
         raise ValueError("its rows differ in length")
-    return whole.reshape(len(column), -1) if is_list else whole
+    return numbers.reshape(len(column), -1)
 
 
 def _is_list(kind: pa.DataType) -> bool:

@@ -1,7 +1,7 @@
 """Normalisation and augmentation of batches of raw images on their device."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -49,13 +49,13 @@ class Draws:
         """Return the draws on a device."""
         offsets = self.offsets.to(device) if self.offsets is not None else None
         mirrored = self.mirrored.to(device) if self.mirrored is not None else None
-        return Draws(offsets, mirrored, self.padding, self.spare)
+        return replace(self, offsets=offsets, mirrored=mirrored)
 
     def part(self, first: int, last: int) -> "Draws":
         """Return the draws of the images [first, last)."""
         offsets = self.offsets[:, first:last] if self.offsets is not None else None
         mirrored = self.mirrored[first:last] if self.mirrored is not None else None
-        return Draws(offsets, mirrored, self.padding, self.spare)
+        return replace(self, offsets=offsets, mirrored=mirrored)
 
 
 def draw_views(
@@ -68,18 +68,15 @@ def draw_views(
     for mirroring with probability 1/2 if ``flip``.
     """
     places = 2 * padding + spare + 1
-    offsets, mirrored = [], []
+    all_offsets, all_mirrored = [], []
     for samples in batches:
         if places > 1:
-            offsets.append(torch.randint(0, places, (2, samples), generator=generator))
+            all_offsets.append(torch.randint(0, places, (2, samples), generator=generator))
         if flip:
-            mirrored.append(torch.randint(0, 2, (samples, 1, 1, 1), generator=generator))
-    return Draws(
-        torch.cat(offsets, 1) if offsets else None,
-        torch.cat(mirrored) if mirrored else None,
-        padding,
-        spare,
-    )
+            all_mirrored.append(torch.randint(0, 2, (samples, 1, 1, 1), generator=generator))
+    offsets = torch.cat(all_offsets, 1) if all_offsets else None
+    mirrored = torch.cat(all_mirrored) if all_mirrored else None
+    return Draws(offsets, mirrored, padding, spare=spare)
 
 
 def crop_flip(images: Tensor, draws: Draws) -> Tensor:

@@ -9,8 +9,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tune_calib.spec.datasets import DatasetInfo  # noqa: F401  plug-ins import it from here
-
 Places = NDArray[np.int64]
 
 # Images processed at once when a cache is written or a split is read into memory.
@@ -45,8 +43,9 @@ class LazyImages:
 
     def __getitem__(self, index: Tensor | slice) -> Tensor:
         """Return some images on the device."""
-        places = index.cpu() if isinstance(index, Tensor) else index
-        return self.read(self.positions[places].numpy()).to(self.device)
+        if isinstance(index, Tensor):
+            index = index.cpu()
+        return self.read(self.positions[index].numpy()).to(self.device)
 
     def split(self, size: int) -> Iterator[Tensor]:
         """Yield all images in order, ``size`` at a time."""
@@ -91,9 +90,10 @@ class Split:
 
     def take(self, positions: Tensor) -> "Split":
         """Return the images at some positions of this split, (M,) int64, in that order."""
-        images = self.images
-        taken = images.take(positions) if isinstance(images, LazyImages) else images[positions]
-        return Split(taken, self.labels[positions], self.indices[positions])
+        labels, indices = self.labels[positions], self.indices[positions]
+        if isinstance(self.images, LazyImages):
+            return Split(self.images.take(positions), labels, indices)
+        return Split(self.images[positions], labels, indices)
 
     def resident(self) -> "Split":
         """Return the same split with all of its images in memory."""
@@ -128,6 +128,6 @@ class Source:
 
     train: Split
     test: Split
-    known: Summary | None = field(default=None, kw_only=True)  # in a cache file
+    summary: Summary | None = field(default=None, kw_only=True)  # in a cache file
     # CRC-32 of each image of the two parts, from a cache file.
     checks: tuple[Places, ...] = field(default=(), kw_only=True)

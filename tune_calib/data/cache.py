@@ -11,6 +11,7 @@ import math
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from itertools import product
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -22,7 +23,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from tune_calib.data.base import CHUNK, LazyImages, Places, Source, Split, Summary
-from tune_calib.errors import DamagedFileError, UserError, refuse_unreadable, way_out
+from tune_calib.errors import DamagedFileError, UserError, reading, way_out
 from tune_calib.paths import content_digest, refuse_special, remove_abandoned, replacing
 from tune_calib.progress import report_progress
 from tune_calib.spec.datasets import DATASETS, DatasetInfo
@@ -37,50 +38,57 @@ _PARTS = ("train", "test")
 # Columns of a part, (N,) int64: labels, positions, and the CRC-32 of each image.
 _COLUMNS = ("labels", "indices", "checks")
 
+_DAMAGES = (OSError, ValueError, KeyError, TypeError, SafetensorError)
+
 
 def read_images(
     source: Source, use: Callable[[NDArray[np.uint8]], object]
 ) -> tuple[list[list[int]], Summary]:
     """Pass all images to ``use`` in chunks; return their CRC-32s by part, digest and moments."""
     digest, checks = hashlib.sha256(), []
-    counts: Any = 0  # (C, 256), number of pixels of each value in the training part
+    counts = np.zeros((source.train.images.shape[1], 256), np.int64)  # of values, by channel
     for split in (source.train, source.test):
-        own = []
+        checksums = []
         for chunk in split.images.split(CHUNK):
             images = chunk.contiguous().numpy()
-            own += [zlib.crc32(image.data) for image in images]
+            checksums += [zlib.crc32(image.data) for image in images]
             if split is source.train:
                 # In integers, whose sums do not depend on the order.
-                channels = images.swapaxes(0, 1)
-                counts += np.array([np.bincount(each.ravel(), minlength=256) for each in channels])
+                for channel, values in enumerate(images.swapaxes(0, 1)):
+                    counts[channel] += np.bincount(values.ravel(), minlength=256)
             use(images)
         digest.update(split.labels.contiguous().numpy().tobytes())
-        digest.update(np.array(own, np.int64).tobytes())
-        checks.append(own)
-    values, pixels = np.arange(256), counts[0].sum()
-    mean, second = counts @ values / pixels, counts @ values**2 / pixels
-    both = (mean, np.sqrt(np.maximum(second - mean**2, 0)))
-    moments = (tuple(round(float(value) / 255, 4) for value in each) for each in both)
-    return checks, Summary(digest.hexdigest()[:16], *moments)
+        digest.update(np.array(checksums, np.int64).tobytes())
+        checks.append(checksums)
+    levels, pixels = np.arange(256), counts[0].sum()
+    mean, second = counts @ levels / pixels, counts @ levels**2 / pixels
+    std = np.sqrt(np.maximum(second - mean**2, 0))
+    return checks, Summary(digest.hexdigest()[:16], _round_moments(mean), _round_moments(std))
+
+
+def _round_moments(moments: NDArray[np.float64]) -> tuple[float, ...]:
+    """Return moments of pixels in [0, 255] as those of pixels in [0, 1], to four digits."""
+    return tuple(round(float(moment) / 255, 4) for moment in moments)
 
 
 def summarise(source: Source) -> Summary:
     """Return digest and moments of a data set; without a cache file, read all images."""
-    return source.known or read_images(source, lambda images: None)[1]
+    return source.summary or read_images(source, lambda images: None)[1]
 
 
 def count_shared(source: Source) -> int:
     """Count the test images that have exactly the pixels of a training image."""
     checks: Any = source.checks or read_images(source, lambda images: None)[0]
-    common, digests = np.intersect1d(*checks), []
-    for split, own in zip((source.train, source.test), checks, strict=True):
-        rows = torch.from_numpy(np.flatnonzero(np.isin(own, common)))
-        images = split.take(rows).images
-        # Two images may have the same CRC-32 by chance.
-        contents = (image.numpy().tobytes() for chunk in images.split(CHUNK) for image in chunk)
-        digests.append([hashlib.sha256(content).digest() for content in contents])
-    in_train = set(digests[0])
-    return sum(digest in in_train for digest in digests[1])
+    common = np.intersect1d(*checks)
+    digests: list[list[bytes]] = []
+    for split, checksums in zip((source.train, source.test), checks, strict=True):
+        rows = torch.from_numpy(np.flatnonzero(np.isin(checksums, common)))
+        digests.append([])
+        for chunk in split.take(rows).images.split(CHUNK):
+            # Two images may have the same CRC-32 by chance.
+            digests[-1] += [hashlib.sha256(image.numpy().tobytes()).digest() for image in chunk]
+    training_digests = set(digests[0])
+    return sum(digest in training_digests for digest in digests[1])
 
 
 def load_source(info: DatasetInfo, root: Path | None, cache: Path | None) -> Source:
@@ -96,7 +104,7 @@ def load_source(info: DatasetInfo, root: Path | None, cache: Path | None) -> Sou
             "planned; use the original folder, or another `out`"
         )
     if cache is None:  # decode all images, so that a damaged one is found even if it is not used
-        return Source(*(settled(part, source) for part in (source.train, source.test)))
+        return Source(settled(source.train, source), settled(source.test, source))
     return source
 
 
@@ -109,7 +117,9 @@ def open_source(info: DatasetInfo, root: Path | None, cache: Path | None) -> Sou
         return loaded
     # Another version of a plug-in may read different images from the same files.
     plugin = DATASETS.origin(info.name)
-    key = [CACHE_VERSION, content_digest(files), info.reading, *([plugin] if plugin else [])]
+    key = [CACHE_VERSION, content_digest(files), info.reading]
+    if plugin:
+        key.append(plugin)
     identity = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
     path = cache / f"{info.name}-{identity}.safetensors"
     with suppress(DamagedFileError):
@@ -150,7 +160,7 @@ def _unwritable(path: Path, error: OSError) -> UserError:
 
 def settled(split: Split, source: Source) -> Split:
     """Read a split of a small data set into memory; leave a split of a large one on disk."""
-    size = sum(part.images.shape.numel() for part in (source.train, source.test))
+    size = source.train.images.shape.numel() + source.test.images.shape.numel()
     return split if size > LARGE else split.resident()
 
 
@@ -159,15 +169,15 @@ class MappedRows:
 
     def __init__(self, path: Path, offset: int, shape: tuple[int, ...], checks: Places) -> None:
         self.path, self.checks = path, checks
-        self._pixels = np.memmap(path, np.uint8, "r", offset, shape)
+        self._pixels = np.memmap(path, np.uint8, "r", offset=offset, shape=shape)
         self._is_checked = np.zeros(shape[0], bool)
 
     def read(self, rows: Places) -> Tensor:
         """Copy some images from the map."""
-        found: NDArray[np.uint8] = self._pixels[rows]
-        for place in np.flatnonzero(~self._is_checked[rows]):
-            self._check(rows[place], found[place])
-        return torch.from_numpy(found)
+        images: NDArray[np.uint8] = self._pixels[rows]
+        for position in np.flatnonzero(~self._is_checked[rows]):
+            self._check(rows[position], images[position])
+        return torch.from_numpy(images)
 
     def check(self) -> None:
         """Check all images without copying them."""
@@ -186,9 +196,10 @@ class MappedRows:
 def _read(path: Path) -> Source:
     """Open a cache file; the images of a small data set are checked at once."""
     refuse_special(path)
-    try:
+    with reading(path, "is not a complete cache file", "delete it", errors=_DAMAGES):
         path.open("rb").close()  # safetensors takes a file that it may not read for an absent one
         with safe_open(path, "np") as file:
+            metadata = file.metadata()
             shapes = [tuple(file.get_slice(f"{part}.images").get_shape()) for part in _PARTS]
             total = sum(map(math.prod, shapes))
             start = path.stat().st_size - total  # the images are the last tensors
@@ -196,7 +207,7 @@ def _read(path: Path) -> Source:
             for part, shape in zip(_PARTS, shapes, strict=True):
                 columns = {name: file.get_tensor(f"{part}.{name}") for name in _COLUMNS}
                 for name, values in columns.items():
-                    if _crc(values) != file.metadata()[f"{part}.{name}"]:
+                    if _crc(values) != metadata[f"{part}.{name}"]:
                         raise ValueError(f"{part}.{name} does not match its checksum")
                 rows = MappedRows(path, start, shape, columns["checks"])
                 if total <= LARGE:
@@ -206,14 +217,10 @@ def _read(path: Path) -> Source:
                 parts.append(Split(images, labels, indices))
                 checks.append(columns["checks"])
                 start += math.prod(shape)
-            if _sum_of(file.metadata()) != file.metadata()["header"]:
+            if _sum_of(metadata) != metadata["header"]:
                 raise ValueError("its header does not match its checksum")
-            known = Summary.read(file.metadata()["summary"])
-            return Source(*parts, known=known, checks=tuple(checks))
-    except PermissionError as error:  # another user's file: it may be whole
-        raise refuse_unreadable(error, path) from None
-    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
-        raise DamagedFileError(f"{path} is not a complete cache file ({error})") from None
+            summary = Summary.read(metadata["summary"])
+            return Source(*parts, summary=summary, checks=tuple(checks))
 
 
 def _crc(values: NDArray[np.int64]) -> str:
@@ -240,16 +247,19 @@ def _fill(file: BinaryIO, source: Source, doing: str) -> None:
     splits = dict(zip(_PARTS, (source.train, source.test), strict=True))
     blank = (0.0,) * splits["train"].images.shape[1]
     # The header contains checksums of the content; placeholders keep its length the same.
+    names = [f"{part}.{column}" for part, column in product(_PARTS, _COLUMNS)]
     sums = {"header": "0" * 8, "summary": Summary("0" * 16, blank, blank).written()}
-    sums |= {f"{part}.{name}": "0" * 8 for part in _PARTS for name in _COLUMNS}
+    sums |= dict.fromkeys(names, "0" * 8)
     header: dict[str, Any] = {"__metadata__": sums}
     total, end = sum(map(len, splits.values())), 0
-    shapes = {f"{part}.{name}": [len(splits[part])] for part in _PARTS for name in _COLUMNS}
-    shapes |= {f"{part}.images": list(split.images.shape) for part, split in splits.items()}
-    for name, shape in shapes.items():
-        kind, width = ("U8", 1) if name.endswith(".images") else ("I64", 8)
-        start, end = end, end + width * math.prod(shape)
-        header[name] = {"dtype": kind, "shape": shape, "data_offsets": [start, end]}
+    for name in names:
+        samples = len(splits[name.partition(".")[0]])
+        start, end = end, end + 8 * samples
+        header[name] = {"dtype": "I64", "shape": [samples], "data_offsets": [start, end]}
+    for part, split in splits.items():
+        shape = list(split.images.shape)
+        start, end = end, end + math.prod(shape)
+        header[f"{part}.images"] = {"dtype": "U8", "shape": shape, "data_offsets": [start, end]}
     first = file.write(_encoded(header))
     file.seek(first + 8 * len(_COLUMNS) * total)
     report_progress(doing, 0, total, at_once=total > 10_000)  # which takes seconds
@@ -263,8 +273,8 @@ def _fill(file: BinaryIO, source: Source, doing: str) -> None:
 
     checks, summary = read_images(source, write)
     file.seek(first)
-    for (part, split), own in zip(splits.items(), checks, strict=True):
-        numbers = (split.labels.numpy(), split.indices.numpy(), np.array(own, np.int64))
+    for (part, split), checksums in zip(splits.items(), checks, strict=True):
+        numbers = (split.labels.numpy(), split.indices.numpy(), np.array(checksums, np.int64))
         for name, values in zip(_COLUMNS, numbers, strict=True):
             sums[f"{part}.{name}"] = _crc(values)
             file.write(values.tobytes())

@@ -17,6 +17,9 @@ from torch import Tensor
 from tune_calib.data.base import LazyImages, Places, Split
 from tune_calib.errors import DamagedFileError
 
+# Modes of Pillow, by number of channels.
+_MODES = {1: "L", 3: "RGB"}
+
 # Modes of Pillow without colour.
 _GREY = frozenset({"1", "L", "LA", "La", "I", "I;16", "I;16L", "I;16B", "F"})
 
@@ -69,7 +72,7 @@ class Format:
                 if self.channels == 1 and not self.convert_grey and _has_colours(pixels):
                     what = "has colours, but the first image of each class is grey"
                     raise self._refused(where, what, "data.grey=convert to have all in colour")
-                pixels = pixels.convert("L" if self.channels == 1 else "RGB")
+                pixels = pixels.convert(_MODES[self.channels])
         except _NO_IMAGE:
             raise _damaged(where) from None
         if pixels.size != side:
@@ -108,7 +111,9 @@ def _shown(image: Image.Image, where: str) -> Image.Image:
         bits = int(tags.get(_BITS, (16,))[0])
         image = Image.fromarray((np.asarray(image) >> (bits - 8)).astype(np.uint8))
     elif is_keyed or mode[-1] in "Aa":
-        image = (image.convert("LA") if mode == "La" else image).convert("RGBA")
+        if mode == "La":
+            image = image.convert("LA")
+        image = image.convert("RGBA")
         is_clear |= image.getchannel("A").getextrema() != (255, 255)
     if is_clear:  # a viewer draws it on a background of its own choice
         raise DamagedFileError(
@@ -156,9 +161,10 @@ def side_of(content: bytes | Path, where: str) -> int | None:
     """Return the height and width of an image if they are equal, otherwise None."""
     try:
         with opened(content) as image:
-            return image.width if image.width == image.height else None
+            width, height = image.size
     except _NO_IMAGE:
         raise _damaged(where) from None
+    return width if width == height else None
 
 
 def split_of_files(images: Sequence[tuple[Path, int]], format_: Format) -> Split:

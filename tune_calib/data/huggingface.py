@@ -7,8 +7,9 @@ A column of images is a struct whose field ``bytes`` is an image in any encoding
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,13 +20,15 @@ from torch import Tensor
 
 from tune_calib.data.base import CHUNK, LazyImages, Places, Split
 from tune_calib.data.decode import Format
-from tune_calib.errors import DamagedFileError, DataNotFoundError, UserError, refuse_unreadable
+from tune_calib.errors import DamagedFileError, DataNotFoundError, reading
 
 IMAGE_COLUMNS = ("img", "image")
 LABEL_COLUMNS = ("label", "fine_label")
 
 # Some names also contain a part of the hash.
 _SHARD = re.compile(r"-(\d+)-of-(\d+)(-[0-9a-f]+)?\.parquet$")
+
+_DAMAGE = ("is not a complete Parquet file", "download it again")
 
 # The last one is SVHN's.
 _FOLDERS = ("", "plain_text", "data", "cropped_digits")
@@ -49,7 +52,7 @@ class Columns:
 
     def settled(self, file: Path) -> "Columns":
         """Return the columns and classes of a file, so that all other files are read likewise."""
-        with _in_one_line(file), pq.ParquetFile(file) as parquet:
+        with reading(file, *_DAMAGE), pq.ParquetFile(file) as parquet:
             schema = parquet.schema_arrow
         image, label = self.of(schema, file)
         classes, agree = self.classes or _class_names(schema, label), not self.classes
@@ -71,13 +74,16 @@ class Columns:
         self, names: Sequence[str], usual: Sequence[str], schema: pa.Schema, fits: _Fits
     ) -> str | None:
         """Return the first name that exists, if it has the type, or the only column that does."""
-        fitting = [field.name for field in schema if fits(field.type)]
+        fitting: list[str] = [field.name for field in schema if fits(field.type)]
         for name in names:
+            if name in fitting:
+                return name
             if name in schema.names:
-                return name if name in fitting else None
+                return None
         # Another column must not replace one that the user named.
-        is_guess = self.guess and set(usual) <= set(names)
-        return fitting[0] if is_guess and len(fitting) == 1 else None
+        if self.guess and set(usual) <= set(names) and len(fitting) == 1:
+            return fitting[0]
+        return None
 
 
 def _class_names(schema: pa.Schema, label: str) -> tuple[str, ...] | None:
@@ -97,41 +103,49 @@ def _is_image(kind: pa.DataType) -> bool:
 
 def find_files(root: Path, names: tuple[str, ...]) -> tuple[Path, ...]:
     """Return the files of the first of some parts that exists below a root, if any."""
-    parts = [(root / below, name) for below in _FOLDERS for name in names]
-    return next((found for part in parts if (found := find_shards(*part))), ())
+    for below, name in product(_FOLDERS, names):
+        if files := find_shards(root / below, name):
+            return files
+    return ()
 
 
 def find_parts(
     name: str, root: Path, hint: str, parts: tuple[str, str] = ("train", "test")
 ) -> tuple[tuple[Path, ...], ...]:
     """Return the files of the training and test part of a data set; raise if one is missing."""
-    for folder in (parent / below for parent in (root, root / name) for below in _FOLDERS):
-        found = tuple(find_shards(folder, part) for part in parts)
-        if all(found):
-            return found
-        if any(found):
-            absent = parts[0] if found[1] else parts[1]
-            raise DataNotFoundError(f"{name}: {folder} has no {absent}.parquet; {hint}")
+    for parent, below in product((root, root / name), _FOLDERS):
+        folder = parent / below
+        files = {part: find_shards(folder, part) for part in parts}
+        absent = [part for part in parts if not files[part]]
+        if not absent:
+            return tuple(files.values())
+        if len(absent) == 1:
+            raise DataNotFoundError(f"{name}: {folder} has no {absent[0]}.parquet; {hint}")
     return ()
 
 
 def find_shards(folder: Path, part: str) -> tuple[Path, ...]:
     """Return ``<part>.parquet``, or all shards ``<part>-00000-of-0000n.parquet`` in order."""
     single = folder / f"{part}.parquet"
-    shards = sorted(p for p in folder.glob(f"{part}-*.parquet") if _SHARD.search(p.name))
-    matches = [match for shard in shards if (match := _SHARD.search(shard.name))]
-    places, totals = [int(match[1]) for match in matches], {int(match[2]) for match in matches}
-    # All shards of one upload have a hash in their names, or none has.
-    kinds = len({bool(match[3]) for match in matches}) + single.is_file()
-    if len(totals) > 1 or len(set(places)) < len(places) or kinds > 1:
+    shards: list[Path] = []
+    places: set[int] = set()
+    uploads: set[tuple[int, bool]] = set()
+    for file in sorted(folder.glob(f"{part}-*.parquet")):
+        if match := _SHARD.search(file.name):
+            shards.append(file)
+            places.add(int(match[1]))
+            # All shards of one upload have a hash in their names, or none has.
+            uploads.add((int(match[2]), bool(match[3])))
+    if len(uploads) + single.is_file() > 1 or len(places) < len(shards):
+        other = single if single.is_file() else shards[-1]
         raise DamagedFileError(
             f"{folder} has files {part}*.parquet of several uploads ({shards[0].name}, "
-            f"{single.name if single.is_file() else shards[-1].name}); keep those of one"
+            f"{other.name}); keep those of one"
         )
     if single.is_file():
         return (single,)
-    for total in totals:
-        if set(places) not in (set(range(total)), set(range(1, total + 1))):
+    for total, _ in uploads:
+        if places not in (set(range(total)), set(range(1, total + 1))):
             raise DataNotFoundError(
                 f"{folder} has {len(shards)} of {total} files {part}-*.parquet; "
                 "download the missing ones"
@@ -175,7 +189,7 @@ def read_labels(files: Sequence[Path], columns: Columns, classes: int | None = N
     """
     labels = []
     for file in files:
-        with _in_one_line(file), pq.ParquetFile(file) as parquet:
+        with reading(file, *_DAMAGE), pq.ParquetFile(file) as parquet:
             schema = parquet.schema_arrow
             _, label = columns.of(schema, file)
             column = parquet.read(columns=[label])[label]
@@ -185,7 +199,8 @@ def read_labels(files: Sequence[Path], columns: Columns, classes: int | None = N
             raise DamagedFileError(f"{file} has no rows; download it again")
         stored = torch.from_numpy(column.to_numpy().astype("int64"))
         names = _class_names(schema, label)
-        require_range(file, stored, len(names) if names else classes)
+        stored_classes = len(names) if names else classes
+        require_range(file, stored, stored_classes)
         labels.append(_renumbered(stored, names, columns, file))
         require_range(file, labels[-1], classes)
     return torch.cat(labels)
@@ -197,18 +212,21 @@ def _renumbered(
     """Return labels that number ``names`` as numbers of the same names in ``columns.classes``."""
     classes = columns.classes
     if columns.agree and (names is None) != (classes is None):
+        verb = "names" if names else "only numbers"
         raise DamagedFileError(
-            f"{file} {'names' if names else 'only numbers'} its classes, unlike the first training "
-            "file; give the names in the order of the numbers: data.classes=[...]"
+            f"{file} {verb} its classes, unlike the first training file; give the names in the "
+            "order of the numbers: data.classes=[...]"
         )
     if names is None or classes is None or names == classes:
         return labels
-    numbers = {name: number for number, name in enumerate(classes)}
-    for name in (names[label] for label in labels.unique().tolist()):
+    numbers = dict(zip(classes, range(len(classes)), strict=True))
+    for label in labels.unique().tolist():
+        name = names[label]
         if name not in numbers or names.count(name) > 1:
+            shown = [*classes[:5], "..."] if len(classes) > 5 else classes
             raise DamagedFileError(
                 f"{file} has images of class {name!r}, which is not one of the classes "
-                f"{', '.join(classes[:5])}{', ...' * (len(classes) > 5)}, or stands twice"
+                f"{', '.join(shown)}, or stands twice"
             )
     return torch.tensor([numbers.get(name, -1) for name in names])[labels]
 
@@ -228,7 +246,7 @@ def read_batches(files: Sequence[Path], columns: Columns) -> Iterator[Batch]:
     for file in files:
         start = first
         options = {"pre_buffer": False, "buffer_size": 2**20}
-        with _in_one_line(file), pq.ParquetFile(file, **options) as parquet:
+        with reading(file, *_DAMAGE), pq.ParquetFile(file, **options) as parquet:
             image, _ = columns.of(parquet.schema_arrow, file)
             for part in parquet.iter_batches(CHUNK, columns=[f"{image}.bytes"]):
                 encoded = part.column(0).field("bytes")
@@ -236,22 +254,6 @@ def read_batches(files: Sequence[Path], columns: Columns) -> Iterator[Batch]:
                     raise _incomplete(file)
                 yield Batch(file, start, first, encoded)
                 first += len(encoded)
-
-
-@contextmanager
-def _in_one_line(file: Path) -> Iterator[None]:
-    """Report a damaged file in one line."""
-    try:
-        yield
-    except UserError:
-        raise
-    except PermissionError as error:
-        raise refuse_unreadable(error, file) from None
-    except Exception as error:  # for some damage, pyarrow raises any exception
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise DamagedFileError(
-            f"{file} is not a complete Parquet file ({reason}); download it again"
-        ) from None
 
 
 def require_range(file: Path, labels: Tensor, classes: int | None) -> None:

@@ -99,9 +99,10 @@ class ImportedSplit:
         """Yield features (M, D) and logits (M, C) in order; ``mask`` (N,) bool selects samples."""
         first = 0
         for features, outputs in self.numbers():
-            rows = slice(None) if mask is None else mask[first : first + len(outputs)]
-            first += len(outputs)
-            features, outputs = features[rows], outputs[rows]
+            last = first + len(outputs)
+            if mask is not None:
+                features, outputs = features[mask[first:last]], outputs[mask[first:last]]
+            first = last
             if self.kind == "probs":
                 outputs = outputs.clamp(min=SMALLEST).log()
             elif self.kind == "head":
@@ -154,13 +155,14 @@ def read_split(name: str, files: Sequence[str], head: LinearHead | None = None) 
             f"{arrays['features']} has {features.shape[1]} features, but the weight of `head` is "
             f"{tuple(head.weight.shape)}; it must be (classes, features)"
         )
+    last_layer = head if features is not None else None
     split = ImportedSplit(
         name=name,
         labels=torch.from_numpy(labels.astype(np.int64)),
         arrays=arrays,
         features=features,
-        outputs=next((values[role] for role in ("logits", "probs") if role in values), None),
-        head=head if features is not None else None,
+        outputs=values.get("logits", values.get("probs")),
+        head=last_layer,
         is_role_given=any(file.startswith("logits=") for file in files),
     )
     if split.classes < 2:

@@ -11,7 +11,7 @@ from tune_calib.data import rules
 from tune_calib.data.base import Source
 from tune_calib.data.decode import Format
 from tune_calib.data.huggingface import Columns, find_parts, lazy_images
-from tune_calib.errors import DamagedFileError, DataNotFoundError, refuse_unreadable
+from tune_calib.errors import DamagedFileError, DataNotFoundError, reading
 from tune_calib.spec.datasets import NORMS, DatasetInfo
 
 
@@ -27,32 +27,28 @@ def require_folder(name: str, root: Path | None, hint: str) -> Path:
 def find_unpacked(name: str, root: Path, folder: str) -> Path | None:
     """Return an unpacked folder, which is the root or below it, or None if there is none."""
     paths = (root, root / folder, root / name / folder)
-    return next((each for each in paths if each.name == folder and each.is_dir()), None)
+    return next((path for path in paths if path.name == folder and path.is_dir()), None)
 
 
 def require_files(files: Sequence[Path], hint: str) -> tuple[Path, ...]:
     """Return the files of an archive; raise if one does not exist."""
-    absent = next((file for file in files if not file.is_file()), None)
-    if absent is not None:
-        raise DataNotFoundError(f"{absent} does not exist; {hint}")
+    for file in files:
+        if not file.is_file():
+            raise DataNotFoundError(f"{file} does not exist; {hint}")
     return tuple(files)
 
 
 def read_fields(file: Path, count: int, separator: str | None = " ") -> list[list[str]]:
     """Split the lines of a text file into ``count`` fields; the last field takes the rest."""
-    try:
+    with reading(file, "cannot be read", "unpack it again"):
         lines = file.read_text(encoding="utf-8").splitlines()
-    except PermissionError as error:
-        raise refuse_unreadable(error, file) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise DamagedFileError(f"{file} cannot be read ({error}); unpack it again") from None
-    found = [line.split(separator, count - 1) for line in lines if line.strip()]
-    wrong = next((number for number, each in enumerate(found, 1) if len(each) < count), None)
-    if wrong is not None or not found:
-        raise DamagedFileError(
-            f"{file}: line {wrong or 1} does not have {count} fields; unpack it again"
-        )
-    return found
+    rows = [line.split(separator, count - 1) for line in lines if line.strip()]
+    for number, fields in enumerate(rows or [[]], 1):  # an empty file lacks its first line
+        if len(fields) < count:
+            raise DamagedFileError(
+                f"{file}: line {number} does not have {count} fields; unpack it again"
+            )
+    return rows
 
 
 @dataclass(frozen=True)
@@ -69,18 +65,25 @@ class Layouts:
 
     def record(self, title: str, norm: str, **fields: Any) -> DatasetInfo:
         """Return the record of the data set, with constants of ``NORMS`` and further fields."""
-        known: dict[str, Any] = {"size": self.format.size, "padding": 0, "split": rules.mukhoti}
-        known |= {"load": self.load, "locate": self.locate, "hint": self.hint}
+        mean, std = NORMS[norm]
+        properties: dict[str, Any] = {
+            "size": self.format.size,
+            "padding": 0,
+            "split": rules.mukhoti,
+        }
+        properties |= {"load": self.load, "locate": self.locate, "hint": self.hint}
         if self.format.resize:
-            known |= {"stored": self.format.size, "load_at": self.load_at}
-        known |= {"mean": NORMS[norm][0], "std": NORMS[norm][1], **fields}
-        return DatasetInfo(self.name, title, self.classes, self.format.channels, **known)
+            properties |= {"stored": self.format.size, "load_at": self.load_at}
+        properties |= {"mean": mean, "std": std, **fields}
+        return DatasetInfo(
+            self.name, title, classes=self.classes, channels=self.format.channels, **properties
+        )
 
     def locate(self, root: Path | None) -> tuple[Path, ...]:
         """Return the files below a root."""
         folder = require_folder(self.name, root, self.hint)
-        if found := find_parts(self.name, folder, self.hint, self.parts):
-            return (*found[0], *found[1])
+        if parts := find_parts(self.name, folder, self.hint, self.parts):
+            return (*parts[0], *parts[1])
         if files := self.find(folder):
             return files
         raise DataNotFoundError(f"{self.name}: not found in {root}; {self.hint}")
@@ -91,8 +94,7 @@ class Layouts:
         if files[0].suffix == ".parquet":
             parts = find_parts(self.name, files[0].parent, self.hint, self.parts)
             columns = replace(Columns().settled(files[0]), agree=False)  # the numbers are known
-            train, test = (lazy_images(part, format_, self.classes, columns) for part in parts)
-            source = Source(train, test)
+            source = Source(*(lazy_images(part, format_, self.classes, columns) for part in parts))
         else:
             source = self.read(files, format_)
         for name, split in (("training", source.train), ("test", source.test)):

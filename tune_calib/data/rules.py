@@ -59,15 +59,15 @@ def tenth(train: Tensor, _: Tensor) -> Cut:
 def tst(share: float, train: Tensor, _: Tensor) -> Cut:
     """Hold out a share of train as TST and BalCAL: ``random_split`` with torch's seed 1."""
     order = torch.randperm(len(train), generator=torch.Generator().manual_seed(1))
-    kept = len(train) - round(share * len(train))
-    return halved(order[:kept], order[kept:])
+    count = len(train) - round(share * len(train))
+    return halved(order[:count], order[count:])
 
 
 def plp(train: Tensor, _: Tensor) -> Cut:
     """Hold out the last tenth as PLP and MIT: ``RandomState(101).permutation``."""
     order = torch.from_numpy(np.random.RandomState(101).permutation(len(train)))
-    kept = len(train) - len(train) // 10
-    return halved(order[:kept], order[kept:])
+    count = len(train) - len(train) // 10
+    return halved(order[:count], order[count:])
 
 
 def mdca(train: Tensor, _: Tensor) -> Cut:
@@ -84,17 +84,17 @@ def tenth_of_each_class(train: Tensor, _: Tensor) -> Cut:
     between the classes, so that both halves contain all classes.
     """
     chance = np.random.RandomState(1)
-    kept, held_out, turns = [], [], []
+    training, held_out, turns = [], [], []
     for label in range(int(train.max()) + 1):
         places = np.flatnonzero(train.numpy() == label)
         chance.shuffle(places)
         count = len(places) // 10
-        kept.append(places[: len(places) - count])
+        training.append(places[: len(places) - count])
         held_out.append(places[len(places) - count :])
         turns.append(np.arange(count))
     in_turns = np.argsort(np.concatenate(turns), kind="stable")
     validation = np.concatenate(held_out)[in_turns]
-    return halved(torch.from_numpy(np.concatenate(kept)), torch.from_numpy(validation))
+    return halved(torch.from_numpy(np.concatenate(training)), torch.from_numpy(validation))
 
 
 def whole(train: Tensor, test: Tensor) -> Cut:

@@ -25,7 +25,7 @@ from tune_calib.data.corruptions.maps import Chance
 from tune_calib.data.layouts import find_unpacked
 from tune_calib.data.splits import load_held_out, load_test
 from tune_calib.determinism import child_seed
-from tune_calib.errors import DamagedFileError, DataNotFoundError, UserError, refuse_unreadable
+from tune_calib.errors import DamagedFileError, DataNotFoundError, UserError, reading
 from tune_calib.paths import content_digest, refuse_special
 from tune_calib.spec.datasets import DATASETS, DatasetInfo
 from tune_calib.spec.names import CORRUPTION_KINDS
@@ -72,20 +72,25 @@ def find_sets(words: Sequence[str], slot: DataSlot, root: Path | None) -> list[s
     """Return the names of the shift sets requested by some words, without duplicates."""
     if words and slot.imported is not None:
         raise UserError("imported data have no images that could be shifted; omit `shift`")
-    return list(dict.fromkeys(name for word in words for name in _find_named(word, slot, root)))
+    names: dict[str, None] = {}
+    for word in words:
+        names |= dict.fromkeys(_find_named(word, slot, root))
+    return list(names)
 
 
 def _find_named(word: str, slot: DataSlot, root: Path | None) -> Iterator[str]:
     what, colon, listed = word.partition(":")
-    kinds = [kind.strip() for kind in listed.split(",")] if colon else []
+    kinds = list(map(str.strip, listed.split(","))) if colon else []
     info = slot.info
     if what == CORRUPTIONS and (folder := _published_folder(info, root)) is not None:
-        known = open_published(folder, info)[0]
+        published = list(open_published(folder, info)[0])
         for kind in kinds:
-            if kind not in known:
-                raise UserError(f"{folder} has no {kind}.npy{nearest(kind, list(known))}")
-        # Without the extra kinds of the benchmark.
-        yield from (f"corrupt/{k}" for k in kinds or [k for k in known if k in CORRUPTION_KINDS])
+            if kind not in published:
+                raise UserError(f"{folder} has no {kind}.npy{nearest(kind, published)}")
+        if not kinds:  # all but the extra kinds of the benchmark
+            kinds = [kind for kind in published if kind in CORRUPTION_KINDS]
+        for kind in kinds:
+            yield f"corrupt/{kind}"
     elif what in (CORRUPTIONS, GENERATED):
         for kind in kinds or MAIN:
             if kind not in KINDS:
@@ -131,7 +136,9 @@ def generated(kind: str, test: Callable[[], Split]) -> ShiftSet:
 def _published_folder(info: DatasetInfo, root: Path | None) -> Path | None:
     """Return the folder of the published files of a data set below a root, or None."""
     name = _FOLDERS.get(info.name)
-    return find_unpacked(info.name, root, name) if name is not None and root is not None else None
+    if name is None or root is None:
+        return None
+    return find_unpacked(info.name, root, name)
 
 
 def open_published(folder: Path, info: DatasetInfo) -> tuple[dict[str, NDArray[Any]], Tensor]:
@@ -171,10 +178,10 @@ def _published_set(
     def parts() -> list[Part]:
         kinds, labels = open_published(folder, info)
         split, size = test(), len(labels) // len(SEVERITIES)
-        places, own = split.indices.cpu(), labels[:size]
+        positions, expected = split.indices.cpu(), labels[:size]
         if info.relabel is not None:
-            own = torch.tensor(info.relabel)[own]
-        if int(places.max()) >= size or not torch.equal(own[places], split.labels.cpu()):
+            expected = torch.tensor(info.relabel)[expected]
+        if int(positions.max()) >= size or not torch.equal(expected[positions], split.labels.cpu()):
             raise UserError(
                 f"{folder / LABELS} does not match the labels of the test images of {info.name} in "
                 "their order; use the data set and the files as published"
@@ -183,11 +190,11 @@ def _published_set(
         def read(rows: Places) -> Tensor:
             return torch.from_numpy(np.array(kinds[kind][rows])).permute(0, 3, 1, 2).contiguous()
 
-        shape = (info.channels, info.size, info.size)
-        return [
-            Part(str(n), replace(split, images=LazyImages(read, shape, (n - 1) * size + places)))
-            for n in SEVERITIES
-        ]
+        shape, parts = (info.channels, info.size, info.size), []
+        for severity in SEVERITIES:
+            images = LazyImages(read, shape, (severity - 1) * size + positions)
+            parts.append(Part(str(severity), replace(split, images=images)))
+        return parts
 
     # A different copy or size of the set has different labels or images.
     files = [folder / LABELS, folder / f"{kind}.npy"]
@@ -196,16 +203,9 @@ def _published_set(
 
 def _read_npy(file: Path) -> NDArray[Any]:
     refuse_special(file)
-    try:
+    with reading(file, "is not a complete NumPy file", "download it again"):
         # Never a pickle, which can run code.
         array: NDArray[Any] = np.load(file, mmap_mode="r", allow_pickle=False)
-    except PermissionError as error:
-        raise refuse_unreadable(error, file) from None
-    except Exception as error:  # for some damage, NumPy raises any exception
-        reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise DamagedFileError(
-            f"{file} is not a complete NumPy file ({reason}); download it again"
-        ) from None
     return array
 
 
@@ -253,7 +253,8 @@ def foreign_set(
             split = load_test(DataSlot(dataset=name), root, cache)
         return [Part("", split, lambda images, _: fitted(images, info))]
 
-    made, source = [f"version {VERSION}"], slot.dataset if name == HELD_OUT else name
+    made = [f"version {VERSION}"]
+    source = slot.dataset if name == HELD_OUT else name
     if name not in (NOISE, HELD_OUT) and (origin := DATASETS.origin(name)):
         made.append(origin)
     # A different copy of a data set has different images; embedded data sets have no files.

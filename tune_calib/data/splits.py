@@ -110,18 +110,18 @@ def load_development(slot: DataSlot, root: Path | None, cache: Path | None = Non
     info: DatasetInfo = slot.info
     source = load_source(info, root, cache)
     cut = cut_parts(info, source.train.labels, source.test.labels)
-    held_out = source.test if cut.of_test else source.train
+    part, held_out = "training", source.train
+    if cut.of_test:
+        part, held_out = "test", source.test
     if len(cut.select) == 0:
-        raise DamagedFileError(
-            f"{info.name}: {root} has too few "
-            f"{'test' if cut.of_test else 'training'} images ({len(held_out)})"
-        )
+        raise DamagedFileError(f"{info.name}: {root} has too few {part} images ({len(held_out)})")
     train = _change(relabelled(source.train.take(cut.train), info), slot, info.classes)
     # Halves, so that the temperature is not fitted on the images on which the epoch and the
     # hyper-parameters were selected.
-    select, calib = (relabelled(held_out.take(half), info) for half in (cut.select, cut.calib))
+    select = relabelled(held_out.take(cut.select), info)
+    calib = relabelled(held_out.take(cut.calib), info)
     train, select, calib = (settled(split, source) for split in (train, select, calib))
-    return Development(train, select, calib, summarise(source).digest)
+    return Development(train, select, calib, digest=summarise(source).digest)
 
 
 def load_test(slot: DataSlot, root: Path | None, cache: Path | None = None) -> Split:
@@ -140,8 +140,8 @@ def _tested(slot: DataSlot, root: Path | None, cache: Path | None) -> tuple[Spli
     """Return the test images according to the rule, not relabelled, and the data set."""
     info = slot.info
     source = load_source(info, root, cache)
-    places = cut_parts(info, source.train.labels, source.test.labels).test
-    test = source.test if places is None else source.test.take(places)
+    positions = cut_parts(info, source.train.labels, source.test.labels).test
+    test = source.test if positions is None else source.test.take(positions)
     return settled(test, source), info
 
 
@@ -152,8 +152,8 @@ def relabelled(split: Split, info: DatasetInfo) -> Split:
     labels = torch.tensor(info.relabel)[split.labels]
     if HELD_OUT not in info.relabel:
         return replace(split, labels=labels)
-    kept = (labels != HELD_OUT).nonzero().squeeze(1)
-    return replace(split.take(kept), labels=labels[kept])
+    positions = (labels != HELD_OUT).nonzero().squeeze(1)
+    return replace(split.take(positions), labels=labels[positions])
 
 
 def _change(train: Split, slot: DataSlot, classes: int) -> Split:

@@ -30,13 +30,12 @@ from tune_calib.engine.store import (
 from tune_calib.engine.weights import start_from
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.metrics.summary import regime
-from tune_calib.paths import AnyPath, remove_folder
+from tune_calib.paths import remove_folder
 from tune_calib.progress import report_progress
 from tune_calib.results.tables import SCHEMAS
 from tune_calib.spec.trial import TrialSpec
 
 _Bank = TypeVar("_Bank", bound=DevelopmentBank)
-_Read = TypeVar("_Read")
 
 
 class NetworkTraining:
@@ -56,53 +55,49 @@ class NetworkTraining:
         self._lock: FileLock | None = None
         self.fingerprint = development.fingerprint()
         self.code = code_of_network(spec)
-        # Try without the lock first: a complete network may be in a read-only store, where not even
-        # a lock file can be written.
-        about = None
-        with suppress(DamagedFileError):
-            about = artifact_manifest(self.artifact)
-        if about is None:
-            report_progress("waiting for the network, which another process may be training")
-            self._lock = store.lock("network", self.identity)
-            self._lock.acquire()
-            # Check again under the lock: its last holder may have finished the network meanwhile.
-            about = self._read_or_close(self.artifact, artifact_manifest)
-        if about is not None:
-            self._refuse_other_data(about)
-        else:
-            self.trainer = NetworkTrainer(spec, development, device)
-            if spec.network.weights is not None:
-                start_from(self.trainer.network, spec.network, store)
-            if (checkpoint := self._read_or_close(self.checkpoint, read_tensors)) is not None:
-                tensors, about = checkpoint
-                self._refuse_other_data(about)
-                self.trainer.load_state(tensors, about)
-                self.history = about["history"]
-                self.train_s = about.get("train_s", 0.0)
-            self._report({})
-
-    def _read_or_close(self, folder: AnyPath, read: Callable[[AnyPath], _Read]) -> _Read | None:
         try:
-            return read_or_remove(folder, read)
-        except UserError:  # it was moved here, or belongs to somebody else
+            self._start(development, device)
+        except UserError:
             self.close()
             raise
 
-    def _refuse_other_data(self, about: dict[str, Any]) -> None:
+    def _start(self, development: Development, device: torch.device) -> None:
+        """Find the network, or lock it and build its trainer in the state of the checkpoint."""
+        # Try without the lock first: a complete network may be in a read-only store, where not even
+        # a lock file can be written.
+        manifest = None
+        with suppress(DamagedFileError):
+            manifest = artifact_manifest(self.artifact)
+        if manifest is None:
+            report_progress("waiting for the network, which another process may be training")
+            self._lock = self.store.lock("network", self.identity)
+            self._lock.acquire()
+            # Check again under the lock: its last holder may have finished the network meanwhile.
+            manifest = read_or_remove(self.artifact, artifact_manifest)
+        if manifest is not None:
+            self._refuse_other_data(manifest)
+            return
+        self.trainer = NetworkTrainer(self.spec, development, device)
+        if self.spec.network.weights is not None:
+            start_from(self.trainer.network, self.spec.network, self.store)
+        if (checkpoint := read_or_remove(self.checkpoint, read_tensors)) is not None:
+            tensors, manifest = checkpoint
+            self._refuse_other_data(manifest)
+            self.trainer.load_state(tensors, manifest)
+            self.history = manifest["history"]
+            self.train_s = manifest["train_s"]
+        self._report({})
+
+    def _refuse_other_data(self, manifest: dict[str, Any]) -> None:
         # A spec names a data set, not a copy of it. Without this check, networks, banks and rows
         # from two copies would have the same identity.
-        if about["data"] != self.fingerprint:
-            self.close()
+        if manifest["data"] != self.fingerprint:
             raise UserError(
                 f"the network in {self.store.root} was trained on another copy of "
                 f"{self.spec.data.dataset}; use another `store`"
             )
-        try:
-            what = f"the network {self.identity} in {self.store.root} was trained"
-            refuse_changed(about.get("code"), self.code, what, "use another `store`")
-        except UserError:
-            self.close()
-            raise
+        what = f"the network {self.identity} in {self.store.root} was trained"
+        refuse_changed(manifest["code"], self.code, what, "use another `store`")
 
     def step(self, watch: Stopwatch = NO_WATCH) -> dict[str, float] | None:
         """Train one epoch; return its report, or None after writing the artifact."""
@@ -120,10 +115,10 @@ class NetworkTraining:
             # Samples before the checkpoint: a run that is killed in between repeats the epoch and
             # writes the same records again. In the opposite order they would be lost.
             write_samples(self.store, self.identity, len(self.history), self.trainer.samples)
-            tensors, about = self.trainer.state()
-            about |= {"history": self.history, "data": self.fingerprint, "train_s": self.train_s}
-            about["code"] = self.code
-            write_tensors(self.checkpoint, tensors, about)
+            tensors, manifest = self.trainer.state()
+            manifest |= {"history": self.history, "data": self.fingerprint}
+            manifest |= {"train_s": self.train_s, "code": self.code}
+            write_tensors(self.checkpoint, tensors, manifest)
         self._report(report)
         return report
 
@@ -134,16 +129,14 @@ class NetworkTraining:
         # First, because it loads the selected epoch into the network, whose accuracy is measured
         # below.
         weights, method, network = trainer.selected(), trainer.method, trainer.network
-        outputs = {}
+        accuracies, network_check = {}, {}
         for name, split in (("train", trainer.train), ("select", trainer.select)):
             doing = f"evaluating the network on {name}"
             logits = predict(method, network, split.images, trainer.info, doing)[1]
-            outputs[name] = logits, split.labels
-        accuracies = {
-            name: float((logits.argmax(1) == labels).double().mean())
-            for name, (logits, labels) in outputs.items()
-        }
-        about = {
+            accuracies[name] = float((logits.argmax(1) == split.labels).double().mean())
+            if name == "train":
+                network_check = compute_network_check(logits, split.labels)
+        manifest = {
             "spec": self.spec.canonical_json(),
             "epoch": trainer.best.epoch + 1,
             "history": self.history,
@@ -156,11 +149,11 @@ class NetworkTraining:
             "machine": machine(),
             "device": trainer.device.type,
             "accuracy": accuracies,
-            "regime": finite_regime(*outputs["train"]),
+            "regime": network_check,
         }
         # On a remote store, another node may have been faster, since locks are local to a machine.
         if not self.store.holds("networks", self.identity):
-            write_tensors(self.artifact, weights, about)
+            write_tensors(self.artifact, weights, manifest)
         # Last: a run that dies before this line creates the artifact again from the checkpoint.
         remove_folder(self.checkpoint)
         self.trainer = None
@@ -175,13 +168,13 @@ def load_network(spec: TrialSpec, store: Store, device: torch.device) -> Trained
     """Read the trained network of a spec."""
     if spec.data.imported is not None:
         raise UserError("this needs a network, which imported data do not have")
-    tensors, about = read_tensors(store.folder("networks", spec.network_id))
+    tensors, manifest = read_tensors(store.folder("networks", spec.network_id))
     # Some methods store a number for each sample. The number of samples is in the manifest, so that
     # no images are read.
-    network, method = build(spec, about["samples"])
+    network, method = build(spec, manifest["samples"])
     network.load_state_dict(unnest("network", tensors))
     method.load_state_dict(unnest("method", tensors))
-    return TrainedNetwork(network.to(device), method.to(device), about)
+    return TrainedNetwork(network.to(device), method.to(device), manifest)
 
 
 def ensure_bank(
@@ -204,7 +197,7 @@ def ensure_bank(
 
     def suffices(bank: _Bank) -> bool:
         # Of other code, a network is refused, but its features are computed again.
-        if find_changes(bank.about.get("code"), code):
+        if find_changes(bank.manifest["code"], code):
             return False
         return (bank.views > 0 or not with_train) and (bank.has_test or kind is not FeatureBank)
 
@@ -212,11 +205,15 @@ def ensure_bank(
 
     def make(old: _Bank | None) -> None:
         development, test = splits()
-        parts = development.to(device), test.to(device) if test is not None else None
+        development = development.to(device)
+        if test is not None:
+            test = test.to(device)
         # A bank with a training split is replaced by one with it, because heads use it.
         has_train = with_train or (old is not None and old.views > 0)
         trained = load_network(spec, store, device)
-        build_bank(folder, key, trained, spec.data.info, *parts, has_train, code)
+        build_bank(
+            folder, key, trained, spec.data.info, development, test, with_train=has_train, code=code
+        )
 
     return store.ensure(folder, "bank", kind, make, suffices)
 
@@ -226,7 +223,7 @@ def has_network(spec: TrialSpec, store: Store) -> bool:
     return spec.data.imported is not None or store.holds("networks", spec.network_id)
 
 
-def finite_regime(logits: Tensor, labels: Tensor) -> dict[str, float]:
+def compute_network_check(logits: Tensor, labels: Tensor) -> dict[str, float]:
     """Return ``regime`` of logits (N, C), or an empty dict if a logit is not finite."""
     if not bool(logits.isfinite().all()):
         return {}
@@ -263,14 +260,14 @@ def read_samples(store: Store, network_id: str, epochs: int, spec_hash: str) -> 
     """Return the per-sample records of a network as rows of the ``samples`` table."""
     schema, folder = SCHEMAS["samples"], store.folder("samples", network_id)
     tables = [schema.empty_table()]
-    for epoch in range(1, epochs + 1) if folder.exists() else ():
+    if not folder.exists():
+        epochs = 0
+    for epoch in range(1, epochs + 1):
         tensors, _ = read_tensors(folder / f"{epoch:04d}")
         for split in sorted({name.partition(".")[0] for name in tensors}):
             columns = {name: tensor.numpy() for name, tensor in unnest(split, tensors).items()}
             size = len(columns["correct"])
-            # Epochs written by an earlier version of this program have no confidence.
-            columns.setdefault("confidence", pa.nulls(size))
-            same = {"spec_hash": spec_hash, "split": split, "epoch": epoch}
-            columns |= {name: pa.repeat(value, size) for name, value in same.items()}
-            tables.append(pa.table({name: columns[name] for name in schema.names}).cast(schema))
+            for name, value in (("spec_hash", spec_hash), ("split", split), ("epoch", epoch)):
+                columns[name] = pa.repeat(value, size)
+            tables.append(pa.table(columns).select(schema.names).cast(schema))
     return pa.concat_tables(tables).unify_dictionaries()

@@ -69,17 +69,17 @@ class DevelopmentBank:
     """A bank on disk without its test split, for searches; raises if the bank is damaged."""
 
     def __init__(self, folder: AnyPath) -> None:
-        self.folder, self.about = opened(folder)
+        self.folder, self.manifest = opened(folder)
 
     @property
     def views(self) -> int:
         """Return the number of views of the training split, or 0 in a bank without it."""
-        return int(self.about["train_views"])
+        return int(self.manifest["train_views"])
 
     @property
     def has_test(self) -> bool:
         """Return whether the bank holds the test split; banks of a search do not."""
-        return bool(self.about.get("has_test", True))  # older banks always have it
+        return bool(self.manifest["has_test"])
 
     def train(self, view: int = 0) -> FeatureSplit:
         """Return one view of the training split."""
@@ -132,8 +132,8 @@ def build_bank(
     views = max(1, key.views) if with_train else 0
     manifest = {
         # So that heads (gamma = val_ratio) and the network check need only the bank.
-        "accuracy": trained.about["accuracy"],
-        "regime": trained.about.get("regime", {}),
+        "accuracy": trained.manifest["accuracy"],
+        "regime": trained.manifest["regime"],
         "key": key.model_dump(),
         "train_views": views,
         "has_test": test is not None,
@@ -213,12 +213,11 @@ def write_split(path: Path, outputs: Iterable[tuple[Tensor, Tensor]], labels: Te
         if written != len(labels):  # a memory map would pad a file that is too short with zeros
             raise ValueError(f"got {written} outputs for {len(labels)} samples")
         # Mapped, since a view may be larger than memory. The file has a single batch.
-        named = zip(("features", "logits"), (features, logits), widths, strict=True)
-        columns = {
-            name: torch.from_numpy(np.memmap(file, np.float32, "r+", shape=(len(labels), width)))
-            for name, file, width in named
-            if width  # an empty file cannot be mapped
-        }
+        columns, files = {}, {"features": features, "logits": logits}
+        for (name, file), width in zip(files.items(), widths, strict=True):
+            if width:  # an empty file cannot be mapped
+                numbers = np.memmap(file, np.float32, "r+", shape=(len(labels), width))
+                columns[name] = torch.from_numpy(numbers)
         write_arrow(path, {**columns, "label": labels[:, None]})
 
 

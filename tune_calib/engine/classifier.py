@@ -126,11 +126,11 @@ class Classifier(nn.Module):
 
     def calibrated(self, logits: Tensor) -> Tensor:
         """Return logits (1, N, C) after the transform, float64."""
-        own = logits.double()
+        logits = logits.double()
         if self.transform is None:
-            return own
-        device = next((buffer.device for buffer in self.buffers()), own.device)
-        return self.transform.transform(own.to(device))
+            return logits
+        device = next((buffer.device for buffer in self.buffers()), logits.device)
+        return self.transform.transform(logits.to(device))
 
     @torch.no_grad()
     def uncalibrated(self, features: Tensor, logits: Tensor) -> Tensor:
@@ -146,8 +146,8 @@ class Classifier(nn.Module):
         """Raise KeyError if tensors are missing or unknown: some would keep initial values."""
         if self.head is not None:
             head = unnest("head", self.tensors)
-            given = {name for name in head if not name.startswith("context.")}
-            if other := sorted(given ^ tensors_of(self.head).keys()):
+            names = {name for name in head if not name.startswith("context.")}
+            if other := sorted(names ^ tensors_of(self.head).keys()):
                 raise KeyError(other[0])
         _ = self.transform
 
@@ -169,13 +169,15 @@ def tensors_of_trial(
     tensors: dict[str, Tensor] = {}
     if trainer is not None:
         context = trainer.method.context
-        known = {
+        facts = {
             "weight": context.weight,
             "bias": context.bias,
             "val_ratio": torch.tensor(context.val_ratio, dtype=torch.float64),
         }
-        tensors = nest("head", {**trainer.selected(k), **nest("context", known)})
-    return {**tensors, **nest("posthoc", transform.state() if transform is not None else {})}
+        tensors = nest("head", {**trainer.selected(k), **nest("context", facts)})
+    if transform is not None:
+        tensors |= nest("posthoc", transform.state())
+    return tensors
 
 
 def store_classifier(
@@ -185,12 +187,9 @@ def store_classifier(
     if not tensors:  # the classifier is the network itself
         return
     folder = store.folder(KIND, spec.hash)
-    about = {
-        "layout": LAYOUT,
-        "spec": spec.canonical_json(),
-        "select": {name: value for name, value in metrics.items() if name.startswith("select/")},
-    }
-    make = lambda _: write_tensors(folder, dict(tensors), about)  # noqa: E731
+    select = {name: value for name, value in metrics.items() if name.startswith("select/")}
+    manifest = {"layout": LAYOUT, "spec": spec.canonical_json(), "select": select}
+    make = lambda _: write_tensors(folder, dict(tensors), manifest)  # noqa: E731
     # An existing classifier stays, like all artifacts, because rows of an earlier run belong to it.
     # A trial must not lose its row if the store is read-only or unreachable: the classifier can be
     # created again.
@@ -205,16 +204,16 @@ def load_classifier(
     if spec.head is None and spec.posthoc is None:
         return Classifier(None, None, {})
     with suppress(DamagedFileError):
-        tensors, about = read_tensors(store.folder(KIND, spec.hash))
-        if about.get("layout") == LAYOUT:
-            return Classifier(spec.head, spec.posthoc, tensors, about["select"]).to(device)
+        tensors, manifest = read_tensors(store.folder(KIND, spec.hash))
+        if manifest["layout"] == LAYOUT:
+            return Classifier(spec.head, spec.posthoc, tensors, manifest["select"]).to(device)
     return train_again(spec, store, development, device)
 
 
 def judged(classifier: Classifier, bank: DevelopmentBank) -> dict[str, float]:
     """Return the metrics of a classifier on ``select``, as ``select/<name>``."""
-    found = classifier.logits(bank.select())
-    scores = evaluate(found.logits, found.labels, dtype=OUTPUTS)
+    select = classifier.logits(bank.select())
+    scores = evaluate(select.logits, select.labels, dtype=OUTPUTS)
     return {column("select", name): float(score) for name, score in scores.items()}
 
 

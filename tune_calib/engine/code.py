@@ -20,9 +20,11 @@ NAMES = ("dataset", "backbone", *METHOD_COLUMNS)
 
 def names_of(spec: TrialSpec) -> dict[str, str | None]:
     """Return the names of records behind a trial, by column."""
-    slots = (spec.network, spec.head, spec.posthoc)
-    methods = [slot.method if slot is not None else None for slot in slots]
-    return dict(zip(NAMES, [spec.data.dataset, spec.network.backbone, *methods], strict=True))
+    names: dict[str, str | None] = dict.fromkeys(METHOD_COLUMNS)
+    for column, slot in zip(METHOD_COLUMNS, (spec.network, spec.head, spec.posthoc), strict=True):
+        if slot is not None:
+            names[column] = slot.method
+    return {"dataset": spec.data.dataset, "backbone": spec.network.backbone, **names}
 
 
 def read_code(names: Mapping[str, Any], engine: Collection[str] = ()) -> dict[str, str]:
@@ -58,16 +60,18 @@ def code_of_trials(specs: Iterable[TrialSpec]) -> dict[str, str]:
     return code
 
 
-def find_changes(before: Any, now: Mapping[str, str]) -> str:
+def find_changes(recorded: Any, current: Mapping[str, str]) -> str:
     """List the modules that differ from recorded ones; "" if none, unrecorded, or accepted."""
-    if before is None or is_accepted():
+    if recorded is None or is_accepted():
         return ""
-    return list_changes(before if isinstance(before, dict) else {}, now)
+    if not isinstance(recorded, dict):
+        recorded = {}
+    return list_changes(recorded, current)
 
 
-def refuse_changed(before: Any, now: Mapping[str, str], what: str, way: str) -> None:
-    """Refuse to mix numbers of the program's code as it is now with recorded ones."""
-    if changed := find_changes(before, now):
+def refuse_changed(recorded: Any, current: Mapping[str, str], what: str, way: str) -> None:
+    """Refuse to mix numbers of the current code of the program with recorded ones."""
+    if changed := find_changes(recorded, current):
         raise RefusedError(
             f"{what} by other code of the program (changed: {changed}): {way}, or mix them with "
             "`accept_code`"

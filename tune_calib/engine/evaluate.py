@@ -10,8 +10,8 @@ from torch import Tensor
 
 from tune_calib.data.base import Split
 from tune_calib.data.splits import Development
-from tune_calib.engine.artifacts import finite_regime
-from tune_calib.engine.bank import BankKey, DevelopmentBank
+from tune_calib.engine.artifacts import compute_network_check
+from tune_calib.engine.bank import DevelopmentBank
 from tune_calib.engine.head_batch import HeadBatchTrainer
 from tune_calib.engine.network import TrainedNetwork, predict
 from tune_calib.methods._base import PostHocMethod
@@ -74,112 +74,104 @@ def network_logits(
 
 def head_batch_logits(trainer: HeadBatchTrainer, bank: DevelopmentBank) -> dict[str, SplitLogits]:
     """Return the logits of all heads of a finished head batch on the evaluated splits of a bank."""
-    return {
-        name: SplitLogits(trainer.predict(split), split.labels.to(trainer.device))
-        for name, split in bank.evaluated().items()
-    }
+    logits = {}
+    for name, split in bank.evaluated().items():
+        logits[name] = SplitLogits(trainer.predict(split), split.labels.to(trainer.device))
+    return logits
 
 
 def bank_logits(bank: DevelopmentBank, device: torch.device) -> dict[str, SplitLogits]:
     """Return the logits of a network's own head from its clean bank, as ``network_logits``."""
-    return {
-        name: SplitLogits(split.logits.unsqueeze(0).to(device), split.labels.to(device))
-        for name, split in bank.evaluated().items()
-    }
+    logits = {}
+    for name, split in bank.evaluated().items():
+        logits[name] = SplitLogits(split.logits.unsqueeze(0).to(device), split.labels.to(device))
+    return logits
 
 
-def regime_of_train(about: Mapping[str, Any]) -> dict[str, float]:
-    """Return the network check on train from a manifest; empty in those of earlier versions."""
-    return {column("train", name): value for name, value in about.get("regime", {}).items()}
+def read_train_check(manifest: Mapping[str, Any]) -> dict[str, float]:
+    """Return the network check on train from a manifest, by column."""
+    return {column("train", name): value for name, value in manifest["regime"].items()}
 
 
-def regime_of_images(
-    trained: TrainedNetwork, info: DatasetInfo, development: Development
+def compute_base_check(
+    logits: dict[str, SplitLogits], train_check: Mapping[str, float]
 ) -> dict[str, float]:
-    """Compute the values of ``regime_of_train`` for a network whose manifest lacks them."""
-    doing = "evaluating the network on train"
-    outputs = predict(trained.method, trained.network, development.train.images, info, doing)
-    return _regime("train", SplitLogits(outputs[1].unsqueeze(0), development.train.labels))
+    """Compute the network check of a trial's own network, as ``base/<split>/<name>``."""
+    metrics = dict(train_check)
+    for split in REPORTED:
+        if split in logits:
+            values = compute_network_check(logits[split].logits[0], logits[split].labels)
+            metrics |= {column(split, name): value for name, value in values.items()}
+    return {f"{BASE}/{name}": value for name, value in metrics.items()}
 
 
-def regime_of_base(logits: dict[str, SplitLogits], train: Mapping[str, float]) -> dict[str, float]:
-    """Return the network check of a trial's own network, as ``base/<split>/<name>``."""
-    parts = [train, *(_regime(name, logits[name]) for name in REPORTED if name in logits)]
-    return {f"{BASE}/{name}": value for part in parts for name, value in part.items()}
-
-
-def regime_of_bank(bank: DevelopmentBank, key: BankKey) -> dict[str, float]:
-    """Return ``regime_of_base`` for a bank, on the splits that a trial may read."""
-    train = regime_of_train(bank.about)
-    if not train and bank.views and key.views == 0 and key.bn_mode == "eval":
-        clean = bank.train()
-        train = _regime("train", SplitLogits(clean.logits.unsqueeze(0), clean.labels))
-    # For banks of an earlier version with augmented views of train. Imports may lack the accuracy.
-    if not train and (accuracy := bank.about["accuracy"].get("train")) is not None:
-        train = {column("train", "accuracy"): accuracy}
-    return regime_of_base(bank_logits(bank, torch.device("cpu")), train)
-
-
-def _regime(name: str, split: SplitLogits) -> dict[str, float]:
-    found = finite_regime(split.logits[0], split.labels)
-    return {column(name, metric): value for metric, value in found.items()}
+def compute_bank_check(bank: DevelopmentBank) -> dict[str, float]:
+    """Compute ``compute_base_check`` for a bank, on the splits that a trial may read."""
+    logits = bank_logits(bank, torch.device("cpu"))
+    return compute_base_check(logits, read_train_check(bank.manifest))
 
 
 def evaluate_one(
-    logits: dict[str, SplitLogits], posthoc: PostHocSlot | None, known: Mapping[str, float] = {}
+    logits: dict[str, SplitLogits],
+    posthoc: PostHocSlot | None,
+    network_check: Mapping[str, float] = {},
 ) -> Evaluation | None:
     """Evaluate one classifier (K = 1); return None if a logit is not finite.
 
     A transform is fitted on ``calib`` first. Without logits on ``test``, only the metrics that
-    trials of a search report are computed. ``known`` are further metrics, from ``regime_of_train``
-    or ``regime_of_base``. Metrics that are not defined are left out.
+    trials of a search report are computed. The result includes the ``network_check``, of
+    ``read_train_check`` or ``compute_base_check``. Metrics that are not defined are left out.
     """
     # None, not an error: a diverged trial is a result, and the other heads of its batch continue.
     if not all(bool(split.logits.isfinite().all()) for split in logits.values()):
         return None
     transform = fit_transform(posthoc, logits["calib"]) if posthoc is not None else None
-    metrics = dict(known)
+    calibrated = {name: _calibrate(split, transform) for name, split in logits.items()}
+    metrics = dict(network_check)
     bins: dict[str, BinTable] = {}
     in_search = "test" not in logits
-    calib = None if in_search else _applied(transform, logits["calib"])
-    judged = {name: _applied(transform, logits[name]) for name in REPORTED if name in logits}
-    for name, (values, labels) in judged.items():
-        scores = evaluate(values, labels, calib, in_search, OUTPUTS)
-        found = {column(name, key): float(score) for key, score in scores.items()}
-        metrics |= {key: score for key, score in found.items() if not math.isnan(score)}
-        bins[name] = bin_table(settled(values, OUTPUTS).probs, labels)
+    calib = None
+    if not in_search:
+        calib = calibrated["calib"].logits, calibrated["calib"].labels
+    for name in REPORTED:
+        if name not in calibrated:
+            continue
+        split = calibrated[name]
+        scores = evaluate(split.logits, split.labels, calib, in_search=in_search, dtype=OUTPUTS)
+        for metric, score in scores.items():
+            if not math.isnan(value := float(score)):
+                metrics[column(name, metric)] = value
+        bins[name] = bin_table(settled(split.logits, OUTPUTS).probs, split.labels)
     # Not on test, since a trial at chance level must not be selected, and nothing may be selected
     # on test; on both other splits, since select alone may have few images.
-    flags = _flag_of_chance(judged["select"], logits["calib"], transform)
-    fitted = transform.fitted() if transform is not None else {}
-    plain = {name: float(value) for name, value in fitted.items()}
-    raised = {} if transform is None else transform.flags()
-    flags = (*flags, *(name for name, is_so in raised.items() if bool(is_so)))
-    return Evaluation(metrics, bins, plain, flags, transform)
+    flags = _find_chance_flag(calibrated["select"], calibrated["calib"])
+    if transform is None:
+        return Evaluation(metrics, bins, {}, flags)
+    # A transform that changes predictions may fit those of calib by chance, or ruin them on other
+    # images, so that calib is judged both with and without it.
+    flags = flags or _find_chance_flag(calibrated["select"], _calibrate(logits["calib"], None))
+    fitted = {name: float(value) for name, value in transform.fitted().items()}
+    flags += tuple(name for name, is_raised in transform.flags().items() if bool(is_raised))
+    return Evaluation(metrics, bins, fitted, flags, transform)
 
 
-def _flag_of_chance(
-    select: tuple[Tensor, Tensor], calib: SplitLogits, transform: PostHocMethod | None
-) -> tuple[str, ...]:
-    """Return the flag of a classifier that is no better than chance on select and calib together.
-
-    A transform that changes predictions may fit those of calib by chance, or ruin them on other
-    images, so that calib is judged both with and without it.
-    """
-    labels = torch.cat([select[1], calib.labels])
-    for applied in dict.fromkeys((None, transform)):
-        probs = torch.cat([select[0][0], _applied(applied, calib)[0][0]]).softmax(-1)
-        if is_at_chance(probs, labels):
-            return (CHANCE if len(labels) >= LEAST_IMAGES else FEW_IMAGES,)
-    return ()
+def _find_chance_flag(select: SplitLogits, calib: SplitLogits) -> tuple[str, ...]:
+    """Return the flag of a classifier that is no better than chance on both splits together."""
+    labels = torch.cat([select.labels, calib.labels])
+    probs = torch.cat([select.logits[0], calib.logits[0]]).softmax(-1)
+    if not is_at_chance(probs, labels):
+        return ()
+    return (CHANCE,) if len(labels) >= LEAST_IMAGES else (FEW_IMAGES,)
 
 
-def _applied(transform: PostHocMethod | None, split: SplitLogits) -> tuple[Tensor, Tensor]:
-    """Return the transformed logits and the labels."""
+def _calibrate(split: SplitLogits, transform: PostHocMethod | None) -> SplitLogits:
+    """Return the logits after a transform, float64."""
     # In float32, a saturated softmax is exactly 0 or 1. Such a probability is in another bin or in
     # none, which changes the first digits of classwise errors.
     logits = split.logits.double()
-    return (logits if transform is None else transform.transform(logits)), split.labels
+    if transform is not None:
+        logits = transform.transform(logits)
+    return SplitLogits(logits, split.labels)
 
 
 @torch.no_grad()

@@ -80,11 +80,13 @@ def shifted_bank_key(spec: TrialSpec) -> BankKey:
 
 def read_shifted(folder: AnyPath) -> dict[str, FeatureSplit]:
     """Return stored features of a shift set by part, memory-mapped; raise if one is missing."""
-    local, about = opened(folder)
-    for name in about["parts"]:
-        if _file(name) not in about["files"]:
+    local, manifest = opened(folder)
+    parts = {}
+    for name in manifest["parts"]:
+        if _file(name) not in manifest["files"]:
             raise DamagedFileError(f"{folder} lacks the part {name!a} listed in its manifest")
-    return {name: read_split(local / _file(name)) for name in about["parts"]}
+        parts[name] = read_split(local / _file(name))
+    return parts
 
 
 def _file(part: str) -> str:
@@ -92,6 +94,7 @@ def _file(part: str) -> str:
 
 
 Row = dict[str, Any]
+_Scores = tuple[dict[str, float], dict[str, Tensor]]  # values of metrics, and their draws
 
 _FLIPPED = 2
 """Largest number of predictions that may differ from the trial's, as threads affect last digits."""
@@ -121,40 +124,51 @@ class ExtraEvaluation:
 
     def rows_on(self, name: str, spec: TrialSpec, resamples: int = 0) -> list[Row]:
         """Return rows of a trial in the table ``shifts`` on a shift set, with bootstrap draws."""
-        is_foreign = name.startswith("ood/")
-        own = self._calibrated(spec, self.bank.test()) if is_foreign else None
-        shift = open_set(name, self.spec.data, self.root, self.store.images, lambda: self._test)
-        rows = []
+        shift = open_set(
+            name, self.spec.data, self.root, cache=self.store.images, test=lambda: self._test
+        )
+        rows: list[Row] = []
         for part, split in self.ensure_shifted(shift).items():
-            found = self._calibrated(spec, split)
-            labels = split.labels.to(found.device)
-            if not all(bool(each.isfinite().all()) for each in (found, own) if each is not None):
-                values = dict.fromkeys(OOD_METRICS if is_foreign else CORRUPTION_METRICS, math.nan)
+            if name.startswith("ood/"):
+                values, draws = self._detect(spec, split, resamples, child_seed(0, name))
             else:
-                values = under_corruption(found, labels) if own is None else detection(own, found)
-            draws: dict[str, Tensor] = {}
-            if resamples and not any(map(math.isnan, values.values())):
-                # The test samples are drawn as for intervals. OOD images get another seed: the same
-                # one would draw an equal number of them at the same positions.
-                if own is None:
-                    weights = self._draw(len(found), resamples, 0)
-                    draws = drawn_under_corruption(found, labels, weights)
-                else:
-                    weights = self._draw(len(own), resamples, 0)
-                    foreign = self._draw(len(found), resamples, child_seed(0, name))
-                    draws = drawn_detection(own, found, weights, foreign)
-            rows += [
-                {
-                    "spec_hash": spec.hash,
-                    "set": f"{name}/{part}" if part else name,
-                    "metric": metric,
-                    "value": value,
-                    "resamples": resamples or None,
-                    "draws": draws[metric].tolist() if metric in draws else None,
-                }
-                for metric, value in values.items()
-            ]
+                values, draws = self._evaluate_corrupted(spec, split, resamples)
+            set_name = f"{name}/{part}" if part else name
+            for metric, value in values.items():
+                row: Row = {"spec_hash": spec.hash, "set": set_name, "metric": metric}
+                row |= {"value": value, "resamples": resamples or None, "draws": None}
+                if metric in draws:
+                    row["draws"] = draws[metric].tolist()
+                rows.append(row)
         return rows
+
+    def _evaluate_corrupted(self, spec: TrialSpec, split: FeatureSplit, resamples: int) -> _Scores:
+        """Return the metrics of a trial on corrupted images, and their draws if there are any."""
+        logits = self._calibrated(spec, split)
+        if not bool(logits.isfinite().all()):
+            return dict.fromkeys(CORRUPTION_METRICS, math.nan), {}
+        labels = split.labels.to(logits.device)
+        values = under_corruption(logits, labels)
+        if not resamples or any(map(math.isnan, values.values())):
+            return values, {}
+        # The samples are drawn as for intervals.
+        weights = self._draw(len(logits), resamples, 0)
+        return values, drawn_under_corruption(logits, labels, weights)
+
+    def _detect(self, spec: TrialSpec, split: FeatureSplit, resamples: int, seed: int) -> _Scores:
+        """Return the metrics of a trial that tells OOD images from test images, and their draws."""
+        test_logits = self._calibrated(spec, self.bank.test())
+        logits = self._calibrated(spec, split)
+        if not bool(test_logits.isfinite().all() and logits.isfinite().all()):
+            return dict.fromkeys(OOD_METRICS, math.nan), {}
+        values = detection(test_logits, logits)
+        if not resamples or any(map(math.isnan, values.values())):
+            return values, {}
+        # With the seed of the test samples, an equal number of OOD images would be drawn at the
+        # same positions.
+        test_weights = self._draw(len(test_logits), resamples, 0)
+        weights = self._draw(len(logits), resamples, seed)
+        return values, drawn_detection(test_logits, logits, test_weights, weights)
 
     def ensure_shifted(self, shift: ShiftSet) -> dict[str, FeatureSplit]:
         """Return the features of a shift set by part, computing them if need be."""
@@ -181,24 +195,26 @@ class ExtraEvaluation:
     def intervals(self, spec: TrialSpec, resamples: int) -> list[Row]:
         """Return the rows of a trial in the table ``intervals``; none if a logit is not finite."""
         test, calib = self.bank.test(), self.bank.calib()
-        own, known = (self._calibrated(spec, split)[None] for split in (test, calib))
-        if not bool(own.isfinite().all() and known.isfinite().all()):
+        logits, calib_logits = self._calibrated(spec, test), self._calibrated(spec, calib)
+        if not bool(logits.isfinite().all() and calib_logits.isfinite().all()):
             return []
-        labels, of_calib = (split.labels.to(own.device) for split in (test, calib))
-        found = bootstrap(own, labels, resamples, calib=(known, of_calib), dtype=OUTPUTS)
-        return [
-            {
-                "spec_hash": spec.hash,
-                "split": "test",
-                "metric": metric,
-                "lower": float(interval.lower[0]),
-                "upper": float(interval.upper[0]),
-                "se": float(interval.se[0]),
-                "resamples": resamples,
-                "draws": interval.draws[0].tolist() if metric in _DRAWN else None,
-            }
-            for metric, interval in found.items()
-        ]
+        intervals = bootstrap(
+            logits[None],
+            test.labels.to(logits.device),
+            resamples,
+            calib=(calib_logits[None], calib.labels.to(logits.device)),
+            dtype=OUTPUTS,
+        )
+        rows = []
+        for metric, interval in intervals.items():
+            row: Row = {"spec_hash": spec.hash, "split": "test", "metric": metric}
+            for name in ("lower", "upper", "se"):
+                row[name] = float(getattr(interval, name)[0])
+            row |= {"resamples": resamples, "draws": None}
+            if metric in _DRAWN:
+                row["draws"] = interval.draws[0].tolist()
+            rows.append(row)
+        return rows
 
     def refuse_other(self, spec: TrialSpec, expected: dict[str, float]) -> None:
         """Raise if metrics differ from those of the result row, as with another store or images."""
@@ -207,18 +223,18 @@ class ExtraEvaluation:
         if key in self._known:
             return
         test = self.bank.test()
-        own = self._calibrated(spec, test)
-        if not bool(own.isfinite().all()):
+        logits = self._calibrated(spec, test)
+        if not bool(logits.isfinite().all()):
             return
-        now = under_corruption(own, test.labels.to(own.device))
+        scores = under_corruption(logits, test.labels.to(logits.device))
         flipped = _FLIPPED / len(test.labels)
         if spec.network.precision != "fp32":
             flipped = max(flipped, _FLIPPED_REDUCED)
         for name in ("accuracy", "ece"):
-            value, before = now[name], expected[column("test", name)]
-            if not math.isclose(value, before, abs_tol=flipped):
+            score, recorded = scores[name], expected[column("test", name)]
+            if not math.isclose(score, recorded, abs_tol=flipped):
                 raise UserError(
-                    f"test {name} is {value:.6f} now but was {before:.6f} in the trial; set "
+                    f"test {name} is {score:.6f} now but was {recorded:.6f} in the trial; set "
                     "`store` and `data_root` to those of the run"
                 )
         self._known.add(key)
@@ -229,7 +245,7 @@ class ExtraEvaluation:
         splits = lambda: (self._development(), self._test)  # noqa: E731
         with_train = self.key.bn_mode == "train"
         return ensure_bank(
-            FeatureBank, self.spec, self.key, self.store, splits, self.device, with_train
+            FeatureBank, self.spec, self.key, self.store, splits, self.device, with_train=with_train
         )
 
     @cached_property
@@ -242,6 +258,6 @@ class ExtraEvaluation:
     def _calibrated(self, spec: TrialSpec, split: FeatureSplit) -> Tensor:
         """Return the logits (N, C) of a trial's classifier, float64."""
         if spec.hash not in self._classifiers:
-            found = load_classifier(spec, self.store, self._development, self.device)
-            self._classifiers[spec.hash] = found
+            classifier = load_classifier(spec, self.store, self._development, self.device)
+            self._classifiers[spec.hash] = classifier
         return self._classifiers[spec.hash].logits(split).logits[0].double()

@@ -20,13 +20,16 @@ def refuse_seen(made: TrialSpec, data: DataSlot) -> None:
     """Raise if a network of this program was trained or selected on the held-out images."""
     network = made.network
     if network.weights is not None:
-        own = {"backbone": network.backbone, "weights": network.weights, "epochs": 0}
-        TrialSpec.build(data=data.model_dump(), network=own)  # checks these weights in turn
+        start = {"backbone": network.backbone, "weights": network.weights, "epochs": 0}
+        TrialSpec.build(data=data.model_dump(), network=start)  # checks these weights in turn
     is_same = (made.data.dataset, made.data.info.digest) == (data.dataset, data.info.digest)
-    cuts = {(each.split, each.holdout, each.holdout_shares) for each in (made.data, data)}
-    if network.is_frozen or not is_same or len(cuts) == 1:
+    cut = (data.split, data.holdout, data.holdout_shares)
+    is_same_cut = (made.data.split, made.data.holdout, made.data.holdout_shares) == cut
+    if network.is_frozen or not is_same or is_same_cut:
         return
-    how = "holdout=test" if made.data.holdout == "test" else f"split={made.data.split}"
+    how = f"split={made.data.split}"
+    if made.data.holdout == "test":
+        how = "holdout=test"
     trained = f"network.weights: the network was trained on {made.data.dataset} with data.{how}"
     if data.holds_out_train:
         raise UserError(
@@ -58,8 +61,9 @@ def refuse_better(spec: TrialSpec, store: Store, logits: Mapping[str, SplitLogit
                 f"the frozen network returns NaN or infinite logits on {name}: its weights "
                 f"({network.weights}) are too large, or belong to another backbone"
             )
-    held_out = [_right(logits[name]) for name in ("select", "calib")]
-    right, count = (sum(numbers) for numbers in zip(*held_out, strict=True))
+    right_of_select, selected = _right(logits["select"])
+    right_of_calib, calibrated = _right(logits["calib"])
+    right, count = right_of_select + right_of_calib, selected + calibrated
     right_of_test, tested = _right(logits["test"])
     share = (right + right_of_test) / (count + tested)
     spread = (share * (1 - share) * (1 / count + 1 / tested)) ** 0.5

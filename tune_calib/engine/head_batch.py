@@ -1,6 +1,7 @@
 """Joint training of K heads on one feature bank: an iterator that yields one report per epoch."""
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -93,9 +94,7 @@ class HeadBatchTrainer:
             # Before the evaluation on select, as in the training of networks.
             report |= self.method.end_epoch(self.epoch, statistics)
             logits = logits_of(self.method, self.select.features)
-            heads = max(1, JUDGED // logits[0].numel())
-            parts = [_scores(part, self.select.labels) for part in logits.split(heads)]
-            report |= {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+            report |= _evaluate_in_parts(logits, self.select.labels)
         report = {name: values.double().cpu() for name, values in report.items()}
         finite = report["train/loss"].isfinite() & report["select/nll"].isfinite()
         self.diverged_epoch[~finite & (self.diverged_epoch < 0)] = self.epoch
@@ -109,13 +108,17 @@ class HeadBatchTrainer:
             # The seed of a head would make the order depend on the other heads of the batch.
             seed = child_seed(self.network_seed, "head order", self.epoch)
             return torch.randperm(samples, generator=generator(seed))
-        seeds = [child_seed(slot.seed, "order", self.epoch) for slot in self.slots]
-        return torch.stack([torch.randperm(samples, generator=generator(seed)) for seed in seeds])
+        orders = []
+        for slot in self.slots:
+            seed = child_seed(slot.seed, "order", self.epoch)
+            orders.append(torch.randperm(samples, generator=generator(seed)))
+        return torch.stack(orders)
 
     def _train_epoch(self, train: FeatureSplit) -> tuple[dict[str, Tensor], EpochStatistics]:
         samples = len(train.labels)
         # These stay on the device until the end of the epoch, since reading one would stall a GPU.
         losses, rights, confidences = torch.zeros(3, len(self.slots), device=self.device)
+        norms: dict[str, Tensor] = {}
         steps = math.ceil(samples / self.slot.batch_size)
         batches = self.views.batches(train, self._order(samples), self.slot.batch_size)
         for number, (features, labels) in enumerate(batches):
@@ -126,9 +129,9 @@ class HeadBatchTrainer:
             # Heads share no parameters, so the gradient of the sum is the gradient of each head.
             factor = size if self.slot.loss_reduction == "sum" else 1
             loss.backward(torch.full_like(loss, factor))
-            # For the record only, and for the last batch; before the restriction, which would hide
-            # what it removes.
-            norms = self._gradient_norms() if number == steps - 1 else {}
+            if number == steps - 1:
+                # For the record only, and before the restriction, which would hide what it removes.
+                norms = self._gradient_norms()
             self.method.restrict_gradients()
             self.optimizer.step(self.method.update_masks(), self.method.gradient_masks())
             top, predicted = log_probs.detach().max(-1)
@@ -146,13 +149,15 @@ class HeadBatchTrainer:
     def _gradient_norms(self) -> dict[str, Tensor]:
         """Return the L2 norm of the raw gradient of the masked tensors, split by their masks."""
         masks = getattr(self.method, "masks", {})
-        kept = masked = torch.zeros(len(self.slots), device=self.device)
+        if not masks:
+            return {}
+        unmasked = masked = torch.zeros(len(self.slots), device=self.device)
         for name, parameter in self.method.parameters.items():
             if name not in masks or parameter.grad is None:
                 continue
-            kept = kept + squared_norms(parameter.grad * masks[name])
+            unmasked = unmasked + squared_norms(parameter.grad * masks[name])
             masked = masked + squared_norms(parameter.grad * (1 - masks[name]))
-        return {"grad_norm_kept": kept.sqrt(), "grad_norm_masked": masked.sqrt()} if masks else {}
+        return {"grad_norm_kept": unmasked.sqrt(), "grad_norm_masked": masked.sqrt()}
 
     def _pass(self, train: FeatureSplit) -> EpochStatistics:
         """Return accuracy and confidence over the whole training split."""
@@ -253,7 +258,7 @@ def logits_of(method: HeadMethod, features: Tensor) -> Tensor:
 def head_context(slot: HeadSlot, bank: DevelopmentBank, device: torch.device) -> HeadContext:
     """Return the facts about the network of a bank that a method may use."""
     weight, bias = bank.own_head()
-    accuracies = bank.about["accuracy"]
+    accuracies = bank.manifest["accuracy"]
     return HeadContext(
         width=weight.shape[1],
         classes=weight.shape[0],
@@ -278,14 +283,17 @@ def head_batch_key(slot: HeadSlot) -> str:
     return repr(sorted(common.items()))
 
 
-def _scores(logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
-    """Return metrics of some heads, (K, N, C) to (K,) each; NaN for a diverged head."""
-    logits = logits.double()
-    finite = logits.flatten(1).isfinite().all(1)
-    # A diverged head is evaluated on zeros and marked afterwards; the others must continue.
-    logits = torch.where(finite[:, None, None], logits, 0.0)
-    scores = watch_select(logits, labels)
-    return {name: torch.where(finite, score, math.nan) for name, score in scores.items()}
+def _evaluate_in_parts(logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
+    """Return metrics of heads, (K, N, C) to (K,), evaluated a few at a time; NaN if diverged."""
+    scores: dict[str, list[Tensor]] = defaultdict(list)
+    for part in logits.split(max(1, JUDGED // logits[0].numel())):
+        values = part.double()
+        finite = values.flatten(1).isfinite().all(1)
+        # A diverged head is evaluated on zeros and marked afterwards; the others must continue.
+        values = torch.where(finite[:, None, None], values, 0.0)
+        for name, score in watch_select(values, labels).items():
+            scores[name].append(torch.where(finite, score, math.nan))
+    return {name: torch.cat(parts) for name, parts in scores.items()}
 
 
 def in_parts(slots: Sequence[HeadSlot], bank: DevelopmentBank) -> list[list[HeadSlot]]:

@@ -3,7 +3,7 @@
 It needs only torch, so that it can be benchmarked where nothing else is installed.
 """
 
-import math
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -61,7 +61,7 @@ class Views:
         """
         order = _sent(order, split.features.device)
         row = split.features[:1].nbytes
-        together = 1 if order.ndim == 2 else max(1, GATHERED_BYTES // (row * size))
+        together = max(1, GATHERED_BYTES // (row * size)) if order.ndim == 1 else 1
         for positions in order.split(together * size, dim=-1):
             features = _sent(_take_rows(split.features, positions), self.device)
             labels = _sent(_take_rows(split.labels, positions), self.device)
@@ -73,8 +73,8 @@ class Views:
 
 def _take_rows(rows: Tensor, positions: Tensor) -> Tensor:
     # Equivalent to indexing, but faster.
-    found = rows.index_select(0, positions.flatten())
-    return found.view(*positions.shape, *rows.shape[1:])
+    selected = rows.index_select(0, positions.flatten())
+    return selected.view(*positions.shape, *rows.shape[1:])
 
 
 def _sent(tensor: Tensor, device: torch.device) -> Tensor:
@@ -115,11 +115,11 @@ class StackedOptimizer:
         self.has_decay = any(decays)
         self.steps = 0
         self._kinds = ("first",) if self.kind == "sgd" else ("first", "second")  # of moments
-        self.moments = {
-            f"{name}.{moment}": torch.zeros_like(parameter, requires_grad=False)
-            for name, parameter in parameters.items()
-            for moment in self._kinds
-        }
+        self.moments: dict[str, Tensor] = {}
+        for name, parameter in parameters.items():
+            for moment in self._kinds:
+                zeros = torch.zeros_like(parameter, requires_grad=False)
+                self.moments[f"{name}.{moment}"] = zeros
 
     @torch.no_grad()
     def step(
@@ -131,18 +131,23 @@ class StackedOptimizer:
         0, an entry and its moments do not change.
         """
         self.steps += 1
-        moving = {n: p for n, p in self.parameters.items() if p.grad is not None}
-        groups: _Groups = {
-            "parameter": {name: parameter.data for name, parameter in moving.items()},
-            "gradient": {name: parameter.grad for name, parameter in moving.items()},  # type: ignore[misc]
-            **{m: {n: self.moments[f"{n}.{m}"] for n in moving} for m in self._kinds},
-            "frozen": {name: mask for name, mask in frozen.items() if name in moving},
-            "restricted": {name: mask for name, mask in restricted.items() if name in moving},
-            "rate": {"lr": self.lr, "down": self.down, "decay": self.decay},
-        }
+        rates = {"lr": self.lr, "down": self.down, "decay": self.decay}
+        groups: _Groups = {"parameter": {}, "gradient": {}, "frozen": {}, "restricted": {}}
+        groups |= {moment: {} for moment in self._kinds} | {"rate": rates}
+        for name, parameter in self.parameters.items():
+            if parameter.grad is None:
+                continue
+            groups["parameter"][name] = parameter.data
+            groups["gradient"][name] = parameter.grad
+            for moment in self._kinds:
+                groups[moment][name] = self.moments[f"{name}.{moment}"]
+            if name in frozen:
+                groups["frozen"][name] = frozen[name]
+            if name in restricted:
+                groups["restricted"][name] = restricted[name]
         for block in _blocks(groups, len(self.lr)):
             self._step(block)
-        for parameter in moving.values():
+        for parameter in self.parameters.values():
             parameter.grad = None
 
     def _step(self, block: _Groups) -> None:
@@ -160,15 +165,13 @@ class StackedOptimizer:
             torch._foreach_mul_(gradients, [factor[:, None, None]] * len(gradients))
         # All entries are updated and frozen ones restored afterwards. A masked gradient would not
         # suffice, since weight decay and momentum change entries without a gradient.
-        before = {
-            (kind, name): block[kind][name].clone()
-            for kind in ("parameter", *self._kinds)
-            for name in block["frozen"]
-        }
+        restored = []
+        for name, mask in block["frozen"].items():
+            for kind in ("parameter", *self._kinds):
+                restored.append((block[kind][name], block[kind][name].clone(), mask > 0))
         self._update(block)
-        for (kind, name), old in before.items():
-            new = block[kind][name]
-            torch.where(block["frozen"][name] > 0, new, old, out=new)
+        for new, old, is_updated in restored:
+            torch.where(is_updated, new, old, out=new)
 
     def _update(self, block: _Groups) -> None:
         # Lists of tensors in one call save most of the calls from Python. torch documents these
@@ -213,18 +216,15 @@ class StackedOptimizer:
 
 def _blocks(groups: _Groups, heads: int) -> Iterator[_Groups]:
     """Yield all tensors (K, ...) in parts of a few heads, each of which fits into a CPU's cache."""
-    state = [*groups["parameter"].values()]
-    of_a_head = sum(t[0].numel() * t.element_size() for g in groups.values() for t in g.values())
-    size = max(1, CACHE_BYTES // of_a_head)
-    if size >= heads or state[0].device.type != "cpu":
+    tensors = list(itertools.chain.from_iterable(group.values() for group in groups.values()))
+    bytes_of_a_head = sum(tensor[0].nbytes for tensor in tensors)
+    size = max(1, CACHE_BYTES // bytes_of_a_head)
+    if size >= heads or tensors[0].device.type != "cpu":
         yield groups
         return
-    cut = {
-        kind: {name: tensor.split(size) for name, tensor in group.items()}
-        for kind, group in groups.items()
-    }
-    for block in range(math.ceil(heads / size)):
-        yield {
-            kind: {name: parts[block] for name, parts in group.items()}
-            for kind, group in cut.items()
-        }
+    blocks: list[_Groups] = [{kind: {} for kind in groups} for _ in range(0, heads, size)]
+    for kind, group in groups.items():
+        for name, tensor in group.items():
+            for block, part in zip(blocks, tensor.split(size), strict=True):
+                block[kind][name] = part
+    yield from blocks

@@ -80,41 +80,41 @@ def check_files(train: Files, select: Files, calib: Files, test: Files, head: Fi
     for name in ("calib", "test"):
         if not splits[name]:
             raise UserError(f"`{name}` is missing; specify the files of this split")
-    files = {name: each for name, each in splits.items() if each}
-    own = read_head(head) if head else None
+    files = {name: paths for name, paths in splits.items() if paths}
+    last_layer = read_head(head) if head else None
     stamps: dict[Path, tuple[int, int]] = {}
     summaries: dict[str, _Summary] = {}
     first: ImportedSplit | None = None
-    for name, each in files.items():
-        split = read_split(name, each, own)
+    for name, paths in files.items():
+        split = read_split(name, paths, last_layer)
         first = first or split
         _check_equal(first, split)
         stamps |= {array.path: array.stamp for array in split.arrays.values()}
         summaries[name] = _summarise(split)
     assert first is not None
-    if own is not None and not first.width:
+    if last_layer is not None and not first.width:
         raise UserError("is used with features only; add features, or omit `head`", setting="head")
     counts = {"train": 0, **{name: summary.samples for name, summary in summaries.items()}}
     if "select" not in files:
         if counts["calib"] < 2:
             raise UserError("has only one sample, too few for select and calib", setting="calib")
         counts |= {"select": (counts["calib"] + 1) // 2, "calib": counts["calib"] // 2}
-    for one, two in combinations(summaries, 2):
-        if shared := _count_shared(summaries[one], summaries[two]):
+    for left, right in combinations(summaries, 2):
+        if shared := _count_shared(summaries[left], summaries[right]):
             raise UserError(
-                f"`{one}` and `{two}` share {shared} identical samples; splits must be disjoint"
+                f"`{left}` and `{right}` share {shared} identical samples; splits must be disjoint"
             )
     if "select" not in files:
         _refuse_copies(summaries["calib"])
     record = ImportedData(
-        digest=_digest(summaries, own),
+        digest=_digest(summaries, last_layer),
         classes=first.classes,
         width=first.width,
         is_cut="select" not in files,
         outputs=first.kind,
         **counts,
     )
-    return Import(record, files, own, stamps)
+    return Import(record, files, last_layer, stamps=stamps)
 
 
 def write_import(name: str, checked: Import, store: Store, replace: bool) -> None:
@@ -123,16 +123,16 @@ def write_import(name: str, checked: Import, store: Store, replace: bool) -> Non
     digest = checked.record.digest
     require_writable(store.root, f"{KIND}/{digest}")
     with store.lock("import", "names"):
-        before = _digest_named(name, store)
-        if before is not None and before != digest and not replace:
+        replaced_digest = _digest_named(name, store)
+        if replaced_digest not in (None, digest) and not replace:
             raise UserError(
-                f"{store.root} has another import named {name} ({before}); choose another name, or "
-                "use `replace`, which keeps the results of the old import"
+                f"{store.root} has another import named {name} ({replaced_digest}); choose another "
+                "name, or use `replace`, which keeps the results of the old import"
             )
         folder = store.folder(KIND, digest)
         if read_or_remove(folder, artifact_manifest) is None:
             _write_bank(checked, store)
-        if before != digest:
+        if replaced_digest != digest:
             write_folder(store.folder(NAMES, name), lambda path: None, {"digest": digest})
 
 
@@ -194,7 +194,7 @@ def _digest_named(name: str, store: Store) -> str | None:
 def _write_bank(checked: Import, store: Store) -> None:
     record, head = checked.record, checked.head
     # Keys as in the manifests of networks and banks.
-    about: dict[str, Any] = {
+    manifest: dict[str, Any] = {
         "imported": record.model_dump(),
         "train_views": int(record.has_heads),
         "has_test": True,
@@ -203,7 +203,7 @@ def _write_bank(checked: Import, store: Store) -> None:
     }
 
     def fill(folder: Path) -> None:
-        regimes = {}
+        network_checks = {}
         for name, files in checked.files.items():
             split = read_split(name, files, head)
             parts: dict[str, Tensor | None] = {name: None}
@@ -212,20 +212,22 @@ def _write_bank(checked: Import, store: Store) -> None:
             for part, mask in parts.items():
                 labels = split.labels if mask is None else split.labels[mask]
                 if part in ("train", "select"):
-                    regimes[part] = regime_in_parts(_with_labels(split.chunks(mask), labels))
-                if part != "train" or record.has_heads:
-                    file = "train-000.arrow" if part == "train" else f"{part}.arrow"
-                    write_split(folder / file, split.chunks(mask), labels)
+                    pairs = _with_labels(split.chunks(mask), labels)
+                    network_checks[part] = regime_in_parts(pairs)
+                if part != "train":
+                    write_split(folder / f"{part}.arrow", split.chunks(mask), labels)
+                elif record.has_heads:
+                    write_split(folder / "train-000.arrow", split.chunks(mask), labels)
         if head is not None:
             write_arrow(folder / "head.arrow", {"weight": head.weight, "bias": head.bias[:, None]})
         # Otherwise the digest would not match the stored numbers.
         for path, stamp in checked.stamps.items():
             if stamp_of(path) != stamp:
                 raise UserError(f"{path} changed while it was read; import it again")
-        about["accuracy"] = {name: regime["accuracy"] for name, regime in regimes.items()}
-        about["regime"] = regimes.get("train", {})
+        accuracies = {part: metrics["accuracy"] for part, metrics in network_checks.items()}
+        manifest["accuracy"], manifest["regime"] = accuracies, network_checks.get("train", {})
 
-    write_folder(store.folder(KIND, record.digest), fill, about)
+    write_folder(store.folder(KIND, record.digest), fill, manifest)
 
 
 def _with_labels(
@@ -241,11 +243,11 @@ def _with_labels(
 def _check_equal(first: ImportedSplit, other: ImportedSplit) -> None:
     """Raise if splits cannot belong to the same network."""
     for name, key in (("classes", "classes"), ("features", "width"), ("outputs", "kind")):
-        one, two = getattr(first, key), getattr(other, key)
-        if one != two:
+        expected, actual = getattr(first, key), getattr(other, key)
+        if expected != actual:
             raise UserError(
-                f"`{first.name}` and `{other.name}` differ in {name}: {one} and {two}; are they "
-                "outputs of the same network?"
+                f"`{first.name}` and `{other.name}` differ in {name}: {expected} and {actual}; are "
+                "they outputs of the same network?"
             )
 
 
@@ -261,23 +263,23 @@ class _Summary:
 
 def _summarise(split: ImportedSplit) -> _Summary:
     shapes = repr((len(split.labels), split.width, split.classes, split.kind)).encode()
-    digests = [hashlib.sha256(shapes), hashlib.sha256(shapes)]
-    digests[1].update(split.labels.numpy().tobytes())
+    features_digest, outputs_digest = hashlib.sha256(shapes), hashlib.sha256(shapes)
+    outputs_digest.update(split.labels.numpy().tobytes())
     sums = []
-    for chunk in split.numbers():
-        for digest, values in zip(digests, chunk, strict=True):
-            digest.update(values.contiguous().numpy().data)
+    for features, outputs in split.numbers():
+        features_digest.update(features.contiguous().numpy().data)
+        outputs_digest.update(outputs.contiguous().numpy().data)
         # A 64-bit hash of each row: the same for equal rows, and hardly ever for others.
-        values = chunk[0] if split.width else chunk[1]
+        values = features if split.width else outputs
         bits = values.contiguous().numpy().view(np.uint32).astype(np.uint64)
         odd = np.random.RandomState(1).randint(1, 2**63, bits.shape[1], np.uint64) | np.uint64(1)
         sums.append((bits * odd).sum(1, dtype=np.uint64))
     rows, counts = np.unique(np.concatenate(sums), return_counts=True)
-    joined = "+".join(each.hexdigest() for each in digests)
-    return _Summary(joined, len(split.labels), rows, counts)
+    digest = f"{features_digest.hexdigest()}+{outputs_digest.hexdigest()}"
+    return _Summary(digest, len(split.labels), rows, counts)
 
 
-def _count_shared(one: _Summary, two: _Summary) -> int:
+def _count_shared(left: _Summary, right: _Summary) -> int:
     """Count the rows that two splits share; 0 if they are few or may be equal by chance.
 
     Rows may be repeated in a split, and probabilities of two classes, with few digits or near 1 can
@@ -285,13 +287,13 @@ def _count_shared(one: _Summary, two: _Summary) -> int:
     its rates there, a of n are in the first with a probability of at most C(n, a) (a/n)^a (b/n)^b,
     where b = n - a. Copies are divided in the same way more often.
     """
-    if one.digest == two.digest:
-        return one.samples
-    rows, indices = np.unique(np.concatenate([one.rows, two.rows]), return_inverse=True)
+    if left.digest == right.digest:
+        return left.samples
+    rows, indices = np.unique(np.concatenate([left.rows, right.rows]), return_inverse=True)
     counts = np.zeros((len(rows), 2), np.int64)
     # All samples of a split may be repeated equally often.
-    counts[indices[: len(one.rows)], 0] = one.counts // np.gcd.reduce(one.counts)
-    counts[indices[len(one.rows) :], 1] = two.counts // np.gcd.reduce(two.counts)
+    counts[indices[: len(left.rows)], 0] = left.counts // np.gcd.reduce(left.counts)
+    counts[indices[len(left.rows) :], 1] = right.counts // np.gcd.reduce(right.counts)
     totals = Counter(counts.sum(1).tolist())
     in_both = counts[(counts > 0).all(1) & (counts.sum(1) <= MOST)]
     shared = 0
@@ -314,7 +316,7 @@ def _refuse_copies(calib: _Summary) -> None:
     root of f_(n-1) f_(n+1) (n+1)/n on average.
     """
     for n in (2, 3):
-        fewer, copies, more = (int((calib.counts == n + i).sum()) for i in (-1, 0, 1))
+        fewer, copies, more = (int(np.sum(calib.counts == count)) for count in (n - 1, n, n + 1))
         by_chance = math.sqrt(fewer * more * (n + 1) / n)
         bound = COPIED * len(calib.rows) + SURE * math.sqrt(copies + by_chance)
         if copies - by_chance > bound:
@@ -335,12 +337,14 @@ def _bound_tail(count: int, total: int, chance: float) -> float:
 
 def _digest(summaries: Mapping[str, _Summary], head: LinearHead | None) -> str:
     """Return the digest used in specs, 16 hexadecimal digits."""
-    own = hashlib.sha256()
-    for tensor in (head.weight, head.bias) if head else ():
-        own.update(repr(tuple(tensor.shape)).encode() + tensor.contiguous().numpy().tobytes())
+    head_digest = hashlib.sha256()
+    if head is not None:
+        for tensor in (head.weight, head.bias):
+            head_digest.update(repr(tuple(tensor.shape)).encode())
+            head_digest.update(tensor.contiguous().numpy().tobytes())
     content = {
         "layout": LAYOUT,
-        "splits": {name: each.digest for name, each in summaries.items()},
-        "head": own.hexdigest(),
+        "splits": {name: summary.digest for name, summary in summaries.items()},
+        "head": head_digest.hexdigest(),
     }
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]

@@ -20,22 +20,21 @@ from tune_calib.spec.trial import TrialSpec
 
 def machine() -> dict[str, str | None]:
     """Return processor, instruction set in use and GPU (None without one), as in result rows."""
-    return {
-        "processor": processor(),
-        "instruction_set": torch.backends.cpu.get_cpu_capability(),
-        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
-    }
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+    instruction_set = torch.backends.cpu.get_cpu_capability()
+    return {"processor": processor(), "instruction_set": instruction_set, "gpu": gpu}
 
 
 @lru_cache
 def processor() -> str:
     """Return the model name of the processor, or its architecture if the name is unknown."""
     # On Linux, platform.processor() returns the architecture at most.
-    about = Path("/proc/cpuinfo")
-    for line in about.read_text().splitlines() if about.exists() else ():
-        name, _, value = line.partition(":")
-        if name.strip() == "model name":
-            return value.strip()
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        for line in cpuinfo.read_text().splitlines():
+            name, _, value = line.partition(":")
+            if name.strip() == "model name":
+                return value.strip()
     return platform.processor() or platform.machine()
 
 
@@ -43,13 +42,16 @@ def environment_of(specs: Iterable[TrialSpec]) -> dict[str, str]:
     """Return the environment variables that processes of these trials need before loading torch."""
     # Actors are reused: one process, with one environment, runs trials of many specs.
     networks = [spec.network for spec in specs]
-    kinds = {network.portable for network in networks}
-    if len(kinds) > 1:
+    portable = {network.portable for network in networks}
+    if len(portable) > 1:
         raise UserError("network.portable must be the same in all trials of a run")
-    # Without it, torch refuses matrix products on a GPU with deterministic algorithms.
-    strict = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
-    is_strict = any(network.deterministic for network in networks)
-    return {**(PORTABLE if kinds == {True} else {}), **(strict if is_strict else {})}
+    variables: dict[str, str] = {}
+    if True in portable:
+        variables |= PORTABLE
+    if any(network.deterministic for network in networks):
+        # Without it, torch refuses matrix products on a GPU with deterministic algorithms.
+        variables["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
+    return variables
 
 
 def require_environment(spec: TrialSpec) -> None:
@@ -74,12 +76,13 @@ def refuse_slow(precision: Precision, device: torch.device) -> None:
         # Ampere is the first generation with bfloat16 and TF32.
         kind, is_fast = "GPU", torch.cuda.get_device_capability(device) >= (8, 0)
     else:
-        found = torch.cpu.get_capabilities()
-        has_bf16 = bool(found.get("amx_bf16") or found.get("avx512_bf16"))
+        capabilities = torch.cpu.get_capabilities()
+        has_bf16 = bool(capabilities.get("amx_bf16") or capabilities.get("avx512_bf16"))
         kind, is_fast = "processor", precision == "bf16" and has_bf16
     if not is_fast:
         need = "bfloat16 (a CPU with AMX or AVX512-BF16, or a GPU from Ampere on)"
-        need = "TF32 (a GPU from Ampere on)" if precision == "tf32" else need
+        if precision == "tf32":
+            need = "TF32 (a GPU from Ampere on)"
         raise UserError(
             f"network.precision={precision} needs a device with fast {need}, which this {kind} "
             "lacks; use network.precision=fp32"
@@ -95,8 +98,10 @@ def set_switches(slot: NetworkSlot, device: torch.device) -> None:
     if slot.compile:
         torch.use_deterministic_algorithms(is_strict, warn_only=not on_gpu)
     else:  # the same switch, but without importing torch's compiler, which takes a second
-        strictness = "error" if on_gpu else "warn"
-        torch.set_deterministic_debug_mode(strictness if is_strict else "default")
+        mode = "default"
+        if is_strict:
+            mode = "error" if on_gpu else "warn"
+        torch.set_deterministic_debug_mode(mode)
     if on_gpu:
         # By default, torch uses TF32 for convolutions; fp32 here means IEEE.
         kind = "tf32" if slot.precision == "tf32" else "ieee"
@@ -108,9 +113,9 @@ def set_switches(slot: NetworkSlot, device: torch.device) -> None:
 @contextmanager
 def on_threads(count: int) -> Iterator[None]:
     """Set the number of torch threads, on which last digits depend, within a block."""
-    before = torch.get_num_threads()
+    previous_count = torch.get_num_threads()
     torch.set_num_threads(count)
     try:
         yield
     finally:
-        torch.set_num_threads(before)
+        torch.set_num_threads(previous_count)

@@ -61,7 +61,7 @@ class TrainedNetwork:
 
     network: Network
     method: NetworkMethod
-    about: dict[str, Any]
+    manifest: dict[str, Any]
 
 
 class NetworkTrainer:
@@ -87,7 +87,7 @@ class NetworkTrainer:
             # Only the network's parameters: FeDLaS's program does not clip its gate either.
             self.parameters,
             self.slot.clip_grad_norm,
-            self.slot.loss_reduction == "sum",
+            is_summed=self.slot.loss_reduction == "sum",
         )
         self.epoch = 0
         self.best = Best()
@@ -153,8 +153,9 @@ class NetworkTrainer:
         until = round(self.slot.augment_until * self.slot.epochs)
         is_augmented = self.slot.augment == "standard" and self.epoch < until
         info = self.info
-        drawn = (info.padding, info.flip, info.spare) if is_augmented else (0, False, 0)
-        padding, flip, spare = drawn
+        padding, flip, spare = 0, False, 0
+        if is_augmented:
+            padding, flip, spare = info.padding, info.flip, info.spare
         shuffled = torch.randperm(
             len(self.train), generator=generator(child_seed(self.slot.seed, "order", self.epoch))
         )
@@ -166,7 +167,7 @@ class NetworkTrainer:
         frozen = [parameter for parameter in self.parameters if id(parameter) not in moved]
 
         def step(number: int, positions: Tensor, images: Tensor) -> tuple[Tensor, Tensor]:
-            lr = learning_rate(self.slot, self.epoch, number, len(order))
+            lr = learning_rate(self.slot, self.epoch, number, batches=len(order))
             for group in self.optimizer.param_groups:
                 group["lr"] = lr
             return self._step(positions, images, frozen)
@@ -176,7 +177,7 @@ class NetworkTrainer:
         total, correct, seen = train_epoch(batches, step, self.watch)
         if not math.isfinite(float(total)):
             raise DivergedError(f"the loss of epoch {self.epoch + 1} is {float(total)}")
-        lr = learning_rate(self.slot, self.epoch, 0, len(order))
+        lr = learning_rate(self.slot, self.epoch, batches=len(order))
         return {
             "lr": lr, "train/loss": float(total) / seen, "train/accuracy": float(correct) / seen
         }  # fmt: skip
@@ -189,12 +190,12 @@ class NetworkTrainer:
         with self.watch.phase("images"):
             batch = Batch(normalise(images, self.info), labels, positions)
         with self.watch.phase("forward"):
-            made: Step = self.method.step(self.network, batch)
-        backward_and_step(made.loss, len(labels), self.rule, frozen, self.watch)
+            output: Step = self.method.step(self.network, batch)
+        backward_and_step(output.loss, len(labels), self.rule, frozen, self.watch)
         with self.watch.phase("records"):
-            logits = made.logits.detach()
+            logits = output.logits.detach()
             self.method.after_step(logits, labels, positions)
-            return made.loss.detach(), (logits.argmax(1) == labels).sum()
+            return output.loss.detach(), (logits.argmax(1) == labels).sum()
 
     def _store_best(self, report: dict[str, float]) -> None:
         rule = self.slot.select
@@ -205,9 +206,11 @@ class NetworkTrainer:
         }[rule]
         # The first of equal epochs is kept; accuracies on a small split are often equal.
         if score > self.best.score:
+            weights: dict[str, Tensor] = {}
             # The network holds the last epoch anyway; a copy would double memory and checkpoint.
-            weights = {} if rule == "last" else self._weights()
-            weights = {name: tensor.detach().clone() for name, tensor in weights.items()}
+            if rule != "last":
+                for name, tensor in self._weights().items():
+                    weights[name] = tensor.detach().clone()
             self.best = Best(score, self.epoch, weights)
 
     def _weights(self) -> dict[str, Tensor]:
@@ -223,17 +226,16 @@ class NetworkTrainer:
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Return everything that a resumed run needs: tensors, and values for JSON."""
-        optimizer = self.optimizer.state_dict()["state"]
-        moments = {f"{i}.{key}": value for i, s in optimizer.items() for key, value in s.items()}
-        tensors = {
-            **self._weights(),
-            **nest("optimizer", {k: v for k, v in moments.items() if isinstance(v, Tensor)}),
-            **nest("best", self.best.weights),
-        }
+        tensors = self._weights()
+        for index, moments in self.optimizer.state_dict()["state"].items():
+            for key, moment in moments.items():
+                if isinstance(moment, Tensor):
+                    tensors[f"optimizer.{index}.{key}"] = moment
+        tensors |= nest("best", self.best.weights)
         best = {"best_score": self.best.score, "best_epoch": self.best.epoch}
         return tensors, {"epoch": self.epoch, **best}
 
-    def load_state(self, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
+    def load_state(self, tensors: dict[str, Tensor], values: dict[str, Any]) -> None:
         """Restore a ``state``."""
         self.network.load_state_dict(unnest("network", tensors))
         self.method.load_state_dict(unnest("method", tensors))
@@ -244,9 +246,9 @@ class NetworkTrainer:
         # These follow from the slot, and the learning rate is set in every epoch.
         groups = self.optimizer.state_dict()["param_groups"]
         self.optimizer.load_state_dict({"state": moments, "param_groups": groups})
-        self.epoch = about["epoch"]
+        self.epoch = values["epoch"]
         weights = {k: v.to(self.device) for k, v in unnest("best", tensors).items()}
-        self.best = Best(about["best_score"], about["best_epoch"], weights)
+        self.best = Best(values["best_score"], values["best_epoch"], weights)
 
 
 def watch_select(logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
@@ -266,7 +268,8 @@ def build(spec: TrialSpec, samples: int) -> tuple[Network, NetworkMethod]:
     is_bf16 = slot.precision == "bf16"
     network = build_network(slot.backbone, slot.init, *shape, slot.seed, is_bf16=is_bf16)
     if slot.compile:
-        network.compile_backbone("reduce-overhead" if torch.cuda.is_available() else "default")
+        mode = "reduce-overhead" if torch.cuda.is_available() else "default"
+        network.compile_backbone(mode)
     context = NetworkContext(info.classes, network.width, samples, slot.epochs, slot.seed)
     method: NetworkMethod = METHODS[slot.method].implementation(slot.params, context)
     method.adapt(network)

@@ -67,7 +67,9 @@ def backward_and_step(
         rule.optimizer.zero_grad(set_to_none=True)
         # Methods return means. The factor would only scale the learning rate if there were no
         # clipping, which applies to the gradient of the sum in Mukhoti's program.
-        (loss * size if rule.is_summed else loss).backward()
+        if rule.is_summed:
+            loss = loss * size
+        loss.backward()
     with watch.phase("optimiser"):
         for parameter in frozen:
             # None, not zeros: the optimiser then skips the tensor, including decay and momentum.
@@ -110,10 +112,10 @@ def train_epoch(
     seen = number = 0
     while True:
         with watch.phase("images"):
-            taken = next(batches, None)
-        if taken is None:
+            batch = next(batches, None)
+        if batch is None:
             break
-        positions, images = taken
+        positions, images = batch
         loss, right = step(number, positions, images)
         size = len(positions)
         total, correct = total + loss * size, correct + right

@@ -51,8 +51,11 @@ from tune_calib.spec.plugins import refuse_late
 
 ARTIFACT_MANIFEST = "manifest.json"
 
+VERSION = 1
+"""Version of the files and manifests of all artifacts, under ``version`` in each manifest."""
+
 _NAME = "artifact"
-"""Key of a manifest: kind and identity of its artifact. Earlier versions did not write it."""
+"""Key of a manifest: kind and identity of its artifact."""
 
 _ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 
@@ -112,10 +115,10 @@ class Store:
     def images(self) -> Path:
         """Return the folder of decoded images, always local since they are memory-mapped."""
         if isinstance(self.root, Path):
-            beside = self.root / "images"
+            images = self.root / "images"
             try:
-                if beside.exists() or is_writable(self.root):
-                    return beside
+                if images.exists() or is_writable(self.root):
+                    return images
             except OSError as error:
                 raise refuse_unreadable(error, self.root) from None
         return cache_folder() / "images"
@@ -147,27 +150,27 @@ class Store:
         """
         # A complete artifact needs no lock, and may be where no lock file can be created.
         with contextlib.suppress(DamagedFileError):
-            whole = read(folder)
-            if suffices(whole):
-                return whole
+            artifact = read(folder)
+            if suffices(artifact):
+                return artifact
         with self.lock(lock, folder.name):
-            found = read_or_remove(folder, read)
-            if found is None or not suffices(found):
-                make(found)
-                found = read(folder)
-        return found
+            previous = read_or_remove(folder, read)
+            if previous is not None and suffices(previous):
+                return previous
+            make(previous)
+            return read(folder)
 
 
 def write_folder(
-    folder: AnyPath, fill: Callable[[Path], None], about: dict[str, Any], name: str | None = None
+    folder: AnyPath, fill: Callable[[Path], None], facts: dict[str, Any], name: str | None = None
 ) -> None:
-    """Write a folder atomically, with the checksum of every file."""
+    """Write a folder atomically, with a manifest of ``facts`` and the checksum of every file."""
     refuse_late()
     name = name or _name_of(folder)
     if isinstance(folder, RemotePath):
         with scratch_folder() as scratch:
-            write_folder(scratch / "whole", fill, about, name)
-            _upload(scratch / "whole", folder)
+            write_folder(scratch / "artifact", fill, facts, name=name)
+            _upload(scratch / "artifact", folder)
         return
     temporary = folder.with_name(name_temporary(folder.name))
     remove_abandoned(folder.parent)
@@ -176,8 +179,8 @@ def write_folder(
         with marked_used(temporary):
             fill(temporary)
             files = {path.name: checksum_of(path) for path in sorted(temporary.iterdir())}
-            content = seal({"files": files, **about, _NAME: name}, indent=None)
-            (temporary / ARTIFACT_MANIFEST).write_bytes(content)
+            manifest = {"files": files, **facts, _NAME: name, "version": VERSION}
+            (temporary / ARTIFACT_MANIFEST).write_bytes(seal(manifest, indent=None))
             # Flush before renaming: otherwise a power failure could leave empty files.
             for path in temporary.iterdir():
                 with path.open("rb") as file:
@@ -216,14 +219,15 @@ def _checked(files: Path, folder: AnyPath) -> dict[str, Any]:
         for name, checksum in _files_of(content).items():
             if checksum_of(files / name) != checksum:
                 raise DamagedFileError(f"{folder / name} does not match its checksum")
-        own = _own_name(manifest, folder.parent.name)
+        recorded_name = manifest[_NAME]
     except (*_ABSENT, *_NOT_A_MANIFEST) as error:
         raise DamagedFileError(f"{folder} is not a complete artifact ({error})") from None
     except OSError as error:  # e.g. of another user: the artifact may be whole
         raise refuse_unreadable(error, files) from None
-    if own not in (None, _name_of(folder)):
+    if recorded_name != _name_of(folder):
         raise MisplacedError(
-            f"{folder} contains {own}, which was moved or renamed; restore its name, or delete it"
+            f"{folder} contains {recorded_name}, which was moved or renamed; restore its name, or "
+            "delete it"
         )
     return manifest
 
@@ -233,7 +237,7 @@ def read_manifest(folder: AnyPath) -> dict[str, Any]:
 
     Raises:
         OSError: It cannot be read.
-        UserError: It is damaged, or has no checksum.
+        UserError: It is damaged, has no checksum, or is of another version.
     """
     path = folder / ARTIFACT_MANIFEST
     refuse_special(path)
@@ -242,11 +246,18 @@ def read_manifest(folder: AnyPath) -> dict[str, Any]:
 
 def _parse_manifest(content: bytes, path: AnyPath) -> dict[str, Any]:
     try:
-        return unseal(content, path)
+        manifest = unseal(content, path)
     except UnsealedError as error:
         if isinstance(error.content, dict) and "files" in error.content:
             raise
         raise DamagedFileError(f"{path} is not the manifest of an artifact") from None
+    version = manifest.get("version")
+    if version != VERSION:  # not damaged: another tune-calib may read it
+        raise UserError(
+            f"{path} has format {version}, but this tune-calib reads format {VERSION}; use another "
+            "tune-calib or another `store`"
+        )
+    return manifest
 
 
 def _files_of(manifest: bytes) -> dict[str, str]:
@@ -266,38 +277,21 @@ def _name_of(folder: AnyPath) -> str:
     return f"{folder.parent.name}/{folder.name}"
 
 
-def _own_name(manifest: dict[str, Any], kind: str) -> str | None:
-    """Return the name of an artifact, computed for earlier versions, or None if it is unknown."""
-    if _NAME in manifest:
-        return str(manifest[_NAME])
-    if kind == "imports" and "imported" in manifest:
-        return f"{kind}/{manifest['imported'].get('digest')}"
-    if kind in ("banks", "shifts") and "key" in manifest:
-        identity = manifest["key"]
-    elif kind in ("networks", "classifiers") and "spec" in manifest:
-        of_network = {"head": None, "posthoc": None} if kind == "networks" else {}
-        identity = json.loads(manifest["spec"]) | of_network
-    else:
-        return None
-    text = json.dumps(identity, sort_keys=True, separators=(",", ":"))
-    return f"{kind}/{hashlib.sha256(text.encode()).hexdigest()[:16]}"
-
-
 def _upload(source: Path, folder: RemotePath) -> None:
     """Upload a complete local artifact, replacing an existing one."""
     content = (source / ARTIFACT_MANIFEST).read_bytes()
-    before = _manifest_there(folder)
-    after = _objects(content)
-    for stored, name in after.items():
+    replaced_objects = _objects(_read_remote_manifest(folder))
+    objects = _objects(content)
+    for stored, name in objects.items():
         (folder / stored).upload(source / name)
     (folder / ARTIFACT_MANIFEST).write_bytes(content)
-    for stored in _objects(before).keys() - after.keys():
+    for stored in replaced_objects.keys() - objects.keys():
         (folder / stored).unlink()
 
 
 def _fetched(folder: RemotePath) -> tuple[Path, dict[str, Any]]:
     """Return the local copy of a remote artifact, and its manifest."""
-    content = _manifest_there(folder)
+    content = _read_remote_manifest(folder)
     if not content:
         raise DamagedFileError(f"{folder} contains no artifact")
     # Named by its content: a later artifact of the same name gets its own copy, so that readers of
@@ -308,27 +302,27 @@ def _fetched(folder: RemotePath) -> tuple[Path, dict[str, Any]]:
     copy.parent.mkdir(parents=True, exist_ok=True)
     try:
         with scratch_folder() as scratch:
-            whole = scratch / "whole"
-            whole.mkdir()
-            (whole / ARTIFACT_MANIFEST).write_bytes(content)
+            artifact = scratch / "artifact"
+            artifact.mkdir()
+            (artifact / ARTIFACT_MANIFEST).write_bytes(content)
             for stored, name in _objects(content).items():
-                (folder / stored).download(whole / name)
-            manifest = _checked(whole, folder)
+                (folder / stored).download(artifact / name)
+            manifest = _checked(artifact, folder)
             # A complete copy written by another process meanwhile stays, since it may be in use.
             try:
                 _checked(copy, folder)
             except DamagedFileError:
                 shutil.rmtree(copy, ignore_errors=True)
                 with contextlib.suppress(OSError):  # another process was faster
-                    whole.rename(copy)
+                    artifact.rename(copy)
     except FileNotFoundError as error:
-        if _manifest_there(folder) != content:  # another artifact replaced it meanwhile
+        if _read_remote_manifest(folder) != content:  # another artifact replaced it meanwhile
             return _fetched(folder)
         raise DamagedFileError(f"{folder} is not a complete artifact ({error})") from None
     return copy, manifest
 
 
-def _manifest_there(folder: RemotePath) -> bytes:
+def _read_remote_manifest(folder: RemotePath) -> bytes:
     """Return the manifest of a remote artifact, empty if there is none."""
     try:
         return (folder / ARTIFACT_MANIFEST).read_bytes()
@@ -361,11 +355,11 @@ def read_or_remove(folder: AnyPath, read: Callable[[AnyPath], Read]) -> Read | N
 TENSORS = "tensors.safetensors"
 
 
-def write_tensors(folder: AnyPath, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
+def write_tensors(folder: AnyPath, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
     """Write an artifact that consists of one safetensors file."""
     # safetensors needs contiguous tensors, and weights in channels_last are not.
     content = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    write_folder(folder, lambda path: save_tensors(content, path / TENSORS), about)
+    write_folder(folder, lambda path: save_tensors(content, path / TENSORS), facts)
 
 
 def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:

@@ -64,8 +64,8 @@ def store_weights(path: Path, store: Store) -> str:
 
     def make(_: dict[str, Any] | None) -> None:
         spec = trained_by(path)
-        about = {"name": path.name, SPEC: spec.canonical_json() if spec else None}
-        write_folder(folder, fill, about)
+        text = spec.canonical_json() if spec else None
+        write_folder(folder, fill, {"name": path.name, SPEC: text})
 
     store.ensure(folder, KIND, artifact_manifest, make)
     return identity
@@ -82,9 +82,11 @@ def trained_by(path: Path) -> TrialSpec | None:
     digest = checksum_of(path)
     for description in (path.parent / ARTIFACT_MANIFEST, path.with_suffix(".json")):
         with contextlib.suppress(OSError, ValueError, AttributeError):
-            text = description.read_text() if description.is_file() else ""
-            about: dict[str, Any] = json.loads(text)
-            if digest in (about.get("sha256"), about.get("files", {}).get(path.name)):
+            if not description.is_file():  # a pipe could block
+                continue
+            text = description.read_text()
+            manifest: dict[str, Any] = json.loads(text)
+            if digest in (manifest.get("sha256"), manifest.get("files", {}).get(path.name)):
                 return _parse_spec(json.dumps(unseal(text, description).get(SPEC)))
     return None
 
@@ -99,8 +101,10 @@ def trained_spec(identity: str, store: Store) -> TrialSpec | None:
 def _parse_spec(text: Any) -> TrialSpec | None:
     # A spec of a later version, or of a plug-in that is not in use, cannot be read here.
     with contextlib.suppress(UserError, ValueError, TypeError):
-        plain = json.loads(text)
-        return TrialSpec.build(**(json.loads(plain) if isinstance(plain, str) else plain))
+        slots = json.loads(text)
+        if isinstance(slots, str):  # the text of a spec, as in manifests of artifacts
+            slots = json.loads(slots)
+        return TrialSpec.build(**slots)
     return None
 
 
@@ -143,7 +147,8 @@ def start_from(network: Network, slot: NetworkSlot, store: Store) -> None:
             f"network.weights: {store.root} does not contain the weights {identity} ({error}); run "
             "the first command again with the file"
         ) from None
-    matched, _ = match_weights(network, read(folder / FILE), identity, slot.is_frozen)
+    tensors = read(folder / FILE)
+    matched, _ = match_weights(network, tensors, identity, is_frozen=slot.is_frozen)
     network.load_state_dict(matched, strict=False)
 
 
@@ -156,7 +161,7 @@ def match_weights(
     with or without prefixes. A last layer with other classes keeps its initial values, as the note
     says, or is an error if the network is not trained (``is_frozen``).
     """
-    own = network.state_dict()
+    expected = network.state_dict()
     parts = {name.partition(".")[0] for name in tensors}
     if "network" in parts and parts <= _PARTS:
         tensors = unnest("network", dict(tensors))
@@ -167,45 +172,51 @@ def match_weights(
                 f"{tensor.dtype}); provide its weights as floating-point numbers"
             )
     last = vars(network.backbone).get("name_of_last_layer")  # see ``name_last_layer``
-    matched = _rename(tensors, own, last, file)
+    matched = _rename(tensors, expected, last, file)
     head = {name: matched.pop(name) for name in _HEAD if name in matched}
-    own_head = {name: own.pop(name) for name in _HEAD}
-    _refuse_other_network(own, matched, file)
+    expected_head = {name: expected.pop(name) for name in _HEAD}
+    _refuse_other_network(expected, matched, file)
     if is_frozen and head.keys() == {"head.weight"}:
-        head["head.bias"] = torch.zeros_like(own_head["head.bias"])
-    shapes = [{name: tuple(each.shape) for name, each in x.items()} for x in (head, own_head)]
-    if shapes[0] == shapes[1]:
+        head["head.bias"] = torch.zeros_like(expected_head["head.bias"])
+    shapes, needed = _shapes(head), _shapes(expected_head)
+    if shapes == needed:
         return {**matched, **head}, ""
     if not is_frozen:
         return matched, "its last layer has other classes; the network's keeps its initial values"
     raise UserError(
         f"network.weights: the last layer of {file} has shape "
-        f"{shapes[0].get('head.weight', 'none')}, but a network that is not trained "
-        f"(network.epochs=0) needs {shapes[1]['head.weight']}: is it a classifier of this data "
+        f"{shapes.get('head.weight', 'none')}, but a network that is not trained "
+        f"(network.epochs=0) needs {needed['head.weight']}: is it a classifier of this data "
         "set, whose logits are the output of a linear layer?"
     )
 
 
+def _shapes(tensors: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+
+
 def _rename(
-    tensors: Mapping[str, Tensor], own: Mapping[str, Tensor], last: str | None, file: str
+    tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor], last: str | None, file: str
 ) -> dict[str, Tensor]:
     """Return the tensors of a file under the names of a network, unknown ones under its body."""
-    before: dict[str, str] = {}
+    names: dict[str, str] = {}  # in the file, by names in the network
     for name in tensors:
-        new = next(_own_names(name, own, last), f"backbone.{name}")
-        if new in before:
+        new = next(_candidate_names(name, expected, last), f"backbone.{name}")
+        if new in names:
             raise UserError(
-                f"network.weights: {file} has both {before[new]} and {name} for the same tensor; "
+                f"network.weights: {file} has both {names[new]} and {name} for the same tensor; "
                 "remove one of them from the file"
             )
-        before[new] = name
-    return {new: tensors[name] for new, name in before.items()}
+        names[new] = name
+    return {new: tensors[name] for new, name in names.items()}
 
 
-def _own_names(name: str, own: Mapping[str, Tensor], last: str | None) -> Iterator[str]:
+def _candidate_names(name: str, expected: Mapping[str, Tensor], last: str | None) -> Iterator[str]:
     """Yield possible names of a tensor in the network, first with all prefixes, then with fewer."""
     while True:
-        yield from (each for each in (name, f"backbone.{name}") if each in own)
+        for candidate in (name, f"backbone.{name}"):
+            if candidate in expected:
+                yield candidate
         layer, _, kind = name.rpartition(".")
         if layer in (last, *_HEADS) and kind in ("weight", "bias"):
             yield f"head.{kind}"
@@ -216,36 +227,40 @@ def _own_names(name: str, own: Mapping[str, Tensor], last: str | None) -> Iterat
 
 
 def _refuse_other_network(
-    own: Mapping[str, Tensor], matched: Mapping[str, Tensor], file: str
+    expected: Mapping[str, Tensor], matched: Mapping[str, Tensor], file: str
 ) -> None:
     """Raise if names or shapes of tensors differ from those of a network's body."""
-    # Results do not depend on the counter of batches, and some programs leave it out.
-    kinds = {
-        "of another shape": {
-            name: f" {tuple(matched[name].shape)} there and {tuple(tensor.shape)} here"
-            for name, tensor in own.items()
-            if name in matched and matched[name].shape != tensor.shape
-        },
-        "missing": dict.fromkeys(
-            (n for n in own if n not in matched and not n.endswith("num_batches_tracked")), ""
-        ),
-        "unknown": dict.fromkeys(sorted(matched.keys() - own.keys()), ""),
-    }
-    found = []
-    for kind, names in kinds.items():
-        texts = [name.removeprefix("backbone.") + shape for name, shape in names.items()]
-        texts[_NAMED:] = ["..."] * (len(texts) > _NAMED)
-        if names:
-            found.append(f"{format_count(len(names), 'tensor')} {kind}: {', '.join(texts)}")
-    if not found:
+    differences: dict[str, dict[str, str]] = {"of another shape": {}, "missing": {}, "unknown": {}}
+    for name, tensor in expected.items():
+        if name not in matched:
+            # Results do not depend on the counter of batches, and some programs leave it out.
+            if not name.endswith("num_batches_tracked"):
+                differences["missing"][name] = ""
+        elif matched[name].shape != tensor.shape:
+            shapes = f" {tuple(matched[name].shape)} there and {tuple(tensor.shape)} here"
+            differences["of another shape"][name] = shapes
+    differences["unknown"] = dict.fromkeys(sorted(matched.keys() - expected.keys()), "")
+    descriptions: list[str] = []
+    names: list[str] = []
+    for kind, shapes_by_name in differences.items():
+        if not shapes_by_name:
+            continue
+        names += shapes_by_name
+        texts = [name.removeprefix("backbone.") + text for name, text in shapes_by_name.items()]
+        if len(texts) > _NAMED:
+            texts[_NAMED:] = ["..."]
+        descriptions.append(
+            f"{format_count(len(shapes_by_name), 'tensor')} {kind}: {', '.join(texts)}"
+        )
+    if not names:
         return
     way = "use the backbone from which it was saved, or provide the network as FILE.py:FUNCTION"
     # The stem of ResNets for small images, which weights of ImageNet do not have.
-    if [name for names in kinds.values() for name in names] == ["backbone.conv1.weight"]:
+    if names == ["backbone.conv1.weight"]:
         way = (
             "a ResNet of timm has a different stem for images of up to 64 pixels; provide your "
             "network as FILE.py:FUNCTION"
         )
     raise UserError(
-        f"network.weights: {file} belongs to another network ({'; '.join(found)}); {way}"
+        f"network.weights: {file} belongs to another network ({'; '.join(descriptions)}); {way}"
     )

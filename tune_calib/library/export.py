@@ -100,7 +100,7 @@ def _about(row: Row, spec: TrialSpec, trained: TrainedNetwork | None) -> dict[st
     # For imported features and logits, the spec describes the data.
     samples, splits = 0, None
     if trained is not None:
-        samples, splits = trained.about["samples"], trained.about["data"]
+        samples, splits = trained.manifest["samples"], trained.manifest["data"]
     metrics = {name: values[name] for name in filter(is_metric_column, values)}
     used = [plugin for plugin in plugins.in_use() if plugin.content in spec.plugins]
     return {

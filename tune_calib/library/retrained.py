@@ -130,7 +130,7 @@ class _MemoryBank(DevelopmentBank):
     def __init__(self, train: FeatureSplit, select: FeatureSplit, head: LinearHead) -> None:
         self._train, self._select, self._head = train, select, head
         accuracies = {"train": _accuracy(train), "select": _accuracy(select)}
-        self.about = {"train_views": 1, "accuracy": accuracies}
+        self.manifest = {"train_views": 1, "accuracy": accuracies}
 
     def train(self, view: int = 0) -> FeatureSplit:
         return self._train

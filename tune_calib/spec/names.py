@@ -119,10 +119,10 @@ def is_chance(cells: Iterable[object]) -> bool:
     return FLAGS[CHANCE] in count_flags(cells)
 
 
-def signed(name: str, cells: Iterable[object]) -> str:
+def append_flag_signs(name: str, cells: Iterable[object]) -> str:
     """Append the signs of its flags to the name of a row, e.g. ``tst †``."""
-    found = "".join(flag.sign for flag in count_flags(cells))
-    return f"{name} {found}" if found else name
+    signs = "".join(flag.sign for flag in count_flags(cells))
+    return f"{name} {signs}" if signs else name
 
 
 def legend(cells: Iterable[object]) -> list[str]:

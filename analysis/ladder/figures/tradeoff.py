@@ -12,9 +12,9 @@ from matplotlib.figure import Figure as Drawing
 from matplotlib.lines import Line2D
 
 from analysis import style
+from analysis.compare.hypotheses import Friedman
 from analysis.compare.intervals import ALPHA
 from analysis.compare.significance import friedman_sentence
-from analysis.compare.tests import Friedman
 from analysis.figure import LADDER_FIGURES, Figure, report_figure
 from analysis.ladder.means import mean_over
 from analysis.ladder.results import LadderResults

@@ -10,10 +10,10 @@ from typer.testing import CliRunner
 from analysis import style
 from analysis.compare import intervals
 from analysis.compare.gather import Matched, over_columns, over_seeds
+from analysis.compare.hypotheses import compare, friedman
 from analysis.compare.intervals import hodges_lehmann, signed_rank_interval
 from analysis.compare.ranks import rank
 from analysis.compare.significance import for_report, judge, spreads_of, view
-from analysis.compare.tests import compare, friedman
 from analysis.ladder.figures.tradeoff import draw_critical_difference
 from analysis.ladder.files import describe_best
 from analysis.ladder.tables import ladder

@@ -11,7 +11,7 @@ from tests import fake_results
 from tests.support import CPU, each
 from tune_calib.data.splits import load_development
 from tune_calib.engine.artifacts import NetworkTraining, read_samples
-from tune_calib.engine.store import Store, read_tensors, write_tensors
+from tune_calib.engine.store import Store
 from tune_calib.errors import DamagedFileError
 from tune_calib.results.tables import SCHEMAS, write_results
 from tune_calib.spec.trial import TrialSpec
@@ -61,18 +61,6 @@ def test_the_confidence_is_the_largest_probability(tmp_path):
     spec, store = spec_of(indicator="max_prob", normalise=False), Store(tmp_path)
     table = records(spec, store).to_pandas()
     assert (table["confidence"] == table["indicator"]).all()
-
-
-def test_an_epoch_without_confidence_is_read(tmp_path):
-    spec, store = spec_of(), Store(tmp_path)
-    records(spec, store)
-    folder = store.folder("samples", spec.network_id) / "0002"
-    tensors, _ = read_tensors(folder)
-    kept = {name: value for name, value in tensors.items() if not name.endswith("confidence")}
-    write_tensors(folder, kept, {})
-    table = read_samples(store, spec.network_id, EPOCHS, spec.hash).to_pandas()
-    assert table.groupby("epoch")["confidence"].count()[2] == 0
-    assert table.groupby("epoch")["confidence"].count()[3] > 0
 
 
 def test_a_method_that_judges_no_sample_leaves_no_record(tmp_path):

@@ -45,8 +45,8 @@ def _defocus(pixels: Tensor, strength: tuple[float, float], _: Chance) -> Tensor
     kernel = _disk(radius * scale(pixels), edge).to(pixels.device)
     reach, channels = kernel.shape[-1] // 2, pixels.shape[1]
     # Reflection padding must be smaller than the image.
-    is_small = reach >= pixels.shape[-1]
-    padded = F.pad(pixels, [reach] * 4, mode="replicate" if is_small else "reflect")
+    mode = "replicate" if reach >= pixels.shape[-1] else "reflect"
+    padded = F.pad(pixels, [reach] * 4, mode=mode)
     return F.conv2d(padded, kernel.expand(channels, 1, -1, -1), groups=channels)
 
 
@@ -81,10 +81,10 @@ def _glass(pixels: Tensor, strength: tuple[float, int, int], chance: Chance) -> 
         down = (inner[:, None] + offsets[:, 0]).clamp(max=side - 1)
         across = (inner + offsets[:, 1]).clamp(max=side - 1)
         seen = (down * side + across).reshape(samples, 1, -1).expand(-1, channels, -1)
-        found = pixels.reshape(samples, channels, -1).gather(2, seen)
+        swapped = pixels.reshape(samples, channels, -1).gather(2, seen)
         pixels = pixels.clone()
         first, last = int(inner[0]), int(inner[-1]) + 1
-        pixels[..., first:last, first:last] = found.view(samples, channels, *2 * (len(inner),))
+        pixels[..., first:last, first:last] = swapped.view(samples, channels, *2 * (len(inner),))
     return blurred(pixels, deviation)
 
 
@@ -104,14 +104,14 @@ def grey(pixels: Tensor) -> Tensor:
 
 def _snow(pixels: Tensor, strength: tuple[float, ...], chance: Chance) -> Tensor:
     """Add flakes, blurred in the direction of their fall, to a paler image."""
-    mean, deviation, zoom, least, radius, reach, kept = strength
+    mean, deviation, zoom, least, radius, reach, share = strength
     side = pixels.shape[-1]
     flakes = zoomed(mean + deviation * chance.normal(1, side, side), zoom)
     flakes = torch.where(flakes < least, 0, flakes).clamp(0, 1)
     angles = chance.between(-135, -45)
     flakes = moved(flakes, radius * scale(pixels), reach * scale(pixels), angles)
     pale = torch.maximum(pixels, 1.5 * grey(pixels) + 0.5)
-    return kept * pixels + (1 - kept) * pale + flakes + flakes.flip(2, 3)
+    return share * pixels + (1 - share) * pale + flakes + flakes.flip(2, 3)
 
 
 def _fog(pixels: Tensor, strength: tuple[float, float], chance: Chance) -> Tensor:
@@ -154,9 +154,9 @@ def _brightness(pixels: Tensor, added: float, _: Chance) -> Tensor:
     return torch.where(value > 0, pixels / value.clamp(min=1e-6) * raised, raised)
 
 
-def _contrast(pixels: Tensor, kept: float, _: Chance) -> Tensor:
+def _contrast(pixels: Tensor, factor: float, _: Chance) -> Tensor:
     mean = pixels.mean((2, 3), keepdim=True)
-    return mean + kept * (pixels - mean)
+    return mean + factor * (pixels - mean)
 
 
 def _elastic(pixels: Tensor, strength: tuple[float, float, float], chance: Chance) -> Tensor:
@@ -180,24 +180,24 @@ def _affine(pixels: Tensor, most: float, chance: Chance) -> Tensor:
     samples, side = len(pixels), pixels.shape[-1]
     centre, reach = side // 2, side // 3
     places = [(reach, reach), (reach, -reach), (-reach, -reach)]
-    before = centre + torch.tensor(places, dtype=torch.float32, device=pixels.device)
-    after = before + chance.between(-most, most, 3, 2)
+    original = centre + torch.tensor(places, dtype=torch.float32, device=pixels.device)
+    moved_corners = original + chance.between(-most, most, 3, 2)
     # The source of each pixel: the map from the moved corners to the original ones.
-    known = torch.cat([after, after.new_ones(samples, 3, 1)], 2).double()
-    back = torch.linalg.solve(known, before.double().expand(samples, -1, -1)).float()
+    corners = torch.cat([moved_corners, moved_corners.new_ones(samples, 3, 1)], 2).double()
+    back = torch.linalg.solve(corners, original.double().expand(samples, -1, -1)).float()
     place = torch.arange(side, dtype=torch.float32, device=pixels.device)
     down, across = torch.meshgrid(place, place, indexing="ij")
-    here = torch.stack([across, down, torch.ones_like(down)], -1).view(1, -1, 3)
-    seen = (here @ back).view(samples, side, side, 2)
+    pixel_places = torch.stack([across, down, torch.ones_like(down)], -1).view(1, -1, 3)
+    seen = (pixel_places @ back).view(samples, side, side, 2)
     # Reflection at the centre of the last pixel, as in OpenCV.
     grid = 2 * seen / max(1, side - 1) - 1
     return F.grid_sample(pixels, grid, padding_mode="reflection", align_corners=True)
 
 
-def _pixelate(pixels: Tensor, kept: float, _: Chance) -> Tensor:
+def _pixelate(pixels: Tensor, share: float, _: Chance) -> Tensor:
     """Shrink images and enlarge them again, both with Pillow's box filter."""
     side = pixels.shape[-1]
-    small = max(1, int(side * kept))
+    small = max(1, int(side * share))
 
     def resize(image: Image.Image) -> Image.Image:
         shrunk = image.resize((small, small), Image.Resampling.BOX)
@@ -220,11 +220,11 @@ def _jpeg(pixels: Tensor, quality: int, _: Chance) -> Tensor:
 def _apply_pillow(pixels: Tensor, change: Callable[[Image.Image], Image.Image]) -> Tensor:
     """Apply an operation of Pillow, whose rounding is part of the benchmark, to each image."""
     content = (255 * pixels).round().to(torch.uint8).permute(0, 2, 3, 1).cpu().numpy()
-    is_grey = content.shape[3] == 1
     changed = np.empty_like(content)
     for place, image in enumerate(content):
-        result = change(Image.fromarray(image[:, :, 0] if is_grey else image))
-        changed[place] = np.asarray(result).reshape(image.shape)
+        # Pillow takes images of one channel without an axis for it.
+        values = image[:, :, 0] if image.shape[2] == 1 else image
+        changed[place] = np.asarray(change(Image.fromarray(values))).reshape(image.shape)
     return torch.from_numpy(changed).permute(0, 3, 1, 2).to(pixels.device).float() / 255
 
 

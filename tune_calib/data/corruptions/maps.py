@@ -138,6 +138,6 @@ def moved(pixels: Tensor, radius: float, deviation: float, angles: Tensor) -> Te
         across = (place + torch.ceil(step * radians.cos() - 0.5)[:, None]).clamp(0, side - 1)
         down = (place + torch.ceil(step * radians.sin() - 0.5)[:, None]).clamp(0, side - 1)
         seen = (down[:, :, None] * side + across[:, None, :]).long().reshape(samples, 1, -1)
-        found = flat.gather(2, seen.expand(-1, channels, -1))
-        result.add_(found.view_as(result), alpha=weight)
+        shifted = flat.gather(2, seen.expand(-1, channels, -1))
+        result.add_(shifted.view_as(result), alpha=weight)
     return result

@@ -61,15 +61,17 @@ class Cifar:
         if batches := find_unpacked(self.name, root, self.batches):
             return tuple(sorted(batches.glob("*")))
         if binary := find_unpacked(self.name, root, self.binary):
-            return require_files([binary / name for name in (*self.train, *self.test)], self.hint)
+            files = map(binary.joinpath, (*self.train, *self.test))
+            return require_files(list(files), self.hint)
         return ()
 
     def read(self, files: tuple[Path, ...], _: Format) -> Source:
         """Read the data set with all pixels into memory."""
         folder = files[0].parent
         if files[0].suffix == ".bin":
-            return Source(*(self._binary(folder, names) for names in (self.train, self.test)))
-        return Source(*(self._batches(folder.parent, is_train) for is_train in (True, False)))
+            return Source(self._binary(folder, self.train), self._binary(folder, self.test))
+        train = self._batches(folder.parent, is_train=True)
+        return Source(train, self._batches(folder.parent, is_train=False))
 
     def _batches(self, folder: Path, is_train: bool) -> Split:
         # The batches are pickles, which torchvision opens only if their MD5 matches.
@@ -89,7 +91,7 @@ class Cifar:
 
     def _binary(self, folder: Path, names: tuple[str, ...]) -> Split:
         width, parts = self.label_bytes + CHANNELS * SIZE * SIZE, []
-        for file in (folder / name for name in names):
+        for file in map(folder.joinpath, names):
             content = np.fromfile(file, np.uint8)
             if len(content) == 0 or len(content) % width:
                 raise DamagedFileError(
@@ -151,12 +153,14 @@ CIFAR100 = Cifar(
     classes=100,
     label_bytes=2,  # the superclass precedes the class
 )
-for _own, _title, _epochs, _fields in (
+for _files, _title, _epochs, _fields in (
     (CIFAR10, "CIFAR-10", 10, {"rules": rules.CIFAR10}),
     (CIFAR100, "CIFAR-100", 16, {"rules": rules.CIFAR100, "coarse": COARSE}),
 ):
     _pixels = Format(CHANNELS, SIZE)
-    _layouts = Layouts(_own.name, _own.classes, _own.hint, _pixels, _own.find, _own.read)
+    _layouts = Layouts(
+        _files.name, _files.classes, _files.hint, _pixels, find=_files.find, read=_files.read
+    )
     # Constants as in the code of Mukhoti et al., also for CIFAR-100. (For its test images their
     # code uses those of ImageNet: `data.test_norm: legacy_imagenet`.)
     _info = _layouts.record(

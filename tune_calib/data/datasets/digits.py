@@ -31,8 +31,8 @@ def load(_: Path | None) -> Source:
     pixels = np.round(digits.images * (255 / 16)).astype(np.uint8)
     order = torch.from_numpy(np.random.RandomState(1).permutation(len(pixels)))
     labels = torch.from_numpy(digits.target.astype(np.int64))
-    whole = Split(torch.from_numpy(pixels)[:, None], labels, torch.arange(len(pixels)))
-    return Source(train=whole.take(order[TEST:]), test=whole.take(order[:TEST]))
+    images = Split(torch.from_numpy(pixels)[:, None], labels, torch.arange(len(pixels)))
+    return Source(train=images.take(order[TEST:]), test=images.take(order[:TEST]))
 
 
 DATASETS.register(

@@ -38,7 +38,7 @@ def _find_cub(root: Path) -> tuple[Path, ...]:
     archive = find_unpacked("cub", root, CUB_FOLDER)
     if archive is None:
         return ()
-    lists = require_files([archive / name for name in CUB_LISTS], CUB_HINT)
+    lists = require_files(list(map(archive.joinpath, CUB_LISTS)), CUB_HINT)
     images = [archive / "images" / name for _, name in read_fields(lists[0], 2)]
     return require_files([*lists, *images], CUB_HINT)
 
@@ -49,8 +49,9 @@ def _read_cub(files: tuple[Path, ...], format_: Format) -> Source:
     labels = torch.tensor(_values(classes, numbers)) - 1
     require_range(classes, labels, CUB_CLASSES)
     is_training = torch.tensor(_values(parts, numbers)).bool()
-    whole = split_of_files(list(zip(images, labels.tolist(), strict=True)), format_)
-    return Source(*(whole.take(part.nonzero()[:, 0]) for part in (is_training, ~is_training)))
+    split = split_of_files(list(zip(images, labels.tolist(), strict=True)), format_)
+    train, test = is_training.nonzero()[:, 0], (~is_training).nonzero()[:, 0]
+    return Source(split.take(train), split.take(test))
 
 
 def _values(file: Path, numbers: list[str]) -> list[int]:
@@ -68,9 +69,11 @@ def _find_aircraft(root: Path) -> tuple[Path, ...]:
     archive = find_unpacked("aircraft", root, AIRCRAFT_FOLDER)
     if archive is None:
         return ()
-    lists = require_files([archive / "data" / name for name in AIRCRAFT_LISTS], AIRCRAFT_HINT)
-    files = [file for listed in lists for file, _ in _listed(listed)]
-    return require_files([*lists, *files], AIRCRAFT_HINT)
+    lists = require_files(list(map((archive / "data").joinpath, AIRCRAFT_LISTS)), AIRCRAFT_HINT)
+    files = [*lists]
+    for listed in lists:
+        files += [file for file, _ in _listed(listed)]
+    return require_files(files, AIRCRAFT_HINT)
 
 
 def _read_aircraft(files: tuple[Path, ...], format_: Format) -> Source:
@@ -100,7 +103,7 @@ def _listed(file: Path) -> list[tuple[Path, str]]:
 
 
 _birds = Format(3, 256, resize=True, convert_grey=True)
-_cub = Layouts("cub", CUB_CLASSES, CUB_HINT, _birds, _find_cub, _read_cub)
+_cub = Layouts("cub", CUB_CLASSES, CUB_HINT, format=_birds, find=_find_cub, read=_read_cub)
 _planes = Format(3, 448, resize=True)
 _aircraft = Layouts(
     "aircraft", AIRCRAFT_CLASSES, AIRCRAFT_HINT, _planes, _find_aircraft, _read_aircraft

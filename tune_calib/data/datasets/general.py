@@ -9,9 +9,10 @@ no images, is here too; the registry resolves its name but does not list it.
 """
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -76,15 +77,13 @@ class General:
 
     def effective(self, slot: DataSlot) -> dict[str, Any]:
         """Return fields of the record from ``found`` of a slot, if it is set."""
-        found = slot.found
-        if found is None:
+        scanned = slot.found
+        if scanned is None:
             return {}
-        return {
-            **found.model_dump(),
-            # Images stored at the input size are cropped from a black border, as in CIFAR.
-            "padding": 4 if found.size == found.stored else 0,
-            **self._reading(slot, found.channels, found.stored),
-        }
+        # Images stored at the input size are cropped from a black border, as in CIFAR.
+        padding = 4 if scanned.size == scanned.stored else 0
+        reading = self._reading(slot, scanned.channels, scanned.stored)
+        return {**scanned.model_dump(), "padding": padding, **reading}
 
     def describe(self, slot: DataSlot, root: Path | None, cache: Path | None) -> dict[str, Any]:
         """Read all images and return the fields of ``spec.ScannedData``."""
@@ -99,8 +98,8 @@ class General:
         reading = self._reading(slot, channels, stored)
         info = replace(DATASETS[self.name], stored=stored, channels=channels, **reading)
         source = open_source(info, root, cache)
-        known = summarise(source)
-        if min(known.std) == 0:
+        summary = summarise(source)
+        if min(summary.std) == 0:
             raise UserError(
                 f"{scan.where}: a channel has the same value in all training images and carries no "
                 "information; check the images"
@@ -116,7 +115,7 @@ class General:
             "channels": channels,
             "stored": stored,
             "size": size,
-            **asdict(known),
+            **asdict(summary),
         }
 
     def _reading(self, slot: DataSlot, channels: int, stored: int) -> dict[str, Any]:
@@ -124,8 +123,10 @@ class General:
 
         def load(root: Path | None) -> Source:
             scan = self.scan(root, slot)
-            keep = slot.resize is None and scan.side == stored
-            return _load(scan, Format(channels, stored, not keep, slot.grey == "convert"), slot)
+            is_size_kept = slot.resize is None and scan.side == stored
+            convert_grey = slot.grey == "convert"
+            format_ = Format(channels, stored, resize=not is_size_kept, convert_grey=convert_grey)
+            return _load(scan, format_, slot)
 
         columns = (slot.image_column, slot.label_column, slot.classes)
         reading = (DECODING, channels, stored, slot.grey, slot.split, columns)
@@ -172,14 +173,16 @@ def _folder_parts(
     if len(names) < 2:
         raise DataNotFoundError(f"{FOLDER}: {train} has {len(names)} class folders; {FOLDER_HINT}")
     if classes and (wrong := sorted({*classes} ^ {*names})):
-        where = f"{train} has no such folder" if wrong[0] in classes else f"it is in {train}"
+        reason = f"it is in {train}" if wrong[0] in names else f"{train} has no such folder"
         raise UserError(
-            f"data.classes must name each class folder: {wrong[0]!r}, but {where}; give all of "
+            f"data.classes must name each class folder: {wrong[0]!r}, but {reason}; give all of "
             f"{', '.join(names)}"
         )
     names = list(classes) or names
+    images = _list_images(train, names)
     test = next((folder / part for part in TEST_PARTS if (folder / part).is_dir()), None)
-    return _list_images(train, names), _list_images(test, names) if test else [], names
+    test_images = _list_images(test, names) if test is not None else []
+    return images, test_images, names
 
 
 def _entries(folder: Path) -> list[os.DirEntry[str]]:
@@ -224,30 +227,33 @@ def _list_images(part: Path, classes: Sequence[str]) -> Images:
     foreign = sorted({*folders} - {*classes})
     if foreign:
         raise DamagedFileError(f"{part / foreign[0]} belongs to a class that train does not have")
-    known = Image.registered_extensions()
+    suffixes = Image.registered_extensions()
     images: Images = []
     for label, name in enumerate(classes):
-        files = sorted(_files_below(part / name)) if name in folders else []
-        other = next((path for path in files if path.suffix.lower() not in known), None)
-        if other is not None:
-            raise DamagedFileError(f"{other} is not named like an image file; move it away")
-        if not files:
+        count = len(images)
+        if name in folders:
+            for file in sorted(_files_below(part / name)):
+                if file.suffix.lower() not in suffixes:
+                    raise DamagedFileError(f"{file} is not named like an image file; move it away")
+                images.append((file, label))
+        if len(images) == count:
             raise DamagedFileError(f"{part / name} contains no images: a class is missing")
-        images += [(file, label) for file in files]
     return images
 
 
 def _scan_folder(root: Path | None, slot: DataSlot) -> Scan:
     """Read the names of all images, and the first image of each class."""
     train, test, classes = _folder_parts(root, slot.classes)
-    first = {label: file for file, label in reversed(train)}
-    files = [file for file, _ in train + test] if slot.grey == "convert" else first.values()
+    samples = train + test
+    if slot.grey != "convert":  # the first image of each class
+        samples = list({label: (file, label) for file, label in reversed(train)}.values())
+    read_test = partial(split_of_files, test) if test else None
     return Scan(
         where=require_folder(FOLDER, root, FOLDER_HINT),
-        train=lambda format_: split_of_files(train, format_),
-        test=(lambda format_: split_of_files(test, format_)) if test else None,
+        train=partial(split_of_files, train),
+        test=read_test,
         classes=len(classes),
-        is_grey=all(is_grey(file) for file in files),
+        is_grey=all(is_grey(file) for file, _ in samples),
         side=side_of(train[0][0], str(train[0][0])),
     )
 
@@ -269,27 +275,28 @@ def _parquet_parts(root: Path | None) -> tuple[tuple[Path, ...], tuple[Path, ...
 def _scan_parquet(root: Path | None, slot: DataSlot) -> Scan:
     """Read labels and the first images."""
     train, test = _parquet_parts(root)
-    columns = huggingface.Columns(
-        (slot.image_column,) if slot.image_column else huggingface.IMAGE_COLUMNS,
-        (slot.label_column,) if slot.label_column else (*huggingface.LABEL_COLUMNS, "labels"),
-        guess=True,
-        classes=slot.classes or None,
-    ).settled(train[0])
+    columns = huggingface.Columns(guess=True, classes=slot.classes or None)
+    columns = replace(columns, label=(*huggingface.LABEL_COLUMNS, "labels"))
+    if slot.image_column:
+        columns = replace(columns, image=(slot.image_column,))
+    if slot.label_column:
+        columns = replace(columns, label=(slot.label_column,))
+    columns = columns.settled(train[0])
     labels = huggingface.read_labels(train, columns, len(slot.classes) or None)
-    batches = huggingface.read_batches(train, columns)
-    first = next(batches).encoded.to_pylist()
-    contents: Iterator[bytes] = iter(first)
+    first = next(huggingface.read_batches(train, columns))
+    batches: Iterable[huggingface.Batch] = [first]
     if slot.grey == "convert":
-        encoded = huggingface.read_batches((*train, *test), columns)
-        contents = (content for batch in encoded for content in batch.encoded.to_pylist())
+        batches = huggingface.read_batches((*train, *test), columns)
+    images = chain.from_iterable(batch.encoded.to_pylist() for batch in batches)
     read = partial(huggingface.lazy_images, classes=len(slot.classes) or None, columns=columns)
+    read_test = partial(read, test) if test else None
     return Scan(
         where=train[0].parent,
-        train=lambda format_: read(train, format_),
-        test=(lambda format_: read(test, format_)) if test else None,
+        train=partial(read, train),
+        test=read_test,
         classes=len(slot.classes) or int(labels.max()) + 1,
-        is_grey=all(is_grey(content) for content in contents),
-        side=side_of(first[0], f"{train[0]}: row 0"),
+        is_grey=all(map(is_grey, images)),
+        side=side_of(first.encoded[0].as_py(), f"{train[0]}: row 0"),
     )
 
 
@@ -354,4 +361,4 @@ _IMPORTED = DatasetInfo(
     locate=lambda _: (), hint="tune-calib import",
 )  # fmt: skip
 
-DATASETS.register_family(lambda name: _IMPORTED if name == IMPORTED else None, lambda: [IMPORTED])
+DATASETS.register_family({IMPORTED: _IMPORTED}.get, lambda: [IMPORTED])

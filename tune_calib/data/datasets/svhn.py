@@ -27,12 +27,12 @@ HINT = (
 
 def _find(root: Path) -> tuple[Path, ...]:
     for parent in (root, root / NAME):
-        there = [name for name in OFFICIAL if (parent / name).is_file()]
-        if len(there) == 1:
-            absent = OFFICIAL[1 - OFFICIAL.index(there[0])]
-            raise DataNotFoundError(f"{NAME}: {parent} has no {absent}; {HINT}")
-        if there:
-            return tuple(parent / name for name in OFFICIAL)
+        files = tuple(map(parent.joinpath, OFFICIAL))
+        absent = [file.name for file in files if not file.is_file()]
+        if len(absent) == 1:
+            raise DataNotFoundError(f"{NAME}: {parent} has no {absent[0]}; {HINT}")
+        if not absent:
+            return files
     return ()
 
 
@@ -66,7 +66,7 @@ def _read(files: tuple[Path, ...], _: Format) -> Source:
     return Source(*map(_official, files))
 
 
-FILES = Layouts(NAME, CLASSES, HINT, Format(CHANNELS, SIZE), _find, _read)
+FILES = Layouts(NAME, CLASSES, HINT, format=Format(CHANNELS, SIZE), find=_find, read=_read)
 
 # Constants of CIFAR-10, as in the code of Mukhoti et al. The papers do not augment SVHN: a mirrored
 # digit is not a digit, or a different one.

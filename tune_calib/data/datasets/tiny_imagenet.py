@@ -26,13 +26,14 @@ def _find(root: Path) -> tuple[Path, ...]:
     archive = find_unpacked(NAME, root, FOLDER)
     if archive is None:
         return ()
-    images = [file for part in (_training, _validation) for file, _ in part(archive)]
+    images = [file for file, _ in _training(archive) + _validation(archive)]
     return (archive / "wnids.txt", archive / "val" / "val_annotations.txt", *images)
 
 
 def _read(files: tuple[Path, ...], format_: Format) -> Source:
     archive = files[0].parent
-    return Source(*(split_of_files(part(archive), format_) for part in (_training, _validation)))
+    train = split_of_files(_training(archive), format_)
+    return Source(train, split_of_files(_validation(archive), format_))
 
 
 def _classes(archive: Path) -> dict[str, int]:
@@ -43,19 +44,19 @@ def _classes(archive: Path) -> dict[str, int]:
             f"{archive / 'wnids.txt'} lists {len(names)} classes, expected {CLASSES}; unpack it "
             "again"
         )
-    return {name: number for number, name in enumerate(names)}
+    return dict(zip(names, range(CLASSES), strict=True))
 
 
 def _training(archive: Path) -> list[tuple[Path, int]]:
     """Return files and labels sorted by class and path, as the papers' split rule expects."""
     images = []
     for name, number in _classes(archive).items():
-        own = sorted((archive / "train" / name / "images").glob("*.JPEG"))
-        if not own:
+        files = sorted((archive / "train" / name / "images").glob("*.JPEG"))
+        if not files:
             raise DamagedFileError(
                 f"{archive / 'train' / name} has no images: a class is missing; unpack it again"
             )
-        images += [(file, number) for file in own]
+        images += [(file, number) for file in files]
     return images
 
 

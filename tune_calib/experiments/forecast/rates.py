@@ -307,7 +307,7 @@ def heads_epoch_s(width: int, classes: int, slots: Sequence[HeadSlot], sizes: Si
     train, select = draw(samples), draw(min(sizes.select, HEAD_SAMPLES))
     own_head = torch.rand(classes, width, generator=generator), torch.zeros(classes)
     bank: Any = SimpleNamespace(
-        about={"train_views": 1, "accuracy": {"train": 1.0, "select": 1.0}},
+        manifest={"train_views": 1, "accuracy": {"train": 1.0, "select": 1.0}},
         views=1,
         train=lambda view=0: train,
         select=lambda: select,

@@ -216,7 +216,7 @@ def lacking_of_bank(bank: str, store: Store, is_search: bool) -> str:
         manifest = read_manifest(store.folder("banks", bank))
         if not manifest["train_views"]:
             return f"train of {artifact}"
-        has_test = is_search or manifest.get("has_test", True)  # a search needs no test split
+        has_test = is_search or manifest["has_test"]  # a search needs no test split
     except (OSError, KeyError, DamagedFileError):
         return artifact  # damaged: it is written again
     return "" if has_test else f"test of {artifact}"

@@ -19,12 +19,11 @@ from tune_calib.engine.bank import DevelopmentBank, bank_key
 from tune_calib.engine.evaluate import (
     SplitLogits,
     bank_logits,
+    compute_bank_check,
+    compute_base_check,
     head_batch_logits,
     network_logits,
-    regime_of_bank,
-    regime_of_base,
-    regime_of_images,
-    regime_of_train,
+    read_train_check,
 )
 from tune_calib.engine.extra import ExtraEvaluation, shifted_bank_key
 from tune_calib.engine.frozen import refuse_better
@@ -116,7 +115,7 @@ class NetworkWorker(Worker):
         started = time.monotonic()
         logits, on_train = self._outputs(about)
         refuse_better(self.spec, self.store, logits)
-        base = regime_of_base(logits, on_train)
+        base = compute_base_check(logits, on_train)
         predict_s = time.monotonic() - started
         results: list[tuple[PlannedTrial, TrialResult]] = []
         for trial in self.trials:
@@ -144,19 +143,19 @@ class NetworkWorker(Worker):
         is_alike = self.spec.network.threads == HEAD_THREADS
         needs_bank = self.spec.network.is_frozen or any(t.spec.posthoc for t in self.trials)
         # Without a writable store, each trial makes its own pass.
-        is_kept = is_alike and about.get("regime") and self.store.is_writable
+        is_kept = is_alike and about["regime"] and self.store.is_writable
         if self.spec.data.imported is not None or (needs_bank and is_kept):
             # The bank of clean images has the same numbers as a separate pass.
             key = bank_key(self.spec, None)
             # Heads wait for this Ray trial, and would build their bank again.
             keys = {bank_key(t.spec, t.spec.head) for t in self.dependents if t.spec.head}
             bank = self.open_bank(key, lambda: self.splits, key in keys)
-            return bank_logits(bank, self.device), regime_of_train(about)
+            return bank_logits(bank, self.device), read_train_check(about)
         trained = load_network(self.spec, self.store, self.device)
         info = self.spec.data.info
         test = None if self.provenance.is_search else self.test_split().to(self.device)
         logits = network_logits(trained, info, self.splits, test)
-        return logits, regime_of_train(about) or regime_of_images(trained, info, self.splits)
+        return logits, read_train_check(about)
 
     def cleanup(self) -> None:
         """Release the lock of the network."""
@@ -210,7 +209,7 @@ class HeadWorker(Worker):
         if self.spec.network.is_frozen:
             refuse_better(self.spec, self.store, bank_logits(bank, self.device))
         self.opened = wanted
-        self.base = regime_of_bank(bank, key)
+        self.base = compute_bank_check(bank)
         return bank
 
     def step(self) -> dict[str, Any]:
@@ -248,7 +247,7 @@ class HeadWorker(Worker):
             share = (self.trained_s + time.monotonic() - started) / len(results)
             results = [(trial, replace(result, own_s=share)) for trial, result in results]
         # Seconds to build the bank, perhaps on another machine; unknown for earlier versions.
-        measured = {"population": trained, "bank_s": self.bank.about.get("made_s")}
+        measured = {"population": trained, "bank_s": self.bank.manifest.get("made_s")}
         self.write(results, measured_otherwise=measured)
         return {"epoch": self.trainer.epoch, **summarize(results), DONE: True}
 

@@ -8,11 +8,15 @@ import pandas as pd
 import pytest
 
 from analysis.compare.gather import collect, over_columns, over_seeds
+from analysis.compare.hypotheses import PAIRED_TESTS, friedman
 from analysis.compare.intervals import over_both
+from analysis.compare.network_check import (
+    compute_baseline_check,
+    compute_network_check,
+    known_networks,
+)
 from analysis.compare.ranks import rank
-from analysis.compare.regime import known_networks, of_baseline, regime_of
 from analysis.compare.significance import judge, view
-from analysis.compare.tests import PAIRED_TESTS, friedman
 from analysis.ladder import tables
 from analysis.load import load
 from analysis.report import write_report
@@ -40,7 +44,7 @@ def written(out, gap, seeds=8, **options):
 @each("seeds", [1, 3])
 @each("name", GAPS, few=2)
 def test_the_base_is_told_with_its_interval(name, seeds, only_heads, tmp_path):
-    regime = regime_of(written(tmp_path, GAPS[name], seeds, only_heads=only_heads))
+    regime = compute_network_check(written(tmp_path, GAPS[name], seeds, only_heads=only_heads))
     assert regime.networks == seeds
     assert regime.train == pytest.approx(0.99 + 0.001 * (seeds - 1) / 2)
     assert regime.gap == pytest.approx(GAPS[name] - 0.002 * (seeds == 1))
@@ -69,7 +73,7 @@ def test_a_network_itself_is_believed_before_heads_with_statistics_that_drifted(
 
 def test_of_results_of_before_nothing_is_claimed_and_nothing_is_taken(tmp_path):
     sweep = written(tmp_path, None)
-    regime = regime_of(sweep)
+    regime = compute_network_check(sweep)
     assert regime.sentence == "The over-confidence of the base network was not recorded"
     assert not regime.why_no_verdict
     assert judge(over_seeds(sweep, "ece"), "wilcoxon", "vanilla").comparisons["p"].notna().all()
@@ -129,13 +133,13 @@ def test_over_several_sweeps_each_has_its_warning(gaps, tmp_path):
 
 def test_a_comparison_stands_on_plain_networks_where_it_has_some(tmp_path):
     sweep = written(tmp_path, 0.05, seeds=2, method="ls")
-    assert regime_of(sweep).method == "ls"
+    assert compute_network_check(sweep).method == "ls"
     trials = sweep.trials.copy()
     is_plain = trials["rung"] == 3
     names = ["network_method", "network_id"]
     trials.loc[is_plain, names] = [["ce", "plain 0"], ["ce", "plain 1"]]
     trials.loc[is_plain, "base/test/confidence_gap"] = -0.2
-    regime = regime_of(replace(sweep, trials=trials))
+    regime = compute_network_check(replace(sweep, trials=trials))
     assert (regime.method, regime.networks, regime.gap) == ("ce", 2, -0.2)
 
 
@@ -146,10 +150,10 @@ def test_a_search_is_told_by_its_baseline_on_select(column):
     trials = pd.DataFrame(
         [{**row, column: 0.1, f"{column}_se": 0.01}, {**row, "rung": 0, column: -0.5}]
     )
-    regime = of_baseline(trials)
+    regime = compute_baseline_check(trials)
     assert (regime.gap, regime.split, regime.networks) == (0.1, "select", 1)
     assert "over-confident by 10.00 ± 1.96 points on select (1 network;" in regime.sentence
-    assert of_baseline(trials[["rung", "status"]]).sentence.endswith("not recorded")
+    assert compute_baseline_check(trials[["rung", "status"]]).sentence.endswith("not recorded")
 
 
 def test_the_table_has_columns_of_it_where_they_are_asked_for(tmp_path):
@@ -196,5 +200,5 @@ def test_significance_on_the_command_line_has_p_and_warns(tmp_path):
 
 
 def test_of_imported_data_without_train_it_is_said(tmp_path):
-    regime = replace(regime_of(written(tmp_path, GAPS["over"])), train=float("nan"))
+    regime = replace(compute_network_check(written(tmp_path, GAPS["over"])), train=float("nan"))
     assert regime.sentence.startswith("Base network (ce) (fit to train unknown) is over-confident")

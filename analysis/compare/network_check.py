@@ -22,7 +22,7 @@ _NO_CARRY = (
 
 
 @dataclass(frozen=True)
-class Regime:
+class NetworkCheck:
     """The fit of base networks to train, and their over-confidence; NaN if unknown."""
 
     method: str  # that trained them; empty if unknown or if there are several
@@ -86,7 +86,7 @@ class Regime:
 
 
 @cached_per_sweep
-def regime_of(sweep: Sweep) -> Regime:
+def compute_network_check(sweep: Sweep) -> NetworkCheck:
     """Check the networks of a run with plain cross entropy, otherwise those of its first rung."""
     rows = base_rows(sweep)
     known = known_networks(sweep.trials)
@@ -105,7 +105,7 @@ def base_rows(sweep: Sweep) -> pd.DataFrame:
     return rows
 
 
-def of_baseline(trials: pd.DataFrame) -> Regime:
+def compute_baseline_check(trials: pd.DataFrame) -> NetworkCheck:
     """Check the networks of the baseline of a search, whose rows have rung -1, on ``select``."""
     return _check_networks(known_networks(trials[trials["rung"] < 0], "select"), "select")
 
@@ -144,7 +144,7 @@ def name_of(sweep: Sweep) -> str:
     return " ".join(dict.fromkeys([sweep.manifest.dataset, *backbones]))
 
 
-def _check_networks(networks: pd.DataFrame, split: str) -> Regime:
+def _check_networks(networks: pd.DataFrame, split: str) -> NetworkCheck:
     methods = networks["network_method"].dropna().unique()
     known = networks.dropna(subset="gap")
     # The standard errors are over the images, which all networks share.
@@ -152,7 +152,7 @@ def _check_networks(networks: pd.DataFrame, split: str) -> Regime:
     gap, half = over_both(known["gap"].to_numpy(), error)
     train = float(networks["train"].mean()) if len(networks) else math.nan
     method = str(methods[0]) if len(methods) == 1 else ""
-    return Regime(method, split, len(known), train, gap, half)
+    return NetworkCheck(method, split, len(known), train, gap, half)
 
 
 def _percent(fraction: float) -> str:
