@@ -13,7 +13,8 @@ import math
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, product
+from operator import attrgetter
 from typing import Literal
 
 import numpy as np
@@ -79,12 +80,13 @@ def judge(groups: Sequence[Sequence[Sweep]], claim: Claim) -> Verdict:
     them must hold. It is not held if one comparison is not held at 95 % with Bonferroni's
     correction, since chance has one opportunity per comparison.
     """
-    verdicts = []
-    count = sum(len(comparison.others) for comparison in claim.comparisons)
+    pairs: list[tuple[Comparison, str]] = []
     for comparison in claim.comparisons:
-        for than in comparison.others:
-            undecided = Verdict(claim, "not decided", comparison, than)
-            verdicts.append(_decide(undecided, _average(groups, comparison, than), count))
+        pairs += product([comparison], comparison.others)
+    verdicts = []
+    for comparison, than in pairs:
+        undecided = Verdict(claim, "not decided", comparison, than)
+        verdicts.append(_decide(undecided, _average(groups, comparison, than), len(pairs)))
     for outcome in ("not held", "not decided", "no verdict"):
         decisive = [verdict for verdict in verdicts if verdict.outcome == outcome]
         if decisive:
@@ -131,7 +133,7 @@ def _measure(sweeps: Sequence[Sweep], comparison: Comparison, than: str) -> _Cha
         return parts[0]
     # They share their test samples, so the error of the mean is at most the mean of the errors.
     values = np.array([part.mean for part in parts])
-    return _refused(parts) or _Changes(values, float(np.mean([part.error for part in parts])))
+    return _refused(parts) or _Changes(values, float(np.mean([*map(attrgetter("error"), parts)])))
 
 
 def _refused(parts: Sequence[_Changes]) -> _Changes | None:
@@ -149,9 +151,9 @@ def _average(groups: Sequence[Sequence[Sweep]], comparison: Comparison, than: st
     pairs = min(len(part.values) for part in parts)
     values = np.mean([part.values[:pairs] for part in parts], axis=0)
     datasets = [sweeps[0].manifest.dataset for sweeps in groups]
-    errors = pd.Series([part.error for part in parts]).groupby(datasets).sum(min_count=1)
+    errors = pd.Series(map(attrgetter("error"), parts)).groupby(datasets).sum(min_count=1)
     error = float(np.sqrt((errors**2).sum(skipna=False))) / len(parts)
-    return _Changes(values, error, all(part.is_one for part in parts))
+    return _Changes(values, error, all(map(attrgetter("is_one"), parts)))
 
 
 def _changes(sweep: Sweep, comparison: Comparison, than: str) -> _Changes:
@@ -196,7 +198,9 @@ def gain_of(comparison: Comparison, value: float) -> float:
         return value if comparison.is_rise else -value
     is_less = comparison.kind == "rank" or METRICS[parted(comparison.metric)[0]].is_less_better
     gain = -value if is_less else value
-    return gain - comparison.least if comparison.kind == "size" else gain
+    if comparison.kind == "size":
+        gain -= comparison.least
+    return gain
 
 
 def _sample_error(

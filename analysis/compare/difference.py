@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from operator import attrgetter
 
 import pandas as pd
 
@@ -39,8 +40,7 @@ def difference(
             )
         for label in shared:
             rows.append(_row(label, metric, a, b))
-        remarks += [f"A: {note}" for note in a.notes]
-        remarks += [f"B: {note}" for note in b.notes]
+        remarks += [*map("A: {}".format, a.notes), *map("B: {}".format, b.notes)]
     table = pd.DataFrame(rows)
     if not table["pairs"].any():
         raise UserError(
@@ -104,8 +104,8 @@ def _describe_overlap(first: Sweep, second: Sweep, shared: Sequence[str]) -> lis
     for name, sweep in (("A", first), ("B", second)):
         if others := [label for label in sweep.labels.values() if label not in shared]:
             lines.append(f"Only in {name}: {', '.join(others)}")
-    hashes = {entry.spec_hash for entry in first.manifest.planned}
-    if count := len(hashes.intersection(entry.spec_hash for entry in second.manifest.planned)):
+    hashes = set(map(attrgetter("spec_hash"), first.manifest.planned))
+    if count := len(hashes.intersection(map(attrgetter("spec_hash"), second.manifest.planned))):
         lines.append(f"Trials with equal settings and seeds in both: {count}")
     return lines
 
@@ -151,4 +151,4 @@ def _view(table: pd.DataFrame, changed: pd.DataFrame, notes: list[str], row_name
         "settings": json.loads(changed.to_json(orient="records")),
         "notes": notes,
     }
-    return View([table for table in tables if table.records], content, table, notes)
+    return View(list(filter(attrgetter("records"), tables)), content, table, notes)

@@ -7,6 +7,7 @@ which methods are compared.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -51,13 +52,13 @@ def collect(
     if bool(folders) == (table is not None):
         raise UserError("name either folders of runs or a table by `published`")
     sweeps = [load(folder, metric) for folder in folders]
-    names = [folder.name for folder in folders]
+    names = list(map(attrgetter("name"), folders))
     if len(set(names)) < len(names):
         names = list(map(str, folders))
-    runs: dict[str, list[str]] = {}  # runs with the same networks share a sentence
+    checks: dict[str, list[str]] = {}  # runs with the same networks share a sentence
     for name, sweep in zip(names, sweeps, strict=True):
-        runs.setdefault(compute_network_check(sweep).sentence, []).append(name)
-    notes = [f"{', '.join(names)}: {text[0].lower()}{text[1:]}" for text, names in runs.items()]
+        checks.setdefault(compute_network_check(sweep).sentence, []).append(name)
+    notes = [f"{', '.join(runs)}: {text[0].lower()}{text[1:]}" for text, runs in checks.items()]
     # Runs of earlier versions have no titles; the papers' apply.
     titles = published_titles()
     for sweep in sweeps:
@@ -74,8 +75,10 @@ def collect(
     is_ood = frame["split"].str.startswith("ood/") & (frame["split"] != FOREIGN_MEAN)
     if split is not None:
         frame = choose(frame, split=split)
+    elif metric in OOD_METRICS:
+        frame = frame[is_ood]
     else:
-        frame = frame[is_ood if metric in OOD_METRICS else frame["split"] == "test"]
+        frame = frame[frame["split"] == "test"]
     return Collected(frame, notes, titles)
 
 
@@ -213,7 +216,6 @@ def over_seeds(sweep: Sweep, metric: str, split: str = "test") -> Matched:
     of the network's own head is repeated in every block.
     """
     rows = tidy(sweep, [metric], split)
-    labels = [rung.label for rung in sweep.rungs]
     is_paired, networks = sweep.manifest.paired_seeds, len(sweep.manifest.network_seeds)
     is_by_network = is_paired or networks > 1 or rows["head_seed"].isna().all()
     block = "network_seed" if is_by_network else "head_seed"
@@ -221,7 +223,7 @@ def over_seeds(sweep: Sweep, metric: str, split: str = "test") -> Matched:
     matching = rows.dropna(subset=block)
     values = matching.pivot_table(index=block, columns="method", values="value", dropna=False)
     # A pivot sorts methods by name and drops those without rows.
-    values = values.reindex(columns=labels)
+    values = values.reindex(columns=list(sweep.labels.values()))
     unit = "network seed" if is_paired else "network seed, head seeds averaged"
     repeated: dict[Any, float] = {}
     if not is_by_network:

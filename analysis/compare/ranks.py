@@ -72,7 +72,8 @@ def rank(
     printed = scores.values.map(partial(rounded, metric))
     is_less_better = METRICS[metric].is_less_better
     # A classifier at chance is ranked last, however low its ECE is.
-    printed = printed.mask(scores.at_chance, math.inf if is_less_better else -math.inf)
+    worst = math.inf if is_less_better else -math.inf
+    printed = printed.mask(scores.at_chance, worst)
     ranks = printed.rank(method=TIES[ranking], ascending=is_less_better)
     # Tables show the values of these columns without ranks.
     ranks.loc[:, list(scores.uncounted)] = float("nan")
@@ -87,7 +88,8 @@ def rank(
     remarks += scores.legend()
     if scores.at_chance.any(axis=None):
         remarks.append("a method at chance in a column is ranked last there")
-    titles = published_titles() if titles is None else titles
+    if titles is None:
+        titles = published_titles()
     counts = Counter(titles.values())
     return RankTable(
         **{**vars(scores), "notes": (*notes, *remarks)},
@@ -111,7 +113,7 @@ def view(table: RankTable) -> View:
     for key in sorted(keys, key=lambda key: datasets.index(key[:2])):
         upper, lower = _heads(key, table.titles)
         groups[f"{upper} {lower}"] = (upper, lower)
-        cells = [Cell.number(table.metric, value) for value in table.values.loc[order, key]]
+        cells = list(map(partial(Cell.number, table.metric), table.values.loc[order, key]))
         columns[f"{upper} {lower}"] = ranked(cells, METRICS[table.metric].direction, may_win[key])
     ranks = [Cell.formatted(rank, ".2f") for rank in summary["mean_rank"]]
     columns["Mean rank"] = ranked(ranks, "min", may_win.all(axis="columns"))
@@ -125,7 +127,7 @@ def view(table: RankTable) -> View:
         f"{METRICS[table.metric].head}, {kind}; values are ranked as printed.",
         f"Mean rank over {format_count(len(table.counted), 'column')}; ties share the "
         f"{_TIED[table.ranking]} rank; wins: columns without a better method. {BEST}",
-        *(f"{note}." for note in table.notes),
+        *map("{}.".format, table.notes),
     ]
     main = Table(
         "ranks", "\n".join(lines), records_of(columns), first=["Mean rank", "Wins"],
@@ -151,8 +153,7 @@ def tidy_ranks(table: RankTable) -> pd.DataFrame:
     """Return a row per (method, column) with value, n, rank and the summary of the method."""
     order = table.summary.index
     parts = {"value": table.values, "n": table.n, "rank": table.ranks}
-    stacked = {part: frame.loc[order].stack(KEY) for part, frame in parts.items()}
-    long = pd.concat(stacked, axis="columns")
+    long = pd.concat({part: frame.loc[order].stack(KEY) for part, frame in parts.items()}, axis=1)
     rows = long.reset_index().merge(table.summary, left_on="method", right_index=True)
     return rows.assign(metric=table.metric, ranking=table.ranking, source=table.source)
 
@@ -197,7 +198,9 @@ def average(collected: Mapping[str, Collected]) -> Averages:
         raise UserError("no column has a number for every method and metric; request fewer metrics")
     means, methods, flags = {}, {}, {}
     at_chance, lost = set(), []
-    notes = list(chain.from_iterable(map(attrgetter("notes"), collected.values())))
+    notes = []
+    for results in collected.values():
+        notes += results.notes
     for table in tables:
         means[table.metric] = table.values[columns].mean(axis="columns")
         methods |= dict.fromkeys(table.values.index)
@@ -222,16 +225,16 @@ def average(collected: Mapping[str, Collected]) -> Averages:
 def view_averages(averages: Averages) -> View:
     """Return a row per method, with the best and the second of each metric marked."""
     methods = list(averages.values.index)
-    may_win = [method not in averages.at_chance for method in methods]
+    may_win = ~averages.values.index.isin(list(averages.at_chance))
     columns = {"method": [Cell(averages.label(method)) for method in methods]}
     for metric, values in averages.values.items():
         record = METRICS[str(metric)]
-        cells = [Cell.number(record, value) for value in values]
+        cells = list(map(partial(Cell.number, record), values))
         columns[record.head] = ranked(cells, record.direction, may_win)
     kind = f"printed in {averages.source}" if averages.is_published else "each the mean over trials"
     count = format_count(len(averages.columns), "column")
     lines = [f"Mean over {count} ({', '.join(averages.columns)}), {kind}. {BEST}"]
-    lines += [f"{note}." for note in averages.notes]
+    lines += map("{}.".format, averages.notes)
     table = Table(
         "averages", "\n".join(lines), records_of(columns), label=label_of("averages"), is_main=True
     )
