@@ -112,7 +112,7 @@ def _by_rung(sweep: Sweep, slot: str) -> dict[int, Record]:
 
 def _cell(value: Any) -> Cell:
     if isinstance(value, bool):
-        return Cell({True: "yes", False: "no"}[value])
+        return Cell("yes") if value else Cell("no")
     if isinstance(value, float):
         return Cell(f"{value:g}", value)
     return Cell("none") if value == "null" else Cell.of(value)

@@ -201,7 +201,7 @@ def _metric_cell(sweep: Sweep, row: Any) -> Cell:
 
 def _best_first(sweep: Sweep, records: Sequence[Record]) -> list[Record]:
     """Sort methods by the primary metric; those at chance or without a number are last."""
-    metric = METRICS[sweep.shown[0] if sweep.shown else "ece"]
+    metric = METRICS[[*sweep.shown, "ece"][0]]
 
     def sort_key(pair: tuple[RungRecord, Record]) -> tuple[bool, bool, float]:
         rung, value = pair[0], pair[1][metric.head].value
