@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from operator import attrgetter
 
 import pandas as pd
@@ -12,7 +13,7 @@ from analysis.load import Sweep
 from analysis.tables.latex import label_of
 from analysis.tables.render import View
 from analysis.tables.table import Table
-from analysis.text import Cell, full_stops
+from analysis.text import Cell, full_stops, records_of
 from analysis.tidy import by_rung, check_metric, check_split, default_split, planned_trials
 from tune_calib.errors import UserError
 from tune_calib.spec.metrics import METRICS
@@ -122,25 +123,22 @@ def _settings(sweep: Sweep, shared: Sequence[str]) -> dict[str, str]:
 
 
 def _view(table: pd.DataFrame, changed: pd.DataFrame, notes: list[str], row_name: str) -> View:
-    records = []
-    for row in table.to_dict("records"):
-        metric = row["metric"]
-        records.append(
-            {
-                row_name: Cell(row["rung"]),
-                "metric": Cell(METRICS[metric].head),
-                "A": Cell.number(metric, row["first"]),
-                "B": Cell.number(metric, row["second"]),
-                "B - A": Cell.number(metric, row["difference"], signed=True),
-                "95 % interval": Cell.span(metric, row["low"], row["high"], signed=True),
-                "pairs": Cell.of(row["pairs"]),
-                "B better in": Cell.of(row["better"]),
-            }
-        )
+    metrics, number = table["metric"], partial(Cell.number, signed=True)
+    spans = map(partial(Cell.span, signed=True), metrics, table["low"], table["high"])
+    columns = {
+        row_name: map(Cell, table["rung"]),
+        "metric": [Cell(METRICS[metric].head) for metric in metrics],
+        "A": map(Cell.number, metrics, table["first"]),
+        "B": map(Cell.number, metrics, table["second"]),
+        "B - A": map(number, metrics, table["difference"]),
+        "95 % interval": spans,
+        "pairs": map(Cell.of, table["pairs"]),
+        "B better in": map(Cell.of, table["better"]),
+    }
     cells = changed.map(Cell).set_axis(["setting", "A", "B"], axis="columns")
     label = label_of("diff", *table["metric"].unique())
     tables = [
-        Table("differences", "\n".join(notes), records, label=label, is_main=True),
+        Table("differences", "\n".join(notes), records_of(columns), label=label, is_main=True),
         Table(
             "settings", "Settings that differ.", cells.to_dict("records"), label=f"{label}-settings"
         ),

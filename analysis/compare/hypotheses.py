@@ -150,15 +150,11 @@ def friedman(matched: Matched) -> Friedman:
         notes.append(f"{lost} blocks left out, since a method has no number there")
     is_less_better = METRICS[matched.metric].is_less_better
     ranks = complete.rank(axis="columns", ascending=is_less_better)
+    means, why = ranks.mean(), _explain_no_ranks(ranks)
     result = Friedman(
-        metric=matched.metric,
-        unit=matched.unit,
-        blocks=len(complete),
-        ranks=ranks.mean(),
-        statement=_explain_no_ranks(ranks),
-        notes=tuple(notes),
+        matched.metric, matched.unit, len(complete), ranks=means, statement=why, notes=tuple(notes)
     )
-    if result.statement:
+    if why:
         return result
     # Both tests rank the values themselves, in either direction.
     statistic, p = map(float, stats.friedmanchisquare(*complete.to_numpy().T))

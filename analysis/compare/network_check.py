@@ -152,7 +152,7 @@ def _check_networks(networks: pd.DataFrame, split: str) -> NetworkCheck:
     # The mean of an empty column is NaN.
     train = float(networks["train"].mean())
     method = str(methods[0]) if len(methods) == 1 else ""
-    return NetworkCheck(method, split, networks=len(measured), train=train, gap=gap, half=half)
+    return NetworkCheck(method, split, len(measured), train=train, gap=gap, half=half)
 
 
 def _percent(fraction: float) -> str:

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from analysis.load import Sweep
 from analysis.tables.latex import label_of
 from analysis.tables.render import View
 from analysis.tables.table import Table
-from analysis.text import NOTHING, Cell, Record, full_stops
+from analysis.text import NOTHING, Cell, Record, full_stops, records_of
 from tune_calib.errors import UserError
 from tune_calib.spec.metrics import METRICS
 
@@ -99,19 +100,17 @@ def view(verdict: Verdict) -> View:
     """Return the spread of each method, then the declared test."""
     metric, result = verdict.matched.metric, verdict.friedman
     label = label_of("significance", metric)
-    spreads = []
-    for row in verdict.spreads.to_dict("records"):
-        spreads.append(
-            {
-                "method": Cell(verdict.matched.label(row["method"])),
-                "n": Cell.of(row["n"]),
-                METRICS[metric].head: Cell.number(metric, row["mean"]),
-                "sd": Cell.number(metric, row["sd"]),
-                "95 % interval of the mean (t)": Cell.span(metric, row["low"], row["high"]),
-            }
-        )
+    spreads, cell = verdict.spreads, partial(Cell.number, metric)
+    spans = map(partial(Cell.span, metric), spreads["low"], spreads["high"])
+    columns = {
+        "method": map(Cell, map(verdict.matched.label, spreads["method"])),
+        "n": map(Cell.of, spreads["n"]),
+        METRICS[metric].head: map(cell, spreads["mean"]),
+        "sd": map(cell, spreads["sd"]),
+        "95 % interval of the mean (t)": spans,
+    }
     caption = f"{METRICS[metric].head}: mean and spread of each method over blocks."
-    spread = Table("spread", caption, spreads, label=f"{label}-spread")
+    spread = Table("spread", caption, records_of(columns), label=f"{label}-spread")
     if result is None:
         key, records = "comparisons", _comparisons(verdict)
         # Both frames have low and high, here of the difference.
@@ -128,23 +127,20 @@ def view(verdict: Verdict) -> View:
 
 def _comparisons(verdict: Verdict) -> list[Record]:
     """Return a row per comparison, with a statement if there is no p-value."""
-    metric = verdict.matched.metric
-    records = []
-    for row in verdict.comparisons.to_dict("records"):
-        difference = Cell.number(metric, row["difference"], signed=True)
-        cells = {
-            f"against {verdict.baseline}": Cell(verdict.matched.label(row["method"])),
-            "pairs": Cell.of(row["pairs"]),
-            "better in": Cell.of(row["better"]),
-            _ESTIMATES[verdict.test]: difference,
-            "95 % interval": Cell.span(metric, row["low"], row["high"], signed=True),
-            "p": _p(row["p"]),
-            "p (Holm)": _p(row["p_holm"]),
+    table, metric = verdict.comparisons, verdict.matched.metric
+    number = partial(Cell.number, metric, signed=True)
+    span = partial(Cell.span, metric, signed=True)
+    return records_of(
+        {
+            f"against {verdict.baseline}": map(Cell, map(verdict.matched.label, table["method"])),
+            "pairs": map(Cell.of, table["pairs"]),
+            "better in": map(Cell.of, table["better"]),
+            _ESTIMATES[verdict.test]: map(number, table["difference"]),
+            "95 % interval": map(span, table["low"], table["high"]),
+            "p": map(_p, table["p"], table["statement"]),
+            "p (Holm)": map(_p, table["p_holm"]),
         }
-        if row["statement"]:
-            cells["p"] = Cell(row["statement"])
-        records.append(cells)
-    return records
+    )
 
 
 def _ranks(result: Friedman) -> list[Record]:
@@ -160,7 +156,9 @@ def _ranks(result: Friedman) -> list[Record]:
     return records
 
 
-def _p(p: float) -> Cell:
+def _p(p: float, statement: str = "") -> Cell:
+    if statement:
+        return Cell(statement)
     if p < _LEAST_P:
         return Cell(f"< {_LEAST_P}", _LEAST_P)
     return Cell.formatted(p, ".2g")

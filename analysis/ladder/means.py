@@ -62,9 +62,8 @@ def ladder_table(
                 "statuses": format_counts(sweep.counts(rung.index)),
                 "flags": ", ".join(f"{flag.name} ({n})" for flag, n in flags),
             }
-            for dataset, backbone in printed.columns:
-                numbers_of_paper = printed[dataset, backbone]
-                row[f"published {dataset} {backbone}"] = numbers_of_paper.get(rung.label)
+            for key in printed.columns:
+                row[f"published {key[0]} {key[1]}"] = printed[key].get(rung.label)
             rows.append(row)
             # NaN if the rung has no values: the next step then has no change.
             previous = mean

@@ -1,5 +1,6 @@
 """Tables of shifted images: foreign ones (MaC-Cal, table 2; FeDLaS, table 3) and corruptions."""
 
+from collections.abc import Container
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
@@ -53,12 +54,13 @@ class ShiftTable:
     """A shift table with a row per rung: its key, caption and columns."""
 
     key: str
-    about: str
+    caption: str
     columns: tuple[Column, ...]
 
 
 def shift_tables(sweep: Sweep) -> list[ShiftTable]:
     """Return the tables of the shift sets that trials were evaluated on."""
+    present = set(sweep.trials.columns[sweep.trials.notna().any()])
     sets = foreign_sets(str(name).rpartition("/")[0] for name in sweep.trials)
     titles = {**published_titles(), **sweep.manifest.titles}
     titles |= {"noise": "Gaussian noise", MEAN: "mean over the sets"}
@@ -71,21 +73,17 @@ def shift_tables(sweep: Sweep) -> list[ShiftTable]:
     for family in FAMILIES:
         tables.append(_by_severity(family))
         for metric in CORRUPTION_SHOWN:
-            tables.append(_by_kind(sweep, family, metric))
+            tables.append(_by_kind(sweep, family, metric, present))
     with_numbers = []
     for table in tables:
-        columns = [column for column in table.columns if _has_numbers(sweep, column)]
+        columns = [column for column in table.columns if column.name in present]
         if columns:
             with_numbers.append(replace(table, columns=tuple(columns)))
     return with_numbers
 
 
-def _has_numbers(sweep: Sweep, shown: Column) -> bool:
-    return shown.name in sweep.trials and bool(sweep.trials[shown.name].notna().any())
-
-
 def _by_severity(family: str) -> ShiftTable:
-    about = f"{_ABOUT[family]} Means over {len(FAMILIES[family])} kinds{_LEFT_OUT[family]}."
+    caption = f"{_ABOUT[family]} Means over {len(FAMILIES[family])} kinds{_LEFT_OUT[family]}."
     columns = []
     for metric in CORRUPTION_SHOWN:
         group = METRICS[metric].head
@@ -93,10 +91,10 @@ def _by_severity(family: str) -> ShiftTable:
             split = f"{family}/{MEAN}/{severity}"
             columns.append(Column(group, metric, f"severity {severity}", split))
         columns.append(Column(group, metric, "mean", f"{family}/{MEAN}"))
-    return ShiftTable(f"{family}-severity", about, tuple(columns))
+    return ShiftTable(f"{family}-severity", caption, tuple(columns))
 
 
-def _by_kind(sweep: Sweep, family: str, metric: str) -> ShiftTable:
+def _by_kind(sweep: Sweep, family: str, metric: str, present: Container[str]) -> ShiftTable:
     parts = [name.split("/") for name in map(str, sweep.trials) if name.startswith(f"{family}/")]
     evaluated = sorted({kind for _, kind, *_ in parts} - {MEAN})
     columns = []
@@ -104,12 +102,12 @@ def _by_kind(sweep: Sweep, family: str, metric: str) -> ShiftTable:
         split = f"{family}/{kind}/{MEAN}"
         columns.append(Column(METRICS[metric].head, metric, kind_title(kind), split))
     of_benchmark = columns[: len(FAMILIES[family])]
-    lacking = [column.head for column in of_benchmark if not _has_numbers(sweep, column)]
-    about = f"{_ABOUT[family]} {METRICS[metric].title}, means over five severities"
-    about += f"{_LEFT_OUT[family]}."
+    lacking = [column.head for column in of_benchmark if column.name not in present]
+    caption = f"{_ABOUT[family]} {METRICS[metric].title}, means over five severities"
+    caption += f"{_LEFT_OUT[family]}."
     if lacking:
-        about += f" Not evaluated: {', '.join(lacking)}; there is therefore no mean over kinds."
-    return ShiftTable(f"{family}-kinds-{metric}", about, tuple(columns))
+        caption += f" Not evaluated: {', '.join(lacking)}; there is therefore no mean over kinds."
+    return ShiftTable(f"{family}-kinds-{metric}", caption, tuple(columns))
 
 
 def means(sweep: Sweep, table: ShiftTable) -> pd.DataFrame:
@@ -141,7 +139,7 @@ def table(sweep: Sweep, shift: ShiftTable) -> Table:
         columns[head] = cells
     return Table(
         shift.key,
-        f"{sweep.manifest.title}. {shift.about} {capital(mean_over(sweep))}. {BEST}",
+        f"{sweep.manifest.title}. {shift.caption} {capital(mean_over(sweep))}. {BEST}",
         records_of(columns),
         groups=groups,
         label=label_of(shift.key, sweep.manifest.dataset),

@@ -171,7 +171,7 @@ Block = Sequence[_Column]  # adjacent columns
 
 
 def _width(block: Block) -> float:
-    return sum(map(attrgetter("width"), block))
+    return sum(column.width for column in block)
 
 
 def _with_notes(columns: Block) -> tuple[Block, list[str]]:
@@ -330,7 +330,7 @@ def _escape_letter(mark: str, previous: str) -> str:
         return mark if mark.isprintable() else " "
     if mark.isspace():
         return "~"
-    base, *accents = unicodedata.normalize("NFD", mark)
+    base, *accents = list(unicodedata.normalize("NFD", mark))
     if base.isascii() and set(accents) <= _ACCENTS.keys():
         for accent in accents:
             base = rf"\{_ACCENTS[accent]}{{{base}}}"

@@ -109,8 +109,8 @@ class View:
             tables = []
             for table in self.tables:
                 if table.is_main:
-                    new = {"caption": caption or table.caption, "label": label or table.label}
-                    tables.append(replace(table, **new))
+                    title, name = caption or table.caption, label or table.label
+                    tables.append(replace(table, caption=title, label=name))
                 elif label:
                     tables.append(replace(table, label=f"{label}-{table.key}"))
                 else:
