@@ -109,14 +109,11 @@ def notes(sweep: Sweep) -> list[str]:
         lines.append(f"{trials}; means are over those done")
     if missing:
         lines.append(f"INCOMPLETE: {missing} of {len(manifest.planned)} trials missing")
-    if sweep.vanished:
-        lines.append(sweep.vanished)
-    lines += legend(sweep.flags())
+    lines += filter(None, [sweep.vanished, *legend(sweep.flags())])
     if sweep.row_name == "rung":
         lines.append(f"{_STEP}: change of the mean ECE from the previous rung, in points")
     lines.append(f"{base_head(sweep)}: change of the mean ECE from {_describe_base(sweep)}")
-    if equal := equal_rungs(sweep):
-        lines.append(equal)
+    lines += filter(None, [equal_rungs(sweep)])
     if sweep.shows_intervals:
         lines.append(means.interval_note(sweep))
     if manifest.published:

@@ -75,10 +75,9 @@ def _render(table: Table) -> str:
     printed = table
     if table.is_one_tabular:
         printed = table.without_blank()
-    columns = _choose_columns(printed)
-    shown = [column.name for column in columns]
-    columns, notes = _with_notes(columns)
-    for note in table.notes_on(shown):
+    shown = _choose_columns(printed)
+    columns, notes = _with_notes(list(shown.values()))
+    for note in table.notes_on(shown.keys()):
         notes.append(rf"{escape(note)}\par")
     blocks = _blocks(columns)
     is_narrow = len(blocks) == 1 and _width(blocks[0]) <= _COLUMN_PT
@@ -106,26 +105,25 @@ def _render(table: Table) -> str:
     return "\n".join(lines)
 
 
-def _choose_columns(table: Table) -> "Block":
+def _choose_columns(table: Table) -> "dict[str, _Column]":
     """Return the columns to print: all, unless the table must not be split into blocks."""
     room = _PAGE_PT if table.is_one_tabular else math.inf
-    columns = [_Column.of(table, head) for head in table.heads]
-    widths = list(map(attrgetter("width"), columns))
-    chosen = [columns[index] for index in fit_columns(table, widths, room)]
-    narrow = [columns[index] for index in fit_columns(table, widths, _COLUMN_PT)]
-    if table.requested and {*table.requested} <= set(map(attrgetter("name"), narrow)):
-        chosen = narrow
-    groups = set(map(attrgetter("group"), chosen))
-    if len(chosen) < len(columns) and len(groups - {""}) == 1:  # the other group is left out
-        chosen = [replace(column, group="") for column in chosen]
-    return chosen
+    columns = {head: _Column.of(table, head) for head in table.heads}
+    widths = {head: column.width for head, column in columns.items()}
+    shown = fit_columns(table.first, widths, room)
+    narrow = fit_columns(table.first, widths, _COLUMN_PT)
+    if table.requested and set(table.requested).issubset(narrow):
+        shown = narrow
+    groups = {columns[head].group for head in shown}
+    if len(shown) < len(columns) and len(groups - {""}) == 1:  # the other group is left out
+        columns = {head: replace(columns[head], group="") for head in shown}
+    return {head: columns[head] for head in shown}
 
 
 @dataclass(frozen=True)
 class _Column:
-    """A column with its head, in the table and in print, and its cells in LaTeX."""
+    """A column with its head, the head of its group, and its cells in LaTeX."""
 
-    name: str
     group: str
     title: str
     cells: Sequence[str]
@@ -135,7 +133,7 @@ class _Column:
     def of(cls, table: Table, head: str) -> "_Column":
         cells = [replace(cell, text=escape(cell.text)) for cell in table.column(head)]
         texts = [cell.marked("latex") for cell in cells]
-        return cls(head, *table.groups.get(head, ("", head)), texts, head == table.heads[0])
+        return cls(*table.groups.get(head, ("", head)), texts, head == table.heads[0])
 
     @cached_property
     def is_number(self) -> bool:

@@ -167,19 +167,19 @@ class _Column:
 
 def _layout(table: Table, screen: Screen) -> tuple[str, list[str]]:
     """Lay out the rows of a table for a screen, naming columns that do not fit; return heads."""
-    columns = []
+    columns = {}
     for head, is_number in zip(table.heads, table.are_numbers, strict=True):
-        columns.append(_Column(head, _mark(table.column(head)), is_number))
-    indices = _requested(table.heads, screen.columns)
+        columns[head] = _Column(head, _mark(table.column(head)), is_number)
+    heads = table.heads
     missing: list[str] = []
-    if not screen.columns:
-        indices = list(range(len(columns)))
-        if screen.width:
-            least = [column.least + _GAP for column in columns]
-            indices = fit_columns(table, least, screen.width + _GAP)
-        keys = enumerate(column_keys(table.heads))
-        missing = [key for index, key in keys if index not in indices]
-    shown = [columns[index] for index in indices]
+    if screen.columns:
+        heads = _requested(heads, screen.columns)
+    elif screen.width:
+        least = {head: column.least + _GAP for head, column in columns.items()}
+        heads = fit_columns(table.first, least, screen.width + _GAP)
+        keys = zip(columns, column_keys(table.heads), strict=True)
+        missing = [key for head, key in keys if head not in heads]
+    shown = [columns[head] for head in heads]
     widths = list(map(attrgetter("most"), shown))
     if screen.width is not None:
         widths = _share(shown, screen.width)
@@ -187,7 +187,7 @@ def _layout(table: Table, screen: Screen) -> tuple[str, list[str]]:
     if missing:
         note = Prose(f"Not shown: {', '.join(missing)}; {screen.more}{screen.some}.")
         body = f"{body}\n{note.on(screen)}"
-    return body, list(map(attrgetter("head"), shown))
+    return body, heads
 
 
 def _mark(cells: Sequence[Cell]) -> list[str]:
@@ -226,31 +226,30 @@ def column_keys(heads: Sequence[str]) -> list[str]:
     return keys
 
 
-def _requested(heads: Sequence[str], names: Sequence[str]) -> list[int]:
-    """Return the indices of the requested columns, after that of the names of the rows."""
+def _requested(heads: Sequence[str], names: Sequence[str]) -> list[str]:
+    """Return the heads of the requested columns, after that of the names of the rows."""
     keys = column_keys(heads)
-    indices = [0]
+    requested = [heads[0]]
     for name in names:
         key = column_key(name)
         if key not in keys:
             raise UserError(f"no column {name!r}{nearest(key, keys)}")
-        indices.append(keys.index(key))
-    return list(dict.fromkeys(indices))
+        requested.append(heads[keys.index(key)])
+    return list(dict.fromkeys(requested))
 
 
-def fit_columns(table: Table, widths: Sequence[float], room: float) -> list[int]:
-    """Return the columns that fit: always the first, and those of ``first`` before the others."""
-    heads, ranks = table.heads, {head: rank for rank, head in enumerate(table.first)}
-
-    def priority(index: int) -> tuple[bool, int]:
-        return index > 0, ranks.get(heads[index], len(ranks))
-
-    shown: list[int] = []
-    for index in sorted(range(len(heads)), key=priority):
-        if not shown or widths[index] <= room:
-            shown.append(index)
-            room -= widths[index]
-    return sorted(shown)
+def fit_columns(first: Sequence[str], widths: Mapping[str, float], room: float) -> list[str]:
+    """Return the heads that fit: always that of the rows, and those in ``first`` before others."""
+    names_of_rows, *others = widths
+    ranks = {head: rank for rank, head in enumerate(first)}
+    others.sort(key=lambda head: ranks.get(head, len(ranks)))
+    shown = {names_of_rows}
+    room -= widths[names_of_rows]
+    for head in others:
+        if widths[head] <= room:
+            shown.add(head)
+            room -= widths[head]
+    return list(filter(shown.__contains__, widths))
 
 
 def _rows(columns: Sequence[_Column], widths: Sequence[int], rules: Container[int]) -> list[str]:
