@@ -157,7 +157,7 @@ def base_head(sweep: Sweep) -> str:
 
 
 def _describe_base(sweep: Sweep) -> str:
-    bases = dict.fromkeys(base.label for base in sweep.bases.values())
+    bases = dict.fromkeys(map(attrgetter("label"), sweep.bases.values()))
     if len(bases) > 1:
         return "the last base above it, in points"
     return f"{sweep.base_note or next(iter(bases))}, in points"

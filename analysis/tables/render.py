@@ -48,7 +48,9 @@ def in_files(table: Table, frame: "pd.DataFrame | None" = None) -> dict[str, str
     if not table.records:
         return {}
     files = {f"{table.key}.md": f"{markdown(table)}\n", f"{table.key}.tex": f"{latex(table)}\n"}
-    return files if frame is None else files | {f"{table.key}.csv": frame.to_csv(index=False)}
+    if frame is not None:
+        files[f"{table.key}.csv"] = frame.to_csv(index=False)
+    return files
 
 
 def html(table: Table) -> str:

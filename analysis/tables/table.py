@@ -240,16 +240,13 @@ def _requested(heads: Sequence[str], names: Sequence[str]) -> list[str]:
 
 def fit_columns(first: Sequence[str], widths: Mapping[str, float], room: float) -> list[str]:
     """Return the heads that fit: always that of the rows, and those in ``first`` before others."""
-    names_of_rows, *others = widths
-    ranks = {head: rank for rank, head in enumerate(first)}
-    others.sort(key=lambda head: ranks.get(head, len(ranks)))
-    shown = {names_of_rows}
-    room -= widths[names_of_rows]
-    for head in others:
-        if widths[head] <= room:
+    heads, ranks = list(widths), {head: rank for rank, head in enumerate(first)}
+    shown: set[str] = set()
+    for head in sorted(heads, key=lambda head: (head != heads[0], ranks.get(head, len(ranks)))):
+        if not shown or widths[head] <= room:
             shown.add(head)
             room -= widths[head]
-    return list(filter(shown.__contains__, widths))
+    return list(filter(shown.__contains__, heads))
 
 
 def _rows(columns: Sequence[_Column], widths: Sequence[int], rules: Container[int]) -> list[str]:
@@ -275,7 +272,7 @@ def _folded(text: str, width: int) -> list[str]:
     if len(text) <= width:
         return [text]
     first, *others = wrap(text, width, _INDENT)
-    return [first, *(f"{_INDENT}{line}" for line in others)]
+    return [first, *map(_INDENT.__add__, others)]
 
 
 def _narrowest(text: str, lines: int, indent: str = "") -> int:

@@ -141,7 +141,7 @@ def _draw_boxes(axis: Axes, table: pd.DataFrame, metric: str, rungs: list[RungRe
         shift = (order - (len(rungs) - 1) / 2) * width
         groups: Any = rows.groupby("severity")[metric]
         values = {severity: 100 * group.to_numpy() for severity, group in groups}
-        medians = [float(np.median(group)) for group in values.values()]
+        medians = list(map(np.median, values.values()))
         positions = np.array(list(values)) + shift
         is_box = np.array(list(values)) > 0  # not the clean images, which are one point
         boxes = list(compress(values.values(), is_box))

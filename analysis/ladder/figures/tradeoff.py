@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
+from operator import attrgetter
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -64,7 +65,7 @@ def _caption(results: LadderResults) -> str:
 def draw_tradeoff(results: LadderResults) -> Drawing | None:
     """Draw ECE against accuracy, with arrows between steps or the Pareto front of methods."""
     sweep = results.sweep
-    columns = {f"test/{name}": name for name in _METRICS}
+    columns = {"test/accuracy": "accuracy", "test/ece": "ece"}
     names = ["rung", "network_seed", "head_seed", *columns]
     points = sweep.done.reindex(columns=names).rename(columns=columns).dropna(subset=_METRICS)
     if points.empty:
@@ -76,10 +77,10 @@ def draw_tradeoff(results: LadderResults) -> Drawing | None:
         _draw_rung(axis, points[points["rung"] == rung.index], rung)
     means = 100 * points.groupby("rung")[_METRICS].mean()
     for chain in chains(sweep):
-        shown = means.loc[[index for index in chain if index in means.index]]
+        shown = means.loc[list(filter(means.index.__contains__, chain))]
         for start, end in pairwise(shown.itertuples(index=False)):
             axis.annotate("", xy=end, xytext=start, arrowprops=_ARROW, zorder=1)
-    if all(len(chain) == 1 for chain in chains(sweep)):
+    if max(map(len, chains(sweep))) == 1:
         front = unbeaten(means, _METRICS)[::-1]
         axis.plot(front["accuracy"], front["ece"], "--", color="0.45", linewidth=0.9, zorder=1)
     axis.set(xlabel="test accuracy (%)", ylabel="test ECE (%)")
@@ -88,7 +89,7 @@ def draw_tradeoff(results: LadderResults) -> Drawing | None:
     for rung in rungs:
         ended = "" if sweep.is_done(rung.index) else f" ({sweep.ended(rung.index)})"
         labels.append(f"{rung.label}{ended}")
-    centres = list(means.loc[[rung.index for rung in rungs]].itertuples(index=False))
+    centres = list(means.loc[list(map(attrgetter("index"), rungs))].itertuples(index=False))
     is_named = len(rungs) < MANY and style.name_points(axis, labels, centres)
     handles = []
     for rung in sweep.rungs:
