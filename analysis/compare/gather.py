@@ -233,14 +233,8 @@ def over_seeds(sweep: Sweep, metric: str, split: str = "test") -> Matched:
     values = values.assign(**repeated)
     notes = [f"{method} has one trial, which is repeated in every block" for method in repeated]
     notes += [f"{compute_network_check(sweep).sentence}.", *incomplete(sweep, metric)]
-    return Matched(
-        metric,
-        unit,
-        values,
-        fixed=tuple(repeated),
-        notes=tuple(notes),
-        flags=flags_of_methods(rows),
-    )
+    flags = flags_of_methods(rows)
+    return Matched(metric, unit, values, fixed=tuple(repeated), notes=tuple(notes), flags=flags)
 
 
 def over_columns(table: Scores) -> Matched:
