@@ -225,9 +225,10 @@ def _sample_error(
     if drawn_blocks:
         means = {}
         for label, trials in hashes.items():
-            # Blocks count alike, however many trials they have.
-            parts = [np.mean([*map(draws.get, trials[index])], axis=0) for index in drawn_blocks]
-            means[label] = np.mean(parts, axis=0)
+            block_means = []  # blocks count alike, however many trials they have
+            for index in drawn_blocks:
+                block_means.append(np.mean([draws[name] for name in trials[index]], axis=0))
+            means[label] = np.mean(block_means, axis=0)
         if len(set(map(np.shape, means.values()))) == 1:
             drawn = pd.DataFrame(means)
             if is_rank:

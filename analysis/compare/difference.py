@@ -135,13 +135,15 @@ def _view(table: pd.DataFrame, changed: pd.DataFrame, notes: list[str], row_name
         "pairs": map(Cell.of, table["pairs"]),
         "B better in": map(Cell.of, table["better"]),
     }
-    cells = changed.map(Cell).set_axis(["setting", "A", "B"], axis="columns")
+    settings = {
+        "setting": map(Cell, changed["setting"]),
+        "A": map(Cell, changed["first"]),
+        "B": map(Cell, changed["second"]),
+    }
     label = label_of("diff", *table["metric"].unique())
     tables = [
         Table("differences", "\n".join(notes), records_of(columns), label=label, is_main=True),
-        Table(
-            "settings", "Settings that differ.", cells.to_dict("records"), label=f"{label}-settings"
-        ),
+        Table("settings", "Settings that differ.", records_of(settings), label=f"{label}-settings"),
     ]
     content = {
         # Through pandas' JSON, which has null for NaN.

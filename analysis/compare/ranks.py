@@ -168,10 +168,10 @@ def _entries(table: RankTable) -> list[dict[str, Any]]:
     names = list(map(column_name, table.values.columns))
     ranks = _without_nan(table.ranks.set_axis(names, axis="columns")).to_dict("index")
     values = _without_nan(table.values.set_axis(names, axis="columns")).to_dict("index")
+    summaries: Any = table.summary.to_dict("index")
     entries = []
-    for method, summary in table.summary.to_dict("index").items():
-        entry: dict[str, Any] = {"method": method, **summary}
-        entry |= {"metric": table.metric, "ranking": table.ranking}
+    for method, summary in summaries.items():
+        entry = {"method": method, **summary, "metric": table.metric, "ranking": table.ranking}
         entries.append(entry | {"ranks": ranks[method], "values": values[method]})
     return entries
 
@@ -196,9 +196,11 @@ def average(collected: Mapping[str, Collected]) -> Averages:
     columns = [key for key in tables[0].counted if key in common]
     if not columns:
         raise UserError("no column has a number for every method and metric; request fewer metrics")
-    means, methods, flags = {}, {}, {}
-    at_chance, lost = set(), []
-    notes = []
+    means: dict[str, pd.Series[float]] = {}
+    methods: dict[str, None] = {}
+    flags: dict[str, list[str]] = {}
+    at_chance: set[str] = set()
+    lost, notes = [], []
     for results in collected.values():
         notes += results.notes
     for table in tables:

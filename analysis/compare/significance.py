@@ -130,17 +130,16 @@ def _comparisons(verdict: Verdict) -> list[Record]:
     table, metric = verdict.comparisons, verdict.matched.metric
     number = partial(Cell.number, metric, signed=True)
     span = partial(Cell.span, metric, signed=True)
-    return records_of(
-        {
-            f"against {verdict.baseline}": map(Cell, map(verdict.matched.label, table["method"])),
-            "pairs": map(Cell.of, table["pairs"]),
-            "better in": map(Cell.of, table["better"]),
-            _ESTIMATES[verdict.test]: map(number, table["difference"]),
-            "95 % interval": map(span, table["low"], table["high"]),
-            "p": map(_p, table["p"], table["statement"]),
-            "p (Holm)": map(_p, table["p_holm"]),
-        }
-    )
+    columns = {
+        f"against {verdict.baseline}": map(Cell, map(verdict.matched.label, table["method"])),
+        "pairs": map(Cell.of, table["pairs"]),
+        "better in": map(Cell.of, table["better"]),
+        _ESTIMATES[verdict.test]: map(number, table["difference"]),
+        "95 % interval": map(span, table["low"], table["high"]),
+        "p": map(_p, table["p"], table["statement"]),
+        "p (Holm)": map(_p, table["p_holm"]),
+    }
+    return records_of(columns)
 
 
 def _ranks(result: Friedman) -> list[Record]:
@@ -220,9 +219,7 @@ def _content(verdict: Verdict) -> dict[str, Any]:
         for name in ("statistic", "p", "critical_difference"):
             test[name] = None if result.statement else getattr(result, name)
         test |= {"statement": result.statement, "mean_ranks": result.ranks.to_dict()}
-        test["nemenyi"] = result.nemenyi
-        if result.nemenyi is not None:
-            test["nemenyi"] = result.nemenyi.to_dict()
+        test["nemenyi"] = None if result.nemenyi is None else result.nemenyi.to_dict()
         content["friedman"] = test
     content["notes"] = _sentences(verdict)
     return content

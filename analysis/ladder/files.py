@@ -23,6 +23,7 @@ from analysis.page.figures import Gallery
 from analysis.page.page import Page, Section, environment, list_files, steps, write_folder
 from analysis.published import compare_with
 from analysis.tables.render import body, in_files, markdown
+from analysis.tables.table import Table
 from analysis.text import format_counts, minus
 from analysis.tidy import complaints
 from tune_calib.console import Part, Prose, Text
@@ -138,7 +139,7 @@ def page(
     is_evaluation = sweep.out.name == EVALUATION and (sweep.out.parent / SEARCH_MANIFEST).exists()
     main_tables = [main, tables.drawn_intervals(sweep), recipes.recipes(sweep)]
     shifts = [shift_tables.table(sweep, shift) for shift in shift_tables.shift_tables(sweep)]
-    tested = {}  # the table of spreads is that of every test
+    tested: dict[str, Table] = {}  # the table of spreads is that of every test
     for verdict in results.verdicts:
         tested |= {table.key: table for table in significance.view(verdict).tables}
     single = samples(sweep, last_epochs(sweep, results.statistics))

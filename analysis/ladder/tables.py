@@ -105,8 +105,8 @@ def notes(sweep: Sweep) -> list[str]:
     ended = dict(counts)
     missing = ended.pop("missing", 0)
     if set(counts) != {"done"}:
-        trials = f"Trials of all {sweep.row_name}s: {format_counts(ended)}"
-        lines.append(f"{trials}; means are over those done")
+        statuses = format_counts(ended)
+        lines.append(f"Trials of all {sweep.row_name}s: {statuses}; means are over those done")
     if missing:
         lines.append(f"INCOMPLETE: {missing} of {len(manifest.planned)} trials missing")
     lines += filter(None, [sweep.vanished, *legend(sweep.flags())])
@@ -214,9 +214,8 @@ def _network_columns(sweep: Sweep) -> dict[str, list[Cell]]:
     for rung in sweep.rungs:
         trials = sweep.of_rung(rung.index)
         accuracies.append(Cell.number("accuracy", known_networks(trials)["train"].mean()))
-        values = trials.reindex(columns=["test/confidence_gap"])["test/confidence_gap"]
-        mean, sd = values.astype(float).mean(), values.astype(float).std(ddof=1)
-        gaps.append(Cell.number("confidence_gap", mean, sd, signed=True))
+        gap = trials.reindex(columns=["test/confidence_gap"])["test/confidence_gap"].astype(float)
+        gaps.append(Cell.number("confidence_gap", gap.mean(), gap.std(ddof=1), signed=True))
     return {"Network on train (%)": accuracies, METRICS["confidence_gap"].head: gaps}
 
 
@@ -320,6 +319,6 @@ def intervals(sweep: Sweep, rows: pd.DataFrame) -> Table:
 @cached_per_sweep
 def rung_settings(sweep: Sweep) -> Table:
     """Build a table of every setting of the rungs."""
-    cells = by_rung(sweep.trials, sweep.labels).map(Cell.of)
+    records: Any = by_rung(sweep.trials, sweep.labels).map(Cell.of).to_dict("records")
     note = "Every setting but the seeds, in the form that --set accepts (slot.key=value)."
-    return Table("values", note, cells.to_dict("records"))
+    return Table("values", note, records)

@@ -2,6 +2,7 @@
 
 import math
 from itertools import product
+from typing import Any
 
 import matplotlib.pyplot as plt
 import pandas as pd
@@ -43,7 +44,12 @@ def cost_table(sweep: Sweep) -> pd.DataFrame:
         trials = measured[measured["rung"] == index].dropna(subset=quantity)
         if trials.empty:
             continue
-        row = {"rung": index, "label": label, "quantity": quantity, "n": len(trials)}
+        row: dict[Any, Any] = {
+            "rung": index,
+            "label": label,
+            "quantity": quantity,
+            "n": len(trials),
+        }
         row |= trials[quantity].agg(median="median", least="min", most="max").to_dict()
         if quantity == "total_s":
             row |= trials[[*COST_PARTS, "ratio"]].median().to_dict()
