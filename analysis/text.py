@@ -151,7 +151,7 @@ def ranked(
     return marked
 
 
-def records_of(columns: Mapping[str, Sequence[Cell]]) -> list[Record]:
+def records_of(columns: Mapping[str, Iterable[Cell]]) -> list[Record]:
     """Return the rows of a table from its columns."""
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 

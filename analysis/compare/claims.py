@@ -13,7 +13,8 @@ import math
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import compress
+from itertools import chain, product
+from operator import attrgetter
 from typing import Literal
 
 import numpy as np
@@ -79,48 +80,50 @@ def judge(groups: Sequence[Sequence[Sweep]], claim: Claim) -> Verdict:
     them must hold. It is not held if one comparison is not held at 95 % with Bonferroni's
     correction, since chance has one opportunity per comparison.
     """
-    pairs = [(one, than) for one in claim.comparisons for than in one.others]
-    each = [
-        _decide(Verdict(claim, "not decided", one, than), _average(groups, one, than), len(pairs))
-        for one, than in pairs
-    ]
+    pairs: list[tuple[Comparison, str]] = []
+    for comparison in claim.comparisons:
+        pairs += product([comparison], comparison.others)
+    verdicts = []
+    for comparison, than in pairs:
+        undecided = Verdict(claim, "not decided", comparison, than)
+        verdicts.append(_decide(undecided, _average(groups, comparison, than), len(pairs)))
     for outcome in ("not held", "not decided", "no verdict"):
-        found = [verdict for verdict in each if verdict.outcome == outcome]
-        if found:
+        decisive = [verdict for verdict in verdicts if verdict.outcome == outcome]
+        if decisive:
             # If the number of seeds is unknown for one comparison, it is unknown for the claim.
-            return max(found, key=lambda v: math.inf if v.seeds is None else v.seeds)
-    own = [verdict for verdict in each if verdict.comparison is claim]
-    return min(own, key=lambda verdict: abs(verdict.difference))
+            return max(decisive, key=lambda verdict: verdict.seeds or math.inf)
+    verdicts = [verdict for verdict in verdicts if verdict.comparison is claim]
+    return min(verdicts, key=lambda verdict: abs(verdict.difference))
 
 
-def _decide(none: Verdict, changes: _Changes, comparisons: int) -> Verdict:
+def _decide(undecided: Verdict, changes: _Changes, comparisons: int) -> Verdict:
     """Decide one comparison of a claim with ``comparisons`` of them."""
-    change, error, mean = changes.values, changes.error, changes.mean
-    none = replace(none, difference=mean, pairs=len(change))
+    values, error, mean = changes.values, changes.error, changes.mean
+    undecided = replace(undecided, difference=mean, pairs=len(values))
     if changes.why_no_verdict:
-        return replace(none, outcome="no verdict", why=changes.why_no_verdict)
+        return replace(undecided, outcome="no verdict", why=changes.why_no_verdict)
     if changes.why:
-        return replace(none, why=changes.why)
-    gain = gain_of(none.comparison, mean)
+        return replace(undecided, why=changes.why)
+    gain = gain_of(undecided.comparison, mean)
 
     def is_enough(seeds: int) -> bool:
-        return len(change) > 1 and half_width(float(change.std(ddof=1)), seeds, error) < abs(gain)
+        return len(values) > 1 and half_width(float(values.std(ddof=1)), seeds, error) < abs(gain)
 
     needed = None
     if is_enough(_MANY):
         needed = bisect_left(range(_MANY), True, lo=MIN_PAIRS, key=is_enough)
-    if len(change) < MIN_PAIRS and not changes.is_one:
-        why = f"{len(change)} of at least {MIN_PAIRS} seeds"
-        return replace(none, seeds=needed or MIN_PAIRS, why=why)
-    _, half = over_both(change, error)
-    found = replace(none, low=mean - half, high=mean + half)
+    if len(values) < MIN_PAIRS and not changes.is_one:
+        why = f"{len(values)} of at least {MIN_PAIRS} seeds"
+        return replace(undecided, seeds=needed or MIN_PAIRS, why=why)
+    _, half = over_both(values, error)
+    verdict = replace(undecided, low=mean - half, high=mean + half)
     if gain > half:
-        return replace(found, outcome="held")
-    if -gain > over_both(change, error, ALPHA / comparisons)[1]:
-        return replace(found, outcome="not held")
+        return replace(verdict, outcome="held")
+    if -gain > over_both(values, error, ALPHA / comparisons)[1]:
+        return replace(verdict, outcome="not held")
     if needed is None:
-        return replace(found, why="too few test samples, however many seeds")
-    return replace(found, seeds=needed, why="the interval includes both outcomes")
+        return replace(verdict, why="too few test samples, however many seeds")
+    return replace(verdict, seeds=needed, why="the interval includes both outcomes")
 
 
 def _measure(sweeps: Sequence[Sweep], comparison: Comparison, than: str) -> _Changes:
@@ -130,7 +133,7 @@ def _measure(sweeps: Sequence[Sweep], comparison: Comparison, than: str) -> _Cha
         return parts[0]
     # They share their test samples, so the error of the mean is at most the mean of the errors.
     values = np.array([part.mean for part in parts])
-    return _refused(parts) or _Changes(values, float(np.mean([part.error for part in parts])))
+    return _refused(parts) or _Changes(values, float(np.mean([*map(attrgetter("error"), parts)])))
 
 
 def _refused(parts: Sequence[_Changes]) -> _Changes | None:
@@ -148,9 +151,9 @@ def _average(groups: Sequence[Sequence[Sweep]], comparison: Comparison, than: st
     pairs = min(len(part.values) for part in parts)
     values = np.mean([part.values[:pairs] for part in parts], axis=0)
     datasets = [sweeps[0].manifest.dataset for sweeps in groups]
-    errors = pd.Series([part.error for part in parts]).groupby(datasets).sum(min_count=1)
+    errors = pd.Series(map(attrgetter("error"), parts)).groupby(datasets).sum(min_count=1)
     error = float(np.sqrt((errors**2).sum(skipna=False))) / len(parts)
-    return _Changes(values, error, all(part.is_one for part in parts))
+    return _Changes(values, error, all(map(attrgetter("is_one"), parts)))
 
 
 def _changes(sweep: Sweep, comparison: Comparison, than: str) -> _Changes:
@@ -170,21 +173,21 @@ def _changes(sweep: Sweep, comparison: Comparison, than: str) -> _Changes:
     # Rounded, since the last bit of a float is no difference.
     number = comparison.number if len(weights) == 1 else 0.0
     change = (values @ pd.Series(weights) - number).round(12).to_numpy()
-    found = _Changes(change, why_no_verdict=compute_network_check(sweep).why_no_verdict)
+    changes = _Changes(change, why_no_verdict=compute_network_check(sweep).why_no_verdict)
     is_of_samples = metric in METRICS
     if not len(change):
         which = "all compared rungs" if len(weights) > 1 else "the rung"
         why = f"no seed has a value for {which}"
         is_run = set(weights) <= set(sweep.done["rung"].map(sweep.labels))
         if is_run and not is_of_samples:  # a quantity that says nothing about these trials
-            return replace(found, why_no_verdict=found.why_no_verdict or why)
-        return replace(found, why=why)
+            return replace(changes, why_no_verdict=changes.why_no_verdict or why)
+        return replace(changes, why=why)
     error = _sample_error(sweep, comparison, weights, values.index) if is_of_samples else 0.0
     if math.isnan(error):
-        return replace(found, why="no intervals over the test samples")
+        return replace(changes, why="no intervals over the test samples")
     if is_of_samples and set(weights) <= set(matched.fixed):
-        return replace(found, values=change[:1], error=error, is_one=True)
-    return replace(found, error=error)
+        return replace(changes, values=change[:1], error=error, is_one=True)
+    return replace(changes, error=error)
 
 
 def gain_of(comparison: Comparison, value: float) -> float:
@@ -195,7 +198,9 @@ def gain_of(comparison: Comparison, value: float) -> float:
         return value if comparison.is_rise else -value
     is_less = comparison.kind == "rank" or METRICS[parted(comparison.metric)[0]].is_less_better
     gain = -value if is_less else value
-    return gain - (comparison.least if comparison.kind == "size" else 0.0)
+    if comparison.kind == "size":
+        gain -= comparison.least
+    return gain
 
 
 def _sample_error(
@@ -212,32 +217,32 @@ def _sample_error(
     is_rank = comparison.kind == "rank"
     labels = list(sweep.labels.values()) if is_rank else list(weights)
     hashes = {label: _hashes(rows[rows["method"] == label], blocks) for label in labels}
-    is_drawn = [
-        all(each and set(each) <= draws.keys() for each in block)
-        for block in zip(*hashes.values(), strict=True)
-    ]
-    if any(is_drawn):
-        means = {
-            label: np.mean(
-                [np.mean([draws[h] for h in each], axis=0) for each in compress(own, is_drawn)],
-                axis=0,
-            )
-            for label, own in hashes.items()
-        }
-        if len({values.shape for values in means.values()}) == 1:
+    drawn_blocks = []
+    for index in range(len(blocks)):
+        trials = [hashes[label][index] for label in labels]
+        if all(trials) and draws.keys() >= set(chain.from_iterable(trials)):
+            drawn_blocks.append(index)
+    if drawn_blocks:
+        means = {}
+        for label, trials in hashes.items():
+            block_means = []  # blocks count alike, however many trials they have
+            for index in drawn_blocks:
+                block_means.append(np.mean([draws[name] for name in trials[index]], axis=0))
+            means[label] = np.mean(block_means, axis=0)
+        if len(set(map(np.shape, means.values()))) == 1:
             drawn = pd.DataFrame(means)
             if is_rank:
                 drawn = drawn.rank(axis=1, ascending=METRICS[metric].is_less_better)
             return float(np.nanstd(drawn[list(weights)] @ pd.Series(weights), ddof=1))
     if split not in (None, "test") or is_rank:
         return math.nan  # shifted images and ranks have draws or no error at all
-    known = sweep.intervals["se"].unstack("metric").reindex(columns=[metric])[metric]
-    errors = known.combine_first(_plain_errors(sweep, metric))
-    each = [
-        weights[label] * float(errors.reindex([h for each in own for h in each]).mean(skipna=False))
-        for label, own in hashes.items()
-    ]
-    return math.hypot(*each)
+    recorded = sweep.intervals["se"].unstack("metric").reindex(columns=[metric])[metric]
+    errors = recorded.combine_first(_plain_errors(sweep, metric))
+    weighted = []
+    for label, trials in hashes.items():
+        error = errors.reindex(list(chain.from_iterable(trials))).mean(skipna=False)
+        weighted.append(weights[label] * float(error))
+    return math.hypot(*weighted)
 
 
 @cached_per_sweep
@@ -269,8 +274,5 @@ def _drawn(sweep: Sweep, metric: str, split: str) -> tuple[pd.DataFrame, dict[st
 def _hashes(rows: pd.DataFrame, blocks: "pd.Index[int]") -> list[list[str]]:
     """Return the trials of a rung in each block; a trial without the block's seed is in all."""
     name = str(blocks.name)
-    alone = rows[rows[name].isna()]
-    return [
-        list(found if len(found := rows[rows[name] == block]["spec_hash"]) else alone["spec_hash"])
-        for block in blocks
-    ]
+    shared = rows.loc[rows[name].isna(), "spec_hash"].tolist()
+    return [rows.loc[rows[name] == block, "spec_hash"].tolist() or shared for block in blocks]

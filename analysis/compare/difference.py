@@ -2,6 +2,8 @@
 
 import json
 from collections.abc import Sequence
+from functools import partial
+from operator import attrgetter
 
 import pandas as pd
 
@@ -11,7 +13,7 @@ from analysis.load import Sweep
 from analysis.tables.latex import label_of
 from analysis.tables.render import View
 from analysis.tables.table import Table
-from analysis.text import Cell, full_stops
+from analysis.text import Cell, full_stops, records_of
 from analysis.tidy import by_rung, check_metric, check_split, default_split, planned_trials
 from tune_calib.errors import UserError
 from tune_calib.spec.metrics import METRICS
@@ -23,26 +25,23 @@ def difference(
     first: Sweep, second: Sweep, metrics: Sequence[str] = (), split: str | None = None
 ) -> View:
     """Compare the shared rungs of two runs with matched seeds, and list settings that differ."""
-    _refuse(first, second)
-    shared = [rung.label for rung in first.rungs if rung.label in second.labels.values()]
-    if not shared:
-        rungs = [f"{s.out} has {', '.join(s.labels.values())}" for s in (first, second)]
-        raise UserError(f"no {first.row_name} has the same name in both: {'; '.join(rungs)}")
+    shared = _shared_rungs(first, second)
     rows: list[dict[str, object]] = []
     remarks: list[str] = []
     unit = ""
     for metric in dict.fromkeys(metrics or USUAL):
         check_metric(metric)
-        of_split = check_split(first, metric, split or default_split(first, metric))
-        pair = over_seeds(first, metric, of_split), over_seeds(second, metric, of_split)
-        unit = pair[0].unit
-        if unit != pair[1].unit:
+        common_split = check_split(first, metric, split or default_split(first, metric))
+        a, b = over_seeds(first, metric, common_split), over_seeds(second, metric, common_split)
+        unit = a.unit
+        if unit != b.unit:
             raise UserError(
                 f"the trials cannot be matched: a block of A is one {unit}, and a block of B one "
-                f"{pair[1].unit}; run both with the same kind of seeds, for example `seeds`"
+                f"{b.unit}; run both with the same kind of seeds, for example `seeds`"
             )
-        rows += [_row(label, metric, *pair) for label in shared]
-        remarks += [f"{name}: {n}" for name, m in zip("AB", pair, strict=True) for n in m.notes]
+        for label in shared:
+            rows.append(_row(label, metric, a, b))
+        remarks += [*map("A: {}".format, a.notes), *map("B: {}".format, b.notes)]
     table = pd.DataFrame(rows)
     if not table["pairs"].any():
         raise UserError(
@@ -50,58 +49,65 @@ def difference(
             f"{', '.join(map(str, first.manifest.network_seeds))}, and {second.out} has "
             f"{', '.join(map(str, second.manifest.network_seeds))}; run both with the same seeds"
         )
-    a, b = (_settings(sweep, shared) for sweep in (first, second))
-    differ = [(n, a.get(n, "-"), b.get(n, "-")) for n in {**a, **b} if a.get(n) != b.get(n)]
-    changed = pd.DataFrame(differ, columns=["setting", "first", "second"], dtype=object)
-    one, other = (f"{s.out} ({s.manifest.title}; {s.manifest.setting})" for s in (first, second))
+    settings = pd.DataFrame(
+        {"first": _settings(first, shared), "second": _settings(second, shared)}
+    )
+    settings = settings.fillna("-")
+    changed = settings[settings["first"] != settings["second"]]
     lines = [
-        f"A: {one}",
-        f"B: {other}",
+        f"A: {first.out} ({first.manifest.title}; {first.manifest.setting})",
+        f"B: {second.out} ({second.manifest.title}; {second.manifest.setting})",
         f"A pair is a {unit}; means are over the pairs",
         f"Intervals: Student's, over {MIN_PAIRS} or more pairs, not corrected for their number",
-        *([] if differ else [f"The {first.row_name}s of both runs have the same settings"]),
-        *_describe_overlap(first, second, shared),
-        *dict.fromkeys(remarks),
     ]
+    if changed.empty:
+        lines.append(f"The {first.row_name}s of both runs have the same settings")
+    lines += [*_describe_overlap(first, second, shared), *dict.fromkeys(remarks)]
+    changed = changed.rename_axis("setting").reset_index()
     return _view(table, changed, full_stops(lines), first.row_name)
 
 
-def _refuse(first: Sweep, second: Sweep) -> None:
+def _shared_rungs(first: Sweep, second: Sweep) -> list[str]:
+    """Return the labels of the rungs of both runs; refuse runs that cannot be compared."""
     if str(first.out) == str(second.out):
         raise UserError(f"{first.out} is given twice; name two runs")
     # With one network a block is a head seed, which only concerns that network.
-    seeds = [sweep.manifest.network_seeds for sweep in (first, second)]
-    if all(len(own) == 1 for own in seeds) and seeds[0] != seeds[1]:
+    seeds, other_seeds = first.manifest.network_seeds, second.manifest.network_seeds
+    if len(seeds) == len(other_seeds) == 1 and seeds != other_seeds:
         raise UserError(
-            f"{first.out} has network seed {seeds[0][0]} and {second.out} has {seeds[1][0]}, so no "
+            f"{first.out} has network seed {seeds[0]} and {second.out} has {other_seeds[0]}, so no "
             "trials can be matched; run one of them with the seeds of the other"
         )
+    shared = [rung.label for rung in first.rungs if rung.label in second.labels.values()]
+    if not shared:
+        raise UserError(
+            f"no {first.row_name} has the same name in both: {first.out} has "
+            f"{', '.join(first.labels.values())}; {second.out} has "
+            f"{', '.join(second.labels.values())}"
+        )
+    return shared
 
 
 def _row(label: str, metric: str, first: Matched, second: Matched) -> dict[str, object]:
-    both = pd.concat([second.values[label], first.values[label]], axis=1, keys=["b", "a"])
-    both = both.astype(float).dropna()
+    pairs = pd.concat([second.values[label], first.values[label]], axis=1, keys=["b", "a"])
+    pairs = pairs.astype(float).dropna()
     if label in first.fixed and label in second.fixed:
-        both = both[:1]  # one trial is repeated in every block
-    found = compare_pairs(metric, both, "t")
-    return {
-        "rung": label,
-        "metric": metric,
-        "first": both["a"].mean(),
-        "second": both["b"].mean(),
-        **{name: found[name] for name in ("pairs", "better", "difference", "low", "high")},
-    }
+        pairs = pairs[:1]  # one trial is repeated in every block
+    result = compare_pairs(metric, pairs, "t")
+    del result["p"], result["statement"]
+    means = {"first": pairs["a"].mean(), "second": pairs["b"].mean()}
+    return {"rung": label, "metric": metric, **means, **result}
 
 
 def _describe_overlap(first: Sweep, second: Sweep, shared: Sequence[str]) -> list[str]:
     """Describe the rungs that only one of them has, and the trials that both have."""
     lines = []
     for name, sweep in (("A", first), ("B", second)):
-        own = [label for label in sweep.labels.values() if label not in shared]
-        lines += [f"Only in {name}: {', '.join(own)}"] if own else []
-    a, b = ({entry.spec_hash for entry in s.manifest.planned} for s in (first, second))
-    if both := len(a & b):
-        lines.append(f"Trials with equal settings and seeds in both: {both}")
+        if others := [label for label in sweep.labels.values() if label not in shared]:
+            lines.append(f"Only in {name}: {', '.join(others)}")
+    hashes = set(map(attrgetter("spec_hash"), first.manifest.planned))
+    if count := len(hashes.intersection(map(attrgetter("spec_hash"), second.manifest.planned))):
+        lines.append(f"Trials with equal settings and seeds in both: {count}")
     return lines
 
 
@@ -109,35 +115,35 @@ def _settings(sweep: Sweep, shared: Sequence[str]) -> dict[str, str]:
     """Return the values of every setting of the shared rungs, as text."""
     rows = planned_trials(sweep).dropna(subset="data")
     rows = rows[rows["method"].isin(shared)]
-    found: dict[str, list[str]] = {}
+    texts: dict[str, list[str]] = {}
     for row in by_rung(rows, sweep.labels).to_dict("records"):
-        where = "" if row["rungs"] == "all" else f" ({row['rungs']})"
-        found.setdefault(row["setting"], []).append(f"{row['value']}{where}")
-    return {name: "; ".join(sorted(values)) for name, values in found.items()}
+        suffix = "" if row["rungs"] == "all" else f" ({row['rungs']})"
+        texts.setdefault(row["setting"], []).append(f"{row['value']}{suffix}")
+    return {name: "; ".join(sorted(values)) for name, values in texts.items()}
 
 
 def _view(table: pd.DataFrame, changed: pd.DataFrame, notes: list[str], row_name: str) -> View:
-    records = [
-        {
-            row_name: Cell(row["rung"]),
-            "metric": Cell(METRICS[row["metric"]].head),
-            "A": Cell.number(row["metric"], row["first"]),
-            "B": Cell.number(row["metric"], row["second"]),
-            "B - A": Cell.number(row["metric"], row["difference"], signed=True),
-            "95 % interval": Cell.span(row["metric"], row["low"], row["high"], signed=True),
-            "pairs": Cell.of(row["pairs"]),
-            "B better in": Cell.of(row["better"]),
-        }
-        for row in table.to_dict("records")
-    ]
-    settings = [
-        {"setting": Cell(setting), "A": Cell(first), "B": Cell(second)}
-        for setting, first, second in changed.itertuples(index=False)
-    ]
+    metrics, number = table["metric"], partial(Cell.number, signed=True)
+    spans = map(partial(Cell.span, signed=True), metrics, table["low"], table["high"])
+    columns = {
+        row_name: map(Cell, table["rung"]),
+        "metric": [Cell(METRICS[metric].head) for metric in metrics],
+        "A": map(Cell.number, metrics, table["first"]),
+        "B": map(Cell.number, metrics, table["second"]),
+        "B - A": map(number, metrics, table["difference"]),
+        "95 % interval": spans,
+        "pairs": map(Cell.of, table["pairs"]),
+        "B better in": map(Cell.of, table["better"]),
+    }
+    settings = {
+        "setting": map(Cell, changed["setting"]),
+        "A": map(Cell, changed["first"]),
+        "B": map(Cell, changed["second"]),
+    }
     label = label_of("diff", *table["metric"].unique())
     tables = [
-        Table("differences", "\n".join(notes), records, label=label, is_main=True),
-        Table("settings", "Settings that differ.", settings, label=f"{label}-settings"),
+        Table("differences", "\n".join(notes), records_of(columns), label=label, is_main=True),
+        Table("settings", "Settings that differ.", records_of(settings), label=f"{label}-settings"),
     ]
     content = {
         # Through pandas' JSON, which has null for NaN.
@@ -145,4 +151,4 @@ def _view(table: pd.DataFrame, changed: pd.DataFrame, notes: list[str], row_name
         "settings": json.loads(changed.to_json(orient="records")),
         "notes": notes,
     }
-    return View([table for table in tables if table.records], content, table, notes)
+    return View(list(filter(attrgetter("records"), tables)), content, table, notes)

@@ -6,6 +6,8 @@ which methods are compared.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -50,17 +52,17 @@ def collect(
     if bool(folders) == (table is not None):
         raise UserError("name either folders of runs or a table by `published`")
     sweeps = [load(folder, metric) for folder in folders]
-    names = [folder.name for folder in folders]
+    names = list(map(attrgetter("name"), folders))
     if len(set(names)) < len(names):
         names = list(map(str, folders))
-    checked: dict[str, list[str]] = {}  # runs with the same networks share a sentence
+    checks: dict[str, list[str]] = {}  # runs with the same networks share a sentence
     for name, sweep in zip(names, sweeps, strict=True):
-        checked.setdefault(compute_network_check(sweep).sentence, []).append(name)
-    notes = [f"{', '.join(runs)}: {text[0].lower()}{text[1:]}" for text, runs in checked.items()]
-    notes += [line for sweep in sweeps for line in incomplete(sweep, metric)]
+        checks.setdefault(compute_network_check(sweep).sentence, []).append(name)
+    notes = [f"{', '.join(runs)}: {text[0].lower()}{text[1:]}" for text, runs in checks.items()]
     # Runs of earlier versions have no titles; the papers' apply.
     titles = published_titles()
     for sweep in sweeps:
+        notes += incomplete(sweep, metric)
         titles |= sweep.manifest.titles
     if table is None:
         frames = [tidy(sweep, [metric]).assign(folder=str(sweep.out)) for sweep in sweeps]
@@ -73,8 +75,10 @@ def collect(
     is_ood = frame["split"].str.startswith("ood/") & (frame["split"] != FOREIGN_MEAN)
     if split is not None:
         frame = choose(frame, split=split)
+    elif metric in OOD_METRICS:
+        frame = frame[is_ood]
     else:
-        frame = frame[is_ood if metric in OOD_METRICS else frame["split"] == "test"]
+        frame = frame[frame["split"] == "test"]
     return Collected(frame, notes, titles)
 
 
@@ -98,7 +102,7 @@ class Flagged:
 
     def legend(self) -> list[str]:
         """Explain the signs."""
-        return legend(cell for cells in self.flags.values() for cell in cells)
+        return legend(chain.from_iterable(self.flags.values()))
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,6 +119,11 @@ class Scores(Flagged):
     flags: Mapping[str, list[str]]
     notes: tuple[str, ...]  # methods that are left out, columns that do not count, and reasons
 
+    @property
+    def counted(self) -> list[Any]:
+        """Return the columns in which every method has a number."""
+        return [key for key in self.values.columns.to_list() if key not in self.uncounted]
+
 
 def gather(frame: pd.DataFrame, metric: str) -> Scores:
     """Average a metric over seeds; a column counts if no method with numbers lacks one there."""
@@ -122,15 +131,16 @@ def gather(frame: pd.DataFrame, metric: str) -> Scores:
     parts = _average_seeds(rows, metric)
     absent = parts[0].index[parts[0].isna().all(axis="columns")]
     values, n, at_chance = (part.drop(index=absent) for part in parts)
-    keys: list[Any] = values.columns.to_list()
-    without = {key: values.index[values[key].isna()] for key in keys}
-    uncounted = tuple(key for key, methods in without.items() if len(methods))
-    notes = [f"left out, without any number: {', '.join(absent)}"] if len(absent) else []
-    notes += [
-        f"{column_name(key)} does not count: no number for {', '.join(without[key])}"
-        for key in uncounted
-    ]
-    if len(uncounted) == len(without):
+    notes = []
+    if len(absent):
+        notes.append(f"left out, without any number: {', '.join(absent)}")
+    uncounted = []
+    for key in values.columns.to_list():
+        lacking = values.index[values[key].isna()]
+        if len(lacking):
+            uncounted.append(key)
+            notes.append(f"{column_name(key)} does not count: no number for {', '.join(lacking)}")
+    if len(uncounted) == len(values.columns):
         raise UserError("no column has a number for every method: " + "; ".join(notes))
     return Scores(
         metric=metric,
@@ -139,7 +149,7 @@ def gather(frame: pd.DataFrame, metric: str) -> Scores:
         values=values,
         n=n,
         at_chance=at_chance,
-        uncounted=uncounted,
+        uncounted=tuple(uncounted),
         flags=flags_of_methods(rows),
         notes=tuple(notes),
     )
@@ -148,9 +158,12 @@ def gather(frame: pd.DataFrame, metric: str) -> Scores:
 def column_name(key: Iterable[str]) -> str:
     """Return the name of a column, without the split ``test``."""
     dataset, identity, backbone, split = key
-    variant = without_identity(identity)
-    parts = [dataset, f"({variant})" if variant else "", backbone, split if split != "test" else ""]
-    return " ".join(part for part in parts if part)
+    parts = [dataset, backbone]
+    if variant := without_identity(identity):
+        parts.insert(1, f"({variant})")
+    if split != "test":
+        parts.append(split)
+    return " ".join(filter(None, parts))
 
 
 def _average_seeds(rows: pd.DataFrame, metric: str) -> Sequence[pd.DataFrame]:
@@ -203,7 +216,6 @@ def over_seeds(sweep: Sweep, metric: str, split: str = "test") -> Matched:
     of the network's own head is repeated in every block.
     """
     rows = tidy(sweep, [metric], split)
-    labels = [rung.label for rung in sweep.rungs]
     is_paired, networks = sweep.manifest.paired_seeds, len(sweep.manifest.network_seeds)
     is_by_network = is_paired or networks > 1 or rows["head_seed"].isna().all()
     block = "network_seed" if is_by_network else "head_seed"
@@ -211,21 +223,22 @@ def over_seeds(sweep: Sweep, metric: str, split: str = "test") -> Matched:
     matching = rows.dropna(subset=block)
     values = matching.pivot_table(index=block, columns="method", values="value", dropna=False)
     # A pivot sorts methods by name and drops those without rows.
-    values = values.reindex(columns=labels)
-    checked = (f"{compute_network_check(sweep).sentence}.", *incomplete(sweep, metric))
+    values = values.reindex(columns=list(sweep.labels.values()))
     unit = "network seed" if is_paired else "network seed, head seeds averaged"
-    own: dict[Any, float] = {}
+    repeated: dict[Any, float] = {}
     if not is_by_network:
         unit = "head seed on one network, so the results do not generalise to other networks"
         alone = rows[rows["head_seed"].isna()].dropna(subset="value")
-        own = alone.groupby("method")["value"].mean().to_dict()
-    notes = [f"{method} has one trial, which is repeated in every block" for method in own]
-    values, notes = values.assign(**own), [*notes, *checked]
-    return Matched(metric, unit, values, tuple(own), tuple(notes), flags_of_methods(rows))
+        repeated = alone.groupby("method")["value"].mean().to_dict()
+    values = values.assign(**repeated)
+    notes = [f"{method} has one trial, which is repeated in every block" for method in repeated]
+    notes += [f"{compute_network_check(sweep).sentence}.", *incomplete(sweep, metric)]
+    flags = flags_of_methods(rows)
+    return Matched(metric, unit, values, fixed=tuple(repeated), notes=tuple(notes), flags=flags)
 
 
 def over_columns(table: Scores) -> Matched:
     """Match methods by the columns of their scores, averaged over seeds."""
-    values = table.values.T.set_axis([column_name(key) for key in table.values.columns.to_list()])
+    values = table.values.T.set_axis(list(map(column_name, table.values.columns)))
     unit = "(data set, backbone) column"
-    return Matched(table.metric, unit, values, (), table.notes, table.flags)
+    return Matched(table.metric, unit, values, notes=table.notes, flags=table.flags)

@@ -1,4 +1,4 @@
-"""Tests over matched blocks: paired tests against a baseline, and Friedman's test."""
+"""Tests of hypotheses over matched blocks: paired tests against a baseline, and Friedman's."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -29,16 +29,16 @@ def compare(matched: Matched, baseline: str, test: str) -> pd.DataFrame:
     low and high (the 95 % interval of the test, without 0 exactly if p < ``ALPHA``), p, p_holm
     (over the rows with a p) and statement (the reason for having no p, otherwise empty).
     """
-    methods = [str(method) for method in matched.values]
+    methods = list(map(str, matched.values))
     if baseline not in methods:
         raise UserError(f"no method {baseline!r} in these results{nearest(baseline, methods)}")
     if len(methods) < 2:
         raise UserError(f"{baseline!r} is the only method; a test needs at least two")
-    rows = [
-        {"method": m} | compare_pairs(matched.metric, matched.values[[m, baseline]].dropna(), test)
-        for m in methods
-        if m != baseline
-    ]
+    rows = []
+    for method in methods:
+        if method != baseline:
+            pairs = matched.values[[method, baseline]].dropna()
+            rows.append({"method": method} | compare_pairs(matched.metric, pairs, test))
     table = pd.DataFrame(rows)
     table.insert(len(table.columns) - 1, "p_holm", np.nan)
     # Holm's correction counts only comparisons that were tested.
@@ -82,11 +82,14 @@ def compare_pairs(metric: str, pairs: pd.DataFrame, test: str) -> dict[str, Any]
 def describe_change(metric: str, change: intervals.Floats, base: str) -> str:
     """Describe paired differences from a base with their interval, for the head of a page."""
     record = METRICS[metric]
-    unit = " points" * (record.unit == "fraction")
-    size = f"a change of {minus(record.format(change.mean(), signed=True))}{unit} from {base}"
+    size = f"a change of {minus(record.format(change.mean(), signed=True))}"
+    if record.unit == "fraction":
+        size += " points"
+    size += f" from {base}"
     if len(change) < 2:
         return f"{size}, without an interval, since only one seed is matched"
-    low, high = (minus(record.format(end, signed=True)) for end in intervals.t_interval(change))
+    ends = intervals.t_interval(change)
+    low, high = (minus(record.format(end, signed=True)) for end in ends)
     seeds = format_count(len(change), "matched seed")
     if np.ptp(change) == 0:
         return f"{size}, the same for {seeds}"
@@ -133,37 +136,39 @@ def friedman(matched: Matched) -> Friedman:
     at_chance = [method for method, cells in matched.flags.items() if is_chance(cells)]
     # Methods are dropped before blocks, since one without numbers would leave no block complete.
     values = matched.values.drop(columns=at_chance).dropna(axis="columns", how="all")
-    absent = [str(method) for method in matched.values if method not in (*values, *at_chance)]
     # Rounded as in paired tests, since the last bit of a mean must not break a tie.
     complete = values.dropna().round(12)
     if not len(values.columns):  # without any method every block would count as complete
         complete = complete.iloc[:0]
     notes = list(matched.notes)
-    notes += [f"left out, without any number: {', '.join(absent)}"] if absent else []
-    notes += [f"left out, at chance: {', '.join(at_chance)}"] if at_chance else []
-    lost = len(values.dropna(how="all")) - len(complete)
-    notes += [f"{lost} blocks left out, since a method has no number there"] if lost else []
+    absent = [str(method) for method in matched.values if method not in (*values, *at_chance)]
+    if absent:
+        notes.append(f"left out, without any number: {', '.join(absent)}")
+    if at_chance:
+        notes.append(f"left out, at chance: {', '.join(at_chance)}")
+    if lost := len(values.dropna(how="all")) - len(complete):
+        notes.append(f"{lost} blocks left out, since a method has no number there")
     is_less_better = METRICS[matched.metric].is_less_better
     ranks = complete.rank(axis="columns", ascending=is_less_better)
-    statement = _explain_no_ranks(ranks)
-    found = Friedman(
-        matched.metric, matched.unit, len(complete), ranks.mean(), statement, tuple(notes)
+    means, why = ranks.mean(), _explain_no_ranks(ranks)
+    result = Friedman(
+        matched.metric, matched.unit, len(complete), ranks=means, statement=why, notes=tuple(notes)
     )
-    if statement:
-        return found
+    if why:
+        return result
     # Both tests rank the values themselves, in either direction.
     statistic, p = map(float, stats.friedmanchisquare(*complete.to_numpy().T))
     # Demsar (2006): the studentised range with infinite degrees of freedom, over sqrt 2.
     blocks, methods = complete.shape
     quantile = stats.studentized_range.ppf(1 - intervals.ALPHA, methods, np.inf) / np.sqrt(2)
     critical = float(quantile * np.sqrt(methods * (methods + 1) / (6 * blocks)))
-    found = replace(found, statistic=statistic, p=p, critical_difference=critical)
+    result = replace(result, statistic=statistic, p=p, critical_difference=critical)
     # Pairs are only tested after a significant result.
     if p < intervals.ALPHA:
         import scikit_posthocs  # here, since it takes half a second and few reports need it
 
-        found = replace(found, nemenyi=scikit_posthocs.posthoc_nemenyi_friedman(complete))
-    return found
+        result = replace(result, nemenyi=scikit_posthocs.posthoc_nemenyi_friedman(complete))
+    return result
 
 
 def _explain_no_ranks(ranks: pd.DataFrame) -> str:

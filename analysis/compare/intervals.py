@@ -62,9 +62,9 @@ def over_both(values: Floats, error: float, alpha: float = ALPHA) -> tuple[float
 
 def half_width(spread: float, n: int, error: float, alpha: float = ALPHA) -> float:
     """Compute half the width of ``over_both``'s interval from the sd (ddof 1) of ``n`` values."""
-    of_values = spread**2 / n
-    total = of_values + error**2
-    freedom = (n - 1) * (total / of_values) ** 2 if of_values else math.inf
+    variance = spread**2 / n
+    total = variance + error**2
+    freedom = (n - 1) * (total / variance) ** 2 if variance else math.inf
     return float(stats.t.ppf(1 - alpha / 2, freedom)) * math.sqrt(total)
 
 
@@ -106,27 +106,30 @@ def is_exact(differences: Floats) -> bool:
     return bool(sizes.all()) and len(np.unique(sizes)) == len(sizes)
 
 
-def _pair_means(values: Floats, *places: int) -> list[float]:
+def _pair_means(values: Floats, *positions: int) -> list[float]:
     """Return the pair means (with pairs of equal elements) at some positions in sorted order."""
     if len(values) <= MOST_EXACT:
         left, right = np.triu_indices(len(values))
-        means = np.sort((values[left] + values[right]) / 2)
-        return [float(means[place]) for place in places]
+        pair_means = np.sort((values[left] + values[right]) / 2)
+        return list(map(float, pair_means[list(positions)]))
     # Too many pairs to store: a bisection counts the pairs below a number instead.
     values = np.sort(values)
-    own = np.arange(len(values))
+    indices = np.arange(len(values))
 
-    def reached(number: float) -> int:
+    def count_up_to(number: float) -> int:
         ends = np.searchsorted(values, 2 * number - values, side="right")
-        return int(np.maximum(ends - own, 0).sum())
+        return int(np.maximum(ends - indices, 0).sum())
 
-    found = []
-    for place in places:
+    means = []
+    for position in positions:
         low, high = np.nextafter(values[0], -np.inf), values[-1]
         while low < (middle := (low + high) / 2) < high:
-            low, high = (low, middle) if reached(middle) > place else (middle, high)
-        found.append(float(high))
-    return found
+            if count_up_to(middle) > position:
+                high = middle
+            else:
+                low = middle
+        means.append(float(high))
+    return means
 
 
 @lru_cache(maxsize=4)  # most methods of a comparison have the same number of pairs
@@ -144,19 +147,19 @@ def over_samples(sweep: Sweep) -> pd.DataFrame:
     """Compute 95 % intervals of finished trials on test, by bootstrap or else from their bins."""
     trials = sweep.done.set_index("spec_hash")
     bins = sweep.bins[(sweep.bins["split"] == "test") & sweep.bins["spec_hash"].isin(trials.index)]
-    found = {}
+    intervals = {}
     # An empty bin has no accuracy, and its NaN would make every sum NaN.
-    for name, own in bins[bins["count"] > 0].groupby("spec_hash", observed=True):
-        counts = own["count"].to_numpy(dtype=np.float64)
-        accuracy, confidence = (own[part].to_numpy() for part in ("accuracy", "confidence"))
+    for name, filled in bins[bins["count"] > 0].groupby("spec_hash", observed=True):
+        counts = filled["count"].to_numpy(dtype=np.float64)
+        accuracy, confidence = filled["accuracy"].to_numpy(), filled["confidence"].to_numpy()
         # Rounding recovers the number of correct samples from the accuracies of the bins.
         total, right = int(counts.sum()), round((counts * accuracy).sum())
         wilson = stats.binomtest(right, total).proportion_ci(LEVEL, method="wilson")
-        of_accuracy = right / total, float(wilson.low), float(wilson.high)
-        found[name] = (total, *of_accuracy, *ece_interval(counts, accuracy, confidence))
-    rows = trials.loc[trials.index.isin(found), ["rung", "network_seed", "head_seed"]]
+        ece = ece_interval(counts, accuracy, confidence)
+        intervals[name] = (total, right / total, float(wilson.low), float(wilson.high), *ece)
+    rows = trials.loc[trials.index.isin(intervals), ["rung", "network_seed", "head_seed"]]
     rows["rung"] = rows["rung"].map(sweep.labels)
-    rows = rows.join(pd.DataFrame(list(found.values()), index=list(found), columns=_COLUMNS))
+    rows = rows.join(pd.DataFrame.from_dict(intervals, orient="index", columns=_COLUMNS))
     for metric, (end, column) in product(("accuracy", "ece"), _ENDS.items()):
         wanted = pd.MultiIndex.from_product([rows.index, [metric]])
         drawn = sweep.intervals[column].reindex(wanted).set_axis(rows.index)
@@ -196,7 +199,8 @@ def ece_interval(
     tail = (1 - LEVEL) / 2
     least = _crossing(lambda t: quantile(t, 1 - tail), observed)
     most = _crossing(lambda t: quantile(t, tail), observed)
-    low, high = (float((share * np.abs(gaps(t))).sum()) for t in (least, most))
+    low = float((share * np.abs(gaps(least))).sum())
+    high = float((share * np.abs(gaps(most))).sum())
     return observed, min(low, observed), max(high, observed)
 
 

@@ -45,7 +45,7 @@ class NetworkCheck:
     @property
     def why_no_verdict(self) -> str:
         """Explain why a paper's claim gets no verdict; empty if it may get one."""
-        # Results of earlier versions lack the gap and still get a verdict.
+        # Results without the gap still get a verdict.
         if self.is_over_confident or not self.is_recorded:
             return ""
         return "the base network is not significantly over-confident"
@@ -81,17 +81,16 @@ class NetworkCheck:
         interval = (
             f"{format_count(self.networks, 'network')}; 95 % bootstrap interval over {images}"
         )
-        checked = f"Base network{name} {fit}is {confidence} on {self.split} ({interval})"
-        return f"{checked}: {_NO_CARRY}" if self.why_no_verdict else checked
+        sentence = f"Base network{name} {fit}is {confidence} on {self.split} ({interval})"
+        return f"{sentence}: {_NO_CARRY}" if self.why_no_verdict else sentence
 
 
 @cached_per_sweep
 def compute_network_check(sweep: Sweep) -> NetworkCheck:
     """Check the networks of a run with plain cross entropy, otherwise those of its first rung."""
-    rows = base_rows(sweep)
-    known = known_networks(sweep.trials)
-    beneath = set(rows.reindex(columns=["network_id"])["network_id"])
-    return _check_networks(known[known["network_id"].isin(beneath)], "test")
+    base_ids = base_rows(sweep).reindex(columns=["network_id"])["network_id"]
+    networks = known_networks(sweep.trials)
+    return _check_networks(networks[networks["network_id"].isin(set(base_ids))], "test")
 
 
 def base_rows(sweep: Sweep) -> pd.DataFrame:
@@ -112,29 +111,29 @@ def compute_baseline_check(trials: pd.DataFrame) -> NetworkCheck:
 
 def known_networks(trials: pd.DataFrame, split: str = "test") -> pd.DataFrame:
     """Return network_id, network_method, train, gap and se (of the gap) of each known network."""
-    columns = {
+    numbers = {
         "train": column("train", "accuracy"),
         "gap": column(split, "confidence_gap"),
         "se": column(split, "confidence_gap_se"),
     }
-    of_base = {name: f"{BASE}/{own}" for name, own in columns.items()}
-    about = ["network_id", "network_method", "head_method", "posthoc_method"]
+    keys, upper_slots = ["network_id", "network_method"], ["head_method", "posthoc_method"]
+    numbers_of_base = [f"{BASE}/{name}" for name in numbers.values()]
     # Only these columns, since a copy of all of them takes a hundred megabytes.
-    done = trials.reindex(columns=[*about, *columns.values(), *of_base.values()])
+    done = trials.reindex(columns=[*keys, *upper_slots, *numbers.values(), *numbers_of_base])
     done = done[trials["status"] == "done"]
-    found = done[about[:2]]
-    is_built = done[about[2:]].notna().any(axis="columns")
-    for name, own in columns.items():
+    networks = done[keys]
+    is_built = done[upper_slots].notna().any(axis="columns")
+    for name, source in numbers.items():
         # The row of a head or post-hoc method has the numbers of its network under another name,
         # which is empty in the row of a plain network.
-        both = done[[of_base[name], own]].astype(float)
-        found[name] = both[of_base[name]].where(is_built, both[own])
-    known = found.dropna(subset=["train", "gap"], how="all").assign(is_built=is_built)
+        plain, of_base = done[source].astype(float), done[f"{BASE}/{source}"].astype(float)
+        networks[name] = of_base.where(is_built, plain)
+    networks = networks.dropna(subset=["train", "gap"], how="all").assign(is_built=is_built)
     # The row of a network precedes those built on it, since a head with `bn_mode` train describes a
     # network whose statistics have drifted.
-    known = known.sort_values(["is_built", "gap"], kind="stable").drop(columns="is_built")
-    networks: pd.DataFrame = known.drop_duplicates("network_id").sort_index()
-    return networks
+    networks = networks.sort_values(["is_built", "gap"], kind="stable").drop(columns="is_built")
+    distinct: pd.DataFrame = networks.drop_duplicates("network_id").sort_index()
+    return distinct
 
 
 def name_of(sweep: Sweep) -> str:
@@ -146,13 +145,14 @@ def name_of(sweep: Sweep) -> str:
 
 def _check_networks(networks: pd.DataFrame, split: str) -> NetworkCheck:
     methods = networks["network_method"].dropna().unique()
-    known = networks.dropna(subset="gap")
+    measured = networks.dropna(subset="gap")
     # The standard errors are over the images, which all networks share.
-    error = float(known["se"].to_numpy().mean()) if len(known) else math.nan
-    gap, half = over_both(known["gap"].to_numpy(), error)
-    train = float(networks["train"].mean()) if len(networks) else math.nan
+    error = float(measured["se"].to_numpy().mean()) if len(measured) else math.nan
+    gap, half = over_both(measured["gap"].to_numpy(), error)
+    # The mean of an empty column is NaN.
+    train = float(networks["train"].mean())
     method = str(methods[0]) if len(methods) == 1 else ""
-    return NetworkCheck(method, split, len(known), train, gap, half)
+    return NetworkCheck(method, split, len(measured), train=train, gap=gap, half=half)
 
 
 def _percent(fraction: float) -> str:

@@ -5,6 +5,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
+from operator import attrgetter
 from typing import Any, Literal
 
 import matplotlib.pyplot as plt
@@ -39,19 +41,15 @@ class RankTable(Scores):
     titles: Mapping[str, str]  # printed names of data sets and backbones, if distinct
 
     @property
-    def counted(self) -> pd.DataFrame:
-        """Return the ranks in the columns that count."""
-        return self.ranks.dropna(axis="columns", how="all")
-
-    @property
     def summary(self) -> pd.DataFrame:
         """Return mean_rank, wins (columns without a better method) and columns, sorted by rank."""
-        best = self.counted.eq(self.counted.min()) & ~self.at_chance[self.counted.columns]
+        ranks = self.ranks[self.counted]
+        best = ranks.eq(ranks.min()) & ~self.at_chance[self.counted]
         table = pd.DataFrame(
             {
-                "mean_rank": self.counted.mean(axis="columns"),
+                "mean_rank": ranks.mean(axis="columns"),
                 "wins": best.sum(axis="columns"),
-                "columns": len(self.counted.columns),
+                "columns": len(self.counted),
             }
         )
         # Stable, so that methods with equal mean ranks stay in the order of the source.
@@ -74,12 +72,13 @@ def rank(
     printed = scores.values.map(partial(rounded, metric))
     is_less_better = METRICS[metric].is_less_better
     # A classifier at chance is ranked last, however low its ECE is.
-    printed = printed.mask(scores.at_chance, math.inf if is_less_better else -math.inf)
+    worst = math.inf if is_less_better else -math.inf
+    printed = printed.mask(scores.at_chance, worst)
     ranks = printed.rank(method=TIES[ranking], ascending=is_less_better)
     # Tables show the values of these columns without ranks.
     ranks.loc[:, list(scores.uncounted)] = float("nan")
     remarks = list(scores.notes)
-    counted = ranks.dropna(axis="columns")
+    counted = ranks[scores.counted]
     if len(counted) == 1:
         remarks.append("ranks are meaningless with only one method")
     elif (counted.nunique() == 1).all():
@@ -89,7 +88,8 @@ def rank(
     remarks += scores.legend()
     if scores.at_chance.any(axis=None):
         remarks.append("a method at chance in a column is ranked last there")
-    titles = published_titles() if titles is None else titles
+    if titles is None:
+        titles = published_titles()
     counts = Counter(titles.values())
     return RankTable(
         **{**vars(scores), "notes": (*notes, *remarks)},
@@ -107,27 +107,27 @@ def view(table: RankTable) -> View:
     keys: list[Any] = table.values.columns.to_list()
     datasets = list(dict.fromkeys(key[:2] for key in keys))
     may_win = ~table.at_chance.loc[order]
-    columns: dict[str, list[Cell]] = {"method": [Cell(table.label(str(own))) for own in order]}
+    columns = {"method": [Cell(table.label(str(method))) for method in order]}
     groups = {}
     # LaTeX and HTML put a shared head over adjacent columns only.
     for key in sorted(keys, key=lambda key: datasets.index(key[:2])):
         upper, lower = _heads(key, table.titles)
         groups[f"{upper} {lower}"] = (upper, lower)
-        cells = [Cell.number(table.metric, value) for value in table.values.loc[order, key]]
+        cells = list(map(partial(Cell.number, table.metric), table.values.loc[order, key]))
         columns[f"{upper} {lower}"] = ranked(cells, METRICS[table.metric].direction, may_win[key])
     ranks = [Cell.formatted(rank, ".2f") for rank in summary["mean_rank"]]
     columns["Mean rank"] = ranked(ranks, "min", may_win.all(axis="columns"))
-    columns["Wins"] = [Cell.of(wins) for wins in summary["wins"]]
-    counts = sorted({n for n in table.n.to_numpy().flat if n})
-    n = f"n = {counts[0]}" + (f" to {counts[-1]}" if len(counts) > 1 else "")
-    kind = (
-        f"printed in {table.source}" if table.is_published else f"mean over trials ({n} per cell)"
-    )
+    columns["Wins"] = list(map(Cell.of, summary["wins"]))
+    counts = sorted({*table.n.to_numpy().flat} - {0})
+    span = " to ".join(dict.fromkeys([str(counts[0]), str(counts[-1])]))
+    kind = f"mean over trials (n = {span} per cell)"
+    if table.is_published:
+        kind = f"printed in {table.source}"
     lines = [
         f"{METRICS[table.metric].head}, {kind}; values are ranked as printed.",
-        f"Mean rank over {format_count(table.counted.shape[1], 'column')}; ties share the "
+        f"Mean rank over {format_count(len(table.counted), 'column')}; ties share the "
         f"{_TIED[table.ranking]} rank; wins: columns without a better method. {BEST}",
-        *(f"{note}." for note in table.notes),
+        *map("{}.".format, table.notes),
     ]
     main = Table(
         "ranks", "\n".join(lines), records_of(columns), first=["Mean rank", "Wins"],
@@ -138,12 +138,14 @@ def view(table: RankTable) -> View:
 
 def _heads(key: tuple[str, ...], titles: Mapping[str, str]) -> tuple[str, str]:
     dataset, identity, backbone, split = key
-    variant = without_identity(identity)
-    upper = titles.get(dataset, dataset) + (f" ({variant})" if variant else "")
-    lower = titles.get(backbone, backbone)
-    if split != "test":
+    upper, lower = titles.get(dataset, dataset), titles.get(backbone, backbone)
+    if variant := without_identity(identity):
+        upper += f" ({variant})"
+    if split.startswith("ood/"):
         shifted = split.removeprefix("ood/")
-        lower += f" vs {titles.get(shifted, shifted)}" if split.startswith("ood/") else f" {split}"
+        lower += f" vs {titles.get(shifted, shifted)}"
+    elif split != "test":
+        lower += f" {split}"
     return upper, lower
 
 
@@ -151,8 +153,7 @@ def tidy_ranks(table: RankTable) -> pd.DataFrame:
     """Return a row per (method, column) with value, n, rank and the summary of the method."""
     order = table.summary.index
     parts = {"value": table.values, "n": table.n, "rank": table.ranks}
-    stacked = {part: frame.loc[order].stack(KEY) for part, frame in parts.items()}
-    long = pd.concat(stacked, axis="columns")
+    long = pd.concat({part: frame.loc[order].stack(KEY) for part, frame in parts.items()}, axis=1)
     rows = long.reset_index().merge(table.summary, left_on="method", right_index=True)
     return rows.assign(metric=table.metric, ranking=table.ranking, source=table.source)
 
@@ -164,17 +165,15 @@ def _without_nan(frame: pd.DataFrame) -> pd.DataFrame:
 
 def _entries(table: RankTable) -> list[dict[str, Any]]:
     """Return an object per method, best first."""
-    names = [column_name(key) for key in table.values.columns.to_list()]
-    ranks, values = (
-        _without_nan(frame.set_axis(names, axis="columns")).to_dict("index")
-        for frame in (table.ranks, table.values)
-    )
-    summary: dict[str, Any] = table.summary.to_dict("index")  # type: ignore[assignment]
-    shared = {"metric": table.metric, "ranking": table.ranking}
-    return [
-        {"method": method, **entry, **shared, "ranks": ranks[method], "values": values[method]}
-        for method, entry in summary.items()
-    ]
+    names = list(map(column_name, table.values.columns))
+    ranks = _without_nan(table.ranks.set_axis(names, axis="columns")).to_dict("index")
+    values = _without_nan(table.values.set_axis(names, axis="columns")).to_dict("index")
+    summaries: Any = table.summary.to_dict("index")
+    entries = []
+    for method, summary in summaries.items():
+        entry = {"method": method, **summary, "metric": table.metric, "ranking": table.ranking}
+        entries.append(entry | {"ranks": ranks[method], "values": values[method]})
+    return entries
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,28 +191,34 @@ class Averages(Flagged):
 
 def average(collected: Mapping[str, Collected]) -> Averages:
     """Average each metric of ``gather.collect`` over the columns that count for all of them."""
-    every = [gather(each.frame, metric) for metric, each in collected.items()]
-    complete: list[list[Any]] = [
-        [key for key in each.values.columns if key not in each.uncounted] for each in every
-    ]
-    columns = [key for key in complete[0] if all(key in own for own in complete)]
+    tables = [gather(results.frame, metric) for metric, results in collected.items()]
+    common = set(tables[0].counted).intersection(*map(attrgetter("counted"), tables))
+    columns = [key for key in tables[0].counted if key in common]
     if not columns:
         raise UserError("no column has a number for every method and metric; request fewer metrics")
-    means = {each.metric: each.values[columns].mean(axis="columns") for each in every}
-    methods = list(dict.fromkeys(method for each in every for method in each.values.index))
-    flags = {m: cells for each in every for m, cells in each.flags.items()}
-    notes = [note for own in collected.values() for note in own.notes]
-    notes += [note for own in every for note in own.notes]
-    lost = [column_name(key) for own in complete for key in own if key not in columns]
+    means: dict[str, pd.Series[float]] = {}
+    methods: dict[str, None] = {}
+    flags: dict[str, list[str]] = {}
+    at_chance: set[str] = set()
+    lost, notes = [], []
+    for results in collected.values():
+        notes += results.notes
+    for table in tables:
+        means[table.metric] = table.values[columns].mean(axis="columns")
+        methods |= dict.fromkeys(table.values.index)
+        flags |= table.flags
+        is_chance = table.at_chance[columns].any(axis="columns")
+        at_chance.update(map(str, is_chance.index[is_chance]))
+        notes += table.notes
+        lost += [column_name(key) for key in table.counted if key not in common]
     notes += [f"{column} does not count, since a metric has no number there" for column in lost]
-    notes += legend(cell for cells in flags.values() for cell in cells)
-    chance = [each.at_chance[columns].any(axis="columns") for each in every]
+    notes += legend(chain.from_iterable(flags.values()))
     return Averages(
-        source=every[0].source,
-        is_published=every[0].is_published,
-        values=pd.DataFrame(means).reindex(methods),
-        columns=tuple(column_name(key) for key in columns),
-        at_chance=frozenset(str(method) for own in chance for method in own.index[own]),
+        source=tables[0].source,
+        is_published=tables[0].is_published,
+        values=pd.DataFrame(means).reindex(list(methods)),
+        columns=tuple(map(column_name, columns)),
+        at_chance=frozenset(at_chance),
         flags=flags,
         notes=tuple(dict.fromkeys(notes)),
     )
@@ -222,18 +227,16 @@ def average(collected: Mapping[str, Collected]) -> Averages:
 def view_averages(averages: Averages) -> View:
     """Return a row per method, with the best and the second of each metric marked."""
     methods = list(averages.values.index)
-    may_win = [method not in averages.at_chance for method in methods]
+    may_win = ~averages.values.index.isin(list(averages.at_chance))
     columns = {"method": [Cell(averages.label(method)) for method in methods]}
     for metric, values in averages.values.items():
         record = METRICS[str(metric)]
-        cells = [Cell.number(record, value) for value in values]
+        cells = list(map(partial(Cell.number, record), values))
         columns[record.head] = ranked(cells, record.direction, may_win)
     kind = f"printed in {averages.source}" if averages.is_published else "each the mean over trials"
-    lines = [
-        f"Mean over {format_count(len(averages.columns), 'column')} "
-        f"({', '.join(averages.columns)}), {kind}. {BEST}",
-        *(f"{note}." for note in averages.notes),
-    ]
+    count = format_count(len(averages.columns), "column")
+    lines = [f"Mean over {count} ({', '.join(averages.columns)}), {kind}. {BEST}"]
+    lines += map("{}.".format, averages.notes)
     table = Table(
         "averages", "\n".join(lines), records_of(columns), label=label_of("averages"), is_main=True
     )
@@ -253,7 +256,7 @@ def draw_averages(averages: Averages) -> Drawing | None:
     names = [averages.label(str(method)) for method in parts.index]
     height = _FRAME_IN + _BAR_IN * len(parts)
     figure, axis = plt.subplots(figsize=(style.COLUMN_IN, height))
-    over, under = (parts[name] for name in _PARTS)
+    over, under = parts["o_ece"], parts["u_ece"]
     axis.barh(names, over, color=style.color(3), label="O-ECE: over-confident")
     axis.barh(names, under, left=over, color=style.color(0), label="U-ECE: under-confident",
               hatch="////", edgecolor="white", linewidth=0)  # fmt: skip

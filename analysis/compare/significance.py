@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,14 +15,15 @@ from analysis.load import Sweep
 from analysis.tables.latex import label_of
 from analysis.tables.render import View
 from analysis.tables.table import Table
-from analysis.text import NOTHING, Cell, Record, full_stops
+from analysis.text import NOTHING, Cell, Record, full_stops, records_of
 from tune_calib.errors import UserError
 from tune_calib.spec.metrics import METRICS
 
 _TESTS = {"wilcoxon": "Wilcoxon's signed rank test", "t": "paired t test"}
+_NO_HOLM = "95 % each, without Holm's correction."
 _INTERVALS = {
-    test: f"Intervals of a difference: {name}, 95 % each, without Holm's correction."
-    for test, name in (("wilcoxon", "exact signed rank"), ("t", "Student's"))
+    "wilcoxon": f"Intervals of a difference: exact signed rank, {_NO_HOLM}",
+    "t": f"Intervals of a difference: Student's, {_NO_HOLM}",
 }
 _LEAST_P = 0.0001  # a smaller p is printed as "< 0.0001"
 _ESTIMATES = {"wilcoxon": "difference (Hodges-Lehmann)", "t": "mean difference"}
@@ -42,9 +44,8 @@ class Verdict:
 def judge(matched: Matched, test: str, baseline: str | None = None) -> Verdict:
     """Run a declared test."""
     if test not in (*PAIRED_TESTS, "friedman"):
-        known = ", ".join([*PAIRED_TESTS, "friedman"])
-        raise UserError(f"unknown `test` {test!r}; known: {known}")
-    methods = [str(method) for method in matched.values]
+        raise UserError(f"unknown `test` {test!r}; known: {', '.join(PAIRED_TESTS)}, friedman")
+    methods = list(map(str, matched.values))
     if matched.values.isna().all(axis=None):
         raise UserError(f"no method has {METRICS[matched.metric].title} in these results")
     spreads = spreads_of(matched)
@@ -79,12 +80,16 @@ def spreads_of(matched: Matched) -> pd.DataFrame:
     bounds = METRICS[matched.metric].lower, METRICS[matched.metric].upper
     rows = []
     for method, column in matched.values.items():
-        # A trial that is repeated in every block counts once; its copies would have an sd of 0.
-        values = column.dropna().to_numpy()[: 1 if method in matched.fixed else None]
-        ends = t_interval(values) if len(values) >= MIN_PAIRS else (np.nan, np.nan)
-        low, high = np.clip(ends, *bounds)
-        mean = values.mean() if len(values) else np.nan
-        sd = values.std(ddof=1) if len(values) > 1 else np.nan
+        values = column.dropna().to_numpy()
+        if method in matched.fixed:
+            values = values[:1]  # one trial is repeated in every block: its copies have no spread
+        low = high = mean = sd = np.nan
+        if len(values):
+            mean = values.mean()
+        if len(values) > 1:
+            sd = values.std(ddof=1)
+        if len(values) >= MIN_PAIRS:
+            low, high = np.clip(t_interval(values), *bounds)
         rows.append(
             {"method": method, "n": len(values), "mean": mean, "sd": sd, "low": low, "high": high}
         )
@@ -95,47 +100,46 @@ def view(verdict: Verdict) -> View:
     """Return the spread of each method, then the declared test."""
     metric, result = verdict.matched.metric, verdict.friedman
     label = label_of("significance", metric)
-    spreads = [
-        {
-            "method": Cell(verdict.matched.label(row["method"])),
-            "n": Cell.of(row["n"]),
-            METRICS[metric].head: Cell.number(metric, row["mean"]),
-            "sd": Cell.number(metric, row["sd"]),
-            "95 % interval of the mean (t)": Cell.span(metric, row["low"], row["high"]),
-        }
-        for row in verdict.spreads.to_dict("records")
-    ]
+    spreads, cell = verdict.spreads, partial(Cell.number, metric)
+    spans = map(partial(Cell.span, metric), spreads["low"], spreads["high"])
+    columns = {
+        "method": map(Cell, map(verdict.matched.label, spreads["method"])),
+        "n": map(Cell.of, spreads["n"]),
+        METRICS[metric].head: map(cell, spreads["mean"]),
+        "sd": map(cell, spreads["sd"]),
+        "95 % interval of the mean (t)": spans,
+    }
     caption = f"{METRICS[metric].head}: mean and spread of each method over blocks."
-    spread = Table("spread", caption, spreads, label=f"{label}-spread")
+    spread = Table("spread", caption, records_of(columns), label=f"{label}-spread")
     if result is None:
         key, records = "comparisons", _comparisons(verdict)
         # Both frames have low and high, here of the difference.
-        own = verdict.comparisons.rename(columns={"low": "low_diff", "high": "high_diff"})
+        numbers = verdict.comparisons.rename(columns={"low": "low_diff", "high": "high_diff"})
     else:
         key, records = "friedman", _ranks(result)
-        own = result.ranks.rename("mean_rank").rename_axis("method").reset_index()
+        numbers = result.ranks.rename("mean_rank").rename_axis("method").reset_index()
     caption = f"{METRICS[metric].head}. " + "\n".join(full_stops(_sentences(verdict)))
     first = ["p", "p (Holm)", _ESTIMATES.get(verdict.test, ""), "95 % interval", "pairs"]
     declared = Table(key, caption, records, first=first, label=label, is_main=True)
-    frame = verdict.spreads.merge(own, on="method", how="left")
+    frame = verdict.spreads.merge(numbers, on="method", how="left")
     return View([spread, declared], _content(verdict), frame)
 
 
 def _comparisons(verdict: Verdict) -> list[Record]:
     """Return a row per comparison, with a statement if there is no p-value."""
-    metric = verdict.matched.metric
-    return [
-        {
-            f"against {verdict.baseline}": Cell(verdict.matched.label(row["method"])),
-            "pairs": Cell.of(row["pairs"]),
-            "better in": Cell.of(row["better"]),
-            _ESTIMATES[verdict.test]: Cell.number(metric, row["difference"], signed=True),
-            "95 % interval": Cell.span(metric, row["low"], row["high"], signed=True),
-            "p": Cell(row["statement"]) if row["statement"] else _p(row["p"]),
-            "p (Holm)": _p(row["p_holm"]),
-        }
-        for row in verdict.comparisons.to_dict("records")
-    ]
+    table, metric = verdict.comparisons, verdict.matched.metric
+    number = partial(Cell.number, metric, signed=True)
+    span = partial(Cell.span, metric, signed=True)
+    columns = {
+        f"against {verdict.baseline}": map(Cell, map(verdict.matched.label, table["method"])),
+        "pairs": map(Cell.of, table["pairs"]),
+        "better in": map(Cell.of, table["better"]),
+        _ESTIMATES[verdict.test]: map(number, table["difference"]),
+        "95 % interval": map(span, table["low"], table["high"]),
+        "p": map(_p, table["p"], table["statement"]),
+        "p (Holm)": map(_p, table["p_holm"]),
+    }
+    return records_of(columns)
 
 
 def _ranks(result: Friedman) -> list[Record]:
@@ -145,13 +149,15 @@ def _ranks(result: Friedman) -> list[Record]:
         cells = {"method": Cell(str(method)), "mean rank": Cell.formatted(rank, ".2f")}
         if result.nemenyi is not None:
             p: Any = result.nemenyi.loc[str(method)]
-            others = [str(other) for other in p.index[p < ALPHA]]
-            cells["differs from (Nemenyi)"] = Cell(", ".join(others)) if others else NOTHING
+            others = ", ".join(map(str, p.index[p < ALPHA]))
+            cells["differs from (Nemenyi)"] = Cell(others or NOTHING.text)
         records.append(cells)
     return records
 
 
-def _p(p: float) -> Cell:
+def _p(p: float, statement: str = "") -> Cell:
+    if statement:
+        return Cell(statement)
     if p < _LEAST_P:
         return Cell(f"< {_LEAST_P}", _LEAST_P)
     return Cell.formatted(p, ".2g")
@@ -187,7 +193,8 @@ def friedman_sentence(result: Friedman) -> str:
     if result.statement:
         return f"No p-value: {result.statement}."
     text = f"Friedman over {result.blocks} blocks: chi-square {result.statistic:.2f}, "
-    text += f"p {'' if result.p < _LEAST_P else '= '}{_p(result.p).text}"
+    sign = "" if result.p < _LEAST_P else "= "
+    text += f"p {sign}{_p(result.p).text}"
     if result.nemenyi is None:
         return f"{text}: no significant difference at {ALPHA:.0%}, so pairs are not tested."
     difference = f"{result.critical_difference:.2f}"
@@ -208,13 +215,11 @@ def _content(verdict: Verdict) -> dict[str, Any]:
     if result is None:
         content["comparisons"] = json.loads(verdict.comparisons.to_json(orient="records"))
     else:
-        names = ("statistic", "p", "critical_difference")
-        content["friedman"] = {
-            "blocks": result.blocks,
-            **{name: None if result.statement else getattr(result, name) for name in names},
-            "statement": result.statement,
-            "mean_ranks": result.ranks.to_dict(),
-            "nemenyi": None if result.nemenyi is None else result.nemenyi.to_dict(),
-        }
+        test: dict[str, Any] = {"blocks": result.blocks}
+        for name in ("statistic", "p", "critical_difference"):
+            test[name] = None if result.statement else getattr(result, name)
+        test |= {"statement": result.statement, "mean_ranks": result.ranks.to_dict()}
+        test["nemenyi"] = None if result.nemenyi is None else result.nemenyi.to_dict()
+        content["friedman"] = test
     content["notes"] = _sentences(verdict)
     return content

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 
 import pandas as pd
@@ -22,6 +23,7 @@ from analysis.page.figures import Gallery
 from analysis.page.page import Page, Section, environment, list_files, steps, write_folder
 from analysis.published import compare_with
 from analysis.tables.render import body, in_files, markdown
+from analysis.tables.table import Table
 from analysis.text import format_counts, minus
 from analysis.tidy import complaints
 from tune_calib.console import Part, Prose, Text
@@ -47,14 +49,16 @@ def write_files(
     results = LadderResults(sweep, test or PAIRED_TESTS[0])
     make_page = partial(page, results, options=options)
     names, gallery = write_folder(folder, _texts(results), LADDER_FIGURES, results, make_page)
-    own = recipes.recipes(sweep)
-    trained: list[Part] = [own.caption, replace(own, caption="")] if own.records else []
+    parts: list[Part] = [tables.ladder(sweep)]
+    recipe_table = recipes.recipes(sweep)
+    if recipe_table.records:
+        parts += [recipe_table.caption, replace(recipe_table, caption="")]
     bad = sweep.trials[sweep.trials["status"] != "done"].fillna({"message": "no message"})
     counts = Counter(zip(bad["rung_label"], bad["status"], bad["message"], strict=True))
-    troubles = [f"{n} x {label}: {state}, {why}" for (label, state, why), n in counts.items()]
-    remarks = map(Prose, [*troubles, *recipes.weak_heads(sweep), *gallery.remarks])
-    parts = [tables.ladder(sweep), *trained, *remarks, *list_files(sweep.out, names)]
-    return Text(parts), names
+    for (label, status, message), count in counts.items():
+        parts.append(Prose(f"{count} x {label}: {status}, {message}"))
+    parts += map(Prose, [*recipes.weak_heads(sweep), *gallery.remarks])
+    return Text([*parts, *list_files(sweep.out, names)]), names
 
 
 def load_sweep(
@@ -93,14 +97,18 @@ def _texts(results: LadderResults) -> dict[str, str]:
     """Return the contents of the files of tables by name."""
     sweep = results.sweep
     files = in_files(tables.ladder(sweep), ladder_table(sweep))
-    if (own := recipes.recipes(sweep)).records:
-        files["ladder.md"] += f"\n{own.caption}\n\n{body(own)}\n"
-        printed = pd.DataFrame([{h: c.text for h, c in row.items()} for row in own.records])
-        files |= {n: t for n, t in in_files(own, printed).items() if n != "recipes.md"}
+    recipe_table = recipes.recipes(sweep)
+    if recipe_table.records:
+        files["ladder.md"] += f"\n{recipe_table.caption}\n\n{body(recipe_table)}\n"
+        texts = pd.DataFrame(list(recipe_table.records)).map(attrgetter("text"))
+        files |= in_files(recipe_table, texts)
+        del files["recipes.md"]
     if weak := recipes.weak_heads(sweep):
-        files["ladder.md"] += "\n" + "".join(f"- {line}\n" for line in weak)
-    values = tables.rung_settings(sweep)
-    parts = [f"{sweep.manifest.setting}.", *([markdown(values)] if values.records else [])]
+        files["ladder.md"] += "\n".join(["", *map("- {}".format, weak), ""])
+    parts = [f"{sweep.manifest.setting}."]
+    settings = tables.rung_settings(sweep)
+    if settings.records:
+        parts.append(markdown(settings))
     files["settings.md"] = "\n\n".join(parts) + "\n"
     if len(results.intervals):
         files["intervals.csv"] = results.intervals.to_csv(index=False)
@@ -109,7 +117,7 @@ def _texts(results: LadderResults) -> dict[str, str]:
     last = last_epochs(sweep, results.statistics)
     files |= in_files(samples(sweep, last), last)
     if results.verdicts:
-        views = [significance.view(verdict) for verdict in results.verdicts]
+        views = list(map(significance.view, results.verdicts))
         files["significance.md"] = "\n\n".join(view.render("markdown") for view in views) + "\n"
         files["significance.csv"] = f"{views[0].render('csv')}\n"
     return files
@@ -130,9 +138,10 @@ def page(
     main = replace(main, notes=tables.notes(sweep), caption=main.caption.partition("\n")[2])
     is_evaluation = sweep.out.name == EVALUATION and (sweep.out.parent / SEARCH_MANIFEST).exists()
     main_tables = [main, tables.drawn_intervals(sweep), recipes.recipes(sweep)]
-    shifts = [shift_tables.table(sweep, own) for own in shift_tables.shift_tables(sweep)]
-    views = map(significance.view, results.verdicts)
-    tested = {table.key: table for view in views for table in view.tables}  # one of each spread
+    shifts = [shift_tables.table(sweep, shift) for shift in shift_tables.shift_tables(sweep)]
+    tested: dict[str, Table] = {}  # the table of spreads is that of every test
+    for verdict in results.verdicts:
+        tested |= {table.key: table for table in significance.view(verdict).tables}
     single = samples(sweep, last_epochs(sweep, results.statistics))
     single_trials = [tables.trials(sweep), tables.intervals(sweep, results.intervals)]
     sections = [
@@ -146,13 +155,15 @@ def page(
         Section("settings", "Settings", tables=[tables.rung_settings(sweep)]),
         Section("environment", "Environment", tables=[environment(sweep.trials)]),
     ]
-    lead, regime = describe_best(sweep), compute_network_check(sweep)
+    lead, check = describe_best(sweep), compute_network_check(sweep)
+    # The lead says that the over-confidence was not recorded.
+    sentence = check.sentence if check.is_recorded or not lead else ""
     return Page(
         title=manifest.title,
         lead=lead,
         details=manifest.setting,
         setting=tables.describe_setting(sweep),
-        regime=regime.sentence if regime.is_recorded or not lead else "",  # else the lead says so
+        regime=sentence,
         state=state,
         troubles=[*complaints(sweep), *recipes.weak_heads(sweep)],
         sections=sections,
@@ -164,7 +175,7 @@ def page(
 
 def describe_best(sweep: Sweep) -> str:
     """Describe the best rung; return an empty text if fewer than two can be compared."""
-    metric = METRICS[sweep.shown[0] if sweep.shown else "ece"]
+    metric = METRICS[[*sweep.shown, "ece"][0]]
     rows = ladder_table(sweep, [metric.name]).dropna(subset="mean")
     means = dict(zip(rows["rung"], rows["mean"].astype(float), strict=True))
     may_win = [rung for rung in means if not is_chance(sweep.flags(rung))]

@@ -10,7 +10,7 @@ from analysis.published import published
 from analysis.text import NOTHING, Cell, format_counts, rounded
 from analysis.tidy import column_in
 from tune_calib.spec.metrics import AT_VALUE, METRICS, column
-from tune_calib.spec.names import count_flags
+from tune_calib.spec.names import count_flags, is_chance
 
 _TABLE_METRICS = ("accuracy", "ece", "o_ece", "u_ece", "aece", "mce", "nll")
 
@@ -18,8 +18,8 @@ _TABLE_METRICS = ("accuracy", "ece", "o_ece", "u_ece", "aece", "mce", "nll")
 def usual_metrics(columns: Iterable[object]) -> tuple[str, ...]:
     """Return the seven default metrics, and those of plug-ins among the columns of the trials."""
     present = set(columns)
-    own = (name for name in METRICS if METRICS[name].compute is not None)
-    return (*_TABLE_METRICS, *(name for name in own if column("test", name) in present))
+    of_plugins = filter(lambda name: METRICS[name].compute is not None, METRICS)
+    return (*_TABLE_METRICS, *(name for name in of_plugins if column("test", name) in present))
 
 
 def ladder_table(
@@ -34,7 +34,7 @@ def ladder_table(
     rows = []
     usual = sweep.shown or usual_metrics(sweep.trials)
     for metric in usual if metrics is None else metrics:
-        before = math.nan
+        previous = math.nan
         printed = published_columns(sweep, metric)
         name = column_in(sweep.trials, split, metric)
         numbers: dict[int, pd.Series[float]] = {}
@@ -43,29 +43,41 @@ def ladder_table(
             numbers[rung.index] = values.dropna().astype(float)
         for rung in sweep.rungs:
             mean, base = numbers[rung.index].mean(), sweep.bases[rung.index].index
+            change_before = change_base = math.nan
+            if rung.kind == "step":
+                change_before = mean - previous
+            if rung.index != base:
+                change_base = mean - numbers[base].mean()
             flags = count_flags(sweep.flags(rung.index)).items()
-            rows.append(
-                {
-                    "rung": rung.index,
-                    "label": rung.label,
-                    "kind": rung.kind,
-                    "metric": metric,
-                    "n": len(numbers[rung.index]),
-                    "mean": mean,
-                    "sd": numbers[rung.index].std(ddof=1),
-                    "change_before": mean - before if rung.kind == "step" else math.nan,
-                    "change_base": math.nan if rung.index == base else mean - numbers[base].mean(),
-                    "statuses": format_counts(sweep.counts(rung.index)),
-                    "flags": ", ".join(f"{flag.name} ({n})" for flag, n in flags),
-                    **{
-                        f"published {key[0]} {key[1]}": printed[key].get(rung.label)
-                        for key in printed.columns
-                    },
-                }
-            )
+            row = {
+                "rung": rung.index,
+                "label": rung.label,
+                "kind": rung.kind,
+                "metric": metric,
+                "n": len(numbers[rung.index]),
+                "mean": mean,
+                "sd": numbers[rung.index].std(ddof=1),
+                "change_before": change_before,
+                "change_base": change_base,
+                "statuses": format_counts(sweep.counts(rung.index)),
+                "flags": ", ".join(f"{flag.name} ({n})" for flag, n in flags),
+            }
+            for key in printed.columns:
+                row[f"published {key[0]} {key[1]}"] = printed[key].get(rung.label)
+            rows.append(row)
             # NaN if the rung has no values: the next step then has no change.
-            before = mean
+            previous = mean
     return pd.DataFrame(rows)
+
+
+def may_win(sweep: Sweep) -> list[bool]:
+    """Return whether each rung may be marked as the best, which none with a trial at chance is."""
+    return [not is_chance(sweep.flags(rung.index)) for rung in sweep.rungs]
+
+
+def label_column(sweep: Sweep) -> dict[str, list[Cell]]:
+    """Return the first column of a table, with the labels of the rungs, by its head."""
+    return {sweep.row_name: list(map(Cell, map(sweep.label, sweep.rungs)))}
 
 
 @cached_per_sweep
@@ -100,16 +112,17 @@ def mean_over(sweep: Sweep) -> str:
     if not numbers:
         return "no finished trial"
     if max(numbers) > 1:
-        every = [len(sweep.manifest.network_seeds)] * len(sweep.rungs)
-        is_complete = sweep.manifest.paired_seeds and numbers == every
-        trials = "" if is_complete else f"; {trials_of_each(sweep, numbers)}"
-        return f"mean ± sd over {spread_over(sweep)}{trials}"
+        text = f"mean ± sd over {spread_over(sweep)}"
+        planned = [len(sweep.manifest.network_seeds)] * len(sweep.rungs)
+        if sweep.manifest.paired_seeds and numbers == planned:
+            return text
+        return f"{text}; {trials_of_each(sweep, numbers)}"
     is_one_seed = len(sweep.manifest.network_seeds) == len(sweep.manifest.head_seeds) == 1
     return spread_over(sweep) if is_one_seed else f"n = 1 trial of each {sweep.row_name}: no spread"
 
 
 def trials_behind(sweep: Sweep, hashes: Iterable[str]) -> str:
-    """Describe how many of the given trials each rung has."""
+    """Describe how many trials with some hashes each rung has."""
     return trials_of_each(sweep, sweep.numbers(hashes) or [0])
 
 
@@ -117,7 +130,8 @@ def trials_of_each(sweep: Sweep, numbers: Collection[int]) -> str:
     """Describe the numbers of trials of the rungs, e.g. ``n = 3 to 5 trials of each rung``."""
     least, most = min(numbers), max(numbers)
     span = f"{most}" if least == most else f"{least} to {most}"
-    return f"n = {span} trial{'s' * (most > 1)} of each {sweep.row_name}"
+    noun = "trials" if most > 1 else "trial"
+    return f"n = {span} {noun} of each {sweep.row_name}"
 
 
 def interval_ends(sweep: Sweep, rung: int, metric: str) -> tuple[float, float]:

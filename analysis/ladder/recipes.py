@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -35,22 +36,26 @@ _WEAK = {"optimizer": "optimiser", "lr": "lr", "batch_size": "batch", "epochs": 
 def recipes(sweep: Sweep) -> Table:
     """Build a table of the recipes that differ between rungs."""
     trained = {slot: _by_rung(sweep, slot) for slot in _SLOTS}
-    fields = dict.fromkeys(key for slot in _SLOTS.values() for key in slot.model_fields)
+    fields = {**NetworkSlot.model_fields, **HeadSlot.model_fields}
     shown = {slot: rungs for slot, rungs in trained.items() if len(_distinct(rungs)) > 1}
-    differ = {key for key in fields for rungs in shown.values() if _varies(key, rungs.values())}
-    every = [recipe for rungs in trained.values() for recipe in rungs.values()]
-    if "optimizer" not in differ and _varies("optimizer", every):
+    differ: set[str] = set()
+    for rungs in shown.values():
+        differ.update(key for key in fields if _varies(key, rungs.values()))
+    every_recipe = [*trained["network"].values(), *trained["head"].values()]
+    if "optimizer" not in differ and _varies("optimizer", every_recipe):
         # Rungs with and without a head were trained by two optimisers.
         shown = trained
-        in_all = [key for key in fields if all(key in recipe for recipe in every)]
-        differ |= {key for key in in_all if _varies(key, every)}
-    heads = {k: _HEADS.get(k, k.replace("_", " ")) for k in fields if k in differ}
+        common = set(fields).intersection(*every_recipe)
+        differ.update(key for key in common if _varies(key, every_recipe))
+    heads = {key: _HEADS.get(key, key.replace("_", " ")) for key in fields if key in differ}
     rows = []
     for slot, rungs in shown.items():
         for recipe in _distinct(rungs):
-            row = {head: recipe.get(key, NOTHING) for key, head in heads.items()}
-            own = (sweep.labels[rung] for rung, other in rungs.items() if other == recipe)
-            rows.append({"trained": Cell(slot), **row, "rungs": Cell(", ".join(own))})
+            row = {"trained": Cell(slot)}
+            for key, head in heads.items():
+                row[head] = recipe.get(key, NOTHING)
+            labels = [sweep.labels[rung] for rung, other in rungs.items() if other == recipe]
+            rows.append(row | {"rungs": Cell(", ".join(labels))})
     label = label_of("recipes", sweep.manifest.ladder.split()[0], sweep.manifest.dataset)
     caption = f"Training recipes that differ between {sweep.row_name}s:"
     return Table("recipes", caption, rows, first=["rungs"], label=label)
@@ -70,16 +75,16 @@ def weak_heads(sweep: Sweep) -> list[str]:
     lines = []
     for rung in sweep.rungs:
         rows = sweep.of_rung(rung.index)
-        is_below = rows["flags"].str.split(",").map(lambda own: HEAD_BELOW in own).astype(bool)
+        is_below = rows["flags"].str.split(",").map(lambda names: HEAD_BELOW in names).astype(bool)
         below = rows[is_below].reindex(columns=[accuracy, f"{BASE}/{accuracy}"]).dropna()
         if below.empty:
             continue
-        own, base = (format_value("accuracy", value) for value in below.mean())
+        mean, base = map(partial(format_value, "accuracy"), below.mean())
         recipe = recipes.get(rung.index, {})
         trained = [f"{head} {recipe[key].text}" for key, head in _WEAK.items() if key in recipe]
         lines.append(
             f"{rung.label}: {len(below)} of {format_count(len(rows), 'head')} far less accurate on "
-            f"test than the network ({own} compared with {base}); trained with "
+            f"test than the network ({mean} compared with {base}); trained with "
             f"{', '.join(trained)}, perhaps too briefly for a comparison of calibration"
         )
     return lines
@@ -93,21 +98,21 @@ def _by_rung(sweep: Sweep, slot: str) -> dict[int, Record]:
     trials = sweep.trials.drop_duplicates("rung").set_index("rung")
     frame = settings(trials).reindex(columns=[f"{slot}.{key}" for key in keys])
     frame.columns = pd.Index(keys)
-    known: Any = frame[frame["epochs"].notna()].to_dict("index")
-    found = {}
-    for rung, row in known.items():
+    rows: Any = frame[frame["epochs"].notna()].to_dict("index")
+    recipes = {}
+    for rung, row in rows.items():
         recipe = {key: _cell(value) for key, value in row.items() if not pd.isna(value)}
         if isinstance(shares := row.get("milestones"), str):
             drops = [round(share * row["epochs"]) for share in json.loads(shares)]
-            text = ", ".join(map(str, drops)) or "never"
-            recipe["milestones"] = Cell(text, float(drops[0]) if len(drops) == 1 else None)
-        found[int(rung)] = recipe
-    return found
+            epoch = float(drops[0]) if len(drops) == 1 else None
+            recipe["milestones"] = Cell(", ".join(map(str, drops)) or "never", epoch)
+        recipes[int(rung)] = recipe
+    return recipes
 
 
 def _cell(value: Any) -> Cell:
     if isinstance(value, bool):
-        return Cell("yes" if value else "no")
+        return Cell("yes") if value else Cell("no")
     if isinstance(value, float):
         return Cell(f"{value:g}", value)
     return Cell("none") if value == "null" else Cell.of(value)

@@ -93,11 +93,11 @@ def costs(sweep: Sweep) -> pd.DataFrame:
     them; ``ratio`` divides it by the total of the plain cross-entropy network of the same seed.
     """
     rows = sweep.done.reindex(columns=list(_COSTS)).set_index("spec_hash")
-    own, is_plain = rows["own_s"].astype(float), rows["head"].isna() & rows["posthoc"].isna()
-    networks = own[is_plain].groupby(rows.loc[is_plain, "network_id"]).first()
+    own_s, is_plain = rows["own_s"].astype(float), rows["head"].isna() & rows["posthoc"].isna()
+    networks = own_s[is_plain].groupby(rows.loc[is_plain, "network_id"]).first()
     beneath = rows["network_id"].map(networks).astype(float).mask(is_plain, 0.0)
     bank = rows["bank_s"].astype(float).mask(rows["head"].isna(), 0.0)
-    total = own + beneath + bank
+    total = own_s + beneath + bank
     # From one rung: others may train plain networks with another recipe.
     vanilla = rows[is_plain & (rows["network_method"] == PLAIN)]
     vanilla = vanilla[vanilla["rung"] == vanilla["rung"].min()]
@@ -105,12 +105,14 @@ def costs(sweep: Sweep) -> pd.DataFrame:
     # The time of a Ray trial is that of all its heads; a post-hoc method shares its network's.
     heads = rows["population"].where(rows["head"].notna(), 1).astype(float)
     is_transform = rows["posthoc"].notna() & rows["head"].isna()
-    of_ray = (rows["wall_s"].astype(float) / heads).mask(is_transform)
+    seconds = (rows["wall_s"].astype(float) / heads).mask(is_transform)
+    if has_own_time(sweep):
+        seconds = own_s
     return pd.DataFrame(
         {
             "rung": rows["rung"],
-            "seconds": own if has_own_time(sweep) else of_ray,
-            "own_s": own,
+            "seconds": seconds,
+            "own_s": own_s,
             "network_s": beneath,
             "bank_s": bank,
             "total_s": total,
@@ -127,8 +129,8 @@ def angles(logits: NDArray[np.float64], labels: Any) -> NDArray[np.float64]:
     units = centred / np.linalg.norm(centred, axis=1, keepdims=True)
     above = np.triu_indices(len(units), k=1)
     # Rounding may push a cosine past 1, for which there is no angle.
-    found: NDArray[np.float64] = np.degrees(np.arccos((units @ units.T)[above].clip(-1, 1)))
-    return found
+    degrees: NDArray[np.float64] = np.degrees(np.arccos((units @ units.T)[above].clip(-1, 1)))
+    return degrees
 
 
 def sample_statistics(out: AnyPath) -> pd.DataFrame:
@@ -139,17 +141,19 @@ def sample_statistics(out: AnyPath) -> pd.DataFrame:
     correctness and with confidence, NaN where one does not vary or was not recorded.
     """
     # File by file: the samples of all networks may not fit into memory at once.
-    rows = [row for table in read_files(out, "samples") for row in _rows(table.to_pandas())]
+    rows: list[dict[str, object]] = []
+    for table in read_files(out, "samples"):
+        rows += _rows(table.to_pandas())
     columns = [*_KEY, "n", "accuracy", *QUANTITIES]
     return pd.DataFrame(rows, columns=columns).drop_duplicates(_KEY)
 
 
 def _rows(records: pd.DataFrame) -> Iterator[dict[str, object]]:
     for (spec_hash, split), of_split in records.groupby(["spec_hash", "split"], observed=True):
-        before = pd.Series(dtype="int8")
+        previous = pd.Series(dtype="int8")
         for epoch, seen in of_split.groupby("epoch"):
             gate = seen.set_index("sample")["gate"]
-            both = gate.index.intersection(before.index)
+            shared = gate.index.intersection(previous.index)
             is_recorded = "confidence" in seen and seen["confidence"].notna().all()
             # Zeros do not vary, so both correlations are NaN.
             confidence = seen["confidence"] if is_recorded else pd.Series(0.0, seen.index)
@@ -161,11 +165,11 @@ def _rows(records: pd.DataFrame) -> Iterator[dict[str, object]]:
                 "accuracy": seen["correct"].mean(),
                 "over": (gate == 1).mean(),
                 "under": (gate == -1).mean(),
-                "flipped": (gate[both] != before[both]).mean(),
+                "flipped": (gate[shared] != previous[shared]).mean(),
                 **correlations(seen["indicator"], seen["correct"]),
                 **correlations(seen["indicator"], confidence, "confidence_"),
             }
-            before = gate
+            previous = gate
 
 
 def correlations(
@@ -175,11 +179,11 @@ def correlations(
     # The stored half precision overflows in sums over thousands of samples.
     values, others = indicator.to_numpy(dtype=float), other.to_numpy(dtype=float)
     varies = np.ptp(values) > 0 and np.ptp(others) > 0
-    measures = {"pearson": stats.pearsonr, "spearman": stats.spearmanr}
-    return {
-        f"{prefix}{name}": float(measure(values, others).statistic) if varies else np.nan
-        for name, measure in measures.items()
-    }
+    coefficients = {}
+    for name, correlate in (("pearson", stats.pearsonr), ("spearman", stats.spearmanr)):
+        coefficient = float(correlate(values, others).statistic) if varies else np.nan
+        coefficients[f"{prefix}{name}"] = coefficient
+    return coefficients
 
 
 def last_epochs(sweep: Sweep, statistics: pd.DataFrame) -> pd.DataFrame:
@@ -189,7 +193,9 @@ def last_epochs(sweep: Sweep, statistics: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for rung in sweep.rungs:
         of_rung = last[last["rung"] == rung.index]
-        for split, quantity in product(SPLITS if len(of_rung) else (), QUANTITIES):
+        if of_rung.empty:
+            continue
+        for split, quantity in product(SPLITS, QUANTITIES):
             values = of_rung.loc[of_rung["split"] == split, quantity].dropna()
             numbers = (len(values), values.mean(), values.std(ddof=1))
             rows.append((rung.index, rung.label, split, quantity, *numbers))
@@ -200,13 +206,13 @@ def last_epochs(sweep: Sweep, statistics: pd.DataFrame) -> pd.DataFrame:
 
 def samples(sweep: Sweep, last: pd.DataFrame) -> Table:
     """Build the table of ``last_epochs``, shares in percent."""
-    heads = {quantity: head.replace("\n", " ") for quantity, head in QUANTITIES.items()}
-    records: list[Record] = [
-        {sweep.row_name: Cell(str(label)), "split": Cell(str(split))}
-        | {heads[row["quantity"]]: _cell(row) for _, row in rows.iterrows()}
-        for (_, label, split), rows in last.groupby(["rung", "label", "split"], sort=False)
-    ]
-    numbers = [n for n in last["n"] if n] or [0]
+    records: list[Record] = []
+    for (_, label, split), rows in last.groupby(["rung", "label", "split"], sort=False):
+        record = {sweep.row_name: Cell(str(label)), "split": Cell(str(split))}
+        for _, row in rows.iterrows():
+            record[QUANTITIES[row["quantity"]].replace("\n", " ")] = _cell(row)
+        records.append(record)
+    numbers = list(filter(None, last["n"])) or [0]
     mean = "mean ± sd, " if max(numbers) > 1 else ""
     caption = (
         f"{sweep.manifest.title}. Single samples at the last epoch; {mean}"
@@ -214,10 +220,11 @@ def samples(sweep: Sweep, last: pd.DataFrame) -> Table:
         "select: after the epoch. A dash: a quantity does not vary or was not recorded."
     )
     label = label_of("samples", sweep.manifest.dataset)
-    return Table("samples", caption, records, ("split",), label=label)
+    return Table("samples", caption, records, chosen_by=("split",), label=label)
 
 
 def _cell(row: "pd.Series[Any]") -> Cell:
     scale, form = (100, ".1f") if row["quantity"] in SHARES else (1, ".2f")
-    shown, spread = (Cell.formatted(scale * row[name], form) for name in ("mean", "sd"))
-    return shown if spread.is_blank else replace(shown, text=f"{shown.text} ± {spread.text}")
+    cell = Cell.formatted(scale * row["mean"], form)
+    spread = Cell.formatted(scale * row["sd"], form)
+    return cell if spread.is_blank else replace(cell, text=f"{cell.text} ± {spread.text}")

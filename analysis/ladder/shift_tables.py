@@ -1,12 +1,13 @@
 """Tables of shifted images: foreign ones (MaC-Cal, table 2; FeDLaS, table 3) and corruptions."""
 
+from collections.abc import Container
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
 import pandas as pd
 
-from analysis.ladder.means import mean_over
+from analysis.ladder.means import label_column, may_win, mean_over
 from analysis.load import Sweep
 from analysis.published import published_titles
 from analysis.shifts import FAMILIES, MEAN, OOD, SEVERITIES, foreign_sets, kind_title
@@ -14,7 +15,7 @@ from analysis.tables.latex import label_of
 from analysis.tables.table import BEST, Table
 from analysis.text import Cell, capital, full_stops, ranked, records_of
 from tune_calib.spec.metrics import METRICS, column
-from tune_calib.spec.names import NOT_GENERATED, is_chance, legend
+from tune_calib.spec.names import NOT_GENERATED, legend
 
 OOD_SHOWN = ("auroc", "aupr_in", "aupr_out", "fpr95", "auroc_entropy", "fpr95_entropy")
 CORRUPTION_SHOWN = ("accuracy", "ece")
@@ -53,59 +54,68 @@ class ShiftTable:
     """A shift table with a row per rung: its key, caption and columns."""
 
     key: str
-    about: str
+    caption: str
     columns: tuple[Column, ...]
 
 
 def shift_tables(sweep: Sweep) -> list[ShiftTable]:
     """Return the tables of the shift sets that trials were evaluated on."""
-    known = sweep.trials.notna().any() if len(sweep.trials) else pd.Series(dtype=bool)
+    present = set(sweep.trials.columns[sweep.trials.notna().any()])
     sets = foreign_sets(str(name).rpartition("/")[0] for name in sweep.trials)
-    own = {"noise": "Gaussian noise", MEAN: "mean over the sets"}
-    titles = {**published_titles(), **sweep.manifest.titles, **own}
-    foreign = [
-        Column(titles.get(name, name), metric, METRICS[metric].head, f"{OOD}/{name}")
-        for name in [*(each.split("/")[1] for each in sets), MEAN]
-        for metric in OOD_SHOWN
-    ]
-    tables = [ShiftTable(OOD, _ABOUT[OOD], tuple(foreign))]
-    for family, kinds in FAMILIES.items():
-        about = f"{_ABOUT[family]} Means over {len(kinds)} kinds{_LEFT_OUT[family]}."
-        parts = {f"severity {n}": f"/{n}" for n in SEVERITIES} | {"mean": ""}
-        columns = [
-            Column(METRICS[metric].head, metric, head, f"{family}/{MEAN}{part}")
-            for metric in CORRUPTION_SHOWN
-            for head, part in parts.items()
-        ]
-        tables.append(ShiftTable(f"{family}-severity", about, tuple(columns)))
-        tables += [_by_kind(sweep, family, metric, known) for metric in CORRUPTION_SHOWN]
-    present = [tuple(c for c in each.columns if known.get(c.name, False)) for each in tables]
-    pairs = zip(tables, present, strict=True)
-    return [replace(table, columns=columns) for table, columns in pairs if columns]
+    titles = {**published_titles(), **sweep.manifest.titles}
+    titles |= {"noise": "Gaussian noise", MEAN: "mean over the sets"}
+    names = [split.removeprefix(f"{OOD}/") for split in sets]
+    columns = []
+    for name, metric in product([*names, MEAN], OOD_SHOWN):
+        group = titles.get(name, name)
+        columns.append(Column(group, metric, METRICS[metric].head, split=f"{OOD}/{name}"))
+    tables = [ShiftTable(OOD, _ABOUT[OOD], tuple(columns))]
+    for family in FAMILIES:
+        tables.append(_by_severity(family))
+        for metric in CORRUPTION_SHOWN:
+            tables.append(_by_kind(sweep, family, metric, present))
+    with_numbers = []
+    for table in tables:
+        columns = [column for column in table.columns if column.name in present]
+        if columns:
+            with_numbers.append(replace(table, columns=tuple(columns)))
+    return with_numbers
 
 
-def _by_kind(sweep: Sweep, family: str, metric: str, known: "pd.Series[bool]") -> ShiftTable:
-    evaluated = {n.split("/")[1] for n in map(str, sweep.trials) if n.startswith(f"{family}/")}
-    kinds = dict.fromkeys([*FAMILIES[family], *sorted(evaluated - {MEAN})])
-    columns = [
-        Column(METRICS[metric].head, metric, kind_title(kind), f"{family}/{kind}/{MEAN}")
-        for kind in kinds
-    ]
+def _by_severity(family: str) -> ShiftTable:
+    caption = f"{_ABOUT[family]} Means over {len(FAMILIES[family])} kinds{_LEFT_OUT[family]}."
+    columns = []
+    for metric in CORRUPTION_SHOWN:
+        group = METRICS[metric].head
+        for severity in SEVERITIES:
+            split = f"{family}/{MEAN}/{severity}"
+            columns.append(Column(group, metric, f"severity {severity}", split))
+        columns.append(Column(group, metric, "mean", f"{family}/{MEAN}"))
+    return ShiftTable(f"{family}-severity", caption, tuple(columns))
+
+
+def _by_kind(sweep: Sweep, family: str, metric: str, present: Container[str]) -> ShiftTable:
+    parts = [name.split("/") for name in map(str, sweep.trials) if name.startswith(f"{family}/")]
+    evaluated = sorted({kind for _, kind, *_ in parts} - {MEAN})
+    columns = []
+    for kind in dict.fromkeys([*FAMILIES[family], *evaluated]):
+        split = f"{family}/{kind}/{MEAN}"
+        columns.append(Column(METRICS[metric].head, metric, kind_title(kind), split))
     of_benchmark = columns[: len(FAMILIES[family])]
-    lacking = [each.head for each in of_benchmark if not known.get(each.name, False)]
-    about = f"{_ABOUT[family]} {METRICS[metric].title}, means over five severities"
-    about += f"{_LEFT_OUT[family]}."
+    lacking = [column.head for column in of_benchmark if column.name not in present]
+    caption = f"{_ABOUT[family]} {METRICS[metric].title}, means over five severities"
+    caption += f"{_LEFT_OUT[family]}."
     if lacking:
-        about += f" Not evaluated: {', '.join(lacking)}; there is therefore no mean over kinds."
-    return ShiftTable(f"{family}-kinds-{metric}", about, tuple(columns))
+        caption += f" Not evaluated: {', '.join(lacking)}; there is therefore no mean over kinds."
+    return ShiftTable(f"{family}-kinds-{metric}", caption, tuple(columns))
 
 
 def means(sweep: Sweep, table: ShiftTable) -> pd.DataFrame:
     """Compute the mean and spread of each rung in each column over its ``n`` evaluated trials."""
     rows = []
-    for rung, each in product(sweep.rungs, table.columns):
-        values = sweep.of_rung(rung.index)[each.name].astype(float)
-        key = {"rung": rung.index, "label": rung.label, "set": each.split, "metric": each.metric}
+    for rung, shown in product(sweep.rungs, table.columns):
+        values = sweep.of_rung(rung.index)[shown.name].astype(float)
+        key = {"rung": rung.index, "label": rung.label, "set": shown.split, "metric": shown.metric}
         spread = {"mean": values.mean(), "sd": values.std()}
         rows.append(key | {"n": values.count(), "of": len(values)} | spread)
     return pd.DataFrame(rows)
@@ -113,26 +123,23 @@ def means(sweep: Sweep, table: ShiftTable) -> pd.DataFrame:
 
 def table(sweep: Sweep, shift: ShiftTable) -> Table:
     """Build the table; a rung with a trial at chance is never best or second."""
-    every = means(sweep, shift)
-    may_win = [not is_chance(sweep.flags(rung.index)) for rung in sweep.rungs]
-    columns = {sweep.row_name: [Cell(sweep.label(rung)) for rung in sweep.rungs]}
-    groups = {}
-    for each in shift.columns:
-        own: Any = every[(every["set"] == each.split) & (every["metric"] == each.metric)]
-        rows = list(own.itertuples())
-        cells = [Cell.number(each.metric, row.mean, row.sd) for row in rows]
-        head = f"{each.group}: {each.head}"
-        groups[head] = (each.group, each.head)
-        columns[head] = [
+    numbers = means(sweep, shift)
+    winners, columns, groups = may_win(sweep), label_column(sweep), {}
+    for shown in shift.columns:
+        is_shown = (numbers["set"] == shown.split) & (numbers["metric"] == shown.metric)
+        rows: list[Any] = list(numbers[is_shown].itertuples())
+        cells = [Cell.number(shown.metric, row.mean, row.sd) for row in rows]
+        cells = ranked(cells, METRICS[shown.metric].direction, winners)
+        for index, row in enumerate(rows):
             # A mean over some of the trials must not look like one over all.
-            replace(cell, text=f"{cell.text} (n = {row.n})") if 0 < row.n < row.of else cell
-            for cell, row in zip(
-                ranked(cells, METRICS[each.metric].direction, may_win), rows, strict=True
-            )
-        ]
+            if 0 < row.n < row.of:
+                cells[index] = replace(cells[index], text=f"{cells[index].text} (n = {row.n})")
+        head = f"{shown.group}: {shown.head}"
+        groups[head] = (shown.group, shown.head)
+        columns[head] = cells
     return Table(
         shift.key,
-        f"{sweep.manifest.title}. {shift.about} {capital(mean_over(sweep))}. {BEST}",
+        f"{sweep.manifest.title}. {shift.caption} {capital(mean_over(sweep))}. {BEST}",
         records_of(columns),
         groups=groups,
         label=label_of(shift.key, sweep.manifest.dataset),

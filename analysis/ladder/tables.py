@@ -3,7 +3,9 @@
 import math
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import pairwise
+from operator import attrgetter
 from typing import Any
 
 import pandas as pd
@@ -38,20 +40,26 @@ def ladder(sweep: Sweep) -> Table:
     records = _records(sweep, papers)
     if sweep.row_name == "method":
         records = _best_first(sweep, records)
-    groups = {head: ("published ECE (%)" if head in papers else "this run",
-                     head.removeprefix(_PAPER)) for head in list(records[0])[1:]}  # fmt: skip
+    groups = {}
+    if papers:
+        for head in list(records[0])[1:]:
+            groups[head] = ("this run", head)
+        for head in papers:
+            groups[head] = ("published ECE (%)", head.removeprefix(_PAPER))
     # A rule before the first control, and before variants after a step.
-    kinds = pairwise(rung.kind for rung in sweep.rungs)
-    rules = {
-        index: f"{kind}s"
-        for index, (before, kind) in enumerate(kinds, start=1)
-        if (kind == "control" and before != "control") or (kind == "variant" and before == "step")
-    }
+    rules = {}
+    for index, (previous, rung) in enumerate(pairwise(sweep.rungs), start=1):
+        is_first_control = rung.kind == "control" and previous.kind != "control"
+        if is_first_control or (rung.kind == "variant" and previous.kind == "step"):
+            rules[index] = f"{rung.kind}s"
     first = [METRICS[name].head for name in sweep.shown or _FIRST]
-    first.insert(len(sweep.shown) or 1, _STEP)  # behind requested metrics, otherwise behind ECE
+    requested = first[: len(sweep.shown)]
+    first.insert(len(requested) or 1, _STEP)  # behind requested metrics, otherwise behind ECE
     # A step of a ladder is compared with the step of the paper, and a method with the base.
-    base = [base_head(sweep)]
-    first += [*papers, *base] if sweep.row_name == "rung" else [*base, *papers]
+    if sweep.row_name == "rung":
+        first += [*papers, base_head(sweep)]
+    else:
+        first += [base_head(sweep), *papers]
     over = means.mean_over(sweep)
     return Table(
         "ladder",
@@ -59,12 +67,12 @@ def ladder(sweep: Sweep) -> Table:
         records,
         rules=rules,
         first=[*first, "trials"],
-        groups=groups if papers else {},
+        groups=groups,
         label=label_of(manifest.ladder.split()[0], manifest.dataset),
         is_main=True,
         notes=[f"{compute_network_check(sweep).sentence}.", *notes(sweep)],
         is_one_tabular=True,
-        requested=[METRICS[name].head for name in sweep.shown],
+        requested=requested,
     )
 
 
@@ -83,8 +91,8 @@ def describe_setting(sweep: Sweep) -> str:
         elif name == "recipe" and manifest.recipe and manifest.recipe.told:
             others = [f" {manifest.recipe.told}"]
         elif name == "imported":
-            own = manifest.titles.get(name)
-            name = "imported data" if own in (None, "Imported") else f"imported {own}"
+            title = manifest.titles.get(name)
+            name = "imported data" if title in (None, "Imported") else f"imported {title}"
             others = [re.sub(r"^ \w+", "", "".join(others))]  # without its digest
         parts.append("".join([manifest.titles.get(name, name), *others]))
     return "; ".join(parts)
@@ -93,33 +101,34 @@ def describe_setting(sweep: Sweep) -> str:
 def notes(sweep: Sweep) -> list[str]:
     """Return the notes below the caption of the main table, in sentences."""
     manifest, counts = sweep.manifest, sweep.counts()
-    found = []
+    lines = []
+    ended = dict(counts)
+    missing = ended.pop("missing", 0)
     if set(counts) != {"done"}:
-        ended = format_counts({status: n for status, n in counts.items() if status != "missing"})
-        found.append(f"Trials of all {sweep.row_name}s: {ended}; means are over those done")
-    if missing := counts.get("missing"):
-        found.append(f"INCOMPLETE: {missing} of {len(manifest.planned)} trials missing")
-    found += legend(sweep.flags())
+        statuses = format_counts(ended)
+        lines.append(f"Trials of all {sweep.row_name}s: {statuses}; means are over those done")
+    if missing:
+        lines.append(f"INCOMPLETE: {missing} of {len(manifest.planned)} trials missing")
+    lines += legend(sweep.flags())
     if sweep.row_name == "rung":
-        found.append(f"{_STEP}: change of the mean ECE from the previous rung, in points")
-    found.append(f"{base_head(sweep)}: change of the mean ECE from {_describe_base(sweep)}")
-    found += filter(None, [equal_rungs(sweep)])
+        lines.append(f"{_STEP}: change of the mean ECE from the previous rung, in points")
+    lines.append(f"{base_head(sweep)}: change of the mean ECE from {_describe_base(sweep)}")
+    lines += filter(None, [equal_rungs(sweep)])
     if sweep.shows_intervals:
-        found.append(means.interval_note(sweep))
+        lines.append(means.interval_note(sweep))
     if manifest.published:
-        found.append(f"Columns 'paper': ECE (%) as printed in {manifest.published}")
-    return [f"{line}." for line in found]
+        lines.append(f"Columns 'paper': ECE (%) as printed in {manifest.published}")
+    return [f"{line}." for line in lines]
 
 
 @cached_per_sweep
 def equal_rungs(sweep: Sweep) -> str:
     """Name the rungs whose trials have equal test metrics for every seed; empty if none."""
     columns = [column("test", metric) for metric in METRICS]
-    columns = [name for name in columns if name in sweep.done]
     groups: list[tuple[pd.DataFrame, list[str]]] = []
     for rung in sweep.rungs:
         rows = sweep.of_rung(rung.index).set_index(["network_seed", "head_seed"]).sort_index()
-        rows = rows[columns].astype(float)
+        rows = rows.reindex(columns=columns).astype(float)
         if rows.isna().all(axis=None):
             continue
         for first, labels in groups:
@@ -129,11 +138,17 @@ def equal_rungs(sweep: Sweep) -> str:
                 break
         else:
             groups.append((rows, [sweep.label(rung)]))
-    equal = "; ".join(" = ".join(labels) for _, labels in groups if len(labels) > 1)
+    equal, count = [], 0
+    for _, labels in groups:
+        count += len(labels)
+        if len(labels) > 1:
+            equal.append(" = ".join(labels))
     if not equal:
         return ""
-    count = sum(len(labels) for _, labels in groups)
-    return f"Equal in every trial: {equal}, so {len(groups)} of {count} {sweep.row_name}s differ"
+    equations = "; ".join(equal)
+    return (
+        f"Equal in every trial: {equations}, so {len(groups)} of {count} {sweep.row_name}s differ"
+    )
 
 
 def base_head(sweep: Sweep) -> str:
@@ -142,7 +157,7 @@ def base_head(sweep: Sweep) -> str:
 
 
 def _describe_base(sweep: Sweep) -> str:
-    bases = dict.fromkeys(base.label for base in sweep.bases.values())
+    bases = dict.fromkeys(map(attrgetter("label"), sweep.bases.values()))
     if len(bases) > 1:
         return "the last base above it, in points"
     return f"{sweep.base_note or next(iter(bases))}, in points"
@@ -151,38 +166,39 @@ def _describe_base(sweep: Sweep) -> str:
 def _records(sweep: Sweep, papers: Mapping[str, Any]) -> list[Record]:
     """Return a row per rung; a rung with a trial at chance is never best or second."""
     metrics = sweep.shown or means.usual_metrics(sweep.trials)
-    table, printed = means.ladder_table(sweep, (*metrics, "ece")), means.published_columns(sweep)
-    of_metric = {name: rows.drop_duplicates("rung") for name, rows in table.groupby("metric")}
-    may_win = [not is_chance(sweep.flags(rung.index)) for rung in sweep.rungs]
-    columns = {sweep.row_name: [Cell(sweep.label(rung)) for rung in sweep.rungs]}
+    table = means.ladder_table(sweep, (*metrics, "ece")).drop_duplicates(["metric", "rung"])
+    rows_of = dict(list(table.groupby("metric")))
+    may_win, columns = means.may_win(sweep), means.label_column(sweep)
     for metric in metrics:
-        rows: Any = of_metric[metric].itertuples()
-        cells = [
-            Cell(sweep.failures(row.rung) or NOTHING.text)
-            if not row.n
-            else means.interval_cell(sweep, row.rung, metric, row.mean)
-            if sweep.shows_intervals
-            else Cell.number(metric, row.mean, row.sd)
-            for row in rows
-        ]
+        cells = [_metric_cell(sweep, row) for row in rows_of[metric].itertuples()]
         columns[METRICS[metric].head] = ranked(cells, METRICS[metric].direction, may_win)
     if sweep.shows_regime:
-        regime = [_regime_cells(sweep, rung.index) for rung in sweep.rungs]
-        columns |= {head: [cells[head] for cells in regime] for head in regime[0]}
+        columns |= _network_columns(sweep)
     # A method of a comparison builds on no other.
     changes = {_STEP: "change_before"} if sweep.row_name == "rung" else {}
+    change_cell = partial(Cell.number, "ece", signed=True)
     for head, name in {**changes, base_head(sweep): "change_base"}.items():
-        columns[head] = [Cell.number("ece", v, signed=True) for v in of_metric["ece"][name]]
+        columns[head] = list(map(change_cell, rows_of["ece"][name]))
     columns["trials"] = [Cell.ended(sweep.counts(rung.index)) for rung in sweep.rungs]
+    printed = means.published_columns(sweep)
     for head, key in papers.items():
-        values = (printed[key].get(rung.label, math.nan) for rung in sweep.rungs)
-        columns[head] = [Cell.number("ece", value) for value in values]
+        values = printed[key].reindex(list(sweep.labels.values()))
+        columns[head] = list(map(partial(Cell.number, "ece"), values))
     return records_of(columns)
+
+
+def _metric_cell(sweep: Sweep, row: Any) -> Cell:
+    """Return the cell of a row of ``means.ladder_table``; without a number, it says why."""
+    if not row.n:
+        return Cell(sweep.failures(row.rung) or NOTHING.text)
+    if sweep.shows_intervals:
+        return means.interval_cell(sweep, row.rung, row.metric, row.mean)
+    return Cell.number(row.metric, row.mean, row.sd)
 
 
 def _best_first(sweep: Sweep, records: Sequence[Record]) -> list[Record]:
     """Sort methods by the primary metric; those at chance or without a number are last."""
-    metric = METRICS[sweep.shown[0] if sweep.shown else "ece"]
+    metric = METRICS[[*sweep.shown, "ece"][0]]
 
     def sort_key(pair: tuple[RungRecord, Record]) -> tuple[bool, bool, float]:
         rung, value = pair[0], pair[1][metric.head].value
@@ -192,14 +208,15 @@ def _best_first(sweep: Sweep, records: Sequence[Record]) -> list[Record]:
     return [record for _, record in sorted(zip(sweep.rungs, records, strict=True), key=sort_key)]
 
 
-def _regime_cells(sweep: Sweep, rung: int) -> dict[str, Cell]:
-    """Return the train accuracy of the networks of a rung, and the confidence gap of the rung."""
-    trials = sweep.of_rung(rung)
-    train = known_networks(trials)["train"].mean()
-    gaps = trials.reindex(columns=["test/confidence_gap"])["test/confidence_gap"].astype(float)
-    gap = Cell.number("confidence_gap", gaps.mean(), gaps.std(ddof=1), signed=True)
-    head = METRICS["confidence_gap"].head
-    return {"Network on train (%)": Cell.number("accuracy", train), head: gap}
+def _network_columns(sweep: Sweep) -> dict[str, list[Cell]]:
+    """Return columns of the train accuracy of the networks and the confidence gap of each rung."""
+    accuracies, gaps = [], []
+    for rung in sweep.rungs:
+        trials = sweep.of_rung(rung.index)
+        accuracies.append(Cell.number("accuracy", known_networks(trials)["train"].mean()))
+        gap = trials.reindex(columns=["test/confidence_gap"])["test/confidence_gap"].astype(float)
+        gaps.append(Cell.number("confidence_gap", gap.mean(), gap.std(ddof=1), signed=True))
+    return {"Network on train (%)": accuracies, METRICS["confidence_gap"].head: gaps}
 
 
 def plan(sweep: Sweep) -> Table:
@@ -223,15 +240,11 @@ def unfinished(sweep: Sweep) -> Table:
     """Build a table of the planned trials without results, with the reason."""
     rows = planned_trials(sweep)
     bad = rows[rows["status"] != "done"]
-    records = [
-        {
-            **_seeds(sweep, row),
-            "status": Cell(row["status"]),
-            "reason": Cell(row["note"] or "no result on disk"),
-            "spec": Cell(row["spec_hash"]),
-        }
-        for _, row in bad.head(MAX_ROWS).iterrows()
-    ]
+    records = []
+    for _, row in bad.head(MAX_ROWS).iterrows():
+        reason = Cell(row["note"] or "no result on disk")
+        cells = {"status": Cell(row["status"]), "reason": reason, "spec": Cell(row["spec_hash"])}
+        records.append({**_seeds(sweep, row), **cells})
     note = "Planned trials without results; means do not include them."
     return Table("unfinished", note, records, chosen_by=(sweep.row_name, "status"), total=len(bad))
 
@@ -240,28 +253,29 @@ def trials(sweep: Sweep) -> Table:
     """Build a table of every planned trial with its results."""
     rows = planned_trials(sweep)
     order = (*means.usual_metrics(rows), *OOD_SHOWN)
-    parts = [name.rpartition("/")[::2] for name in map(str, rows) if is_metric_column(name)]
-    names = [
-        (split, metric)
-        for split, metric in parts
+    names = []
+    for name in filter(is_metric_column, map(str, rows)):
+        split, _, metric = name.rpartition("/")
         # There are dozens of single corruptions; the shift tables show their means.
-        if metric in order
-        and not split.startswith(_HIDDEN_SPLITS)
-        and split.split("/")[0] not in FAMILIES
-    ]
+        is_hidden = split.startswith(_HIDDEN_SPLITS) or split.split("/")[0] in FAMILIES
+        if metric in order and not is_hidden:
+            names.append((split, metric))
     names.sort(key=lambda part: (part[0] != "test", part[0], order.index(part[1])))
     records = []
     for _, row in rows.head(MAX_ROWS).iterrows():
         cells = {**_seeds(sweep, row), "status": Cell(row["status"]), "flags": Cell(row["flags"])}
         for split, metric in names:
-            head = METRICS[metric].head if split == "test" else f"{split}: {METRICS[metric].head}"
+            head = METRICS[metric].head
+            if split != "test":
+                head = f"{split}: {head}"
             cells[head] = Cell.number(metric, row[column(split, metric)])
         seconds = Cell.measured(float(row.get("wall_s", math.nan)))
         records.append({**cells, "time (s)": seconds, "spec": Cell(row["spec_hash"])})
     if all(record["flags"].is_blank for record in records):
-        records = [{k: v for k, v in record.items() if k != "flags"} for record in records]
+        for record in records:
+            del record["flags"]
     note = "One row per planned trial; the time includes all trials that ran together with it."
-    note += "".join(f" {line}." for line in legend(rows["flags"]))
+    note = " ".join([note, *map("{}.".format, legend(rows["flags"]))])
     return Table("trial-rows", note, records, chosen_by=(sweep.row_name, "status"), total=len(rows))
 
 
@@ -269,12 +283,17 @@ def drawn_intervals(sweep: Sweep) -> Table:
     """Build a table of the rungs that have bootstrap intervals."""
     if sweep.intervals.empty:  # a look-up takes a millisecond per cell
         return Table("drawn-intervals", "", [])
-    columns = {sweep.row_name: [Cell(sweep.label(rung)) for rung in sweep.rungs]}
+    columns = means.label_column(sweep)
     for metric, rows in means.ladder_table(sweep).groupby("metric", sort=False):
-        own: Any = rows.itertuples()
-        cells = [means.interval_cell(sweep, row.rung, row.metric, row.mean) for row in own]
+        cells = []
+        for rung, mean in zip(rows["rung"], rows["mean"], strict=True):
+            cells.append(means.interval_cell(sweep, rung, str(metric), mean))
         columns[METRICS[str(metric)].head] = cells
-    records = [r for r in records_of(columns) if any("[" in c.text for c in list(r.values())[1:])]
+    records = []
+    for record in records_of(columns):
+        _, *cells = record.values()
+        if "[" in "".join(map(attrgetter("text"), cells)):
+            records.append(record)
     return Table("drawn-intervals", f"{means.interval_note(sweep)}.", records)
 
 
@@ -300,7 +319,6 @@ def intervals(sweep: Sweep, rows: pd.DataFrame) -> Table:
 @cached_per_sweep
 def rung_settings(sweep: Sweep) -> Table:
     """Build a table of every setting of the rungs."""
-    rows: list[Any] = by_rung(sweep.trials, sweep.labels).to_dict("records")
+    records: Any = by_rung(sweep.trials, sweep.labels).map(Cell.of).to_dict("records")
     note = "Every setting but the seeds, in the form that --set accepts (slot.key=value)."
-    records = [{head: Cell.of(value) for head, value in row.items()} for row in rows]
     return Table("values", note, records)

@@ -8,10 +8,11 @@ numbers becomes a note below the table.
 import math
 import re
 import unicodedata
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
+from operator import attrgetter
 from textwrap import wrap
 
 from analysis.tables.table import Table, fit_columns
@@ -33,6 +34,7 @@ _MATH = {
     "µ": "mu", "ℓ": "ell", "∆": "Delta",  # noqa: RUF001
 }  # fmt: skip
 _PLAIN = {
+    "&": r"\&", "%": r"\%", "_": r"\_", "#": r"\#", "$": r"\$", "{": r"\{", "}": r"\}",
     "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
     "`": r"\textasciigrave{}", "<": "$<$", ">": "$>$", "|": "$|$", "°": r"$^\circ$",
     "−": "$-$", "–": "--", "—": "---", "’": "'", "‘": "{`}", "“": "{``}",  # noqa: RUF001
@@ -40,19 +42,15 @@ _PLAIN = {
     "œ": r"\oe{}", "Œ": r"\OE{}", "ł": r"\l{}", "Ł": r"\L{}",
     "†": r"\dag{}", "‡": r"\ddag{}", "§": r"\S{}", "¶": r"\P{}",
 }  # fmt: skip
-_PLAIN |= {mark: rf"\{mark}" for mark in "&%_#${}"}
-_PLAIN |= {mark: f"$\\{name}$" for mark, name in _MATH.items()}
-_PLAIN |= {mark: f"$^{n}$" for n, mark in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")}
-_PLAIN |= {mark: f"$_{n}$" for n, mark in enumerate("₀₁₂₃₄₅₆₇₈₉")}
+for _number, (_upper, _lower) in enumerate(zip("⁰¹²³⁴⁵⁶⁷⁸⁹", "₀₁₂₃₄₅₆₇₈₉", strict=True)):
+    _PLAIN |= {_upper: f"$^{_number}$", _lower: f"$_{_number}$"}
 # Greek letters that have a command; the others look like Latin letters.
 _GREEK = (
     "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi pi rho sigma tau "
     "upsilon phi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega"
 )
-_PLAIN |= {
-    mark: f"$\\{name}$"
-    for mark, name in zip("αβγδεζηθικλμνξπρστυφχψωΓΔΘΛΞΠΣΥΦΨΩ", _GREEK.split(), strict=True)
-}
+_MATH |= zip("αβγδεζηθικλμνξπρστυφχψωΓΔΘΛΞΠΣΥΦΨΩ", _GREEK.split(), strict=True)
+_PLAIN |= {mark: f"$\\{name}$" for mark, name in _MATH.items()}
 _ACCENTS = {
     "\u0300": "`", "\u0301": "'", "\u0302": "^", "\u0303": "~", "\u0304": "=", "\u0306": "u",
     "\u0307": ".", "\u0308": '"', "\u030a": "r", "\u030b": "H", "\u030c": "v", "\u0327": "c",
@@ -67,48 +65,59 @@ def label_of(*parts: str) -> str:
 
 def latex(*tables: Table) -> str:
     """Return tables as floats, below a comment that names the required packages."""
-    floats = (_rendered(table) if table.records else f"% {escape(table.text)}" for table in tables)
-    return f"{_NEEDS}\n" + "\n\n".join(floats)
+    return f"{_NEEDS}\n" + "\n\n".join(map(_render, tables))
 
 
-def _rendered(table: Table) -> str:
+def _render(table: Table) -> str:
     """Return a table as one float, or as several if it is too long for a page."""
-    full = table
-    table = table.without_blank() if table.is_one_tabular else table
-    every = [_Column.of(table, head) for head in table.heads]
-    widths = [column.width for column in every]
-    chosen = fit_columns(table, widths, _PAGE_PT if table.is_one_tabular else math.inf)
-    narrow = fit_columns(table, widths, _COLUMN_PT)
-    if table.requested and {*table.requested} <= {table.heads[index] for index in narrow}:
-        chosen = narrow
-    columns: Block = [every[index] for index in chosen]
-    shown = [table.heads[index] for index in chosen]
-    left_out = ", ".join(head for head in table.heads if head not in shown)
-    if left_out and len({column.group for column in columns} - {""}) == 1:
-        columns = [replace(column, group="") for column in columns]  # the other group is left out
-    columns, notes = _with_notes(columns)
-    notes += [rf"{escape(note)}\par" for note in full.notes_on(shown)]
+    if not table.records:
+        return f"% {escape(table.text)}"
+    printed = table
+    if table.is_one_tabular:
+        printed = table.without_blank()
+    shown = _choose_columns(printed)
+    columns, notes = _with_notes(list(shown.values()))
+    for note in table.notes_on(shown.keys()):
+        notes.append(rf"{escape(note)}\par")
     blocks = _blocks(columns)
-    widest = max(sum(column.width for column in block) for block in blocks)
-    kind = "table" if len(blocks) == 1 and widest <= _COLUMN_PT else "table*"
+    is_narrow = len(blocks) == 1 and _width(blocks[0]) <= _COLUMN_PT
+    kind = "table" if is_narrow else "table*"
+    lines = []
+    if left_out := [head for head in printed.heads if head not in shown]:
+        lines.append(f"% columns that do not fit: {escape(', '.join(left_out))}")
+    if table.is_one_tabular and not is_narrow:
+        lines.append("% a single metric may fit one column: tune-calib report OUT --metric ece")
     # A line of the caption has about 100 letters.
     floats = list(_floats(blocks, table.rules, _LINES - len(table.full_caption) // 100))
-    lines = [f"% columns that do not fit: {escape(left_out)}"] * bool(left_out)
-    if table.is_one_tabular and kind == "table*":
-        lines += ["% a single metric may fit one column: tune-calib report OUT --metric ece"]
     for index, bodies in enumerate(floats):
-        is_first, is_last = index == 0, index == len(floats) - 1
         lines += [rf"\begin{{{kind}}}[t]", r"\centering", r"\footnotesize"]
-        # A continued float keeps the number of its table; a second label would be a duplicate.
-        lines += [r"\addtocounter{table}{-1}"] * (not is_first)
-        lines += [rf"\caption{{{escape(table.text) if is_first else 'Continued.'}}}"]
-        lines += [rf"\label{{{table.label}}}"] * is_first
+        if index == 0:
+            lines += [rf"\caption{{{escape(table.text)}}}", rf"\label{{{table.label}}}"]
+        else:
+            # A continued float keeps the number of its table; a second label would be a duplicate.
+            lines += [r"\addtocounter{table}{-1}", r"\caption{Continued.}"]
         lines += [r"\smallskip", rf"\setlength{{\tabcolsep}}{{{_SEP_PT:g}pt}}", *bodies[0]]
         for body in bodies[1:]:
             lines += ["", r"\medskip", *body]
-        lines += ["", r"\medskip", r"\raggedright", *notes] * bool(notes and is_last)
-        lines += [rf"\end{{{kind}}}"]
+        if notes and index == len(floats) - 1:
+            lines += ["", r"\medskip", r"\raggedright", *notes]
+        lines.append(rf"\end{{{kind}}}")
     return "\n".join(lines)
+
+
+def _choose_columns(table: Table) -> "dict[str, _Column]":
+    """Return the columns to print: all, unless the table must not be split into blocks."""
+    room = _PAGE_PT if table.is_one_tabular else math.inf
+    columns = {head: _Column.of(table, head) for head in table.heads}
+    widths = {head: column.width for head, column in columns.items()}
+    shown = fit_columns(table.first, widths, room)
+    narrow = fit_columns(table.first, widths, _COLUMN_PT)
+    if table.requested and set(table.requested).issubset(narrow):
+        shown = narrow
+    groups = {columns[head].group for head in shown}
+    if len(shown) < len(columns) and len(groups - {""}) == 1:  # the other group is left out
+        columns = {head: replace(columns[head], group="") for head in shown}
+    return {head: columns[head] for head in shown}
 
 
 @dataclass(frozen=True)
@@ -122,21 +131,21 @@ class _Column:
 
     @classmethod
     def of(cls, table: Table, head: str) -> "_Column":
-        cells = [record[head] for record in table.records]
-        texts = [replace(cell, text=escape(cell.text)).marked("latex") for cell in cells]
+        cells = [replace(cell, text=escape(cell.text)) for cell in table.column(head)]
+        texts = [cell.marked("latex") for cell in cells]
         return cls(*table.groups.get(head, ("", head)), texts, head == table.heads[0])
 
     @cached_property
     def is_number(self) -> bool:
-        known = [cell for cell in self.cells if cell not in ("", "-")]
-        numbers = sum(_NUMBER.match(_bare(cell)) is not None for cell in known)
-        return not self.is_first and 2 * numbers > len(known)
+        texts = [_bare(cell) for cell in self.cells if cell not in ("", "-")]
+        numbers = list(filter(_NUMBER.match, texts))
+        return not self.is_first and 2 * len(numbers) > len(texts)
 
     @cached_property
     def head(self) -> list[str]:
-        letters = max(_HEAD, *(len(_bare(cell)) for cell in [*self.cells, ""]))
+        letters = max([_HEAD, *map(len, map(_bare, self.cells))])
         lines = wrap(self.title, min(letters, 24), break_long_words=False) or [""]
-        return [escape(line) for line in lines]
+        return list(map(escape, lines))
 
     @cached_property
     def is_broken(self) -> bool:
@@ -150,32 +159,41 @@ class _Column:
 
     @cached_property
     def width(self) -> float:
-        cells = [_TEXT_PT] if self.is_broken else [0.0, *map(_points, self.cells)]
-        return max([*cells, *map(_points, self.head)]) + 2 * _SEP_PT
+        cells: Iterable[float] = map(_points, self.cells)
+        if self.is_broken:
+            cells = [_TEXT_PT]
+        return max([0.0, *cells, *map(_points, self.head)]) + 2 * _SEP_PT
 
 
 Block = Sequence[_Column]  # adjacent columns
+
+
+def _width(block: Block) -> float:
+    return sum(column.width for column in block)
 
 
 def _with_notes(columns: Block) -> tuple[Block, list[str]]:
     """Replace long texts in columns of numbers by marks that notes explain."""
     marks: dict[str, str] = {}
 
-    def short(cell: str) -> str:
+    def shorten(cell: str) -> str:
         if len(_bare(cell)) < _NOTE_FROM or _NUMBER.match(_bare(cell)):
             return cell
         return rf"--\textsuperscript{{{marks.setdefault(cell, _letters(len(marks)))}}}"
 
-    found = [
-        replace(own, cells=[*map(short, own.cells)]) if own.is_number else own for own in columns
-    ]
-    return found, [rf"\textsuperscript{{{mark}}} {text}.\quad" for text, mark in marks.items()]
+    shortened = list(columns)
+    for index, column in enumerate(columns):
+        if column.is_number:
+            shortened[index] = replace(column, cells=list(map(shorten, column.cells)))
+    return shortened, [rf"\textsuperscript{{{mark}}} {text}.\quad" for text, mark in marks.items()]
 
 
 def _letters(number: int) -> str:
     """Return ``a`` to ``z``, then ``aa`` and so on."""
-    before, last = divmod(number, 26)
-    return (_letters(before - 1) if before else "") + chr(ord("a") + last)
+    if number < 26:
+        return chr(ord("a") + number)
+    quotient, remainder = divmod(number, 26)
+    return _letters(quotient - 1) + _letters(remainder)
 
 
 def _blocks(columns: Block) -> Sequence[Block]:
@@ -184,15 +202,20 @@ def _blocks(columns: Block) -> Sequence[Block]:
     def split(limit: float) -> list[list[_Column]]:
         blocks = [[columns[0]]]
         for column in columns[1:]:
-            if len(blocks[-1]) > 1 and sum(c.width for c in [*blocks[-1], column]) > limit:
+            if len(blocks[-1]) > 1 and _width([*blocks[-1], column]) > limit:
                 blocks.append([columns[0]])
             blocks[-1].append(column)
         return blocks
 
     # With the full width as the limit, the last block might have a single column; the lowest limit
     # with the same number of blocks makes them similarly wide.
-    splits = [split(limit) for limit in range(int(_PAGE_PT), 0, -10)]
-    return [blocks for blocks in splits if len(blocks) == len(splits[0])][-1]
+    blocks = split(_PAGE_PT)
+    for limit in range(int(_PAGE_PT) - 10, 0, -10):
+        narrower = split(limit)
+        if len(narrower) > len(blocks):
+            break
+        blocks = narrower
+    return blocks
 
 
 def _floats(blocks: Sequence[Block], rules: Container[int], left: int) -> Iterator[list[list[str]]]:
@@ -219,68 +242,85 @@ def _height(block: Block, start: int, stop: int) -> int:
     lines = max(len(column.head) for column in block) + 3
     for row in range(start, stop):
         # Ragged lines end early, so text takes more lines than its width suggests.
-        lines += max([1, *(1 + int(_points(cells[row]) / (0.85 * _TEXT_PT)) for cells in broken)])
+        longest = max((_points(cells[row]) for cells in broken), default=0.0)
+        lines += 1 + int(longest / (0.85 * _TEXT_PT))
     return lines
 
 
 def _tabular(block: Block, rules: Container[int], start: int, stop: int) -> list[str]:
-    lines = [rf"\begin{{tabular}}{{{''.join(column.align for column in block)}}}", r"\toprule"]
-    if any(column.group for column in block):
-        heads_of_groups, rules_below, last = [], [], 0
-        for name, columns in groupby(column.group for column in block):
-            first, last = last + 1, last + len(list(columns))
-            head = rf"\multicolumn{{{last - first + 1}}}{{c}}{{{escape(name)}}}"
-            heads_of_groups.append(head if name else " & ".join([""] * (last - first + 1)))
-            rules_below += [rf"\cmidrule(lr){{{first}-{last}}}"] * bool(name)
-        lines += [" & ".join(heads_of_groups) + r" \\", "".join(rules_below)]
+    lines = [rf"\begin{{tabular}}{{{''.join(map(attrgetter('align'), block))}}}", r"\toprule"]
+    lines += _group_lines(list(map(attrgetter("group"), block)))
     # The heads are aligned at their last lines.
-    count = max(len(column.head) for column in block)
-    heads = [[""] * (count - len(column.head)) + column.head for column in block]
-    lines += [*map(_row, zip(*heads, strict=True)), r"\midrule"]
+    heads = list(map(attrgetter("head"), block))
+    count = max(map(len, heads))
+    padded = [[""] * (count - len(head)) + head for head in heads]
+    lines += [*map(_row, zip(*padded, strict=True)), r"\midrule"]
+    rows = list(zip(*map(attrgetter("cells"), block), strict=True))
     for number in range(start, stop):
-        lines += [r"\midrule"] * (number in rules and number > start)
-        lines.append(_row([column.cells[number] for column in block]))
+        if number in rules and number > start:
+            lines.append(r"\midrule")
+        lines.append(_row(rows[number]))
     return [*lines, r"\bottomrule", r"\end{tabular}"]
 
 
+def _group_lines(groups: Sequence[str]) -> list[str]:
+    """Return a line with the heads of groups, and one with the rules below them."""
+    if not any(groups):
+        return []
+    heads, rules, last = [], [], 0
+    for name, columns in groupby(groups):
+        first, last = last + 1, last + len(list(columns))
+        if name:
+            heads.append(rf"\multicolumn{{{last - first + 1}}}{{c}}{{{escape(name)}}}")
+            rules.append(rf"\cmidrule(lr){{{first}-{last}}}")
+        else:
+            heads += [""] * (last - first + 1)
+    return [" & ".join(heads) + r" \\", "".join(rules)]
+
+
 def _row(cells: Sequence[str]) -> str:
+    first, *others = map(_with_dashes, cells)
+    if first.startswith(("[", "*")):
+        # Otherwise, the preceding rule or row end would read it as its option.
+        first = "{}" + first
+    return " & ".join([first, *others]) + r" \\"
+
+
+def _with_dashes(cell: str) -> str:
     # A hyphen is shorter in print than a minus or the dash of an empty cell.
-    cells = [re.sub(r"(?<![\w.{-])-(?=\d)", "$-$", "--" if c == "-" else c) for c in cells]
-    # Otherwise, the preceding rule or row end would read it as its option.
-    first = "{}" + cells[0] if cells[0].startswith(("[", "*")) else cells[0]
-    return " & ".join([first, *cells[1:]]) + r" \\"
+    return "--" if cell == "-" else re.sub(r"(?<![\w.{-])-(?=\d)", "$-$", cell)
 
 
 def _bare(cell: str) -> str:
     """Return approximately the visible text of a cell."""
     text = re.sub(r"\\(textbf|underline|textsuperscript|text\w+)", "", cell)
-    text = re.sub(r"\\([a-zA-Z]+|.)", lambda found: found[1][-1], text)
+    text = re.sub(r"\\([a-zA-Z]+|.)", lambda match: match[1][-1], text)
     return re.sub(r"[${}]", "", text)
 
 
 def _points(cell: str) -> float:
     """Estimate the width of a cell in footnotesize Computer Modern (8 pt), rather too wide."""
     bold = 1.15 if "textbf" in cell else 1.0
-    return bold * sum(map(_width, _bare(cell)))
+    return bold * sum(map(_letter_points, _bare(cell)))
 
 
-def _width(mark: str) -> float:
-    if mark in "mwMWQ%@&":
+def _letter_points(letter: str) -> float:
+    if letter in "mwMWQ%@&":
         return 7.4
-    if mark in "iljtfrI.,:;'|()[]!- ":
+    if letter in "iljtfrI.,:;'|()[]!- ":
         return 3.1
-    return 6.3 if mark.isupper() or mark in "+=<>" else 4.4
+    return 6.3 if letter.isupper() or letter in "+=<>" else 4.4
 
 
 def escape(text: str) -> str:
     """Escape a text for pdflatex; a character without a command becomes ``[U+4E2D]``."""
     # NFC joins a letter and its combining accent, so that they become one command.
-    whole = unicodedata.normalize("NFC", text)
-    return "".join(map(_escape_letter, whole, " " + whole))
+    composed = unicodedata.normalize("NFC", text)
+    return "".join(map(_escape_letter, composed, " " + composed))
 
 
-def _escape_letter(mark: str, before: str) -> str:
-    if mark == before == "-":
+def _escape_letter(mark: str, previous: str) -> str:
+    if mark == previous == "-":
         return "{}-"  # two hyphens would be a dash
     if mark in _PLAIN:
         return _PLAIN[mark]
@@ -288,9 +328,8 @@ def _escape_letter(mark: str, before: str) -> str:
         return mark if mark.isprintable() else " "
     if mark.isspace():
         return "~"
-    parts = list(unicodedata.normalize("NFD", mark))
-    base, accents = parts[0], parts[1:]
-    if base.isascii() and all(accent in _ACCENTS for accent in accents):
+    base, *accents = list(unicodedata.normalize("NFD", mark))
+    if base.isascii() and set(accents) <= _ACCENTS.keys():
         for accent in accents:
             base = rf"\{_ACCENTS[accent]}{{{base}}}"
         return base

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, cast
 
 from markupsafe import Markup
@@ -12,7 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from analysis.tables.latex import latex
 from analysis.tables.table import Table
 from analysis.text import MARKS, Cell
-from tune_calib.console import Prose, Text, printable
+from tune_calib.console import Part, Prose, Text, printable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,22 +30,17 @@ def body(table: Table) -> str:
     """Return the rows in Markdown; the name of a block has a separate row."""
     if not table.records:
         return ""
-    lines = []
+    lines = [table.heads]
     for index, record in enumerate(table.records):
         if name := table.rules.get(index):
             lines.append([f"*{name}*", *[""] * (len(record) - 1)])
         # A pipe would end the cell.
-        lines.append([each.marked("markdown").replace("|", "\\|") for each in record.values()])
-    widths = [
-        max(len(head) + 2, *(len(line[index]) for line in lines))
-        for index, head in enumerate(table.heads)
-    ]
+        lines.append([cell.marked("markdown").replace("|", "\\|") for cell in record.values()])
+    widths = [max(map(len, texts)) for texts in zip(*lines, strict=True)]
+    widths = list(map(max, widths, [len(head) + 2 for head in table.heads]))
+    rows = [f"| {' | '.join(map(str.ljust, line, widths))} |" for line in lines]
     rule = "|".join("-" * (width + 2) for width in widths)
-    rows = [
-        " | ".join(text.ljust(width) for text, width in zip(line, widths, strict=True))
-        for line in (table.heads, *lines)
-    ]
-    return "\n".join([f"| {rows[0]} |", f"|{rule}|", *(f"| {row} |" for row in rows[1:])])
+    return "\n".join([rows[0], f"|{rule}|", *rows[1:]])
 
 
 def in_files(table: Table, frame: "pd.DataFrame | None" = None) -> dict[str, str]:
@@ -52,17 +48,20 @@ def in_files(table: Table, frame: "pd.DataFrame | None" = None) -> dict[str, str
     if not table.records:
         return {}
     files = {f"{table.key}.md": f"{markdown(table)}\n", f"{table.key}.tex": f"{latex(table)}\n"}
-    return files if frame is None else files | {f"{table.key}.csv": frame.to_csv(index=False)}
+    if frame is not None:
+        files[f"{table.key}.csv"] = frame.to_csv(index=False)
+    return files
 
 
 def html(table: Table) -> str:
     """Return the table as a ``table`` element without styles and scripts."""
     groups = [table.groups.get(head, ("", head)) for head in table.heads]
-    heads = _row("th", [own for _, own in groups])
+    heads = _row("th", map(itemgetter(1), groups))
     if table.groups:
-        over = [(name, len(list(own))) for name, own in groupby(name for name, _ in groups)]
-        cells = (Markup('<th colspan="{}">{}</th>').format(span, name) for name, span in over)
-        heads = Markup("<tr>{}</tr>\n").format(Markup().join(cells)) + heads
+        spans = Markup()
+        for name, columns in groupby(groups, key=itemgetter(0)):
+            spans += Markup('<th colspan="{}">{}</th>').format(len(list(columns)), name)
+        heads = Markup("<tr>{}</tr>\n").format(spans) + heads
     rows = Markup().join(_row("td", map(marked, row)) for row in table.rows)
     return printable(
         Markup(
@@ -104,16 +103,22 @@ class View:
             # pandas would use the line ends of the system.
             return self.frame.to_csv(index=False, lineterminator="\n").rstrip("\n")
         if form == "plain":
-            return Text([*self.tables[:1], *(p for own in self.tables[1:] for p in ("", own))])
+            parts: list[Part] = []
+            for table in self.tables:
+                parts += ["", table]
+            return Text(parts[1:])
         if form == "latex":
-            named = [
-                replace(table, caption=caption or table.caption, label=label or table.label)
-                if table.is_main
-                else replace(table, label=f"{label}-{table.key}" if label else table.label)
-                for table in self.tables
-            ]
-            return latex(*named)
-        return "\n\n".join({"markdown": markdown, "html": html}[form](each) for each in self.tables)
+            tables = []
+            for table in self.tables:
+                if table.is_main:
+                    title, name = caption or table.caption, label or table.label
+                    tables.append(replace(table, caption=title, label=name))
+                elif label:
+                    tables.append(replace(table, label=f"{label}-{table.key}"))
+                else:
+                    tables.append(table)
+            return latex(*tables)
+        return "\n\n".join(map({"markdown": markdown, "html": html}[form], self.tables))
 
 
 def to_plain(text: Text) -> list[Any]:

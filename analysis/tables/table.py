@@ -1,12 +1,13 @@
 """Tables of cells, and their layout on a screen, which leaves out columns that do not fit."""
 
 import re
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from itertools import zip_longest
+from functools import cached_property, partial
+from itertools import chain, zip_longest
+from operator import attrgetter
 
-from analysis.text import Cell, Record
+from analysis.text import Cell, Record, records_of
 from tune_calib.console import WIDE, Prose, Screen, wrap
 from tune_calib.errors import UserError
 from tune_calib.text import nearest
@@ -70,30 +71,40 @@ class Table:
         """Return the columns of a wide table that a page shows on demand."""
         if not self.first or len(self.heads) <= MAX_COLUMNS:
             return []
-        main = [self.heads[0], *(head for head in self.first if head in self.heads)]
-        return [i for i, head in enumerate(self.heads) if head not in main[:MAX_COLUMNS]]
+        main = [self.heads[0], *filter(self.heads.__contains__, self.first)][:MAX_COLUMNS]
+        return [index for index, head in enumerate(self.heads) if head not in main]
 
     @property
     def rows(self) -> list[list[Cell]]:
         """Return the cells of the rows that a page shows."""
         return [list(record.values()) for record in self.records[:MAX_ROWS]]
 
+    def column(self, head: str) -> list[Cell]:
+        """Return the cells of a column."""
+        return [record[head] for record in self.records]
+
     def options(self, head: str) -> list[str]:
         """Return the values of a column in the order in which they appear."""
-        return list(dict.fromkeys(record[head].text for record in self.records[:MAX_ROWS]))
+        return list(dict.fromkeys(map(attrgetter("text"), self.column(head)[:MAX_ROWS])))
 
     # Cached, since a page reads it for each cell.
     @cached_property
     def are_numbers(self) -> list[bool]:
         """Return for each column whether most of its non-empty cells are numbers."""
-        columns = zip(*(record.values() for record in self.records), strict=True)
-        known = [[each.value is not None for each in own if not each.is_blank] for own in columns]
-        return [index > 0 and 2 * sum(own) > len(own) for index, own in enumerate(known)]
+        flags: list[bool] = []
+        for head in self.heads:
+            values = [cell.value for cell in self.column(head) if not cell.is_blank]
+            flags.append(head != self.heads[0] and 2 * values.count(None) < len(values))
+        return flags
 
     def without_blank(self) -> "Table":
         """Return the table without blank columns."""
-        used = [h for h in self.heads if not all(record[h].is_blank for record in self.records)]
-        return replace(self, records=[{h: record[h] for h in used} for record in self.records])
+        columns = {}
+        for head in self.heads:
+            cells = self.column(head)
+            if not all(map(attrgetter("is_blank"), cells)):
+                columns[head] = cells
+        return replace(self, records=records_of(columns))
 
     def __str__(self) -> str:
         """Return the table in plain text, however wide."""
@@ -107,19 +118,20 @@ class Table:
         if self.records:
             of_main = screen if self.is_main else replace(screen, columns=(), some="")
             body, shown = _layout(table, of_main)
-        is_marked = any(record[head].rank for record in self.records for head in shown)
-        marks = _BEST_PLAIN if is_marked else ""
-        sentences = [*self.caption.replace(BEST, marks).splitlines(), *self.notes_on(shown)]
-        caption = [Prose(line.strip()).on(screen) for line in sentences]
-        return "\n".join([*filter(None, [body]), *caption])
+        cells = chain.from_iterable(map(self.column, shown))
+        marks = _BEST_PLAIN if any(map(attrgetter("rank"), cells)) else ""
+        lines = [body] if body else []
+        for line in (*self.caption.replace(BEST, marks).splitlines(), *self.notes_on(shown)):
+            lines.append(Prose(line.strip()).on(screen))
+        return "\n".join(lines)
 
-    def notes_on(self, shown: Container[str]) -> list[str]:
+    def notes_on(self, shown: Collection[str]) -> list[str]:
         """Return the notes without those that begin with the head of a column not shown."""
         notes = []
         for note in self.notes:
             subject = note.partition(":")[0].removeprefix("Columns '").removesuffix("'")
-            heads = [head for head in self.heads if head.startswith(subject)]
-            if not heads or any(head in shown for head in heads):
+            heads = {head for head in self.heads if head.startswith(subject)}
+            if not heads or not heads.isdisjoint(shown):
                 notes.append(note)
         return notes
 
@@ -142,45 +154,61 @@ class _Column:
     def least(self) -> int:
         most = max(map(len, self.cells), default=0)
         if most > _PROSE:
-            most = max(_narrowest(text, _LINES, _INDENT) for text in self.cells)
+            most = max(map(partial(_narrowest, lines=_LINES, indent=_INDENT), self.cells))
         return max(most, _narrowest(self.head, _HEAD_LINES))
 
     @cached_property
     def most(self) -> int:
         return max(map(len, [self.head, *self.cells]))
 
+    def justify(self, text: str, width: int) -> str:
+        return text.rjust(width) if self.is_number else text.ljust(width)
+
 
 def _layout(table: Table, screen: Screen) -> tuple[str, list[str]]:
     """Lay out the rows of a table for a screen, naming columns that do not fit; return heads."""
-    every = []
+    columns = {}
     for head, is_number in zip(table.heads, table.are_numbers, strict=True):
-        cells = [record[head] for record in table.records]
-        texts = [cell.marked("plain") for cell in cells]
-        # The digits of numbers with and without a mark are aligned.
-        pairs = list(zip(texts, cells, strict=True))
-        space = " " * max(len(text) - len(cell.text) for text, cell in pairs)
-        texts = [text if c.rank or c.value is None else text + space for text, c in pairs]
-        every.append(_Column(head, texts, is_number))
-    chosen = _requested(table.heads, screen.columns)
+        columns[head] = _Column(head, _mark(table.column(head)), is_number)
+    heads = table.heads
     missing: list[str] = []
-    if not screen.columns:
-        chosen = list(range(len(every)))
-        if screen.width:
-            chosen = fit_columns(table, [own.least + _GAP for own in every], screen.width + _GAP)
-        missing = [key for i, key in enumerate(column_keys(table.heads)) if i not in chosen]
-    shown = [every[index] for index in chosen]
-    widths = [column.most for column in shown]
+    if screen.columns:
+        heads = _requested(heads, screen.columns)
+    elif screen.width:
+        least = {head: column.least + _GAP for head, column in columns.items()}
+        heads = fit_columns(table.first, least, screen.width + _GAP)
+        keys = zip(columns, column_keys(table.heads), strict=True)
+        missing = [key for head, key in keys if head not in heads]
+    shown = [columns[head] for head in heads]
+    widths = list(map(attrgetter("most"), shown))
     if screen.width is not None:
-        # Spare room goes to the first columns.
-        room = screen.width - sum(column.least for column in shown) - _GAP * (len(shown) - 1)
-        for index, column in enumerate(shown):
-            more = max(min(column.most - column.least, room), 0)
-            widths[index] = column.least + more
-            room -= more
+        widths = _share(shown, screen.width)
     body = "\n".join(_rows(shown, widths, table.rules))
-    note = Prose(f"Not shown: {', '.join(missing)}; {screen.more}{screen.some}.")
-    heads = [column.head for column in shown]
-    return f"{body}\n{note.on(screen)}" if missing else body, heads
+    if missing:
+        note = Prose(f"Not shown: {', '.join(missing)}; {screen.more}{screen.some}.")
+        body = f"{body}\n{note.on(screen)}"
+    return body, heads
+
+
+def _mark(cells: Sequence[Cell]) -> list[str]:
+    """Return texts with marks; numbers without one get spaces, which align their digits."""
+    texts = [cell.marked("plain") for cell in cells]
+    space = " " * max(len(text) - len(cell.text) for text, cell in zip(texts, cells, strict=True))
+    for index, cell in enumerate(cells):
+        if not cell.rank and cell.value is not None:
+            texts[index] += space
+    return texts
+
+
+def _share(columns: Sequence[_Column], width: int) -> list[int]:
+    """Return the widths of columns on a screen, whose spare room goes to the first ones."""
+    room = width - sum(map(attrgetter("least"), columns)) - _GAP * (len(columns) - 1)
+    widths = []
+    for column in columns:
+        more = max(min(column.most - column.least, room), 0)
+        widths.append(column.least + more)
+        room -= more
+    return widths
 
 
 def column_key(head: str) -> str:
@@ -198,47 +226,45 @@ def column_keys(heads: Sequence[str]) -> list[str]:
     return keys
 
 
-def _requested(heads: Sequence[str], names: Sequence[str]) -> list[int]:
-    """Return the indices of the requested columns, after that of the names of the rows."""
+def _requested(heads: Sequence[str], names: Sequence[str]) -> list[str]:
+    """Return the heads of the requested columns, after that of the names of the rows."""
     keys = column_keys(heads)
+    requested = [heads[0]]
     for name in names:
-        if column_key(name) not in keys:
-            raise UserError(f"no column {name!r}{nearest(column_key(name), keys)}")
-    return list(dict.fromkeys([0, *(keys.index(column_key(name)) for name in names)]))
+        key = column_key(name)
+        if key not in keys:
+            raise UserError(f"no column {name!r}{nearest(key, keys)}")
+        requested.append(heads[keys.index(key)])
+    return list(dict.fromkeys(requested))
 
 
-def fit_columns(table: Table, widths: Sequence[float], room: float) -> list[int]:
-    """Return the columns that fit: always the first, and those of ``first`` before the others."""
-    ranks = {head: rank for rank, head in enumerate(table.first)}
-    order = [ranks.get(head, len(ranks)) for head in table.heads]
-    shown: list[int] = []
-    for index in sorted(range(len(order)), key=lambda index: (index > 0, order[index])):
-        if not shown or widths[index] <= room:
-            shown.append(index)
-            room -= widths[index]
-    return sorted(shown)
+def fit_columns(first: Sequence[str], widths: Mapping[str, float], room: float) -> list[str]:
+    """Return the heads that fit: always that of the rows, and those in ``first`` before others."""
+    heads, ranks = list(widths), {head: rank for rank, head in enumerate(first)}
+    shown: set[str] = set()
+    for head in sorted(heads, key=lambda head: (head != heads[0], ranks.get(head, len(ranks)))):
+        if not shown or widths[head] <= room:
+            shown.add(head)
+            room -= widths[head]
+    return list(filter(shown.__contains__, heads))
 
 
 def _rows(columns: Sequence[_Column], widths: Sequence[int], rules: Container[int]) -> list[str]:
     """Return the lines of the heads and rows."""
-    gap, pairs = " " * _GAP, list(zip(columns, widths, strict=True))
+    gap = " " * _GAP
 
-    def lines(cells: Iterable[Sequence[str]]) -> list[str]:
-        rows = [
-            [
-                text.rjust(width) if column.is_number else text.ljust(width)
-                for text, (column, width) in zip(row, pairs, strict=True)
-            ]
-            for row in zip_longest(*cells, fillvalue="")
-        ]
-        return [gap.join(row).rstrip() for row in rows]
+    def join(cells: Iterable[Sequence[str]]) -> Iterator[str]:
+        for texts in zip_longest(*cells, fillvalue=""):
+            yield gap.join(map(_Column.justify, columns, texts, widths)).rstrip()
 
     rule = gap.join("-" * width for width in widths)
-    found = [*lines(wrap(column.head, width) for column, width in pairs), rule]
-    for number in range(len(columns[0].cells) if columns else 0):
-        found += [rule] * (number in rules)
-        found += lines(_folded(column.cells[number], width) for column, width in pairs)
-    return found
+    lines = [*join(map(wrap, map(attrgetter("head"), columns), widths)), rule]
+    rows = zip(*map(attrgetter("cells"), columns), strict=True)
+    for number, texts in enumerate(rows):
+        if number in rules:
+            lines.append(rule)
+        lines += join(map(_folded, texts, widths))
+    return lines
 
 
 def _folded(text: str, width: int) -> list[str]:
@@ -246,7 +272,7 @@ def _folded(text: str, width: int) -> list[str]:
     if len(text) <= width:
         return [text]
     first, *others = wrap(text, width, _INDENT)
-    return [first, *(f"{_INDENT}{line}" for line in others)]
+    return [first, *map(_INDENT.__add__, others)]
 
 
 def _narrowest(text: str, lines: int, indent: str = "") -> int:

@@ -81,14 +81,14 @@ def test_a_table_says_which_kinds_it_lacks(out):
     fake_results.add_shifts(out, ["generated/fog", "generated/speckle_noise"])
     for table in shift_tables(load(out)):
         assert [each.head for each in table.columns] == ["fog", "speckle noise"]
-        assert "(frost is not generated)" in table.about
-        lacking = table.about.partition("Not evaluated: ")[2].partition(";")[0].split(", ")
+        assert "(frost is not generated)" in table.caption
+        lacking = table.caption.partition("Not evaluated: ")[2].partition(";")[0].split(", ")
         wanted = [kind_title(kind) for kind in FAMILIES["generated"] if kind != "fog"]
         assert lacking == wanted
     fake_results.add_shifts(out, [f"generated/{kind}" for kind in FAMILIES["generated"]])
     sweep = load(out)
     for table in shift_tables(sweep):
-        assert "Not evaluated" not in table.about
+        assert "Not evaluated" not in table.caption
         assert ". Mean ± sd over 3 seeds" in printed(sweep, table).caption
         heads = [each.head for each in table.columns]
         assert "-kinds-" not in table.key or {"Gaussian noise", "JPEG compression"} < set(heads)
@@ -127,7 +127,7 @@ def test_tables_are_of_the_rungs_and_leave_no_number_out(out):
         "ood", "generated-severity", "generated-kinds-accuracy", "generated-kinds-ece",
     ]  # fmt: skip
     severity = found["generated-severity"]
-    assert "14 kinds (frost is not generated)" in severity.about
+    assert "14 kinds (frost is not generated)" in severity.caption
     rows = printed(sweep, severity).records
     assert len(rows) == len(sweep.rungs)
     assert len(rows[0]) == 1 + 2 * 6

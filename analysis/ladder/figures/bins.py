@@ -48,10 +48,14 @@ def pooled_bins(sweep: Sweep, rung: int) -> pd.DataFrame:
 
 def _panels(sweep: Sweep) -> tuple[list[tuple[RungRecord, pd.DataFrame]], int]:
     """Return the rungs with their non-empty pooled bins, and the number of columns of panels."""
-    pooled = [(rung, pooled_bins(sweep, rung.index)) for rung in sweep.rungs]
-    full = [(rung, bins[bins["count"] > 0]) for rung, bins in pooled]
-    found = [(rung, bins) for rung, bins in full if len(bins)]
-    return found, style.columns_of(len(found)) if len(found) <= FEW else 6
+    panels = []
+    for rung in sweep.rungs:
+        bins = pooled_bins(sweep, rung.index)
+        filled = bins[bins["count"] > 0]
+        if len(filled):
+            panels.append((rung, filled))
+    columns = style.columns_of(len(panels)) if len(panels) <= FEW else 6
+    return panels, columns
 
 
 def _write_texts(axis: Axes, sweep: Sweep, rung: RungRecord, columns: int) -> None:
@@ -66,13 +70,15 @@ def _write_texts(axis: Axes, sweep: Sweep, rung: RungRecord, columns: int) -> No
         separator = ", " if sweep.is_done(rung.index) else "\n"
         numbers = f"ECE {ece} %\naccuracy {accuracy} %{separator}{sweep.ended(rung.index)}"
     name = style.panel_title(rung.label, columns)
-    axis.set_title(f"{name}\n{numbers}", fontsize=6.5 if columns < 6 else 6)
+    size = 6.5 if columns < 6 else 6
+    axis.set_title(f"{name}\n{numbers}", fontsize=size)
 
 
 def _label_outer(axis: Axes, column: int, label: str) -> None:
     """Label only the panels of the first column, since all share their axes."""
-    axis.set_ylabel(label if column == 0 else "", fontsize=7)
     axis.tick_params(labelsize=6.5, labelleft=column == 0)
+    if column == 0:
+        axis.set_ylabel(label, fontsize=7)
 
 
 def consistency_band(bins: pd.DataFrame) -> pd.DataFrame:
@@ -101,13 +107,14 @@ def _draw_bars(axis: Axes, bins: pd.DataFrame, heights: "pd.Series[float]", **lo
     look = {"edgecolor": "white", **look}
     bars = axis.bar(bins["lower"], heights, width, align="edge", linewidth=0.5, **look)
     percent = METRICS["accuracy"].format
-    texts = [
-        f"bin ({row['lower']:.3g}, {row['upper']:.3g}]\n"
-        f"accuracy (%): {percent(row['accuracy'])}\n"
-        f"mean confidence (%): {percent(row['confidence'])}\n"
-        f"{row['count']:.0f} samples, {100 * row['share']:.3g} % of all"
-        for row in bins.to_dict("records")
-    ]
+    texts = []
+    for row in bins.to_dict("records"):
+        texts.append(
+            f"bin ({row['lower']:.3g}, {row['upper']:.3g}]\n"
+            f"accuracy (%): {percent(row['accuracy'])}\n"
+            f"mean confidence (%): {percent(row['confidence'])}\n"
+            f"{row['count']:.0f} samples, {100 * row['share']:.3g} % of all"
+        )
     label_points(bars, texts)
 
 
@@ -133,14 +140,14 @@ def _draw_shares(axis: Axes, bins: pd.DataFrame, floor: float) -> None:
     decades = range(int(np.log10(floor)) + 3, 3, 2)
     axis.set(ylim=(100 * floor, 100), xticks=np.linspace(0, 1, 3))
     ticks = [10.0 ** (decade - 1) for decade in decades]
-    axis.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+    axis.set_yticks(ticks, list(map("{:g}".format, ticks)))
     axis.minorticks_off()
 
 
 def _caption(results: LadderResults) -> str:
     sweep = results.sweep
-    shown = [rung for rung, _ in _panels(sweep)[0]]
-    absent = ", ".join(rung.label for rung in sweep.rungs if rung not in shown)
+    shown = {rung.index for rung, _ in _panels(sweep)[0]}
+    absent = ", ".join(label for index, label in sweep.labels.items() if index not in shown)
     spread, pooled = mean_over(sweep), trials_behind(sweep, results.binned)
     text = f"ECE: {spread}." if pooled in spread else f"Pooled: {pooled}; ECE: {spread}."
     return f"{text} Without bins: {absent}." if absent else text
@@ -182,7 +189,8 @@ def draw_reliability(results: LadderResults) -> Drawing | None:
         _draw_shares(lower, bins, floor)
         _label_outer(upper, column, "accuracy")
         _label_outer(lower, column, "samples\n(%, log)")
-        lower.set_xlabel("confidence" if row == rows - 1 else "", fontsize=7)
+        if row == rows - 1:
+            lower.set_xlabel("confidence", fontsize=7)
     # Not taken from a diagram, which may lack a kind of bar.
     handles = [
         Line2D([], [], color="0.2", linewidth=0.8, linestyle="--", label="calibrated"),
@@ -228,7 +236,8 @@ def draw_confidence(results: LadderResults) -> Drawing | None:
         _label_outer(axis, index % columns, "samples (%)")
         is_lowest = index >= len(shown) - columns
         axis.tick_params(labelbottom=is_lowest)
-        axis.set_xlabel("confidence" if is_lowest else "", fontsize=7)
+        if is_lowest:
+            axis.set_xlabel("confidence", fontsize=7)
     handles = [
         Patch(color=style.color(9), label="right samples"),
         Patch(color=style.color(3), label="wrong samples, on top"),

@@ -2,6 +2,7 @@
 
 import math
 from itertools import product
+from typing import Any
 
 import matplotlib.pyplot as plt
 import pandas as pd
@@ -40,14 +41,20 @@ def cost_table(sweep: Sweep) -> pd.DataFrame:
     """Return the median and range of each quantity of ``PANELS`` for every measured rung."""
     measured, rows = costs(sweep), []
     for (index, label), quantity in product(sweep.labels.items(), PANELS):
-        own = measured[measured["rung"] == index].dropna(subset=quantity)
-        if len(own):
-            of_total = [*COST_PARTS, "ratio"] if quantity == "total_s" else []
-            parts = own[of_total].median().to_dict()
-            spread = own[quantity].agg(median="median", least="min", most="max").to_dict()
-            key = {"rung": index, "label": label, "quantity": quantity, "n": len(own)}
-            rows.append(key | spread | parts)
-    return pd.DataFrame(rows, columns=None if rows else ["rung", "quantity", "n"])
+        trials = measured[measured["rung"] == index].dropna(subset=quantity)
+        if trials.empty:
+            continue
+        row: dict[Any, Any] = {
+            "rung": index,
+            "label": label,
+            "quantity": quantity,
+            "n": len(trials),
+        }
+        row |= trials[quantity].agg(median="median", least="min", most="max").to_dict()
+        if quantity == "total_s":
+            row |= trials[[*COST_PARTS, "ratio"]].median().to_dict()
+        rows.append(row)
+    return pd.DataFrame(rows or {"rung": [], "quantity": [], "n": []})
 
 
 def _caption(results: LadderResults) -> str:
@@ -82,14 +89,16 @@ def draw_cost(results: LadderResults) -> Drawing | None:
         1, len(shown), figsize=(style.TEXT_IN, 0.19 * len(rungs) + 1.0), sharey=True, squeeze=False
     )
     for axis, quantity in zip(axes.flat, shown, strict=True):
-        own = table[table["quantity"] == quantity]
-        _draw_bars(axis, own, [rungs.index(rung) for rung in own["rung"]], quantity)
+        rows = table[table["quantity"] == quantity]
+        _draw_bars(axis, rows, list(map(rungs.index, rows["rung"])), quantity)
         axis.set_xlabel(PANELS[quantity], fontsize=7.5)
     labels = []
     for rung in rungs:
-        own = table[(table["rung"] == rung) & table["quantity"].isin(list(_OTHER))]
-        counts = " and ".join(dict.fromkeys(str(n) for n in own["n"]))
-        lacking = f", no {_OTHER[own['quantity'].item()]}" if len(own) < len(_OTHER) else ""
+        rows = table[(table["rung"] == rung) & table["quantity"].isin(list(_OTHER))]
+        counts = " and ".join(dict.fromkeys(map(str, rows["n"])))
+        lacking = ""
+        if len(rows) < len(_OTHER):
+            lacking = f", no {_OTHER[rows['quantity'].item()]}"
         labels.append(f"{sweep.labels[rung]} (n = {counts}{lacking})")
     axes[0, 0].set_yticks(range(len(rungs)), labels, fontsize=7)
     axes[0, 0].invert_yaxis()
@@ -101,7 +110,7 @@ def draw_cost(results: LadderResults) -> Drawing | None:
 
 def _draw_bars(axis: Axes, rows: pd.DataFrame, heights: list[int], quantity: str) -> None:
     """Draw the bars of the rungs that have the quantity, with their values behind them."""
-    colors = [style.color(int(rung)) for rung in rows["rung"]]
+    colors = list(map(style.color, rows["rung"]))
     bars = axis.barh(heights, rows["median"], height=0.7, color=colors)
     if quantity == "total_s":  # the rest of a bar is the trial's own time
         left = 0.0 * rows["median"]
@@ -110,12 +119,14 @@ def _draw_bars(axis: Axes, rows: pd.DataFrame, heights: list[int], quantity: str
             left = left + rows[part]
     texts = []
     for height, row in zip(heights, rows.to_dict("records"), strict=True):
-        median, least, most = (Cell.measured(row[n]).text for n in ("median", "least", "most"))
+        median = Cell.measured(row["median"]).text
         lines = [row["label"], f"{PANELS[quantity]}: {median}"]
         if quantity == "total_s":
-            lines += [f"{title}: {Cell.measured(row[k]).text} s" for k, title in COST_PARTS.items()]
+            for part, title in COST_PARTS.items():
+                lines.append(f"{title}: {Cell.measured(row[part]).text} s")
         if row["n"] > 1:
-            lines.append(f"from {least} to {most}")
+            least, most = Cell.measured(row["least"]), Cell.measured(row["most"])
+            lines.append(f"from {least.text} to {most.text}")
             axis.hlines(height, row["least"], row["most"], color="0.1", linewidth=1)
         texts.append("\n".join([*lines, format_count(row["n"], "trial")]))
         ratio = row.get("ratio", math.nan)
@@ -126,6 +137,7 @@ def _draw_bars(axis: Axes, rows: pd.DataFrame, heights: list[int], quantity: str
         )  # fmt: skip
     label_points(bars, texts)
     # Room for the numbers behind the bars.
-    axis.set_xlim(0, (1.75 if quantity == "total_s" else 1.35) * rows["most"].max())
+    room = 1.75 if quantity == "total_s" else 1.35
+    axis.set_xlim(0, room * rows["most"].max())
     axis.margins(y=0.02)
     axis.tick_params(labelsize=7)

@@ -32,11 +32,12 @@ def trajectory(sweep: Sweep, rung: int, name: str) -> pd.DataFrame:
 
 def adaptive_rungs(sweep: Sweep) -> list[RungRecord]:
     """Return the rungs whose keep probability changes."""
-    return [
-        rung
-        for rung in sweep.rungs
-        if (q := sweep.curves_of(rung.index, "q")["value"]).max() - q.min() > 1e-6
-    ]
+    rungs = []
+    for rung in sweep.rungs:
+        values = sweep.curves_of(rung.index, "q")["value"]
+        if values.max() - values.min() > 1e-6:
+            rungs.append(rung)
+    return rungs
 
 
 def _caption(sweep: Sweep, hashes: Iterable[str]) -> str:
@@ -45,9 +46,10 @@ def _caption(sweep: Sweep, hashes: Iterable[str]) -> str:
 
 
 def _sparsity_caption(results: LadderResults) -> str:
-    sweep = results.sweep
-    curves = [sweep.curves_of(rung.index, "q") for rung in adaptive_rungs(sweep)]
-    return _caption(sweep, [name for curve in curves for name in curve["spec_hash"]])
+    hashes: set[str] = set()
+    for rung in adaptive_rungs(results.sweep):
+        hashes.update(results.sweep.curves_of(rung.index, "q")["spec_hash"])
+    return _caption(results.sweep, hashes)
 
 
 @LADDER_FIGURES.register
@@ -74,7 +76,7 @@ def draw_sparsity(results: LadderResults) -> Drawing | None:
             for name, what in curves.items():
                 curve = trajectory(sweep, rung.index, name)
                 # Shifted marks distinguish rungs whose lines coincide.
-                _draw_curve(axis, curve, rung, what, 6, shift=order)
+                _draw_curve(axis, curve, rung, what=what, marks=6, shift=order)
         axis.set_title(title, fontsize=7.5)
         axis.set_xlabel("epoch of stage II")
         style.whole_ticks(axis.xaxis)
@@ -110,12 +112,14 @@ def draw_samples(results: LadderResults) -> Drawing | None:
     for panels, (split, title) in zip(axes, SPLITS.items(), strict=True):
         panels[0].set_ylabel(title)
         for axis, quantity in zip(panels, DRAWN, strict=True):
-            own = rows[rows["split"] == split].dropna(subset=[quantity])
-            scale, what = 100 if quantity in SHARES else 1, QUANTITIES[quantity].replace("\n", " ")
+            recorded = rows[rows["split"] == split].dropna(subset=[quantity])
+            scale = 100 if quantity in SHARES else 1
+            what = QUANTITIES[quantity].replace("\n", " ")
+            is_band = len(sweep.rungs) <= MAX_BANDS
             for rung in rungs:
-                of_rung = own[own["rung"] == rung.index].groupby("epoch")[quantity]
-                curve = scale * of_rung.agg(["mean", "min", "max"])
-                _draw_curve(axis, curve, rung, what, 20, is_band=len(sweep.rungs) <= MAX_BANDS)
+                epochs = recorded[recorded["rung"] == rung.index].groupby("epoch")[quantity]
+                curve = scale * epochs.agg(["mean", "min", "max"])
+                _draw_curve(axis, curve, rung, what=what, marks=20, is_band=is_band)
     for (upper, lower), quantity in zip(axes.T, DRAWN, strict=True):
         upper.set_title(QUANTITIES[quantity], fontsize=7)
         lower.set_xlabel("epoch")
@@ -128,9 +132,9 @@ def _draw_curve(
     axis: Axes,
     curve: pd.DataFrame,
     rung: RungRecord,
+    *,
     what: str,
     marks: int,
-    *,
     is_band: bool = True,
     shift: int = 0,
 ) -> None:
@@ -140,8 +144,9 @@ def _draw_curve(
     color = style.color(rung.index)
     step = max(1, len(curve) // marks)
     start = shift * step // 2 % step
+    pattern = "--" if what == "confidence" else "-"
     (line,) = axis.plot(
-        curve.index, curve["mean"], "--" if what == "confidence" else "-", color=color,
+        curve.index, curve["mean"], pattern, color=color,
         linewidth=1.1, marker=style.marker(rung.index), markersize=3.2, markevery=(start, step),
     )  # fmt: skip
     marked = curve["mean"].iloc[start::step].items()
@@ -153,11 +158,9 @@ def _draw_curve(
 
 
 def _add_legend(figure: Drawing, sweep: Sweep, rungs: list[RungRecord]) -> None:
-    marks = [
-        Line2D(
-            [], [], color=style.color(rung.index), marker=style.marker(rung.index), markersize=3.5,
-            label=f"{rung.label} ({sweep.ended(rung.index)})",
-        )
-        for rung in rungs
-    ]  # fmt: skip
+    marks = []
+    for rung in rungs:
+        label = f"{rung.label} ({sweep.ended(rung.index)})"
+        color, marker = style.color(rung.index), style.marker(rung.index)
+        marks.append(Line2D([], [], color=color, marker=marker, markersize=3.5, label=label))
     style.legend_below(figure, marks, 3)

@@ -35,20 +35,20 @@ def last_records(sweep: Sweep) -> pd.DataFrame:
     """Return the samples at the last epoch of one trial of each rung, the one of smallest seeds."""
     first = sweep.done.drop_duplicates("rung")
     used = settings(first).reindex(columns=["network.indicator", "network.normalise"])
-    names = [
-        f"{name} ({'raw' if name in _NEVER_NORMALISED or str(is_on) == 'False' else 'normalised'})"
-        for name, is_on in used.itertuples(index=False)
-    ]
-    known = first.assign(name=names).set_index("spec_hash")[["rung", "name"]]
+    names = []
+    for name, is_on in used.itertuples(index=False):
+        is_raw = name in _NEVER_NORMALISED or str(is_on) == "False"
+        names.append(f"{name} (raw)" if is_raw else f"{name} (normalised)")
+    trials = first.assign(name=names).set_index("spec_hash")[["rung", "name"]]
     parts = [pd.DataFrame(columns=_RECORD)]
     for table in read_files(sweep.out, "samples"):
         rows = table.to_pandas()
-        rows = rows[rows["spec_hash"].isin(known.index) & (rows["split"] == _SPLIT)]
+        rows = rows[rows["spec_hash"].isin(trials.index) & (rows["split"] == _SPLIT)]
         if "confidence" in rows and len(rows):
             last = rows[rows["epoch"] == rows["epoch"].max()].dropna(subset="confidence")
-            parts.append(last.astype({"spec_hash": str}).join(known, on="spec_hash")[_RECORD])
-    found: pd.DataFrame = pd.concat(parts[1:] or parts).sort_values("rung", kind="stable")
-    return found.reset_index(drop=True)
+            parts.append(last.astype({"spec_hash": str}).join(trials, on="spec_hash")[_RECORD])
+    records: pd.DataFrame = pd.concat(parts[1:] or parts).sort_values("rung", kind="stable")
+    return records.reset_index(drop=True)
 
 
 def _absent(results: LadderResults) -> str:
@@ -85,18 +85,22 @@ def draw_norm_confidence(results: LadderResults) -> Drawing | None:
             rows["indicator"], rows["confidence"], s=3, c=rows["correct"].map(colors).tolist(),
             alpha=0.5, linewidths=0, rasterized=True,
         )  # fmt: skip
-        found = correlations(rows["indicator"], rows["confidence"])
-        r, rho = (Cell.formatted(found[name], ".2f").text for name in ("pearson", "spearman"))
+        coefficients = correlations(rows["indicator"], rows["confidence"])
+        r = Cell.formatted(coefficients["pearson"], ".2f").text
+        rho = Cell.formatted(coefficients["spearman"], ".2f").text
         label = style.panel_title(rung.label, COLUMNS)
         axis.set_title(f"{label}\nr = {r}, rho = {rho}, n = {len(rows)}", fontsize=6.5)
-        axis.set_ylabel("softmax confidence" if index % columns == 0 else "", fontsize=7)
+        if index % columns == 0:
+            axis.set_ylabel("softmax confidence", fontsize=7)
         axis.set_xlabel(rows["name"].iloc[0], fontsize=7)
         axis.tick_params(labelsize=6.5)
         axis.set_ylim(0, 1.02)
-    handles = [
-        Line2D([], [], linestyle="none", marker="o", markersize=3, color=color, label=label)
-        for label, color in zip(("right", "wrong"), colors.values(), strict=True)
-    ]
+    handles = []
+    for label, color in zip(("right", "wrong"), colors.values(), strict=True):
+        handle = Line2D(
+            [], [], linestyle="none", marker="o", markersize=3, color=color, label=label
+        )
+        handles.append(handle)
     style.legend_below(figure, handles, 2)
     return figure
 
@@ -107,18 +111,20 @@ def _logits_of(sweep: Sweep) -> dict[int, tuple[NDArray[np.float64], NDArray[np.
     trials = sweep.trials.sort_values(["rung", "network_seed", "head_seed"], kind="stable")
     rungs = trials.set_index("spec_hash")["rung"]
     rungs = rungs[rungs.index.isin(recorded["spec_hash"])].drop_duplicates()  # the first of each
-    rows = {int(rung): recorded[recorded["spec_hash"] == name] for name, rung in rungs.items()}
-    return {
-        rung: (np.stack(own["logits"].tolist()).astype(float), own["label"].to_numpy(np.int64))
-        for rung, own in rows.items()
-    }
+    logits = {}
+    for name, rung in rungs.items():
+        rows = recorded[recorded["spec_hash"] == name]
+        values = np.stack(rows["logits"].tolist()).astype(float)
+        logits[int(rung)] = values, rows["label"].to_numpy(np.int64)
+    return logits
 
 
 def _caption(results: LadderResults) -> str:
-    known = _logits_of(results.sweep)
-    if not known:
+    logits_of_rungs = _logits_of(results.sweep)
+    if not logits_of_rungs:
         return ""
-    classes = len(np.unique(next(iter(known.values()))[1]))
+    _, labels = next(iter(logits_of_rungs.values()))
+    classes = len(np.unique(labels))
     even = np.degrees(np.arccos(-1 / (classes - 1)))
     return f"Evenly spread classes are {even:.1f}° apart."
 
@@ -138,15 +144,16 @@ def _caption(results: LadderResults) -> str:
 )
 def draw_prototypes(results: LadderResults) -> Drawing | None:
     """Draw a t-SNE map of the logits of each rung, with the spread of the angles above it."""
-    known = _logits_of(results.sweep)
-    if not known:
+    logits_of_rungs = _logits_of(results.sweep)
+    if not logits_of_rungs:
         return None
-    figure, axes = style.panels(len(known), style.columns_of(len(known)), 2.0)
-    for axis, (rung, (logits, labels)) in zip(axes, known.items(), strict=True):
+    count = len(logits_of_rungs)
+    figure, axes = style.panels(count, style.columns_of(count), 2.0)
+    for axis, (rung, (logits, labels)) in zip(axes, logits_of_rungs.items(), strict=True):
         axis.set(xticks=[], yticks=[])
         _draw_map(axis, logits, labels)
-        found = angles(logits, labels)
-        span = f"{found.min():.0f}° to {found.max():.0f}°, sd {found.std():.1f}°"
+        degrees = angles(logits, labels)
+        span = f"{degrees.min():.0f}° to {degrees.max():.0f}°, sd {degrees.std():.1f}°"
         label = style.panel_title(results.sweep.labels[rung], COLUMNS)
         axis.set_title(f"{label}\n{span}, {len(labels)} samples", fontsize=6.5)
     return figure
@@ -162,7 +169,9 @@ def _draw_map(axis: Axes, logits: NDArray[np.float64], labels: NDArray[np.int64]
         points[:, 0], points[:, 1], c=labels % 20, cmap="tab20", s=4, linewidths=0, rasterized=True
     )
     classes = np.unique(labels)
-    for label in classes if len(classes) <= _NUMBERED else ():
+    if len(classes) > _NUMBERED:
+        return
+    for label in classes:
         middle = np.median(points[labels == label], axis=0)
         axis.annotate(
             str(label), middle, fontsize=7, ha="center", va="center", weight="bold",

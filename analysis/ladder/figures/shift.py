@@ -1,6 +1,8 @@
 """Figures of corruptions by severity, and of foreign images (MaC-Cal, Fig. 5 and table 2)."""
 
 from collections.abc import Iterable
+from itertools import compress
+from operator import attrgetter
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -26,7 +28,6 @@ from tune_calib.text import format_count
 
 PANELS = {"ece": "test ECE (%)", "accuracy": "test accuracy (%)"}
 FEW = 4  # up to this number of kinds, each has a panel; more are summarised by boxes
-_KEY = ["spec_hash", "kind", "severity"]
 
 
 def corruption_rows(sweep: Sweep) -> tuple[str, pd.DataFrame]:
@@ -54,8 +55,8 @@ def _evaluated(sweep: Sweep, family: str) -> pd.DataFrame:
     parts = [tuple(str(name).split("/")[1:]) for name in values]
     values.columns = pd.MultiIndex.from_tuples(parts, names=["kind", "severity", "metric"])
     rows: Any = values.stack(["kind", "severity"], future_stack=True)
-    found: pd.DataFrame = rows.reindex(columns=list(PANELS)).dropna().reset_index()
-    return found.astype({"severity": int})
+    evaluated: pd.DataFrame = rows.reindex(columns=list(PANELS)).dropna().reset_index()
+    return evaluated.astype({"severity": int})
 
 
 def _corruption_caption(results: LadderResults) -> str:
@@ -87,10 +88,13 @@ def draw_corruption(results: LadderResults) -> Drawing | None:
         return None
     table = rows.groupby(["rung", "kind", "severity"])[list(PANELS)].mean().reset_index()
     rungs = [rung for rung in results.sweep.rungs if rung.index in set(table["rung"])]
-    found = set(table["kind"])
-    kinds = [k for k in dict.fromkeys([*CORRUPTION_KINDS, *sorted(found)]) if k in found]
-    panels = kinds if len(kinds) <= FEW else [""]
-    height = (4.2 if panels == kinds else 5.0) + 0.14 * (len(rungs) // 3)
+    present = set(table["kind"])
+    kinds = list(filter(present.__contains__, CORRUPTION_KINDS))
+    kinds += sorted(present.difference(CORRUPTION_KINDS))
+    panels, height = kinds, 4.2
+    if len(kinds) > FEW:
+        panels, height = [""], 5.0
+    height += 0.14 * (len(rungs) // 3)
     figure, axes = plt.subplots(
         len(PANELS), len(panels), figsize=(style.TEXT_IN, height), sharex=True, sharey="row",
         squeeze=False,
@@ -123,8 +127,10 @@ def _draw_lines(axis: Axes, table: pd.DataFrame, metric: str, rungs: list[RungRe
 
 def _label(line: Line2D, rung: RungRecord, metric: str, cells: Iterable[tuple[int, float]]) -> None:
     record = METRICS[metric]
-    texts = (f"severity {s}\n{record.head}: {record.format(value)}" for s, value in cells)
-    label_points(line, [f"{rung.label}\n{text}" for text in texts])
+    texts = []
+    for severity, value in cells:
+        texts.append(f"{rung.label}\nseverity {severity}\n{record.head}: {record.format(value)}")
+    label_points(line, texts)
 
 
 def _draw_boxes(axis: Axes, table: pd.DataFrame, metric: str, rungs: list[RungRecord]) -> None:
@@ -133,23 +139,25 @@ def _draw_boxes(axis: Axes, table: pd.DataFrame, metric: str, rungs: list[RungRe
     for order, rung in enumerate(rungs):
         rows, color = table[table["rung"] == rung.index], style.color(rung.index)
         shift = (order - (len(rungs) - 1) / 2) * width
-        of_severity: Any = rows.groupby("severity")[metric]
-        values = {severity: 100 * own.to_numpy() for severity, own in of_severity}
-        shifted = {severity: own for severity, own in values.items() if severity > 0}
+        groups: Any = rows.groupby("severity")[metric]
+        values = {severity: 100 * group.to_numpy() for severity, group in groups}
+        medians = list(map(np.median, values.values()))
+        positions = np.array(list(values)) + shift
+        is_box = np.array(list(values)) > 0  # not the clean images, which are one point
+        boxes = list(compress(values.values(), is_box))
         thin = {"color": color, "linewidth": 0.7}
         axis.boxplot(
-            list(shifted.values()), positions=[s + shift for s in shifted], widths=0.86 * width,
+            boxes, positions=positions[is_box], widths=0.86 * width,
             whis=(0, 100), manage_ticks=False, patch_artist=True,
             boxprops={"facecolor": (*color, 0.4), "edgecolor": color, "linewidth": 0.7},
             whiskerprops=thin, capprops=thin, medianprops=thin,
         )  # fmt: skip
-        medians = {severity: float(np.median(own)) for severity, own in values.items()}
         (line,) = axis.plot(
-            [s + shift for s in medians], list(medians.values()), color=color,
+            positions, medians, color=color,
             marker=style.marker(rung.index), markersize=4, markeredgecolor="black",
             markeredgewidth=0.4, linestyle="none", label=rung.label,
         )  # fmt: skip
-        _label(line, rung, metric, ((s, median / 100) for s, median in medians.items()))
+        _label(line, rung, metric, zip(values, np.array(medians) / 100, strict=True))
     severities = sorted(table["severity"].unique())
     axis.set_xlim(severities[0] - 0.5, severities[-1] + 0.5)
     for severity in severities[1:]:
@@ -177,19 +185,23 @@ _OOD_METRICS = ("auroc", "fpr95")
 def draw_ood(results: LadderResults) -> Drawing | None:
     """Draw a row of panels for each set of foreign images, with mean and spread of each rung."""
     sweep = results.sweep
-    table = next((each for each in shift_tables(sweep) if each.key == "ood"), None)
-    if table is None:
+    tables = {table.key: table for table in shift_tables(sweep)}
+    if "ood" not in tables:
         return None
-    columns = [c for c in table.columns if c.split != FOREIGN_MEAN and c.metric in _OOD_METRICS]
-    count, every = len({column.group for column in columns}), means(sweep, table)
+    columns = []
+    for column in tables["ood"].columns:
+        if column.split != FOREIGN_MEAN and column.metric in _OOD_METRICS:
+            columns.append(column)
+    count, numbers = len(set(map(attrgetter("group"), columns))), means(sweep, tables["ood"])
     size = 0.9 + count * (0.5 + 0.17 * len(sweep.rungs))
     figure, axes = plt.subplots(
         count, len(_OOD_METRICS), figsize=(style.TEXT_IN, size), sharey=True, squeeze=False
     )
     for axis, column in zip(axes.flat, columns, strict=True):
-        own = every[(every["set"] == column.split) & (every["metric"] == column.metric)]
+        is_shown = (numbers["set"] == column.split) & (numbers["metric"] == column.metric)
+        rows = numbers[is_shown]
         metric = METRICS[column.metric]
-        for height, row in enumerate(own.to_dict("records")):
+        for height, row in enumerate(rows.to_dict("records")):
             if not row["n"]:
                 continue
             spread = None if np.isnan(row["sd"]) else 100 * row["sd"]
@@ -202,7 +214,7 @@ def draw_ood(results: LadderResults) -> Drawing | None:
             label_points(mark.lines[0], ["\n".join([*lines, format_count(row["n"], "trial")])])
         axis.set_title(column.group, fontsize=8)
         axis.set_xlabel(metric.head)
-        axis.set_yticks(range(len(own)), own["label"], fontsize=7)
-        axis.set_ylim(len(own) - 0.5, -0.5)
+        axis.set_yticks(range(len(rows)), rows["label"], fontsize=7)
+        axis.set_ylim(len(rows) - 0.5, -0.5)
         axis.grid(axis="y", color="0.9", linewidth=0.6)
     return figure

@@ -1,7 +1,9 @@
 """Figures that compare rungs: ECE against accuracy on test, and the mean ranks of methods."""
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import pairwise
+from operator import attrgetter
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -33,13 +35,13 @@ _KEY_IN = 0.15  # height of a line of the legend
 
 def chains(sweep: Sweep) -> list[list[int]]:
     """Return the chains of rungs that build on each other: each base with its steps."""
-    found: list[list[int]] = []
+    indices: list[list[int]] = []
     for index, rung in enumerate(sweep.rungs):
         if index == 0 or rung.kind == "base":
-            found.append([rung.index])
+            indices.append([rung.index])
         elif rung.kind == "step":
-            found[-1].append(rung.index)
-    return found
+            indices[-1].append(rung.index)
+    return indices
 
 
 def _caption(results: LadderResults) -> str:
@@ -63,7 +65,7 @@ def _caption(results: LadderResults) -> str:
 def draw_tradeoff(results: LadderResults) -> Drawing | None:
     """Draw ECE against accuracy, with arrows between steps or the Pareto front of methods."""
     sweep = results.sweep
-    columns = {f"test/{name}": name for name in _METRICS}
+    columns = {"test/accuracy": "accuracy", "test/ece": "ece"}
     names = ["rung", "network_seed", "head_seed", *columns]
     points = sweep.done.reindex(columns=names).rename(columns=columns).dropna(subset=_METRICS)
     if points.empty:
@@ -75,23 +77,26 @@ def draw_tradeoff(results: LadderResults) -> Drawing | None:
         _draw_rung(axis, points[points["rung"] == rung.index], rung)
     means = 100 * points.groupby("rung")[_METRICS].mean()
     for chain in chains(sweep):
-        shown = means.loc[[index for index in chain if index in means.index]]
+        shown = means.loc[list(filter(means.index.__contains__, chain))]
         for start, end in pairwise(shown.itertuples(index=False)):
             axis.annotate("", xy=end, xytext=start, arrowprops=_ARROW, zorder=1)
-    if all(len(chain) == 1 for chain in chains(sweep)):
+    if max(map(len, chains(sweep))) == 1:
         front = unbeaten(means, _METRICS)[::-1]
         axis.plot(front["accuracy"], front["ece"], "--", color="0.45", linewidth=0.9, zorder=1)
     axis.set(xlabel="test accuracy (%)", ylabel="test ECE (%)")
     axis.set_ylim(bottom=0)  # so that a small gain does not look large
-    labels = [
-        rung.label if sweep.is_done(rung.index) else f"{rung.label} ({sweep.ended(rung.index)})"
-        for rung in rungs
-    ]
-    places = list(means.loc[[rung.index for rung in rungs]].itertuples(index=False))
-    is_named = len(rungs) < MANY and style.name_points(axis, labels, places)
-    if not is_named or len(rungs) < len(sweep.rungs):
-        others = [rung for rung in sweep.rungs if not is_named or rung not in rungs]
-        handles = [_legend_mark(sweep, rung, rung not in rungs) for rung in others]
+    labels = []
+    for rung in rungs:
+        ended = "" if sweep.is_done(rung.index) else f" ({sweep.ended(rung.index)})"
+        labels.append(f"{rung.label}{ended}")
+    centres = list(means.loc[list(map(attrgetter("index"), rungs))].itertuples(index=False))
+    is_named = len(rungs) < MANY and style.name_points(axis, labels, centres)
+    handles = []
+    for rung in sweep.rungs:
+        is_empty = rung not in rungs
+        if is_empty or not is_named:
+            handles.append(_legend_mark(sweep, rung, is_empty))
+    if handles:
         figure.legend(handles=handles, loc="outside right center", frameon=False, fontsize=7)
     return figure
 
@@ -105,12 +110,8 @@ def _draw_rung(axis: Axes, rows: pd.DataFrame, rung: RungRecord) -> None:
     if len(rows) > 1:
         spread, count = {"xerr": x.std(), "yerr": y.std()}, f"mean over {len(rows)} trials"
         small = axis.scatter(x, y, s=9, alpha=0.5, linewidths=0, **look)
-        # Not a list, since no texts are needed for thousands of trials.
-        texts = (
-            _describe(rung, seeds_of(row), [Cell.number(m, row[m]) for m in _METRICS])
-            for row in rows.to_dict("records")
-        )
-        label_points(small, texts)
+        # An iterator, since no texts are needed for thousands of trials.
+        label_points(small, map(partial(_describe_trial, rung), rows.to_dict("records")))
     mean = axis.errorbar(
         x.mean(), y.mean(), **spread, **look, markersize=6, markerfacecolor=_face(rung),
         linestyle="none", elinewidth=0.8,
@@ -119,10 +120,15 @@ def _draw_rung(axis: Axes, rows: pd.DataFrame, rung: RungRecord) -> None:
     label_points(mean.lines[0], [_describe(rung, count, cells)])
 
 
+def _describe_trial(rung: RungRecord, row: dict[Any, Any]) -> str:
+    return _describe(rung, seeds_of(row), [Cell.number(name, row[name]) for name in _METRICS])
+
+
 def _describe(rung: RungRecord, what: str, cells: Sequence[Cell]) -> str:
-    heads = [METRICS[name].head for name in _METRICS]
-    values = [f"{head}: {cell.text}" for head, cell in zip(heads, cells, strict=True)]
-    return "\n".join([rung.label, what, *values])
+    lines = [rung.label, what]
+    for name, cell in zip(_METRICS, cells, strict=True):
+        lines.append(f"{METRICS[name].head}: {cell.text}")
+    return "\n".join(lines)
 
 
 def _face(rung: RungRecord) -> str | tuple[float, float, float]:
@@ -133,11 +139,12 @@ def _face(rung: RungRecord) -> str | tuple[float, float, float]:
 def _legend_mark(sweep: Sweep, rung: RungRecord, is_empty: bool) -> Line2D:
     """Return a mark and a label; for a rung without values, a label with the reason."""
     index = rung.index
-    failures = sweep.failures(index) or "no numbers"
+    marker, label = style.marker(index), f"{rung.label} ({sweep.ended(index)})"
+    if is_empty:
+        marker, label = "", f"{rung.label}: {sweep.failures(index) or 'no numbers'}"
     return Line2D(
-        [], [], linestyle="none", marker="" if is_empty else style.marker(index), markersize=6,
-        color=style.color(index), markerfacecolor=_face(rung),
-        label=f"{rung.label}: {failures}" if is_empty else f"{rung.label} ({sweep.ended(index)})",
+        [], [], linestyle="none", marker=marker, markersize=6, color=style.color(index),
+        markerfacecolor=_face(rung), label=label,
     )  # fmt: skip
 
 
@@ -146,15 +153,16 @@ def draw_critical_difference(result: Friedman | None) -> Drawing | None:
     if result is None or result.statement:
         return None
     methods = list(result.ranks.index)
-    # Without a significant Friedman test there is no Nemenyi test: with p = 1, one bar joins all.
-    same = pd.DataFrame(1.0, index=methods, columns=methods)
+    p_values = result.nemenyi
+    if p_values is None:  # Friedman's test is not significant: with p = 1, one bar joins all
+        p_values = pd.DataFrame(1.0, index=methods, columns=methods)
     colors = {method: style.color(index) for index, method in enumerate(methods)}
     figure, axis = plt.subplots(figsize=(style.TEXT_IN, 1.3 + 0.1 * len(methods)))
     import scikit_posthocs  # takes half a second, and most reports have no such diagram
 
     drawn = scikit_posthocs.critical_difference_diagram(
         result.ranks,
-        same if result.nemenyi is None else result.nemenyi,
+        p_values,
         ax=axis,
         alpha=ALPHA,
         label_fmt_left="{label} ({rank:.2f})",
