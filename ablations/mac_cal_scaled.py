@@ -30,6 +30,7 @@ LADDERS.register(
     Ladder(
         name="mac_cal_scaled",
         title="MaC-Cal, one ingredient at a time, with and without temperature scaling",
+        table="maccal/scaled",
         rungs=tuple(_BOTH),
     ),
 )
