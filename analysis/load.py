@@ -16,8 +16,9 @@ from tune_calib.paths import AnyPath
 from tune_calib.results.folders import read_sweep_manifest
 from tune_calib.results.manifests import RungRecord, SweepManifest
 from tune_calib.results.tables import read_table
+from tune_calib.spec.methods import METHODS
 from tune_calib.spec.metrics import BASE, column
-from tune_calib.spec.names import BELOW, HEAD_BELOW, PLAIN_NAMES, STATUSES, signed
+from tune_calib.spec.names import BELOW, HEAD_BELOW, STATUSES, signed
 
 # Columns that ranks need besides those of their metric.
 _LEAST = {
@@ -114,7 +115,10 @@ class Sweep:
         """Return the method of a comparison that is plain cross entropy; None if it has none."""
         rungs = self.manifest.rungs if self.row_name == "method" else ()
         # A label begins with the pipeline; settings follow it.
-        return next((rung for rung in rungs if rung.label.split(" ")[0] in PLAIN_NAMES), None)
+        for rung in rungs:
+            if METHODS.canonical(rung.label.split(" ")[0]) == "ce":
+                return rung
+        return None
 
     @cached_property
     def bases(self) -> dict[int, RungRecord]:
