@@ -365,7 +365,6 @@ def is_writable(folder: Path) -> bool:
 
 
 def _existing(folder: Path) -> Path:
-    """Return the folder, or the nearest of its parents that exists."""
     return next(filter(Path.exists, (folder, *folder.absolute().parents)))
 
 

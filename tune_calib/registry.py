@@ -131,7 +131,6 @@ class Registry(Generic[T]):
         self._families = [family for family in self._families if family[1] != origin]
 
     def _load(self) -> None:
-        """Import all modules of the package."""
         if self._is_loaded:
             return
         importlib.import_module(self.package)
@@ -220,7 +219,6 @@ class Registry(Generic[T]):
         return iter(sorted({*self._records, *self._builtin_names()}))
 
     def _builtin_names(self) -> Collection[str]:
-        """Return the names of the built-in records."""
         if self._index:
             names: Collection[str] = self._index["records"].keys()
             return names

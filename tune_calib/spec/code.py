@@ -85,14 +85,15 @@ def digest_modules(roots: Iterable[str]) -> dict[str, str]:
 
 def list_modules(package: str) -> list[str]:
     """Return the names of the modules of a package of the program."""
-    return [f"{package}.{p.stem}" for p in (_ROOT / package.replace(".", "/")).glob("*.py")]
+    files = (_ROOT / package.replace(".", "/")).glob("*.py")
+    return [f"{package}.{file.stem}" for file in files]
 
 
 @cache
 def _read_module(name: str) -> tuple[str, set[str]] | None:
     """Return digest and imports of a module of the program; None for one that makes no numbers."""
     stem = _ROOT / name.replace(".", "/")
-    path = next((p for p in (stem.with_suffix(".py"), stem / "__init__.py") if p.is_file()), None)
+    path = next(filter(Path.is_file, (stem.with_suffix(".py"), stem / "__init__.py")), None)
     if path is None or not f"{name}.".startswith(_COUNTED):
         return None
     if path.stat().st_mtime > LOADED_AT and not _IS_RELEASED:

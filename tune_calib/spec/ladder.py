@@ -152,7 +152,7 @@ def _trains_network(rung: Rung) -> bool:
 
 def _runs_network(rung: Rung) -> bool:
     head = rung.slots.get("head", {})
-    return head.get("bn_mode", "eval") != "eval" or head.get("augment", "none") != "none"
+    return (head.get("bn_mode", "eval"), head.get("augment", "none")) != ("eval", "none")
 
 
 def _collision(first: Rung, second: Rung, overrides: Settings) -> UserError:
@@ -231,8 +231,8 @@ def refuse_unused(rungs: Sequence[Rung], overrides: Settings) -> None:
                 )
             if key not in keys:
                 raise UserError(f"no rung has a setting {setting}{nearest(key, keys)}", setting)
-            rungs_with_key = [rung for rung in rungs if key in _rung_keys([rung], slot)]
-            if all(key in rung.slots.get(slot, {}) for rung in rungs_with_key):
+            free_rungs = [rung for rung in rungs if key not in rung.slots.get(slot, {})]
+            if key not in _rung_keys(free_rungs, slot):
                 raise UserError(
                     f"every rung with the setting {setting} sets it itself; leave it out", setting
                 )

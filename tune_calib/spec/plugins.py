@@ -84,7 +84,7 @@ def combine(content: str, parts: Mapping[str, str]) -> str:
     """Return the content hash of a plug-in from that of its text and the digests of its parts."""
     if not parts:
         return content
-    texts = [(name, parts[name].encode()) for name in sorted(parts)]
+    texts = ((name, digest.encode()) for name, digest in sorted(parts.items()))
     return _digest([(content, b""), *texts])
 
 
@@ -171,8 +171,11 @@ def in_use() -> tuple[Plugin, ...]:
 def as_options() -> list[str]:
     """Return the options that load the plug-ins in use again, except installed ones."""
     installed_modules = {plugin.where for plugin in installed()}
-    names = [plugin.where for plugin in in_use() if plugin.where not in installed_modules]
-    return option_words(("plugin", name) for name in names)
+    options = []
+    for plugin in in_use():
+        if plugin.where not in installed_modules:
+            options.append(("plugin", plugin.where))
+    return option_words(options)
 
 
 def run_before(contents: Iterable[str]) -> tuple[Plugin, ...]:
@@ -182,7 +185,7 @@ def run_before(contents: Iterable[str]) -> tuple[Plugin, ...]:
 
 def used(contents: Iterable[str | None]) -> tuple[Plugin, ...]:
     """Return the plug-ins in use with one of these contents and those that compute a metric."""
-    wanted = set(contents) | {METRICS.origin(name) for name in METRICS}
+    wanted = {*contents, *map(METRICS.origin, METRICS)}
     return tuple(plugin for plugin in in_use() if plugin.content in wanted)
 
 

@@ -149,7 +149,7 @@ def _recipe_settings(recipe: Recipe, overrides: Settings) -> dict[str, dict[str,
         return settings
     # Shares, rules and constants of a recipe belong to the networks that it trains.
     data = {key: value for key, value in settings.get("data", {}).items() if key in _SIZES}
-    heads = {slot: settings[slot] for slot in ("head", "posthoc") if slot in settings}
+    heads = {slot: settings[slot] for slot in settings if slot in ("head", "posthoc")}
     return {"data": data, **heads}
 
 
@@ -170,7 +170,9 @@ def add_changes(name: str, recipe: Recipe, overrides: Settings) -> str:
 
 def known_keys(slot: str, method: str | None) -> Iterator[str]:
     """Yield the settings of a slot and of the method that fills it."""
-    yield from (key for key in SLOTS[slot].model_fields if key not in ("params", "plugin"))
+    for key in SLOTS[slot].model_fields:
+        if key not in ("params", "plugin"):
+            yield key
     if method is not None:
         METHODS.require(method)
         if facts := METHODS.facts(method):

@@ -140,7 +140,7 @@ class Space:
             return math.inf
         # Points are counted, since with conditions the sizes do not simply multiply, but only up to
         # the limit.
-        count = sum(1 for _ in itertools.islice(self.points(), MANY_POINTS))
+        count = len(list(itertools.islice(self.points(), MANY_POINTS)))
         return count if count < MANY_POINTS else math.inf
 
     def points(self) -> Iterator[dict[str, Choice]]:

@@ -76,16 +76,13 @@ class TrialSpec(StrictModel):
             )
         if not is_imported or self.head is None:
             return
-        for setting, value, clean in (
-            ("head.augment", self.head.augment, "none"),
-            ("head.bn_mode", self.head.bn_mode, "eval"),
-        ):
-            if value != clean:
-                raise UserError(
-                    "imported features are one clean view: head.augment=standard and "
-                    "head.bn_mode=train need images and a network; leave them out",
-                    setting,
-                )
+        if self.head.augment != "none" or self.head.bn_mode != "eval":
+            setting = "head.bn_mode" if self.head.augment == "none" else "head.augment"
+            raise UserError(
+                "imported features are one clean view: head.augment=standard and "
+                "head.bn_mode=train need images and a network; leave them out",
+                setting,
+            )
         record = self.data.import_record
         if record is not None and not record.has_heads:
             lacks = "the split train" if record.width else "features"

@@ -206,11 +206,8 @@ def _walk(node: yaml.Node, above: tuple[yaml.Node, ...] = ()) -> Iterator[yaml.N
     if node in above:
         raise UnfoldedError("an alias contains itself")
     yield node
+    parts = node.value if isinstance(node, yaml.CollectionNode) else ()
     if isinstance(node, yaml.MappingNode):
-        parts = chain.from_iterable(node.value)
-    elif isinstance(node, yaml.SequenceNode):
-        parts = node.value
-    else:
-        return
+        parts = chain.from_iterable(parts)
     for part in parts:
         yield from _walk(part, (*above, node))
