@@ -199,7 +199,7 @@ def backbone(name: str, folder: Path = Path()) -> str:
         return name
     plugin = read(str(folder / expand_path(path)))
     use([*in_use(), plugin])
-    plugin = next(used for used in in_use() if used.name == plugin.name)
+    plugin = next(loaded for loaded in in_use() if loaded.name == plugin.name)
     key = f"{plugin.name}.{function}"
     if BACKBONES.origin(key) != plugin.content:
         functions = ", ".join(_functions(sys.modules[_module_name(plugin)])) or "none"
@@ -351,11 +351,12 @@ def _run(plugin: Plugin, files: frozenset[str]) -> Plugin:
     importlib.invalidate_caches()
     writes, sys.dont_write_bytecode = sys.dont_write_bytecode, True
     try:
-        module = _execute_file(plugin) if plugin.source is not None else _load_module(plugin)
-        paths = _find_data_files(module)
+        module = _load_module(plugin) if plugin.source is None else _execute_file(plugin)
+        paths = {}
         for name, path in find_own_modules().items():
             if path.is_file() and str(path) not in files:
                 paths[name] = path
+        paths |= _find_data_files(module)
     finally:
         sys.dont_write_bytecode = writes
         # A package is never made of modules of two loads, and what it may import is loaded again.
