@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import cache, cached_property
 from importlib.util import find_spec
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Generic, Protocol, TypeVar
 
 from tune_calib.errors import UserError
@@ -36,21 +35,13 @@ class Registry(Generic[T]):
     and importing the registry itself stays cheap. For a package in ``index.json`` a look-up imports
     only the module of the record, and listing names or refusing others imports nothing. Records of
     plug-ins can be removed again. ``kind`` names a record in messages; the names of a ``parted``
-    registry are ``GROUP/NAME``, like those of the papers' tables; ``aliases`` are further names of
-    records, which are looked up but not listed.
+    registry are ``GROUP/NAME``, like those of the papers' tables.
     """
 
-    def __init__(
-        self,
-        kind: str,
-        package: str,
-        record: type[Any],
-        parted: bool = False,
-        aliases: Mapping[str, str] = MappingProxyType({}),
-    ) -> None:
+    def __init__(self, kind: str, package: str, record: type[Any], parted: bool = False) -> None:
         self.kind = kind
         self.package = package
-        self._aliases = aliases
+        self.aliases: dict[str, str] = {}  # further names of records, looked up but not listed
         self._record = record
         self._name = re.compile(rf"{_NAME.pattern}/{_NAME.pattern}") if parted else _NAME
         self._records: dict[str, T] = {}
@@ -163,9 +154,9 @@ class Registry(Generic[T]):
 
     def canonical(self, name: str) -> str:
         """Return the name of the record of an alias, and any other name unchanged."""
-        if name not in self._aliases or name in self:  # a plug-in may register the alias as a name
+        if name not in self.aliases or name in self:  # a plug-in may register the alias as a name
             return name
-        return self._aliases[name]
+        return self.aliases[name]
 
     def require(self, name: str) -> None:
         """Refuse an unknown name without importing a package that is in the index."""

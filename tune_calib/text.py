@@ -46,11 +46,9 @@ def format_mistake(error: Mapping[str, Any]) -> str:
     words = _WORDS.get(error["type"])
     if words is None:
         return str(error["msg"]).removeprefix("Value error, ").replace("Input should", "must")
-    context = dict(error.get("ctx", {}))
-    for name, value in context.items():
-        if isinstance(value, float):
-            context[name] = f"{value:g}"
-    return words.format(**context)
+    context = error.get("ctx", {})
+    bounds = {name: f"{bound:g}" for name, bound in context.items() if isinstance(bound, float)}
+    return words.format(**{**context, **bounds})
 
 
 def format_validation_error(error: ValidationError, model: type[BaseModel]) -> str:

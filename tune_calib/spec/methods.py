@@ -78,12 +78,8 @@ class MethodInfo:
     classes: int | None = None
 
 
-METHODS: Registry[MethodInfo] = Registry(
-    "method",
-    "tune_calib.methods",
-    MethodInfo,
-    aliases={"vanilla": "ce"},  # tables and papers call plain cross entropy vanilla
-)
+METHODS: Registry[MethodInfo] = Registry("method", "tune_calib.methods", MethodInfo)
+METHODS.aliases["vanilla"] = "ce"  # tables and papers call plain cross entropy vanilla
 
 
 def cited(*keys: str, **corrections: Any) -> dict[str, Any]:
