@@ -17,8 +17,9 @@ from tune_calib.paths import AnyPath
 from tune_calib.results.folders import read_sweep_manifest
 from tune_calib.results.manifests import RungRecord, SweepManifest
 from tune_calib.results.tables import read_table
+from tune_calib.spec.methods import METHODS
 from tune_calib.spec.metrics import BASE, column
-from tune_calib.spec.names import BELOW, HEAD_BELOW, PLAIN_NAMES, append_flag_signs
+from tune_calib.spec.names import BELOW, HEAD_BELOW, append_flag_signs
 
 # Columns that ranks need besides those of their metric.
 _LEAST = {
@@ -119,11 +120,11 @@ class Sweep:
     @property
     def _plain(self) -> RungRecord | None:
         """Return the method of a comparison that is plain cross entropy; None if it has none."""
-        if self.row_name == "method":
-            for rung in self.manifest.rungs:
-                # A label begins with the pipeline; settings follow it.
-                if rung.label.split(" ")[0] in PLAIN_NAMES:
-                    return rung
+        rungs = self.manifest.rungs if self.row_name == "method" else ()
+        # A label begins with the pipeline; settings follow it.
+        for rung in rungs:
+            if METHODS.canonical(rung.label.split(" ")[0]) == "ce":
+                return rung
         return None
 
     @cached_property

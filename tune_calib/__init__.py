@@ -30,12 +30,12 @@ def _refuse_hidden() -> None:
         spec = find_spec(name)
         if spec is None:
             continue
-        own = os.path.join(parent, name)
-        found = str([*(spec.submodule_search_locations or ()), spec.origin][0])
-        if os.path.realpath(found) != os.path.realpath(own):
+        package = os.path.join(parent, name)
+        imported = str([*(spec.submodule_search_locations or ()), spec.origin][0])
+        if os.path.realpath(imported) != os.path.realpath(package):
             raise ImportError(
-                f"{found} hides the package {name} of tune-calib ({own}): rename it, or run from "
-                "another folder",
+                f"{imported} hides the package {name} of tune-calib ({package}): rename it, or run "
+                "from another folder",
                 name=__name__,
             )
 

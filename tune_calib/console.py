@@ -28,15 +28,15 @@ _CONTROLS = re.compile(
 
 def printable(text: str) -> str:
     r"""Escape control characters (``\u001b``), with which a text could forge what is shown."""
-    return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _CONTROLS.sub(lambda control: f"\\u{ord(control[0]):04x}", text)
 
 
 def echo(text: object = "", err: bool = False) -> None:
     """Print a text with its control characters escaped, and a newline; on stderr if ``err``."""
     stream = sys.stderr if err else sys.stdout
     # In a live view this is rich's proxy, which has no encoding; Typer would write past it.
-    is_proxy = getattr(stream, "encoding", "") is None
-    typer.echo(printable(str(text)), stream if is_proxy else None, err=err)  # noqa: TID251
+    proxy = stream if getattr(stream, "encoding", "") is None else None
+    typer.echo(printable(str(text)), proxy, err=err)  # noqa: TID251
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,9 @@ _screen: ContextVar[Screen] = ContextVar("screen", default=WIDE)
 
 def terminal() -> Screen:
     """Return the terminal of the output, or ``WIDE`` for a pipe; ``COLUMNS`` overrides both."""
-    is_limited = os.environ.get("COLUMNS") or (sys.stdout is not None and sys.stdout.isatty())
-    return Screen(shutil.get_terminal_size().columns) if is_limited else WIDE
+    if os.environ.get("COLUMNS") or (sys.stdout is not None and sys.stdout.isatty()):
+        return Screen(shutil.get_terminal_size().columns)
+    return WIDE
 
 
 @contextmanager
@@ -77,7 +78,9 @@ class Prose:
 
     def on(self, screen: Screen) -> str:
         """Lay out the sentences."""
-        return "\n".join(wrap(self.sentences, screen.width)) if screen.width else self.sentences
+        if not screen.width:
+            return self.sentences
+        return "\n".join(wrap(self.sentences, screen.width))
 
 
 class Shown(Protocol):
@@ -98,18 +101,20 @@ class Text(str):
 
     def __new__(cls, parts: Iterable[Part]) -> "Text":
         """Join the parts without a width limit."""
-        kept = tuple(parts)
-        text = super().__new__(cls, _joined(kept, WIDE))
-        text.parts = kept
+        parts = tuple(parts)
+        text = super().__new__(cls, _join(parts, WIDE))
+        text.parts = parts
         return text
 
 
 def shown(text: str) -> str:
     """Lay out a text for the current screen; refuse a requested column that it does not have."""
-    return _joined(text.parts, _screen.get()) if isinstance(text, Text) else text
+    if isinstance(text, Text):
+        return _join(text.parts, _screen.get())
+    return text
 
 
-def _joined(parts: Iterable[Part], screen: Screen) -> str:
+def _join(parts: Iterable[Part], screen: Screen) -> str:
     return "\n".join(part if isinstance(part, str) else part.on(screen) for part in parts)
 
 
@@ -119,10 +124,12 @@ def entries(record: Mapping[str, str], margin: str = "") -> str:
     width = _screen.get().width
     lines = []
     for key, value in record.items():
-        parts = wrap(value, max(width - len(margin) - indent, _LEAST)) if width else [value]
-        keys = zip_longest([key], parts, fillvalue="")
-        lines += [f"{margin}{name:{indent}}{part}" for name, part in keys]
-    return "\n".join(line.rstrip() for line in lines)
+        parts = [value]
+        if width:
+            parts = wrap(value, max(width - len(margin) - indent, _LEAST))
+        for name, part in zip_longest([key], parts, fillvalue=""):
+            lines.append(f"{margin}{name:{indent}}{part}".rstrip())
+    return "\n".join(lines)
 
 
 def wrap(text: str, width: int, indent: str = "") -> list[str]:

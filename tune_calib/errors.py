@@ -49,7 +49,9 @@ class UserError(Exception):
             message = f"`{setting}` {message}"
         first = _FIRST_SETTING.match(message)
         super().__init__(message)
-        self.setting = setting or (first[1] or first[2] if first else None)
+        self.setting = setting or None
+        if first and not setting:
+            self.setting = first[1] or first[2]
 
 
 class RefusedError(UserError):
@@ -81,15 +83,15 @@ def way_out(error: OSError) -> str:
 
 def refuse_unreadable(error: OSError, path: Path) -> RefusedError:
     """Build the refusal of a file that is there and cannot be read, which is no damage."""
-    place = Path(os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes) else path
-    way = way_out(error)
+    hint, unreadable = way_out(error), path
+    if isinstance(error.filename, str | bytes):
+        unreadable = Path(os.fsdecode(error.filename))
     if error.errno in (errno.EACCES, errno.EPERM):
         # The outermost folder that stops this user, or else the artifact or file itself.
-        stops = (folder for folder in reversed(path.parents) if not os.access(folder, os.X_OK))
-        way = f"its owner can run chmod -R a+rX {shlex.quote(str(next(stops, path)))}"
-    return RefusedError(
-        f"cannot read {place}: {error.strerror or error}; nothing was removed: {way}"
-    )
+        closed = (folder for folder in reversed(path.parents) if not os.access(folder, os.X_OK))
+        hint = f"its owner can run chmod -R a+rX {shlex.quote(str(next(closed, path)))}"
+    reason = error.strerror or error
+    return RefusedError(f"cannot read {unreadable}: {reason}; nothing was removed: {hint}")
 
 
 @contextmanager
@@ -119,9 +121,10 @@ def describe_os_error(error: OSError) -> str | None:
         return None
     if not isinstance(error.filename, str | bytes | os.PathLike):
         return f"cannot write: {error.strerror}; {way_out(error)}"
-    where = os.fsdecode(error.filename)
-    shown = where if len(where) <= 200 else f"{where[:100]}...{where[-97:]}"
-    return f"cannot use {shown}: {error.strerror}; {way_out(error)}"
+    path = os.fsdecode(error.filename)
+    if len(path) > 200:
+        path = f"{path[:100]}...{path[-97:]}"
+    return f"cannot use {path}: {error.strerror}; {way_out(error)}"
 
 
 class LocatedError(NamedTuple):
@@ -132,22 +135,20 @@ class LocatedError(NamedTuple):
 
     def __str__(self) -> str:
         """Format for messages."""
-        return f"{self.place}: {self.text}" if self.place else self.text
+        return ": ".join(filter(None, self))
 
 
 def locate_error(
     error: BaseException, is_own: Callable[[str], bool], shown: Callable[[str], str] = str
 ) -> LocatedError:
     """Find the innermost line of an error in the user's files; ``shown`` formats their paths."""
-    frames = [
-        (frame.filename, frame.lineno)
-        for frame in traceback.extract_tb(error.__traceback__)
-        if is_own(frame.filename)
-    ]
-    text = " ".join(str(error).split())
+    place, text = "", " ".join(str(error).split())
+    for frame in traceback.extract_tb(error.__traceback__):
+        if is_own(frame.filename):
+            place = f"{shown(frame.filename)} line {frame.lineno}"
     if isinstance(error, SyntaxError) and error.filename and is_own(error.filename):
         # The file was never run, so it has no frame; the error's text repeats the line.
-        frames, text = [(error.filename, error.lineno)], error.msg
+        place, text = f"{shown(error.filename)} line {error.lineno}", error.msg
     if not isinstance(error, UserError):
         text = ": ".join(filter(None, (type(error).__name__, text)))
-    return LocatedError(f"{shown(frames[-1][0])} line {frames[-1][1]}" if frames else "", text)
+    return LocatedError(place, text)

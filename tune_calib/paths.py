@@ -161,8 +161,8 @@ class RemotePath:
 
     def _list(self) -> list[fs.FileInfo]:
         with self._connect("reach") as (system, path):
-            found = system.get_file_info(fs.FileSelector(path, allow_not_found=True))
-        return sorted(found, key=lambda info: info.path)
+            infos = system.get_file_info(fs.FileSelector(path, allow_not_found=True))
+        return sorted(infos, key=lambda info: info.path)
 
     @contextlib.contextmanager
     def _connect(self, what: str) -> Iterator[tuple[fs.FileSystem, str]]:
@@ -171,7 +171,9 @@ class RemotePath:
         host, _, path = rest.partition("/")
         try:
             system, base = _file_system(scheme, host)
-            yield system, f"{base}/{path}" if base else path
+            if base:
+                path = f"{base}/{path}"
+            yield system, path
         # Every library that fsspec uses has its own errors.
         except Exception as error:
             if isinstance(error, FileNotFoundError) and what in ("read", "remove"):
@@ -277,13 +279,13 @@ def content_digest(files: Sequence[Path]) -> str:
     with contextlib.suppress(RuntimeError, OSError, ValueError, UserError):
         path = cache_folder() / "digests" / hashlib.sha256(repr(stamps).encode()).hexdigest()
         return str(unseal(path.read_bytes(), path)["digest"])
-    whole = hashlib.sha256()
+    content = hashlib.sha256()
     # Folder names are class names; the path of their common parent is irrelevant.
-    base = os.path.commonpath([each.absolute().parent for each in files])
-    for each in files:
-        name = each.absolute().relative_to(base).as_posix()
-        whole.update(f"{checksum_of(each)} {name!a}\n".encode())
-    digest = whole.hexdigest()
+    base = os.path.commonpath([file.absolute().parent for file in files])
+    for file in files:
+        name = file.absolute().relative_to(base).as_posix()
+        content.update(f"{checksum_of(file)} {name!a}\n".encode())
+    digest = content.hexdigest()
     # Two changes within the resolution of the clock share one time.
     is_settled = all(time.time_ns() - stamp[-1] > _SETTLED_NS for stamp in stamps)
     if path is not None and is_settled and _stamps(files) == stamps:
@@ -294,11 +296,12 @@ def content_digest(files: Sequence[Path]) -> str:
 
 def _stamps(files: Sequence[Path]) -> list[tuple[str, int, int, int, int, int]]:
     """Return path, device, inode, size, modification and change of files, the change last."""
-    stats = [(str(file.absolute()), file.stat()) for file in files]
-    return [
-        (path, each.st_dev, each.st_ino, each.st_size, each.st_mtime_ns, each.st_ctime_ns)
-        for path, each in stats
-    ]
+    stamps = []
+    for file in files:
+        stat = file.stat()
+        times = stat.st_mtime_ns, stat.st_ctime_ns
+        stamps.append((str(file.absolute()), stat.st_dev, stat.st_ino, stat.st_size, *times))
+    return stamps
 
 
 def expand_path(text: str | Path) -> Path:
@@ -334,12 +337,10 @@ def is_file_name(name: str) -> bool:
 
 def check_path(text: str) -> None:
     """Refuse a text that no system accepts as the name of a file or folder."""
-    try:
-        is_path = bool(text.strip()) and b"\0" not in os.fsencode(text)
-    except UnicodeEncodeError:
-        is_path = False
-    if not is_path:
-        raise UserError(f"{text!a} is not a path; give a file or folder")
+    with contextlib.suppress(UnicodeEncodeError):
+        if text.strip() and b"\0" not in os.fsencode(text):
+            return
+    raise UserError(f"{text!a} is not a path; give a file or folder")
 
 
 def require_writable(folder: AnyPath, lacks: str) -> None:
@@ -356,15 +357,15 @@ def require_writable(folder: AnyPath, lacks: str) -> None:
 
 def is_writable(folder: Path) -> bool:
     """Return whether a local folder and the folders in it can be written to."""
-    existing = _existing(folder)
-    # A store that somebody else filled may be writable where its folder of networks is not.
-    inner = [path for path in existing.iterdir() if path.is_dir()] if existing == folder else []
-    return all(os.access(path, os.W_OK | os.X_OK) for path in (existing, *inner))
+    folders = [_existing(folder)]
+    if folders == [folder]:
+        # A store that somebody else filled may be writable where its folder of networks is not.
+        folders += filter(Path.is_dir, folder.iterdir())
+    return all(os.access(path, os.W_OK | os.X_OK) for path in folders)
 
 
 def _existing(folder: Path) -> Path:
-    """Return the folder, or the nearest of its parents that exists."""
-    return next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    return next(filter(Path.exists, (folder, *folder.absolute().parents)))
 
 
 def fetch_files(folder: AnyPath, pattern: str) -> list[tuple[AnyPath, Path]]:
@@ -372,10 +373,10 @@ def fetch_files(folder: AnyPath, pattern: str) -> list[tuple[AnyPath, Path]]:
     if isinstance(folder, RemotePath):
         return list(folder.fetch(pattern))
     refuse_unlisted(folder)
-    found = sorted(folder.glob(pattern))
-    for path in found:
+    paths = sorted(folder.glob(pattern))
+    for path in paths:
         refuse_special(path)
-    return [(path, path) for path in found]
+    return list(zip(paths, paths, strict=True))
 
 
 def refuse_special(path: AnyPath) -> None:
@@ -421,15 +422,14 @@ def lock_file(folder: AnyPath, name: str) -> Path:
 def folder_to_fill(folder: AnyPath) -> Iterator[Path]:
     """Provide a local folder to write to; its files are uploaded at the end to a remote one."""
     if isinstance(folder, Path):
-        for name in ("tables", "figures"):
-            refuse_link(folder / name)
+        refuse_link(folder / "tables")
+        refuse_link(folder / "figures")
         yield folder
         return
     with scratch_folder() as scratch:
         yield scratch
-        for path in sorted(scratch.rglob("*")):
-            if path.is_file():
-                (folder / path.relative_to(scratch).as_posix()).upload(path)
+        for path in filter(Path.is_file, sorted(scratch.rglob("*"))):
+            (folder / path.relative_to(scratch).as_posix()).upload(path)
 
 
 @contextlib.contextmanager

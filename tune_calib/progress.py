@@ -36,10 +36,10 @@ def report_progress(
         _listeners[-1](ProgressEvent(doing, at, of, dict(metrics), at_once))
 
 
-def count_progress(doing: str, items: Iterable[T], of: int, before: int = 0) -> Iterator[T]:
-    """Yield items and report each one that was used; ``before`` of them came from elsewhere."""
-    report_progress(doing, before, of)
-    for at, item in enumerate(items, start=before + 1):
+def count_progress(doing: str, items: Iterable[T], of: int, done: int = 0) -> Iterator[T]:
+    """Yield items and report each one that was used; ``done`` of them came from elsewhere."""
+    report_progress(doing, done, of)
+    for at, item in enumerate(items, start=done + 1):
         yield item
         report_progress(doing, at, of)
 

@@ -41,12 +41,13 @@ class Registry(Generic[T]):
     def __init__(self, kind: str, package: str, record: type[Any], parted: bool = False) -> None:
         self.kind = kind
         self.package = package
+        self.aliases: dict[str, str] = {}  # further names of records, looked up but not listed
         self._record = record
         self._name = re.compile(rf"{_NAME.pattern}/{_NAME.pattern}") if parted else _NAME
         self._records: dict[str, T] = {}
         self._families: list[tuple[Callable[[str], T | None], str | None]] = []
         self._names_of_families: list[Callable[[], Iterable[str]]] = []
-        self._origins: dict[str, str | None] = {}
+        self._origins: dict[str, str | None] = {}  # content hash of the plug-in of each record
         self.homes: dict[str, str] = {}  # modules that registered the records
         self._is_loaded = False
         REGISTRIES.add(self)
@@ -65,7 +66,7 @@ class Registry(Generic[T]):
             raise ValueError(
                 f"{short_repr(record.name)} is not a {self.kind} name: use letters, digits, _.-"
             )
-        if self._is_registered(record.name, is_own=origin is None):
+        if self._is_registered(record.name, is_builtin=origin is None):
             raise ValueError(f"{self.kind} {record.name!r} is already registered")
         self._records[record.name] = record
         self._origins[record.name] = origin
@@ -85,11 +86,11 @@ class Registry(Generic[T]):
         caller = f"{names.get('__name__')}."
         return None if caller.startswith(f"{self.package}.") else _loading
 
-    def _is_registered(self, name: str, is_own: bool) -> bool:
+    def _is_registered(self, name: str, is_builtin: bool) -> bool:
         if name in self._records:
             # A plug-in may register again what its module registered when it was imported.
             return self._origins[name] != OUTSIDE
-        return not is_own and (name in self._own() or self._is_of_family(name))
+        return not is_builtin and (name in self._builtin_names() or self._is_of_family(name))
 
     def origin(self, name: str) -> str | None:
         """Return the content hash of the plug-in of a record; None for a built-in record."""
@@ -98,7 +99,7 @@ class Registry(Generic[T]):
         if name in self._records:
             origin = self._origins[name]
         else:
-            origin = next((whose for resolve, whose in self._families if resolve(name)), None)
+            origin = next((plugin for rule, plugin in self._families if rule(name)), None)
         if origin == OUTSIDE:
             raise UserError(
                 f"{self.kind} {name!r} was registered outside a plug-in; give its file or module "
@@ -108,11 +109,11 @@ class Registry(Generic[T]):
 
     def of(self, origin: str) -> list[T]:
         """Return the records of a plug-in."""
-        return [self._records[name] for name, own in self._origins.items() if own == origin]
+        return [record for name, record in self._records.items() if self._origins[name] == origin]
 
     def families_of(self, origin: str) -> list[Callable[[str], T | None]]:
         """Return the rules of a plug-in."""
-        return [resolve for resolve, own in self._families if own == origin]
+        return [resolve for resolve, plugin in self._families if plugin == origin]
 
     def remove(self, origin: str) -> None:
         """Remove the records and rules of a plug-in."""
@@ -121,7 +122,6 @@ class Registry(Generic[T]):
         self._families = [family for family in self._families if family[1] != origin]
 
     def _load(self) -> None:
-        """Import all modules of the package."""
         if self._is_loaded:
             return
         importlib.import_module(self.package)
@@ -133,8 +133,10 @@ class Registry(Generic[T]):
     def modules(self) -> list[str]:
         """Return the names of the package's modules without importing it."""
         spec = find_spec(self.package)
-        found = pkgutil.iter_modules(spec.submodule_search_locations or () if spec else ())
-        return sorted(each.name for each in found if not each.name.startswith("_"))
+        if spec is None:
+            return []
+        modules = pkgutil.iter_modules(spec.submodule_search_locations or ())
+        return sorted(module.name for module in modules if not module.name.startswith("_"))
 
     @cached_property
     def _index(self) -> Mapping[str, Any] | None:
@@ -145,13 +147,22 @@ class Registry(Generic[T]):
 
     def facts(self, name: str) -> Mapping[str, Any]:
         """Return the facts of the index about a record without an import; none for a plug-in's."""
-        known: Mapping[str, Any] = self._index["records"].get(name, {}) if self._index else {}
-        return known
+        if not self._index:
+            return {}
+        facts: Mapping[str, Any] = self._index["records"].get(self.canonical(name), {})
+        return facts
+
+    def canonical(self, name: str) -> str:
+        """Return the name of the record of an alias, and any other name unchanged."""
+        if name not in self.aliases or name in self:  # a plug-in may register the alias as a name
+            return name
+        return self.aliases[name]
 
     def require(self, name: str) -> None:
         """Refuse an unknown name without importing a package that is in the index."""
         if not isinstance(name, str):
             raise UserError(f"the name of a {self.kind} must be a string, got {name!r}")
+        name = self.canonical(name)
         if name not in self and not self._is_of_family(name):
             raise self._unknown(name)
 
@@ -160,19 +171,23 @@ class Registry(Generic[T]):
 
     def _is_of_family(self, name: str) -> bool:
         if self._index:
-            rules = [resolve for resolve, origin in self._families if origin is not None]
-            return name in self._index["families"] or any(resolve(name) for resolve in rules)
-        self._load()
-        return any(resolve(name) for resolve, _ in self._families)
+            if name in self._index["families"]:
+                return True
+            families = [family for family in self._families if family[1] is not None]
+        else:
+            self._load()
+            families = self._families
+        return any(resolve(name) for resolve, _ in families)
 
     def family_names(self) -> list[str]:
         """Return all names that the built-in rules know."""
         self._load()
-        return sorted({name for names in self._names_of_families for name in names()})
+        return sorted(set().union(*(names() for names in self._names_of_families)))
 
     def __getitem__(self, name: str) -> T:
         """Return a record, importing its module if need be."""
         self.require(name)
+        name = self.canonical(name)
         if name not in self._records:
             if facts := self.facts(name):
                 importlib.import_module(f"{self.package}.{facts['module']}")
@@ -188,14 +203,13 @@ class Registry(Generic[T]):
 
     def __contains__(self, name: object) -> bool:
         """Return whether the name is registered."""
-        return name in self._records or name in self._own()
+        return name in self._records or name in self._builtin_names()
 
     def __iter__(self) -> Iterator[str]:
         """Yield the names in alphabetical order."""
-        return iter(sorted({*self._records, *self._own()}))
+        return iter(sorted({*self._records, *self._builtin_names()}))
 
-    def _own(self) -> Collection[str]:
-        """Return the names of the built-in records."""
+    def _builtin_names(self) -> Collection[str]:
         if self._index:
             names: Collection[str] = self._index["records"].keys()
             return names
@@ -222,8 +236,8 @@ _loading = OUTSIDE
 def loading(origin: str) -> Iterator[None]:
     """Attribute what is registered in the block to the plug-in with this content hash."""
     global _loading
-    before, _loading = _loading, origin
+    outer, _loading = _loading, origin
     try:
         yield
     finally:
-        _loading = before
+        _loading = outer

@@ -46,32 +46,34 @@ def format_mistake(error: Mapping[str, Any]) -> str:
     words = _WORDS.get(error["type"])
     if words is None:
         return str(error["msg"]).removeprefix("Value error, ").replace("Input should", "must")
-    context = {k: f"{v:g}" if isinstance(v, float) else v for k, v in error.get("ctx", {}).items()}
-    return words.format(**context)
+    context = error.get("ctx", {})
+    bounds = {name: f"{bound:g}" for name, bound in context.items() if isinstance(bound, float)}
+    return words.format(**{**context, **bounds})
 
 
 def format_validation_error(error: ValidationError, model: type[BaseModel]) -> str:
     """Return the first mistake that pydantic found in a model: where, what, and the value."""
-    found = error.errors()
-    first = found[0]
+    mistakes = error.errors()
+    first = mistakes[0]
     branch = _branch(first["loc"], model)
     if branch is None:
-        where, complaints = first["loc"], [format_mistake(first)]
+        location, complaints = first["loc"], [format_mistake(first)]
     else:  # each type that the field accepts has an error of its own
         field = first["loc"][:branch]
-        of_field = [each for each in found if each["loc"][:branch] == field]
+        mistakes = [mistake for mistake in mistakes if mistake["loc"][:branch] == field]
         # Validation got furthest with the type that the value resembles most.
-        first = max(of_field, key=lambda each: len(each["loc"]))
+        first = max(mistakes, key=lambda mistake: len(mistake["loc"]))
         rest = first["loc"][branch + 1 :]
-        alike = [each for each in of_field if each["loc"][branch + 1 :] == rest]
-        where, complaints = (*field, *rest), [format_mistake(each) for each in alike]
-    if str(first["input"]).lower() == "none" and _accepts_none(model, where):
+        alike = (mistake for mistake in mistakes if mistake["loc"][branch + 1 :] == rest)
+        location, complaints = (*field, *rest), list(map(format_mistake, alike))
+    if str(first["input"]).lower() == "none" and _accepts_none(model, location):
         complaints.append("null")  # tables show it as none, but YAML reads that as a string
-    further = (each.removeprefix("must be ") for each in complaints[1:])
-    words = " or ".join([complaints[0], *further])
-    if not where:
+    words = complaints[0]
+    for complaint in complaints[1:]:
+        words += f" or {complaint.removeprefix('must be ')}"
+    if not location:
         return words
-    return f"{'.'.join(map(str, where))}: {words}, got {short_repr(first['input'])}"
+    return f"{'.'.join(map(str, location))}: {words}, got {short_repr(first['input'])}"
 
 
 def _branch(location: Sequence[int | str], model: Any) -> int | None:
@@ -101,34 +103,42 @@ def _accepts_none(model: Any, location: Sequence[int | str]) -> bool:
 _MOST_NAMES = 8  # that a message suggests
 
 
-def nearest(name: str, known: list[str]) -> str:
+def nearest(name: str, known_names: list[str]) -> str:
     """Return a hint such as ``"; did you mean 'ece'?"``, or the list of what is known.
 
     Names that start with the given one come first, then names that contain it, then the most
     similar one.
     """
-    if not known:
+    if not known_names:
         return "; there are none"
-    part, known = name.lower(), list(dict.fromkeys(known))
-    close = [each for each in known if len(part) >= 2 and each.lower().startswith(part)]
-    close = close or [each for each in known if len(part) >= 3 and part in each.lower()]
-    close = close or difflib.get_close_matches(name, known, n=1)
+    part, names = name.lower(), list(dict.fromkeys(known_names))
+    close: list[str] = []
+    if len(part) >= 2:
+        close = [candidate for candidate in names if candidate.lower().startswith(part)]
+    if not close and len(part) >= 3:
+        close = [candidate for candidate in names if part in candidate.lower()]
+    close = close or difflib.get_close_matches(name, names, n=1)
     if not close:
-        return f"; known: {', '.join(known)}"
+        return f"; known: {', '.join(names)}"
     *others, last = map(repr, close[:_MOST_NAMES])
-    names = f"{', '.join(others)} or {last}" if others else last
-    return f"; did you mean {names}{', ...' if len(close) > _MOST_NAMES else ''}?"
+    if len(close) > _MOST_NAMES:
+        last += ", ..."
+    if not others:
+        return f"; did you mean {last}?"
+    return f"; did you mean {', '.join(others)} or {last}?"
 
 
-def format_count(count: int, thing: str) -> str:
+def format_count(count: int, noun: str) -> str:
     """Format a number of things, e.g. ``1 trial`` or ``2 trials``."""
-    return f"{count} {thing}" if count == 1 else f"{count} {thing}s"
+    plural = "" if count == 1 else "s"
+    return f"{count} {noun}{plural}"
 
 
 def format_points(difference: float) -> str:
     """Format a difference of fractions, e.g. ``1 point`` or ``0.5 points``."""
     points = f"{100 * difference:g}"
-    return f"{points} point{'s' * (points != '1')}"
+    plural = "" if points == "1" else "s"
+    return f"{points} point{plural}"
 
 
 def format_setting(value: Any) -> str:
@@ -150,8 +160,10 @@ def format_yaml(value: Any) -> str:
     if isinstance(value, str) and value.isidentifier() and value.lower() not in _NO_WORDS:
         return value
     text = json.dumps(value)
+    if isinstance(value, str):
+        return text
     # YAML 1.1 reads 1e-05 as a string, unlike 1.0e-05.
-    return text if isinstance(value, str) else _EXPONENT.sub(r"\1.0e", text)
+    return _EXPONENT.sub(r"\1.0e", text)
 
 
 _EXPONENT = re.compile(r"(?<![\d.])(-?\d+)e(?=[+-])")
@@ -193,7 +205,7 @@ def mask_url(url: str) -> str:
     user, password = "", ""
     if match := _USER.match(rest):
         password = match["password"] or ""
-        user = match["name"] + (f":{STARS}" if password else "") + "@"
+        user = f"{match['name']}:{STARS}@" if password else f"{match['name']}@"
         rest = rest[match.end() :]
     body, mark, query = rest.partition("?")
     # A file's path, as in sqlite:///a@b.db, may contain anything.
@@ -217,11 +229,12 @@ def mask_urls(text: str) -> str:
 
 def option_words(options: Iterable[tuple[str, Any]]) -> list[str]:
     """Return options as words of a command; an option that is true has no value."""
-    return [
-        word
-        for name, value in options
-        for word in ([f"--{name}"] if value is True else [f"--{name}", str(value)])
-    ]
+    words = []
+    for name, value in options:
+        words.append(f"--{name}")
+        if value is not True:
+            words.append(str(value))
+    return words
 
 
 def command_line(words: Iterable[str]) -> str:

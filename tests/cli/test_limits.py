@@ -97,7 +97,6 @@ def test_a_command_that_asks_for_too_much_is_refused_at_once(
         ),
         (f"x: {laughs(9)}\nentries: {{}}", "aliases expand to more than"),
         ("entries: &a {b: *a}", "an alias contains itself"),
-        ("entries: {a: {methods: [ls], resources: {cpus: 2}}}", "set: {network: {threads: 4}}"),
         (
             f"entries: {{a: {{methods: [ls], set: {{network: {{threads: {TOO_MANY}}}}}}}}}",
             f"a trial needs {TOO_MANY} CPU cores",

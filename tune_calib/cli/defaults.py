@@ -53,15 +53,16 @@ def below(context: Any, typed: Sequence[Any]) -> dict[str, Any]:
     where, content = _read(Path())
     options = _options(context.command)
     values = _for_command(where, content, context)
-    keys = {key for key, option in options.items() if option in typed}
+    typed_keys = {key for key, option in options.items() if option in typed}
     if PLUGIN in values and not getattr(context.command.callback, "trains", False):
         context.meta[_NOT_LOADED] = _as_list(values.pop(PLUGIN))
-    overridden = {key for group in _EITHER if group & keys for key in group}
-    return {
-        options[key].name or "": _value(where, key, value, options[key], context)
-        for key, value in values.items()
-        if key not in overridden
-    }
+    overridden = set().union(*(group for group in _EITHER if group & typed_keys))
+    defaults = {}
+    for key, value in values.items():
+        if key not in overridden:
+            name = options[key].name or ""
+            defaults[name] = _value(where, key, value, options[key], context)
+    return defaults
 
 
 def format_typed() -> str:
@@ -74,50 +75,52 @@ def format_typed() -> str:
 @contextlib.contextmanager
 def in_force(context: Any) -> Iterator[str]:
     """Apply a command's defaults in the block, and yield a note on them, which may be empty."""
-    own = context.default_map or {}
-    used = [
-        word
-        for option in _options(context.command).values()
-        if option.name in own and _source(context, option.name) == "DEFAULT_MAP"
-        for word in _as_typed(option, own[option.name])
-    ]
-    token = _in_force.set(tuple(used))
+    defaults = context.default_map or {}
+    words: list[str] = []
+    for option in _options(context.command).values():
+        if option.name in defaults and _source(context, option.name) == "DEFAULT_MAP":
+            words += _as_typed(option, defaults[option.name])
+    token = _in_force.set(tuple(words))
     where = FILE if Path(FILE).exists() else PROJECT
-    notes = [f"from {where}: {' '.join(map(mask_url, used))}"] if used else []
-    notes += [f"{where} names {each}, which is run as code" for each in _code(context, own)]
-    if PLUGIN not in own and not context.params.get(PLUGIN):
-        notes += [
-            f"{context.command.name} does not load plug-in {each} of {where}; use --plugin"
-            for each in context.meta.get(_NOT_LOADED, ())
-        ]
+    notes = []
+    if words:
+        notes.append(f"from {where}: {' '.join(map(mask_url, words))}")
+    for file in _list_code(context, defaults):
+        notes.append(f"{where} names {file}, which is run as code")
+    if PLUGIN not in defaults and not context.params.get(PLUGIN):
+        for plugin in context.meta.get(_NOT_LOADED, ()):
+            command = context.command.name
+            notes.append(f"{command} does not load plug-in {plugin} of {where}; use --plugin")
     try:
         yield "\n".join(notes)
     finally:
         _in_force.reset(token)
 
 
-def _code(context: Any, own: Mapping[str, Any]) -> list[str]:
+def _list_code(context: Any, defaults: Mapping[str, Any]) -> list[str]:
     """Return the files and modules that a command runs because a file of defaults names them."""
-    keys = [
-        key for key in (PLUGIN, "backbone") if key in own and _source(context, key) == "DEFAULT_MAP"
-    ]
-    files = {word: word.rpartition(":")[0] or word for key in keys for word in _as_list(own[key])}
-    return [
-        str(Path(file).resolve()) if file.endswith(".py") or "/" in file else word
-        for word, file in files.items()
-        if word in own.get(PLUGIN, ()) or file.endswith(".py")
-    ]
+    code: dict[str, str] = {}
+    for key in (PLUGIN, "backbone"):
+        if key not in defaults or _source(context, key) != "DEFAULT_MAP":
+            continue
+        for word in _as_list(defaults[key]):
+            file = word.rpartition(":")[0] or word
+            if file.endswith(".py") or (key == PLUGIN and "/" in file):
+                code[word] = str(Path(file).resolve())
+            elif key == PLUGIN:
+                code[word] = word
+    return list(code.values())
 
 
 def typed_options(context: Any, without: Sequence[str] = ()) -> list[str]:
     """Return the options of a command that are typed or set by a file, except some keys."""
-    return [
-        str(word)
-        for option in context.command.params
-        if isinstance(option, TyperOption) and option.opts[0].removeprefix("--") not in without
-        if _source(context, option.name) in ("COMMANDLINE", "DEFAULT_MAP")
-        for word in _as_typed(option, context.params[option.name])
-    ]
+    words: list[str] = []
+    for option in context.command.params:
+        if not isinstance(option, TyperOption) or option.opts[0].removeprefix("--") in without:
+            continue
+        if _source(context, option.name) in ("COMMANDLINE", "DEFAULT_MAP"):
+            words += map(str, _as_typed(option, context.params[option.name]))
+    return words
 
 
 def _source(context: Any, name: str | None) -> str:
@@ -132,18 +135,21 @@ def _as_list(value: Any) -> list[Any]:
 def _as_typed(option: TyperOption, value: Any) -> list[str]:
     if isinstance(value, bool):
         return [option.opts[0]] if value else []
-    return [word for each in _as_list(value) for word in (option.opts[0], each)]
+    words = []
+    for part in _as_list(value):
+        words += [option.opts[0], part]
+    return words
 
 
 def _read(folder: Path) -> tuple[str, dict[str, Any]]:
     """Return the name of the file of defaults in a folder and its content; both may be empty."""
-    own, project = folder / FILE, folder / PROJECT
-    of_project = _parse(project).get("tool", {}).get(TABLE) if project.exists() else None
-    if not own.exists():
-        return f"[tool.{TABLE}] of {PROJECT}", of_project or {}
-    if of_project is not None:
+    file, project = folder / FILE, folder / PROJECT
+    table = _parse(project).get("tool", {}).get(TABLE) if project.exists() else None
+    if not file.exists():
+        return f"[tool.{TABLE}] of {PROJECT}", table or {}
+    if table is not None:
         raise UserError(f"both {FILE} and {PROJECT} contain defaults; keep them in one file")
-    return FILE, _parse(own)
+    return FILE, _parse(file)
 
 
 def _parse(path: Path) -> dict[str, Any]:
@@ -157,26 +163,28 @@ def _parse(path: Path) -> dict[str, Any]:
 def _for_command(where: str, content: Mapping[str, Any], context: Any) -> dict[str, Any]:
     """Return a file's defaults for a command, after checking all names in the file."""
     root = context.find_root()
-    commands = {
-        name: _options(root.command.get_command(root, name))
-        for name in root.command.list_commands(root)
-    }
-    everything = {key: option for options in commands.values() for key, option in options.items()}
+    commands: dict[str, Options] = {}
+    all_options: dict[str, TyperOption] = {}
+    for name in root.command.list_commands(root):
+        commands[name] = _options(root.command.get_command(root, name))
+        all_options |= commands[name]
     tables = {name: value for name, value in content.items() if isinstance(value, dict)}
-    general = _known(where, {k: v for k, v in content.items() if k not in tables}, everything)
+    general = {name: value for name, value in content.items() if name not in tables}
+    general = _check_names(where, general, all_options)
     for name, table in tables.items():
         if name not in commands:
             raise UserError(f"{where}: no command {name!r}{nearest(name, list(commands))}")
-        tables[name] = _known(f"{where}: {name}", table, commands[name])
+        tables[name] = _check_names(f"{where}: {name}", table, commands[name])
     name = context.command.name
-    own = {} if name in _COMPLETE else general
-    shared = {key: value for key, value in own.items() if key in commands[name]}
+    if name in _COMPLETE:
+        general = {}
+    shared = {key: value for key, value in general.items() if key in commands[name]}
     return {**shared, **tables.get(name, {})}
 
 
-def _known(where: str, values: Mapping[str, Any], options: Options) -> dict[str, Any]:
+def _check_names(where: str, values: Mapping[str, Any], options: Options) -> dict[str, Any]:
     """Return values by option, after checking that each is known, unique and may have a default."""
-    known: dict[str, Any] = {}
+    checked: dict[str, Any] = {}
     for written, value in values.items():
         key = written.replace("_", "-")
         if key in _TYPED_ALONE:
@@ -184,10 +192,10 @@ def _known(where: str, values: Mapping[str, Any], options: Options) -> dict[str,
         if key not in options:
             names = [name for name in options if name not in _TYPED_ALONE]
             raise UserError(f"{where}: no option {written!r}{nearest(key, names)}")
-        if key in known:
+        if key in checked:
             raise UserError(f"{where}: {key} appears twice; name it once")
-        known[key] = value
-    return known
+        checked[key] = value
+    return checked
 
 
 def _options(command: Any) -> dict[str, TyperOption]:
@@ -205,16 +213,18 @@ def _value(where: str, key: str, value: Any, option: TyperOption, context: Any) 
         if not isinstance(value, bool):
             raise UserError(f"{where}: {key} must be true or false, got {value!r}")
         return value
-    texts = [_text(where, key, each) for each in (_as_list(value) if option.multiple else [value])]
-    own = texts if option.multiple else texts[0]
+    if option.multiple:
+        value = [_text(where, key, part) for part in _as_list(value)]
+    else:
+        value = _text(where, key, value)
     try:
-        option.process_value(context, own)
+        option.process_value(context, value)
     except (typer.BadParameter, UserError) as error:
         message = error.message if isinstance(error, typer.BadParameter) else error
         raise UserError(f"{where}: {key}: {message}") from None
     if isinstance(option.show_default, str):  # the words describe the program's own default
         option.show_default = True
-    return own
+    return value
 
 
 def _text(where: str, key: str, value: Any) -> str:

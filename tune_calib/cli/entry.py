@@ -115,10 +115,14 @@ def damage_in_one_line(where: str) -> Iterator[None]:
 def refuse_empty(arguments: Sequence[str]) -> None:
     """Refuse an empty argument, which usually is an unset shell variable."""
     for index, word in enumerate(arguments):
-        option = _EMPTY.fullmatch(word)
-        if option or not word.strip():
-            before = arguments[index - 1] if index else ""
-            name = option[1] if option else before if before.startswith("--") else "an argument"
+        name = ""
+        if option := _EMPTY.fullmatch(word):
+            name = option[1]
+        elif not word.strip():
+            name = "an argument"
+            if index and arguments[index - 1].startswith("--"):
+                name = arguments[index - 1]
+        if name:
             raise UserError(f"{name} is empty: give it a value, or leave it out")
 
 

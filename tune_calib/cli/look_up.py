@@ -60,7 +60,8 @@ def _describe_recipe(record: Recipe) -> Entry:
 
 def _describe_ladder(record: Ladder) -> Entry:
     rungs = [rung.label for rung in record.rungs]
-    return {"title": record.title, "published": record.published, "rungs": rungs}
+    facts = {"title": record.title, "published": record.published, "rungs": rungs}
+    return {**facts, "table": record.table} if record.table else facts
 
 
 def _describe_space(record: Space) -> Entry:
@@ -104,15 +105,19 @@ def describe_entries(what: str, name: str | None = None) -> list[Entry]:
         tables = describe_published()
         if name is not None and name not in tables:
             raise UserError(f"unknown published table {name!r}{nearest(name, list(tables))}")
-        return [{"name": each, **tables[each]} for each in tables if name in (None, each)]
+        names = [name] if name else list(tables)
+        return [{"name": table, **tables[table]} for table in names]
     registry, describe = REGISTRIES[what]
-    found = []
-    for each in [name] if name else registry:
-        registry.require(each)
-        facts = registry.facts(each)  # from the index, without importing the record
+    names = [name] if name else list(registry)
+    if what == "ladders" and name is None:  # the others are listed below the tables of papers
+        names = [ladder for ladder in names if LADDERS[ladder].table is None]
+    entries = []
+    for record_name in names:
+        registry.require(record_name)
+        facts = registry.facts(record_name)  # from the index, without importing the record
         listed = {key: value for key, value in facts.items() if key not in _NOT_LISTED}
-        found.append({"name": each, **(listed or describe(registry[each]))})
-    return found
+        entries.append({"name": record_name, **(listed or describe(registry[record_name]))})
+    return entries
 
 
 def list_(

@@ -13,6 +13,7 @@ from tune_calib.cli.entry import as_option
 from tune_calib.cli.options import FORMATS, DryRun, GpuModel, flag, with_request
 from tune_calib.cli.run import refuse_gpu_model
 from tune_calib.errors import UserError
+from tune_calib.spec.ladder import list_figure_ladders
 from tune_calib.spec.reproduction import REPRODUCTIONS, SCALES, ReproduceRequest, Scale
 from tune_calib.text import command_line
 
@@ -163,6 +164,7 @@ def _print_list(as_json: bool) -> None:
             "scales": list(record.scales),
             "claims": [claim.text for claim in record.claims],
             "note": record.note,
+            "ladders": [ladder.name for ladder in list_figure_ladders(record.name)],
         }
         for record in map(REPRODUCTIONS.__getitem__, REPRODUCTIONS)
     ]
@@ -170,11 +172,12 @@ def _print_list(as_json: bool) -> None:
         console.echo(json.dumps(entries, indent=1, ensure_ascii=False))
         return
     heads = ["name", "scales", "claims", "title", "metrics"]
-    rows = [
-        [each["name"], " ".join(each["scales"]), len(each["claims"]), each["title"],
-         ", ".join(each["metrics"])]
-        for each in entries
-    ]  # fmt: skip
-    scales = "; ".join(f"{name}: {what}" for name, what in SCALES.items())
-    table = table_of(heads, rows)
-    console.echo(console.shown(console.Text([table, console.Prose(f"Scales: {scales}.")])))
+    rows: list[list[Any]] = []
+    for entry in entries:
+        scales, metrics = " ".join(entry["scales"]), ", ".join(entry["metrics"])
+        rows.append([entry["name"], scales, len(entry["claims"]), entry["title"], metrics])
+        for ladder in list_figure_ladders(entry["name"]):
+            rows.append([f"- {ladder.name}", "ladder", "", ladder.title, ""])
+    meanings = "; ".join(f"{name}: {meaning}" for name, meaning in SCALES.items())
+    notes = console.Prose(f"Scales: {meanings}. A ladder below a table runs by: tune-calib ablate.")
+    console.echo(console.shown(console.Text([table_of(heads, rows), notes])))

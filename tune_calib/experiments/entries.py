@@ -10,14 +10,8 @@ from tune_calib.progress import count_progress
 from tune_calib.results.selection import BASELINE
 from tune_calib.spec.datasets import DATASETS, Settings, flatten
 from tune_calib.spec.experiment import Entry, SearchOptions
-from tune_calib.spec.ladder import (
-    Ladder,
-    Rung,
-    build_rung,
-    find_keys,
-    find_method,
-    refuse_unused,
-)
+from tune_calib.spec.ladder import Ladder, Rung, build_rung, find_keys, refuse_unused
+from tune_calib.spec.methods import METHODS
 from tune_calib.spec.recipe import merge_settings
 from tune_calib.spec.request import (
     AblateRequest,
@@ -193,7 +187,7 @@ def _list_rungs(pipelines: Sequence[str]) -> list[Rung]:
     parts = sorted({part for name in pipelines for part in name.split("+")})
     rungs = [Rung(BASELINE, "")]
     for part in parts:
-        method = find_method(part)
+        method = METHODS[part]
         rungs.append(Rung(part, "", {method.kind: {"method": method.name}}))
     return rungs
 

@@ -45,12 +45,12 @@ def is_accepted() -> bool:
     return _is_accepted
 
 
-def list_changes(before: Mapping[str, str], now: Mapping[str, str]) -> str:
+def list_changes(recorded: Mapping[str, str], current: Mapping[str, str]) -> str:
     """List the names whose digests differ; "" if none does, or if both are of released versions."""
-    if RELEASED in before and RELEASED in now:
+    if RELEASED in recorded and RELEASED in current:
         return ""
-    names = sorted({*before, *now} - {RELEASED})
-    changed = [name for name in names if before.get(name) != now.get(name)]
+    names = sorted({*recorded, *current} - {RELEASED})
+    changed = [name for name in names if recorded.get(name) != current.get(name)]
     further = len(changed) - _MAX_NAMED
     if further > 0:
         changed[_MAX_NAMED:] = [f"and {format_count(further, 'other')}"]
@@ -64,32 +64,36 @@ def find_imports(nodes: Iterable[ast.AST]) -> set[str]:
         if isinstance(node, ast.Import):
             names.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and not node.level:
-            names.update([str(node.module), *(f"{node.module}.{each.name}" for each in node.names)])
+            names.add(str(node.module))
+            names.update(f"{node.module}.{alias.name}" for alias in node.names)
     return names
 
 
 def digest_modules(roots: Iterable[str]) -> dict[str, str]:
     """Return the digests of modules of the program and of what they import, by short names."""
-    digests, left = {}, set(roots)
-    while left:
-        name = left.pop()
+    digests, remaining = {}, set(roots)
+    while remaining:
+        name = remaining.pop()
         short = name.removeprefix("tune_calib.")
         if short not in digests and (module := _read_module(name)) is not None:
             digests[short] = module[0]
-            left |= module[1]
-    return digests | ({RELEASED: ""} if _IS_RELEASED else {})
+            remaining |= module[1]
+    if _IS_RELEASED:
+        digests[RELEASED] = ""
+    return digests
 
 
 def list_modules(package: str) -> list[str]:
     """Return the names of the modules of a package of the program."""
-    return [f"{package}.{p.stem}" for p in (_ROOT / package.replace(".", "/")).glob("*.py")]
+    files = (_ROOT / package.replace(".", "/")).glob("*.py")
+    return [f"{package}.{file.stem}" for file in files]
 
 
 @cache
 def _read_module(name: str) -> tuple[str, set[str]] | None:
     """Return digest and imports of a module of the program; None for one that makes no numbers."""
     stem = _ROOT / name.replace(".", "/")
-    path = next((p for p in (stem.with_suffix(".py"), stem / "__init__.py") if p.is_file()), None)
+    path = next(filter(Path.is_file, (stem.with_suffix(".py"), stem / "__init__.py")), None)
     if path is None or not f"{name}.".startswith(_COUNTED):
         return None
     if path.stat().st_mtime > LOADED_AT and not _IS_RELEASED:
@@ -99,7 +103,7 @@ def _read_module(name: str) -> tuple[str, set[str]] | None:
     # Comments are in no syntax tree; texts that stand alone, as docstrings do, change nothing.
     for node in nodes:
         if isinstance(body := getattr(node, "body", None), list):
-            vars(node)["body"] = [each for each in body if not _is_text(each)]
+            vars(node)["body"] = [child for child in body if not _is_text(child)]
     # The same in all versions of Python: later ones omit empty fields, and have another one.
     options = {"show_empty": True} if sys.version_info >= (3, 13) else {}
     text = ast.dump(tree, **options).replace(", type_params=[]", "")
@@ -134,9 +138,9 @@ def find_own_modules() -> dict[str, Path]:
 
 @cache
 def _find_own_file(path: str) -> Path | None:
-    where = Path(path).absolute()
-    is_installed = {"site-packages", "dist-packages"}.intersection(where.parts)
-    if is_installed or any(where.is_relative_to(folder) for folder in _STANDARD):
+    module = Path(path).absolute()
+    is_installed = {"site-packages", "dist-packages"}.intersection(module.parts)
+    if is_installed or any(map(module.is_relative_to, _STANDARD)):
         return None
     # The file of a module in an archive is the archive.
-    return next((each for each in (where, *where.parents) if each.is_file()), where)
+    return next(filter(Path.is_file, (module, *module.parents)), module)

@@ -15,7 +15,11 @@ Settings = Mapping[str, Mapping[str, Any]]
 
 def flatten(settings: Settings) -> dict[str, Any]:
     """Return settings by ``slot.key``."""
-    return {f"{slot}.{key}": value for slot, own in settings.items() for key, value in own.items()}
+    flat = {}
+    for slot, values in settings.items():
+        for key, value in values.items():
+            flat[f"{slot}.{key}"] = value
+    return flat
 
 
 DEFAULT_RULE = "default"
@@ -140,15 +144,15 @@ class DatasetInfo:
         """Renumber the classes after removing the held-out ones."""
         classes = changed.get("classes", self.classes)
         stored = changed.get("relabel") or tuple(range(classes))
-        kept = [label for label in range(classes) if label not in held_out]
-        if not all(0 <= label < classes for label in held_out) or len(kept) < 2:
+        remaining = [label for label in range(classes) if label not in held_out]
+        if not set(held_out) <= set(range(classes)) or len(remaining) < 2:
             raise UserError(
                 f"data.held_out_classes: {self.name} has classes 0 to {classes - 1}, and at "
                 f"least two must remain; got {', '.join(map(str, held_out))}"
             )
-        number = {label: place for place, label in enumerate(kept)}
-        relabel = tuple(number.get(label, HELD_OUT) for label in stored)
-        return {"relabel": relabel, "classes": len(kept)}
+        numbers = dict(zip(remaining, range(len(remaining)), strict=True))
+        relabel = tuple(numbers.get(label, HELD_OUT) for label in stored)
+        return {"relabel": relabel, "classes": len(remaining)}
 
     def _stored_as(self, slot: Any) -> dict[str, Any]:
         """Return the stored size of the images, or the properties found by a scan of the files."""
@@ -160,9 +164,9 @@ class DatasetInfo:
         if slot.resize is None and slot.crop is None:
             return {}
         if self.load_at is None:
+            key = "resize" if slot.resize else "crop"
             raise UserError(
-                f"data.{'resize' if slot.resize else 'crop'}: the images of {self.name} have a "
-                "fixed size; leave it out"
+                f"data.{key}: the images of {self.name} have a fixed size; leave it out"
             )
         stored, size = slot.resize or self.stored or self.size, slot.crop or self.size
         refuse_crop(stored, size)
@@ -186,10 +190,10 @@ class DatasetInfo:
             raise UserError(f"data.{key}: {name} is for colour images, and {self.name} is grey")
         return NORMS[name]
 
-    def _refuse_unknown(self, key: str, name: str, known: Iterable[str]) -> None:
-        if name not in known:
-            near = nearest(name, sorted({*known}))
-            raise UserError(f"data.{key}: {self.name} has no {short_repr(name)}{near}")
+    def _refuse_unknown(self, key: str, name: str, names: Iterable[str]) -> None:
+        if name not in names:
+            hint = nearest(name, sorted({*names}))
+            raise UserError(f"data.{key}: {self.name} has no {short_repr(name)}{hint}")
 
 
 def refuse_crop(stored: int, size: int) -> None:

@@ -26,28 +26,36 @@ _SECTION = re.compile(r"docs/pages/methods/index\.md#([\w-]+)")
 def describe(name: str) -> str:
     """Describe the method or ladder with this name, or both, and the readings they refer to."""
     if name not in METHODS and name not in LADDERS:
-        known = sorted({*METHODS, *LADDERS})
-        raise UserError(f"unknown method or ladder {short_repr(name)}{nearest(name, known)}")
-    parts = [describe_method(METHODS[name])] if name in METHODS else []
-    named = {section for part in parts for section in _SECTION.findall(part)}
-    for section in re.split(r"^## ", READINGS.read_text(encoding="utf-8"), flags=re.M)[1:]:
-        title, _, text = section.partition("\n")
-        if re.sub(r"[^\w]+", "-", title.lower()).strip("-") in named:
-            plain = re.sub(r"\[([^\]]+)\]\([^)]+\)", r"\1", text.strip())
-            parts.append(f"## Readings of the papers: {title}\n\n{plain}")
-    parts += [describe_ladder(LADDERS[name])] if name in LADDERS else []
+        names = sorted({*METHODS, *LADDERS})
+        raise UserError(f"unknown method or ladder {short_repr(name)}{nearest(name, names)}")
+    parts = []
+    if name in METHODS:
+        parts.append(describe_method(METHODS[name]))
+        parts += _readings(parts[0])
+    if name in LADDERS:
+        parts.append(describe_ladder(LADDERS[name]))
     return _SECTION.sub("the readings below", "\n\n".join(parts))
+
+
+def _readings(text: str) -> Iterator[str]:
+    """Yield the readings of the papers to which a text refers."""
+    sections = set(_SECTION.findall(text))
+    for section in re.split(r"^## ", READINGS.read_text(encoding="utf-8"), flags=re.M)[1:]:
+        title, _, reading = section.partition("\n")
+        if re.sub(r"[^\w]+", "-", title.lower()).strip("-") in sections:
+            without_links = re.sub(r"\[([^\]]+)\]\([^)]+\)", r"\1", reading.strip())
+            yield f"## Readings of the papers: {title}\n\n{without_links}"
 
 
 def describe_method(method: MethodInfo) -> str:
     """Describe a method: its formula, settings, recipe, needs and reference."""
     kind = "post-hoc" if method.kind == "posthoc" else method.kind
-    about = inspect.getdoc(inspect.getmodule(method.implementation)) or ""
+    docstring = inspect.getdoc(inspect.getmodule(method.implementation)) or ""
     parts = [
         f"# `{method.name}`: {method.title}",
         f"A {kind} method. {method.paper} {method.year}, <{method.url}>.",
         # Turn URLs into links.
-        re.sub(r"(?<![(<])(https://\S+?)(?=[,.;:)]*(\s|$))", r"<\1>", about.replace("``", "`")),
+        re.sub(r"(?<![(<])(https://\S+?)(?=[,.;:)]*(\s|$))", r"<\1>", docstring.replace("``", "`")),
         "## Formula",
         f"```latex\n{chr(10).join(clauses(method.formula))}\n```",
         "## Settings",
@@ -56,40 +64,42 @@ def describe_method(method: MethodInfo) -> str:
     ]
     if method.needs:
         parts += ["## Needs", "\n".join(f"- {NEEDS[need]}" for need in sorted(method.needs))]
-    if method.keeps_accuracy is not None:
-        kept = "It is unchanged: the predicted class stays the same."
-        may_change = "It may change: the predicted class may be a different one."
-        parts += ["## Accuracy", kept if method.keeps_accuracy else may_change]
+    if method.keeps_accuracy is True:
+        parts += ["## Accuracy", "It is unchanged: the predicted class stays the same."]
+    elif method.keeps_accuracy is False:
+        parts += ["## Accuracy", "It may change: the predicted class may be a different one."]
     return "\n\n".join([*parts, "## Reference", f"```bibtex\n{method.bibtex.strip()}\n```"]) + "\n"
 
 
 def clauses(formula: str) -> list[str]:
     """Return the lines of a formula; each but the first begins with a quad."""
-    found = re.split(r"\n\s*\\quad", dedent(formula).strip())
-    return [" ".join(clause.split()) for clause in found]
+    lines = re.split(r"\n\s*\\quad", dedent(formula).strip())
+    return [" ".join(line.split()) for line in lines]
 
 
 def _settings(method: MethodInfo) -> Iterator[str]:
-    space = SPACES[method.name].settings if method.name in SPACES else {}
-    searched = {key.partition(".")[2]: str(setting) for key, setting in space.items()}
+    searched = {}
+    if method.name in SPACES:
+        for key, setting in SPACES[method.name].settings.items():
+            searched[key.partition(".")[2]] = str(setting)
     settings = list_settings(method.params)
     if not settings:
         yield "It has no settings."
     for key, schema in settings.items():
-        where = f"; searched in `{searched[key]}`" if key in searched else ""
+        values = range_of(schema)
+        if key in searched:
+            values += f"; searched in `{searched.pop(key)}`"
         name = f'<span id="{key}">`{method.kind}.{key}`</span>'
         meaning, _, options = schema.get("description", "").partition("\n\n")
         text = " ".join(meaning.split())
-        yield f"- {name} = {default_of(schema)} ({range_of(schema)}{where}): {text}"
+        yield f"- {name} = {default_of(schema)} ({values}): {text}"
         if options:
             yield indent(options, "    ")
-    others = [
-        f"`{method.kind}.{key}` in `{searched[key]}`" for key in searched if key not in settings
-    ]
-    if others:
-        yield f"Also searched: {', '.join(others)}."
-    for place, own in (method.dataset_defaults or {}).items():
-        yield f"{_on(place).capitalize()}: {_values(own)}."
+    if searched:
+        ranges = (f"`{method.kind}.{key}` in `{values}`" for key, values in searched.items())
+        yield f"Also searched: {', '.join(ranges)}."
+    for place, defaults in (method.dataset_defaults or {}).items():
+        yield f"{_on(place).capitalize()}: {_values(defaults)}."
 
 
 def _recipe(method: MethodInfo) -> Iterator[str]:
@@ -104,8 +114,9 @@ def _recipe(method: MethodInfo) -> Iterator[str]:
         f"`{recipe.name}` ({recipe.title}). A comparison with own recipes takes only its "
         "optimiser; epochs, backbone and augmentation stay the same for all methods."
     )
-    for place, own in recipe.methods.get(method.name, {}).items():
-        yield f"Exceptions for this method{f' {_on(place)}' if place else ''}: {_values(own)}."
+    for place, settings in recipe.methods.get(method.name, {}).items():
+        scope = f" {_on(place)}" if place else ""
+        yield f"Exceptions for this method{scope}: {_values(settings)}."
 
 
 def _on(place: str) -> str:
@@ -113,19 +124,21 @@ def _on(place: str) -> str:
     return f"on `{dataset}` with `{backbone}`" if backbone else f"on `{dataset}`"
 
 
-def _values(own: Mapping[str, Any]) -> str:
-    return ", ".join(f"`{key}` = `{format_setting(value)}`" for key, value in own.items())
+def _values(settings: Mapping[str, Any]) -> str:
+    return ", ".join(f"`{key}` = `{format_setting(value)}`" for key, value in settings.items())
 
 
 def describe_ladder(ladder: Ladder) -> str:
     """Describe a ladder and each of its rungs."""
     controls = sum(rung.kind == "control" for rung in ladder.rungs)
     rungs = format_count(len(ladder.rungs) - controls, "rung")
-    more = f", and {format_count(controls, 'control')}" if controls else ""
-    command = f"`tune-calib ablate {ladder.name}{' --controls' if controls else ''}`"
+    command = f"tune-calib ablate {ladder.name}"
+    if controls:
+        rungs += f", and {format_count(controls, 'control')}"
+        command = f"tune-calib ablate {ladder.name} --controls"
     parts = [
         f"# `{ladder.name}` (ladder): {ladder.title}",
-        f"A ladder of {rungs}{more}: {command}.",
+        f"A ladder of {rungs}: `{command}`.",
     ]
     if ladder.published:
         parts.append(f"Published: `tune-calib report OUT --published {ladder.published}`")
@@ -135,7 +148,9 @@ def describe_ladder(ladder: Ladder) -> str:
     for rung in ladder.rungs:
         kind = {"step": "", "base": " (base)"}.get(rung.kind, f" ({rung.kind})")
         parts.append(f"- **{rung.label}**{kind}: {rung.ingredient}")
-        lines = [f"sets {_values(flatten(rung.slots))}"] if any(rung.slots.values()) else []
+        lines = []
+        if any(rung.slots.values()):
+            lines.append(f"sets {_values(flatten(rung.slots))}")
         if rung.adds_head_epochs:
             lines.append("trains the network longer, by as many epochs as heads are retrained")
         if rung.published:
@@ -151,8 +166,10 @@ def code(value: object) -> str:
 
 def list_settings(model: type[BaseModel]) -> dict[str, dict[str, Any]]:
     """Return the JSON schemas of the fields that a user can set."""
-    properties = model.model_json_schema()["properties"]
-    return {k: own for k, own in properties.items() if k not in ("params", "plugin", "found")}
+    properties: dict[str, dict[str, Any]] = model.model_json_schema()["properties"]
+    for key in ("params", "plugin", "found"):
+        properties.pop(key, None)
+    return properties
 
 
 def default_of(schema: Mapping[str, Any]) -> str:
@@ -164,7 +181,7 @@ def default_of(schema: Mapping[str, Any]) -> str:
         return code(", ".join(f"{part:.4g}" for part in value) or "()")
     if isinstance(value, bool):
         return code(str(value).lower())
-    return code("none" if value is None else value)
+    return "`none`" if value is None else code(value)
 
 
 def range_of(schema: Mapping[str, Any]) -> str:
@@ -191,8 +208,10 @@ _BOUNDS = {
 
 
 def _range_of_type(schema: Mapping[str, Any]) -> str:
-    if options := schema.get("enum", [schema["const"]] if "const" in schema else []):
-        return ", ".join(map(code, options))
+    if "const" in schema:
+        return code(schema["const"])
+    if "enum" in schema:
+        return ", ".join(map(code, schema["enum"]))
     match [(*_BOUNDS[key], schema[key]) for key in _BOUNDS if key in schema]:
         case [(sign, _, bound)]:
             text = f"{sign} {bound}"

@@ -3,7 +3,6 @@
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
-from pydantic_core import PydanticCustomError
 
 from tune_calib.errors import spell_settings
 from tune_calib.spec import request
@@ -18,17 +17,20 @@ def _slot_schema(schema: dict[str, Any]) -> None:
     """Add the keys of every slot to the schema: its own, and those of its methods."""
     for slot in schema["properties"]:
         keys = SLOT_TYPES[slot].model_json_schema()["properties"]
-        of_methods: dict[str, list[dict[str, Any]]] = {}
-        for method in (METHODS[name] for name in METHODS if METHODS[name].kind == slot):
-            for key, value in method.params.model_json_schema()["properties"].items():
-                of_methods.setdefault(key, []).append(value | {"title": method.name})
+        method_keys: dict[str, list[dict[str, Any]]] = {}
+        for method in map(METHODS.__getitem__, METHODS):
+            if method.kind == slot:
+                for key, value in method.params.model_json_schema()["properties"].items():
+                    method_keys.setdefault(key, []).append(value | {"title": method.name})
         # Settings of several methods are alternatives.
-        for key, values in of_methods.items():
+        for key, values in method_keys.items():
             keys[key] = values[0] if len(values) == 1 else {"anyOf": values}
-        allowed = {key: value for key, value in keys.items() if key not in NOT_SETTINGS}
-        # The target of $ref is checked when the file is read.
-        plain = {key: {} if "$ref" in str(value) else value for key, value in allowed.items()}
-        schema["properties"][slot] |= {"properties": plain, "additionalProperties": False}
+        properties = {}
+        for key, value in keys.items():
+            if key not in NOT_SETTINGS:
+                # The target of $ref is checked when the file is read.
+                properties[key] = {} if "$ref" in str(value) else value
+        schema["properties"][slot] |= {"properties": properties, "additionalProperties": False}
 
 
 class MethodSettings(Part):
@@ -45,15 +47,15 @@ class MethodSettings(Part):
 
     @model_validator(mode="after")
     def _refuse_names(self) -> "MethodSettings":
-        for slot, own in self.by_slot().items():
-            for key in own:
+        for slot, settings in self.by_slot().items():
+            for key in settings:
                 if key in NOT_SETTINGS:
                     raise ValueError(f"{slot}.{key} is not a setting; methods and seeds set it")
         return self
 
     def by_slot(self) -> dict[str, dict[str, Any]]:
         """Return the settings of the slots that have any."""
-        return {slot: own for slot, own in self.model_dump().items() if own}
+        return {slot: settings for slot, settings in self.model_dump().items() if settings}
 
 
 class Settings(MethodSettings):
@@ -93,14 +95,6 @@ Counts = Annotated[
 class TrialResources(request.ResourcesRequest):
     """Resources of one Ray trial."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _no_cpus(cls, given: Any) -> Any:
-        if isinstance(given, dict) and "cpus" in given:
-            way = "cpus is now a setting of the network, set: {network: {threads: 4}}"
-            raise PydanticCustomError("value_error", way)
-        return given
-
 
 class Keys(Part):
     """Keys of a file; optional keys without a value are ignored."""
@@ -110,9 +104,12 @@ class Keys(Part):
     def _leave_out(cls, values: Any) -> Any:
         if not isinstance(values, dict):
             return values
-        fields = cls.model_fields.items()
-        optional = {own.alias or name for name, own in fields if not own.is_required()}
-        return {k: value for k, value in values.items() if value is not None or k not in optional}
+        keys = dict(values)
+        for name, field in cls.model_fields.items():
+            key = field.alias or name
+            if not field.is_required() and key in keys and keys[key] is None:
+                del keys[key]
+        return keys
 
 
 class SearchOptions(Keys, request.Choice, request.Sampling):
@@ -182,13 +179,17 @@ class Entry(request.Choice, Where):
         """Return the model of the requests that the entry makes."""
         if self.search is not None:
             return request.SearchRequest
-        return request.CompareRequest if self.ladder is None else request.AblateRequest
+        if self.ladder is not None:
+            return request.AblateRequest
+        return request.CompareRequest
 
     @model_validator(mode="after")
     def _fits_request(self) -> "Entry":
-        known = {*self.request_model.model_fields, *(["methods"] if self.search else [])}
-        others = {name for model in _KINDS for name in model.model_fields} - known
-        for name in sorted(self.model_fields_set & others):
+        unfit = set().union(*(model.model_fields for model in _KINDS))
+        unfit -= self.request_model.model_fields.keys()
+        if self.search:
+            unfit.discard("methods")
+        for name in sorted(self.model_fields_set & unfit):
             if getattr(self, name):
                 raise ValueError(f"`{name}` does not go with {_KINDS[self.request_model]}")
         return self

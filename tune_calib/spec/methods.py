@@ -79,19 +79,20 @@ class MethodInfo:
 
 
 METHODS: Registry[MethodInfo] = Registry("method", "tune_calib.methods", MethodInfo)
+METHODS.aliases["vanilla"] = "ce"  # tables and papers call plain cross entropy vanilla
 
 
-def cited(*keys: str, **given: Any) -> dict[str, Any]:
+def cited(*keys: str, **corrections: Any) -> dict[str, Any]:
     """Return BibTeX, year and URL for the record of a method.
 
     Args:
         keys: keys of entries in ``references.bib``. Year and URL are those of the last.
-        given: a year or a URL that differs from the entry's.
+        corrections: a year or a URL that differs from the entry's.
     """
     entries = _references()
     last = dict(re.findall(r"^  (year|url) = {(.*)},$", entries[keys[-1]], flags=re.M))
-    found = {**last, "year": int(last["year"]), **given}
-    return {"bibtex": "".join(f"\n{entries[key]}\n" for key in keys), **found}
+    bibtex = "".join(f"\n{entries[key]}\n" for key in keys)
+    return {"bibtex": bibtex, **last, "year": int(last["year"]), **corrections}
 
 
 @cache

@@ -33,8 +33,6 @@ WATCHED = ("accuracy", "nll", "ece")  # on select, reported by a network after e
 LEAST_DRAWS = 100
 """With fewer draws, the ends of a 95 % interval are single draws."""
 
-PLAIN_NAMES = ("ce", "vanilla")  # of plain cross entropy as a row of a table
-
 STATUSES = ("done", "diverged", "crashed")
 
 

@@ -15,6 +15,7 @@ import hashlib
 import importlib
 import importlib.util
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -66,27 +67,33 @@ _foreign: set[str] = set()
 _late: set[str] = set()
 
 
-def read(given: str, folder: Path = Path()) -> Plugin:
+def read(name: str, folder: Path = Path()) -> Plugin:
     """Read a plug-in: a file ending in ``.py``, relative to a folder, or a module."""
-    if given.endswith(".py") or "/" in given:
-        plugin = _read_file(folder / expand_path(given))
+    if name.endswith(".py") or "/" in name:
+        plugin = _read_file(folder / expand_path(name))
     else:
-        plugin = Plugin(given, _of_module(given)[0], given)
-    for earlier, _ in _ran.values():
-        parts = _digest_parts(_paths[earlier.content])
-        if replace(plugin, content=combine(plugin.content, parts), parts=parts) == earlier:
-            return earlier
+        plugin = Plugin(name, _digest_module(name)[0], name)
+    for loaded_plugin, _ in _ran.values():
+        parts = _digest_parts(_paths[loaded_plugin.content])
+        if replace(plugin, content=combine(plugin.content, parts), parts=parts) == loaded_plugin:
+            return loaded_plugin
     return plugin
 
 
 def combine(content: str, parts: Mapping[str, str]) -> str:
     """Return the content hash of a plug-in from that of its text and the digests of its parts."""
-    texts = [(name, parts[name].encode()) for name in sorted(parts)]
-    return _digest([(content, b""), *texts]) if parts else content
+    if not parts:
+        return content
+    texts = ((name, digest.encode()) for name, digest in sorted(parts.items()))
+    return _digest([(content, b""), *texts])
 
 
 def _digest_parts(paths: Mapping[str, Path]) -> dict[str, str]:
-    return {name: checksum_of(at)[:16] if at.is_file() else "" for name, at in paths.items()}
+    digests = dict.fromkeys(paths, "")
+    for name, path in paths.items():
+        if path.is_file():
+            digests[name] = checksum_of(path)[:16]
+    return digests
 
 
 def paths_of(plugin: Plugin) -> Mapping[str, Path]:
@@ -100,7 +107,7 @@ def imports_of(content: str | None) -> set[str]:
         return set()
     plugin, files = _in_use[content], set(map(str, _paths[content].values()))
     if plugin.source is None:
-        files |= _of_module(plugin.where)[1]
+        files |= _digest_module(plugin.where)[1]
     names = find_imports(ast.walk(ast.parse(plugin.source or "")))
     for path in map(Path, files):
         if path.suffix == ".py":
@@ -123,20 +130,22 @@ def _read_file(path: Path) -> Plugin:
     return Plugin(path.stem, _digest([(path.suffix, raw)]), str(path.resolve()), source)
 
 
-def _of_module(name: str) -> tuple[str, frozenset[str]]:
+def _digest_module(name: str) -> tuple[str, frozenset[str]]:
     """Return the content hash and the files of a module's package, without importing it."""
     parts = name.split(".")
     for count in range(1, len(parts) + 1):
         try:
-            found = importlib.util.find_spec(".".join(parts[:count]))
+            spec = importlib.util.find_spec(".".join(parts[:count]))
         except (ImportError, ValueError):
-            found = None
-        if found is None:
+            spec = None
+        if spec is None:
             break
-        if found.origin and found.origin.endswith(".py"):
-            top = Path(found.origin)
-            # The whole package, since the module may import the rest of it.
-            files = sorted(top.parent.rglob("*.py")) if found.submodule_search_locations else [top]
+        if spec.origin and spec.origin.endswith(".py"):
+            top = Path(spec.origin)
+            files = [top]
+            if spec.submodule_search_locations:
+                # The whole package, since the module may import the rest of it.
+                files = sorted(top.parent.rglob("*.py"))
             texts = [(str(file.relative_to(top.parent)), file.read_bytes()) for file in files]
             return _digest(texts), frozenset(map(str, files))
     raise UserError(f"plug-in {name!r}: there is no such module; the name of a file ends in .py")
@@ -161,8 +170,12 @@ def in_use() -> tuple[Plugin, ...]:
 
 def as_options() -> list[str]:
     """Return the options that load the plug-ins in use again, except installed ones."""
-    already = {plugin.where for plugin in installed()}
-    return option_words(("plugin", own.where) for own in in_use() if own.where not in already)
+    installed_modules = {plugin.where for plugin in installed()}
+    options = []
+    for plugin in in_use():
+        if plugin.where not in installed_modules:
+            options.append(("plugin", plugin.where))
+    return option_words(options)
 
 
 def run_before(contents: Iterable[str]) -> tuple[Plugin, ...]:
@@ -172,31 +185,31 @@ def run_before(contents: Iterable[str]) -> tuple[Plugin, ...]:
 
 def used(contents: Iterable[str | None]) -> tuple[Plugin, ...]:
     """Return the plug-ins in use with one of these contents and those that compute a metric."""
-    wanted = set(contents) | {METRICS.origin(name) for name in METRICS}
+    wanted = {*contents, *map(METRICS.origin, METRICS)}
     return tuple(plugin for plugin in in_use() if plugin.content in wanted)
 
 
-def backbone(given: str, folder: Path = Path()) -> str:
+def backbone(name: str, folder: Path = Path()) -> str:
     """Return the registry key of a backbone, registering ``FILE.py:FUNCTION`` if need be.
 
     The function takes no arguments and returns a torch module; the key is ``FILE.FUNCTION``.
     """
-    path, colon, function = given.rpartition(":")
+    path, colon, function = name.rpartition(":")
     if not colon or not path.endswith(".py"):
-        return given
+        return name
     plugin = read(str(folder / expand_path(path)))
     use([*in_use(), plugin])
-    plugin = next(each for each in in_use() if each.name == plugin.name)
-    name = f"{plugin.name}.{function}"
-    if BACKBONES.origin(name) != plugin.content:
-        known = ", ".join(_functions(sys.modules[_module_name(plugin)]))
-        raise UserError(f"{path} has no function {function!r}; it has: {known or 'none'}")
-    return name
+    plugin = next(loaded for loaded in in_use() if loaded.name == plugin.name)
+    key = f"{plugin.name}.{function}"
+    if BACKBONES.origin(key) != plugin.content:
+        functions = ", ".join(_functions(sys.modules[_module_name(plugin)])) or "none"
+        raise UserError(f"{path} has no function {function!r}; it has: {functions}")
+    return key
 
 
-def load(*given: str, folder: Path = Path()) -> None:
+def load(*names: str, folder: Path = Path()) -> None:
     """Register files or modules in addition to the plug-ins in use."""
-    use([*in_use(), *(read(each, folder) for each in given)])
+    use([*in_use(), *(read(name, folder) for name in names)])
 
 
 def use(plugins: Iterable[Plugin], in_trial: bool = False) -> None:
@@ -205,12 +218,13 @@ def use(plugins: Iterable[Plugin], in_trial: bool = False) -> None:
     A trial uses those of its run; elsewhere, no plug-in loaded the modules that are new here.
     """
     wanted = {plugin.content: plugin for plugin in plugins}
-    names = [plugin.name for plugin in wanted.values()]
+    names = Counter(plugin.name for plugin in wanted.values())
     for plugin in wanted.values():
-        if names.count(plugin.name) > 1:
+        if names[plugin.name] > 1:
             raise UserError(f"two plug-ins have the name {plugin.name}; rename {plugin.where}")
-    for content in [content for content in _in_use if content not in wanted]:
-        _remove(content)
+    for content in list(_in_use):
+        if content not in wanted:
+            _remove(content)
     for content, plugin in wanted.items():
         if content not in _in_use:
             _register(plugin)
@@ -227,8 +241,8 @@ def use(plugins: Iterable[Plugin], in_trial: bool = False) -> None:
 
 
 def _note_foreign(names: Iterable[str]) -> None:
-    loaded = {name for paths in _paths.values() for name in paths}
-    _foreign.update(name for name in names if name not in _late | loaded)
+    loaded = set().union(*_paths.values())
+    _foreign.update(set(names) - _late - loaded)
 
 
 def refuse_late() -> None:
@@ -236,7 +250,9 @@ def refuse_late() -> None:
     if not _in_use:
         return
     names = " or ".join(plugin.name for plugin in in_use())
-    covered = [part for plugin in in_use() for part in _paths[plugin.content].items()]
+    covered: list[tuple[str, Path]] = []
+    for plugin in in_use():
+        covered += _paths[plugin.content].items()
     for name, path in find_own_modules().items():
         if path.is_file() and name not in _foreign and (name, path) not in covered:
             _late.add(name)
@@ -245,20 +261,21 @@ def refuse_late() -> None:
                 "does not cover it; import it at the top of the plug-in"
             )
     for plugin in in_use():
+        parts = plugin.parts or {}
         paths = _paths[plugin.content].items()
         files = _digest_parts({name: path for name, path in paths if name.startswith(_FILE)})
-        if changed := list_changes(plugin.parts or {}, {**(plugin.parts or {}), **files}):
+        if changed := list_changes(parts, {**parts, **files}):
             raise RefusedError(f"{changed} of plug-in {plugin.name} changed during the run")
 
 
 @contextlib.contextmanager
 def restored() -> Iterator[None]:
     """Remove the plug-ins registered in the block when it ends."""
-    before = in_use()
+    outer_plugins = in_use()
     try:
         yield
     finally:
-        use(before)
+        use(outer_plugins)
 
 
 def _remove(content: str) -> None:
@@ -271,10 +288,10 @@ def _register(plugin: Plugin) -> None:
     """Run a plug-in, or register the records of an earlier run again; all of them or none."""
     files = frozenset([plugin.where])
     if plugin.source is None:
-        here, files = _of_module(plugin.where)
-        if combine(here, plugin.parts or {}) != plugin.content:
+        local_content, files = _digest_module(plugin.where)
+        if combine(local_content, plugin.parts or {}) != plugin.content:
             raise RefusedError(
-                f"plug-in {plugin.where} is another version on this machine ({here}, not "
+                f"plug-in {plugin.where} is another version on this machine ({local_content}, not "
                 f"{plugin.content}); install the same version everywhere"
             )
     named = plugin
@@ -298,16 +315,19 @@ def _register(plugin: Plugin) -> None:
         from tune_calib.spec.recipe import refuse_unknown_settings  # it loads all slots
 
         for dataset in DATASETS.of(plugin.content):
-            refuse_unknown_settings(dataset.quick.settings if dataset.quick else {})
+            if dataset.quick:
+                refuse_unknown_settings(dataset.quick.settings)
         for metric in METRICS.of(plugin.content):
             if metric.compute is None:
                 raise UserError(f"metric {metric.name!r} has no `compute` function")
     except (Exception, SystemExit) as error:
         _remove(named.content)
         _remove(plugin.content)
-        found = locate_error(error, files.__contains__)
-        kind = RefusedError if isinstance(error, RefusedError) else UserError
-        raise kind(f"plug-in {found.place or plugin.where}: {found.text}") from None
+        located = locate_error(error, files.__contains__)
+        message = f"plug-in {located.place or plugin.where}: {located.text}"
+        if isinstance(error, RefusedError):
+            raise RefusedError(message) from None
+        raise UserError(message) from None
     _ran[plugin.content] = plugin, registered
     _in_use[plugin.content] = plugin
 
@@ -316,8 +336,8 @@ def _has_run(plugin: Plugin) -> bool:
     """Return whether this process ran a plug-in, and its modules are still those of their names."""
     if plugin.content not in _ran:
         return False
-    paths = _paths[plugin.content].items()
-    modules = {(name, path) for name, path in paths if not name.startswith(_FILE)}
+    parts = _paths[plugin.content].items()
+    modules = {part for part in parts if not part[0].startswith(_FILE)}
     return modules <= find_own_modules().items()
 
 
@@ -332,20 +352,27 @@ def _run(plugin: Plugin, files: frozenset[str]) -> Plugin:
     writes, sys.dont_write_bytecode = sys.dont_write_bytecode, True
     try:
         module = _load_module(plugin) if plugin.source is None else _execute_file(plugin)
-        paths = {n: p for n, p in find_own_modules().items() if p.is_file() and str(p) not in files}
+        paths = {}
+        for name, path in find_own_modules().items():
+            if path.is_file() and str(path) not in files:
+                paths[name] = path
         paths |= _find_data_files(module)
     finally:
         sys.dont_write_bytecode = writes
         # A package is never made of modules of two loads, and what it may import is loaded again.
         tops = {name.partition(".")[0] for name in [*find_own_modules(), *imports]}
-        sys.modules.update({n: m for n, m in others.items() if n.partition(".")[0] not in tops})
+        for name, loaded_module in others.items():
+            if name.partition(".")[0] not in tops:
+                sys.modules[name] = loaded_module
     parts = _digest_parts(paths)
     if plugin.parts is not None and (changed := list_changes(plugin.parts, parts)):
         raise RefusedError(
             f"{changed} differs from the version with which the run began, or was changed since; "
             "give every node the same files and repeat the run"
         )
-    content = plugin.content if plugin.parts is not None else combine(plugin.content, parts)
+    content = plugin.content
+    if plugin.parts is None:
+        content = combine(content, parts)
     _paths[content] = paths
     return replace(plugin, content=content, parts=parts)
 
@@ -364,8 +391,9 @@ def _find_data_files(module: ModuleType) -> dict[str, Path]:
 
 def _load_module(plugin: Plugin) -> ModuleType:
     # A module that was imported before would not register again.
-    for name in [n for n in sys.modules if f"{n}.".startswith(f"{plugin.where}.")]:
-        del sys.modules[name]
+    for name in list(sys.modules):
+        if f"{name}.".startswith(f"{plugin.where}."):
+            del sys.modules[name]
     return importlib.import_module(plugin.where)
 
 
@@ -374,7 +402,6 @@ def _execute_file(plugin: Plugin) -> ModuleType:
     module = ModuleType(_module_name(plugin))
     module.__file__ = plugin.where
     sys.modules[module.__name__] = module
-    _install_old_paths()
     exec(compile(plugin.source or "", plugin.where, "exec"), vars(module))
     if _functions(module):
         BACKBONES.register_family(partial(_find_backbone, plugin, module))
@@ -387,11 +414,11 @@ def _module_name(plugin: Plugin) -> str:
 
 def _functions(module: ModuleType) -> list[str]:
     """Return the functions that a file defines itself."""
-    return [
-        name
-        for name, value in vars(module).items()
-        if isinstance(value, FunctionType) and value.__module__ == module.__name__
-    ]
+    names = []
+    for name, value in vars(module).items():
+        if isinstance(value, FunctionType) and value.__module__ == module.__name__:
+            names.append(name)
+    return names
 
 
 def _find_backbone(plugin: Plugin, module: ModuleType, name: str) -> BackboneInfo | None:
@@ -400,63 +427,14 @@ def _find_backbone(plugin: Plugin, module: ModuleType, name: str) -> BackboneInf
     if file != plugin.name or function not in _functions(module):
         return None
     # Only now, since it imports torch.
-    own: Any = importlib.import_module("tune_calib.models.own")
-    record: BackboneInfo = own.record(name, vars(module)[function])
+    models: Any = importlib.import_module("tune_calib.models.own")
+    record: BackboneInfo = models.record(name, vars(module)[function])
     return record
 
 
 def _registered(content: str) -> Iterator[tuple[Any, Any]]:
     for registry in REGISTRIES:
-        yield from ((registry.register, record) for record in registry.of(content))
-        yield from ((registry.register_family, rule) for rule in registry.families_of(content))
-
-
-_SLOTS = tuple(f"spec.slots.{name}" for name in ("base", "data", "network", "head", "posthoc"))
-_MOVED = {
-    "data.constants": ("spec.datasets",),
-    "ladder": ("spec.ladder",),
-    "models.backbones.he": ("models.backbones.small",),
-    "models.backbones.papers": ("models.backbones.timm_cifar",),
-    "names": ("spec.names", "spec.metrics"),
-    "pipelines": ("spec.ladder",),
-    "plugins": ("spec.plugins",),
-    "recipe": ("spec.recipe", "spec.datasets"),
-    "registry": (
-        "spec.methods", "spec.datasets", "spec.backbones", "spec.recipe", "spec.ladder",
-        "spec.reproduction", "spec.space", "text", "analysis.figure",
-    ),
-    "reproduction": ("spec.reproduction",),
-    "results": ("results.tables",),
-    "seeds": ("determinism",),
-    "slots": ("spec.slots",),
-    **{each.removeprefix("spec."): (each,) for each in _SLOTS},
-    "space": ("spec.space",),
-    "spec": ("spec.trial", *_SLOTS),
-    "strict": ("spec.strict",),
-    "wording": ("text",),
-}  # fmt: skip
-"""Old names of modules, with the modules that now have their contents: stored sources of plug-ins
-cannot be rewritten."""
-
-_KEPT = ("registry", "results", "spec")  # modules with these names still exist
-
-
-def _install_old_paths() -> None:
-    """Make imports from old paths work; modules are loaded when they are used."""
-    for old, targets in _MOVED.items():
-        name = f"tune_calib.{old}"
-        if old in _KEPT:
-            module = importlib.import_module(name)
-        else:
-            module = sys.modules.setdefault(name, ModuleType(name))
-            module.__path__ = []
-        vars(module).setdefault("__getattr__", partial(_find_moved, name, targets))
-
-
-def _find_moved(name: str, targets: tuple[str, ...], attribute: str) -> Any:
-    for target in () if attribute.startswith("__") else targets:
-        package = "" if target.startswith("analysis.") else "tune_calib."
-        module = importlib.import_module(f"{package}{target}")
-        if hasattr(module, attribute):
-            return getattr(module, attribute)
-    raise AttributeError(f"module {name!r} has no attribute {attribute!r}")
+        for record in registry.of(content):
+            yield registry.register, record
+        for rule in registry.families_of(content):
+            yield registry.register_family, rule

@@ -22,8 +22,10 @@ def by_slot(settings: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     for name, value in settings.items():
         slot, dot, key = name.partition(".")
         if not dot or slot not in SLOT_TYPES:
-            known = ", ".join(SLOT_TYPES)
-            raise UserError(f"{name}: write slot.key, where slot is one of {known}", setting="set")
+            slot_names = ", ".join(SLOT_TYPES)
+            raise UserError(
+                f"{name}: write slot.key, where slot is one of {slot_names}", setting="set"
+            )
         if key in NOT_SETTINGS:
             raise UserError(
                 f"{name}: the {key} is not a setting; the ladder or `seeds` sets it", setting="set"
@@ -34,12 +36,11 @@ def by_slot(settings: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 def merge_settings(*settings: Settings) -> dict[str, dict[str, Any]]:
     """Merge settings by slot; later ones override earlier ones."""
-    slots = dict.fromkeys(slot for each in settings for slot in each)
-    merged = {
-        slot: {key: value for each in settings for key, value in each.get(slot, {}).items()}
-        for slot in slots
-    }
-    return {slot: own for slot, own in merged.items() if own}
+    merged: dict[str, dict[str, Any]] = {}
+    for source in settings:
+        for slot, values in source.items():
+            merged.setdefault(slot, {}).update(values)
+    return {slot: values for slot, values in merged.items() if values}
 
 
 @dataclass(frozen=True)
@@ -76,26 +77,25 @@ class Recipe:
 
     def of_method(self, method: str, dataset: str, backbone: str) -> dict[str, Any]:
         """Return the settings that differ for a method: those of its slot and its own."""
-        own = self.methods.get(method, {})
-        places = ("", dataset, f"{dataset}/{backbone}")
-        return {key: value for place in places for key, value in own.get(place, {}).items()}
+        exceptions = self.methods.get(method, {})
+        settings: dict[str, Any] = {}
+        for place in ("", dataset, f"{dataset}/{backbone}"):
+            settings |= exceptions.get(place, {})
+        return settings
 
     def narrowed(self, dataset: str) -> "Recipe":
         """Narrow the recipe to a data set, merging its settings there."""
-        methods = {
-            name: {
-                place: values
-                for place, values in own.items()
-                if place in ("", dataset) or place.startswith(f"{dataset}/")
-            }
-            for name, own in self.methods.items()
-        }
+        methods: dict[str, dict[str, Mapping[str, Any]]] = {}
+        for name, exceptions in self.methods.items():
+            for place, settings in exceptions.items():
+                if place in ("", dataset) or place.startswith(f"{dataset}/"):
+                    methods.setdefault(name, {})[place] = settings
         return replace(
             self,
             settings=merge_settings(self.settings, self.on.get(dataset, {})),
             datasets=(dataset,),
-            on={key: own for key, own in self.on.items() if key.startswith(f"{dataset}/")},
-            methods={name: own for name, own in methods.items() if own},
+            on={key: values for key, values in self.on.items() if key.startswith(f"{dataset}/")},
+            methods=methods,
         )
 
     def plain(self) -> dict[str, Any]:
@@ -114,13 +114,10 @@ def recipe_for(name: str | None, dataset: str) -> Recipe:
         return recipe.narrowed(dataset)
     quick: Quick | None = DATASETS[dataset].quick
     assert quick is not None  # refused above
-    return replace(
-        recipe,
-        title=quick.title,
-        settings=quick.settings,
-        datasets=(dataset,),
-        backbones=() if name else quick.backbones,  # any if the user wants it nevertheless
-    )
+    recipe = replace(recipe, title=quick.title, settings=quick.settings, datasets=(dataset,))
+    if name:  # the user wants it with any backbone
+        return replace(recipe, backbones=())
+    return replace(recipe, backbones=quick.backbones)
 
 
 def refuse_unfit(name: str | None, dataset: str, backbone: str | None = None) -> None:
@@ -171,34 +168,36 @@ def refuse_untrained(recipe: Recipe, network: Mapping[str, Any], own_recipes: bo
 
 def fitting(dataset: str, backbone: str | None = None) -> list[str]:
     """Return the recipes that fit a data set; with a backbone, those but quick that fit both."""
-    recipes = [RECIPES[name] for name in RECIPES if dataset in RECIPES[name].datasets]
-    if backbone is None:
-        quick = [QUICK] if dataset in DATASETS and _quick_backbones(dataset) is not None else []
-        return [*quick, *(recipe.name for recipe in recipes)]
-    return [each.name for each in recipes if not each.backbones or backbone in each.backbones]
+    names = []
+    if backbone is None and dataset in DATASETS and _quick_backbones(dataset) is not None:
+        names.append(QUICK)
+    for recipe in map(RECIPES.__getitem__, RECIPES):
+        fits_backbone = backbone is None or not recipe.backbones or backbone in recipe.backbones
+        if dataset in recipe.datasets and fits_backbone:
+            names.append(recipe.name)
+    return names
 
 
 def _quick_backbones(dataset: str) -> Sequence[str] | None:
     """Return the backbones of a quick setting (empty: any); None without such a setting."""
     facts = DATASETS.facts(dataset)
     if facts:
-        made_for: Sequence[str] | None = facts["quick"]
-        return made_for
+        backbones: Sequence[str] | None = facts["quick"]
+        return backbones
     quick = DATASETS[dataset].quick
     return None if quick is None else quick.backbones
 
 
 def refuse_unknown_settings(settings: Settings) -> None:
     """Refuse unknown slots and settings that no slot has."""
-    for slot, own in settings.items():
+    for slot, values in settings.items():
         if slot not in SLOT_TYPES:
-            hint = nearest(slot, list(SLOT_TYPES))
-            raise ValueError(f"a recipe sets {slot}, which is no slot{hint}")
-        known = [key for key in SLOT_TYPES[slot].model_fields if key not in NOT_SETTINGS]
-        for key in own:
-            if key not in known:
+            raise ValueError(f"a recipe sets {slot}, which is no slot{nearest(slot, list(SLOT_TYPES))}")
+        keys = [key for key in SLOT_TYPES[slot].model_fields if key not in NOT_SETTINGS]
+        for key in values:
+            if key not in keys:
                 raise ValueError(
-                    f"a recipe sets {slot}.{key}, which is not a setting{nearest(key, known)}"
+                    f"a recipe sets {slot}.{key}, which is not a setting{nearest(key, keys)}"
                 )
 
 

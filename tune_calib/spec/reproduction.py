@@ -194,9 +194,9 @@ class ReproduceRequest(request.Acceptance):
 def read_reproduction(path: Path) -> Reproduction:
     """Read a table from a file."""
     file = read_yaml(path, "a table of a paper")
-    found = file.validate(Reproduction)
-    found._file = file
-    return found
+    table = file.validate(Reproduction)
+    table._file = file
+    return table
 
 
 REPRODUCTIONS: Registry[Reproduction] = Registry(

@@ -74,7 +74,7 @@ def _plain(name: str, value: Any) -> Any:
 def _plain_settings(value: Any) -> Any:
     if not isinstance(value, Mapping):
         return value
-    return {str(name): _plain(str(name), each) for name, each in value.items()}
+    return {str(name): _plain(str(name), setting) for name, setting in value.items()}
 
 
 ALWAYS = {
@@ -101,7 +101,7 @@ GIVES = {
 Dataset = Annotated[str, Name(DATASETS)]
 Backbone = Annotated[str, Name(BACKBONES)]
 LadderName = Annotated[str, Name(LADDERS)]
-Pipeline = Annotated[str, Name(METHODS, joint="+", also=("vanilla",))]
+Pipeline = Annotated[str, Name(METHODS, joint="+")]
 
 DataRoot = Annotated[
     LocalFolder | None, OptionHelp(DATA), Field(description="folder with the files of the data set")
@@ -157,8 +157,8 @@ class Choice(Part):
 
     @model_validator(mode="after")
     def _gives_one(self) -> "Choice":
-        given = {name for name in self.model_fields_set if getattr(self, name) is not None}
-        if len(given.intersection(self.one_of)) != 1:
+        choices = self.model_fields_set.intersection(self.one_of)
+        if sum(getattr(self, name) is not None for name in choices) != 1:
             *names, last = (f"`{name}`" for name in self.one_of)
             raise ValueError(f"give exactly one of {', '.join(names)} and {last}")
         return self
@@ -386,8 +386,8 @@ R = TypeVar("R", bound=Part)
 
 def option_help(model: type[Part], name: str) -> OptionHelp:
     """Return the help of a field of a request."""
-    metadata = model.model_fields[name].metadata
-    return next(each for each in reversed(metadata) if isinstance(each, OptionHelp))
+    metadata = reversed(model.model_fields[name].metadata)
+    return next(entry for entry in metadata if isinstance(entry, OptionHelp))
 
 
 def is_argument(model: type[Part], name: str) -> bool:
@@ -402,14 +402,13 @@ def field_names(model: type[Part]) -> list[str]:
 
 def build_request(model: type[R], values: Mapping[str, Any]) -> R:
     """Validate a request strictly, so that strings are not converted to numbers."""
-    # For a field of several values, None and an empty list mean its default.
-    given = {
-        name: value
-        for name, value in values.items()
-        if not (isinstance(model.model_fields[name].default, tuple) and value in (None, [], ()))
-    }
+    fields = {}
+    for name, value in values.items():
+        # For a field of several values, None and an empty list mean its default.
+        if not isinstance(model.model_fields[name].default, tuple) or value not in (None, [], ()):
+            fields[name] = value
     try:
-        return model.model_validate(given, strict=True)
+        return model.model_validate(fields, strict=True)
     except ValidationError as error:
         first = error.errors()[0]
     message, value = text.format_mistake(first), text.short_repr(first["input"])
@@ -417,9 +416,9 @@ def build_request(model: type[R], values: Mapping[str, Any]) -> R:
     if not first["loc"] or (first["type"] == "value_error" and is_complete):
         raise UserError(message)
     name = str(first["loc"][0])
-    known = option_help(model, name).names
-    if first["type"] == "literal_error" and known is not None:
-        message = f"{value} is unknown{text.nearest(str(first['input']), list(known()))}"
+    names = option_help(model, name).names
+    if first["type"] == "literal_error" and names is not None:
+        message = f"{value} is unknown{text.nearest(str(first['input']), list(names()))}"
     elif first["type"] != "missing" and (first["type"], name) != ("value_error", "set"):
         message += f", got {value}"
     raise UserError(message, setting=name)
@@ -436,17 +435,17 @@ def format_command(
         if value is None or value == model.model_fields[key].default or key in without:
             continue
         if is_argument(model, key):
-            words += map(str, value if isinstance(value, tuple) else (value,))
+            words += map(str, _list_values(value))
         else:
             option = key.replace("_", "-")
-            words += text.option_words((option, each) for each in _list_values(value))
+            words += text.option_words((option, part) for part in _list_values(value))
     return text.command_line([*words, *further])
 
 
 def _list_values(value: Any) -> Sequence[Any]:
     """Return the values of a field with which its option is repeated."""
     if isinstance(value, Mapping):
-        return [f"{key}={text.format_yaml(each)}" for key, each in value.items()]
+        return [f"{key}={text.format_yaml(setting)}" for key, setting in value.items()]
     if isinstance(value, list):  # constants are a single value
         return [json.dumps(value)]
     return value if isinstance(value, tuple) else (value,)

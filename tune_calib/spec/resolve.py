@@ -37,24 +37,24 @@ def resolve_settings(request: TrialsRequest) -> dict[str, dict[str, Any]]:
     if imported is not None and request.dataset != "digits":
         raise UserError("takes the place of `dataset`; give one of them", setting="imported")
     dataset = request.dataset if imported is None else IMPORTED
-    given: dict[str, Any] = {"data.dataset": dataset}
+    settings: dict[str, Any] = {"data.dataset": dataset}
     for field, setting in GIVES.items():
         value = getattr(request, field)
         if value is not None and value is not False:  # 0 epochs mean a frozen network
-            given[setting] = str(value) if field == "weights" else value
+            settings[setting] = value
     if weights is not None:
-        given["network.epochs"] = 0
+        settings |= {"network.weights": str(weights), "network.epochs": 0}
     for name, value in (request.set or {}).items():
-        if name in given:
+        if name in settings:
+            fields = ", ".join(f"`{field}`" for field in GIVES)
             raise UserError(
-                f"{name} is given twice (`dataset`, {', '.join(f'`{each}`' for each in GIVES)} "
-                "also give settings); give it once",
+                f"{name} is given twice (`dataset`, {fields} also give settings); give it once",
                 setting="set",
             )
-        given[name] = value
-    if isinstance(named := given.get("network.backbone"), str):
-        given["network.backbone"] = plugins.backbone(named)
-    slots = by_slot(given)
+        settings[name] = value
+    if isinstance(backbone := settings.get("network.backbone"), str):
+        settings["network.backbone"] = plugins.backbone(backbone)
+    slots = by_slot(settings)
     refuse_unknown_names(slots)
     if request.dataset_title is not None and not takes_title(dataset):
         raise UserError(

@@ -1,6 +1,7 @@
 """Resolved requests: settings by slot, seeds and a recipe."""
 
 from dataclasses import dataclass, field, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -24,18 +25,21 @@ class Seeds:
     is_paired: bool  # the i-th network seed goes with the i-th head seed; else every pair is run
 
     @classmethod
-    def count(cls, both: int | None, network: int | None, head: int | None) -> "Seeds":
+    def count(cls, pairs: int | None, networks: int | None, heads: int | None) -> "Seeds":
         """Return so many pairs of the first seeds, or networks crossed with heads."""
-        is_paired = network is None and head is None
-        networks, heads = (both or 1, both or 1) if is_paired else (network or 1, head or 1)
-        refuse_large(networks if is_paired else networks * heads)
-        return cls(tuple(range(networks)), tuple(range(heads)), is_paired)
+        if networks is None and heads is None:
+            refuse_large(pairs or 1)
+            seeds = tuple(range(pairs or 1))
+            return cls(seeds, seeds, is_paired=True)
+        networks, heads = networks or 1, heads or 1
+        refuse_large(networks * heads)
+        return cls(tuple(range(networks)), tuple(range(heads)), is_paired=False)
 
     def pairs(self) -> list[tuple[int, int]]:
         """Return all pairs (network seed, head seed) that are run."""
         if self.is_paired:
             return list(zip(self.network, self.head, strict=True))
-        return [(n, h) for n in self.network for h in self.head]
+        return list(product(self.network, self.head))
 
 
 @dataclass(frozen=True)
@@ -77,22 +81,23 @@ class ResolvedRequest:
 
     def identity(self) -> dict[str, Any]:
         """Return the part of a run's identity that is not its seeds, as plain JSON values."""
-        # Manifests from before recipes existed have no ``recipe`` and ``own_recipes``.
-        recipe = self.recipe
-        return {
-            "defaults": recipe.settings if recipe else {},
-            "given": self.overrides,
-            **({"own_recipes": True} if self.own_recipes else {}),
-            **({"recipe": recipe.plain()} if recipe and recipe.name != QUICK else {}),
-        }
+        identity: dict[str, Any] = {"defaults": {}, "given": self.overrides}
+        if self.own_recipes:
+            identity["own_recipes"] = True
+        if self.recipe:
+            identity["defaults"] = self.recipe.settings
+            if self.recipe.name != QUICK:
+                identity["recipe"] = self.recipe.plain()
+        return identity
 
     @property
     def fixed(self) -> dict[str, Any]:
         """Return the overrides by ``slot.key``, except the data set, its files and an import."""
-        named = {"data.dataset", "data.imported", "data.found"}
+        identifying = {"data.dataset", "data.imported", "data.found"}
         if self.is_imported:
-            named |= {"network.backbone", "network.epochs"}
-        return {k: value for k, value in flatten(self.overrides).items() if k not in named}
+            identifying |= {"network.backbone", "network.epochs"}
+        settings = flatten(self.overrides)
+        return {name: value for name, value in settings.items() if name not in identifying}
 
     @property
     def recipe_label(self) -> str | None:
@@ -101,23 +106,27 @@ class ResolvedRequest:
             return None
         name = f"heads by {self.recipe.name}" if self.is_frozen else self.recipe.name
         label = add_changes(name, self.recipe, self.overrides)
-        return f"{label}; each method by its authors' recipe" if self.own_recipes else label
+        if self.own_recipes:
+            label += "; each method by its authors' recipe"
+        return label
 
     @property
     def recipe_caption(self) -> str | None:
         """Return ``recipe_label`` with the recipe's title and source, for captions."""
         if self.recipe is None:
             return None
-        about = ", ".join(filter(None, (self.recipe.title, self.recipe.source)))
         name = f"recipe {self.recipe.name}"
-        name = f"heads by {name}" if self.is_frozen else f"{name} ({about})"
+        if self.is_frozen:
+            name = f"heads by {name}"
+        else:
+            name += f" ({', '.join(filter(None, (self.recipe.title, self.recipe.source)))})"
         return add_changes(name, self.recipe, self.overrides)
 
     def spec(self) -> TrialSpec:
         """Return the spec of only the data and the network."""
-        network = self.overrides.get("network", {})
-        known = {key: value for key, value in network.items() if key in NetworkSlot.model_fields}
-        return resolve_spec({"data": self.overrides.get("data", {}), "network": known}, self.recipe)
+        data, network = self.overrides.get("data", {}), self.overrides.get("network", {})
+        network = {key: value for key, value in network.items() if key in NetworkSlot.model_fields}
+        return resolve_spec({"data": data, "network": network}, self.recipe)
 
     def with_scanned_data(self, data_root: Path | None, images: Path) -> "ResolvedRequest":
         """Add the properties of the user's own images, which are read and cached in ``images``."""
@@ -126,8 +135,8 @@ class ResolvedRequest:
         general = DATASETS[slot.dataset].general
         if general is None or slot.found is not None:
             return self
-        found = general.describe(slot, data_root, images)
-        return replace(self, overrides={**self.overrides, "data": {**data, "found": found}})
+        data = {**data, "found": general.describe(slot, data_root, images)}
+        return replace(self, overrides={**self.overrides, "data": data})
 
 
 def refuse_large(trials: int) -> None:

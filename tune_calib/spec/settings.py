@@ -47,13 +47,14 @@ def add_import(overrides: Settings) -> Settings:
                 "data.dataset",
             )
         return overrides
-    taken = {"backbone": IMPORTED, "epochs": 0}
+    placeholder = {"backbone": IMPORTED, "epochs": 0}
     for key, value in network.items():
-        if key != "portable" and value != taken.get(key):
+        if key != "portable" and value != placeholder.get(key):
             raise UserError(
                 f"network.{key}: imported data have no network to run or train; leave it out"
             )
-    return {**overrides, "data": {"dataset": IMPORTED, **data}, "network": {**network, **taken}}
+    data, network = {"dataset": IMPORTED, **data}, {**network, **placeholder}
+    return {**overrides, "data": data, "network": network}
 
 
 def find_recipe(overrides: Settings, name: str | None = None) -> Recipe | None:
@@ -79,11 +80,11 @@ def restore_recipe(
     """Return the recipe with which a search began; a quick recipe has settings and no record."""
     if not defaults and record is None:
         return None
-    about = record or {"name": QUICK, "on": {}, "methods": {}}
-    known = RECIPES[about["name"]]
+    record = record or {"name": QUICK, "on": {}, "methods": {}}
+    recipe = RECIPES[record["name"]]
     with suppress(UserError):  # it no longer fits
-        known = recipe_for(known.name, _named("data", "dataset", overrides))
-    return replace(known, settings=defaults, on=about["on"], methods=about["methods"])
+        recipe = recipe_for(recipe.name, _named("data", "dataset", overrides))
+    return replace(recipe, settings=defaults, on=record["on"], methods=record["methods"])
 
 
 def own_recipe(method: MethodInfo, dataset: str) -> dict[str, Any]:
@@ -108,37 +109,39 @@ def resolve_spec(
     ``head`` and ``posthoc`` are filled if they are requested.
     """
     dataset = _named("data", "dataset", overrides)
-    defaults = _of_recipe(recipe, overrides) if recipe else {}
+    defaults: dict[str, dict[str, Any]] = {}
+    if recipe:
+        defaults = _recipe_settings(recipe, overrides)
     places = dataset, _named("network", "backbone", overrides, defaults)
     has_training = not is_frozen(overrides)
     if recipe is not None and has_training and recipe.name == QUICK:
         refuse_backbone(recipe.backbones, *places)
     slots: dict[str, Any] = {"data": {**defaults.get("data", {}), **overrides.get("data", {})}}
     for name in ("network", "head", "posthoc"):
-        own, below = dict(overrides.get(name, {})), defaults.get(name, {})
+        slot_overrides, slot_defaults = dict(overrides.get(name, {})), defaults.get(name, {})
         if name == "network" and not has_training:
-            if "backbone" not in own:
+            if "backbone" not in slot_overrides:
                 raise UserError(
                     "a frozen network (network.epochs=0) needs the name of its backbone: "
                     "network.backbone",
                     "network.epochs",
                 )
-            refuse_training(own)
-            refuse_unknown(own, list(known_keys(name, "ce")), "a frozen network", name)
-            slots[name] = own
+            refuse_training(slot_overrides)
+            refuse_unknown(slot_overrides, list(known_keys(name, "ce")), "a frozen network", name)
+            slots[name] = slot_overrides
         elif name == "network" or name in overrides:
-            method = method_of(name, own)
+            method = method_of(name, slot_overrides)
             if recipe is not None and method is not None:
-                below = {**below, **recipe.of_method(method, *places)}
+                slot_defaults = slot_defaults | recipe.of_method(method, *places)
             if name == "head" and dataset == IMPORTED:  # features are one clean view
-                below = {**below, "augment": "none"}
-            slots[name] = _filled(name, own, below, places, own_recipes)
+                slot_defaults = slot_defaults | {"augment": "none"}
+            slots[name] = _fill_slot(name, slot_overrides, slot_defaults, places, own_recipes)
     if recipe is not None and has_training:
         refuse_untrained(recipe, slots["network"], own_recipes)
     return TrialSpec.build(**slots)
 
 
-def _of_recipe(recipe: Recipe, overrides: Settings) -> dict[str, dict[str, Any]]:
+def _recipe_settings(recipe: Recipe, overrides: Settings) -> dict[str, dict[str, Any]]:
     """Return a recipe's settings by slot, without those that do not apply to a frozen network."""
     dataset = _named("data", "dataset", overrides)
     settings = recipe.at(dataset, overrides.get("network", {}).get("backbone"))
@@ -146,56 +149,61 @@ def _of_recipe(recipe: Recipe, overrides: Settings) -> dict[str, dict[str, Any]]
         return settings
     # Shares, rules and constants of a recipe belong to the networks that it trains.
     data = {key: value for key, value in settings.get("data", {}).items() if key in _SIZES}
-    return {"data": data, **{k: own for k, own in settings.items() if k in ("head", "posthoc")}}
+    heads = {slot: settings[slot] for slot in settings if slot in ("head", "posthoc")}
+    return {"data": data, **heads}
 
 
 def add_changes(name: str, recipe: Recipe, overrides: Settings) -> str:
     """Add the settings that override those of a recipe to its name, e.g. ``, but head.lr 1``."""
-    own = flatten(_of_recipe(recipe, overrides))
-
-    def is_same(name: str, value: Any) -> bool:
-        if name == "network.backbone" and recipe.backbones:  # any that it was made for
-            return value in recipe.backbones
-        return format_setting(own[name]) == format_setting(value)
-
-    changes = [
-        f"{setting} {format_setting(value)}"
-        for setting, value in flatten(overrides).items()
-        if setting in own and not is_same(setting, value)
-    ]
+    settings = flatten(_recipe_settings(recipe, overrides))
+    changes = []
+    for setting, value in flatten(overrides).items():
+        if setting not in settings:
+            continue
+        is_same = format_setting(settings[setting]) == format_setting(value)
+        if setting == "network.backbone" and recipe.backbones:  # any that it was made for
+            is_same = value in recipe.backbones
+        if not is_same:
+            changes.append(f"{setting} {format_setting(value)}")
     return f"{name}, but {', '.join(changes)}" if changes else name
 
 
 def known_keys(slot: str, method: str | None) -> Iterator[str]:
     """Yield the settings of a slot and of the method that fills it."""
-    yield from (key for key in SLOT_TYPES[slot].model_fields if key not in ("params", "plugin"))
+    for key in SLOT_TYPES[slot].model_fields:
+        if key not in ("params", "plugin"):
+            yield key
     if method is not None:
         METHODS.require(method)
-        facts = METHODS.facts(method)
-        yield from facts["fields"] if facts else METHODS[method].params.model_fields
+        if facts := METHODS.facts(method):
+            yield from facts["fields"]
+        else:
+            yield from METHODS[method].params.model_fields
 
 
 def refuse_unknown_names(overrides: Settings) -> None:
     """Refuse an unregistered data set, backbone or method before any is imported."""
-    for slot, own in overrides.items():
+    for slot, settings in overrides.items():
         for key, registry in SLOT_TYPES[slot].named.items():
-            if isinstance(own.get(key), str):
-                registry.require(own[key])
+            if isinstance(settings.get(key), str):
+                registry.require(settings[key])
 
 
 def method_of(slot: str, overrides: Mapping[str, Any]) -> str | None:
     """Return the method of a slot; for a network, ``ce`` by default."""
-    named: str | None = overrides.get("method", "ce" if slot == "network" else None)
-    return named
+    name = overrides.get("method", "ce" if slot == "network" else None)
+    return METHODS.canonical(name) if isinstance(name, str) else name
 
 
 def _named(slot: str, key: str, *settings: Settings) -> str:
     """Return the first value of a setting among several settings, or its default."""
-    found = (given[slot][key] for given in settings if key in given.get(slot, {}))
-    return str(next(found, SLOT_TYPES[slot].model_fields[key].default))
+    for source in settings:
+        if key in source.get(slot, {}):
+            return str(source[slot][key])
+    return str(SLOT_TYPES[slot].model_fields[key].default)
 
 
-def _filled(
+def _fill_slot(
     slot: str,
     overrides: dict[str, Any],
     defaults: Mapping[str, Any],
@@ -205,9 +213,9 @@ def _filled(
     """Return a slot with its defaults filled in, for a spec."""
     name = method_of(slot, overrides)
     if name is None:
-        known = [each for each in METHODS if METHODS[each].kind == slot]
-        raise UserError(f"the {slot} slot names no method; known: {', '.join(known)}")
-    method, known = METHODS[name], list(known_keys(slot, name))
+        names = ", ".join(name for name in METHODS if METHODS[name].kind == slot)
+        raise UserError(f"the {slot} slot names no method; known: {names}")
+    method, keys = METHODS[name], list(known_keys(slot, name))
     params = overrides.pop("params", {})
     if not isinstance(params, Mapping):
         raise UserError(f"{slot}.params must map settings of the method to values, got {params!r}")
@@ -215,15 +223,14 @@ def _filled(
         setting = f"{slot}.{twice[0]}"
         raise UserError(f"{setting} is given in the slot and in its params; give it once", setting)
     overrides = {**overrides, **params}
-    refuse_unknown(overrides, known, f"{slot} method {name!r}", slot)
-    dataset, of_paper = places[0], method.dataset_defaults or {}
-    paper = {**of_paper.get(dataset, {}), **of_paper.get("/".join(places), {})}
-    below = {**paper, **defaults}
+    refuse_unknown(overrides, keys, f"{slot} method {name!r}", slot)
+    dataset, paper = places[0], method.dataset_defaults or {}
+    defaults = {**paper.get(dataset, {}), **paper.get("/".join(places), {}), **defaults}
     if own_recipes and (authors := own_recipe(method, dataset)):
         # None of the authors uses Nesterov momentum, which Adam does not have.
-        below |= {"nesterov": False, **authors}
+        defaults |= {"nesterov": False, **authors}
     # A recipe fits a data set and not a method, so settings that the method lacks are dropped;
     # unknown overrides were refused above.
-    settings = {**{key: value for key, value in below.items() if key in known}, **overrides}
-    own = {k: settings.pop(k) for k in list(settings) if k in method.params.model_fields}
-    return {"method": name, **settings, "params": own}
+    settings = {key: value for key, value in defaults.items() if key in keys} | overrides
+    params = {key: settings.pop(key) for key in list(settings) if key in method.params.model_fields}
+    return {"method": name, **settings, "params": params}

@@ -32,18 +32,18 @@ class Setting:
 
     def matters(self, chosen: Point) -> bool:
         """Return whether the setting matters, given the values of the settings before it."""
-        return all(
-            name in chosen and chosen[name] in values for name, values in self.only_if.items()
-        )
+        for name, values in self.only_if.items():
+            if name not in chosen or chosen[name] not in values:
+                return False
+        return True
 
     def holds(self, value: Any) -> bool:
         """Return whether a value lies in the distribution."""
         from optuna.trial import create_trial
 
         # Optuna checks the values of a trial; distributions have no public check.
-        own = {"x": self.distribution}
         try:
-            create_trial(value=0.0, params={"x": value}, distributions=own)
+            create_trial(value=0.0, params={"x": value}, distributions={"x": self.distribution})
         except (TypeError, ValueError):
             return False
         return True
@@ -55,16 +55,20 @@ class Setting:
             return sorted({values[0], values[(len(values) - 1) // 2], values[-1]})
         if values is not None:
             return values
-        own: Any = self.distribution
-        middle = (own.low * own.high) ** 0.5 if own.log else (own.low + own.high) / 2
-        return [own.low, middle, own.high]
+        distribution: Any = self.distribution
+        middle = (distribution.low + distribution.high) / 2
+        if distribution.log:
+            middle = (distribution.low * distribution.high) ** 0.5
+        return [distribution.low, middle, distribution.high]
 
     def values(self) -> Sequence[Choice] | None:
         """Return all values; None for a range of real numbers."""
-        own: Any = self.distribution
-        if hasattr(own, "choices"):
-            return list(own.choices)
-        return range(own.low, own.high + 1, own.step) if isinstance(own.low, int) else None
+        distribution: Any = self.distribution
+        if hasattr(distribution, "choices"):
+            return list(distribution.choices)
+        if isinstance(distribution.low, int):
+            return range(distribution.low, distribution.high + 1, distribution.step)
+        return None
 
     def plain(self) -> dict[str, Any]:
         """Return plain JSON values."""
@@ -77,15 +81,16 @@ class Setting:
 
     def __str__(self) -> str:
         """Format for a table, e.g. ``0.01 to 0.3, log; only if head.shape is bottleneck``."""
-        own: Any = self.distribution
-        if hasattr(own, "choices"):
-            text = " | ".join(map(format_setting, own.choices))
+        distribution: Any = self.distribution
+        if hasattr(distribution, "choices"):
+            text = " | ".join(map(format_setting, distribution.choices))
         else:
-            text = f"{own.low:g} to {own.high:g}" + (", log" if own.log else "")
-        conditions = (
-            f"{k} is {' or '.join(map(format_setting, v))}" for k, v in self.only_if.items()
-        )
-        return "; only if ".join([text, *conditions])
+            text = f"{distribution.low:g} to {distribution.high:g}"
+            if distribution.log:
+                text += ", log"
+        for name, condition in self.only_if.items():
+            text += f"; only if {name} is {' or '.join(map(format_setting, condition))}"
+        return text
 
 
 @dataclass(frozen=True)
@@ -104,10 +109,12 @@ class Space:
         for name, setting in self.settings.items():
             # One pass is enough, since a setting comes after those that it depends on. A failed
             # condition is neither met nor left, so the setting is removed with it.
-            met = {k for k, values in setting.only_if.items() if k in fixed and fixed[k] in values}
-            open_ = {k: values for k, values in setting.only_if.items() if k not in met}
-            if name not in fixed and open_.keys() <= left.keys():
-                left[name] = Setting(setting.distribution, open_)
+            conditions = dict(setting.only_if)
+            for condition, values in setting.only_if.items():
+                if condition in fixed and fixed[condition] in values:
+                    del conditions[condition]
+            if name not in fixed and conditions.keys() <= left.keys():
+                left[name] = Setting(setting.distribution, conditions)
         return Space(self.name, left, self.first)
 
     def active(self, values: Mapping[str, Any]) -> dict[str, Choice]:
@@ -133,7 +140,7 @@ class Space:
             return math.inf
         # Points are counted, since with conditions the sizes do not simply multiply, but only up to
         # the limit.
-        count = sum(1 for _ in itertools.islice(self.points(), MANY_POINTS))
+        count = len(list(itertools.islice(self.points(), MANY_POINTS)))
         return count if count < MANY_POINTS else math.inf
 
     def points(self) -> Iterator[dict[str, Choice]]:

@@ -37,8 +37,11 @@ class StrictModel(BaseModel):
     @classmethod
     def _check_kind(cls, value: Any, info: ValidationInfo) -> Any:
         """Refuse booleans as numbers and numbers as booleans, which pydantic converts."""
-        kinds = _kinds_of(cls, info.field_name) if info.field_name is not None else frozenset()
-        for part in value if isinstance(value, list | tuple) else (value,):
+        if info.field_name is None:
+            return value
+        kinds = _kinds_of(cls, info.field_name)
+        parts = value if isinstance(value, list | tuple) else (value,)
+        for part in parts:
             if isinstance(part, bool) and bool not in kinds and kinds & {int, float}:
                 raise ValueError("must be a number")
             is_other = isinstance(part, int | float | str) and not isinstance(part, bool)
@@ -71,10 +74,12 @@ class Part(StrictModel):
     @model_validator(mode="before")
     @classmethod
     def _known_keys(cls, values: Any) -> Any:
-        known = [field.alias or name for name, field in cls.model_fields.items()]
-        for key in values if isinstance(values, dict) else ():
-            if key not in known:
-                context = {"key": str(key), "hint": nearest(str(key), known)}
+        if not isinstance(values, dict):
+            return values
+        keys = [field.alias or name for name, field in cls.model_fields.items()]
+        for key in values:
+            if key not in keys:
+                context = {"key": str(key), "hint": nearest(str(key), keys)}
                 raise PydanticCustomError("unknown_key", "unknown key '{key}'{hint}", context)
         return values
 
@@ -90,9 +95,8 @@ class Part(StrictModel):
 class Name:
     """Check that a string is a known name, or several with a ``joint`` between them."""
 
-    known: Registry[Any]
+    registry: Registry[Any]
     joint: str | None = None
-    also: tuple[str, ...] = ()  # other names, which the code that uses the value translates
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
         """Check the name after the type itself."""
@@ -101,16 +105,16 @@ class Name:
 
     def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> dict[str, Any]:
         """List the names for editors; allow others if a registry knows more than it lists."""
-        names = {"enum": list(self.known)}
-        is_open = self.joint is not None or self.known.kind == "backbone"
-        return {"anyOf": [names, {"type": "string"}]} if is_open else names
+        names = {"enum": list(self.registry)}
+        if self.joint is None and self.registry.kind != "backbone":
+            return names
+        return {"anyOf": [names, {"type": "string"}]}
 
     def _check(self, value: str) -> None:
         for name in value.split(self.joint):
             if self.joint and not name.strip():
                 raise UserError(f"{value!r} has an empty part")
-            if name not in self.also:
-                self.known.require(name)
+            self.registry.require(name)
 
 
 def as_tuple(value: Any) -> Any:
@@ -122,8 +126,10 @@ def as_tuple(value: Any) -> Any:
 
 def parse_share(value: Any) -> Any:
     """Return e.g. ``1/3`` as a number, and anything else unchanged."""
-    over = str(value).removeprefix("1/")
-    return 1 / int(over) if over != str(value) and over.isdigit() and int(over) else value
+    divisor = str(value).removeprefix("1/")
+    if divisor == str(value) or not divisor.isdigit() or int(divisor) == 0:
+        return value
+    return 1 / int(divisor)
 
 
 def check_share(gpus: float) -> float:

@@ -50,12 +50,13 @@ class TrialSpec(StrictModel):
                     "network.weights",
                 )
         self._fit_import()
-        classes = METHODS[self.posthoc.method].classes if self.posthoc else None
-        if self.posthoc and classes not in (None, self.data.info.classes):
-            raise UserError(
-                f"post-hoc method {self.posthoc.method!r} takes {classes} classes, and "
-                f"{self.data.dataset!r} has {self.data.info.classes}; leave it out"
-            )
+        if self.posthoc:
+            classes = METHODS[self.posthoc.method].classes
+            if classes not in (None, self.data.info.classes):
+                raise UserError(
+                    f"post-hoc method {self.posthoc.method!r} takes {classes} classes, and "
+                    f"{self.data.dataset!r} has {self.data.info.classes}; leave it out"
+                )
         start = getattr(self.head.params, "start", None) if self.head else None
         if start not in (None, "fresh") and not method.trains_own_head:
             raise UserError(
@@ -76,14 +77,15 @@ class TrialSpec(StrictModel):
         if not is_imported or self.head is None:
             return
         if self.head.augment != "none" or self.head.bn_mode != "eval":
+            setting = "head.bn_mode" if self.head.augment == "none" else "head.augment"
             raise UserError(
                 "imported features are one clean view: head.augment=standard and "
                 "head.bn_mode=train need images and a network; leave them out",
-                "head.augment" if self.head.augment != "none" else "head.bn_mode",
+                setting,
             )
         record = self.data.import_record
         if record is not None and not record.has_heads:
-            lacks = "features" if not record.width else "the split train"
+            lacks = "the split train" if record.width else "features"
             raise UserError(
                 f"head method {self.head.method!r} is trained on features of train, but the import "
                 f"has no {lacks}; use post-hoc methods, or import them too"
@@ -106,8 +108,11 @@ class TrialSpec(StrictModel):
     @property
     def plugins(self) -> set[str]:
         """Return the content hashes of the plug-ins that fill its slots."""
-        slots = (self.data, self.network, self.head, self.posthoc)
-        return {each for slot in slots if slot and slot.plugin for each in slot.plugin.split("+")}
+        contents: set[str] = set()
+        for slot in (self.data, self.network, self.head, self.posthoc):
+            if slot and slot.plugin:
+                contents.update(slot.plugin.split("+"))
+        return contents
 
     @property
     def network_id(self) -> str:

@@ -1,12 +1,12 @@
 """Read a user's YAML: values that JSON can represent, and the line of each."""
 
-import itertools
 import json
 import math
 import re
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -58,10 +58,11 @@ class YamlFile:
     def error(self, at: Position, message: str) -> UserError:
         """Build the one-line error for a mistake at a position."""
         # Parts of the position that a validator added are not in the file.
-        known = next((at[:end] for end in range(len(at), 0, -1) if at[:end] in self.lines), ())
-        line = f" line {self.lines[known]}" if known else ""
-        where = ".".join(map(str, known))
-        return UserError(f"{self.path}{line}: {f'{where}: ' if where else ''}{message}")
+        while at and at not in self.lines:
+            at = at[:-1]
+        line = f" line {self.lines[at]}" if at else ""
+        setting = ".".join(map(str, at))
+        return UserError(": ".join(filter(None, (f"{self.path}{line}", setting, message))))
 
     @contextmanager
     def at(self, position: Position) -> Iterator[None]:
@@ -71,8 +72,9 @@ class YamlFile:
         except UserError as error:
             if error.setting in self.overrides:
                 raise
-            at = position if error.setting is None else self._find(error.setting, position)
-            raise self.error(at, str(error)) from None
+            if error.setting is not None:
+                position = self._find(error.setting, position)
+            raise self.error(position, str(error)) from None
 
     def _find(self, setting: str, position: Position) -> Position:
         """Return the position of a setting in the innermost part of the file around a position."""
@@ -90,13 +92,13 @@ class YamlFile:
         except ValidationError as error:
             first = error.errors()[0]
             at: Position = first["loc"]
-            given, message = first["input"], format_mistake(first)
+            value, message = first["input"], format_mistake(first)
             if first["type"] == "unknown_key":
                 at = (*at, first["ctx"]["key"])
             elif first["type"] == "missing":
                 at, message = at[:-1], f"{at[-1]} {message}"
-            elif given is None or isinstance(given, str | int | float | bool):
-                message = f"{message}, got {short_repr(given)}"
+            elif value is None or isinstance(value, str | int | float | bool):
+                message = f"{message}, got {short_repr(value)}"
             raise self.error(at, message) from None
 
 
@@ -113,8 +115,10 @@ def read_yaml(path: Path, what: str) -> YamlFile:
         raise UserError(f"cannot read {path}: {error.strerror}") from None
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
-        kind = "" if isinstance(error, UnclearError) else "not YAML: "
-        raise UserError(f"{path} line {line}: {kind}{error.problem}") from None
+        problem = str(error.problem)
+        if not isinstance(error, UnclearError):
+            problem = f"not YAML: {problem}"
+        raise UserError(f"{path} line {line}: {problem}") from None
     except (yaml.YAMLError, ValueError, UnfoldedError) as error:
         raise UserError(f"{path}: not YAML: {str(error).splitlines()[0]}") from None
     if not isinstance(value, dict):
@@ -134,10 +138,9 @@ class _Loader(yaml.SafeLoader):
     def construct_clear(self, node: yaml.ScalarNode) -> bool | int | float:
         """Construct a number, or true or false."""
         kind = node.tag.rpartition(":")[2]
-        problem = ""
         if _UNCLEAR.fullmatch(node.value):
-            what = "true or false" if node.value.isalpha() else "a decimal number"
-            problem = f"versions of YAML read {node.value} differently; write {what}"
+            clear = "true or false" if node.value.isalpha() else "a decimal number"
+            problem = f"versions of YAML read {node.value} differently; write {clear}"
         else:
             value: bool | int | float = getattr(self, f"construct_yaml_{kind}")(node)
             if math.isfinite(value):
@@ -164,7 +167,7 @@ def parse_yaml(text: str) -> tuple[Any, dict[Position, int]]:
         if node is None:
             return None, {}
         # Ten short lines with aliases can expand to more than fits into memory.
-        if sum(1 for _ in itertools.islice(_walk(node), MOST + 1)) > MOST:
+        if len(list(islice(_walk(node), MOST + 1))) > MOST:
             raise UnfoldedError(f"its aliases expand to more than {MOST:,} values")
         lines, value = dict(_lines(node)), loader.construct_document(node)
     except RecursionError:
@@ -182,9 +185,12 @@ def _lines(node: yaml.Node, at: Position = ()) -> Iterator[tuple[Position, int]]
     if isinstance(node, yaml.MappingNode):
         seen = set()
         for key, value in node.value:
-            is_word = isinstance(key, yaml.ScalarNode)
-            if not is_word or key.value in seen:
-                problem = f"{key.value!r} appears twice" if is_word else "a key must be a word"
+            problem = None
+            if not isinstance(key, yaml.ScalarNode):
+                problem = "a key must be a word"
+            elif key.value in seen:
+                problem = f"{key.value!r} appears twice"
+            if problem is not None:
                 raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
             seen.add(key.value)
             yield (*at, key.value), key.start_mark.line + 1
@@ -200,6 +206,8 @@ def _walk(node: yaml.Node, above: tuple[yaml.Node, ...] = ()) -> Iterator[yaml.N
     if node in above:
         raise UnfoldedError("an alias contains itself")
     yield node
-    for part in node.value if isinstance(node, yaml.CollectionNode) else ():
-        for inner in part if isinstance(part, tuple) else (part,):
-            yield from _walk(inner, (*above, node))
+    parts = node.value if isinstance(node, yaml.CollectionNode) else ()
+    if isinstance(node, yaml.MappingNode):
+        parts = chain.from_iterable(parts)
+    for part in parts:
+        yield from _walk(part, (*above, node))

@@ -175,7 +175,7 @@ FEW = ("maccal/table5", "tst/reproduction", "fedlas/table1")
 def test_all_tables_are_asked_for_by_one_word(names, tmp_path, monkeypatch, refusal):
     records = {name: REPRODUCTIONS[name] for name in names}
     monkeypatch.setattr(REPRODUCTIONS, "_records", records)
-    monkeypatch.setattr(REPRODUCTIONS, "_own", lambda: [])
+    monkeypatch.setattr(REPRODUCTIONS, "_builtin_names", lambda: [])
     for words in (["--all", TABLE], ["--all", "--list"]):
         assert "--all" in refusal("reproduce", *words)
     done = here("reproduce", "--all", "--scale", "smoke", "--out", tmp_path / "out", "--dry-run")

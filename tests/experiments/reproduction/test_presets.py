@@ -22,6 +22,7 @@ from tune_calib.experiments.reproduced import (
     refuse_lacking,
 )
 from tune_calib.spec.experiment import SeedCounts
+from tune_calib.spec.ladder import LADDERS
 from tune_calib.spec.metrics import METRICS
 from tune_calib.spec.reproduction import REPRODUCTIONS, SCALES, ReproduceRequest, read_reproduction
 
@@ -234,6 +235,17 @@ def test_the_list_has_every_table_and_its_claims():
     for table in listed:
         assert table["claims"] == [claim.text for claim in REPRODUCTIONS[table["name"]].claims]
     assert all(name in here("reproduce", "--list").stdout for name in REPRODUCTIONS)
+
+
+def test_a_figure_ladder_is_listed_below_its_table_and_not_among_the_ladders():
+    tables = json.loads(here("reproduce", "--list", "--json").stdout)
+    ladder_tables = {ladder: table["name"] for table in tables for ladder in table["ladders"]}
+    studies = {ladder["name"] for ladder in json.loads(here("list", "ladders", "--json").stdout)}
+    assert ladder_tables["mac_cal_gamma"] == "maccal/fig7"
+    assert ladder_tables.keys() | studies == set(LADDERS)
+    assert not ladder_tables.keys() & studies
+    shown = json.loads(here("list", "ladders", "mac_cal_gamma", "--json").stdout)
+    assert shown[0]["table"] == "maccal/fig7"
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,6 @@
 """A plug-in is taken whole or not at all, and each version of it is another one."""
 
 import json
-import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -69,7 +67,7 @@ BROKEN = {
         " line 2: TypeError: a ladder must be a Ladder, got 'x'",
     ),
     "a wrong record": (
-        "from tune_calib.registry import LADDERS, METHODS\nLADDERS.register(METHODS['ce'])\n",
+        "from tune_calib.spec.ladder import LADDERS, METHODS\nLADDERS.register(METHODS['ce'])\n",
         " line 2: TypeError: a ladder must be a Ladder, got MethodInfo",
     ),
     "a wrong name": (
@@ -128,58 +126,6 @@ def test_two_of_one_name_are_refused(tmp_path):
     plugins.load(written(tmp_path / "lab.py"))
     with pytest.raises(UserError, match="two plug-ins have the name lab"):
         plugins.load(written(tmp_path / "lab.py", GOOD + "# another"))
-
-
-OLD_PATHS = {
-    **dict.fromkeys(
-        ("methods", "datasets", "backbones", "recipe", "ladder", "reproduction", "space"),
-        "registry",
-    ),
-    "slots.head": "slots.head",
-    "metrics": "names",
-}
-OLD_NAMES = {
-    "DatasetInfo": "data.base",
-    "BackboneInfo": "models.base",
-    "Quick": "recipe",
-    "Ladder": "ladder",
-    "Rung": "ladder",
-    "Recipe": "recipe",
-}
-
-
-def written_before(text: str) -> str:
-    """Return a plug-in as earlier documentation had it: other modules held the same names."""
-
-    def old_import(found: re.Match[str]) -> str:
-        lines = []
-        for name in found["names"].split(", "):
-            old = OLD_NAMES.get(name, OLD_PATHS[found["module"]])
-            if found["module"] in ("space", "reproduction") and not name.isupper():
-                old = found["module"]
-            lines.append(f"from tune_calib.{old} import {name}")
-        return "\n".join(lines)
-
-    text = text.replace(
-        "from analysis.figure import LADDER_FIGURES, Figure",
-        "from analysis.figure import Figure\nfrom tune_calib.registry import LADDER_FIGURES",
-    )
-    new = r"from tune_calib\.spec\.(?P<module>[\w.]+) import (?P<names>\w+(?:, \w+)*)"
-    return re.sub(new, old_import, text)
-
-
-@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("plugin_*.py")), ids=lambda path: path.stem)
-def test_a_plug_in_with_the_imports_of_before_still_loads(tmp_path, path):
-    old = written_before(path.read_text())
-    assert "tune_calib.spec" not in old
-    for table in EXAMPLES.glob("*_table*.yaml"):
-        shutil.copy(table, tmp_path)
-    plugins.load(written(tmp_path / path.name, old))
-    if path.stem == "plugin_head":
-        old = old.replace("tune_calib.slots.head import", "tune_calib.spec import")
-        plugins.use([])
-        plugins.load(written(tmp_path / "older.py", old))
-        assert "cosine" in METHODS
 
 
 def test_what_it_makes_python_import_stays_the_programs(tmp_path):

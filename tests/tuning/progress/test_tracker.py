@@ -32,7 +32,7 @@ def test_whoever_listens_last_hears_and_nobody_need_listen():
 def test_items_are_counted_when_they_were_used_after_those_before_them():
     heard: list[ProgressEvent] = []
     with listening(heard.append):
-        assert list(count_progress("reading", "ab", 5, before=3)) == ["a", "b"]
+        assert list(count_progress("reading", "ab", 5, done=3)) == ["a", "b"]
     assert [(event.doing, event.at, event.of) for event in heard] == [
         ("reading", 3, 5),
         ("reading", 4, 5),

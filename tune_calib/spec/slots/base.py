@@ -31,21 +31,24 @@ class Slot(StrictModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _of_plugin(cls, given: Any) -> Any:
+    def _add_plugin(cls, settings: Any) -> Any:
         """Add the plug-in's hash; an existing hash must be that of the version in use."""
-        if not isinstance(given, dict):
-            return given
-        names = {key: given.get(key, cls.model_fields[key].default) for key in cls.named}
-        known = {key: name for key, name in names.items() if isinstance(name, str)}
-        origins = dict.fromkeys(cls.named[key].origin(name) for key, name in known.items())
-        now = "+".join(origin for origin in origins if origin is not None) or None
-        if given.get("plugin", now) != now:
+        if not isinstance(settings, dict):
+            return settings
+        names, origins = [], []
+        for key, registry in cls.named.items():
+            name = settings.get(key, cls.model_fields[key].default)
+            if isinstance(name, str):
+                names.append(name)
+                origins.append(registry.origin(name))
+        plugin = "+".join(dict.fromkeys(filter(None, origins))) or None
+        if settings.get("plugin", plugin) != plugin:
             raise UserError(
-                f"the {cls.kind} slot needs plug-in {short_repr(given['plugin'])}, but "
-                f"{' + '.join(known.values())} now comes from {now or 'none'}; give the original "
-                "file as `plugin`"
+                f"the {cls.kind} slot needs plug-in {short_repr(settings['plugin'])}, but "
+                f"{' + '.join(names)} now comes from {plugin or 'none'}; give the original file as "
+                "`plugin`"
             )
-        return {**given, "plugin": now}
+        return {**settings, "plugin": plugin}
 
 
 class MethodSlot(Slot):
@@ -61,23 +64,23 @@ class MethodSlot(Slot):
     # Before pydantic reads the slot: by its annotation, params has no field at all.
     @model_validator(mode="before")
     @classmethod
-    def _resolve(cls, given: Any) -> Any:
+    def _resolve(cls, settings: Any) -> Any:
         """Check the method's hyper-parameters by their own model."""
-        if not isinstance(given, dict):
-            return given
+        if not isinstance(settings, dict):
+            return settings
         field = cls.model_fields["method"]
-        if "method" not in given and field.is_required():
-            return given
-        info = METHODS[given.get("method", field.default)]
+        if "method" not in settings and field.is_required():
+            return settings
+        info = METHODS[settings.get("method", field.default)]
         # UserError is not a ValueError, so pydantic passes it on as the single line that it is.
         if info.kind != cls.kind:
             raise UserError(f"method {info.name!r} is a {info.kind} method, not a {cls.kind} one")
-        params = given.get("params", {})
+        params = settings.get("params", {})
         if isinstance(params, dict):
-            about = f"method {info.name!r}"
-            refuse_unknown(params, list(info.params.model_fields), about, info.kind)
-            params = build(info.params, params, info.kind, about=f"{about}: ")
-        return {**given, "params": params}
+            subject = f"method {info.name!r}"
+            refuse_unknown(params, list(info.params.model_fields), subject, info.kind)
+            params = build(info.params, params, info.kind, prefix=f"{subject}: ")
+        return {**settings, "method": info.name, "params": params}
 
 
 class OptimisedSlot(MethodSlot):
@@ -108,19 +111,19 @@ class OptimisedSlot(MethodSlot):
     """Epoch whose weights are the result; all but `last` are judged on the split `select`."""
 
 
-def refuse_unknown(keys: Iterable[str], known: list[str], about: str, slot: str) -> None:
-    """Refuse settings of a slot that are not known."""
+def refuse_unknown(keys: Iterable[str], settings: list[str], subject: str, slot: str) -> None:
+    """Refuse keys of a slot that are not among the settings of the subject."""
     for key in keys:
-        if key not in known:
-            message = f"{about} has no setting {key!r}{nearest(key, known)}"
+        if key not in settings:
+            message = f"{subject} has no setting {key!r}{nearest(key, settings)}"
             raise UserError(message, f"{slot}.{key}")
 
 
-def build(model: type[M], settings: Mapping[str, Any], *above: str, about: str = "") -> M:
+def build(model: type[M], settings: Mapping[str, Any], *above: str, prefix: str = "") -> M:
     """Build a model; an error says which setting is wrong, as ``slot.key``."""
     try:
         return model(**settings)
     except ValidationError as error:
-        at = [*above, *map(str, error.errors()[0]["loc"])][:2]
-        setting = ".".join(at) if len(at) > 1 else None
-        raise UserError(about + format_validation_error(error, model), setting) from None
+        location = [*above, *map(str, error.errors()[0]["loc"])][:2]
+        setting = ".".join(location) if len(location) > 1 else None
+        raise UserError(prefix + format_validation_error(error, model), setting) from None

@@ -125,7 +125,7 @@ class DataSlot(Slot):
     """Names of the classes of `imagefolder` (its folders) or `parquet` in the order in which they
     are numbered; if absent, folders in the order of their names as text (10 before 2), and the
     order in the training file."""
-    found: ScannedData | None = Field(None, exclude_if=lambda found: found is None)
+    found: ScannedData | None = Field(None, exclude_if=lambda scan: scan is None)
     """Properties of the files of `imagefolder` and `parquet`, filled in when a run is planned."""
     imported: str | ImportedData | None = Field(None, exclude_if=lambda imported: imported is None)
     """Name of features and logits imported by `tune-calib import`, with the data set `imported`; a

@@ -86,9 +86,11 @@ class NetworkSlot(OptimisedSlot):
                 "network.epochs is 0, so nothing is trained: set it to 1 or more, or give the file "
                 "of a trained network as `weights`"
             )
-        settings = {key: getattr(self, key) for key in type(self).model_fields}
-        defaults = {key: field.default for key, field in type(self).model_fields.items()}
-        refuse_training({k: own for k, own in settings.items() if own != defaults[k]})
+        changes = {}
+        for key, field in type(self).model_fields.items():
+            if getattr(self, key) != field.default:
+                changes[key] = getattr(self, key)
+        refuse_training(changes)
         return self
 
     @model_validator(mode="after")
