@@ -20,6 +20,7 @@ from tune_calib.metrics.refinement import (
     has_best_temperature,
     inverse_temperature,
 )
+from tune_calib.metrics.samples import Samples
 from tune_calib.spec.methods import METHODS, Params, cited
 
 # Summed, not multiplied, to reproduce the rounding of the authors' loop.
@@ -78,9 +79,9 @@ class TemperatureScaling(FittedAlone):
             return converged(logits, labels, tolerance, self.weights)
         scaled = (logits / float(temperature) for temperature in _GRID)
         if self.params.fit == "grid_ece":
-            values = [float(ece(each.softmax(-1), labels)) for each in scaled]
+            values = [float(ece(Samples(part.softmax(-1), labels))) for part in scaled]
         else:
-            values = [_nll(each, labels, self.weights) for each in scaled]
+            values = [_nll(part, labels, self.weights) for part in scaled]
         # The first of equal minima, as in the authors' loops.
         return float(_GRID[int(np.argmin(values))])
 

@@ -7,7 +7,7 @@ kinds of interval, both at ``LEVEL``:
 - **Percentile** intervals serve metrics to which every sample contributes, such as accuracy, NLL,
   AURC and AUROC. They span the middle of the draws. The bias of these metrics is zero or small
   compared with the interval.
-- **Debiased** intervals serve distances (``resampled.DISTANCES``) such as the ECE. Chance increases
+- **Debiased** intervals serve distances (``Metric.is_distance``) such as the ECE. Chance increases
   a distance, and the bootstrap increases it once more. Percentile intervals would therefore lie
   above the true value, and for a calibrated classifier they would never contain it. Instead, the
   observed distance is compared with the distances of a family of classifiers whose differences of
@@ -30,12 +30,10 @@ from torch import Tensor
 
 from tune_calib.metrics import conformal
 from tune_calib.metrics.binning import top_label
-from tune_calib.metrics.calibration import ece_of
 from tune_calib.metrics.ood import detection_scores
 from tune_calib.metrics.ranked import Ranking, cumulated
 from tune_calib.metrics.resampled import (
     AS_DRAWN,
-    DISTANCES,
     Resampled,
     in_bins,
     shares_of,
@@ -88,8 +86,8 @@ def bootstrap(
         dtype: type in which the logits were rounded (``ties.settled``), their own by default.
 
     Returns:
-        The intervals of each metric of ``names.METRICS``, by name. Metrics of plug-ins do not
-        support weights and are computed draw by draw.
+        The intervals of each metric of ``evaluate``, by name. Metrics of plug-ins do not support
+        weights and are computed draw by draw.
 
     Raises:
         ValueError: an input is out of range or not finite.
@@ -151,7 +149,7 @@ def drawn_under_corruption(logits: Tensor, labels: Tensor, weights: Tensor) -> d
     sums = torch.cat([part @ summed for part in some_at_a_time(weights.to(labels.device))])
     right, count, gaps = sums.split([1, bins.shape[-1], bins.shape[-1]], -1)
     samples = len(labels)
-    return {"accuracy": right[:, 0] / samples, "ece": ece_of(table_of(count, gaps), samples)}
+    return {"accuracy": right[:, 0] / samples, "ece": table_of(count, gaps).expected_gap(samples)}
 
 
 def drawn_detection(
@@ -183,7 +181,8 @@ def _intervals(
     plug_in = classifier.plug_in()
     found = {}
     for name, numbers in drawn.items():
-        if name in DISTANCES:
+        record = METRICS[name]
+        if record.is_distance:
             value = once[name][AS_DRAWN, 0]
             lower, upper = _debiased(value, plug_in.get(name, value), numbers, shares_of(name))
             numbers = numbers[AS_DRAWN]
@@ -191,7 +190,6 @@ def _intervals(
             lower, upper = _ends(numbers)
         if name in ("nll_calibration", "brier_calibration"):
             upper = upper.clamp(min=0)
-        record = METRICS[name]
         lower, upper = (end.clamp(record.lower, record.upper) for end in (lower, upper))
         known = numbers[~numbers.isnan()]
         spread = known.std() if len(known) > 1 else numbers.new_tensor(torch.nan)
