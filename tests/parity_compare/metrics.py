@@ -121,7 +121,7 @@ def _fpr95_tst(positive: torch.Tensor, negative: torch.Tensor) -> float:
 def _ood(case: Case) -> None:
     known = tensor(case["inputs"]["logits_id"]).softmax(-1)
     foreign = tensor(case["inputs"]["logits_ood"]).softmax(-1)
-    peak = ood.max_prob(known), ood.max_prob(foreign)
+    peak = known.amax(-1), foreign.amax(-1)
     spread = ood.entropy(foreign), ood.entropy(known)
     values = {
         "fpr95_interpolated": lambda: ood.fpr95(*peak),

@@ -65,7 +65,7 @@ class TemperatureScaling(FittedAlone):
             frozenset({AT_BOUND} if is_at_bound else ()),
         )
 
-    def fit_fold(self, logits: Tensor, labels: Tensor, whole: Fit) -> Fit:
+    def fit_fold(self, logits: Tensor, labels: Tensor, full_fit: Fit) -> Fit:
         """Fit T with a larger tolerance."""
         temperature = self._best(logits, labels, _FOLD_TOLERANCE)
         return Fit({"temperature": torch.tensor(temperature, dtype=torch.float64)})
@@ -118,10 +118,10 @@ def converged(
         return _nll(logits / float(np.exp(log_temperature)), labels, weights)
 
     # The NLL is convex in 1/T, so the bounded search finds its only minimum.
-    found = minimize_scalar(
+    minimum = minimize_scalar(
         objective, bounds=np.log(BOUNDS), method="bounded", options={"xatol": tolerance}
     )
-    return at_scale(float(np.exp(found.x)), logits, labels, weights)
+    return at_scale(float(np.exp(minimum.x)), logits, labels, weights)
 
 
 def lies_beyond(logits: Tensor, labels: Tensor, weights: Tensor | None = None) -> bool:

@@ -274,9 +274,9 @@ class ClassCells:
         size = (probs.shape[-1] * (bins + 1), len(probs))
         matrices = []  # they sum the non-zero values of samples into cells
         for values in (torch.ones_like(hit), hit, probs[sample, label] - hit):
-            kept = values != 0
-            index = torch.stack([cell[kept], sample[kept]])
-            matrix = torch.sparse_coo_tensor(index, values[kept], size, check_invariants=True)
+            is_nonzero = values != 0
+            index = torch.stack([cell[is_nonzero], sample[is_nonzero]])
+            matrix = torch.sparse_coo_tensor(index, values[is_nonzero], size, check_invariants=True)
             matrices.append(matrix.coalesce())
         self._count, self._right, self._over = matrices
 
@@ -299,6 +299,6 @@ def with_zero(over: Tensor) -> Tensor:
     return torch.cat([over[..., :1] + over[..., 1:2], over[..., 2:]], -1)
 
 
-def _with_lowest(sums: Tensor, whole: Tensor) -> Tensor:
+def _with_lowest(sums: Tensor, total: Tensor) -> Tensor:
     above = sums[..., 2:]
-    return torch.cat([(whole - above.sum(-1))[..., None], above], -1)
+    return torch.cat([(total - above.sum(-1))[..., None], above], -1)

@@ -20,15 +20,15 @@ def aurc(samples: Samples) -> Tensor:
     ranked, total = samples.ranked, samples.total
     # Ranks before and after each group of equal confidence, counted from the most confident.
     low, high = _around(ranked, ranked.count)
-    before, after = total - high, total - low
+    count_before, count_after = total - high, total - low
     right_low, right_high = _around(ranked, ranked.right)
-    errors = after - before - (right_high - right_low)
+    errors = count_after - count_before - (right_high - right_low)
     harmonic = _harmonic(ranked)
-    harmonic_before, harmonic_after = harmonic[before.long()], harmonic[after.long()]
+    harmonic_before, harmonic_after = harmonic[count_before.long()], harmonic[count_after.long()]
     # Each error of a group is at a random position within it, and from there on contributes 1/n to
     # the risk of the first n samples.
-    size = (after - before).clamp(min=1)
-    within_group = 1 - before / size * (harmonic_after - harmonic_before)
+    size = (count_after - count_before).clamp(min=1)
+    within_group = 1 - count_before / size * (harmonic_after - harmonic_before)
     areas = errors * (within_group + harmonic[total] - harmonic_after)
     return _summed(ranked, areas) / total
 
@@ -50,8 +50,11 @@ def error_auroc(samples: Samples) -> Tensor:
     wrong.
     """
     ranked = samples.ranked
-    (before, after), (low, high) = _around(ranked, ranked.count), _around(ranked, ranked.right)
-    errors = after - before - (high - low)
+    (count_before, count_after), (low, high) = (
+        _around(ranked, ranked.count),
+        _around(ranked, ranked.right),
+    )
+    errors = count_after - count_before - (high - low)
     right = ranked.right[..., -1]
     # The correct samples of higher confidence, and half of those of equal confidence.
     above = right[..., None] - (low + high) / 2
