@@ -166,7 +166,7 @@ class CalibrationReport:
         ]
         for name, row in self._cells().iterrows():
             lower, upper = row["95 %"].split(", ")
-            if METRICS[name].is_distance and lower != upper == row["value"]:
+            if METRICS[str(name)].is_distance and lower != upper == row["value"]:
                 return [*notes, f"{AT_VALUE}."]
         return notes
 

@@ -168,7 +168,8 @@ class Samples:
 
     def standard_error(self, values: "SampleValues") -> Tensor:
         """Return the bootstrap standard error of the mean in closed form."""
-        return values(self).std(-1, correction=0) / self.total**0.5
+        error: Tensor = values(self).std(-1, correction=0) / self.total**0.5
+        return error
 
 
 SampleValues = Callable[[Samples], Tensor]
