@@ -167,7 +167,7 @@ def _networks(tables: Sequence[Made]) -> list[list[str]]:
         networks = networks.drop_duplicates("network_id")
         *accuracies, gap = networks[columns[1:]].mean()
         numbers = list(map(METRICS["accuracy"].format, accuracies))
-        numbers += [METRICS["confidence_gap"].format(gap, append_flag_signs=True), str(len(networks))]
+        numbers += [METRICS["confidence_gap"].format(gap, signed=True), str(len(networks))]
         rows.append([titled(name.split()), _IMAGES[is_reduced], *numbers])
     return rows
 

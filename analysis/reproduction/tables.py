@@ -154,7 +154,7 @@ def _describe_comparison(
     if not values:
         return ""
     record = _format_of(comparison)
-    ends = (record.format(value, append_flag_signs=True) for value in (min(values), max(values)))
+    ends = (record.format(value, signed=True) for value in (min(values), max(values)))
     span = " to ".join(dict.fromkeys(ends))
     least = -1e-12 if comparison.kind in ("size", "close", "ratio") else 1e-12
     supporting = sum(gain > least for gain in gains)
@@ -179,7 +179,7 @@ def printed_table(key: str, caption: str, frame: pd.DataFrame, label: str = "") 
                     names = dict.fromkeys([str(row["paper_dataset"]), str(row["paper_backbone"])])
                     where = f" ({titled(names)})"
                 cells[f"{title}, paper{where}"] = Cell.number(record, row["paper"])
-                change = Cell.number(record, row["difference"], append_flag_signs=True)
+                change = Cell.number(record, row["difference"], signed=True)
                 cells[f"{title}, Δ{where}"] = change
         records.append(cells)
     return Table(key, caption, records, label=label).without_blank()
@@ -238,8 +238,8 @@ def claims_table(folder: str, rows: Sequence[VerdictRow]) -> Table:
                 "results": Cell(row.where),
                 "verdict": Cell(outcome),
                 "compared": Cell(_describe_compared(verdict)),
-                "difference": Cell.number(metric, verdict.difference, append_flag_signs=True),
-                "95 %": Cell.span(metric, verdict.low, verdict.high, append_flag_signs=True),
+                "difference": Cell.number(metric, verdict.difference, signed=True),
+                "95 %": Cell.span(metric, verdict.low, verdict.high, signed=True),
                 "seeds": Cell.of(verdict.pairs),
                 "seeds to decide": Cell.of(verdict.seeds),
                 "paper": Cell(row.printed),

@@ -45,7 +45,7 @@ def hartmann6(point: dict[str, float]) -> float:
 def best(
     out: Path, sampler: str, seed: int, population: int, lag: int, evaluations: int = EVALUATIONS
 ) -> float:
-    """Best value after some evaluations, asked and told as ``search_heads`` does."""
+    """Best value after some evaluations, asked and told as ``tuning.search.study`` does."""
     out.mkdir(parents=True)
     space = Space("hartmann6", {f"head.x{i}": uniform(0.0, 1.0) for i in range(6)})
     if "hartmann6" not in SPACES:

@@ -9,9 +9,12 @@ from tune_calib.metrics.bootstrap import bootstrap, draw, drawn_metrics
 from tune_calib.metrics.calibration import classwise_debiased
 from tune_calib.metrics.conformal import threshold
 from tune_calib.metrics.refinement import cross_fitted
-from tune_calib.metrics.resampled import AS_DRAWN, DISTANCES, Resampled
+from tune_calib.metrics.resampled import AS_DRAWN, Resampled
+from tune_calib.metrics.samples import Samples
 from tune_calib.metrics.summary import evaluate
 from tune_calib.spec.metrics import METRICS, Metric, metrics_of_trials
+
+DISTANCES = [name for name in METRICS if METRICS[name].is_distance]
 
 
 def as_drawn(drawn):
@@ -152,7 +155,7 @@ def test_the_interval_of_the_debiased_classwise_error_holds_the_truth(spread, bo
         return scale * true, labels
 
     logits, labels = draw_samples(500_000)
-    truth = classwise_debiased(logits.softmax(-1), labels)
+    truth = classwise_debiased(Samples(logits.softmax(-1), labels))
     hits = 0
     for seed in range(40):
         logits, labels = draw_samples(2000)

@@ -8,6 +8,7 @@ from tests.parity_compare.metrics import left_table
 from tests.support import each
 from tune_calib.metrics import calibration, ood, scoring
 from tune_calib.metrics.binning import adaptive_table, bin_table
+from tune_calib.metrics.samples import Samples
 from tune_calib.metrics.summary import evaluate
 from tune_calib.spec.metrics import METRICS, metrics_of_trials, searchable_metrics
 
@@ -33,7 +34,7 @@ def test_ece_equals_a_loop_over_bins():
     logits, labels = random_case()
     probs = logits.softmax(-1)
     expected = [naive_ece(head.numpy(), labels.numpy()) for head in probs]
-    assert calibration.ece(probs, labels).tolist() == pytest.approx(expected, abs=1e-12)
+    assert calibration.ece(Samples(probs, labels)).tolist() == pytest.approx(expected, abs=1e-12)
 
 
 @each("samples", [400, 405, 7])  # shared evenly by 15 bins or not, and fewer than bins
@@ -56,7 +57,9 @@ def test_the_left_convention_equals_torchmetrics(ours, norm):
         multiclass_calibration_error(head, labels, num_classes=7, n_bins=15, norm=norm)
         for head in probs
     ]
-    values = calibration.errors_of(left_table(probs, labels, 15), len(labels))[ours]
+    samples = Samples(probs, labels)
+    samples.table = left_table(probs, labels, 15)
+    values = getattr(calibration, ours)(samples)
     assert values.tolist() == pytest.approx([float(v) for v in theirs], abs=2e-6)
 
 
@@ -66,7 +69,7 @@ def test_scores_equal_scikit_learn():
     nll = scoring.nll_from_logits(logits[0], labels)
     assert float(nll) == pytest.approx(log_loss(labels, probs.numpy()), rel=1e-9)
     two_class = 2 * brier_score_loss(labels, probs[:, 1].numpy())
-    assert float(scoring.brier(probs, labels)) == pytest.approx(two_class, rel=1e-9)
+    assert float(scoring.brier(Samples(probs, labels))) == pytest.approx(two_class, rel=1e-9)
 
 
 def test_a_head_batch_gives_the_numbers_of_each_head():
@@ -116,12 +119,12 @@ def test_a_search_has_what_it_may_optimise_and_no_more_than_is_quick(in_search):
 def test_a_calibrated_and_a_wrong_predictor():
     sure = torch.tensor([[1.0, 0.0]] * 4)
     right, wrong = torch.zeros(4, dtype=torch.long), torch.ones(4, dtype=torch.long)
-    assert calibration.ece(sure, right) == 0
-    assert calibration.ece(sure, wrong) == 1
+    assert calibration.ece(Samples(sure, right)) == 0
+    samples = Samples(sure, wrong)
+    assert calibration.ece(samples) == 1
     table = bin_table(sure, wrong)
-    errors = calibration.errors_of(table, 4)
-    assert errors["o_ece"] == 1
-    assert errors["u_ece"] == 0
+    assert calibration.o_ece(samples) == 1
+    assert calibration.u_ece(samples) == 0
     assert table.count[-1] == 4
     assert table.count[:-1].sum() == 0
 
@@ -130,7 +133,7 @@ def test_a_calibrated_and_a_wrong_predictor():
 def test_classwise_ece_is_the_mean_over_all_classes_in_any_order(columns):
     probs = torch.tensor([[0.8, 0.1, 0.1], [0.7, 0.2, 0.1], [0.2, 0.7, 0.1], [0.1, 0.8, 0.1]])
     labels = torch.tensor(columns).argsort()[torch.tensor([0, 0, 1, 1])]
-    assert float(calibration.cece(probs[:, columns], labels)) == pytest.approx(1 / 6)
+    assert float(calibration.cece(Samples(probs[:, columns], labels))) == pytest.approx(1 / 6)
 
 
 def test_an_edge_belongs_to_the_bin_below():
@@ -155,7 +158,7 @@ def test_the_brier_score_in_parts_has_the_digits_of_the_whole(shape, dtype, monk
     whole = squares.sum(-1).mean(-1)
     for chunk in (1, 11 * shape[-1], scoring._CHUNK):
         monkeypatch.setattr(scoring, "_CHUNK", chunk)
-        assert torch.equal(scoring.brier(probs, labels), whole)
+        assert torch.equal(scoring.brier(Samples(probs, labels)), whole)
 
 
 def test_ood_scores():
@@ -193,7 +196,7 @@ LABELS = torch.tensor([0, 1])
 )
 def test_a_wrong_input_is_refused(metric, probs, labels, told):
     with pytest.raises(ValueError, match=told):
-        metric(probs, labels)
+        metric(Samples(probs, labels))
 
 
 def test_scores_that_are_not_finite_are_refused():

@@ -10,7 +10,7 @@ from scipy.stats import norm
 from sklearn.metrics import log_loss, roc_auc_score
 
 from tests.support import each
-from tune_calib.metrics import conformal, refinement, smooth
+from tune_calib.metrics import binning, conformal, refinement, smooth
 from tune_calib.metrics.summary import evaluate
 
 
@@ -76,7 +76,7 @@ def test_smooth_ece_equals_relplot(monkeypatch, size, scale):
     theirs = relplot.smECE(confidence, correct)
     found = float(evaluate(logits, labels)["smooth_ece"])
     assert found == pytest.approx(theirs, rel=0.05, abs=1e-3)
-    over = smooth.on_grid(*map(torch.from_numpy, (confidence, confidence - correct)))
+    over = binning.on_grid(*map(torch.from_numpy, (confidence, confidence - correct)))
     for width in (0.02, 0.1):
         found = smooth_at(over / len(labels), width)
         theirs = relplot.smECE_sigma(confidence, correct, width)
@@ -98,7 +98,7 @@ def test_the_width_of_smooth_ece_equals_the_error(scale):
     logits, labels = case(scale=scale)
     found = float(evaluate(logits, labels)["smooth_ece"])
     confidence, correct = map(torch.from_numpy, top(logits, labels))
-    over = smooth.on_grid(confidence, confidence - correct) / len(labels)
+    over = binning.on_grid(confidence, confidence - correct) / len(labels)
     assert smooth_at(over, found) == pytest.approx(found, abs=1e-9)
 
 

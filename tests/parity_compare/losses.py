@@ -14,6 +14,7 @@ from tune_calib.methods._base import NetworkContext, NetworkMethod
 from tune_calib.methods.adafocal import AdaFocalParams, update
 from tune_calib.methods.mdca import ls_wrong_only
 from tune_calib.metrics.calibration import aece
+from tune_calib.metrics.samples import Samples
 from tune_calib.spec.methods import METHODS
 
 DTYPE = torch.float64
@@ -184,7 +185,8 @@ def adafocal_update(case: dict[str, Any]) -> None:
     if "calibration_gap" in keys:
         check(bins.gap, expected["calibration_gap"])
     if "adaece" in keys:
-        check(aece(logits.softmax(1).float(), labels, len(gamma)), expected["adaece"])
+        samples = Samples(logits.softmax(1).float(), labels, bins=len(gamma))
+        check(aece(samples), expected["adaece"])
 
 
 COMPARERS: dict[str, Callable[[dict[str, Any]], None]] = {

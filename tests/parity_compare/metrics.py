@@ -11,6 +11,7 @@ from torch.nn.functional import one_hot
 from tests.parity_compare import close, compared, tensor
 from tune_calib.metrics import calibration, ood, scoring
 from tune_calib.metrics.binning import BinTable, bin_table, tabulate, top_label
+from tune_calib.metrics.samples import Samples
 
 Case = dict[str, Any]
 
@@ -42,7 +43,16 @@ def _rank_table(probs: torch.Tensor, labels: torch.Tensor, bins: int) -> BinTabl
 def _over_bins(
     name: str, probs: torch.Tensor, labels: torch.Tensor, bins: int, table: Any = bin_table
 ) -> torch.Tensor:
-    return calibration.errors_of(table(probs, labels, bins), len(labels))[name]
+    samples = Samples(probs, labels)
+    samples.table = table(probs, labels, bins)
+    value: torch.Tensor = getattr(calibration, name)(samples)
+    return value
+
+
+def _of_samples(
+    metric: Callable[[Samples], torch.Tensor], probs: torch.Tensor, labels: torch.Tensor, bins: int
+) -> torch.Tensor:
+    return metric(Samples(probs, labels, bins=bins))
 
 
 def _sce_mdca(probs: torch.Tensor, labels: torch.Tensor, bins: int) -> torch.Tensor:
@@ -59,7 +69,7 @@ def _oe_thulasidasan(probs: torch.Tensor, labels: torch.Tensor, bins: int) -> to
 
 
 _ON_PROBS: dict[str, Callable[..., torch.Tensor]] = {
-    "ece": calibration.ece,
+    "ece": partial(_of_samples, calibration.ece),
     "ece_loop": partial(_over_bins, "ece", table=_ceil_table),
     "ece_torchmetrics": partial(_over_bins, "ece", table=left_table),
     "ece_balcal": partial(_over_bins, "ece", table=left_table),
@@ -70,9 +80,9 @@ _ON_PROBS: dict[str, Callable[..., torch.Tensor]] = {
     "o_ece": partial(_over_bins, "o_ece"),
     "u_ece": partial(_over_bins, "u_ece"),
     "oe_thulasidasan": _oe_thulasidasan,
-    "aece": calibration.aece,
+    "aece": partial(_of_samples, calibration.aece),
     "aece_equal_mass": partial(_over_bins, "ece", table=_rank_table),
-    "cece": calibration.cece,
+    "cece": partial(_of_samples, calibration.cece),
     "sce_mdca": _sce_mdca,
 }
 
@@ -92,7 +102,7 @@ def _brier(normalisation: str, case: Case) -> None:
     labels = torch.tensor(case["inputs"]["targets"])
     for key in compared(case):
         probs = tensor(case["inputs"]["logits"], _DTYPES[key]).softmax(-1)
-        value = scoring.brier(probs, labels) / per_class
+        value = scoring.brier(Samples(probs, labels)) / per_class
         close(value, case["expected"][key], case["tolerance"], key)
 
 
@@ -111,7 +121,7 @@ def _fpr95_tst(positive: torch.Tensor, negative: torch.Tensor) -> float:
 def _ood(case: Case) -> None:
     known = tensor(case["inputs"]["logits_id"]).softmax(-1)
     foreign = tensor(case["inputs"]["logits_ood"]).softmax(-1)
-    peak = ood.max_prob(known), ood.max_prob(foreign)
+    peak = known.amax(-1), foreign.amax(-1)
     spread = ood.entropy(foreign), ood.entropy(known)
     values = {
         "fpr95_interpolated": lambda: ood.fpr95(*peak),

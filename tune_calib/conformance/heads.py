@@ -18,9 +18,11 @@ from tune_calib.spec.slots.head import HeadSlot
 
 def slots(info: MethodInfo, count: int, **head: Any) -> list[HeadSlot]:
     """Return slots of heads with different seeds and learning rates on the network of the bench."""
-    own = {"method": info.name, **HEAD}
-    each = ({**own, "seed": k, "lr": 0.01 * (k + 1), **head} for k in range(count))
-    return [HeadSlot.build(**settings) for settings in each]
+    heads = []
+    for k in range(count):
+        settings = {"method": info.name, **HEAD, "seed": k, "lr": 0.01 * (k + 1), **head}
+        heads.append(HeadSlot.build(**settings))
+    return heads
 
 
 def trained(
@@ -47,9 +49,10 @@ def _finite(info: MethodInfo, bench: Bench) -> None:
     loss = trainer.method.loss(logits.log_softmax(-1), train.labels[:7])
     require(loss.shape == (2,), f"the loss of 2 heads has shape {tuple(loss.shape)}, not (2,)")
     trainer, reports = trained(heads, bench)
-    for name, values in (pair for report in reports for pair in report.items()):
-        require(values.shape == (2,), f"{name} of 2 heads has shape {tuple(values.shape)}")
-        require(values.isfinite().all(), f"{name} is not finite")
+    for report in reports:
+        for name, values in report.items():
+            require(values.shape == (2,), f"{name} of 2 heads has shape {tuple(values.shape)}")
+            require(values.isfinite().all(), f"{name} is not finite")
     require(trainer.predict(bench.bank.select()).isfinite().all(), "a logit is not finite")
 
 
@@ -60,10 +63,10 @@ def _independent(info: MethodInfo, bench: Bench) -> None:
         # Clipped, since a norm over the gradients of all heads is the easiest way to couple them.
         heads = slots(info, 5, batch_order=order, clip_grad_norm=0.5)
         together, reports = trained(heads, bench)
-        alone, own_reports = trained(heads[3:4], bench)
-        for report, own in zip(reports, own_reports, strict=True):
+        alone, reports_alone = trained(heads[3:4], bench)
+        for report, report_alone in zip(reports, reports_alone, strict=True):
             for name in report:
-                is_same = torch.equal(report[name][3:4], own[name])
+                is_same = torch.equal(report[name][3:4], report_alone[name])
                 require(is_same, f"with {order} batches, its {name} depends on the other heads")
         is_same = torch.equal(together.predict(select)[3], alone.predict(select)[0])
         require(is_same, f"with {order} batches, its logits depend on the other heads")
@@ -81,7 +84,7 @@ def _learns(info: MethodInfo, bench: Bench) -> None:
 def _resumable(info: MethodInfo, bench: Bench) -> None:
     for optimizer in ("sgd", "adam", "adamw"):
         heads = slots(info, 2, lr=0.01, optimizer=optimizer)
-        whole, _ = trained(heads, bench)
+        uninterrupted, _ = trained(heads, bench)
         state = None
         for _ in range(heads[0].epochs):
             trainer = HeadBatchTrainer(heads, bench.bank, 0, CPU)
@@ -90,7 +93,7 @@ def _resumable(info: MethodInfo, bench: Bench) -> None:
             next(trainer)
             state = {name: tensor.detach().clone() for name, tensor in trainer.state().items()}
         test = bench.bank.test()
-        is_same = torch.equal(whole.predict(test), trainer.predict(test))
+        is_same = torch.equal(uninterrupted.predict(test), trainer.predict(test))
         require(is_same, f"with {optimizer}, resumed after every epoch, its logits differ")
 
 

@@ -69,8 +69,8 @@ def _gradient(info: MethodInfo, bench: Bench) -> None:
     # would exceed the effect of such a small step.
     loss, bias = _loss_and_bias(info)
     loss.backward()
-    found = bias.grad
-    if found is None:
+    gradient = bias.grad
+    if gradient is None:
         raise FailedCheckError("the bias of the classifier has no gradient")
     start = bias.detach().clone()
     for k in range(3):
@@ -78,8 +78,10 @@ def _gradient(info: MethodInfo, bench: Bench) -> None:
         shift[k] = 1e-6
         ends = [float(_loss_and_bias(info, start + s * shift)[0].detach()) for s in (1, -1)]
         slope = (ends[0] - ends[1]) / 2e-6
-        is_close = math.isclose(float(found[k]), slope, rel_tol=1e-4, abs_tol=1e-8)
-        require(is_close, f"at bias {k} it is {float(found[k]):.6g}, but the slope is {slope:.6g}")
+        is_close = math.isclose(float(gradient[k]), slope, rel_tol=1e-4, abs_tol=1e-8)
+        require(
+            is_close, f"at bias {k} it is {float(gradient[k]):.6g}, but the slope is {slope:.6g}"
+        )
 
 
 def _loss_and_bias(info: MethodInfo, start: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -100,10 +102,10 @@ def _order(info: MethodInfo, bench: Bench) -> None:
         raise NotApplicableError("it pairs the samples of a batch by their order")
     shuffled = torch.randperm(SAMPLES, generator=torch.Generator().manual_seed(3))
     losses = []
-    for each in (None, shuffled):
+    for order in (None, shuffled):
         network = toy_network(4)
         method = toy_method(info, network, 4, torch.float64)
-        losses.append(float(method.step(network, toy_batch(4, torch.float64, each)).loss.detach()))
+        losses.append(float(method.step(network, toy_batch(4, torch.float64, order)).loss.detach()))
     # Not to the last digit, since the order of sums over a batch changes.
     is_close = math.isclose(*losses, rel_tol=1e-9)
     require(is_close, f"the loss is {losses[0]:.9g}, but {losses[1]:.9g} for the shuffled batch")
@@ -137,17 +139,17 @@ def _learns(info: MethodInfo, bench: Bench) -> None:
 def _resumable(info: MethodInfo, bench: Bench) -> None:
     for optimizer in ("sgd", "adam"):
         slot = {"optimizer": optimizer, "select": "min_val_nll"}
-        whole = _trainer(info, bench, **slot)
-        list(whole)
+        uninterrupted = _trainer(info, bench, **slot)
+        list(uninterrupted)
         saved = None
-        for _ in range(whole.slot.epochs):
+        for _ in range(uninterrupted.slot.epochs):
             resumed = _trainer(info, bench, **slot)
             if saved is not None:
                 resumed.load_state(*saved)
             next(resumed)
-            tensors, about = resumed.state()
-            saved = {name: t.detach().clone() for name, t in tensors.items()}, about
-        _require_same(whole, resumed, f"with {optimizer}, resumed after every epoch")
+            tensors, progress = resumed.state()
+            saved = {name: t.detach().clone() for name, t in tensors.items()}, progress
+        _require_same(uninterrupted, resumed, f"with {optimizer}, resumed after every epoch")
 
 
 @check("network", "repeats", "results depend on the seed only")

@@ -24,9 +24,9 @@ def _classifiers(info: MethodInfo, bench: Bench) -> tuple[Tensor, Tensor]:
     A method that supports fewer classes gets only the samples of the first classes.
     """
     calib = bench.bank.calib()
-    known = calib.labels < (info.classes or calib.logits.shape[-1])
-    logits = calib.logits[known, : info.classes]
-    return torch.stack([scale * logits for scale in SCALES]), calib.labels[known]
+    is_supported = calib.labels < (info.classes or calib.logits.shape[-1])
+    logits = calib.logits[is_supported, : info.classes]
+    return torch.stack([scale * logits for scale in SCALES]), calib.labels[is_supported]
 
 
 @check("posthoc", "finite", "the fit is finite, for under-confident to saturated logits")
@@ -59,11 +59,11 @@ def _independent(info: MethodInfo, bench: Bench) -> None:
 @check("posthoc", "repeats", "the same logits give exactly the same results")
 def _repeats(info: MethodInfo, bench: Bench) -> None:
     logits, labels = _classifiers(info, bench)
-    found = []
+    transformed = []
     for state in (1, 2):
         torch.manual_seed(state)
-        found.append(_fit(info, logits, labels, info.params()).transform(logits))
-    require(torch.equal(*found), "fitted twice, its logits differ")
+        transformed.append(_fit(info, logits, labels, info.params()).transform(logits))
+    require(torch.equal(*transformed), "fitted twice, its logits differ")
 
 
 @check("posthoc", "kept", "the transform depends only on its state and uses only torch operations")
@@ -105,6 +105,6 @@ def _accuracy(info: MethodInfo, bench: Bench) -> None:
         "logits with a lead of a billionth": 1e-9 * lead,
         "shifted logits": wide + 1000,
     }
-    for name, given in hard.items():
-        is_same = torch.equal(method.transform(given).argmax(-1), given.argmax(-1))
+    for name, hard_logits in hard.items():
+        is_same = torch.equal(method.transform(hard_logits).argmax(-1), hard_logits.argmax(-1))
         require(is_same, f"it changes the predicted class of {name}")

@@ -36,8 +36,11 @@ def record(info: MethodInfo, bench: Bench) -> None:
     expected = _CLASSES[info.kind]
     is_one = issubclass(info.implementation, expected)
     require(is_one, f"its implementation is no {expected.__name__}, but kind is {info.kind!r}")
-    both = fields & slot
-    require(not both, f"its setting {' and '.join(sorted(both))} exists in every {info.kind} slot")
+    shared_names = fields & slot
+    require(
+        not shared_names,
+        f"its setting {' and '.join(sorted(shared_names))} exists in every {info.kind} slot",
+    )
     require(info.needs <= set(NEEDS), f"needs must be a subset of {', '.join(NEEDS)}")
     require(info.per_head <= fields, f"per_head has unknown {sorted(info.per_head - fields)}")
     named = info.recipe is None or info.recipe in RECIPES
@@ -53,25 +56,27 @@ def record(info: MethodInfo, bench: Bench) -> None:
 
 @check("any", "space", "the search space contains its settings, and each point is a valid trial")
 def _space(info: MethodInfo, bench: Bench) -> None:
-    own = _space_of(info)
-    require(own.settings, "its space is empty")
+    space = _space_of(info)
+    require(space.settings, "its space is empty")
     fields = {*info.params.model_fields, *SLOT_TYPES[info.kind].model_fields}
-    known = fields - {*NOT_SETTINGS, "epochs"}
-    for key in own.settings:
+    searchable = fields - {*NOT_SETTINGS, "epochs"}
+    for key in space.settings:
         slot, _, field = key.partition(".")
-        is_one = slot == info.kind and field in known
+        is_one = slot == info.kind and field in searchable
         require(is_one, f"its space searches {key}, which is not a setting of a {info.kind} method")
-    before: dict[str, Any] = {}
-    for key, setting in own.settings.items():
+    earlier_settings: dict[str, Any] = {}
+    for key, setting in space.settings.items():
         for other, values in setting.only_if.items():
             # A sampler draws settings in this order, so a setting must follow those on which it
             # depends.
-            can = other in before and all(before[other].holds(value) for value in values)
+            can = other in earlier_settings and all(
+                earlier_settings[other].holds(value) for value in values
+            )
             require(can, f"{key} depends on {other}, which must precede it and allow {values}")
-        before[key] = setting
-    for point in own.first:
-        require(own.holds(point), f"{dict(point)} is tried first but is not in the space")
-    points = list(itertools.islice(own.grid(), LARGEST_GRID))
+        earlier_settings[key] = setting
+    for point in space.first:
+        require(space.holds(point), f"{dict(point)} is tried first but is not in the space")
+    points = list(itertools.islice(space.grid(), LARGEST_GRID))
     hashes = {_spec(info, point).hash for point in points}
     require(len(hashes) == len(points), "two points of its space are the same trial")
 
@@ -134,15 +139,19 @@ def checks_of(info: MethodInfo) -> tuple[Check, ...]:
 def results(name: str, bench: Bench) -> Iterator[Result]:
     """Run all checks of a method, even after a failure."""
     info = METHODS[name]
-    for each in checks_of(info):
+    for conformance_check in checks_of(info):
         try:
-            each.run(info, bench)
+            conformance_check.run(info, bench)
         except FailedCheckError as error:
-            yield Result(each, "failed", str(error))
+            yield Result(conformance_check, "failed", str(error))
         except NotApplicableError as error:
-            yield Result(each, "skipped", str(error))
+            yield Result(conformance_check, "skipped", str(error))
         except Exception as error:  # the code of a plug-in may raise anything
-            own = {getattr(sys.modules.get(info.implementation.__module__), "__file__", None)}
-            yield Result(each, "failed", str(locate_error(error, own.__contains__)))
+            plugin_files = {
+                getattr(sys.modules.get(info.implementation.__module__), "__file__", None)
+            }
+            yield Result(
+                conformance_check, "failed", str(locate_error(error, plugin_files.__contains__))
+            )
         else:
-            yield Result(each, "passed")
+            yield Result(conformance_check, "passed")

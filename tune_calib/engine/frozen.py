@@ -7,6 +7,7 @@ from tune_calib.engine.evaluate import SplitLogits
 from tune_calib.engine.store import Store
 from tune_calib.engine.weights import trained_spec
 from tune_calib.errors import RefusedError, UserError
+from tune_calib.metrics.samples import Samples
 from tune_calib.metrics.scoring import accuracy
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.slots.data import DataSlot
@@ -82,5 +83,5 @@ def refuse_better(spec: TrialSpec, store: Store, logits: Mapping[str, SplitLogit
 
 def _right(split: SplitLogits) -> tuple[int, int]:
     """Return the number of correct samples and of all samples."""
-    count = len(split.labels)
-    return round(float(accuracy(split.logits[0].double().softmax(-1), split.labels)) * count), count
+    samples = Samples(split.logits[0].double().softmax(-1), split.labels)
+    return round(float(accuracy(samples)) * samples.total), samples.total

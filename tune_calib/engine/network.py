@@ -28,13 +28,15 @@ from tune_calib.engine.steps import (
 from tune_calib.engine.store import generator, nest, unnest
 from tune_calib.errors import DivergedError
 from tune_calib.methods._base import Batch, EpochFeedback, NetworkContext, NetworkMethod, Step
-from tune_calib.metrics.calibration import ece
-from tune_calib.metrics.scoring import accuracy, nll_from_logits
+from tune_calib.metrics.samples import Samples
+from tune_calib.metrics.summary import measure
 from tune_calib.models.base import build_network
 from tune_calib.models.network import Network
 from tune_calib.progress import count_progress
 from tune_calib.spec.datasets import DatasetInfo
 from tune_calib.spec.methods import METHODS
+from tune_calib.spec.metrics import column
+from tune_calib.spec.names import WATCHED
 from tune_calib.spec.slots.network import NetworkSlot
 from tune_calib.spec.trial import TrialSpec
 
@@ -253,12 +255,8 @@ class NetworkTrainer:
 
 def watch_select(logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
     """Return the metrics of ``names.WATCHED`` on select, given logits (..., N, C) in float64."""
-    probs = logits.softmax(-1)
-    return {
-        "select/accuracy": accuracy(probs, labels),
-        "select/nll": nll_from_logits(logits, labels),
-        "select/ece": ece(probs, labels),
-    }
+    values = measure(Samples(logits.softmax(-1), labels, logits), WATCHED)
+    return {column("select", name): value for name, value in values.items()}
 
 
 def build(spec: TrialSpec, samples: int) -> tuple[Network, NetworkMethod]:

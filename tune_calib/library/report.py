@@ -23,7 +23,6 @@ from tune_calib.library.arrays import (
 )
 from tune_calib.metrics.binning import bin_table
 from tune_calib.metrics.bootstrap import bootstrap
-from tune_calib.metrics.resampled import DISTANCES
 from tune_calib.metrics.summary import evaluate
 from tune_calib.metrics.ties import settled
 from tune_calib.metrics.validation import whole_numbers
@@ -166,7 +165,7 @@ class CalibrationReport:
         ]
         for name, row in self._cells().iterrows():
             lower, upper = row["95 %"].split(", ")
-            if name in DISTANCES and lower != upper == row["value"]:
+            if METRICS[str(name)].is_distance and lower != upper == row["value"]:
                 return [*notes, f"{AT_VALUE}."]
         return notes
 

@@ -48,7 +48,9 @@ class Affine:
 
 def mapped(inputs: Tensor, weight: Tensor, intercept: Tensor) -> Tensor:
     """Apply a map (C,) or (C, C) and an intercept (C,) to inputs (N, C)."""
-    return (inputs * weight if weight.ndim == 1 else inputs @ weight.T) + intercept
+    if weight.ndim == 1:
+        return inputs * weight + intercept
+    return inputs @ weight.T + intercept
 
 
 def identity(inputs: Tensor, scale: float = 1.0) -> Affine:
@@ -99,7 +101,7 @@ def minimised(
         # With a mean of 1, so that the mean of weighted values is a weighted mean.
         problem.weights = weights[:, None] * (len(weights) / weights.sum())
     if problem.first.numel() <= _DENSE:
-        found, is_converged = _by_newton(problem)
+        rows, is_converged = _by_newton(problem)
     else:
         # The number of steps follows from the sizes: a time limit would not be reproducible. The
         # exponentials make a diagonal map as costly as a full one of some hundred classes. With few
@@ -107,10 +109,10 @@ def minimised(
         samples, classes = inputs.shape
         work = max(samples, 1000) * classes * max(classes, 300)
         steps = int(min(max(_WORK[tolerance] / work, 10), 5000))
-        found, is_converged = _by_lbfgs(problem, tolerance, steps)
+        rows, is_converged = _by_lbfgs(problem, tolerance, steps)
     weight, intercept = start.weight.clone(), start.intercept.clone()
-    weight[is_free] = found[:, 0] if weight.ndim == 1 else found[:, :-1]
-    intercept[is_free] = found[:, -1]
+    weight[is_free] = rows[:, 0] if weight.ndim == 1 else rows[:, :-1]
+    intercept[is_free] = rows[:, -1]
     return Affine(weight, intercept, is_converged)
 
 
@@ -170,8 +172,11 @@ class _Problem:
         """Return the diagonal of the Hessian, (F, D)."""
         probs = self._log_probs(rows).exp_()
         spread, squared = self.weights * probs * (1 - probs) / len(probs), self._inputs.square()
-        own = (spread * squared).sum(0)[:, None] if self._is_diagonal else spread.T @ squared
-        return torch.cat([own, spread.sum(0)[:, None]], 1) + 2 * self._penalty
+        if self._is_diagonal:
+            weight_curvature = (spread * squared).sum(0)[:, None]
+        else:
+            weight_curvature = spread.T @ squared
+        return torch.cat([weight_curvature, spread.sum(0)[:, None]], 1) + 2 * self._penalty
 
     def hessian(self, rows: Tensor) -> Tensor:
         """Return the Hessian, (F D, F D)."""
@@ -184,13 +189,14 @@ class _Problem:
             terms = torch.cat([self._inputs, ones], 1)[:, None]
         weighted = probs[..., None] * terms
         flat = weighted.flatten(1)
-        found = (flat.T @ (flat * self.weights)).mul_(-1 / len(flat)).view(*rows.shape, *rows.shape)
+        hessian = (flat.T @ (flat * self.weights)).mul_(-1 / len(flat))
+        hessian = hessian.view(*rows.shape, *rows.shape)
         weighted = (flat * self.weights).view_as(weighted)
-        own = terms.expand_as(weighted).permute(1, 2, 0) @ weighted.transpose(0, 1)
-        found.diagonal(dim1=0, dim2=2).add_(own.permute(1, 2, 0) / len(flat))
-        found = found.view(rows.numel(), rows.numel())
-        found.diagonal().add_(2 * self._penalty.flatten())
-        return found
+        blocks = terms.expand_as(weighted).permute(1, 2, 0) @ weighted.transpose(0, 1)
+        hessian.diagonal(dim1=0, dim2=2).add_(blocks.permute(1, 2, 0) / len(flat))
+        hessian = hessian.view(rows.numel(), rows.numel())
+        hessian.diagonal().add_(2 * self._penalty.flatten())
+        return hessian
 
     def _log_probs(self, rows: Tensor) -> Tensor:
         weight = rows[:, 0] if self._is_diagonal else rows[:, :-1]
@@ -198,17 +204,19 @@ class _Problem:
 
 
 def _joined(weight: Tensor, intercept: Tensor) -> Tensor:
-    return torch.cat([weight[:, None] if weight.ndim == 1 else weight, intercept[:, None]], 1)
+    if weight.ndim == 1:
+        weight = weight[:, None]
+    return torch.cat([weight, intercept[:, None]], 1)
 
 
 def _scale(problem: _Problem) -> Tensor:
     """Return the square roots of the diagonal of the Hessian at the start."""
-    found = problem.curvature(problem.first)
+    curvature = problem.curvature(problem.first)
     # A class predicted with certainty has no curvature, and a scale must not be 0. Weights and
     # intercepts are clamped separately because the inputs may have any magnitude.
-    for part in (found[:, :-1], found[:, -1]):
+    for part in (curvature[:, :-1], curvature[:, -1]):
         part.clamp_(min=1e-6 * float(part.mean()) + 1e-12)
-    return found.sqrt()
+    return curvature.sqrt()
 
 
 def _by_newton(problem: _Problem) -> tuple[Tensor, bool]:
@@ -225,12 +233,13 @@ def _by_newton(problem: _Problem) -> tuple[Tensor, bool]:
             damped.diagonal().add_(damping)
             factor, fault = torch.linalg.cholesky_ex(damped)
             step = -torch.cholesky_solve(slope[:, None], factor)[:, 0]
-            told = -float(slope @ step + step @ hessian @ step / 2)
+            predicted_fall = -float(slope @ step + step @ hessian @ step / 2)
             tried = rows + (step / scale).view_as(rows)
             new_value, new_gradient = problem.value(tried)
             fall = value - new_value + _ROUNDING * max(1.0, abs(value))
-            if not fault and fall >= 0.01 * told:
-                damping = max(damping / 10 if fall > 0.5 * told else damping, _LEAST_DAMPING)
+            if not fault and fall >= 0.01 * predicted_fall:
+                if fall > 0.5 * predicted_fall:
+                    damping = max(damping / 10, _LEAST_DAMPING)
                 break
             damping = 10 * damping
         else:
@@ -258,6 +267,6 @@ def _by_lbfgs(problem: _Problem, tolerance: float, steps: int) -> tuple[Tensor, 
         return value
 
     solver.step(closure)
-    found = point.detach() / scale
-    slope = problem.value(found)[1] / scale
-    return found, bool(slope.abs().max() <= tolerance)
+    rows = point.detach() / scale
+    slope = problem.value(rows)[1] / scale
+    return rows, bool(slope.abs().max() <= tolerance)

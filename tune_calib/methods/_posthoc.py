@@ -51,8 +51,8 @@ class FittedAlone(PostHocMethod):
     def apply(self, logits: Tensor, state: Mapping[str, Tensor]) -> Tensor:
         """Transform the logits (N, C) float64 of one classifier, with torch operations only."""
 
-    def fit_fold(self, logits: Tensor, labels: Tensor, whole: Fit) -> Fit:
-        """Fit a part of ``calib`` for cross-validation; may reuse results of the whole fit."""
+    def fit_fold(self, logits: Tensor, labels: Tensor, full_fit: Fit) -> Fit:
+        """Fit a part of ``calib`` for cross-validation; ``full_fit`` is the fit to all of it."""
         return self.fit_one(logits, labels)
 
     @torch.no_grad()
@@ -60,25 +60,26 @@ class FittedAlone(PostHocMethod):
         """Fit every classifier to logits (K, N, C) and labels (N,)."""
         heads = [head.double() for head in logits]
         fits = [self.fit_one(head, labels) for head in heads]
-        self._state = {
-            name: stacked([fit.state[name] for fit in fits]).to(logits.device)
-            for name in fits[0].state
-        }
-        self._record = {
-            name: logits.new_tensor([fit.record[name] for fit in fits], dtype=torch.float64)
-            for name in fits[0].record
-        }
-        harms = [self._is_harmful(head, labels, one) for head, one in zip(heads, fits, strict=True)]
-        told = sorted({flag for fit in fits for flag in fit.flags})
-        self._flags = {name: torch.tensor([name in fit.flags for fit in fits]) for name in told}
+        self._state: dict[str, Tensor] = {}
+        self._record: dict[str, Tensor] = {}
+        self._flags: dict[str, Tensor] = {}
+        for name in fits[0].state:
+            self._state[name] = stacked([fit.state[name] for fit in fits]).to(logits.device)
+        for name in fits[0].record:
+            numbers = [fit.record[name] for fit in fits]
+            self._record[name] = logits.new_tensor(numbers, dtype=torch.float64)
+        for name in sorted(frozenset[str]().union(*(fit.flags for fit in fits))):
+            self._flags[name] = torch.tensor([name in fit.flags for fit in fits])
+        pairs = zip(heads, fits, strict=True)
+        harms = [self._is_harmful(head, labels, fit) for head, fit in pairs]
         self._flags[self.harm_flag] = torch.tensor(harms)
 
     def transform(self, logits: Tensor) -> Tensor:
         """Return logits or log-probabilities of the same shape and type, computed in float64."""
-        parts = [
-            self.apply(head.double(), {name: values[k] for name, values in self._state.items()})
-            for k, head in enumerate(logits)
-        ]
+        parts = []
+        for k, head in enumerate(logits):
+            state = {name: values[k] for name, values in self._state.items()}
+            parts.append(self.apply(head.double(), state))
         return torch.stack(parts).to(logits.dtype)
 
     def state(self) -> dict[str, Tensor]:
@@ -97,7 +98,7 @@ class FittedAlone(PostHocMethod):
         """Return the flags of the fit, and the flag of harm on held-out data."""
         return self._flags
 
-    def _is_harmful(self, logits: Tensor, labels: Tensor, whole: Fit) -> bool:
+    def _is_harmful(self, logits: Tensor, labels: Tensor, full_fit: Fit) -> bool:
         """Return whether the cross-validated NLL is larger than without a transform.
 
         The difference must exceed its noise and 1 %. Without these margins, every second classifier
@@ -108,11 +109,11 @@ class FittedAlone(PostHocMethod):
         without, weights = -label_log_probs(logits, labels), self.weights
         excess = torch.zeros_like(without)
         for fold, held in enumerate(folds(labels)):
-            if whole.of_folds is None:
+            if full_fit.of_folds is None:
                 self.weights = None if weights is None else weights[~held]
-                state = self.fit_fold(logits[~held], labels[~held], whole).state
+                state = self.fit_fold(logits[~held], labels[~held], full_fit).state
             else:
-                state = whole.of_folds[fold]
+                state = full_fit.of_folds[fold]
             values = self.apply(logits[held], state)
             excess[held] = -label_log_probs(values, labels[held]) - without[held]
         self.weights = weights
@@ -152,8 +153,8 @@ def keep_first(log_probabilities: Tensor, logits: Tensor) -> Tensor:
     """
     first = logits.argmax(-1, keepdim=True)
     others = log_probabilities.scatter(-1, first, -torch.inf).amax(-1, keepdim=True)
-    own = log_probabilities.gather(-1, first)
-    raised = log_probabilities.scatter(-1, first, torch.maximum(own, others + _LEAD))
+    first_log_probs = log_probabilities.gather(-1, first)
+    raised = log_probabilities.scatter(-1, first, torch.maximum(first_log_probs, others + _LEAD))
     return raised.log_softmax(-1)
 
 
@@ -172,12 +173,12 @@ def isotonic(
     """Fit an increasing curve (N,) to (N,) in [0, 1] by least squares; return its knots (2, M)."""
     from sklearn.isotonic import IsotonicRegression  # takes half a second, and is rarely needed
 
-    fit = IsotonicRegression(y_min=0.0, y_max=1.0).fit(
-        values, targets, None if weights is None else weights.cpu().numpy()
-    )
+    sample_weight = None if weights is None else weights.cpu().numpy()
+    fit = IsotonicRegression(y_min=0.0, y_max=1.0).fit(values, targets, sample_weight)
     knots = np.stack([fit.X_thresholds_, fit.y_thresholds_])
-    # A single knot means a constant curve, which needs two ends.
-    return torch.from_numpy(knots if knots.shape[1] > 1 else np.repeat(knots, 2, axis=1))
+    if knots.shape[1] == 1:  # a constant curve, which needs two ends
+        knots = np.repeat(knots, 2, axis=1)
+    return torch.from_numpy(knots)
 
 
 def count_below(places: Tensor, values: Tensor) -> Tensor:
@@ -186,13 +187,13 @@ def count_below(places: Tensor, values: Tensor) -> Tensor:
     It uses bisection, because ``torch.searchsorted`` cannot be exported to ONNX.
     """
     size = places.shape[1]
-    found = torch.zeros_like(values, dtype=torch.int64)
+    counts = torch.zeros_like(values, dtype=torch.int64)
     step = 1 << size.bit_length()
     while step := step // 2:
-        further = found + step
+        further = counts + step
         reached = places.gather(1, further.clamp(max=size) - 1) <= values
-        found = torch.where((further <= size) & reached, further, found)
-    return found
+        counts = torch.where((further <= size) & reached, further, counts)
+    return counts
 
 
 def interpolated(values: Tensor, knots: Tensor) -> Tensor:

@@ -34,12 +34,13 @@ class BetaCalibration(FittedAlone):
                 f"beta calibration supports two classes only, got {logits.shape[-1]}; use "
                 "dirichlet, its generalisation to more classes"
             )
-        found, is_converged = _best(_features(logits).cpu().numpy(), labels.cpu().numpy())
-        values = dict(zip(("a", "b", "c"), found.tolist(), strict=True))
+        fitted, is_converged = _best(_features(logits).cpu().numpy(), labels.cpu().numpy())
+        values = dict(zip(("a", "b", "c"), fitted.tolist(), strict=True))
         state = {name: logits.new_tensor(value) for name, value in values.items()}
         is_bounded = not is_all_right(self.apply(logits, state), labels)
-        is_found = is_converged and is_bounded
-        return Fit(state, values, frozenset() if is_found else frozenset({UNCONVERGED}))
+        if is_converged and is_bounded:
+            return Fit(state, values)
+        return Fit(state, values, frozenset({UNCONVERGED}))
 
     def apply(self, logits: Tensor, state: Mapping[str, Tensor]) -> Tensor:
         """Return the log-probabilities of both classes."""
@@ -67,7 +68,7 @@ def _best(
         slopes = -signs * np.exp(-np.logaddexp(0, margins))
         return float(np.logaddexp(0, -margins).mean()), design.T @ slopes / len(labels)
 
-    found = minimize(
+    optimum = minimize(
         objective,
         scale * [1.0, 1.0, 0.0],
         jac=True,
@@ -76,8 +77,8 @@ def _best(
         options={"gtol": _TOLERANCE / 10, "ftol": 0, "maxiter": 1000},
     )
     # At a bound, a slope that leads outside does not count.
-    slope = np.where((found.x <= 0) & (np.arange(3) < 2), np.minimum(found.jac, 0), found.jac)
-    return found.x / scale, bool(np.abs(slope).max() <= _TOLERANCE)
+    slope = np.where((optimum.x <= 0) & (np.arange(3) < 2), np.minimum(optimum.jac, 0), optimum.jac)
+    return optimum.x / scale, bool(np.abs(slope).max() <= _TOLERANCE)
 
 
 METHODS.register(

@@ -58,32 +58,34 @@ class DirichletCalibration(FittedAlone):
         """Fit W and b, and choose any penalty that is not given."""
         inputs = self.inputs(logits)
         intercept, starts = _chosen_intercept(inputs, labels, self.params.intercept)
-        off_diagonal, of_folds = self.params.off_diagonal, None
+        off_diagonal, maps_of_folds = self.params.off_diagonal, None
         if off_diagonal is None:
-            off_diagonal, of_folds = _chosen_off_diagonal(inputs, labels, intercept, starts)
+            off_diagonal, maps_of_folds = _chosen_off_diagonal(inputs, labels, intercept, starts)
         # The diagonal is not penalised. There is no optimum to reach exactly where calib lacks a
         # class, whose probability would fall without end, or where all samples are correct and the
         # scale would grow without end.
         is_bounded = has_optimum(inputs, labels)
         tolerance = EXACT if is_bounded else ROUGH
         start = diagonal(inputs, labels, scaled(inputs, labels), tolerance, intercept)
-        found = _full(inputs, labels, off_diagonal, intercept, start, tolerance)
+        affine = _full(inputs, labels, off_diagonal, intercept, start, tolerance)
         if off_diagonal == 0:
-            is_bounded = is_bounded and not is_all_right(found(inputs), labels)
-        return Fit(
-            found.state(),
-            {"off_diagonal": off_diagonal, "intercept": intercept},
-            frozenset() if found.is_converged and is_bounded else frozenset({UNCONVERGED}),
-            None if of_folds is None else [one.state() for one in of_folds],
-        )
+            is_bounded = is_bounded and not is_all_right(affine(inputs), labels)
+        flags = frozenset[str]()
+        if not (affine.is_converged and is_bounded):
+            flags = frozenset({UNCONVERGED})
+        states_of_folds = None
+        if maps_of_folds is not None:
+            states_of_folds = [fold_map.state() for fold_map in maps_of_folds]
+        record = {"off_diagonal": off_diagonal, "intercept": intercept}
+        return Fit(affine.state(), record, flags, of_folds=states_of_folds)
 
-    def fit_fold(self, logits: Tensor, labels: Tensor, whole: Fit) -> Fit:
+    def fit_fold(self, logits: Tensor, labels: Tensor, full_fit: Fit) -> Fit:
         """Fit a fold with the penalties of the whole fit and a larger tolerance."""
-        inputs, penalties = self.inputs(logits), whole.record
+        inputs, penalties = self.inputs(logits), full_fit.record
         intercept = penalties["intercept"]
         start = diagonal(inputs, labels, scaled(inputs, labels), ROUGH, intercept)
-        found = _full(inputs, labels, penalties["off_diagonal"], intercept, start, ROUGH)
-        return Fit(found.state())
+        affine = _full(inputs, labels, penalties["off_diagonal"], intercept, start, ROUGH)
+        return Fit(affine.state())
 
     def apply(self, logits: Tensor, state: Mapping[str, Tensor]) -> Tensor:
         """Return W x + b."""
@@ -91,13 +93,14 @@ class DirichletCalibration(FittedAlone):
 
 
 def _chosen_intercept(
-    inputs: Tensor, labels: Tensor, given: float | None
+    inputs: Tensor, labels: Tensor, fixed_penalty: float | None
 ) -> tuple[float, list[Affine]]:
     """Choose the penalty of the intercept; return it with the diagonal maps of the folds."""
     held_out = folds(labels)
     starts = [scaled(inputs[~held], labels[~held]) for held in held_out]
     tried: dict[float, list[Affine]] = {}
-    for penalty in (given,) if given is not None else _INTERCEPT:
+    penalties = _INTERCEPT if fixed_penalty is None else (fixed_penalty,)
+    for penalty in penalties:
         # Each fit starts from the previous one, which saw the same fold.
         starts = [
             diagonal(inputs[~held], labels[~held], start, ROUGH, penalty)
@@ -112,9 +115,11 @@ def _chosen_off_diagonal(
     inputs: Tensor, labels: Tensor, intercept: float, starts: Sequence[Affine]
 ) -> tuple[float, Sequence[Affine]]:
     """Choose the off-diagonal penalty; return it with the maps of the folds."""
-    best, found = _OFF_DIAGONAL[0], starts
+    best, best_maps = _OFF_DIAGONAL[0], starts
     lowest, held_out = torch.inf, folds(labels)
-    for penalty in _OFF_DIAGONAL if held_out else ():
+    if not held_out:
+        return best, best_maps
+    for penalty in _OFF_DIAGONAL:
         # Each fit starts from the previous one, which saw the same fold.
         starts = [
             _full(inputs[~held], labels[~held], penalty, intercept, start, ROUGH)
@@ -124,17 +129,18 @@ def _chosen_off_diagonal(
         if score > lowest * _RISE:
             break
         if score < lowest:
-            best, found, lowest = penalty, starts, score
-    return best, found
+            best, best_maps, lowest = penalty, starts, score
+    return best, best_maps
 
 
-def _score(inputs: Tensor, labels: Tensor, found: Sequence[Affine]) -> float:
+def _score(inputs: Tensor, labels: Tensor, maps: Sequence[Affine]) -> float:
     """Return the mean NLL of all held-out samples, or 0 without folds."""
-    values = [
-        -label_log_probs(one(inputs[held]), labels[held])
-        for held, one in zip(folds(labels), found, strict=True)
-    ]
-    return float(torch.cat(values).mean()) if values else 0.0
+    if not maps:
+        return 0.0
+    values = []
+    for held, affine in zip(folds(labels), maps, strict=True):
+        values.append(-label_log_probs(affine(inputs[held]), labels[held]))
+    return float(torch.cat(values).mean())
 
 
 def _full(

@@ -26,7 +26,7 @@ from tune_calib.metrics.refinement import BOUNDS, NEAR, has_best_temperature
 from tune_calib.spec.methods import METHODS, Params, cited
 
 _GAP = 1e-6  # nats above the smallest NLL
-_FACES = [face for size in (1, 2, 3) for face in combinations(range(3), size)]
+_FACES = [*combinations(range(3), 1), *combinations(range(3), 2), *combinations(range(3), 3)]
 
 
 class EtsParams(Params):
@@ -44,9 +44,12 @@ class EnsembleTemperatureScaling(FittedAlone):
     def fit_one(self, logits: Tensor, labels: Tensor) -> Fit:
         """Fit the temperature, then the weights."""
         by_nll = self.params.loss == "nll"
-        temperature = converged(logits, labels) if by_nll else _by_brier(logits, labels)
+        find_temperature, find_weights = _by_brier, _of_brier
+        if by_nll:
+            find_temperature, find_weights = converged, _of_nll
+        temperature = find_temperature(logits, labels)
         parts = _parts(logits, logits.new_tensor(temperature))
-        weights, gap = (_of_nll if by_nll else _of_brier)(parts, labels)
+        weights, gap = find_weights(parts, labels)
         flags = {UNCONVERGED} if gap > _GAP else set()
         is_at_end = not by_nll and not BOUNDS[0] * NEAR < temperature < BOUNDS[1] / NEAR
         is_at_end &= not lies_beyond(logits, labels)
@@ -87,8 +90,8 @@ def _by_brier(logits: Tensor, labels: Tensor) -> float:
         grid = log(centre) + np.linspace(log(BOUNDS[0]), log(BOUNDS[1]), 41)
         best = int(np.argmin([score(point) for point in grid]))
         ends = grid[max(0, best - 1)], grid[min(len(grid) - 1, best + 1)]
-        found = minimize_scalar(score, bounds=ends, method="bounded", options={"xatol": 1e-8})
-        return float(np.exp(found.x))
+        minimum = minimize_scalar(score, bounds=ends, method="bounded", options={"xatol": 1e-8})
+        return float(np.exp(minimum.x))
 
     # The score is flat where all probabilities are 0 or 1, but the NLL is not.
     if lies_beyond(logits, labels):
@@ -103,9 +106,13 @@ def _of_brier(parts: Tensor, labels: Tensor) -> tuple[NDArray[np.float64], float
     inside = []
     for face in _FACES:
         # The stationary point of w G w on the plane of a face, which may lie outside the face.
-        own = np.linalg.lstsq(gram[np.ix_(face, face)], np.ones(len(face)), rcond=None)[0]
+        corners = gram[np.ix_(face, face)]
+        stationary_weights = np.linalg.lstsq(corners, np.ones(len(face)), rcond=None)[0]
+        total = stationary_weights.sum()
+        if total <= 0:
+            continue
         weights = np.zeros(len(gram))
-        weights[list(face)] = own / own.sum() if own.sum() > 0 else -1
+        weights[list(face)] = stationary_weights / total
         if weights.min() >= 0:
             inside.append(weights)
     return min(inside, key=lambda weights: float(weights @ gram @ weights)), 0.0
@@ -114,13 +121,13 @@ def _of_brier(parts: Tensor, labels: Tensor) -> tuple[NDArray[np.float64], float
 def _of_nll(parts: Tensor, labels: Tensor) -> tuple[NDArray[np.float64], float]:
     """Return the weights that minimise the NLL, and an upper bound on its excess by convexity."""
     rows = torch.arange(len(labels), device=labels.device)
-    own: NDArray[np.float64] = parts[:, rows, labels].clamp_min(SMALLEST).cpu().numpy()
+    target_probs: NDArray[np.float64] = parts[:, rows, labels].clamp_min(SMALLEST).cpu().numpy()
 
     def objective(weights: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
-        mixed = np.maximum(weights @ own, SMALLEST)
-        return float(-np.log(mixed).mean()), -(own / mixed).mean(1)
+        mixed = np.maximum(weights @ target_probs, SMALLEST)
+        return float(-np.log(mixed).mean()), -(target_probs / mixed).mean(1)
 
-    found = minimize(
+    optimum = minimize(
         objective,
         np.full(3, 1 / 3),
         jac=True,
@@ -129,7 +136,7 @@ def _of_nll(parts: Tensor, labels: Tensor) -> tuple[NDArray[np.float64], float]:
         constraints={"type": "eq", "fun": lambda w: w.sum() - 1, "jac": np.ones_like},
         options={"ftol": 1e-14, "maxiter": 200},
     )
-    weights: NDArray[np.float64] = found.x.clip(0, 1)
+    weights: NDArray[np.float64] = optimum.x.clip(0, 1)
     weights /= weights.sum()
     return weights, float(-objective(weights)[1].min() - 1)
 

@@ -40,8 +40,8 @@ class HistogramBinning(FittedAlone):
         edges = cuts.expand(len(probs), -1)
         if self.params.binning == "equal_mass":
             # In NumPy: torch.quantile is limited to 16 million entries.
-            found = np.quantile(probs.cpu().numpy(), cuts.cpu().numpy(), axis=1)
-            edges = torch.from_numpy(found).to(probs.device).T
+            quantiles = np.quantile(probs.cpu().numpy(), cuts.cpu().numpy(), axis=1)
+            edges = torch.from_numpy(quantiles).to(probs.device).T
         inner = edges[:, 1:-1]
         places = count_below(inner, probs)
         targets = one_hot(labels, len(probs)).T.double()

@@ -25,7 +25,7 @@ class IsotonicCalibration(FittedAlone):
         probs = logits.softmax(-1).T.cpu().numpy()
         targets = one_hot(labels, logits.shape[-1]).T.double().cpu().numpy()
         pairs = zip(probs, targets, strict=True)
-        curves = [isotonic(own, target, self.weights) for own, target in pairs]
+        curves = [isotonic(class_probs, target, self.weights) for class_probs, target in pairs]
         return Fit({"knots": stacked(curves).to(logits.device)})
 
     def apply(self, logits: Tensor, state: Mapping[str, Tensor]) -> Tensor:

@@ -60,12 +60,12 @@ class Mdca(NetworkMethod):
     def loss(self, logits: Tensor, labels: Tensor, features: Tensor, indices: Tensor) -> Tensor:
         """Return the mean classification loss of the pairing plus the weighted difference."""
         if self.params.pairing == "fl":
-            own = focal_terms(logits, labels, self.params.gamma).mean()
+            class_loss = focal_terms(logits, labels, self.params.gamma).mean()
         elif self.params.pairing == "ls_wrong_only":
-            own = ls_wrong_only(logits, labels, self.params.alpha)
+            class_loss = ls_wrong_only(logits, labels, self.params.alpha)
         else:
-            own = F.cross_entropy(logits, labels)
-        return own + self.params.beta * difference(logits, labels)
+            class_loss = F.cross_entropy(logits, labels)
+        return class_loss + self.params.beta * difference(logits, labels)
 
 
 METHODS.register(

@@ -47,8 +47,8 @@ def mixup_loss(logits: Tensor, labels: Tensor, partners: Tensor, share: float) -
 
     ``labels`` (N,) are those of the samples with share ``share``, ``partners`` (N,) the others.
     """
-    own, other = F.cross_entropy(logits, labels), F.cross_entropy(logits, partners)
-    return share * own + (1 - share) * other
+    label_loss, partner_loss = F.cross_entropy(logits, labels), F.cross_entropy(logits, partners)
+    return share * label_loss + (1 - share) * partner_loss
 
 
 class Mixup(NetworkMethod):

@@ -77,11 +77,11 @@ class WeightedMmce(Mmce):
         right = correct.to(confidence.dtype)
         wrong = 1 - right
         doubt, trust = right * (1 - confidence), wrong * confidence
-        both = self.mean(doubt, doubt, kernel, right.sum() * right.sum())
-        both = both + self.mean(trust, trust, kernel, wrong.sum() * wrong.sum())
-        both = both - 2 * self.mean(doubt, trust, kernel, right.sum() * wrong.sum())
+        squared_mmce = self.mean(doubt, doubt, kernel, right.sum() * right.sum())
+        squared_mmce = squared_mmce + self.mean(trust, trust, kernel, wrong.sum() * wrong.sum())
+        squared_mmce = squared_mmce - 2 * self.mean(doubt, trust, kernel, right.sum() * wrong.sum())
         # Non-negative except for rounding errors, which may exceed the shift in float32.
-        root = (both + ROOT_SHIFT).clamp(min=ROOT_SHIFT / 2).sqrt()
+        root = (squared_mmce + ROOT_SHIFT).clamp(min=ROOT_SHIFT / 2).sqrt()
         # The root is clamped above 0, so that the branch not taken has a finite gradient: otherwise
         # where() would turn it into NaN.
         return torch.where(correct.any() & ~correct.all(), root, 0)

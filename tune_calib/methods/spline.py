@@ -34,9 +34,9 @@ class SplineCalibration(FittedAlone):
 
     def fit_one(self, logits: Tensor, labels: Tensor) -> Fit:
         """Fit the curve."""
-        found, named = logits.softmax(-1).max(-1)
-        confidence, order = found.cpu().sort(stable=True)
-        correct = (named == labels).double().cpu()[order]
+        largest, predicted = logits.softmax(-1).max(-1)
+        confidence, order = largest.cpu().sort(stable=True)
+        correct = (predicted == labels).double().cpu()[order]
         places = np.linspace(0, 1, len(labels))
         gaps = (correct - confidence).cumsum(0).numpy() / len(labels)
         knots = np.linspace(0, 1, self.params.knots)
@@ -56,16 +56,16 @@ class SplineCalibration(FittedAlone):
     def apply(self, logits: Tensor, state: Mapping[str, Tensor]) -> Tensor:
         """Return log-probabilities with the calibrated confidence and the same top class."""
         log_probs = logits.log_softmax(-1)
-        own, first = log_probs.max(-1, keepdim=True)
-        found = interpolated(own.exp().T, state["knots"][None]).T
-        found = found.clamp(exact(SMALLEST, found), exact(1 - SMALLEST, found))
+        first_log_probs, first = log_probs.max(-1, keepdim=True)
+        calibrated = interpolated(first_log_probs.exp().T, state["knots"][None]).T
+        calibrated = calibrated.clamp(exact(SMALLEST, calibrated), exact(1 - SMALLEST, calibrated))
         # In logarithms: one minus a saturated confidence is 0, but the sum of the others is not.
         others = log_probs.scatter(-1, first, -torch.inf)
         # Equal to ``logsumexp``, whose counterpart in onnxruntime underflows.
         largest = others.amax(-1, keepdim=True)
         total = (others - largest).exp().sum(-1, keepdim=True).log() + largest
-        others = others - total + (-found).log1p()
-        return keep_first(others.scatter(-1, first, found.log()), logits)
+        others = others - total + (-calibrated).log1p()
+        return keep_first(others.scatter(-1, first, calibrated.log()), logits)
 
 
 METHODS.register(

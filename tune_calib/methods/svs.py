@@ -48,7 +48,7 @@ class StructuredVectorScaling(FittedAlone):
             flags.add(AT_BOUND)
         return Fit(state, {"temperature": temperature}, frozenset(flags))
 
-    def fit_fold(self, logits: Tensor, labels: Tensor, whole: Fit) -> Fit:
+    def fit_fold(self, logits: Tensor, labels: Tensor, full_fit: Fit) -> Fit:
         """Fit with a larger tolerance."""
         temperature = converged(logits, labels, ROUGH, self.weights)
         return Fit(self._fit(logits, labels, temperature, ROUGH)[0])
@@ -65,15 +65,15 @@ class StructuredVectorScaling(FittedAlone):
         samples = logits.new_tensor(len(labels)) if weights is None else weights.sum()
         inputs = _mixed(logits / temperature, samples)
         begin = self.begin(inputs, float(samples))
-        found = minimised(inputs, labels, *begin, tolerance, weights=weights)
-        own = {"temperature": logits.new_tensor(temperature), "samples": samples}
-        return {**own, **found.state()}, found.is_converged
+        affine = minimised(inputs, labels, *begin, tolerance, weights=weights)
+        scalars = {"temperature": logits.new_tensor(temperature), "samples": samples}
+        return {**scalars, **affine.state()}, affine.is_converged
 
 
 def _mixed(logits: Tensor, samples: Tensor) -> Tensor:
     """Return log-probabilities mixed with the uniform distribution of weight 1 / (n + 1)."""
-    own = logits.log_softmax(-1) + (samples / (samples + 1)).log()
-    return torch.logaddexp(own, -(samples + 1).log() - log(logits.shape[-1]))
+    weighted = logits.log_softmax(-1) + (samples / (samples + 1)).log()
+    return torch.logaddexp(weighted, -(samples + 1).log() - log(logits.shape[-1]))
 
 
 METHODS.register(

@@ -20,6 +20,7 @@ from tune_calib.metrics.refinement import (
     has_best_temperature,
     inverse_temperature,
 )
+from tune_calib.metrics.samples import Samples
 from tune_calib.spec.methods import METHODS, Params, cited
 
 # Summed, not multiplied, to reproduce the rounding of the authors' loop.
@@ -64,7 +65,7 @@ class TemperatureScaling(FittedAlone):
             frozenset({AT_BOUND} if is_at_bound else ()),
         )
 
-    def fit_fold(self, logits: Tensor, labels: Tensor, whole: Fit) -> Fit:
+    def fit_fold(self, logits: Tensor, labels: Tensor, full_fit: Fit) -> Fit:
         """Fit T with a larger tolerance."""
         temperature = self._best(logits, labels, _FOLD_TOLERANCE)
         return Fit({"temperature": torch.tensor(temperature, dtype=torch.float64)})
@@ -78,9 +79,9 @@ class TemperatureScaling(FittedAlone):
             return converged(logits, labels, tolerance, self.weights)
         scaled = (logits / float(temperature) for temperature in _GRID)
         if self.params.fit == "grid_ece":
-            values = [float(ece(each.softmax(-1), labels)) for each in scaled]
+            values = [float(ece(Samples(part.softmax(-1), labels))) for part in scaled]
         else:
-            values = [_nll(each, labels, self.weights) for each in scaled]
+            values = [_nll(part, labels, self.weights) for part in scaled]
         # The first of equal minima, as in the authors' loops.
         return float(_GRID[int(np.argmin(values))])
 
@@ -117,10 +118,10 @@ def converged(
         return _nll(logits / float(np.exp(log_temperature)), labels, weights)
 
     # The NLL is convex in 1/T, so the bounded search finds its only minimum.
-    found = minimize_scalar(
+    minimum = minimize_scalar(
         objective, bounds=np.log(BOUNDS), method="bounded", options={"xatol": tolerance}
     )
-    return at_scale(float(np.exp(found.x)), logits, labels, weights)
+    return at_scale(float(np.exp(minimum.x)), logits, labels, weights)
 
 
 def lies_beyond(logits: Tensor, labels: Tensor, weights: Tensor | None = None) -> bool:

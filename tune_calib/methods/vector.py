@@ -27,12 +27,12 @@ class VectorScaling(FittedAlone):
         may_be_found = has_optimum(logits, labels)
         tolerance = EXACT if may_be_found else ROUGH
         start = scaled(logits, labels, self.weights)
-        found = diagonal(logits, labels, start, tolerance, weights=self.weights)
-        is_found = found.is_converged and may_be_found and not is_all_right(found(logits), labels)
+        affine = diagonal(logits, labels, start, tolerance, weights=self.weights)
+        is_found = affine.is_converged and may_be_found and not is_all_right(affine(logits), labels)
         flags = frozenset() if is_found else frozenset({UNCONVERGED})
-        return Fit(found.state(), flags=flags)
+        return Fit(affine.state(), flags=flags)
 
-    def fit_fold(self, logits: Tensor, labels: Tensor, whole: Fit) -> Fit:
+    def fit_fold(self, logits: Tensor, labels: Tensor, full_fit: Fit) -> Fit:
         """Fit w and b with a larger tolerance."""
         start = scaled(logits, labels, self.weights)
         return Fit(diagonal(logits, labels, start, ROUGH, weights=self.weights).state())

@@ -121,8 +121,8 @@ class VariationalTwoStage(HeadMethod):
         skipped = first - blocks[0] * NOISE_BLOCK
         drawn = []
         for head in self.heads:
-            own = child_seed(head.seed, "mc eps", draw)
-            seeds = [child_seed(own, "block", block) for block in blocks]
+            draw_seed = child_seed(head.seed, "mc eps", draw)
+            seeds = [child_seed(draw_seed, "block", block) for block in blocks]
             parts = [_normal(seed, NOISE_BLOCK, like.shape[2]) for seed in seeds]
             drawn.append(torch.cat(parts)[skipped : skipped + like.shape[1]])
         return stacked_on(drawn, like.device)

@@ -4,12 +4,17 @@ Functions map probabilities (..., N, C), whose rows sum to 1, and labels (N,) in
 raise ValueError if an input is out of range, not finite or of the wrong shape.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from tune_calib.metrics.validation import check
+
+# The spacing is about the smallest bandwidth of the smooth ECE, so splitting a sample between its
+# two nearest grid points hardly widens the kernel.
+GRID = 1024
 
 
 @dataclass(frozen=True)
@@ -31,6 +36,10 @@ class BinTable:
     def gap(self) -> Tensor:
         """Return confidence minus accuracy, (..., B), positive where over-confident."""
         return self.confidence - self.accuracy
+
+    def expected_gap(self, samples: int) -> Tensor:
+        """Return the sum over bins of n_b/N |gap_b|, (...), for N samples."""
+        return (self.count / samples * self.gap.abs()).sum(-1)
 
 
 def top_label(probs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -84,17 +93,40 @@ def adaptive_table(
     check(probs, labels)
     largest, correct = top_label(probs, labels)
     confidence = largest if confidence is None else confidence
-    samples = confidence.shape[-1]
     ordered = confidence.sort(-1).values
-    # In float64 as in numpy: an edge rounded differently from the confidence it stands for would
-    # move that sample to the next bin.
-    # This is numpy.interp at j N/B over positions 0..N-1; the last edge is clamped to the largest.
-    position = torch.linspace(0, samples, bins + 1, dtype=torch.float64, device=probs.device)
-    below = position.floor().long().clamp(max=samples - 1)
-    above = (below + 1).clamp(max=samples - 1)
-    share = (position - below).clamp(0, 1)
-    low, high = ordered[..., below].double(), ordered[..., above].double()
-    edges = low + (high - low) * share
+    edges = adaptive_edges(
+        lambda ranks: ordered[..., ranks], confidence.shape[-1], bins, device=probs.device
+    )
     index = torch.searchsorted(edges.contiguous(), confidence.double().contiguous()) - 1
     index = torch.where(index >= bins, -1, index)
     return tabulate(confidence, correct, index, edges)
+
+
+def adaptive_edges(
+    confidence_at: Callable[[Tensor], Tensor], samples: int, bins: int, device: torch.device
+) -> Tensor:
+    """Return the edges (..., B + 1) of adaptive bins from the confidences at ranks (B + 1,)."""
+    # In float64 as in numpy: an edge rounded differently from the confidence it stands for would
+    # move that sample to the next bin.
+    # This is numpy.interp at j N/B over positions 0..N-1; the last edge is clamped to the largest.
+    position = torch.linspace(0, samples, bins + 1, dtype=torch.float64, device=device)
+    below = position.floor().long().clamp(max=samples - 1)
+    above = (below + 1).clamp(max=samples - 1)
+    low, high = confidence_at(below).double(), confidence_at(above).double()
+    return low + (high - low) * (position - below).clamp(0, 1)
+
+
+def on_grid(places: Tensor, values: Tensor) -> Tensor:
+    """Sum values (..., N) at places in [0, 1] onto the grid, (..., GRID + 1)."""
+    below, share = neighbours(places)
+    sums = values.new_zeros(*values.shape[:-1], GRID + 1)
+    return sums.scatter_add(-1, below, (1 - share) * values).scatter_add(
+        -1, below + 1, share * values
+    )
+
+
+def neighbours(places: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the grid point below each place, and the linear weight of the point above it."""
+    scaled = places.clamp(max=1) * GRID
+    below = scaled.long().clamp(max=GRID - 1)
+    return below, scaled - below

@@ -7,7 +7,7 @@ kinds of interval, both at ``LEVEL``:
 - **Percentile** intervals serve metrics to which every sample contributes, such as accuracy, NLL,
   AURC and AUROC. They span the middle of the draws. The bias of these metrics is zero or small
   compared with the interval.
-- **Debiased** intervals serve distances (``resampled.DISTANCES``) such as the ECE. Chance increases
+- **Debiased** intervals serve distances (``Metric.is_distance``) such as the ECE. Chance increases
   a distance, and the bootstrap increases it once more. Percentile intervals would therefore lie
   above the true value, and for a calibrated classifier they would never contain it. Instead, the
   observed distance is compared with the distances of a family of classifiers whose differences of
@@ -30,12 +30,10 @@ from torch import Tensor
 
 from tune_calib.metrics import conformal
 from tune_calib.metrics.binning import top_label
-from tune_calib.metrics.calibration import ece_of
 from tune_calib.metrics.ood import detection_scores
 from tune_calib.metrics.ranked import Ranking, cumulated
 from tune_calib.metrics.resampled import (
     AS_DRAWN,
-    DISTANCES,
     Resampled,
     in_bins,
     shares_of,
@@ -88,8 +86,8 @@ def bootstrap(
         dtype: type in which the logits were rounded (``ties.settled``), their own by default.
 
     Returns:
-        The intervals of each metric of ``names.METRICS``, by name. Metrics of plug-ins do not
-        support weights and are computed draw by draw.
+        The intervals of each metric of ``evaluate``, by name. Metrics of plug-ins do not support
+        weights and are computed draw by draw.
 
     Raises:
         ValueError: an input is out of range or not finite.
@@ -97,16 +95,17 @@ def bootstrap(
     weights = draw(len(labels), resamples, seed).to(labels.device)
     limits = None
     if calib is not None:
-        of_calib = settled(calib[0].double(), dtype or logits.dtype)
-        limits = conformal.threshold(of_calib.probs, calib[1], of_calib.error)
-    each = []
+        settled_calib = settled(calib[0].double(), dtype or logits.dtype)
+        limits = conformal.threshold(settled_calib.probs, calib[1], settled_calib.error)
+    intervals: dict[str, list[tuple[Tensor, ...]]] = {}
     for k, values in enumerate(logits.double()):
         limit = None if limits is None else limits[k]
         classifier = Resampled(values, labels, limit, dtype or logits.dtype)
-        each.append(_intervals(classifier, values, labels, weights))
+        for name, interval in _intervals(classifier, values, labels, weights).items():
+            intervals.setdefault(name, []).append(interval)
     return {
-        name: Interval(*(torch.stack([one[name][part] for one in each]) for part in range(4)))
-        for name in each[0]
+        name: Interval(*map(torch.stack, zip(*parts, strict=True)))
+        for name, parts in intervals.items()
     }
 
 
@@ -123,12 +122,14 @@ def draw(samples: int, resamples: int, seed: int) -> Tensor:
 
 def drawn_metrics(classifier: Resampled, weights: Tensor) -> dict[str, Tensor]:
     """Compute the metrics of a classifier on each draw (R, N), as ``Resampled.metrics``."""
-    parts, draws = [], 0
-    for part in some_at_a_time(weights):
+    parts: dict[str, list[Tensor]] = {}
+    draws = 0
+    for some_weights in some_at_a_time(weights):
         report_progress("computing intervals", draws, len(weights))
-        parts.append(classifier.metrics(part))
-        draws += len(part)
-    return {name: torch.cat([part[name] for part in parts], -1) for name in parts[0]}
+        for name, values in classifier.metrics(some_weights).items():
+            parts.setdefault(name, []).append(values)
+        draws += len(some_weights)
+    return {name: torch.cat(values, -1) for name, values in parts.items()}
 
 
 def some_at_a_time(weights: Tensor) -> Iterator[Tensor]:
@@ -151,23 +152,23 @@ def drawn_under_corruption(logits: Tensor, labels: Tensor, weights: Tensor) -> d
     sums = torch.cat([part @ summed for part in some_at_a_time(weights.to(labels.device))])
     right, count, gaps = sums.split([1, bins.shape[-1], bins.shape[-1]], -1)
     samples = len(labels)
-    return {"accuracy": right[:, 0] / samples, "ece": ece_of(table_of(count, gaps), samples)}
+    return {"accuracy": right[:, 0] / samples, "ece": table_of(count, gaps).expected_gap(samples)}
 
 
 def drawn_detection(
-    inside: Tensor, outside: Tensor, own: Tensor, foreign: Tensor
+    inside: Tensor, outside: Tensor, inside_weights: Tensor, outside_weights: Tensor
 ) -> dict[str, Tensor]:
     """Compute AUROC and FPR95 of ``ood.detection``, each (R,) float64, on each draw.
 
     Scores are sorted once. The cumulative counts of a draw give its results. The logits of the test
-    split ``inside`` (N, C) have the weights ``own`` (R, N) of ``draw``, and those of the OOD images
-    ``outside`` (M, C) have the weights ``foreign`` (R, M).
+    split ``inside`` (N, C) have the weights ``inside_weights`` (R, N) of ``draw``, and those of the
+    OOD images ``outside`` (M, C) have the weights ``outside_weights`` (R, M).
     """
-    weights = torch.cat([own, foreign], -1).to(inside.device)
-    found = {}
+    weights = torch.cat([inside_weights, outside_weights], -1).to(inside.device)
+    areas = {}
     for tail, (positive, negative) in detection_scores(inside, outside).items():
-        found[f"auroc{tail}"], found[f"fpr95{tail}"] = _areas(positive, negative, weights)
-    return found
+        areas[f"auroc{tail}"], areas[f"fpr95{tail}"] = _areas(positive, negative, weights)
+    return areas
 
 
 def _intervals(
@@ -176,14 +177,18 @@ def _intervals(
     drawn = drawn_metrics(classifier, weights)
     if compute_plugin_metrics(logits, labels):
         places = torch.arange(len(labels), device=labels.device)
-        own = [places.repeat_interleave(counts.long()) for counts in weights]
-        each = [compute_plugin_metrics(logits[one], labels[one]) for one in own]
-        drawn |= {name: torch.stack([one[name] for one in each]) for name in each[0]}
+        plugin_values: dict[str, list[Tensor]] = {}
+        for counts in weights:
+            sample = places.repeat_interleave(counts.long())
+            for name, value in compute_plugin_metrics(logits[sample], labels[sample]).items():
+                plugin_values.setdefault(name, []).append(value)
+        drawn |= {name: torch.stack(values) for name, values in plugin_values.items()}
     once = drawn_metrics(classifier, torch.ones_like(weights[:1]))
     plug_in = classifier.plug_in()
-    found = {}
+    intervals = {}
     for name, numbers in drawn.items():
-        if name in DISTANCES:
+        record = METRICS[name]
+        if record.is_distance:
             value = once[name][AS_DRAWN, 0]
             lower, upper = _debiased(value, plug_in.get(name, value), numbers, shares_of(name))
             numbers = numbers[AS_DRAWN]
@@ -191,36 +196,33 @@ def _intervals(
             lower, upper = _ends(numbers)
         if name in ("nll_calibration", "brier_calibration"):
             upper = upper.clamp(min=0)
-        record = METRICS[name]
         lower, upper = (end.clamp(record.lower, record.upper) for end in (lower, upper))
-        known = numbers[~numbers.isnan()]
-        spread = known.std() if len(known) > 1 else numbers.new_tensor(torch.nan)
-        found[name] = (lower, upper, spread, numbers)
-    return found
+        defined = numbers[~numbers.isnan()]
+        spread = defined.std() if len(defined) > 1 else numbers.new_tensor(torch.nan)
+        intervals[name] = (lower, upper, spread, numbers)
+    return intervals
 
 
 def _debiased(
-    value: Tensor, whole: Tensor, drawn: Tensor, shares: tuple[float, ...]
+    value: Tensor, undebiased: Tensor, drawn: Tensor, shares: tuple[float, ...]
 ) -> tuple[Tensor, Tensor]:
     """Return both ends of the interval of an observed distance.
 
-    ``whole`` is the distance at share 1: the observed one before debiasing, where the metric is
-    debiased. ``drawn`` (S, R) holds the distances at S shares on each draw.
+    ``undebiased`` is the distance at share 1: the observed one before debiasing, where the metric
+    is debiased. ``drawn`` (S, R) holds the distances at S shares on each draw.
     """
-    ends = {
-        share: torch.stack(_ends(numbers)) for share, numbers in zip(shares, drawn, strict=True)
-    }
     rising = sorted(shares)
-    low, high = torch.stack([ends[share] for share in rising], -1)
+    ordered = [drawn[shares.index(share)] for share in rising]
+    low, high = torch.stack([torch.stack(_ends(numbers)) for numbers in ordered], -1)
     # The smallest share whose upper quantile reaches the value, and the largest share whose lower
     # quantile does not exceed it.
-    least = _share_at(rising, high, value, whole, int((high < value).sum()))
-    most = _share_at(rising, low, value, whole, int((low <= value).sum()))
-    return torch.minimum(least * whole, value), torch.maximum(most * whole, value)
+    least = _share_at(rising, high, value, undebiased, int((high < value).sum()))
+    most = _share_at(rising, low, value, undebiased, int((low <= value).sum()))
+    return torch.minimum(least * undebiased, value), torch.maximum(most * undebiased, value)
 
 
 def _share_at(
-    shares: list[float], quantiles: Tensor, value: Tensor, whole: Tensor, after: int
+    shares: list[float], quantiles: Tensor, value: Tensor, undebiased: Tensor, after: int
 ) -> Tensor:
     """Return the share at which increasing quantiles (S,) reach a value; ``after`` lie below it."""
     if after == 0:
@@ -228,7 +230,7 @@ def _share_at(
     start = quantiles[after - 1]
     if after == len(shares):
         # Far from a calibrated classifier, a distance is proportional to its differences.
-        width, slope = 1.0, whole
+        width, slope = 1.0, undebiased
     else:
         width, slope = shares[after] - shares[after - 1], quantiles[after] - start
     return shares[after - 1] + width * torch.where(slope > 0, (value - start) / slope, 0)
@@ -236,11 +238,11 @@ def _share_at(
 
 def _ends(numbers: Tensor) -> tuple[Tensor, Tensor]:
     """Return both quantiles over the draws where the metric is defined, or NaN without any."""
-    known = numbers[~numbers.isnan()]
-    if not len(known):
+    defined = numbers[~numbers.isnan()]
+    if not len(defined):
         return numbers.new_tensor(torch.nan), numbers.new_tensor(torch.nan)
-    ends = torch.tensor([_TAIL, 1 - _TAIL], dtype=known.dtype, device=known.device)
-    low, high = known.quantile(ends)
+    ends = torch.tensor([_TAIL, 1 - _TAIL], dtype=defined.dtype, device=defined.device)
+    low, high = defined.quantile(ends)
     return low, high
 
 
@@ -248,15 +250,15 @@ def _areas(positive: Tensor, negative: Tensor, weights: Tensor) -> Tensor:
     """Return AUROC and FPR95, (2, R), of scores (N,) and (M,) on draws with weights (R, N + M)."""
     positives, negatives = len(positive), len(negative)
     ranking = Ranking(torch.cat([positive, negative]))
-    is_own = (ranking.order < positives).to(positive.dtype)
+    is_inside = (ranking.order < positives).to(positive.dtype)
     # The positions after each group of equal scores, and the start.
     ends = ranking.is_end.nonzero().flatten() + 1
     ends = torch.cat([ends.new_zeros(1), ends])
-    found = []
+    areas_and_rates = []
     for part in some_at_a_time(weights):
         ordered = part[:, ranking.order]
-        below = cumulated(ordered * is_own)[:, ends]
-        foreign = cumulated(ordered * (1 - is_own))[:, ends]
+        below = cumulated(ordered * is_inside)[:, ends]
+        foreign = cumulated(ordered * (1 - is_inside))[:, ends]
         # Half of the OOD images with the same score count as below.
         area = below.diff(dim=-1) * (foreign[:, 1:] + foreign[:, :-1]) / 2
         # The false-positive rate at a true-positive rate of 95 %, as ``ood.fpr95``.
@@ -268,5 +270,5 @@ def _areas(positive: Tensor, negative: Tensor, weights: Tensor) -> Tensor:
             (rates.gather(-1, place), wrong.gather(-1, place)) for place in (after - 1, after)
         )
         rate = (start + (wanted - low) * (end - start) / (high - low))[:, 0]
-        found.append(torch.stack([area.sum(-1) / (positives * negatives), rate]))
-    return torch.cat(found, -1)
+        areas_and_rates.append(torch.stack([area.sum(-1) / (positives * negatives), rate]))
+    return torch.cat(areas_and_rates, -1)

@@ -11,6 +11,7 @@ import math
 import torch
 from torch import Tensor
 
+from tune_calib.metrics.samples import Samples
 from tune_calib.metrics.validation import check
 
 COVERAGE = 0.9
@@ -35,14 +36,26 @@ def threshold(probs: Tensor, labels: Tensor, error: Tensor | None = None) -> Ten
     return limit
 
 
-def set_sizes(probs: Tensor, limit: Tensor) -> Tensor:
-    """Count the classes in the set of each sample: (..., N, C) and threshold (...) to (..., N)."""
-    return (1 - probs <= limit[..., None, None]).sum(-1).to(probs.dtype)
+def conformal_size(samples: Samples) -> Tensor:
+    """Return the mean number of classes in a set."""
+    return samples.mean(set_sizes)
 
 
-def covered(probs: Tensor, labels: Tensor, limit: Tensor) -> Tensor:
+def conformal_coverage(samples: Samples) -> Tensor:
+    """Return the share of sets that hold the true class, in [0, 1]."""
+    return samples.mean(covered)
+
+
+def set_sizes(samples: Samples) -> Tensor:
+    """Count the classes in the set of each sample, (..., N)."""
+    probs, limit = samples.probs, samples.limit[..., None, None]
+    return (1 - probs <= limit).sum(-1).to(probs.dtype)
+
+
+def covered(samples: Samples) -> Tensor:
     """Return whether the set of each sample holds its true class: (..., N) in {0, 1}."""
-    return (_scores(probs, labels) <= limit[..., None]).to(probs.dtype)
+    probs = samples.probs
+    return (_scores(probs, samples.labels) <= samples.limit[..., None]).to(probs.dtype)
 
 
 def _scores(probs: Tensor, labels: Tensor) -> Tensor:

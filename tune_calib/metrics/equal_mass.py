@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from tune_calib.metrics.ranked import Ranked, cumulated
+from tune_calib.metrics.samples import BinSums, Samples
 
 # More bins occur only where confidence separates correct from wrong predictions perfectly, and the
 # ECE then hardly changes.
@@ -18,19 +19,30 @@ MOST_BINS = 500
 _ROUNDING = 1e-12
 
 
-def debiased_ece(ranked: Ranked, bins: int = 15, is_plain: bool = False) -> Tensor:
+def debiased_ece(samples: Samples) -> Tensor:
     """Return the root of the debiased squared error over equal-mass bins, (...), in [0, 1].
 
     See Kumar, Liang, Ma, NeurIPS 2019, eq. 5. The expected contribution of chance is subtracted
-    from the squared gap of each bin, so that, unlike that of the plug-in error (``is_plain``), its
-    square is correct on average. It is 0 where more is subtracted than the squared gaps amount to.
-    A bin with fewer than two samples counts as 0. Samples of equal confidence share a bin: part of
-    them would have the same gap, from which more would be subtracted.
+    from the squared gap of each bin, so that, unlike that of the plug-in error, its square is
+    correct on average. It is 0 where more is subtracted than the squared gaps amount to. A bin with
+    fewer than two samples counts as 0. Samples of equal confidence share a bin: part of them would
+    have the same gap, from which more would be subtracted.
     """
-    sums = _in_bins(ranked, bins, is_divided=False)[1]
-    right = sums(ranked.right)
+    count, right, over = _equal_mass_sums(samples)
+    return debiased(count, right, over).sqrt()
+
+
+def plug_in_ece(samples: Samples) -> Tensor:
+    """Return the same error without subtracting the contribution of chance."""
+    count, right, over = _equal_mass_sums(samples)
     # Without hits there is no variance to subtract.
-    return debiased(sums(ranked.count), 0 * right if is_plain else right, sums(ranked.over)).sqrt()
+    return debiased(count, 0 * right, over).sqrt()
+
+
+def _equal_mass_sums(samples: Samples) -> BinSums:
+    ranked = samples.ranked
+    sums = _in_bins(ranked, samples.bins, is_divided=False)[1]
+    return sums(ranked.count), sums(ranked.right), sums(ranked.over)
 
 
 def debiased(count: Tensor, right: Tensor, over: Tensor) -> Tensor:
@@ -45,12 +57,13 @@ def debiased(count: Tensor, right: Tensor, over: Tensor) -> Tensor:
     return (shares * squares).sum(-1).clamp(min=0)
 
 
-def sweep_ece(ranked: Ranked) -> Tensor:
+def sweep_ece(samples: Samples) -> Tensor:
     """Return the ECE over as many equal-mass bins as keep accuracy monotone, (...), in [0, 1].
 
     This is algorithm 1 of Roelofs et al. (AISTATS 2022): the number of bins grows from 2, up to
     ``MOST_BINS``, while the accuracies of the bins increase with confidence.
     """
+    ranked = samples.ranked
     most = torch.ones_like(ranked.count[..., 0], dtype=torch.int64)  # bins in order
     is_in_order = most > 0
     for bins in range(2, min(ranked.samples, MOST_BINS) + 1):
@@ -60,21 +73,22 @@ def sweep_ece(ranked: Ranked) -> Tensor:
         if not bool(is_in_order.any()):
             break
         most = torch.where(is_in_order, bins, most)
-    found = ranked.over[..., -1].abs() / ranked.samples
+    errors = ranked.over[..., -1].abs() / ranked.samples
     # Differences are summed only over the final bins: they cost more than the accuracies.
     for bins in most.unique().tolist():
         if bins > 1:
             over = _in_bins(ranked, bins)[1](ranked.over)
-            found = torch.where(most == bins, over.abs().sum(-1) / ranked.samples, found)
-    return found
+            errors = torch.where(most == bins, over.abs().sum(-1) / ranked.samples, errors)
+    return errors
 
 
-def ks_error(ranked: Ranked) -> Tensor:
+def ks_error(samples: Samples) -> Tensor:
     """Return the largest distance between the cumulative sums of confidence and correctness.
 
     Samples are added in order of increasing confidence. Samples of equal confidence are added
     together. The result is (...), in [0, 1].
     """
+    ranked = samples.ranked
     return (ranked.over[..., 1:].abs() * ranked.ranking.is_end).amax(-1) / ranked.samples
 
 

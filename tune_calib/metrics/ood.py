@@ -17,18 +17,18 @@ from tune_calib.metrics.ties import OUTPUTS, merged, settled
 
 
 def detection(inside: Tensor, outside: Tensor) -> dict[str, float]:
-    """Compute ``names.OOD_METRICS`` of one classifier, with in-distribution images as positives.
+    """Compute ``spec.metrics.OOD_METRICS`` of one classifier; positives are in distribution.
 
     ``inside`` (N, C) are logits of the test split and ``outside`` (M, C) those of the OOD images.
     """
-    found = {}
+    metrics = {}
     for tail, (positive, negative) in detection_scores(inside, outside).items():
-        found[f"auroc{tail}"] = auroc(positive, negative)
-        found[f"aupr_in{tail}"] = aupr(positive, negative)
+        metrics[f"auroc{tail}"] = auroc(positive, negative)
+        metrics[f"aupr_in{tail}"] = aupr(positive, negative)
         # The other way round: OOD images are the positives.
-        found[f"aupr_out{tail}"] = aupr(-negative, -positive)
-        found[f"fpr95{tail}"] = fpr95(positive, negative)
-    return found
+        metrics[f"aupr_out{tail}"] = aupr(-negative, -positive)
+        metrics[f"fpr95{tail}"] = fpr95(positive, negative)
+    return metrics
 
 
 def detection_scores(inside: Tensor, outside: Tensor) -> dict[str, tuple[Tensor, Tensor]]:
@@ -45,11 +45,6 @@ def detection_scores(inside: Tensor, outside: Tensor) -> dict[str, tuple[Tensor,
     sizes = [len(inside), len(outside)]
     scores = {"": confidence.split(sizes), "_entropy": (-entropies).split(sizes)}
     return {tail: (positive, negative) for tail, (positive, negative) in scores.items()}
-
-
-def max_prob(probs: Tensor) -> Tensor:
-    """Return the largest probability, a score that is high in distribution: (..., C) to (...)."""
-    return probs.amax(-1)
 
 
 def entropy(probs: Tensor) -> Tensor:

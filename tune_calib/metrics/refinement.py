@@ -34,10 +34,10 @@ def cross_fitted(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """
     scale = torch.ones_like(logits[..., 0])
     start = inverse_temperature(logits, labels) if len(labels) > 1 else None
-    for own in folds(labels):
+    for is_held_out in folds(labels):
         # Start at the temperature of all samples, which is close to that of a fold.
-        inverse = inverse_temperature(logits, labels, ~own, start)
-        scale[..., own] = inverse[..., None]
+        inverse = inverse_temperature(logits, labels, ~is_held_out, start)
+        scale[..., is_held_out] = inverse[..., None]
     return scores(logits, labels, scale)
 
 
@@ -63,16 +63,18 @@ def scores(logits: Tensor, labels: Tensor, scale: Tensor | None = None) -> tuple
 
     ``scale`` (..., N) holds factors of the logits of each sample; 1 by default.
     """
-    found = []
+    parts = []
     for rows in _parts(logits):
         part = logits[..., rows, :]
         if scale is not None:
             part = part * scale[..., rows, None]
         log_probs = part.log_softmax(-1)
         targets = labels[rows].expand(part.shape[:-1]).unsqueeze(-1)
-        own = log_probs.gather(-1, targets).squeeze(-1)
-        found.append((-own, log_probs.exp().square().sum(-1) - 2 * own.exp() + 1))
-    nll, brier = (torch.cat(parts, -1) for parts in zip(*found, strict=True))
+        target_log_probs = log_probs.gather(-1, targets).squeeze(-1)
+        parts.append(
+            (-target_log_probs, log_probs.exp().square().sum(-1) - 2 * target_log_probs.exp() + 1)
+        )
+    nll, brier = (torch.cat(values, -1) for values in zip(*parts, strict=True))
     return nll, brier
 
 
@@ -82,10 +84,12 @@ def has_best_temperature(logits: Tensor, labels: Tensor, weights: Tensor | None 
     Otherwise it falls until T is infinite, where the true class has no higher logit than the mean,
     or until T is 0, where no class has a higher logit than the true one.
     """
-    own = logits.gather(-1, labels.expand(logits.shape[:-1]).unsqueeze(-1)).squeeze(-1)
-    excess = own - logits.mean(-1)
-    is_informative = (excess if weights is None else excess * weights).mean(-1) > 0
-    return is_informative & ((logits.amax(-1) - own).amax(-1) > 0)
+    target_logits = logits.gather(-1, labels.expand(logits.shape[:-1]).unsqueeze(-1)).squeeze(-1)
+    excess = target_logits - logits.mean(-1)
+    if weights is not None:
+        excess = excess * weights
+    is_informative = excess.mean(-1) > 0
+    return is_informative & ((logits.amax(-1) - target_logits).amax(-1) > 0)
 
 
 def ends(logits: Tensor, labels: Tensor, weights: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -100,27 +104,26 @@ def ends(logits: Tensor, labels: Tensor, weights: Tensor | None = None) -> tuple
 def inverse_temperature(
     logits: Tensor,
     labels: Tensor,
-    kept: Tensor | None = None,
+    is_used: Tensor | None = None,
     start: Tensor | None = None,
     weights: Tensor | None = None,
 ) -> Tensor:
     """Find the 1 / T that minimises the NLL, in ``BOUNDS`` and, if it is at their end, beyond.
 
-    The result is (...), an end of the range where the NLL has no minimum. ``kept`` (N,) masks the
-    samples to use, all by default; ``start`` (...) is the initial value, 1 by default; ``weights``
-    (N,) are positive, equal by default.
+    The result is (...), an end of the range where the NLL has no minimum. ``is_used`` (N,) masks
+    the samples to use, all by default; ``start`` (...) is the initial value, 1 by default;
+    ``weights`` (N,) are positive, equal by default.
     """
-    one = logits.new_ones(logits.shape[:-2])
-    start = one if start is None else start
-    usual = (BOUNDS[0] * one, BOUNDS[1] * one)
-    inverse = _searched(logits, labels, kept, start, usual, weights)
+    ones = logits.new_ones(logits.shape[:-2])
+    start = ones if start is None else start
+    usual = (BOUNDS[0] * ones, BOUNDS[1] * ones)
+    inverse = _searched(logits, labels, is_used, start, usual, weights)
     is_at_end = (inverse * BOUNDS[0] > 1 / NEAR) | (inverse * BOUNDS[1] < NEAR)
     if bool(is_at_end.any()):
-        rows = slice(None) if kept is None else kept
-        limits = ends(
-            logits[..., rows, :], labels[rows], None if weights is None else weights[rows]
-        )
-        further = _searched(logits, labels, kept, start, limits, weights)
+        rows = slice(None) if is_used is None else is_used
+        row_weights = None if weights is None else weights[rows]
+        limits = ends(logits[..., rows, :], labels[rows], row_weights)
+        further = _searched(logits, labels, is_used, start, limits, weights)
         inverse = torch.where(is_at_end, further, inverse)
     return inverse
 
@@ -128,7 +131,7 @@ def inverse_temperature(
 def _searched(
     logits: Tensor,
     labels: Tensor,
-    kept: Tensor | None,
+    is_used: Tensor | None,
     start: Tensor,
     bounds: tuple[Tensor, Tensor],
     weights: Tensor | None,
@@ -138,7 +141,7 @@ def _searched(
     at = start.log().clamp(low, high)
     is_found = torch.zeros_like(low, dtype=torch.bool)
     for _ in range(_STEPS):
-        slope, curvature = derivatives(logits, labels, at.exp(), kept, weights)
+        slope, curvature = derivatives(logits, labels, at.exp(), is_used, weights)
         # The NLL is convex in 1/T, so the sign of its slope tells the side of the minimum.
         low, high = torch.where(slope < 0, at, low), torch.where(slope < 0, high, at)
         step = slope / (at.exp() * curvature)
@@ -158,23 +161,27 @@ def derivatives(
     logits: Tensor,
     labels: Tensor,
     inverse: Tensor,
-    kept: Tensor | None = None,
+    is_used: Tensor | None = None,
     weights: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Return the first and second derivative of the mean NLL of the kept samples w.r.t. 1/T."""
+    """Return the first and second derivative of the mean NLL of the used samples w.r.t. 1/T."""
     slope, curvature = torch.zeros_like(inverse), torch.zeros_like(inverse)
     # Multiplied by the weights of its samples, the mean NLL has the same minimum.
     factors = logits.new_ones(len(labels)) if weights is None else weights / weights.mean()
     for rows in _parts(logits):
-        part, own, factor = logits[..., rows, :], labels[rows], factors[rows, None]
-        if kept is not None:
-            part, own, factor = part[..., kept[rows], :], own[kept[rows]], factor[kept[rows]]
+        part, targets, factor = logits[..., rows, :], labels[rows], factors[rows, None]
+        if is_used is not None:
+            part, targets, factor = (
+                part[..., is_used[rows], :],
+                targets[is_used[rows]],
+                factor[is_used[rows]],
+            )
         probs = (part * inverse[..., None, None]).softmax(-1)
         mean = (probs * part).sum(-1, keepdim=True)
-        target = part.gather(-1, own.expand(part.shape[:-1]).unsqueeze(-1))
+        target = part.gather(-1, targets.expand(part.shape[:-1]).unsqueeze(-1))
         slope += (factor * (mean - target)).sum((-1, -2))
         curvature += (factor * probs * (part - mean).square()).sum((-1, -2))
-    count = len(labels) if kept is None else int(kept.sum())
+    count = len(labels) if is_used is None else int(is_used.sum())
     return slope / count, curvature / count
 
 

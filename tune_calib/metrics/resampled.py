@@ -5,34 +5,31 @@ weights. Every metric equals the result of ``summary.evaluate`` on the drawn sam
 two quantities are fixed: the temperatures of the folds, near which the loss is flat, and the
 threshold of the conformal sets, which comes from other samples.
 
-Distances (``DISTANCES``) are computed for each of ``SHARES``. The differences of confidence and
-correctness are those of the drawn samples, minus those of the split, plus a share of the latter. So
-share 0 is the contribution of chance to a distance, and share 1 is the plain draw.
+Distances (``Metric.is_distance``) are computed for each of ``SHARES``. The differences of
+confidence and correctness are those of the drawn samples, minus those of the split, plus a share of
+the latter. So share 0 is the contribution of chance to a distance, and share 1 is the plain draw.
 ``classwise_debiased`` is computed for ``FINE_SHARES``, since its bins have few samples.
 """
 
+from collections.abc import Iterator
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from tune_calib.metrics import conformal
-from tune_calib.metrics.binning import BinTable, top_label
-from tune_calib.metrics.calibration import errors_of
-from tune_calib.metrics.equal_mass import debiased, debiased_ece, ks_error, sweep_ece
-from tune_calib.metrics.ood import entropy
+from tune_calib.metrics import conformal, equal_mass, scoring
+from tune_calib.metrics.binning import GRID, BinTable, adaptive_edges, neighbours
 from tune_calib.metrics.ranked import Ranked, Ranking, pick
-from tune_calib.metrics.refinement import cross_fitted, scores
-from tune_calib.metrics.selective import aurc, e_aurc, error_auroc
-from tune_calib.metrics.smooth import GRID, neighbours, smooth_ece
+from tune_calib.metrics.refinement import scores
+from tune_calib.metrics.samples import BinSums, Samples, SampleValues
+from tune_calib.metrics.selective import entropies
+from tune_calib.metrics.summary import computed_metrics, measure
 from tune_calib.metrics.ties import BINS, settled
-from tune_calib.metrics.validation import check
 
-DISTANCES = (
-    "ece", "mce", "ace", "rmsce", "o_ece", "u_ece", "aece", "cece", "debiased_ece", "sweep_ece",
-    "ks_error", "smooth_ece", "classwise_debiased",
-)  # fmt: skip
-"""Metrics that chance can only increase, even for a perfectly calibrated classifier."""
+Factors = tuple[SampleValues, ...]
+
+_CHUNK = 2**18  # sums processed at once
 
 SHARES = (0.0, 1.0, 2.0)
 AS_DRAWN = SHARES.index(1.0)
@@ -61,136 +58,166 @@ class Resampled:
         dtype: torch.dtype | None = None,
     ) -> None:
         probs, confidence_for_ranks, _ = settled(logits, dtype)
-        check(probs, labels)
-        self._samples = len(labels)
-        confidence, self._correct = top_label(probs, labels)
-        self._over = confidence - self._correct
-        self._ranking = Ranking(confidence_for_ranks)
-        self._statistics = self._per_sample(logits, probs, labels, limit)
-        self._in_bin = in_bins(confidence)
-        self._grid = _grid(confidence, self._over)
-        self._cells = ClassCells(probs, labels, BINS)
-        once = torch.ones_like(confidence)[None]
-        self._over_once = [sums(once) for sums in (self._bin_over, self._grid_over)]
-        self._cells_once = self._cells.sums(once)
+        self.samples = Samples(probs, labels, logits=logits, limit=limit, bins=BINS)
+        self.has_calib = limit is not None
+        self.total = len(labels)
+        self.ranking = Ranking(confidence_for_ranks)
+        self.columns = _columns(self.samples, self.has_calib)
+        self.stacked = torch.stack(list(self.columns.values()), -1)
+        confidence, gaps = self.samples.top_label[0], scoring.gaps(self.samples)
+        self.in_bin = in_bins(confidence)
+        self._bin_gaps = self.in_bin * gaps[:, None]
+        self._grid = _grid(confidence, gaps)
+        self.cells = ClassCells(probs, labels, BINS)
+        once = torch.ones_like(gaps)[None]
+        self.bin_over_once, self.grid_over_once = self.bin_over(once), self.grid_over(once)
+        self.cells_once = self.cells.sums(once)
 
     def metrics(self, weights: Tensor) -> dict[str, Tensor]:
         """Compute every metric on draws (R, N) float64, whose rows sum to N.
 
         Returns:
-            A tensor for each metric: (R,), or (S, R) for ``DISTANCES``, with the S shares of
+            A tensor for each metric: (R,), or (S, R) for distances, with the S shares of
             ``shares_of``. NaN where a metric is not defined.
         """
-        ranked = self._ranked(weights)
-        area = aurc(ranked)
-        count, over = weights @ self._in_bin, _each(self._bin_over(weights), self._over_once[0])
-        return {
-            **self._means(weights),
-            **errors_of(table_of(count, over), self._samples),
-            **self._classwise(weights),
-            "aece": self._adaptive(ranked),
-            "debiased_ece": debiased_ece(ranked, BINS),
-            "sweep_ece": sweep_ece(ranked),
-            "ks_error": ks_error(ranked),
-            "smooth_ece": smooth_ece(_each(self._grid_over(weights), self._over_once[1])),
-            "aurc": area,
-            "e_aurc": e_aurc(ranked, area),
-            "error_auroc": error_auroc(ranked),
-        }
+        return measure(_Draws(self, weights), computed_metrics(has_calib=self.has_calib))
 
     def plug_in(self) -> dict[str, Tensor]:
         """Return the biased plug-in values of the split's own debiased distances."""
-        once = torch.ones_like(self._correct)[None]
-        ranked = self._ranked(once)
+        once = torch.ones_like(self.ranking.scores)[None]
         # This includes bins of one sample, whose error cannot be debiased.
-        errors = self._gaps_once * with_zero(self._cells_once.over) / self._samples
+        errors = self.mean_gaps * with_zero(self.cells_once.over) / self.total
         return {
-            "debiased_ece": debiased_ece(ranked, BINS, is_plain=True)[AS_DRAWN, 0],
+            "debiased_ece": equal_mass.plug_in_ece(_Draws(self, once))[AS_DRAWN, 0],
             "classwise_debiased": errors.sum(-1).mean(-1).sqrt()[0],
         }
 
     @property
-    def _gaps_once(self) -> Tensor:
+    def mean_gaps(self) -> Tensor:
         """Return the mean differences of the split in the bins of each class, (1, C, B)."""
-        cells = self._cells_once
-        return with_zero(cells.over) / cells.samples.clamp(min=1)
+        return with_zero(self.cells_once.over) / self.cells_once.samples.clamp(min=1)
 
-    def _ranked(self, weights: Tensor) -> Ranked:
-        return Ranked(self._ranking, self._correct, weights, 1 - weights.new_tensor(SHARES))
+    def bin_over(self, weights: Tensor) -> Tensor:
+        """Return the sums of differences in the equal-width bins of draws, (R, B)."""
+        return weights @ self._bin_gaps
 
-    def _per_sample(
-        self, logits: Tensor, probs: Tensor, labels: Tensor, limit: Tensor | None
-    ) -> dict[str, Tensor]:
-        """Return the per-sample values whose means are metrics, each (N,)."""
-        (nll, brier), left = scores(logits, labels), cross_fitted(logits, labels)
-        entropies = entropy(probs)
-        found = {
-            "accuracy": self._correct,
-            "nll": nll,
-            "brier": brier,
-            "confidence_gap": self._over,
-            "nll_calibration": nll - left[0],
-            "nll_refinement": left[0],
-            "brier_calibration": brier - left[1],
-            "brier_refinement": left[1],
-            "squares": self._over.square(),
-            "entropy_right": entropies * self._correct,
-            "entropy_wrong": entropies * (1 - self._correct),
-        }
-        if limit is not None:
-            found["conformal_size"] = conformal.set_sizes(probs, limit)
-            found["conformal_coverage"] = conformal.covered(probs, labels, limit)
-        return found
-
-    def _means(self, weights: Tensor) -> dict[str, Tensor]:
-        table = weights @ torch.stack(list(self._statistics.values()), -1) / self._samples
-        found = dict(zip(self._statistics, table.unbind(-1), strict=True))
-        variance = found.pop("squares") - found["confidence_gap"].square()
-        found["confidence_gap_se"] = (variance.clamp(min=0) / self._samples).sqrt()
-        found["entropy_right"] = found["entropy_right"] / found["accuracy"]
-        found["entropy_wrong"] = found["entropy_wrong"] / (1 - found["accuracy"])
-        return found
-
-    def _bin_over(self, weights: Tensor) -> Tensor:
-        return weights @ (self._in_bin * self._over[:, None])
-
-    def _grid_over(self, weights: Tensor) -> Tensor:
+    def grid_over(self, weights: Tensor) -> Tensor:
+        """Return the mean differences on the grid of the smooth ECE, (R, GRID + 1)."""
         sums: Tensor = torch.sparse.mm(self._grid, weights.T)
-        return sums.T / self._samples
+        return sums.T / self.total
 
-    def _classwise(self, weights: Tensor) -> dict[str, Tensor]:
-        cells = self._cells.sums(weights)
-        over = _each(cells.over, self._cells_once.over)  # (S, R, C, B + 1)
+
+class _Draws(Samples):
+    """The samples of one classifier with weights (R, N), their counts in R draws.
+
+    Sums of differences have a leading axis of ``SHARES``, and so have the distances.
+    """
+
+    def __init__(self, classifier: Resampled, weights: Tensor) -> None:
+        samples = classifier.samples
+        super().__init__(samples.probs, samples.labels, bins=BINS)
+        self._classifier, self._weights = classifier, weights
+
+    @cached_property
+    def table(self) -> BinTable:
+        classifier = self._classifier
+        over = _each(classifier.bin_over(self._weights), classifier.bin_over_once)
+        return table_of(self._weights @ classifier.in_bin, over)
+
+    @cached_property
+    def ranked(self) -> Ranked:
+        classifier = self._classifier
+        shift = 1 - self._weights.new_tensor(SHARES)
+        return Ranked(classifier.ranking, classifier.samples.top_label[1], self._weights, shift)
+
+    @property
+    def grid(self) -> Tensor:
+        return _each(self._classifier.grid_over(self._weights), self._classifier.grid_over_once)
+
+    def adaptive_error(self) -> Tensor:
+        ordered, after = self._classifier.ranking.scores, self.ranked.after
+
+        def confidence_at(ranks: Tensor) -> Tensor:
+            drawn_ranks = ranks.to(after.dtype).expand(len(after), -1).contiguous()
+            return ordered[torch.searchsorted(after, drawn_ranks, right=True)]
+
+        edges = adaptive_edges(confidence_at, self.total, BINS, device=ordered.device)
+        cut = torch.searchsorted(ordered, edges, right=True)
+        return pick(self.ranked.over, cut).diff(dim=-1).abs().sum(-1) / self.total
+
+    @cached_property
+    def _cells(self) -> "Cells":
+        return self._classifier.cells.sums(self._weights)
+
+    def class_gaps(self) -> Iterator[Tensor]:
+        yield _each(self._cells.over, self._classifier.cells_once.over)[..., 1:]
+
+    def class_sums(self) -> Iterator[BinSums]:
         # Subtract the mean difference of the bin for each drawn sample. Subtracting the sums of the
         # split would turn the varying size of a bin into an error.
-        own, usual = with_zero(cells.over), cells.samples * self._gaps_once
-        squares = torch.stack(
-            [
-                debiased(cells.samples, cells.right, own - (1 - share) * usual)
-                for share in shares_of("classwise_debiased")
-            ]
-        )
-        return {
-            "cece": over[..., 1:].abs().sum(-1).mean(-1) / self._samples,
-            "classwise_debiased": squares.mean(-1).sqrt(),
-        }
+        width = max(1, _CHUNK // (BINS * len(self._weights)))
+        by_class = (*self._cells, self._classifier.mean_gaps)
+        parts = zip(*(sums.split(width, 1) for sums in by_class), strict=True)
+        for count, hits, over, mean_gaps in parts:
+            drawn, expected = with_zero(over), count * mean_gaps
+            over_of_shares = [drawn - (1 - share) * expected for share in FINE_SHARES]
+            yield count, hits, torch.stack(over_of_shares)
 
-    def _adaptive(self, ranked: Ranked) -> Tensor:
-        """Compute the adaptive ECE, whose edges interpolate the drawn confidences."""
-        ordered, total = self._ranking.scores, self._samples
-        position = torch.linspace(0, total, BINS + 1, dtype=torch.float64, device=ordered.device)
-        below = position.floor().clamp(max=total - 1)
-        above = (below + 1).clamp(max=total - 1)
-        low, high = (self._drawn(ranked, places) for places in (below, above))
-        edges = low + (high - low) * (position - below).clamp(0, 1)
-        cut = torch.searchsorted(ordered, edges, right=True)
-        over = pick(ranked.over, cut).diff(dim=-1)
-        return over.abs().sum(-1) / total
+    @cached_property
+    def _means(self) -> dict[Factors, Tensor]:
+        # One product of matrices for all columns takes less time than one for each.
+        means = self._weights @ self._classifier.stacked / self.total
+        return dict(zip(self._classifier.columns, means.unbind(-1), strict=True))
 
-    def _drawn(self, ranked: Ranked, places: Tensor) -> Tensor:
-        """Return the drawn confidences (R, B) at zero-based ranks (B,)."""
-        wanted = places.expand(len(ranked.after), -1).contiguous()
-        return self._ranking.scores[torch.searchsorted(ranked.after, wanted, right=True)]
+    def mean(self, values: SampleValues) -> Tensor:
+        if (values,) in self._means:
+            return self._means[values,]
+        return self._weights @ values(self._classifier.samples) / self.total
+
+    def mean_difference(self, values: SampleValues, others: SampleValues) -> Tensor:
+        return self._means[values, others]
+
+    def mean_among(self, values: SampleValues, hits: bool) -> Tensor:
+        accuracy = self.mean(scoring.hits)
+        if hits:
+            return self._means[values, scoring.hits] / accuracy
+        return self._means[values, _misses] / (1 - accuracy)
+
+    def standard_error(self, values: SampleValues) -> Tensor:
+        variance = self._means[values, values] - self.mean(values).square()
+        return (variance.clamp(min=0) / self.total).sqrt()
+
+
+def _misses(samples: Samples) -> Tensor:
+    return 1 - samples.top_label[1]
+
+
+def _columns(samples: Samples, has_calib: bool) -> dict[Factors, Tensor]:
+    """Return the values of the samples, each (N,), whose means over the draws metrics need.
+
+    Keys are one function, or two for the terms of a difference or the factors of a product.
+    """
+    nll, brier = scores(samples.logits, samples.labels)
+    refined_nll, refined_brier = samples.refined
+    correct = scoring.hits(samples)
+    gaps, entropy = scoring.gaps(samples), entropies(samples)
+    columns: dict[Factors, Tensor] = {
+        (scoring.hits,): correct,
+        (scoring.losses,): nll,
+        (scoring.squared_distances,): brier,
+        (scoring.gaps,): gaps,
+        (scoring.losses, scoring.refined_losses): nll - refined_nll,
+        (scoring.refined_losses,): refined_nll,
+        (scoring.squared_distances, scoring.refined_squared_distances): brier - refined_brier,
+        (scoring.refined_squared_distances,): refined_brier,
+        (scoring.gaps, scoring.gaps): gaps.square(),
+        (entropies, scoring.hits): entropy * correct,
+        (entropies, _misses): entropy * (1 - correct),
+    }
+    if has_calib:
+        for values in (conformal.set_sizes, conformal.covered):
+            columns[values,] = values(samples)
+    return columns
 
 
 def _each(drawn: Tensor, once: Tensor) -> Tensor:
@@ -247,9 +274,9 @@ class ClassCells:
         size = (probs.shape[-1] * (bins + 1), len(probs))
         matrices = []  # they sum the non-zero values of samples into cells
         for values in (torch.ones_like(hit), hit, probs[sample, label] - hit):
-            kept = values != 0
-            index = torch.stack([cell[kept], sample[kept]])
-            matrix = torch.sparse_coo_tensor(index, values[kept], size, check_invariants=True)
+            is_nonzero = values != 0
+            index = torch.stack([cell[is_nonzero], sample[is_nonzero]])
+            matrix = torch.sparse_coo_tensor(index, values[is_nonzero], size, check_invariants=True)
             matrices.append(matrix.coalesce())
         self._count, self._right, self._over = matrices
 
@@ -272,6 +299,6 @@ def with_zero(over: Tensor) -> Tensor:
     return torch.cat([over[..., :1] + over[..., 1:2], over[..., 2:]], -1)
 
 
-def _with_lowest(sums: Tensor, whole: Tensor) -> Tensor:
+def _with_lowest(sums: Tensor, total: Tensor) -> Tensor:
     above = sums[..., 2:]
-    return torch.cat([(whole - above.sum(-1))[..., None], above], -1)
+    return torch.cat([(total - above.sum(-1))[..., None], above], -1)

@@ -1,22 +1,89 @@
-"""Accuracy and proper scoring rules: (..., N, C) and labels (N,) int64 to (...).
+"""Accuracy, mean confidence gap and proper scoring rules, and tests of accuracy against chance.
 
-Rows of probabilities must sum to 1. Invalid inputs raise ValueError.
+Probabilities and logits are (..., N, C), labels (N,) int64. Rows of probabilities must sum to 1.
+Invalid inputs raise ValueError.
 """
 
 import torch
 from scipy.special import bdtrc
 from torch import Tensor
 
+from tune_calib.metrics.samples import Samples
 from tune_calib.metrics.validation import check
 
 _CHANCE_LEVEL = 1e-3
 _CHUNK = 2**21  # probabilities of one classifier processed at once
 
 
-def accuracy(probs: Tensor, labels: Tensor) -> Tensor:
+def accuracy(samples: Samples) -> Tensor:
     """Return the share of correct predictions, in [0, 1]."""
-    check(probs, labels)
-    return (probs.argmax(-1) == labels).to(probs.dtype).mean(-1)
+    return samples.mean(hits)
+
+
+def confidence_gap(samples: Samples) -> Tensor:
+    """Return the mean confidence minus the accuracy, in [-1, 1], positive if over-confident."""
+    return samples.mean(gaps)
+
+
+def confidence_gap_se(samples: Samples) -> Tensor:
+    """Return the standard error of the confidence gap."""
+    return samples.standard_error(gaps)
+
+
+def nll(samples: Samples) -> Tensor:
+    """Return the negative log-likelihood in nats, exact even for saturated logits."""
+    return samples.mean(losses)
+
+
+def brier(samples: Samples) -> Tensor:
+    """Return the Brier score, the mean squared distance to the one-hot label, in [0, 2]."""
+    return samples.mean(squared_distances)
+
+
+def nll_calibration(samples: Samples) -> Tensor:
+    """Return the reduction of the NLL by the best temperature (``refinement``)."""
+    return samples.mean_difference(losses, refined_losses)
+
+
+def nll_refinement(samples: Samples) -> Tensor:
+    """Return the NLL after the best temperature."""
+    return samples.mean(refined_losses)
+
+
+def brier_calibration(samples: Samples) -> Tensor:
+    """Return the reduction of the Brier score by the temperature with the best NLL."""
+    return samples.mean_difference(squared_distances, refined_squared_distances)
+
+
+def brier_refinement(samples: Samples) -> Tensor:
+    """Return the Brier score after the temperature with the best NLL."""
+    return samples.mean(refined_squared_distances)
+
+
+def hits(samples: Samples) -> Tensor:
+    """Return whether each prediction is correct: (..., N) in {0, 1}."""
+    return samples.top_label[1]
+
+
+def gaps(samples: Samples) -> Tensor:
+    """Return the confidence minus the hit of each sample, (..., N)."""
+    confidence, correct = samples.top_label
+    return confidence - correct
+
+
+def losses(samples: Samples) -> Tensor:
+    """Return the NLL of each sample, (..., N)."""
+    return _losses(samples.logits, samples.labels)
+
+
+def refined_losses(samples: Samples) -> Tensor:
+    """Return the NLL of each sample at its best temperature, (..., N)."""
+    return samples.refined[0]
+
+
+def refined_squared_distances(samples: Samples) -> Tensor:
+    """Return the squared distances at the same temperature, (..., N)."""
+    return samples.refined[1]
 
 
 def is_at_chance(probs: Tensor, labels: Tensor) -> bool:
@@ -48,24 +115,26 @@ def is_by_chance(predicted: Tensor, labels: Tensor) -> bool:
 
 
 def nll_from_logits(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return the negative log-likelihood in nats, exact even for saturated logits.
+    """Return the NLL, (...), of unnormalised logits, which must be finite."""
+    return _losses(logits, labels).mean(-1)
 
-    Unlike the other functions, it takes unnormalised logits, which must be finite.
-    """
+
+def _losses(logits: Tensor, labels: Tensor) -> Tensor:
     if not bool(logits.isfinite().all()):
         raise ValueError("logits must be finite, got NaN or infinity")
     log_probs = logits.log_softmax(-1)
     targets = labels.expand(log_probs.shape[:-1]).unsqueeze(-1)
-    return -log_probs.gather(-1, targets).squeeze(-1).mean(-1)
+    return -log_probs.gather(-1, targets).squeeze(-1)
 
 
-def brier(probs: Tensor, labels: Tensor) -> Tensor:
-    """Return the Brier score, the mean squared distance to the one-hot label, in [0, 2]."""
-    check(probs, labels)
-    width, squares = max(1, _CHUNK // probs.shape[-1]), []
-    for part, own in zip(probs.split(width, -2), labels.split(width), strict=True):
+def squared_distances(samples: Samples) -> Tensor:
+    """Return the squared distance of each sample to its one-hot label, (..., N)."""
+    probs, squares = samples.probs, []
+    width = max(1, _CHUNK // probs.shape[-1])
+    parts = zip(probs.split(width, -2), samples.labels.split(width), strict=True)
+    for part, labels in parts:
         # Without a one-hot label in memory.
-        targets = own.expand(part.shape[:-1]).unsqueeze(-1)
-        gaps = part.scatter(-1, targets, part.gather(-1, targets) - 1).square()
-        squares.append(gaps.sum(-1))
-    return torch.cat(squares, -1).mean(-1)
+        targets = labels.expand(part.shape[:-1]).unsqueeze(-1)
+        distances = part.scatter(-1, targets, part.gather(-1, targets) - 1)
+        squares.append(distances.square().sum(-1))
+    return torch.cat(squares, -1)

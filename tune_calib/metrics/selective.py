@@ -1,4 +1,4 @@
-"""Separation of correct and wrong predictions by confidence: AURC, E-AURC and AUROC.
+"""Separation of correct and wrong predictions: AURC, E-AURC, AUROC and mean entropies.
 
 Sources: Geifman, Uziel, El-Yaniv, ICLR 2019 (AURC, E-AURC); Hendrycks and Gimpel, ICLR 2017 (AUROC
 of misclassification). Results are averages over all orders of samples of equal confidence.
@@ -7,56 +7,73 @@ of misclassification). Results are averages over all orders of samples of equal 
 import torch
 from torch import Tensor
 
+from tune_calib.metrics.ood import entropy
 from tune_calib.metrics.ranked import Ranked, cumulated, pick
+from tune_calib.metrics.samples import Samples
 
 
-def aurc(ranked: Ranked) -> Tensor:
+def aurc(samples: Samples) -> Tensor:
     """Return the area under the risk-coverage curve, (...), in [0, 1].
 
     It is the mean over n of the error rate of the n most confident samples.
     """
-    total = ranked.samples
+    ranked, total = samples.ranked, samples.total
     # Ranks before and after each group of equal confidence, counted from the most confident.
     low, high = _around(ranked, ranked.count)
-    before, after = total - high, total - low
+    count_before, count_after = total - high, total - low
     right_low, right_high = _around(ranked, ranked.right)
-    errors = after - before - (right_high - right_low)
+    errors = count_after - count_before - (right_high - right_low)
     harmonic = _harmonic(ranked)
-    known_before, known_after = harmonic[before.long()], harmonic[after.long()]
+    harmonic_before, harmonic_after = harmonic[count_before.long()], harmonic[count_after.long()]
     # Each error of a group is at a random position within it, and from there on contributes 1/n to
     # the risk of the first n samples.
-    size = (after - before).clamp(min=1)
-    own = 1 - before / size * (known_after - known_before)
-    areas = errors * (own + harmonic[total] - known_after)
+    size = (count_after - count_before).clamp(min=1)
+    within_group = 1 - count_before / size * (harmonic_after - harmonic_before)
+    areas = errors * (within_group + harmonic[total] - harmonic_after)
     return _summed(ranked, areas) / total
 
 
-def e_aurc(ranked: Ranked, area: Tensor) -> Tensor:
-    """Return the AURC (given) minus that of an ideal order, with all correct samples first."""
-    total, right = ranked.samples, ranked.right[..., -1]
+def e_aurc(samples: Samples) -> Tensor:
+    """Return the AURC minus that of an ideal order, with all correct samples first."""
+    ranked, total = samples.ranked, samples.total
+    right = ranked.right[..., -1]
     harmonic = _harmonic(ranked)
     least = 1 - right / total * (1 + harmonic[total] - harmonic[right.round().long()])
     # Both sums are rounded, so an ideal order could fall below 0.
-    return (area - least).clamp(min=0)
+    return (samples.value(aurc) - least).clamp(min=0)
 
 
-def error_auroc(ranked: Ranked) -> Tensor:
+def error_auroc(samples: Samples) -> Tensor:
     """Return the probability that a correct sample is more confident than a wrong one.
 
     Ties count as half. The result is (...), in [0, 1]; NaN where all samples are correct or all are
     wrong.
     """
-    (before, after), (low, high) = _around(ranked, ranked.count), _around(ranked, ranked.right)
-    errors = after - before - (high - low)
+    ranked = samples.ranked
+    (count_before, count_after), (low, high) = (
+        _around(ranked, ranked.count),
+        _around(ranked, ranked.right),
+    )
+    errors = count_after - count_before - (high - low)
     right = ranked.right[..., -1]
     # The correct samples of higher confidence, and half of those of equal confidence.
     above = right[..., None] - (low + high) / 2
     return _summed(ranked, errors * above) / (right * (ranked.samples - right))
 
 
-def mean_where(values: Tensor, counts: Tensor) -> Tensor:
-    """Return the weighted mean of values (..., N), or NaN where all weights (..., N) are 0."""
-    return (values * counts).sum(-1) / counts.sum(-1)
+def entropy_right(samples: Samples) -> Tensor:
+    """Return the mean entropy of correct predictions in nats; NaN where there are none."""
+    return samples.mean_among(entropies, hits=True)
+
+
+def entropy_wrong(samples: Samples) -> Tensor:
+    """Return the mean entropy of wrong predictions in nats; NaN where there are none."""
+    return samples.mean_among(entropies, hits=False)
+
+
+def entropies(samples: Samples) -> Tensor:
+    """Return the entropy of each sample in nats, (..., N)."""
+    return entropy(samples.probs)
 
 
 def _around(ranked: Ranked, cumulative: Tensor) -> tuple[Tensor, Tensor]:

@@ -3,36 +3,21 @@
 import torch
 from torch import Tensor
 
-# The spacing is about the smallest bandwidth, so splitting a sample between its two nearest grid
-# points hardly widens the kernel.
-GRID = 1024
+from tune_calib.metrics.binning import GRID
+from tune_calib.metrics.samples import Samples
+
 SMALLEST = 1e-3  # bandwidth, as in the authors' package
 _STEPS = 8
 
 
-def on_grid(places: Tensor, values: Tensor) -> Tensor:
-    """Sum values (..., N) at places in [0, 1] onto the grid, (..., GRID + 1)."""
-    below, share = neighbours(places)
-    sums = values.new_zeros(*values.shape[:-1], GRID + 1)
-    return sums.scatter_add(-1, below, (1 - share) * values).scatter_add(
-        -1, below + 1, share * values
-    )
-
-
-def neighbours(places: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the grid point below each place, and the linear weight of the point above it."""
-    scaled = places.clamp(max=1) * GRID
-    below = scaled.long().clamp(max=GRID - 1)
-    return below, scaled - below
-
-
-def smooth_ece(over: Tensor) -> Tensor:
+def smooth_ece(samples: Samples) -> Tensor:
     """Return the integral of the absolute smoothed difference of confidence and correctness.
 
     The differences are smoothed by a Gaussian that is reflected at 0 and 1. Its bandwidth is the
-    one that equals the error (section 3 of the paper), but at least ``SMALLEST``. The mean
-    differences on the grid (``on_grid``) are (..., GRID + 1); the result is (...), in [0, 1].
+    one that equals the error (section 3 of the paper), but at least ``SMALLEST``. The result is
+    (...), in [0, 1].
     """
+    over = samples.grid
     waves = cosine_transform(over)
     least = torch.full_like(over[..., 0], SMALLEST)
     most = smoothed(waves, least)
@@ -45,11 +30,11 @@ def smooth_ece(over: Tensor) -> Tensor:
     for step in range(_STEPS):
         share = torch.where(excess > lack, excess / (excess - lack), 0)
         width = low + share * (high - low)
-        found = smoothed(waves, width) - width
-        is_low = found > 0
+        difference = smoothed(waves, width) - width
+        is_low = difference > 0
         stays = torch.where(is_low == was_low, 0.5, 1.0) if step else 1.0
-        lack = torch.where(is_low, lack * stays, found)
-        excess = torch.where(is_low, found, excess * stays)
+        lack = torch.where(is_low, lack * stays, difference)
+        excess = torch.where(is_low, difference, excess * stays)
         low, high = torch.where(is_low, width, low), torch.where(is_low, high, width)
         was_low = is_low
     return torch.where(most > SMALLEST, width, most)
@@ -59,8 +44,8 @@ def cosine_transform(over: Tensor) -> Tensor:
     """Return the cosine transform, via the Fourier transform of the values and their mirror."""
     # A reflected Gaussian multiplies the n-th cosine by exp(-(pi n width)^2 / 2).
     mirrored = torch.cat([2 * over[..., :1], over[..., 1:-1], 2 * over[..., -1:]], -1)
-    whole = torch.cat([mirrored, mirrored[..., 1:-1].flip(-1)], -1)
-    waves: Tensor = torch.fft.rfft(whole).real
+    period = torch.cat([mirrored, mirrored[..., 1:-1].flip(-1)], -1)
+    waves: Tensor = torch.fft.rfft(period).real
     return waves
 
 

@@ -1,26 +1,24 @@
-"""All metrics of ``names.METRICS`` that are computed on one labelled split.
+"""All metrics of ``spec.metrics.METRICS`` that are computed on one labelled split.
 
 Logits are (..., N, C), unnormalised (or log-probabilities), finite. Labels are (N,) int64. Invalid
 inputs raise ValueError.
 """
 
-from collections.abc import Iterable, Mapping
+import importlib
+from collections.abc import Callable, Iterable
+from functools import cache
 
 import torch
 from torch import Tensor
 
 from tune_calib.metrics import conformal
-from tune_calib.metrics.binning import BinTable, bin_table, top_label
-from tune_calib.metrics.calibration import aece, cece, classwise_debiased, ece_of, errors_of
-from tune_calib.metrics.equal_mass import debiased_ece, ks_error, sweep_ece
-from tune_calib.metrics.ood import entropy
-from tune_calib.metrics.ranked import Ranked, Ranking
-from tune_calib.metrics.refinement import cross_fitted
-from tune_calib.metrics.scoring import accuracy, brier, nll_from_logits
-from tune_calib.metrics.selective import aurc, e_aurc, error_auroc, mean_where
-from tune_calib.metrics.smooth import on_grid, smooth_ece
+from tune_calib.metrics.binning import bin_table, top_label
+from tune_calib.metrics.samples import Samples
+from tune_calib.metrics.scoring import nll_from_logits
 from tune_calib.metrics.ties import OUTPUTS, settled
 from tune_calib.spec.metrics import CORRUPTION_METRICS, METRICS
+
+_NETWORK_CHECK = ("accuracy", "nll", "ece", "confidence_gap", "confidence_gap_se")
 
 Split = tuple[Tensor, Tensor]
 """Logits (..., N, C) and labels (N,) of a split."""
@@ -53,94 +51,47 @@ def evaluate(
             bounds.
     """
     probs, confidence, _ = settled(logits, dtype)
-    table = bin_table(probs, labels)
-    found = {
-        **_regime(logits, probs, labels, table),
-        **errors_of(table, len(labels)),
-        "aece": aece(probs, labels, confidence=confidence),
-        "cece": cece(probs, labels),
-        "brier": brier(probs, labels),
-        **_of_ranks(probs, labels, confidence, in_search),
-        **compute_plugin_metrics(logits, labels),
-    }
-    if not in_search:
-        found |= _costly(logits, probs, labels, found)
-        if calib is not None:
-            of_calib = settled(calib[0], dtype)
-            limit = conformal.threshold(of_calib.probs, calib[1], of_calib.error)
-            found["conformal_size"] = conformal.set_sizes(probs, limit).mean(-1)
-            found["conformal_coverage"] = conformal.covered(probs, labels, limit).mean(-1)
-    return found
+    limit = None
+    if calib is not None and not in_search:
+        settled_calib = settled(calib[0], dtype)
+        limit = conformal.threshold(settled_calib.probs, calib[1], settled_calib.error)
+    samples = Samples(probs, labels, logits=logits, confidence=confidence, limit=limit)
+    names = computed_metrics(in_search, has_calib=limit is not None)
+    return {**measure(samples, names), **compute_plugin_metrics(logits, labels)}
 
 
-def _of_ranks(
-    probs: Tensor, labels: Tensor, for_ranks: Tensor, in_search: bool
-) -> dict[str, Tensor]:
-    """Compute the metrics that depend on the order of the confidences, which are sorted once."""
-    confidence, correct = top_label(probs.double(), labels)
-    ranked = Ranked(Ranking(for_ranks.double()), correct)
-    area = aurc(ranked)
-    found = {
-        "debiased_ece": debiased_ece(ranked),
-        "ks_error": ks_error(ranked),
-        "aurc": area,
-        "e_aurc": e_aurc(ranked, area),
-    }
+def computed_metrics(in_search: bool = False, has_calib: bool = True) -> list[str]:
+    """Return the built-in metrics of a labelled split, with or without logits of ``calib``."""
+    records = [METRICS[name] for name in METRICS if METRICS[name].module]
     if in_search:
-        return found
-    return found | {
-        "sweep_ece": sweep_ece(ranked),
-        "error_auroc": error_auroc(ranked),
-        "smooth_ece": smooth_ece(on_grid(confidence, confidence - correct) / len(labels)),
-    }
+        records = [record for record in records if record.is_in_searches]
+    return [record.name for record in records if has_calib or not record.needs_calib]
 
 
-def _costly(
-    logits: Tensor, probs: Tensor, labels: Tensor, found: Mapping[str, Tensor]
-) -> dict[str, Tensor]:
-    """Compute the metrics that would slow a search of small trials, given NLL and Brier score."""
-    of_nll, of_brier = (values.mean(-1) for values in cross_fitted(logits.double(), labels))
-    correct = top_label(probs, labels)[1]
-    entropies = entropy(probs)
-    return {
-        "nll_calibration": found["nll"] - of_nll,
-        "nll_refinement": of_nll,
-        "brier_calibration": found["brier"] - of_brier,
-        "brier_refinement": of_brier,
-        "classwise_debiased": classwise_debiased(probs, labels),
-        "entropy_right": mean_where(entropies, correct),
-        "entropy_wrong": mean_where(entropies, 1 - correct),
-    }
+def measure(samples: Samples, names: Iterable[str]) -> dict[str, Tensor]:
+    """Compute metrics by name with the functions that their records refer to."""
+    return {name: samples.value(_load_function(METRICS[name].module, name)) for name in names}
+
+
+@cache
+def _load_function(module: str, name: str) -> Callable[[Samples], Tensor]:
+    function: Callable[[Samples], Tensor]
+    function = getattr(importlib.import_module(f"tune_calib.metrics.{module}"), name)
+    return function
 
 
 def regime(logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
     """Compute the network check: does a network fit these samples, is it over-confident?"""
     probs = settled(logits, OUTPUTS).probs
-    return _regime(logits, probs, labels, bin_table(probs, labels))
-
-
-def _regime(logits: Tensor, probs: Tensor, labels: Tensor, table: BinTable) -> dict[str, Tensor]:
-    confidence, correct = top_label(probs, labels)
-    gaps = confidence - correct
-    return {
-        "accuracy": accuracy(probs, labels),
-        "nll": nll_from_logits(logits, labels),
-        "ece": ece_of(table, len(labels)),
-        "confidence_gap": gaps.mean(-1),
-        # The bootstrap standard error of a mean in closed form, without draws.
-        "confidence_gap_se": gaps.std(-1, correction=0) / len(labels) ** 0.5,
-    }
+    return measure(Samples(probs, labels, logits), _NETWORK_CHECK)
 
 
 def under_corruption(logits: Tensor, labels: Tensor) -> dict[str, float]:
-    """Compute ``names.CORRUPTION_METRICS`` of one classifier from its logits (N, C)."""
+    """Compute ``spec.metrics.CORRUPTION_METRICS`` of one classifier from its logits (N, C)."""
     probs, confidence, _ = settled(logits, OUTPUTS)
-    found = {
-        **_regime(logits, probs, labels, bin_table(probs, labels)),
-        "aece": aece(probs, labels, confidence=confidence),
-        "brier": brier(probs, labels),
-    }
-    return {name: float(found[name]) for name in CORRUPTION_METRICS}
+    samples = Samples(probs, labels, logits=logits, confidence=confidence)
+    metrics = measure(samples, CORRUPTION_METRICS)
+    return {name: float(value) for name, value in metrics.items()}
 
 
 def regime_in_parts(parts: Iterable[tuple[Tensor, Tensor]]) -> dict[str, float]:
@@ -169,15 +120,16 @@ def regime_in_parts(parts: Iterable[tuple[Tensor, Tensor]]) -> dict[str, float]:
 
 def compute_plugin_metrics(logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
     """Compute the metrics of plug-ins, which accept one classifier at a time."""
-    found = {}
-    each = logits.double().reshape(-1, *logits.shape[-2:])
+    computed = {}
+    classifiers = logits.double().reshape(-1, *logits.shape[-2:])
     for metric in (METRICS[name] for name in METRICS):
-        if metric.compute is not None:
-            values = [float(metric.compute(one, labels)) for one in each]
-            # A search assigns a diverged trial the worst value within the bounds of the record.
-            if not all(metric.lower <= value <= metric.upper for value in values):
-                bounds = f"[{metric.lower:g}, {metric.upper:g}]"
-                raise ValueError(f"metric {metric.name!r} must lie in {bounds}, got {values}")
-            numbers = torch.tensor(values, dtype=torch.float64)
-            found[metric.name] = numbers.reshape(logits.shape[:-2])
-    return found
+        if metric.compute is None:
+            continue
+        values = [float(metric.compute(classifier, labels)) for classifier in classifiers]
+        # A search assigns a diverged trial the worst value within the bounds of the record.
+        if not all(metric.lower <= value <= metric.upper for value in values):
+            bounds = f"[{metric.lower:g}, {metric.upper:g}]"
+            raise ValueError(f"metric {metric.name!r} must lie in {bounds}, got {values}")
+        numbers = torch.tensor(values, dtype=torch.float64)
+        computed[metric.name] = numbers.reshape(logits.shape[:-2])
+    return computed

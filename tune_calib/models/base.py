@@ -56,7 +56,7 @@ def name_last_layer(backbone: nn.Module, name: str | None) -> None:
 def finish(backbone: nn.Sequential, bounds: Sequence[int], init: Init) -> nn.Sequential:
     """Declare the stages of a sequence, which begin at ``bounds``, and initialise its weights."""
     ends = list(pairwise((0, *bounds, len(backbone))))
-    declare_stages(backbone, lambda given: [given[start:end] for start, end in ends])
+    declare_stages(backbone, lambda layers: [layers[start:end] for start, end in ends])
     if init == "timm":
         draw_fan_out(backbone)
     return backbone

@@ -63,11 +63,11 @@ def apply_stack(
     # A view, so that K heads share one tensor.
     hidden = features.expand(tensors[0].shape[0], *features.shape[-2:])
     for layer, (weight, bias) in enumerate(zip(tensors[::2], tensors[1::2], strict=True)):
-        before = activations[layer - 1] if layer else "none"
-        if before == "relu":
+        activation = activations[layer - 1] if layer else "none"
+        if activation == "relu":
             # In place: its gradient only needs to know where the output is zero.
             hidden = hidden.relu_()
-        elif before == "gelu":
+        elif activation == "gelu":
             hidden = F.gelu(hidden)
         hidden = _Linear.apply(hidden, weight, bias)
     return hidden
@@ -101,8 +101,8 @@ class _Linear(torch.autograd.Function):
             # One by one: torch copies a transposed matrix in blocks, but a stack of them entry by
             # entry.
             transposed = torch.bmm(inputs.transpose(1, 2), gradient)
-            for own, given in zip(of_weight, transposed, strict=True):
-                own.copy_(given.T)
+            for head_gradient, head_transposed in zip(of_weight, transposed, strict=True):
+                head_gradient.copy_(head_transposed.T)
         return of_inputs, of_weight, gradient.sum(1, keepdim=True)
 
 

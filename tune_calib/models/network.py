@@ -78,10 +78,10 @@ class _Bf16(nn.Module):
 
     def forward(self, maps: Tensor) -> Tensor:
         with _bf16(maps, is_on=True):
-            given: Tensor = self.stage(maps)
-        return given.float()
+            outputs: Tensor = self.stage(maps)
+        return outputs.float()
 
 
-def _bf16(given: Tensor, is_on: bool) -> AbstractContextManager[Any]:
+def _bf16(inputs: Tensor, is_on: bool) -> AbstractContextManager[Any]:
     # No disabled autocast: the meta device, on which costs are counted, does not support it.
-    return torch.autocast(given.device.type, torch.bfloat16) if is_on else nullcontext()
+    return torch.autocast(inputs.device.type, torch.bfloat16) if is_on else nullcontext()

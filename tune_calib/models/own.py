@@ -60,46 +60,51 @@ def _cut(
     name: str, function: Callable[[], Any], module: nn.Module, images: Tensor
 ) -> tuple[nn.Module, int]:
     calls: list[tuple[str, Tensor, Tensor]] = []
-    hooks = [
-        part.register_forward_hook(
-            lambda _, given, named, made, path=path: calls.append(
-                (path, *given, *named.values(), made)
-            ),
-            with_kwargs=True,
-        )
-        for path, part in module.named_modules()
-        if isinstance(part, nn.Linear) and path
-    ]
+
+    def record_call(path: str, _: nn.Module, args: Any, kwargs: Any, layer_output: Tensor) -> None:
+        calls.append((path, *args, *kwargs.values(), layer_output))
+
+    hooks = []
+    for path, part in module.named_modules():
+        if isinstance(part, nn.Linear) and path:
+            hook = part.register_forward_hook(partial(record_call, path), with_kwargs=True)
+            hooks.append(hook)
     output = _run(name, function, lambda: module(images))
     for hook in hooks:
         hook.remove()
     if not isinstance(output, Tensor) or output.ndim != 2 or len(output) != PROBE:
-        what = tuple(output.shape) if isinstance(output, Tensor) else type(output).__name__
+        returned = type(output).__name__
+        if isinstance(output, Tensor):
+            returned = str(tuple(output.shape))
         raise UserError(
-            f"{name}: for {tuple(images.shape)} images it returns {what}, but it must return "
+            f"{name}: for {tuple(images.shape)} images it returns {returned}, but it must return "
             f"logits or features ({PROBE}, D)"
         )
-    last = next((each for each in reversed(calls) if torch.equal(each[2], output)), None)
-    features = output if last is None else _without(name, module, last[0], last[1], output)
-    if last is not None and not _is_close(module(images), features):
-        raise UserError(
-            f"{name}: its logits are not the output of its last linear layer, {last[0]}; return "
-            "that output unchanged"
-        )
-    name_last_layer(module, last[0] if last else None)
-    return module, features.shape[1]
+    for path, features, logits in reversed(calls):
+        if not torch.equal(logits, output):
+            continue
+        features = _without(name, module, path, features, output)
+        if not _is_close(module(images), features):
+            raise UserError(
+                f"{name}: its logits are not the output of its last linear layer, {path}; return "
+                "that output unchanged"
+            )
+        name_last_layer(module, path)
+        return module, features.shape[1]
+    name_last_layer(module, None)
+    return module, output.shape[1]
 
 
 def _without(name: str, module: nn.Module, path: str, features: Tensor, logits: Tensor) -> Tensor:
     """Remove the last layer and return its input, the features."""
-    parent, _, own = path.rpartition(".")
+    parent, _, layer_name = path.rpartition(".")
     layer: Any = module.get_submodule(path)
     again = F.linear(features, layer.weight, layer.bias)
     if features.ndim != 2 or not _is_close(again, logits):
         raise UserError(f"{name}: its last layer, {path}, is not a linear layer on features (N, D)")
-    setattr(module.get_submodule(parent), own, nn.Identity())
+    setattr(module.get_submodule(parent), layer_name, nn.Identity())
     return features
 
 
-def _is_close(one: Tensor, other: Tensor) -> bool:
-    return one.shape == other.shape and torch.allclose(one, other, rtol=1e-4, atol=1e-5)
+def _is_close(first: Tensor, second: Tensor) -> bool:
+    return first.shape == second.shape and torch.allclose(first, second, rtol=1e-4, atol=1e-5)

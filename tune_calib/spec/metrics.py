@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 from tune_calib.errors import UserError
@@ -28,8 +29,14 @@ class Metric:
             tables and evaluations on foreign images do.
         is_in_searches: whether the trials of a search have it too; not if it is slow, not always
             defined, or much the same for every classifier.
+        is_distance: whether chance can only increase it, even for a perfectly calibrated
+            classifier, which determines its intervals (``metrics.bootstrap``).
+        needs_calib: whether it is defined only with logits of ``calib``.
+        module: module of ``tune_calib.metrics`` with the function of a built-in metric, which has
+            its name and maps ``samples.Samples`` to a number for each classifier or draw; empty for
+            metrics of foreign images (``metrics.ood``).
         compute: function of a plug-in's metric that maps logits (N, C), float64, and labels (N,) to
-            a number. Built-in metrics are computed together (``metrics.summary``) and share bins.
+            a number.
     """
 
     name: str
@@ -40,6 +47,9 @@ class Metric:
     upper: float = 1.0
     is_of_trials: bool = True
     is_in_searches: bool = True
+    is_distance: bool = False
+    needs_calib: bool = False
+    module: str = ""
     compute: Callable[..., Any] | None = None
 
     @property
@@ -90,40 +100,41 @@ def format_number(value: float, scale: float, digits: int, signed: bool = False)
 
 
 METRICS: Registry[Metric] = Registry("metric", "tune_calib.spec.metrics", Metric)
+_distance = partial(Metric, direction="min", unit="fraction", is_distance=True)
+_final = partial(Metric, is_in_searches=False)
+_conformal = partial(_final, module="conformal", needs_calib=True)
 for _metric in (
-    Metric("accuracy", "Accuracy", "max", "fraction"),
-    Metric("ece", "ECE", "min", "fraction"),
-    Metric("aece", "AECE", "min", "fraction"),
-    Metric("mce", "MCE", "min", "fraction"),
-    Metric("ace", "ACE", "min", "fraction"),
-    Metric("rmsce", "RMSCE", "min", "fraction"),
-    Metric("cece", "Classwise ECE", "min", "fraction"),
-    Metric("o_ece", "O-ECE", "min", "fraction"),
-    Metric("u_ece", "U-ECE", "min", "fraction"),
-    Metric("nll", "NLL", "min", "nats", upper=INF),
-    Metric("brier", "Brier", "min", "score", upper=2.0),
-    Metric("confidence_gap", "Confidence gap", None, "fraction", lower=-1.0),
-    Metric("confidence_gap_se", "SE of the confidence gap", None, "fraction"),
-    Metric("debiased_ece", "Debiased ECE (L2)", "min", "fraction"),
-    Metric("ks_error", "KS error", "min", "fraction"),
-    Metric("smooth_ece", "Smooth ECE", "min", "fraction", is_in_searches=False),
-    Metric("sweep_ece", "Sweep ECE", "min", "fraction", is_in_searches=False),
-    Metric(
-        "classwise_debiased", "Classwise debiased (L2)", "min", "fraction", is_in_searches=False
+    Metric("accuracy", "Accuracy", "max", "fraction", module="scoring"),
+    _distance("ece", "ECE", module="calibration"),
+    _distance("aece", "AECE", module="calibration"),
+    _distance("mce", "MCE", module="calibration"),
+    _distance("ace", "ACE", module="calibration"),
+    _distance("rmsce", "RMSCE", module="calibration"),
+    _distance("cece", "Classwise ECE", module="calibration"),
+    _distance("o_ece", "O-ECE", module="calibration"),
+    _distance("u_ece", "U-ECE", module="calibration"),
+    Metric("nll", "NLL", "min", "nats", upper=INF, module="scoring"),
+    Metric("brier", "Brier", "min", "score", upper=2.0, module="scoring"),
+    Metric("confidence_gap", "Confidence gap", None, "fraction", lower=-1.0, module="scoring"),
+    Metric("confidence_gap_se", "SE of the confidence gap", None, "fraction", module="scoring"),
+    _distance("debiased_ece", "Debiased ECE (L2)", module="equal_mass"),
+    _distance("ks_error", "KS error", module="equal_mass"),
+    _distance("smooth_ece", "Smooth ECE", module="smooth", is_in_searches=False),
+    _distance("sweep_ece", "Sweep ECE", module="equal_mass", is_in_searches=False),
+    _distance(
+        "classwise_debiased", "Classwise debiased (L2)", module="calibration", is_in_searches=False
     ),
-    Metric("nll_calibration", "NLL, calibration", "min", "nats", -INF, INF, is_in_searches=False),
-    Metric("nll_refinement", "NLL, refinement", "min", "nats", upper=INF, is_in_searches=False),
-    Metric(
-        "brier_calibration", "Brier, calibration", "min", "score", -2.0, 2.0, is_in_searches=False
-    ),
-    Metric("brier_refinement", "Brier, refinement", "min", "score", 0.0, 2.0, is_in_searches=False),
-    Metric("aurc", "AURC", "min", "fraction"),
-    Metric("e_aurc", "E-AURC", "min", "fraction"),
-    Metric("error_auroc", "Misclassification AUROC", "max", "fraction", is_in_searches=False),
-    Metric("entropy_right", "Entropy if right", None, "nats", upper=INF, is_in_searches=False),
-    Metric("entropy_wrong", "Entropy if wrong", None, "nats", upper=INF, is_in_searches=False),
-    Metric("conformal_size", "Set size at 90 %", "min", "score", upper=INF, is_in_searches=False),
-    Metric("conformal_coverage", "Coverage at 90 %", None, "fraction", is_in_searches=False),
+    _final("nll_calibration", "NLL, calibration", "min", "nats", -INF, INF, module="scoring"),
+    _final("nll_refinement", "NLL, refinement", "min", "nats", upper=INF, module="scoring"),
+    _final("brier_calibration", "Brier, calibration", "min", "score", -2.0, 2.0, module="scoring"),
+    _final("brier_refinement", "Brier, refinement", "min", "score", upper=2.0, module="scoring"),
+    Metric("aurc", "AURC", "min", "fraction", module="selective"),
+    Metric("e_aurc", "E-AURC", "min", "fraction", module="selective"),
+    _final("error_auroc", "Misclassification AUROC", "max", "fraction", module="selective"),
+    _final("entropy_right", "Entropy if right", None, "nats", upper=INF, module="selective"),
+    _final("entropy_wrong", "Entropy if wrong", None, "nats", upper=INF, module="selective"),
+    _conformal("conformal_size", "Set size at 90 %", "min", "score", upper=INF),
+    _conformal("conformal_coverage", "Coverage at 90 %", None, "fraction"),
     Metric("auroc", "AUROC", "max", "fraction", is_of_trials=False),
     Metric("aupr_in", "AUPR-In", "max", "fraction", is_of_trials=False),
     Metric("aupr_out", "AUPR-Out", "max", "fraction", is_of_trials=False),

@@ -108,8 +108,11 @@ FLAGS: dict[str, Flag] = {
 
 def count_flags(cells: Iterable[object]) -> dict[Flag, int]:
     """Count the cells of the column ``flags`` with each flag; a cell may be absent or NaN."""
-    found = Counter(name for cell in cells if isinstance(cell, str) for name in cell.split(","))
-    return {flag: found[name] for name, flag in FLAGS.items() if found[name]}
+    counts = Counter[str]()
+    for cell in cells:
+        if isinstance(cell, str):
+            counts.update(cell.split(","))
+    return {flag: counts[name] for name, flag in FLAGS.items() if counts[name]}
 
 
 def is_chance(cells: Iterable[object]) -> bool:

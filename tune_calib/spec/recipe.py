@@ -192,7 +192,8 @@ def refuse_unknown_settings(settings: Settings) -> None:
     """Refuse unknown slots and settings that no slot has."""
     for slot, values in settings.items():
         if slot not in SLOT_TYPES:
-            raise ValueError(f"a recipe sets {slot}, which is no slot{nearest(slot, list(SLOT_TYPES))}")
+            hint = nearest(slot, list(SLOT_TYPES))
+            raise ValueError(f"a recipe sets {slot}, which is no slot{hint}")
         keys = [key for key in SLOT_TYPES[slot].model_fields if key not in NOT_SETTINGS]
         for key in values:
             if key not in keys:

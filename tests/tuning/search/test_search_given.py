@@ -12,6 +12,7 @@ from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.artifacts import NetworkTraining, load_network
 from tune_calib.engine.evaluate import network_logits
 from tune_calib.engine.store import Store
+from tune_calib.metrics.samples import Samples
 from tune_calib.metrics.scoring import accuracy
 from tune_calib.spec.trial import TrialSpec
 
@@ -35,7 +36,7 @@ def exported(tmp_path_factory):
     trained = load_network(spec, store, CPU)
     logits = network_logits(trained, spec.data.info, development, load_test(spec.data, None))
     right = {
-        name: float(accuracy(split.logits[0].double().softmax(-1), split.labels))
+        name: float(accuracy(Samples(split.logits[0].double().softmax(-1), split.labels)))
         for name, split in logits.items()
     }
     return saved(folder / "w.safetensors", trained.network), right

@@ -115,10 +115,10 @@ def build_fast(
         layers.append(PatchTransform(channels))
         channels *= 8
     for width in FAST_WIDTHS:
-        for given, pools in ((channels, [nn.MaxPool2d(2, ceil_mode=True)]), (width, [])):
-            convolution = nn.Conv2d(given, width, 3, padding=1, bias=False)
+        for width_in, pools in ((channels, [nn.MaxPool2d(2, ceil_mode=True)]), (width, [])):
+            convolution = nn.Conv2d(width_in, width, 3, padding=1, bias=False)
             if is_transformed:
-                nn.init.dirac_(convolution.weight.data[:given])
+                nn.init.dirac_(convolution.weight.data[:width_in])
             layers += [convolution, *pools, nn.BatchNorm2d(width), nn.ReLU()]
         bounds.append(len(layers))
         channels = width
@@ -176,8 +176,8 @@ class BasicBlock(nn.Module):
         branch = self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x)))))
         if self.shortcut is not None:
             return F.relu(branch + self.shortcut(x))
-        kept = x[:, :, :: self.stride, :: self.stride]
-        return F.relu(branch + F.pad(kept, (0, 0, 0, 0, self.zeros, self.zeros)))
+        strided = x[:, :, :: self.stride, :: self.stride]
+        return F.relu(branch + F.pad(strided, (0, 0, 0, 0, self.zeros, self.zeros)))
 
 
 def _stages(depth: int, projects: bool, init: Init) -> Iterator[list[BasicBlock]]:
@@ -185,7 +185,7 @@ def _stages(depth: int, projects: bool, init: Init) -> Iterator[list[BasicBlock]
     width = WIDTH
     for channels, stride in STAGES:
         inputs = [(width, stride), *[(channels, 1)] * ((depth - 2) // 6 - 1)]
-        yield [BasicBlock(given, channels, step, projects, init) for given, step in inputs]
+        yield [BasicBlock(width_in, channels, step, projects, init) for width_in, step in inputs]
         width = channels
 
 

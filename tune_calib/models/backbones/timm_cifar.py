@@ -42,7 +42,7 @@ def resolve(name: str) -> BackboneInfo | None:
     if not timm.is_model(name):
         return None
     family = timm.model_entrypoint(name).__module__.rpartition(".")[2]
-    tagged = [timm.get_pretrained_cfg(each) for each in timm.list_pretrained(f"{name}.*")]
+    tagged = list(map(timm.get_pretrained_cfg, timm.list_pretrained(f"{name}.*")))
     norms = {(tuple(cfg.mean), tuple(cfg.std)) for cfg in tagged if cfg is not None}
     return BackboneInfo(
         name=name,

@@ -1,0 +1,176 @@
+"""The samples of a split, from which every metric is computed.
+
+A metric is a function of ``Samples``, which its record refers to. It is written once: the samples
+of a split count once, and those of bootstrap draws (``resampled``) as often as they were drawn,
+which only changes how ``Samples`` sums over them.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from tune_calib.metrics.binning import (
+    BinTable,
+    adaptive_table,
+    bin_table,
+    on_grid,
+    summed,
+    top_label,
+)
+from tune_calib.metrics.ranked import Ranked, Ranking
+from tune_calib.metrics.refinement import cross_fitted
+from tune_calib.metrics.validation import check
+
+BinSums = tuple[Tensor, Tensor, Tensor]
+"""Sums over bins: number of samples, number of hits, and the sum of score minus hit."""
+
+_CHUNK = 2**21  # probabilities processed at once
+
+
+class Samples:
+    """The samples of a split and the predictions of any number of classifiers for them.
+
+    Args:
+        probs: (..., N, C), rows sum to 1.
+        labels: (N,), int64.
+        logits: (..., N, C), needed only for NLL, refinement and calibration parts.
+        confidence: (..., N), for ranks (``ties.settled``); the largest probability by default.
+        limit: (...), the threshold of the conformal sets, needed only for their metrics.
+        bins: number of bins.
+
+    Raises:
+        ValueError: an input is out of range, not finite or of the wrong shape.
+    """
+
+    def __init__(
+        self,
+        probs: Tensor,
+        labels: Tensor,
+        logits: Tensor | None = None,
+        confidence: Tensor | None = None,
+        limit: Tensor | None = None,
+        bins: int = 15,
+    ) -> None:
+        self._probs, self.labels, self.bins = probs, labels, bins
+        self._logits, self._confidence_for_ranks, self._limit = logits, confidence, limit
+        self.total = len(labels)
+        self._values: dict[Callable[[Samples], Tensor], Tensor] = {}
+
+    def value(self, metric: "Callable[[Samples], Tensor]") -> Tensor:
+        """Return the value of a metric, (...), which is computed once."""
+        if metric not in self._values:
+            self._values[metric] = metric(self)
+        return self._values[metric]
+
+    @cached_property
+    def probs(self) -> Tensor:
+        """Return the probabilities, (..., N, C), after checking them and the labels."""
+        check(self._probs, self.labels)
+        return self._probs
+
+    @property
+    def logits(self) -> Tensor:
+        """Return the logits, (..., N, C)."""
+        if self._logits is None:
+            raise ValueError("this metric needs logits")
+        return self._logits
+
+    @property
+    def limit(self) -> Tensor:
+        """Return the threshold of the conformal sets, (...)."""
+        if self._limit is None:
+            raise ValueError("this metric needs the logits of calib")
+        return self._limit
+
+    @cached_property
+    def top_label(self) -> tuple[Tensor, Tensor]:
+        """Return the confidence (..., N) and the correctness (..., N) in {0, 1}."""
+        return top_label(self.probs, self.labels)
+
+    @cached_property
+    def refined(self) -> tuple[Tensor, Tensor]:
+        """Return NLL and Brier score of each sample after the best temperature, each (..., N)."""
+        return cross_fitted(self.logits.double(), self.labels)
+
+    @cached_property
+    def table(self) -> BinTable:
+        """Return the equal-width bins of confidence."""
+        return bin_table(self.probs, self.labels, self.bins)
+
+    @cached_property
+    def ranked(self) -> Ranked:
+        """Return the samples sorted by confidence, in float64."""
+        confidence, hits = self.top_label
+        if self._confidence_for_ranks is not None:
+            confidence = self._confidence_for_ranks
+        return Ranked(Ranking(confidence.double()), hits.double())
+
+    @property
+    def grid(self) -> Tensor:
+        """Return the mean differences on the grid of the smooth ECE."""
+        confidence, hits = (values.double() for values in self.top_label)
+        return on_grid(confidence, confidence - hits) / self.total
+
+    def adaptive_error(self) -> Tensor:
+        """Return the sum of n_b/N |gap_b| over the bins of ``binning.adaptive_table``."""
+        table = adaptive_table(self.probs, self.labels, self.bins, self._confidence_for_ranks)
+        return table.expected_gap(self.total)
+
+    def class_gaps(self) -> Iterator[Tensor]:
+        """Yield the sums of p[:, k] - 1[y = k] in its bins (lo, hi], (..., c, B), for some classes.
+
+        Samples with p = 0 are in no bin.
+        """
+        for scores, is_class, place in self._by_class():
+            yield summed(place, scores - is_class, self.bins)
+
+    def class_sums(self) -> Iterator[BinSums]:
+        """Yield all sums over the same bins, with the samples of p = 0 in the lowest bin."""
+        for scores, is_class, place in self._by_class():
+            place = place.clamp(min=1)
+            yield (
+                summed(place, torch.ones_like(scores), self.bins),
+                summed(place, is_class.expand_as(scores), self.bins),
+                summed(place, scores - is_class, self.bins),
+            )
+
+    def _by_class(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+        """Yield the one-versus-rest values of a few classes at a time.
+
+        They are the probabilities p (..., c, N), the indicators 1[y = k] (c, N) and the bin of each
+        p (..., c, N): 1 to B, or 0 where p = 0.
+        """
+        probs, labels = self.probs, self.labels
+        edges = torch.linspace(0, 1, self.bins + 1, dtype=probs.dtype, device=probs.device)
+        numbers = torch.arange(probs.shape[-1], device=labels.device)
+        # A thousand classes at once would take several times the memory of the probabilities.
+        width = max(1, _CHUNK // self.total)
+        for part, classes in zip(probs.split(width, -1), numbers.split(width), strict=True):
+            scores = part.transpose(-1, -2).contiguous()
+            is_class = (labels == classes[:, None]).to(probs.dtype)
+            yield scores, is_class, torch.bucketize(scores, edges)
+
+    def mean(self, values: "SampleValues") -> Tensor:
+        """Return the mean of values of the samples."""
+        return values(self).mean(-1)
+
+    def mean_difference(self, values: "SampleValues", others: "SampleValues") -> Tensor:
+        """Return the difference of the means of two values of the samples."""
+        return self.mean(values) - self.mean(others)
+
+    def mean_among(self, values: "SampleValues", hits: bool) -> Tensor:
+        """Return the mean among the hits, or the misses; NaN where there are none."""
+        correct = self.top_label[1]
+        weights = correct if hits else 1 - correct
+        return (values(self) * weights).sum(-1) / weights.sum(-1)
+
+    def standard_error(self, values: "SampleValues") -> Tensor:
+        """Return the bootstrap standard error of the mean in closed form."""
+        error: Tensor = values(self).std(-1, correction=0) / self.total**0.5
+        return error
+
+
+SampleValues = Callable[[Samples], Tensor]
+"""A function that returns a value of each sample, (..., N)."""
