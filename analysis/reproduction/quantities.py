@@ -30,9 +30,9 @@ class Quantity:
         """Return the head of its column."""
         return self.title
 
-    def format(self, value: float, append_flag_signs: bool = False) -> str:
+    def format(self, value: float, signed: bool = False) -> str:
         """Format a value as printed."""
-        return format_number(value, self.scale, self.digits, append_flag_signs)
+        return format_number(value, self.scale, self.digits, signed)
 
 
 def _series(name: str, end: str) -> Callable[[LadderResults], "pd.Series[float]"]:

@@ -157,7 +157,8 @@ def find_rows(
         return {}
     folders: dict[str, AnyPath] = {}
     first_rows: dict[str, Mapping[str, Any]] = {}
-    for manifest in sorted(among.glob(f"*/*/{SWEEP_MANIFEST}"), key=str):
+    manifests: list[AnyPath] = sorted(among.glob(f"*/*/{SWEEP_MANIFEST}"), key=str)
+    for manifest in manifests:
         folder = manifest.parent
         if folder.resolve() == out.resolve():
             continue
