@@ -14,7 +14,6 @@ from analysis.load import load
 from analysis.tables.render import from_plain, to_plain
 from analysis.tables.table import Table, column_key
 from analysis.text import Cell
-from tests.support import each
 from tune_calib.cli.options import chosen_screen
 from tune_calib.console import (
     WIDE,
@@ -62,8 +61,8 @@ def on(text: str, width: int | None, *columns: str) -> str:
         return shown(text)
 
 
-@each("width", WIDTHS)
-@each("seed", [*range(8), None])
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("seed", [*range(8), None])
 def test_a_text_fits_the_screen_in_whole_words(width, seed, ladder):
     text = ladder if seed is None else Text([random_table(seed), Prose("a few words " * 20)])
     told = on(text, width)
@@ -76,8 +75,8 @@ def test_a_text_fits_the_screen_in_whole_words(width, seed, ladder):
     assert {word.strip(",;.") for word in told.split() if set(word) != {"-"}} <= known
 
 
-@each("width", WIDTHS)
-@each("seed", range(8))
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("seed", range(8))
 def test_a_column_stands_whole_or_is_named_as_left_out(width, seed):
     table = random_table(seed)
     told = on(Text([table]), width)
@@ -156,7 +155,7 @@ def test_an_entry_is_told_a_line_a_key():
     assert all(line.startswith(" " * 10) for line in told.splitlines()[2:])
 
 
-@each("err", [False, True])
+@pytest.mark.parametrize("err", [False, True])
 def test_a_text_is_printed_above_a_live_view(err, capfd):
     shown = Console(file=io.StringIO(), force_terminal=True)
     with Live("working", console=shown, auto_refresh=False):

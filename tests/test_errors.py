@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import tune_calib
-from tests.support import each, here
+from tests.support import here
 from tune_calib.cli.entry import as_option
 from tune_calib.errors import UserError
 from tune_calib.spec.experiment import (
@@ -51,7 +51,7 @@ def test_one_mistake_in_three_spellings(tmp_path):
     )
 
 
-@each(
+@pytest.mark.parametrize(
     ("search", "option", "key"),
     [
         (("--at-once", 0), "--at-once must be at least 1", "search.at_once: must be at least 1"),
@@ -75,7 +75,7 @@ def test_the_command_line_and_a_sweep_file_spell_a_setting_their_way(search, opt
     assert "--" + name[2:] not in ended.stderr + ended.stdout
 
 
-@each(
+@pytest.mark.parametrize(
     ("setting", "message"),
     [
         ("head.width", "width: must be a whole number or null, got 'none'"),

@@ -18,7 +18,7 @@ from analysis.report import write_report
 from analysis.tables.latex import escape, latex
 from analysis.tables.render import markdown
 from tests import fake_results
-from tests.support import each, sample, small_spec
+from tests.support import sample, small_spec
 from tests.tuning.search.support import row as searched
 from tune_calib.engine.evaluate import SplitLogits, evaluate_one
 from tune_calib.methods.temperature import TemperatureParams, TemperatureScaling
@@ -50,8 +50,8 @@ def chance_logits(samples: int, classes: int = 4, seed: int = 0):
 # --- at chance
 
 
-@each("classes", [2, 10, 100])
-@each("samples", [200, 5000])
+@pytest.mark.parametrize("classes", [2, 10, 100])
+@pytest.mark.parametrize("samples", [200, 5000])
 def test_guesses_and_one_name_for_all_are_at_chance(samples, classes):
     guessed, labels = chance_logits(samples, classes)
     named = torch.zeros(samples, classes, dtype=torch.float64)
@@ -60,7 +60,7 @@ def test_guesses_and_one_name_for_all_are_at_chance(samples, classes):
         assert is_at_chance(logits.softmax(1), labels)
 
 
-@each("share", [0.5, 0.9])
+@pytest.mark.parametrize("share", [0.5, 0.9])
 def test_the_largest_class_is_what_must_be_beaten(share):
     labels = (torch.arange(1000) >= 1000 * share).long()
     named = torch.tensor([[3.0, 0.0]], dtype=torch.float64).expand(1000, 2)
@@ -69,7 +69,7 @@ def test_the_largest_class_is_what_must_be_beaten(share):
     assert not is_at_chance(right, labels)
 
 
-@each(("accuracy", "expected"), [(0.10, True), (0.13, True), (0.2, False)])
+@pytest.mark.parametrize(("accuracy", "expected"), [(0.10, True), (0.13, True), (0.2, False)])
 def test_a_little_above_chance_must_be_told_from_it(accuracy, expected):
     right = torch.arange(500) < 500 * accuracy
     logits, labels = logits_that_are_right(right[torch.randperm(500)], 10)
@@ -85,20 +85,20 @@ def flags_of(fit, logits, labels):
     return {name for name, is_so in scaling.flags().items() if bool(is_so)}
 
 
-@each("margin", [0.5, 5.0, 2000.0])
-@each("fit", FITS)
+@pytest.mark.parametrize("margin", [0.5, 5.0, 2000.0])
+@pytest.mark.parametrize("fit", FITS)
 def test_calib_all_right_has_no_best_temperature(fit, margin):
     right = torch.ones(100, dtype=torch.bool)
     assert "temperature_bound" in flags_of(fit, *logits_that_are_right(right, margin=margin))
 
 
-@each("fit", FITS)
+@pytest.mark.parametrize("fit", FITS)
 def test_random_labels_run_to_the_other_end(fit):
     logits, labels = chance_logits(400)
     assert "temperature_bound" in flags_of(fit, 50 * logits, labels)
 
 
-@each("fit", FITS)
+@pytest.mark.parametrize("fit", FITS)
 def test_a_temperature_that_cross_validation_finds_worse_than_none_is_flagged(fit):
     # Every fold but one is all right: without that one the fit goes far below 1.
     right = torch.arange(200) % 5 != 0
@@ -107,8 +107,8 @@ def test_a_temperature_that_cross_validation_finds_worse_than_none_is_flagged(fi
 
 
 @pytest.mark.slow
-@each("fit", FITS)
-@each("scale", [0.5, 1.0, 4.0], few=1)
+@pytest.mark.parametrize("fit", FITS)
+@pytest.mark.parametrize("scale", sample([0.5, 1.0, 4.0], 1))
 def test_an_ordinary_temperature_has_no_flag(fit, scale):
     flagged = 0
     for seed in range(10):
@@ -120,7 +120,7 @@ def test_an_ordinary_temperature_has_no_flag(fit, scale):
     assert flagged == 0
 
 
-@each("samples", [1, 2, 4])
+@pytest.mark.parametrize("samples", [1, 2, 4])
 def test_a_few_samples_are_no_traceback(samples):
     logits, labels = logits_that_are_right(torch.ones(samples, dtype=torch.bool))
     assert "temperature_bound" in flags_of("nll", logits, labels)
@@ -129,7 +129,7 @@ def test_a_few_samples_are_no_traceback(samples):
 # --- the row
 
 
-@each("posthoc", [None, PostHocSlot(method="temperature")])
+@pytest.mark.parametrize("posthoc", [None, PostHocSlot(method="temperature")])
 def test_an_evaluation_has_the_flags_of_its_classifier_and_its_transform(posthoc):
     good, labels = logits_that_are_right(torch.ones(200, dtype=torch.bool))
     bad, _ = chance_logits(200)
@@ -199,7 +199,7 @@ def line_of(text, label):
     return next(line for line in text.splitlines() if label in line)
 
 
-@each("name", FLAGS, few=2)
+@pytest.mark.parametrize("name", sample(FLAGS, 2))
 def test_every_flag_has_a_sign_and_its_meaning_in_the_table(name, tmp_path):
     fake_results.write(tmp_path, kinds=RIVALS, flags={3: name})
     text, flag = markdown(tables.ladder(load(tmp_path))), FLAGS[name]
@@ -207,7 +207,7 @@ def test_every_flag_has_a_sign_and_its_meaning_in_the_table(name, tmp_path):
     assert f"{flag.sign} {flag.name} (1 trial): {flag.meaning}" in text
 
 
-@each("kind", RENDERED)
+@pytest.mark.parametrize("kind", RENDERED)
 def test_a_ladder_shows_the_sign_and_its_meaning_and_never_the_best_at_chance(kind, out, flag):
     text = RENDERED[kind](tables.ladder(load(out)))
     shown = escape if kind == "latex" else str
@@ -249,7 +249,7 @@ def test_a_report_where_all_are_at_chance_has_no_ranks(tmp_path):
     assert 'id="friedman"' not in (tmp_path / "report.html").read_text()
 
 
-@each("kind", ["plain", "markdown", "latex", "html", "json"])
+@pytest.mark.parametrize("kind", ["plain", "markdown", "latex", "html", "json"])
 def test_ranks_tell_the_flag_and_put_chance_last(kind, out, flag):
     frame, notes, *_ = collect([out], None, "ece")
     table = rank(frame, "ece", notes=notes)
@@ -287,7 +287,7 @@ def test_friedman_leaves_out_what_is_at_chance(out, flag):
 # --- a search
 
 
-@each("baseline", [0.9, 0.1])
+@pytest.mark.parametrize("baseline", [0.9, 0.1])
 def test_a_search_never_chooses_what_is_at_chance(baseline):
     objective = Objective(("ece",), 0.01)
     good = objective.summarise([searched(ece=0.2, accuracy=baseline)], {0: baseline})

@@ -8,7 +8,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from tests.support import CPU, each, small_spec
+from tests.support import CPU, small_spec
 from tune_calib.cli.options import expand
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.documents import seal
@@ -57,7 +57,7 @@ def test_a_path_is_local_and_a_url_is_not(tmp_path):
     assert parse_path("s3://bucket/a").parent.name == "bucket"
 
 
-@each("text", ["s3:///a", "s3://bucket?endpoint_override=x", "s3://k:p@bucket"])
+@pytest.mark.parametrize("text", ["s3:///a", "s3://bucket?endpoint_override=x", "s3://k:p@bucket"])
 def test_a_url_that_is_misunderstood_is_one_line(text):
     with pytest.raises(UserError, match=r"bucket|environment"):
         parse_path(text)

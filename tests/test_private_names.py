@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import each
-
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("tune_calib", "analysis", "ablations", "search_spaces")
 
@@ -117,7 +115,7 @@ def test_no_private_attribute_of_another_package_is_read():
     assert found == []
 
 
-@each("name", sorted(INHERITED))
+@pytest.mark.parametrize("name", sorted(INHERITED))
 def test_a_base_class_still_sets_it(name):
     method = pkgutil.resolve_name(name)
     assert INHERITED[name] in method.__code__.co_names, f"{name} does not set {INHERITED[name]}"
@@ -131,7 +129,7 @@ def test_every_private_module_that_a_text_names_is_listed():
     assert named == NAMED
 
 
-@each("name", sorted(NAMES | OVERRIDDEN | NAMED))
+@pytest.mark.parametrize("name", sorted(NAMES | OVERRIDDEN | NAMED))
 def test_it_is_still_there(name):
     try:
         pkgutil.resolve_name(name)

@@ -5,7 +5,6 @@ import json
 import pytest
 
 from docs.generate.index import PATH, build_index
-from tests.support import each
 from tune_calib import registry
 from tune_calib.errors import UserError
 from tune_calib.registry import Registry, read_index
@@ -18,7 +17,7 @@ def test_the_index_is_that_of_the_records():
     assert json.loads(PATH.read_text("utf-8")) == build_index(), "run python -m docs.generate.index"
 
 
-@each(
+@pytest.mark.parametrize(
     ("own", "known"),
     [(BACKBONES, ["small_cnn", "resnet18", "convnext_tiny_in22ft1k", "imported"]),
      (DATASETS, ["digits", "imported"]), (METHODS, ["ce"])],

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests import fake_results
-from tests.support import each, job_in
+from tests.support import job_in, sample
 from tune_calib.errors import UserError
 from tune_calib.results.manifests import VERSION, ReadRecord, SearchEvaluated
 from tune_calib.results.selection import CHOSEN, DEFAULTS
@@ -48,7 +48,7 @@ CROSSED = [
 ]
 
 
-@each(("name", "setting", "seeds", "with_controls"), CROSSED, few=150)
+@pytest.mark.parametrize(("name", "setting", "seeds", "with_controls"), sample(CROSSED, 150))
 def test_no_rung_vanishes_whatever_its_own_settings_are_set_to(name, setting, seeds, with_controls):
     slot, key, value = setting
     ladder, given = LADDERS[name], {slot: {key: value}}
@@ -128,8 +128,8 @@ def test_a_setting_that_changes_no_rung_is_refused(arguments, told, refusal, tmp
     assert not (tmp_path / "out").exists()
 
 
-@each("method", ["ce", "ls", "mac_cal", "temperature"])
-@each("is_default", [True, False])
+@pytest.mark.parametrize("method", ["ce", "ls", "mac_cal", "temperature"])
+@pytest.mark.parametrize("is_default", [True, False])
 def test_the_evaluation_of_a_search_has_no_two_equal_rungs(method, is_default, tmp_path):
     """The defaults of ce are the baseline."""
     candidates = Candidates(method, ResolvedRequest())

@@ -7,7 +7,6 @@ import pytest
 
 import ablations
 from analysis.published import published
-from tests.support import each
 from tune_calib.errors import UserError
 from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.ladder import (
@@ -25,8 +24,8 @@ from tune_calib.spec.resolved import ResolvedRequest, Seeds
 TWO = Seeds((0, 1), (0, 1), is_paired=True)
 
 
-@each("dataset", [name for name in DATASETS if DATASETS[name].quick])
-@each("name", list(LADDERS))
+@pytest.mark.parametrize("dataset", [name for name in DATASETS if DATASETS[name].quick])
+@pytest.mark.parametrize("name", list(LADDERS))
 def test_a_ladder_expands_to_every_rung_and_seed(name, dataset):
     ladder = LADDERS[name]
     planned = expand(
@@ -40,7 +39,7 @@ def test_a_ladder_expands_to_every_rung_and_seed(name, dataset):
     assert len({rung.label for rung in ladder.rungs}) == len(ladder.rungs)
 
 
-@each("name", [name for name in LADDERS if LADDERS[name].published])
+@pytest.mark.parametrize("name", [name for name in LADDERS if LADDERS[name].published])
 def test_every_row_that_a_ladder_names_is_printed(name):
     printed = set(published(LADDERS[name].published)["method"])
     assert {rung.published for rung in LADDERS[name].rungs if rung.published} <= printed
@@ -105,7 +104,7 @@ def test_longer_joint_training_goes_on_from_the_base_for_as_long_as_the_heads_tr
     assert recipe == {("adam", 1e-4, 256, 6, "min_val_nll")}
 
 
-@each(("share", "until"), [(0.5, [7, 7]), (1.0, [14, 20])])
+@pytest.mark.parametrize(("share", "until"), [(0.5, [7, 7]), (1.0, [14, 20])])
 def test_longer_joint_training_augments_up_to_the_same_epoch_or_to_its_end(share, until):
     given = {"network": {"epochs": 14, "augment_until": share}, "head": {"epochs": 6}}
     planned = expand(LADDERS["decoupling"], ResolvedRequest(given))

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.support import each
 from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.ladder import LADDERS, expand
 from tune_calib.spec.methods import METHODS
@@ -24,8 +23,8 @@ def specs(ladder, **given):
     }
 
 
-@each("dataset", sorted({*IMAGES, *FEDLAS.dataset_defaults} & set(DATASETS)))
-@each("ladder", ["fedlas_sensitivity", "fedlas_plane"])
+@pytest.mark.parametrize("dataset", sorted({*IMAGES, *FEDLAS.dataset_defaults} & set(DATASETS)))
+@pytest.mark.parametrize("ladder", ["fedlas_sensitivity", "fedlas_plane"])
 def test_the_published_point_is_the_base_on_every_data_set(ladder, dataset):
     given = {"data": {"dataset": dataset}, "network": {"backbone": "resnet18", "epochs": 2}}
     planned = expand(LADDERS[ladder], ResolvedRequest(given))

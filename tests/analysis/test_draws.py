@@ -10,7 +10,7 @@ from analysis.compare.claims import judge
 from analysis.load import load
 from analysis.shifts import FAMILIES, read_draws
 from tests import fake_results
-from tests.support import each
+from tests.support import sample
 from tune_calib.results.tables import read_table, write_table
 from tune_calib.spec.reproduction import Claim
 
@@ -54,7 +54,7 @@ MEANS = {
 }
 
 
-@each("split", MEANS, few=2)
+@pytest.mark.parametrize("split", sample(MEANS, 2))
 def test_draws_of_a_mean_are_means_of_the_draws(split, tmp_path):
     metric = "auroc" if split.startswith("ood/") else "ece"
     sweep = looked_at(tmp_path, (*FOREIGN, *CORRUPTED))
@@ -68,7 +68,7 @@ def test_draws_of_a_mean_are_means_of_the_draws(split, tmp_path):
     assert found["2-1"].mean() == pytest.approx(trial[f"{split}/{metric}"], abs=0.01)
 
 
-@each("split", MEANS, few=2)
+@pytest.mark.parametrize("split", sample(MEANS, 2))
 def test_a_claim_of_shifted_images_is_judged(split, tmp_path):
     metric = f"{split}/{'auroc' if split.startswith('ood/') else 'ece'}"
     sweep = looked_at(tmp_path, (*FOREIGN, *CORRUPTED))
@@ -77,8 +77,8 @@ def test_a_claim_of_shifted_images_is_judged(split, tmp_path):
     assert judge([[sweep]], Claim("vanilla", ("+ two",), metric, text="")).outcome == "not held"
 
 
-@each("split", ["ood/mean", "ood/svhn"])
-@each("kind", ["order", "rank"])
+@pytest.mark.parametrize("split", ["ood/mean", "ood/svhn"])
+@pytest.mark.parametrize("kind", ["order", "rank"])
 def test_draws_of_one_seed_suffice(split, kind, tmp_path):
     claim = Claim("+ two", ("vanilla",), f"{split}/auroc", kind=kind, text="")
     lacking = {(f"{rung}-{seed}", "ood/svhn") for rung, seed in ((0, 1), (2, 2), (0, 3))}

@@ -12,7 +12,7 @@ from analysis.report import write_report
 from analysis.shifts import FAMILIES, kind_title, read_shifts
 from analysis.tidy import check_metric, default_split, parted, tidy
 from tests import fake_results
-from tests.support import each, here
+from tests.support import here, sample
 from tune_calib.errors import UserError
 from tune_calib.spec.metrics import CORRUPTION_METRICS, OOD_METRICS
 
@@ -27,7 +27,7 @@ def value(part, spec_hash="1-0"):
     return fake_results.shifted_value(spec_hash, part)
 
 
-@each("family", FAMILIES)
+@pytest.mark.parametrize("family", FAMILIES)
 def test_means_are_over_all_kinds_and_severities(family, out):
     kinds = FAMILIES[family]
     fake_results.add_shifts(out, [f"{family}/{kind}" for kind in (*kinds, "speckle_noise")])
@@ -169,7 +169,7 @@ def test_a_metric_may_name_its_split(out):
         parted("ood/svhn/auroc", "ood/noise")
 
 
-@each("command", ["ranks", "averages", "significance"], few=2)
+@pytest.mark.parametrize("command", sample(["ranks", "averages", "significance"], 2))
 def test_commands_take_metrics_of_shifted_images(command, out):
     fake_results.add_shifts(out, ["ood/svhn", "ood/noise", "generated/fog"])
     words = ["--test", "friedman"] if command == "significance" else []
@@ -189,7 +189,7 @@ def test_the_one_set_that_there_is_needs_no_name(out):
     assert default_split(load(out), "ece") == "test"
 
 
-@each("metric", OOD_METRICS)
+@pytest.mark.parametrize("metric", OOD_METRICS)
 def test_a_search_has_no_foreign_images(metric):
     check_metric(metric)
     with pytest.raises(UserError, match="is not recorded on select"):

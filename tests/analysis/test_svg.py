@@ -14,7 +14,6 @@ from analysis.load import load
 from analysis.search.load import load_search
 from analysis.svg import inline_svg, label_points, tooltips
 from tests import fake_results
-from tests.support import each
 
 POINTS = [
     {**fake_results.DEFAULTS, "head.lr": rate, "head.epochs": epochs}
@@ -42,7 +41,7 @@ def found(figure):
     return tooltips(figure)
 
 
-@each("kind", ["scatter", "plot", "errorbar", "bar", "barh"])
+@pytest.mark.parametrize("kind", ["scatter", "plot", "errorbar", "bar", "barh"])
 def test_a_tooltip_stands_over_the_point_that_it_is_of(kind):
     figure, axis = plt.subplots()
     label_points(draw(axis, kind), ["vanilla <1>\nseed 0", "b"])
@@ -138,7 +137,7 @@ def test_a_picture_from_elsewhere_brings_no_script_style_or_link():
     )
 
 
-@each("content", [b"", b"<svg/>", b"<html></html>", b"<svg", FOREIGN[:100]])
+@pytest.mark.parametrize("content", [b"", b"<svg/>", b"<html></html>", b"<svg", FOREIGN[:100]])
 def test_what_is_no_svg_is_refused(content):
     with pytest.raises(ET.ParseError):
         inline_svg(content, "own", "t")
@@ -152,7 +151,7 @@ def results(tmp_path_factory):
     return {"ladder": LadderResults(load(ladder)), "search": load_search(search)}
 
 
-@each(
+@pytest.mark.parametrize(
     ("room", "name", "words"),
     [
         ("ladder", "tradeoff", ["vanilla\nmean over 3 trials", "ECE (%)", "network seed 1"]),

@@ -5,7 +5,6 @@ from analysis.published import compare_with, published, published_tables
 from analysis.report import write_report
 from analysis.tidy import COLUMNS, choose, complaints, planned_trials, tidy
 from tests import fake_results
-from tests.support import each
 from tune_calib.errors import UserError
 
 
@@ -37,7 +36,7 @@ def test_metrics_and_split_can_be_asked_for(out):
     assert tidy(load(out), split="select").empty
 
 
-@each("bad", ["diverged", "crashed", "stopped"])
+@pytest.mark.parametrize("bad", ["diverged", "crashed", "stopped"])
 def test_what_has_no_numbers_stays_in_the_frame_and_is_told(tmp_path, bad):
     fake_results.write(tmp_path, bad=bad)
     (tmp_path / "trials" / "1-2.parquet").unlink()
@@ -71,7 +70,7 @@ def test_a_filter_takes_one_value_or_several(out):
     assert set(choose(frame, method=["vanilla", "+ two"])["method"]) == {"vanilla", "+ two"}
 
 
-@each(
+@pytest.mark.parametrize(
     ("wanted", "message"),
     [
         ({"metrik": "ece"}, "no column 'metrik' in the results; did you mean 'metric'"),

@@ -10,7 +10,7 @@ import pytest
 import tune_calib
 from docs.generate import stubs
 from docs.generate.commands import commands
-from tests.support import each, here, rows
+from tests.support import here, rows
 from tune_calib.cli.options import read_request
 from tune_calib.errors import UserError
 from tune_calib.spec.methods import METHODS
@@ -100,7 +100,7 @@ def test_the_command_of_a_request_makes_it_again(name):
         }  # fmt: skip
 
 
-@each(
+@pytest.mark.parametrize(
     ("name", "given", "told"),
     [
         ("ablate", {"ladder": "mac_cul"}, "mac_cul"),

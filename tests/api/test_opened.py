@@ -17,7 +17,7 @@ from analysis.ladder.tables import ladder
 from analysis.load import load
 from analysis.tables.render import markdown
 from tests import fake_results
-from tests.support import Reader, each
+from tests.support import Reader
 from tune_calib.errors import UserError
 from tune_calib.spec.request import CompareRequest, build_request
 from tune_calib.spec.resolve import resolve_settings
@@ -127,7 +127,7 @@ def test_the_figures_that_are_drawn_unless_named_are_there():
     assert "history" in SEARCH_FIGURES
 
 
-@each(
+@pytest.mark.parametrize(
     "options",
     [{}, {"seeds": 2, "extend": True}, {"shift": ["noise"], "bootstrap": 200}],
 )

@@ -7,7 +7,7 @@ import typer
 
 from docs.generate.commands import commands
 from tests import fake_results
-from tests.support import each, here
+from tests.support import here
 from tune_calib.cli import app, defaults
 from tune_calib.cli.defaults import format_typed
 
@@ -183,7 +183,7 @@ def test_help_shows_them(folder, monkeypatch):
     assert "[default: 7]" in line
 
 
-@each(
+@pytest.mark.parametrize(
     ("text", "told"),
     [
         ("sed = 3", "no option 'sed'; did you mean 'seeds'?"),

@@ -11,7 +11,7 @@ import pytest
 
 from docs.generate.commands import commands
 from tests import fake_results
-from tests.support import command_line, each, run_of, small_spec
+from tests.support import command_line, run_of, sample, small_spec
 from tune_calib.cli import main
 from tune_calib.errors import UserError
 from tune_calib.experiments.entries import build_jobs
@@ -35,8 +35,8 @@ def out(tmp_path):
     return tmp_path / "sweep"
 
 
-@each("command", [["ablate", "mac_cal"], ["compare", "ce"], ["search", "fl"]])
-@each(
+@pytest.mark.parametrize("command", [["ablate", "mac_cal"], ["compare", "ce"], ["search", "fl"]])
+@pytest.mark.parametrize(
     ("place", "told"),
     [
         ("FILE", "choose another path"),
@@ -44,7 +44,7 @@ def out(tmp_path):
         ("x" * 300, "use a shorter name"),
     ],
 )
-@each("option", ["--out", "--store"])
+@pytest.mark.parametrize("option", ["--out", "--store"])
 def test_a_path_that_the_system_refuses_is_one_line(
     command, place, told, option, tmp_path, refusal
 ):
@@ -62,7 +62,7 @@ def test_what_lies_where_the_report_writes_is_one_line(name, out, refusal, with_
     assert "choose another path" in said
 
 
-@each("folder", ["FILE/below", "/proc/nothing"])
+@pytest.mark.parametrize("folder", ["FILE/below", "/proc/nothing"])
 def test_a_folder_of_figures_that_cannot_be_is_one_line(folder, tmp_path, refusal):
     (tmp_path / "FILE").touch()
     table = ["--published", "fedlas/table1", "--test", "friedman"]
@@ -80,7 +80,7 @@ def test_output_on_a_full_disk_is_one_line(out):
 
 
 @pytest.mark.slow
-@each("encoding", ["ascii", "latin-1", "cp1252"])
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
 def test_an_encoding_without_the_characters_prints_the_rest(encoding, out, monkeypatch):
 
     def printed(encoding):
@@ -127,23 +127,22 @@ def test_an_entry_whose_folder_is_a_file_does_not_end_the_others(tmp_path):
     assert "a file is where a folder should be" in ended.failures[0]
 
 
-@each(("command", "option"), [(name, option) for name, option, _ in OPTIONS])
-@each("nothing", ["", " ", "="])
+@pytest.mark.parametrize(("command", "option"), [(name, option) for name, option, _ in OPTIONS])
+@pytest.mark.parametrize("nothing", ["", " ", "="])
 def test_an_empty_option_is_refused(command, option, nothing, refusal):
     words = [f"{option}="] if nothing == "=" else [option, nothing]
     assert f"{option} is empty" in refusal(*command.split(), "x", *words)
 
 
-@each(
+@pytest.mark.parametrize(
     ("command", "option"),
-    [(name, option) for name, option, multiple in OPTIONS if not multiple],
-    few=8,
+    sample([(name, option) for name, option, multiple in OPTIONS if not multiple], 8),
 )
 def test_an_option_of_one_value_is_given_once(command, option, refusal):
     assert f"{option} is given twice" in refusal(*command.split(), "x", option, "1", option, "2")
 
 
-@each(
+@pytest.mark.parametrize(
     ("words", "told"),
     [
         (["list", "methods", "--json", "--markdown"], "one format"),
@@ -178,7 +177,7 @@ def test_a_test_of_a_ladder_is_refused_and_its_name_checked(out, refusal):
 WRONG = [True, "x", -1, 1.5, [], [True], {}, None, float("nan"), "9" * 5000]
 
 
-@each("value", WRONG)
+@pytest.mark.parametrize("value", WRONG)
 def test_a_wrong_value_is_told_in_the_words_of_the_house(value):
     slots = {
         "data": small_spec().data,
@@ -222,7 +221,7 @@ run_stoppable("THIS COMMAND", work)
 """
 
 
-@each("signals", [1, 2, 3], few=1)
+@pytest.mark.parametrize("signals", sample([1, 2, 3], 1))
 def test_however_often_it_is_stopped_the_way_on_is_told(signals):
     process = subprocess.Popen(
         [sys.executable, "-c", STOPPED], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

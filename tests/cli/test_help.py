@@ -3,11 +3,12 @@
 import json
 import shlex
 
+import pytest
 from typer.core import TyperOption
 
 from analysis.published import published, published_tables
 from docs.generate.commands import commands
-from tests.support import each, here
+from tests.support import here
 from tune_calib.spec.ladder import LADDERS
 from tune_calib.spec.metrics import METRICS, OOD_METRICS
 
@@ -15,7 +16,7 @@ COMMANDS = {name: one for name, one in commands().items() if not one.hidden}
 EXAMPLES = [(name, line) for name, command in COMMANDS.items() for line in command.examples]
 
 
-@each("name", COMMANDS)
+@pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_examples_of_itself_and_says_what_it_does(name):
     command = COMMANDS[name]
     assert command.examples
@@ -24,7 +25,7 @@ def test_every_command_has_examples_of_itself_and_says_what_it_does(name):
     assert command.rich_help_panel
 
 
-@each(("name", "line"), EXAMPLES)
+@pytest.mark.parametrize(("name", "line"), EXAMPLES)
 def test_an_example_is_a_command_that_the_program_knows(name, line):
     words = shlex.split(line)
     words = words[: words.index(">")] if ">" in words else words
@@ -34,15 +35,15 @@ def test_an_example_is_a_command_that_the_program_knows(name, line):
     assert context.params
 
 
-@each("name", ["ablate", "compare", "search"])
+@pytest.mark.parametrize("name", ["ablate", "compare", "search"])
 def test_options_stand_in_groups(name):
     options = [one for one in COMMANDS[name].params if isinstance(one, TyperOption)]
     alone = [option.opts[0] for option in options if not option.rich_help_panel]
     assert set(alone) <= {"--all"}
 
 
-@each("name", COMMANDS)
-@each("width", ["80", "120"])
+@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("width", ["80", "120"])
 def test_help_fits_the_terminal_and_ends_in_the_examples(name, width, monkeypatch):
     monkeypatch.setenv("COLUMNS", width)
     told = here(*name.split(), "-h").stdout
@@ -68,7 +69,7 @@ def test_the_version_is_told():
         assert here(option).stdout.startswith("tune-calib 0")
 
 
-@each(
+@pytest.mark.parametrize(
     ("words", "known"),
     [
         ("ablate mac", [name for name in LADDERS if name.startswith("mac")]),
@@ -106,7 +107,7 @@ def test_published_tables_are_listed_as_they_can_be_asked_for():
         assert set(entry["metrics"]) == set(table["metric"])
 
 
-@each(
+@pytest.mark.parametrize(
     ("words", "told"),
     [
         (["list", "published", "maccal/table55"], "did you mean 'maccal/table5'"),
@@ -118,8 +119,8 @@ def test_a_wrong_name_is_one_line(words, told, refusal):
     assert told in refusal(*words)
 
 
-@each("what", ["methods", "recipes", "spaces", "published", "metrics"])
-@each("width", ["80", "90"])
+@pytest.mark.parametrize("what", ["methods", "recipes", "spaces", "published", "metrics"])
+@pytest.mark.parametrize("width", ["80", "90"])
 def test_lists_fit_the_terminal(what, width, monkeypatch):
     whole = here("list", what).stdout
     assert here("list", what, "--wide").stdout == whole

@@ -12,7 +12,7 @@ import yaml
 from typer.testing import CliRunner
 
 from tests.benchmarks.overhead import resident
-from tests.support import each, small_spec
+from tests.support import sample, small_spec
 from tune_calib.cli import app
 from tune_calib.cli.options import _share
 from tune_calib.errors import UserError
@@ -34,13 +34,13 @@ def laughs(levels: int) -> str:
     return f"{{a0: &a0 [1], {inside}}}"
 
 
-@each("k", range(1, 200))
+@pytest.mark.parametrize("k", range(1, 200))
 def test_every_share_of_a_gpu_is_taken_and_counts_as_many_trials(k):
     for given in (1 / k, float(repr(1 / k)), _share(f"1/{k}")):
         assert round(1 / Resources(1, given).gpus) == k
 
 
-@each("gpus", [-1.0, -0.5, 0.3, 0.33, 0.7, 1.5, 2.0, 1e9, float("nan")])
+@pytest.mark.parametrize("gpus", [-1.0, -0.5, 0.3, 0.33, 0.7, 1.5, 2.0, 1e9, float("nan")])
 def test_what_is_no_share_of_a_gpu_is_refused(gpus, refusal, tmp_path):
     with pytest.raises(UserError, match="0, 1 or 1/k"):
         Resources(1, gpus)
@@ -50,8 +50,10 @@ def test_what_is_no_share_of_a_gpu_is_refused(gpus, refusal, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-@each("command", [["ablate", "mac_cal"], ["compare", "ce"], ["search", "fl"]], few=1)
-@each(
+@pytest.mark.parametrize(
+    "command", sample([["ablate", "mac_cal"], ["compare", "ce"], ["search", "fl"]], 1)
+)
+@pytest.mark.parametrize(
     ("asked", "told"),
     [
         (["--set", f"network.threads={TOO_MANY}"], f"needs {TOO_MANY} CPU cores"),
@@ -83,7 +85,7 @@ def test_a_command_that_asks_for_too_much_is_refused_at_once(
         assert not (tmp_path / "out").exists()
 
 
-@each(
+@pytest.mark.parametrize(
     ("text", "told"),
     [
         (f"seeds: {10**9}\nentries: {{a: {{methods: [ls]}}}}", "line 1"),
@@ -193,7 +195,7 @@ def test_a_driver_stops_when_its_own_node_dies_and_for_no_other(monkeypatch):
     assert signal.getsignal(signal.SIGUSR2) == before
 
 
-@each(("system", "factor"), [("linux", 1024), ("freebsd", 1024), ("darwin", 1)])
+@pytest.mark.parametrize(("system", "factor"), [("linux", 1024), ("freebsd", 1024), ("darwin", 1)])
 def test_peak_memory_is_bytes_on_every_system(system, factor, monkeypatch):
     """The system counts in KiB, or on macOS in bytes; Linux counts that of the parent too."""
     import resource

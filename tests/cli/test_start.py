@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests import fake_results
-from tests.support import each, here
+from tests.support import here
 from tune_calib.cli.look_up import LISTS
 
 ARCHIVE = Path(__file__).parents[1] / "made_before" / "0.1.0.tar.xz"
@@ -90,7 +90,7 @@ def _import_from(folder):
     return ended.returncode, (ended.stdout + ended.stderr).splitlines()[-1]
 
 
-@each(
+@pytest.mark.parametrize(
     ("found", "file", "name"),
     [
         ("analysis", "analysis/__init__.py", "analysis"),
@@ -131,12 +131,12 @@ def test_the_package_alone_imports_nothing(found):
     assert found["import"] == []
 
 
-@each("name", QUICK)
+@pytest.mark.parametrize("name", QUICK)
 def test_what_is_told_at_once_imports_nothing_slow(found, name):
     assert found[name] == [0, []]
 
 
-@each("name", REFUSED)
+@pytest.mark.parametrize("name", REFUSED)
 def test_what_is_refused_at_once_imports_nothing_slow(found, name):
     assert found[name] == [2, []]
 

@@ -15,7 +15,7 @@ import torch
 from PIL import Image
 
 from tests.data.archives import LAYOUTS, replaced
-from tests.support import another_user, each, shared_folder
+from tests.support import another_user, shared_folder
 from tune_calib.data import cache as cache_module
 from tune_calib.data import layouts, rules
 from tune_calib.data.augment import normalise
@@ -141,7 +141,7 @@ def decoded(path: Path, channels: int = 3, size: int = 32) -> torch.Tensor:
     return lazy_images([path], Format(channels, size), 10).resident().images
 
 
-@each("kind", ["PNG", "WEBP", "BMP", "TIFF", "PPM", "TGA", "JPEG2000"])
+@pytest.mark.parametrize("kind", ["PNG", "WEBP", "BMP", "TIFF", "PPM", "TGA", "JPEG2000"])
 def test_every_lossless_encoding_gives_the_pixels(tmp_path: Path, kind: str):
     path = write_parquet(tmp_path / "train.parquet", pictures(5, 0), labels_of(5), kind=kind)
     images = decoded(path)
@@ -155,7 +155,7 @@ def test_an_encoding_that_runs_a_program_of_the_system_is_refused(tmp_path: Path
     assert is_one_line(error)
 
 
-@each("place", ["", "cifar10", "plain_text", "cifar10/plain_text", "data"])
+@pytest.mark.parametrize("place", ["", "cifar10", "plain_text", "cifar10/plain_text", "data"])
 def test_folders_shards_and_the_column_image_are_found(tmp_path: Path, place: str):
     folder, pixels = tmp_path / place, pictures(40, 0)
     for shard in range(2):
@@ -241,7 +241,7 @@ def test_truncated_parquet_is_refused(root: Path):
         assert is_one_line(error)
 
 
-@each(
+@pytest.mark.parametrize(
     "columns",
     [
         {"x": [1, 2]},
@@ -258,7 +258,7 @@ def test_foreign_columns_are_refused(root: Path, columns: dict):
     assert is_one_line(error)
 
 
-@each("label", [-1, 10])
+@pytest.mark.parametrize("label", [-1, 10])
 def test_labels_out_of_range_are_refused(root: Path, label: int):
     write_parquet(root / "train.parquet", pictures(20, 0), [label] + [0] * 19)
     with pytest.raises(DamagedFileError, match=rf"label {label}, expected 0\.\.9"):
@@ -271,7 +271,7 @@ def test_wrong_image_size_is_refused(root: Path):
         load_development(CIFAR10, root)
 
 
-@each("content", [b"", b"no image", encode(pictures(1, 0)[0])[:100]])
+@pytest.mark.parametrize("content", [b"", b"no image", encode(pictures(1, 0)[0])[:100]])
 def test_damaged_images_are_refused(root: Path, content: bytes):
     images = [{"bytes": content}, *({"bytes": encode(image)} for image in pictures(9, 0))]
     pq.write_table(pa.table({"img": images, "label": labels_of(10)}), root / "train.parquet")
@@ -299,7 +299,7 @@ def test_too_few_images_are_refused(root: Path):
         load_development(CIFAR10, root)
 
 
-@each("below", ["", "cifar-10-batches-py"])
+@pytest.mark.parametrize("below", ["", "cifar-10-batches-py"])
 def test_a_wrong_torchvision_folder_is_one_line_and_never_unpickled(tmp_path: Path, below: str):
     folder = tmp_path / "cifar-10-batches-py"
     folder.mkdir()
@@ -422,7 +422,7 @@ def test_changed_files_get_another_cache_file(root: Path, tmp_path: Path):
     assert len(load_development(CIFAR10, root, cache).train) == 90
 
 
-@each("damage", ["empty", "truncated", "flipped", "header", "foreign"])
+@pytest.mark.parametrize("damage", ["empty", "truncated", "flipped", "header", "foreign"])
 def test_a_damaged_cache_is_rebuilt(root: Path, tmp_path: Path, damage: str):
     cache, info = tmp_path / "cache", DATASETS["cifar10"]
     before = load_source(info, root, cache)

@@ -15,7 +15,6 @@ from tests.data.archives import (
     saved,
 )
 from tests.data.loaded import described, parts, refused
-from tests.support import each
 from tune_calib.data.huggingface import find_shards
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.errors import UserError
@@ -24,8 +23,8 @@ from tune_calib.spec.slots.data import DataSlot
 from tune_calib.spec.trial import TrialSpec
 
 
-@each("name", GENERAL)
-@each("test", ["test", "val", "validation"])
+@pytest.mark.parametrize("name", GENERAL)
+@pytest.mark.parametrize("test", ["test", "val", "validation"])
 def test_what_files_say_is_found_and_is_part_of_the_spec(name, test, tmp_path):
     root = GENERAL[name](tmp_path / "data", test=test)
     slot = described(name, root, tmp_path / "cache")
@@ -44,7 +43,7 @@ def test_what_files_say_is_found_and_is_part_of_the_spec(name, test, tmp_path):
     assert "found" in slot.model_dump()
 
 
-@each("name", GENERAL)
+@pytest.mark.parametrize("name", GENERAL)
 def test_other_images_are_another_network_and_are_refused_under_the_old_plan(name, tmp_path):
     root = GENERAL[name](tmp_path / "data")
     slot = described(name, root, tmp_path / "cache")
@@ -58,7 +57,7 @@ def test_other_images_are_another_network_and_are_refused_under_the_old_plan(nam
     assert "contains different images" in refused(slot, root)
 
 
-@each("name", GENERAL)
+@pytest.mark.parametrize("name", GENERAL)
 def test_without_a_test_part_a_fifth_is_carved_where_asked_for(name, tmp_path):
     root = GENERAL[name](tmp_path / "data")
     with pytest.raises(UserError, match="omit carved"):
@@ -74,7 +73,7 @@ def test_without_a_test_part_a_fifth_is_carved_where_asked_for(name, tmp_path):
     assert len(test) == 12
 
 
-@each("name", GENERAL)
+@pytest.mark.parametrize("name", GENERAL)
 def test_larger_images_get_the_sizes_that_are_asked_for(name, tmp_path):
     root = GENERAL[name](tmp_path / "data", each=8, size=100)
     found = described(name, root, tmp_path / "cache").found
@@ -206,7 +205,7 @@ def test_one_column_of_labels_is_chosen_for_all_files(tmp_path):
         described("parquet", root, tmp_path / "cache")
 
 
-@each(
+@pytest.mark.parametrize(
     ("names", "refused"),
     [
         (("-00000-of-00002", "-00000-of-00002-0a1b2c3d"), "several uploads"),
@@ -227,7 +226,7 @@ def test_shards_of_two_uploads_are_refused(names, refused, tmp_path):
         assert len(find_shards(tmp_path, "train")) == len(names)
 
 
-@each("cache", [True, False])
+@pytest.mark.parametrize("cache", [True, False])
 def test_test_images_that_are_also_training_images_are_counted(cache, tmp_path, capsys):
     root = image_folder(tmp_path / "data")
     described("imagefolder", root, tmp_path / "cache")
@@ -255,7 +254,7 @@ def test_messages_name_the_setting_that_mends_mixed_images(tmp_path):
     assert described("imagefolder", root, tmp_path / "cache", grey="convert").found.channels == 3
 
 
-@each("name", GENERAL)
+@pytest.mark.parametrize("name", GENERAL)
 def test_the_quick_setting_is_for_small_images_and_not_for_frozen_networks(name):
     network = {"network": {"backbone": "small_vgg"}}
     quick = ResolvedRequest({"data": {"dataset": name}, **network}).with_recipe().spec()

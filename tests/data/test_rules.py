@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from tests.support import each
 from tune_calib.data.rules import held_out_of_test
 from tune_calib.data.splits import cut_parts, load_development, load_test
 from tune_calib.errors import UserError
@@ -31,7 +30,7 @@ def cut_of(slot: DataSlot, train: int = 50_000, test: int = 10_000):
     return cut_parts(slot.info, torch.arange(train) % classes, torch.arange(test) % classes)
 
 
-@each(("dataset", "rule"), PUBLISHED)
+@pytest.mark.parametrize(("dataset", "rule"), PUBLISHED)
 def test_published_positions(dataset: str, rule: str):
     size, train, validation = PUBLISHED[dataset, rule]
     states = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state()
@@ -75,8 +74,8 @@ def test_the_validation_that_is_test_is_all_of_it():
 SHARES = [None, (0.1, 0.2, 0.7), (0.05, 0.05, 0.9), (0.4, 0.3, 0.3)]
 
 
-@each("shares", SHARES)
-@each("dataset", ["cifar10", "cifar100", "digits"])
+@pytest.mark.parametrize("shares", SHARES)
+@pytest.mark.parametrize("dataset", ["cifar10", "cifar100", "digits"])
 def test_the_test_part_is_cut_in_three_by_classes(dataset, shares):
     further = {} if shares is None else {"holdout_shares": shares}
     slot = DataSlot(dataset=dataset, holdout="test", **further)
@@ -96,7 +95,7 @@ def test_the_test_part_is_cut_in_three_by_classes(dataset, shares):
     assert torch.equal(cut.calib, again.calib)
 
 
-@each("counts", [(3, 3, 3), (3, 100, 7), (5, 4, 3)])
+@pytest.mark.parametrize("counts", [(3, 3, 3), (3, 100, 7), (5, 4, 3)])
 def test_every_class_is_in_all_three_however_few(counts):
     labels = torch.repeat_interleave(torch.arange(3), torch.tensor(counts))
     cut = held_out_of_test((0.25, 0.25, 0.5), labels, labels)
@@ -126,7 +125,7 @@ def test_a_holdout_of_test_goes_with_what_changes_train():
     assert plain.fingerprint() != load_development(DataSlot(), None).fingerprint()
 
 
-@each("dataset", list(DATASETS))
+@pytest.mark.parametrize("dataset", list(DATASETS))
 def test_options_left_alone_leave_data_set_and_hash(dataset: str):
     slot = DataSlot(dataset=dataset)
     assert slot.info is DATASETS[dataset]
@@ -140,7 +139,7 @@ def test_each_option_makes_another_network():
     assert len({spec.network_id for spec in specs}) == len(options)
 
 
-@each(
+@pytest.mark.parametrize(
     ("slot", "message"),
     [
         ({"holdout": "test", "split": "whole"}, "leave split=whole out"),

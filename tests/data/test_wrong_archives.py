@@ -13,7 +13,6 @@ from tests.data.archives import (
     pixels_of,
 )
 from tests.data.loaded import described, refused
-from tests.support import each
 from tune_calib.errors import UserError
 from tune_calib.spec.slots.data import DataSlot
 from tune_calib.spec.trial import TrialSpec
@@ -40,7 +39,7 @@ def test_a_grey_image_in_a_colour_set(tmp_path):
     assert f"{tmp_path / 'train.parquet'}: row 7 is grey" in told
 
 
-@each("layout", [("cifar10", "binary"), ("cifar100", "binary")])
+@pytest.mark.parametrize("layout", [("cifar10", "binary"), ("cifar100", "binary")])
 def test_binary_files_that_are_cut_or_foreign(layout, archives, tmp_path):
     root = shutil.copytree(archives(layout), tmp_path / "copy")
     slot = DataSlot(dataset=layout[0])
@@ -68,7 +67,7 @@ def test_svhn_that_is_foreign_cut_or_out_of_range(tmp_path):
         assert "train_32x32.mat" in refused(slot, tmp_path)
 
 
-@each("name", ["images.txt", "image_class_labels.txt", "train_test_split.txt"])
+@pytest.mark.parametrize("name", ["images.txt", "image_class_labels.txt", "train_test_split.txt"])
 def test_lists_of_cub_that_are_damaged(name, archives, tmp_path):
     root = shutil.copytree(archives(("cub", "official")), tmp_path / "cub")
     file = root / "CUB_200_2011" / name
@@ -81,7 +80,7 @@ def test_lists_of_cub_that_are_damaged(name, archives, tmp_path):
         file.write_text("")
 
 
-@each("content", [b"", b"no image", encoded(pixels_of(0, 16))[:60]])
+@pytest.mark.parametrize("content", [b"", b"no image", encoded(pixels_of(0, 16))[:60]])
 def test_a_damaged_image_is_named(content, tmp_path):
     root = image_folder(tmp_path)
     (root / "train" / "class1" / "003.png").write_bytes(content)

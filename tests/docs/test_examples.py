@@ -21,7 +21,7 @@ from analysis.ladder.results import LadderResults
 from analysis.load import load
 from tests.docs.test_pages import blocks, commands, page
 from tests.drawing import figures
-from tests.support import each, here, keep_ray
+from tests.support import here, keep_ray
 from tune_calib.spec import plugins
 from tune_calib.spec.reproduction import REPRODUCTIONS
 
@@ -144,7 +144,7 @@ def test_python_of_the_pages_runs(tmp_path, monkeypatch, capsys):
     assert (tmp_path / "critical_difference.pdf").stat().st_size > 1_000
 
 
-@each("path", EXAMPLES)
+@pytest.mark.parametrize("path", EXAMPLES)
 def test_an_example_is_printed_on_the_page(path):
     assert f"<!-- example: {path.name} -->" in (ROOT / "docs/pages/adding.md").read_text()
 

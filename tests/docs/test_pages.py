@@ -5,6 +5,7 @@ import shlex
 import tomllib
 from pathlib import Path
 
+import pytest
 import yaml
 from typer.testing import CliRunner
 
@@ -12,7 +13,6 @@ from docs.generate import INSERTED, generate
 from docs.generate import pages as built_pages
 from docs.generate.commands import commands as known_commands
 from docs.generate.formulas import draw_block, drawn
-from tests.support import each
 from tune_calib.cli import app
 from tune_calib.spec.ladder import LADDERS
 from tune_calib.spec.methods import METHODS
@@ -54,7 +54,7 @@ def test_commands_are_found():
     assert len(commands()) > 20
 
 
-@each(("name", "line"), commands())
+@pytest.mark.parametrize(("name", "line"), commands())
 def test_every_command_shown_is_one_that_the_program_knows(name, line):
     words = shlex.split(line, comments=True)[1:]
     words = words[: words.index(">")] if ">" in words else words
@@ -75,14 +75,14 @@ def test_every_picture_is_there_and_shown():
     assert shown == {path for path in images if path.is_file()}
 
 
-@each("name", PAGES)
+@pytest.mark.parametrize("name", PAGES)
 def test_links_lead_to_files(name):
     text = re.sub(r"^```.*?^```$|`[^`\n]*`", "", PAGES[name], flags=re.S | re.M)
     for link in re.findall(r"\]\((?!https?:|mailto:)([^)#\s]+)[^)]*\)", text):
         assert (ROOT / name).parent.joinpath(link).exists(), link
 
 
-@each("path", SOURCES)
+@pytest.mark.parametrize("path", SOURCES)
 def test_sources_point_to_sections_that_exist_and_to_no_notes_of_ours(path):
     text = path.read_text()
     for name, anchor in ANCHOR.findall(text):
@@ -112,7 +112,7 @@ def test_generated_parts_are_up_to_date():
         assert path.read_text("utf-8") == text, f"run python -m docs.generate, which updates {name}"
 
 
-@each("name", INSERTED)
+@pytest.mark.parametrize("name", INSERTED)
 def test_a_generated_part_is_on_a_page(name):
     assert any(f"<!-- made: {name} -->" in text for text in PAGES.values())
 

@@ -11,7 +11,7 @@ import pytest
 from analysis.reproduction.files import Made
 from analysis.reproduction.overview import PAGE, TABLES_PAGE
 from docs.results import IMAGES, PAGES, ROOT, SHIPPED, pages, read_shipped
-from tests.support import each, here
+from tests.support import here
 from tune_calib.results.digests import PACKAGES
 from tune_calib.spec.reproduction import REPRODUCTIONS
 
@@ -89,7 +89,9 @@ def test_ranks_are_of_the_results_as_they_are():
 
 
 @pytest.mark.slow
-@each("command", [["report"], ["significance", "--test", "friedman"], ["status"]])
+@pytest.mark.parametrize(
+    "command", [["report"], ["significance", "--test", "friedman"], ["status"]]
+)
 def test_commands_take_them_as_results_of_ones_own(command, tmp_path):
     out = shutil.copytree(SHIPPED / folders()[0], tmp_path / "out")
     done = here(*command, out)

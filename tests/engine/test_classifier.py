@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tests.classifiers import TOLD, run_trials, spec_of
-from tests.support import CPU, each, rows
+from tests.support import CPU, rows, sample
 from tune_calib.documents import seal
 from tune_calib.engine.bank import FeatureSplit
 from tune_calib.engine.classifier import (
@@ -45,8 +45,8 @@ def split_of(bank, name="test"):
     return bank.evaluated()[name]
 
 
-@each("rule", ["last", "min_val_nll"])
-@each("told", TOLD, few=2)
+@pytest.mark.parametrize("rule", ["last", "min_val_nll"])
+@pytest.mark.parametrize("told", sample(TOLD, 2))
 def test_one_head_of_a_population_is_kept_with_its_transform(told, rule, bank, store):
     specs = [spec_of(told, "temperature", seed, select=rule, epochs=4) for seed in range(2)]
     trainer = PopulationTrainer([s.head for s in specs], bank, 0, CPU)
@@ -72,7 +72,7 @@ def test_one_head_of_a_population_is_kept_with_its_transform(told, rule, bank, s
         assert classifier.select.items() <= before.metrics.items()
 
 
-@each("told", ["vtst", "mac_cal drawn", "tst", "mac_cal"])
+@pytest.mark.parametrize("told", ["vtst", "mac_cal drawn", "tst", "mac_cal"])
 def test_a_part_of_a_split_has_the_digits_of_the_whole(told, bank, store):
     classifier = load_classifier(spec_of(told, "temperature"), store, never, CPU)
     split = split_of(bank)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.support import CPU, each, small_spec
+from tests.support import CPU, sample, small_spec
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.artifacts import ensure_bank
 from tune_calib.engine.bank import FeatureBank, bank_key
@@ -41,9 +41,9 @@ def judged(spec, store, test):
     return evaluate_one(logits, spec.posthoc)
 
 
-@each("posthoc", [None, "temperature"])
-@each("augment", ["none", "standard"], few=1)
-@each("bn_mode", ["eval", "train"])
+@pytest.mark.parametrize("posthoc", [None, "temperature"])
+@pytest.mark.parametrize("augment", sample(["none", "standard"], 1))
+@pytest.mark.parametrize("bn_mode", ["eval", "train"])
 def test_a_head_gives_its_numbers_again(bn_mode, augment, posthoc, trained, test_split):
     head = {"method": "retrain", "bn_mode": bn_mode, "augment": augment, "views": 2, "epochs": 2}
     slots = {"posthoc": {"method": posthoc}} if posthoc else {}

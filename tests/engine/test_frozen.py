@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tests.engine.test_weights import network_of, saved
-from tests.support import CPU, each
+from tests.support import CPU
 from tune_calib.data.cache import load_source
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.artifacts import NetworkTraining, ensure_bank, load_network
@@ -67,7 +67,7 @@ def test_its_artifact_is_made_without_training(taken):
     assert torch.equal(bank.own_head()[0], source["head.weight"])
 
 
-@each("key", OF_TRAINING)
+@pytest.mark.parametrize("key", OF_TRAINING)
 def test_a_training_setting_is_refused_by_its_name(key):
     others = {
         "optimizer": "adam", "select": "best_val_acc", "loss_reduction": "sum", "augment": "none",
@@ -81,8 +81,8 @@ def test_a_training_setting_is_refused_by_its_name(key):
         TrialSpec.build(network={**GIVEN, key: value})
 
 
-@each("own_recipes", [False, True])
-@each("recipe", [None, *RECIPES])
+@pytest.mark.parametrize("own_recipes", [False, True])
+@pytest.mark.parametrize("recipe", [None, *RECIPES])
 def test_no_recipe_makes_another_network_of_it(recipe, own_recipes):
     dataset = "digits" if recipe in (None, "quick") else RECIPES[recipe].datasets[0]
     given = {"data": {"dataset": dataset, "norm": "dataset"}, "network": GIVEN}
@@ -116,7 +116,7 @@ def test_a_frozen_network_on_images_of_the_users_own_needs_no_recipe():
         ResolvedRequest({"data": {"dataset": "svhn"}}).with_recipe()
 
 
-@each("seeds", [Seeds.count(5, None, None), Seeds.count(None, None, 5),
+@pytest.mark.parametrize("seeds", [Seeds.count(5, None, None), Seeds.count(None, None, 5),
                                    Seeds.count(None, 1, 5)])  # fmt: skip
 def test_seeds_are_those_of_heads(seeds):
     planned = expand(
@@ -128,7 +128,7 @@ def test_seeds_are_those_of_heads(seeds):
     assert [t.spec.head.seed for t in planned if t.spec.head] == [0, 1, 2, 3, 4]
 
 
-@each(
+@pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"seeds": Seeds.count(None, 2, None)}, "there is only one frozen network"),
@@ -153,7 +153,7 @@ def test_what_makes_no_sense_is_one_line(change, message):
 NETWORK_METHODS = [n for n in METHODS if METHODS[n].kind == "network" and n != "ce"]
 
 
-@each("method", NETWORK_METHODS)
+@pytest.mark.parametrize("method", NETWORK_METHODS)
 def test_a_method_that_trains_the_network_is_refused_where_it_is_named(method):
     with pytest.raises(UserError, match=f"{method}.* trains the network"):
         expand(build_comparison(["temperature", f"{method}+temperature"]), asked_of())
@@ -162,8 +162,8 @@ def test_a_method_that_trains_the_network_is_refused_where_it_is_named(method):
             Candidates(method, asked_of())
 
 
-@each("controls", [False, True])
-@each("name", list(LADDERS))
+@pytest.mark.parametrize("controls", [False, True])
+@pytest.mark.parametrize("name", list(LADDERS))
 def test_ladders_leave_out_what_trains_the_network_and_say_so(name, controls):
     ladder, asked = LADDERS[name], replace(asked_of(), controls=controls)
     absent = {rung.label for rungs in find_left_out(ladder, asked).values() for rung in rungs}
@@ -188,7 +188,7 @@ def test_ladders_leave_out_what_trains_the_network_and_say_so(name, controls):
     assert "SGD" not in told.partition("heads")[0]
 
 
-@each("has_head", [False, True])
+@pytest.mark.parametrize("has_head", [False, True])
 def test_a_recipe_is_told_where_something_is_trained(has_head):
     asked = ResolvedRequest({"data": {"norm": "dataset"}, "network": GIVEN}).with_recipe()
     ladder = build_comparison(["temperature", "retrain"] if has_head else ["temperature"])

@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from tests.support import each
 from tune_calib.data.base import Split
 from tune_calib.data.splits import Development
 from tune_calib.engine.network import NetworkTrainer
@@ -28,7 +27,7 @@ def trainer(**network) -> NetworkTrainer:
 
 
 @pytest.mark.parametrize("method", NETWORKS)
-@each("precision", ["fp32", "tf32", "bf16"])
+@pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16"])
 def test_every_method_learns_in_every_precision(method, precision):
     reports = list(trainer(method=method, precision=precision, lr=0.02))
     assert all(torch.isfinite(torch.tensor(list(report.values()))).all() for report in reports)

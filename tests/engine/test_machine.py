@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from tests.support import CPU, QUICK, cli, drive, each, here, small_spec
+from tests.support import CPU, QUICK, cli, drive, here, small_spec
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.determinism import PORTABLE
 from tune_calib.documents import seal
@@ -62,7 +62,7 @@ def test_the_row_of_a_network_tells_where_it_was_trained(trained, tmp_path):
     assert row["threads"] == 2
 
 
-@each("mixed", [False, True])
+@pytest.mark.parametrize("mixed", [False, True])
 def test_rows_of_before_read_as_null(trained, tmp_path, mixed):
     network_row(trained, tmp_path)
     (path,) = tmp_path.glob("trials/*.parquet")
@@ -81,7 +81,7 @@ ROW = {"spec_hash": "a", "device": "cpu", "head_method": None, "threads": 1, "st
 HERE = {"processor": processor(), "instruction_set": torch.backends.cpu.get_cpu_capability()}
 
 
-@each(
+@pytest.mark.parametrize(
     ("row", "network", "told"),
     [
         ({}, {}, ""),
@@ -124,7 +124,7 @@ def test_portable_trials_are_not_mixed_with_others():
         environment_of([plain, portable])
 
 
-@each("method", ["ce", "retrain"])
+@pytest.mark.parametrize("method", ["ce", "retrain"])
 def test_a_portable_trial_is_not_computed_in_a_process_that_is_not(method, trained, tmp_path):
     head = {"head": {"epochs": 1}} if method == "retrain" else {}
     run = Provenance(out=str(tmp_path), store=str(trained.root), git_revision=None).plain()

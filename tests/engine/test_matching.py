@@ -6,7 +6,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from tests.engine.test_weights import network_of
-from tests.support import CPU, each
+from tests.support import CPU, sample
 from tune_calib.data.splits import load_development
 from tune_calib.engine.artifacts import NetworkTraining
 from tune_calib.engine.evaluate import SplitLogits
@@ -33,8 +33,10 @@ def assert_same(fitted, network, less=("num_batches_tracked",)):
             assert torch.equal(fitted[name], tensor), name
 
 
-@each("backbone", ["small_cnn", "small_vgg", "resnet8", "resnet20_he"])
-@each("prefix", ["", "module.", "model.", "_orig_mod.", "module.model.", "backbone.", "net."])
+@pytest.mark.parametrize("backbone", ["small_cnn", "small_vgg", "resnet8", "resnet20_he"])
+@pytest.mark.parametrize(
+    "prefix", ["", "module.", "model.", "_orig_mod.", "module.model.", "backbone.", "net."]
+)
 def test_a_prefix_is_no_other_name(backbone, prefix):
     source, other = (network_of(backbone, seed=seed) for seed in (1, 2))
     given = renamed(source, lambda name: prefix + name.removeprefix("backbone."))
@@ -62,7 +64,7 @@ def numbers_from_behind(name: str) -> str:
     return f"features.{20 - int(layer)}{dot}{kind}" if layer.isdigit() else name
 
 
-@each(
+@pytest.mark.parametrize(
     ("own", "given", "message"),
     [
         (
@@ -193,7 +195,7 @@ SEEN = [
 ]
 
 
-@each(("made", "data", "message"), SEEN)
+@pytest.mark.parametrize(("made", "data", "message"), SEEN)
 def test_a_hold_out_that_it_was_trained_on_is_refused(made, data, message):
     slots = {slot: dict(own) for slot, own in TRAINED[made].items()}
     slots["data"]["dataset"] = "cifar10"
@@ -216,7 +218,7 @@ def outputs(right: float, count: int) -> SplitLogits:
     return SplitLogits(logits, labels)
 
 
-@each(
+@pytest.mark.parametrize(
     ("held_out", "test", "is_refused"),
     [(0.99, 0.92, True), (0.94, 0.92, False), (0.92, 0.99, False), (1.0, 1.0, False),
      (0.0, 0.0, False), (1.0, 0.5, True)],
@@ -245,7 +247,7 @@ def test_a_given_network_whose_logits_overflow_refuses_the_run(tmp_path):
         refuse_better(spec, Store(tmp_path), logits)
 
 
-@each("beginning", [{}, {"weights": HASH}, {"weights": HASH, "epochs": 0}])
+@pytest.mark.parametrize("beginning", [{}, {"weights": HASH}, {"weights": HASH, "epochs": 0}])
 def test_who_began_with_others_weights_does_not_know_what_they_saw(beginning, tmp_path):
     made = TrialSpec.build(network=beginning)
     file = tmp_path / "w.safetensors"
@@ -261,7 +263,7 @@ def test_who_began_with_others_weights_does_not_know_what_they_saw(beginning, tm
         refuse_better(spec, store, logits)
 
 
-@each("method", ["fedlas_ls", "balcal", "tst_joint", "vtst_joint"], few=2)
+@pytest.mark.parametrize("method", sample(["fedlas_ls", "balcal", "tst_joint", "vtst_joint"], 2))
 def test_a_method_that_makes_the_logits_itself_is_refused(method, tmp_path):
     _, file = artifact(Store(tmp_path / "a"), method)
     if method == "fedlas_ls":  # its gate is of the training alone

@@ -5,7 +5,6 @@ from itertools import pairwise
 import pytest
 import torch
 
-from tests.support import each
 from tune_calib.engine.steps import learning_rate
 from tune_calib.errors import UserError
 from tune_calib.spec.slots.network import NetworkSlot
@@ -48,8 +47,8 @@ def test_one_cycle_is_that_of_torch_but_for_the_place_in_a_batch():
     assert 0 < found[-1] < 0.2 / 1000
 
 
-@each("schedule", ["steps", "cosine"])
-@each("warmup", [0.1, 0.25])
+@pytest.mark.parametrize("schedule", ["steps", "cosine"])
+@pytest.mark.parametrize("warmup", [0.1, 0.25])
 def test_a_warm_up_rises_linearly_and_never_is_zero(schedule, warmup):
     found, plain = rates(schedule=schedule, warmup=warmup), rates(schedule=schedule)
     rising = round(EPOCHS * BATCHES * warmup)
@@ -68,7 +67,7 @@ def test_rates_of_steps_are_as_before_whatever_the_batch():
     )
 
 
-@each(
+@pytest.mark.parametrize(
     ("wrong", "said"),
     [
         ({"schedule": "one_cycle"}, "set it, e.g. warmup=0.3"),

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.support import CPU, another_user, each, shared_folder, small_spec
+from tests.support import CPU, another_user, shared_folder, small_spec
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.documents import CHECKSUM, seal
 from tune_calib.engine import store as store_module
@@ -37,7 +37,7 @@ def test_an_artifact_comes_back_with_its_manifest(tmp_path):
     assert about["epoch"] == 7
 
 
-@each("name", ["tensors.safetensors", "manifest.json"])
+@pytest.mark.parametrize("name", ["tensors.safetensors", "manifest.json"])
 def test_a_damaged_artifact_is_told_and_removed(tmp_path, name):
     write_tensors(tmp_path / "a", {"x": torch.arange(3)}, {})
     path = tmp_path / "a" / name
@@ -147,7 +147,7 @@ def test_a_damaged_bank_is_rebuilt_to_the_same_bits(trained, bank):
     assert torch.equal(rebuilt.select().features, before)
 
 
-@each("is_search", [False, True])
+@pytest.mark.parametrize("is_search", [False, True])
 def test_a_bank_is_hashed_once_on_opening(is_search, trained, bank, monkeypatch):
     spec, hashed, checksum = small_spec(method="retrain"), [], store_module.checksum_of
     monkeypatch.setattr(
@@ -209,7 +209,7 @@ def test_files_of_artifacts_have_the_mode_of_the_umask():
 UNREADABLE = r"cannot read .*: Permission denied; nothing was removed: .* chmod -R a\+rX /.*"
 
 
-@each("kind", ["networks", "checkpoints"])
+@pytest.mark.parametrize("kind", ["networks", "checkpoints"])
 def test_what_another_user_may_not_read_is_refused_and_stays(kind):
     spec = small_spec()
     data = load_development(spec.data, None)

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from tests.support import each, small_spec
+from tests.support import small_spec
 from tune_calib.engine.population import population_key
 from tune_calib.engine.store import Store
 from tune_calib.experiments.forecast.rates import Rates
@@ -19,9 +19,9 @@ from tune_calib.tuning.ray.rows import Provenance
 from tune_calib.tuning.ray.trainables import trainable
 
 
-@each("seeds", [1, 2, 5])
-@each("threads", [None, 1, 3])
-@each("name", ["mac_cal", "fedlas"])
+@pytest.mark.parametrize("seeds", [1, 2, 5])
+@pytest.mark.parametrize("threads", [None, 1, 3])
+@pytest.mark.parametrize("name", ["mac_cal", "fedlas"])
 def test_threads_follow_from_the_spec_alone(name, threads, seeds):
     given = {} if threads is None else {"network": {"threads": threads}}
     planned = expand(
@@ -42,8 +42,8 @@ def test_methods_beside_each_other_may_have_threads_of_their_own():
     assert [need.cpus for need in resources_of(plan.trials, 0.0)] == [1, 2]
 
 
-@each("threads", [1, 2])
-@each("head", [False, True])
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("head", [False, True])
 def test_a_trial_runs_on_the_threads_of_its_spec_and_its_row_says_so(threads, head, tmp_path):
     network = {**small_spec().network.model_dump(mode="json"), "threads": threads}
     slots = {"head": {"method": "retrain", "epochs": 1, "augment": "none"}} if head else {}

@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from tests.support import CPU, each, here, rows
+from tests.support import CPU, here, rows
 from tune_calib.data.splits import load_development
 from tune_calib.engine.artifacts import NetworkTraining
 from tune_calib.engine.network import build
@@ -43,7 +43,7 @@ STYLES = {
 }
 
 
-@each("style", STYLES)
+@pytest.mark.parametrize("style", STYLES)
 def test_a_training_starts_from_the_weights_under_any_names(style, tmp_path):
     source = network_of()
     file = saved(tmp_path / "w.safetensors", source, STYLES[style])
@@ -79,7 +79,7 @@ def test_a_head_of_other_classes_stays_as_it_is_drawn_and_this_is_said(tmp_path,
     run.close()
 
 
-@each(
+@pytest.mark.parametrize(
     ("content", "message"),
     [
         (lambda at: saved(at, network_of("resnet8")), r"another network \(.*use the backbone"),

@@ -11,7 +11,7 @@ import torch
 
 from tests.data.archives import image_folder
 from tests.docs.test_pages import blocks, page
-from tests.support import each, here
+from tests.support import here, sample
 from tune_calib.data.splits import load_development, load_test, published_sizes
 from tune_calib.documents import seal
 from tune_calib.engine.store import Store
@@ -63,7 +63,9 @@ def file(tmp_path):
     return file
 
 
-@each(("name", "precision"), list(product(GPUS, ["fp32", "tf32", "bf16"])), few=6)
+@pytest.mark.parametrize(
+    ("name", "precision"), sample(list(product(GPUS, ["fp32", "tf32", "bf16"])), 6)
+)
 def test_each_gpu_takes_a_time_in_each_precision_or_says_that_it_has_none(
     name, precision, tmp_path
 ):

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from tests import support
 from tests.classifiers import TOLD, classifier_of, spec_of
 from tests.docs.test_pages import blocks, page
-from tests.support import each
+from tests.support import sample
 from tune_calib.cli import app
 from tune_calib.errors import UserError
 from tune_calib.experiments.entries import build_jobs, plan_jobs
@@ -128,9 +128,9 @@ OWN = "{networks: 7}"  # only a search has seeds of its own
 PLACES = [(kind, own) for kind in KINDS for own in ((None, OWN) if "search" in kind else (None,))]
 
 
-@each(("kind", "own"), PLACES)
-@each("top", [None, *COUNTS], few=3)
-@each("entry", [None, *COUNTS], few=3)
+@pytest.mark.parametrize(("kind", "own"), PLACES)
+@pytest.mark.parametrize("top", sample([None, *COUNTS], 3))
+@pytest.mark.parametrize("entry", sample([None, *COUNTS], 3))
 def test_seeds_count_wherever_they_stand_the_nearest_above_the_others(read, kind, top, entry, own):
     is_search = kind.startswith("search")
     lines = [KINDS[kind]]
@@ -193,7 +193,7 @@ def test_a_title_is_that_of_ones_own_data_alone(read):
     assert titles == {"a-cifar10": None, "a-imagefolder": "Birds"}
 
 
-@each(
+@pytest.mark.parametrize(
     ("text", "told"),
     [
         ("entriess: {}", "line 1: entriess: unknown key 'entriess'; did you mean 'entries'?"),
@@ -312,7 +312,6 @@ def test_a_title_is_that_of_ones_own_data_alone(read):
             "line 3: entries.a: there is only one frozen network",
         ),
     ],
-    folders=False,
 )
 def test_a_mistake_is_one_line_that_names_file_line_and_key(read, tmp_path, text, told):
     with pytest.raises(UserError) as error:
@@ -437,7 +436,7 @@ def test_all_of_a_kind_are_an_entry(tmp_path):
     assert found["histogram"].params.bins == 5
 
 
-@each("told", TOLD)
+@pytest.mark.parametrize("told", TOLD)
 def test_a_kept_head_has_the_bytes_that_a_dry_run_tells(told, bank):
     spec = spec_of(told, epochs=1)
     kept = classifier_of(spec, bank).tensors.values()

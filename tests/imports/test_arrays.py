@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from tests.imports.files import FORMATS, write
-from tests.support import each
+from tests.support import sample
 from tune_calib.data.arrays import ROLES, arrays_in, find_arrays
 from tune_calib.errors import DamagedFileError, UserError
 
@@ -21,7 +21,7 @@ MATRIX = np.random.RandomState(0).randn(23, 5).astype(np.float32)
 LABELS = np.arange(23) % 5
 
 
-@each("kind", FORMATS)
+@pytest.mark.parametrize("kind", FORMATS)
 def test_each_format_gives_what_was_written(tmp_path, kind):
     path = write(tmp_path / f"a.{kind}", logits=MATRIX, labels=LABELS)
     found = arrays_in(path)
@@ -32,16 +32,16 @@ def test_each_format_gives_what_was_written(tmp_path, kind):
     assert np.array_equal(found["labels"].read(), LABELS)
 
 
-@each("dtype", ["f2", "f4", "f8", ">f4", "i4", "u1"])
-@each("order", ["C", "F"])
-@each("save", [np.savez, np.savez_compressed])
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", ">f4", "i4", "u1"])
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
 def test_npz_of_any_layout(tmp_path, save, order, dtype):
     values = np.asarray(MATRIX.astype(dtype), order=order)
     save(tmp_path / "a.npz", logits=values)
     assert np.array_equal(arrays_in(tmp_path / "a.npz")["logits"].read(), values)
 
 
-@each("order", ["C", "F"])
+@pytest.mark.parametrize("order", ["C", "F"])
 def test_npy(tmp_path, order):
     np.save(tmp_path / "mine.npy", np.asarray(MATRIX, order=order))
     (name, array), *others = arrays_in(tmp_path / "mine.npy").items()
@@ -59,7 +59,7 @@ def test_safetensors_of_bfloat16(tmp_path):
     assert np.array_equal(array.read(), values.float().numpy())
 
 
-@each("list_of", [pa.list_, pa.large_list])
+@pytest.mark.parametrize("list_of", [pa.list_, pa.large_list])
 def test_parquet_with_lists_of_any_kind_and_with_texts(tmp_path, list_of):
     lists = pa.array(MATRIX.tolist(), list_of(pa.float64()))
     table = pa.table({"logits": lists, "label": LABELS, "file": ["x"] * 23})
@@ -69,7 +69,7 @@ def test_parquet_with_lists_of_any_kind_and_with_texts(tmp_path, list_of):
     assert np.array_equal(found["logits"].read(), MATRIX)
 
 
-@each(
+@pytest.mark.parametrize(
     ("logits", "told"),
     [
         ([[1.0, 2.0], [1.0]], "differ in length"),
@@ -90,7 +90,7 @@ class Trap:
         return (sys.exit, ("a pickle was run",))
 
 
-@each("name", ["a.pt", "a.pth", "a.pkl", "a.npz", "a.npy", "a.h5", "a.parquet"])
+@pytest.mark.parametrize("name", ["a.pt", "a.pth", "a.pkl", "a.npz", "a.npy", "a.h5", "a.parquet"])
 def test_nothing_is_unpickled(tmp_path, name):
     (tmp_path / name).write_bytes(pickle.dumps(Trap()))
     with pytest.raises(UserError, match="savez"):  # noqa: PT012
@@ -98,7 +98,7 @@ def test_nothing_is_unpickled(tmp_path, name):
             array.read()
 
 
-@each("name", ["a.npz", "a.npy"])
+@pytest.mark.parametrize("name", ["a.npz", "a.npy"])
 def test_object_arrays_are_refused(tmp_path, name):
     values = np.array([Trap(), Trap()], dtype=object)
     (np.savez if name == "a.npz" else np.save)(tmp_path / name, values)
@@ -119,7 +119,7 @@ def test_texts_beside_in_hdf5_are_passed_over(tmp_path):
     assert {"logits", "labels"} == set(find_arrays("`test`", [str(path)], ROLES))
 
 
-@each("how", ["external storage", "virtual", "external link"])
+@pytest.mark.parametrize("how", ["external storage", "virtual", "external link"])
 def test_numbers_of_other_files_are_not_read_from_hdf5(tmp_path, how):
     secret = write(tmp_path / "secret.h5", logits=MATRIX)
     path = tmp_path / "a.h5"
@@ -150,8 +150,8 @@ def test_eight_bits_beside_in_safetensors(tmp_path):
     assert found["q"].read().tolist() == [0.5, 2.0]
 
 
-@each("kind", FORMATS)
-@each("share", [0.0, 0.1, 0.5, 0.9])
+@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.9])
 def test_a_truncated_file_is_one_line(tmp_path, kind, share):
     path = write(tmp_path / f"a.{kind}", logits=MATRIX, labels=LABELS)
     whole = path.read_bytes()
@@ -181,7 +181,7 @@ def test_roles_by_name_by_file_and_by_key(tmp_path):
     assert set(find_arrays("`test`", [f"features={tmp_path}/lone.npy"], ROLES)) == {"features"}
 
 
-@each(
+@pytest.mark.parametrize(
     ("text", "told"),
     [
         ("logits={one}:absent", "has no 'absent'; it has logits, labels"),
@@ -212,8 +212,8 @@ def test_without_h5py_it_is_one_line(tmp_path, monkeypatch):
         arrays_in(path)
 
 
-@each("seed", range(60), few=2)
-@each("kind", FORMATS)
+@pytest.mark.parametrize("seed", sample(range(60), 2))
+@pytest.mark.parametrize("kind", FORMATS)
 def test_a_file_with_flipped_bits_is_read_or_is_one_line(tmp_path, kind, seed):
     path = write(tmp_path / f"a.{kind}", logits=MATRIX, labels=LABELS)
     content, chance = path.read_bytes(), random.Random(seed)

@@ -6,7 +6,7 @@ import torch
 
 from analysis.tidy import _variant
 from tests.imports.files import FORMATS, features, head, outputs, write
-from tests.support import drive, each, here, rows, run_of
+from tests.support import drive, here, rows, run_of
 from tune_calib.data.imported import SMALLEST, halves
 from tune_calib.engine.bank import FeatureBank, bank_key
 from tune_calib.engine.imports import KIND, check_files, read_record, write_import
@@ -51,7 +51,7 @@ def store(tmp_path):
 # --- what is kept
 
 
-@each("kind", FORMATS)
+@pytest.mark.parametrize("kind", FORMATS)
 def test_each_format_is_one_import(tmp_path, kind):
     store = Store(tmp_path / "store")
     npz = check_files(**splits_of(tmp_path)).record
@@ -69,7 +69,7 @@ def test_each_format_is_one_import(tmp_path, kind):
         assert split.features.shape == (samples, 0)
 
 
-@each("dtype", ["f2", "f8"])
+@pytest.mark.parametrize("dtype", ["f2", "f8"])
 def test_features_and_head_give_logits(tmp_path, dtype):
     store = Store(tmp_path / "store")
 
@@ -124,8 +124,8 @@ def test_calib_is_cut_in_two_halves_of_equal_classes(tmp_path, store):
     assert given_both.record.digest != given.record.digest
 
 
-@each("samples", [2, 3, 10, 101])
-@each("classes", [2, 7, 200])
+@pytest.mark.parametrize("samples", [2, 3, 10, 101])
+@pytest.mark.parametrize("classes", [2, 7, 200])
 def test_halves_are_fixed_and_stratified(samples, classes):
     labels = torch.from_numpy(np.random.RandomState(0).randint(classes, size=samples))
     first, second = halves(labels)
@@ -165,7 +165,7 @@ def test_a_name_is_a_pointer(tmp_path, store):
     assert bank_of(store, one.record).test()  # results of the old one stay as they are
 
 
-@each("name", ["", "a/b", "../a", "a b", ".a", "-a", "ä" * 3])
+@pytest.mark.parametrize("name", ["", "a/b", "../a", "a b", ".a", "-a", "ä" * 3])
 def test_names_that_are_none(store, name):
     with pytest.raises(UserError, match="is not a valid name of an import"):
         read_record(name, store)
@@ -290,7 +290,7 @@ WRONG = {
 }  # fmt: skip
 
 
-@each("how", WRONG)
+@pytest.mark.parametrize("how", WRONG)
 def test_wrong_files_are_one_line(tmp_path, how):
     make, told = WRONG[how]
     with pytest.raises(UserError, match=told) as error:
@@ -298,7 +298,7 @@ def test_wrong_files_are_one_line(tmp_path, how):
     assert "\n" not in str(error.value)
 
 
-@each("absent", ["calib", "test"])
+@pytest.mark.parametrize("absent", ["calib", "test"])
 def test_a_missing_split_is_one_line(tmp_path, absent):
     names = [name for name in SIZES if name != absent]
     with pytest.raises(UserError, match=f"`{absent}` is missing"):
@@ -310,7 +310,7 @@ def unequal(folder, **other):
     return {**files, **{k: [str(write(folder / "other.npz", **v))] for k, v in other.items()}}
 
 
-@each(
+@pytest.mark.parametrize(
     ("other", "told"),
     [
         ({"test": outputs(50, classes=5, seed=3)}, "`train` and `test` differ in classes: 4 and 5"),
@@ -347,8 +347,8 @@ def test_probabilities_of_few_digits_are_equal_by_chance(tmp_path):
     assert check_files(**files).record.outputs == "probs"
 
 
-@each("make", [as_probs(saturated), of_two_classes, features, outputs])
-@each("two", ["train", "test"])
+@pytest.mark.parametrize("make", [as_probs(saturated), of_two_classes, features, outputs])
+@pytest.mark.parametrize("two", ["train", "test"])
 def test_the_same_file_for_two_splits_is_refused(tmp_path, make, two):
     files = splits_of(tmp_path, make)
     if make is features:
@@ -357,8 +357,8 @@ def test_the_same_file_for_two_splits_is_refused(tmp_path, make, two):
         check_files(**{**files, two: files["calib"]})
 
 
-@each("make", [of_two_classes, outputs])
-@each(("calib", "test"), [(2, 1), (1, 2), (2, 2), (3, 2), (3, 3)])
+@pytest.mark.parametrize("make", [of_two_classes, outputs])
+@pytest.mark.parametrize(("calib", "test"), [(2, 1), (1, 2), (2, 2), (3, 2), (3, 3)])
 def test_shared_samples_are_found_though_they_are_repeated(tmp_path, make, calib, test):
     shared, others = make(200, seed=8), make(200, seed=9)
     order = np.random.RandomState(0).permutation(len(shared["labels"]))
@@ -393,7 +393,7 @@ def test_probabilities_of_trees_are_no_copies(tmp_path):
     assert check_files(**files).record.is_cut
 
 
-@each("times", [2, 3])
+@pytest.mark.parametrize("times", [2, 3])
 def test_a_split_of_copies_is_not_cut_in_two(tmp_path, times):
     whole = outputs(40, seed=2)
     copies = {k: np.concatenate([v] * times) for k, v in whole.items()}
@@ -412,7 +412,7 @@ def test_a_part_of_another_split_is_refused_though_some_rows_are_equal_by_chance
         check_files(**files)
 
 
-@each(
+@pytest.mark.parametrize(
     ("own", "told"),
     [
         ({"weight": head()["weight"].T}, "weight is .6, 4. and bias"),
@@ -484,7 +484,7 @@ def test_val_ratio_knows_the_accuracy_of_train(tmp_path, store):
     assert found["mac_cal"]["status"] == "done"
 
 
-@each("names", [("calib", "test"), ("select", "calib", "test"), tuple(SIZES)])
+@pytest.mark.parametrize("names", [("calib", "test"), ("select", "calib", "test"), tuple(SIZES)])
 def test_logits_alone_feed_posthoc_methods(tmp_path, names):
     store = Store(tmp_path / "store")
     write_import("mine", check_files(**splits_of(tmp_path, names=names)), store, replace=False)
@@ -555,7 +555,7 @@ def test_identity_is_the_content_and_not_the_name(tmp_path, store):
     assert isinstance(one.data.imported, ImportedData)
 
 
-@each(
+@pytest.mark.parametrize(
     ("given", "told"),
     [
         ({"data": {"label_noise": 0.1}}, "label_noise needs images"),
@@ -577,7 +577,7 @@ def test_what_needs_images_or_a_network_is_refused(given, told):
         resolve_spec(ResolvedRequest(slots).overrides)
 
 
-@each(
+@pytest.mark.parametrize(
     "slots",
     [
         {"data": {"dataset": "imported"}},
@@ -591,7 +591,7 @@ def test_half_of_an_import_is_no_spec(slots):
         TrialSpec.build(**{"network": {}, **slots})
 
 
-@each("ladder", sorted(LADDERS))
+@pytest.mark.parametrize("ladder", sorted(LADDERS))
 def test_ladders_run_as_far_as_they_need_no_network(ladder):
     asked = ResolvedRequest({"data": {"imported": record()}}).with_recipe()
     try:
@@ -610,7 +610,7 @@ def test_decoupling_leaves_out_what_runs_the_network():
     assert not any("BN train" in label for label in labels)
 
 
-@each("name", ["mac_cal", "decoupling"])
+@pytest.mark.parametrize("name", ["mac_cal", "decoupling"])
 def test_heads_of_a_ladder_need_features(name):
     asked = ResolvedRequest({"data": {"imported": record(width=0)}}).with_recipe()
     with pytest.raises(UserError, match="has no features"):
@@ -644,7 +644,7 @@ def test_the_command_says_what_it_decided(tmp_path):
     assert here(*arguments).stdout == done.stdout
 
 
-@each("how", ["NaN", "a label too large", "no sums of one", "transposed"])
+@pytest.mark.parametrize("how", ["NaN", "a label too large", "no sums of one", "transposed"])
 def test_the_command_ends_with_2_and_writes_nothing(tmp_path, how):
     files = splits_of(tmp_path, WRONG[how][0])
     options = [word for name in SIZES for word in (f"--{name}", files[name][0])]

@@ -17,7 +17,7 @@ from sklearn.model_selection import cross_val_score
 
 import tune_calib
 from tests.classifiers import POSTHOC, TOLD, classifier_of, spec_of
-from tests.support import each
+from tests.support import sample
 from tune_calib.engine.evaluate import SplitLogits, evaluate_one
 from tune_calib.engine.population import PopulationTrainer
 from tune_calib.errors import UserError
@@ -49,7 +49,7 @@ def fitted(estimator, *given):
         return estimator.fit(*given)
 
 
-@each("name", POSTHOC)
+@pytest.mark.parametrize("name", POSTHOC)
 def test_every_post_hoc_method_gives_the_numbers_of_a_trial(name):
     logits, labels = given_to(name)
     calib, test = SplitLogits(logits[None, :200], labels[:200]), logits[200:]
@@ -73,7 +73,7 @@ def test_every_post_hoc_method_gives_the_numbers_of_a_trial(name):
         assert torch.equal(estimator.predict(test), test.argmax(1))
 
 
-@each("name", POSTHOC)
+@pytest.mark.parametrize("name", POSTHOC)
 def test_every_estimator_keeps_the_conventions(name):
     estimator = of(name)()
     settings = METHODS[name].params.model_fields
@@ -107,7 +107,7 @@ def test_a_setting_may_be_named_as_a_method_and_is_checked_by_fit():
         tune_calib.TemperatureScaling(fit="lbfgs").fit(logits, labels)
 
 
-@each("name", POSTHOC)
+@pytest.mark.parametrize("name", POSTHOC)
 def test_probabilities_are_not_taken_for_logits(name):
     logits, labels = given_to(name)
     probs = logits.softmax(1)
@@ -123,7 +123,7 @@ def test_probabilities_are_not_taken_for_logits(name):
     estimator.predict_proba(probs[:1])
 
 
-@each("name", POSTHOC, few=4)
+@pytest.mark.parametrize("name", sample(POSTHOC, 4))
 def test_whole_weights_count_a_sample_as_often_as_repeated_rows(name):
     logits, labels = drawn(METHODS[name].classes or 3, 100)
     counts = torch.randint(0, 4, (100,), generator=torch.Generator().manual_seed(1))
@@ -235,7 +235,7 @@ def test_labels_in_the_order_of_text_are_refused_and_any_order_can_be_given():
     )
 
 
-@each("shift", [1, -1])
+@pytest.mark.parametrize("shift", [1, -1])
 def test_labels_that_count_from_another_number_are_refused(shift):
     logits, labels = drawn(5, 1000)
     is_kept = labels < 4 if shift == 1 else labels > 0
@@ -252,7 +252,7 @@ def test_labels_that_count_from_another_number_are_refused(shift):
             scaling.fit(logits, names, classes=classes)
 
 
-@each("classes", [[0, 0, 1], [[0, 1, 2]], 4, ["a", "b"]])
+@pytest.mark.parametrize("classes", [[0, 0, 1], [[0, 1, 2]], 4, ["a", "b"]])
 def test_classes_that_are_not_those_of_the_columns_are_refused(classes):
     with pytest.raises(ValueError, match=r"class|different values"):
         tune_calib.TemperatureScaling().fit(LOGITS, LABELS, classes=classes)
@@ -276,7 +276,7 @@ def nearly_probabilities():
         yield name, values
 
 
-@each(("name", "probs"), list(nearly_probabilities()))
+@pytest.mark.parametrize(("name", "probs"), list(nearly_probabilities()))
 def test_what_may_be_probabilities_is_refused_unless_told(name, probs):
     labels = drawn(4)[1]
     for call in (tune_calib.TemperatureScaling().fit, tune_calib.calibration_report):
@@ -313,7 +313,7 @@ def test_flags_are_warnings():
 LOGITS, LABELS = drawn(3, 30)
 
 
-@each(
+@pytest.mark.parametrize(
     ("logits", "labels", "told"),
     [
         (LOGITS[None], LABELS, r"logits must be \(samples, numbers\), got shape \(1, 30, 3\)"),
@@ -332,7 +332,7 @@ LOGITS, LABELS = drawn(3, 30)
         (LOGITS, LOGITS, "labels must be integers"),
     ],
 )
-@each("kind", ["tensor", "array"])
+@pytest.mark.parametrize("kind", ["tensor", "array"])
 def test_what_does_not_fit_is_one_line(kind, logits, labels, told):
     if kind == "array":
         logits, labels = (x.numpy() if isinstance(x, torch.Tensor) else x for x in (logits, labels))
@@ -350,7 +350,9 @@ def test_other_classes_than_in_fit_are_one_line():
 NAMES = np.array(["cat", "dog", "eel"])
 
 
-@each("names", [NAMES, NAMES.astype(object), np.array([3, 7, 20]), np.array([-1, 0, 1])])
+@pytest.mark.parametrize(
+    "names", [NAMES, NAMES.astype(object), np.array([3, 7, 20]), np.array([-1, 0, 1])]
+)
 def test_labels_may_have_any_names(names):
     plain = tune_calib.TemperatureScaling().fit(LOGITS.numpy(), LABELS.numpy())
     named = tune_calib.TemperatureScaling().fit(LOGITS.numpy(), names[LABELS])
@@ -395,7 +397,9 @@ def settings_of(spec):
     return {**plain.pop("params"), **plain}
 
 
-@each(("told", "rule"), list(zip(TOLD, itertools.cycle(["last", "min_val_nll"]))), few=4)
+@pytest.mark.parametrize(
+    ("told", "rule"), sample(list(zip(TOLD, itertools.cycle(["last", "min_val_nll"]))), 4)
+)
 def test_a_head_has_the_numbers_of_a_trial_on_the_same_features(told, rule, bank):
     spec = spec_of(told, select=rule, seed=1)
     expected = classifier_of(spec, bank).logits(bank.test()).logits[0]
@@ -443,7 +447,7 @@ FEATURES = torch.randn(40, 6, generator=torch.Generator().manual_seed(0))
 CLASSES = torch.arange(40) % 4
 
 
-@each(
+@pytest.mark.parametrize(
     ("settings", "given", "told"),
     [
         ({"method": "ce"}, {}, "is a network method, not a head method"),

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.classifiers import HEADS, OF_DIGITS, POSTHOC, TOLD, classifier_of, spec_of
-from tests.support import CPU, each, sample, small_spec
+from tests.support import CPU, sample, small_spec
 from tune_calib.data.splits import load_test
 from tune_calib.engine.artifacts import load_network
 from tune_calib.engine.classifier import Classifier, tensors_of_trial
@@ -30,13 +30,13 @@ def found_by_onnx(file, name, given, output="probabilities"):
     return torch.from_numpy(session.run([output], {name: np.asarray(given)})[0])
 
 
-@each("told", [None, "mac_cal last mask"], few=1)
+@pytest.mark.parametrize("told", sample([None, "mac_cal last mask"], 1))
 def test_images_in_probabilities_out(told, bank, trained, tmp_path):
     check_images(told, bank, trained, tmp_path)
 
 
 @pytest.mark.slow
-@each("told", [told for told in TOLD if told not in DRAWN])
+@pytest.mark.parametrize("told", [told for told in TOLD if told not in DRAWN])
 def test_images_in_probabilities_out_of_every_head(told, bank, trained, tmp_path):
     check_images(told, bank, trained, tmp_path)
 
@@ -108,7 +108,7 @@ def of_logits(posthoc, logits, labels):
     return CalibratedNetwork(spec, classifier, None)
 
 
-@each("posthoc", TWO_CLASSES)
+@pytest.mark.parametrize("posthoc", TWO_CLASSES)
 def test_transforms_of_two_classes(posthoc, tmp_path):
     chance = torch.Generator().manual_seed(0)
     logits, labels = torch.randn(300, 2, generator=chance), torch.arange(300) % 2
@@ -144,7 +144,7 @@ def test_saturated_and_tied_logits(posthoc, tmp_path):
         assert (found - network.from_logits(own)).abs().max() <= CLOSE
 
 
-@each("has_network", [False, True], few=1)
+@pytest.mark.parametrize("has_network", sample([False, True], 1))
 def test_a_file_that_differs_on_saturated_logits_is_refused(
     has_network, bank, trained, tmp_path, monkeypatch
 ):
@@ -162,7 +162,7 @@ def test_a_file_that_differs_on_saturated_logits_is_refused(
     assert not list(tmp_path.iterdir())
 
 
-@each("told", sorted(DRAWN))
+@pytest.mark.parametrize("told", sorted(DRAWN))
 def test_what_draws_is_refused_in_one_line(told, bank, tmp_path):
     spec = spec_of(told, epochs=1)
     network = CalibratedNetwork(spec, classifier_of(spec, bank), None)

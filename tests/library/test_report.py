@@ -9,13 +9,12 @@ from scipy.stats import binom
 
 import tune_calib
 from tests.metrics.test_without_bins import case
-from tests.support import each
 from tune_calib.metrics.bootstrap import bootstrap
 from tune_calib.metrics.summary import evaluate
 from tune_calib.spec.metrics import METRICS
 
 
-@each("kind", [np.asarray, torch.as_tensor, np.float32, torch.Tensor.tolist])
+@pytest.mark.parametrize("kind", [np.asarray, torch.as_tensor, np.float32, torch.Tensor.tolist])
 def test_a_report_of_arrays_and_tensors(kind):
     logits, labels = case(300, 4)
     given = kind(logits)
@@ -68,7 +67,7 @@ def test_a_table_a_figure_and_a_page_of_a_notebook():
     assert f"<td>{shown}</td>" in html
 
 
-@each(("scale", "is_explained"), [(1, True), (0.2, False)])
+@pytest.mark.parametrize(("scale", "is_explained"), [(1, True), (0.2, False)])
 def test_an_interval_that_ends_at_its_value_is_explained_once(scale, is_explained):
     # The labels of ``case`` are drawn at two thirds of its logits.
     logits, labels = case(600, 4)
@@ -103,7 +102,7 @@ def test_what_is_not_defined_is_told_as_such():
 LOGITS, LABELS = np.array([[2.0, 0.0], [1.0, 3.0]]), np.array([0, 1])
 
 
-@each(
+@pytest.mark.parametrize(
     ("logits", "labels", "options", "told"),
     [
         (LOGITS[0], LABELS, {}, "logits must be"),

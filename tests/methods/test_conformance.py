@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tests import support
-from tests.support import CPU, drive, each, here, small_spec
+from tests.support import CPU, drive, here, small_spec
 from tune_calib.conformance import suite
 from tune_calib.conformance.bench import (
     Bench,
@@ -218,7 +218,7 @@ def test_settings_that_every_slot_has_are_named_apart():
         record(replace(METHODS["ce"], params=Taken), None)
 
 
-@each(
+@pytest.mark.parametrize(
     ("text", "said"),
     [("", "ValueError"), ("\n ", "ValueError"), ("why\nmore", "ValueError: why more")],
 )

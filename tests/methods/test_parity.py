@@ -15,7 +15,6 @@ import pytest
 
 import tests.parity_compare
 from tests.parity_compare.metrics import COMPARERS as METRIC_COMPARERS
-from tests.support import each
 from tune_calib.spec.methods import METHODS
 
 OPEN = Path(__file__).parents[1] / "parity"
@@ -42,7 +41,7 @@ def test_every_vector_of_a_method(method):
         pytest.skip(f"{method} is not in the project")
     assert method in COMPARERS, "in the project, but nothing compares its vectors"
 
-    @each("path", CASES[method])
+    @pytest.mark.parametrize("path", CASES[method])
     def compare(path):
         COMPARERS[method](json.loads(path.read_text()))
 

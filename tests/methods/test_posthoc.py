@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.support import each
+from tests.support import sample
 from tune_calib.engine.evaluate import SplitLogits, evaluate_one
 from tune_calib.errors import UserError
 from tune_calib.methods import _affine
@@ -95,7 +95,7 @@ HARD = [
 
 
 @pytest.mark.parametrize("kind", HARD)
-@each(("name", "settings"), SETTINGS, few=8)
+@pytest.mark.parametrize(("name", "settings"), sample(SETTINGS, 8))
 def test_hard_inputs_give_finite_logits_and_keep_the_accuracy_where_it_is_said(
     name, settings, kind
 ):
@@ -121,14 +121,14 @@ MANY = [
 ]
 
 
-@each(("name", "classes"), MANY, few=1)
+@pytest.mark.parametrize(("name", "classes"), sample(MANY, 1))
 def test_many_classes_of_which_most_are_missing(name, classes):
     check_many_classes(name, classes)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@each("name", FULL)
+@pytest.mark.parametrize("name", FULL)
 def test_a_thousand_classes_of_a_full_matrix(name):
     check_many_classes(name, 1000)
 
@@ -147,9 +147,9 @@ NO_OPTIMUM = {
 }
 
 
-@each("kind", [*NO_OPTIMUM, None])
-@each("name", [n for n in NAMES if issubclass(
-    METHODS[n].implementation, FittedAlone)], few=4)  # fmt: skip
+@pytest.mark.parametrize("kind", [*NO_OPTIMUM, None])
+@pytest.mark.parametrize("name", sample([n for n in NAMES if issubclass(
+    METHODS[n].implementation, FittedAlone)], 4))  # fmt: skip
 def test_a_fit_without_an_optimum_is_flagged_and_an_ordinary_one_is_not(name, kind):
     classes = METHODS[name].classes or 5
     if kind == "a class missing" and classes == 2:
@@ -178,15 +178,15 @@ def test_a_matrix_without_penalties_that_gets_all_right_is_flagged():
     assert "posthoc_harms" in free_.flags
 
 
-@each("scale", [0.3, 1.0, 4.0], few=1)
-@each("name", [name for name in NAMES if METHODS[name].classes is None])
+@pytest.mark.parametrize("scale", sample([0.3, 1.0, 4.0], 1))
+@pytest.mark.parametrize("name", [name for name in NAMES if METHODS[name].classes is None])
 def test_no_parametric_method_is_flagged_where_it_is_wanted(name, scale):
     logits, labels = drawn(2000, 4, scale)
     flags = fitted(name, logits, labels)[1]
     assert flags <= ({"posthoc_harms"} if name in ("isotonic", "histogram", "spline") else set())
 
 
-@each("name", NAMES, few=6)
+@pytest.mark.parametrize("name", sample(NAMES, 6))
 def test_what_is_fitted_mends_an_over_confident_classifier(name):
     classes = METHODS[name].classes or 4
     splits = {"calib": 0, "select": 1, "test": 2}
@@ -208,7 +208,7 @@ def test_folds_are_a_partition_and_one_sample_has_none():
     assert folds(torch.zeros(1)) == []
 
 
-@each("classes", [3, 5, 10])
+@pytest.mark.parametrize("classes", [3, 5, 10])
 def test_folds_divide_every_class_evenly_whatever_the_order_and_the_names_of_classes(classes):
     in_turn = torch.arange(203) % classes
     drawn = torch.randint(classes, (203,), generator=torch.Generator().manual_seed(classes))
@@ -232,7 +232,7 @@ class Lowered(FittedAlone):
 
 
 # The NLL is log 2 without the offset; with labels of one class alone it is exactly as much more.
-@each(
+@pytest.mark.parametrize(
     ("offset", "labels", "is_harmful"),
     [
         (0.01, [0] * 100, False),  # 0.7 % more
@@ -258,8 +258,8 @@ def test_penalties_are_chosen_only_where_they_are_not_given():
 
 
 # A trial that is flagged for a class that is missing is fitted less exactly by steps of many.
-@each(("kind", "within"), [(None, 1e-6), ("a class missing", 1e-3)], few=1)
-@each("name", ["vector", "matrix", "dirichlet", "svs", "sms"])
+@pytest.mark.parametrize(("kind", "within"), sample([(None, 1e-6), ("a class missing", 1e-3)], 1))
+@pytest.mark.parametrize("name", ["vector", "matrix", "dirichlet", "svs", "sms"])
 def test_both_solvers_find_one_map(name, kind, within, monkeypatch):
     logits, labels = drawn(2000, 5, 1.5) if kind is None else hard(kind, 5)
     settings = {"off_diagonal": 1.0, "intercept": 1.0} if name in FULL else {}
@@ -273,7 +273,7 @@ def test_both_solvers_find_one_map(name, kind, within, monkeypatch):
     assert float(own) == pytest.approx(float(theirs), abs=within)
 
 
-@each("name", ["vector", *FULL])
+@pytest.mark.parametrize("name", ["vector", *FULL])
 def test_a_class_that_calib_lacks_keeps_its_temperature(name):
     logits, labels = drawn(300, 5, 3.0)
     kept = labels != 2

@@ -11,7 +11,6 @@ from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 
 from tests.methods.test_posthoc import drawn, fitted
-from tests.support import each
 
 SIZES = [(500, 3), (3000, 10)]
 
@@ -43,8 +42,8 @@ def case(samples, classes, kind="random"):
     return logits, labels, drawn(200, classes, 2.0, seed=1)[0]
 
 
-@each("kind", ["random", "saturated", "a class missing"])
-@each("size", SIZES)
+@pytest.mark.parametrize("kind", ["random", "saturated", "a class missing"])
+@pytest.mark.parametrize("size", SIZES)
 def test_the_temperature_is_that_of_probmetrics(size, kind):
     logits, labels, new = case(*size, kind)
     oracle = of_probmetrics("TemperatureScalingCalibrator")(max_bisection_steps=50)
@@ -57,7 +56,7 @@ def test_the_temperature_is_that_of_probmetrics(size, kind):
     assert probabilities(found, new) == pytest.approx(expected.numpy(), abs=1e-6)
 
 
-@each("size", SIZES)
+@pytest.mark.parametrize("size", SIZES)
 def test_vector_scaling_is_not_above_that_of_probmetrics(size):
     logits, labels, new = case(*size)
     oracle = of_probmetrics("VectorScalingCalibrator")()
@@ -76,8 +75,8 @@ def test_vector_scaling_is_not_above_that_of_probmetrics(size):
     assert probabilities(found, new) == pytest.approx(expected.numpy(), abs=2e-3)
 
 
-@each("size", SIZES)
-@each("name", ["matrix", "dirichlet"])
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("name", ["matrix", "dirichlet"])
 def test_a_matrix_without_penalties_is_the_logistic_regression_of_scikit_learn(name, size):
     logits, labels, new = case(*size)
     found, flags = fitted(name, logits, labels, {"off_diagonal": 0.0, "intercept": 0.0})
@@ -87,8 +86,8 @@ def test_a_matrix_without_penalties_is_the_logistic_regression_of_scikit_learn(n
     assert probabilities(found, new) == pytest.approx(oracle.predict_proba(others), abs=5e-4)
 
 
-@each("penalties", [(1.0, 1.0), (1e4, 1e-2), (1e-2, 1e2)])
-@each("name", ["matrix", "dirichlet"])
+@pytest.mark.parametrize("penalties", [(1.0, 1.0), (1e4, 1e-2), (1e-2, 1e2)])
+@pytest.mark.parametrize("name", ["matrix", "dirichlet"])
 def test_the_published_objective_with_odir_has_no_slope_by_autograd(name, penalties):
     logits, labels, _ = case(1000, 5)
     settings = dict(zip(("off_diagonal", "intercept"), penalties, strict=True))
@@ -104,9 +103,9 @@ def test_the_published_objective_with_odir_has_no_slope_by_autograd(name, penalt
     assert max(weight.grad.abs().max(), bias.grad.abs().max()) < 1e-4
 
 
-@each("kind", ["random", "saturated", "a class missing"])
-@each("size", [*SIZES, (12, 4), (300, 100)])
-@each(("name", "oracle"), [("svs", "SVSCalibrator"), ("sms", "SMSCalibrator")])
+@pytest.mark.parametrize("kind", ["random", "saturated", "a class missing"])
+@pytest.mark.parametrize("size", [*SIZES, (12, 4), (300, 100)])
+@pytest.mark.parametrize(("name", "oracle"), [("svs", "SVSCalibrator"), ("sms", "SMSCalibrator")])
 def test_structured_scaling_is_that_of_probmetrics(name, oracle, size, kind):
     logits, labels, new = case(*size, kind)
     theirs = of_probmetrics(oracle)()
@@ -120,9 +119,9 @@ def test_structured_scaling_is_that_of_probmetrics(name, oracle, size, kind):
     assert probabilities(found, new) == pytest.approx(expected, abs=5e-3)
 
 
-@each("kind", ["random", "a class missing"])
-@each("size", [*SIZES, (12, 4)])
-@each(("loss", "theirs"), [("brier", "mse"), ("nll", "ce")])
+@pytest.mark.parametrize("kind", ["random", "a class missing"])
+@pytest.mark.parametrize("size", [*SIZES, (12, 4)])
+@pytest.mark.parametrize(("loss", "theirs"), [("brier", "mse"), ("nll", "ce")])
 def test_the_weights_of_ets_are_not_above_those_of_probmetrics(loss, theirs, size, kind):
     logits, labels, _ = case(*size, kind)
     oracle = of_probmetrics("ETSCalibrator")(loss=theirs)
@@ -141,8 +140,8 @@ def test_the_weights_of_ets_are_not_above_those_of_probmetrics(loss, theirs, siz
         assert value(probs) == pytest.approx(value(expected), abs=1e-3)
 
 
-@each("kind", ["random", "saturated", "a class missing"])
-@each("size", [*SIZES, (12, 4), (300, 100)])
+@pytest.mark.parametrize("kind", ["random", "saturated", "a class missing"])
+@pytest.mark.parametrize("size", [*SIZES, (12, 4), (300, 100)])
 def test_isotonic_curves_are_those_of_scikit_learn(size, kind):
     logits, labels, new = case(*size, kind)
     found, _ = fitted("isotonic", logits, labels)
@@ -159,8 +158,8 @@ def test_isotonic_curves_are_those_of_scikit_learn(size, kind):
     assert probabilities(found, new) == pytest.approx(expected, abs=1e-9)
 
 
-@each("kind", ["random", "saturated", "a class missing"])
-@each("size", [*SIZES, (12, 4), (300, 100)])
+@pytest.mark.parametrize("kind", ["random", "saturated", "a class missing"])
+@pytest.mark.parametrize("size", [*SIZES, (12, 4), (300, 100)])
 def test_the_curve_of_all_classes_is_that_of_scikit_learn(size, kind):
     logits, labels, new = case(*size, kind)
     found, _ = fitted("irm", logits, labels)
@@ -173,7 +172,9 @@ def test_the_curve_of_all_classes_is_that_of_scikit_learn(size, kind):
     assert probabilities(found, new) == pytest.approx(expected, abs=1e-6)
 
 
-@each(("binning", "strategy"), [("equal_width", "uniform"), ("equal_mass", "quantile")])
+@pytest.mark.parametrize(
+    ("binning", "strategy"), [("equal_width", "uniform"), ("equal_mass", "quantile")]
+)
 def test_histograms_are_those_of_probmetrics(binning, strategy):
     logits, labels, new = case(5000, 4)
     found, _ = fitted("histogram", logits, labels, {"binning": binning, "bins": 8})
@@ -198,7 +199,7 @@ def test_an_empty_bin_has_its_centre():
     assert probabilities(found, probs.log()) == pytest.approx(np.array([[0.125, 0.875]]))
 
 
-@each("size", [*SIZES, (12, 4), (300, 100)])
+@pytest.mark.parametrize("size", [*SIZES, (12, 4), (300, 100)])
 def test_splines_of_the_top_label_are_those_of_probmetrics(size):
     logits, labels, new = case(*size)
     found, _ = fitted("spline", logits, labels)
@@ -214,7 +215,7 @@ def test_splines_of_the_top_label_are_those_of_probmetrics(size):
     assert (top[~kept] >= expected[~kept]).all()
 
 
-@each("seed", range(3))
+@pytest.mark.parametrize("seed", range(3))
 def test_beta_is_the_logistic_regression_of_scikit_learn(seed):
     logits, labels = drawn(2000, 2, 2.0, seed)
     logits = logits + torch.tensor([0.0, 0.5])

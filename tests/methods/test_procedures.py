@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 
-from tests.support import CPU, each, small_spec
+from tests.support import CPU, small_spec
 from tune_calib.data.splits import load_development
 from tune_calib.engine.network import NetworkTrainer, predict
 from tune_calib.engine.population import PopulationTrainer
@@ -51,7 +51,7 @@ def meta_network(name: str) -> Network:
 # --- mixing
 
 
-@each("alpha", [0.2, 1.0, 4.0])
+@pytest.mark.parametrize("alpha", [0.2, 1.0, 4.0])
 def test_beta_has_its_moments(alpha):
     chance = torch.Generator().manual_seed(0)
     drawn = torch.tensor([draw_beta(alpha, chance) for _ in range(4000)])
@@ -65,7 +65,7 @@ def test_beta_at_the_edges():
     assert {draw_beta(1e-12, chance) for _ in range(50)} == {0.0, 1.0}
 
 
-@each("margin", [0.0, 0.5])
+@pytest.mark.parametrize("margin", [0.0, 0.5])
 def test_shares_keep_their_margin_and_unmix_inverts_mix(margin):
     chance = torch.Generator().manual_seed(0)
     first, second = torch.randn(2, 6, 3, generator=chance, dtype=torch.float64)
@@ -87,7 +87,7 @@ def test_shares_that_never_come_are_one_line():
         draw_shares(lambda: 0.5, 0.5)
 
 
-@each("method", ["mixup", "mit_l", "mit_a"])
+@pytest.mark.parametrize("method", ["mixup", "mit_l", "mit_a"])
 def test_a_killed_run_of_a_mixing_method_equals_an_uninterrupted_one(method):
     whole = trainer(method, lr=0.01)
     list(whole)
@@ -113,7 +113,7 @@ def test_mixup_without_mixing_is_cross_entropy():
 # --- stages
 
 
-@each(
+@pytest.mark.parametrize(
     ("name", "sections"),
     [("small_cnn", 5), ("resnet8", 6), ("resnet18", 6), ("densenet121", 6)],
 )
@@ -132,7 +132,7 @@ def test_stages_one_after_the_other_are_the_backbone(name, sections):
     assert not any("cut_into" in name for name in network.state_dict())
 
 
-@each(("name", "sections"), [("wrn26_10", 5), ("resnet110", 6)])
+@pytest.mark.parametrize(("name", "sections"), [("wrn26_10", 5), ("resnet110", 6)])
 def test_the_large_networks_have_stages_too(name, sections):
     network = meta_network(name)
     stages = network.stages()
@@ -145,7 +145,7 @@ def test_the_large_networks_have_stages_too(name, sections):
     assert features.shape == (2, network.width)
 
 
-@each("method", ["mit_a", "balcal"])
+@pytest.mark.parametrize("method", ["mit_a", "balcal"])
 def test_a_backbone_without_stages_is_one_line(method):
     network = meta_network("vit_tiny_patch16_224")
     info = METHODS[method]
@@ -183,7 +183,7 @@ def test_plp_moves_what_its_schedule_says_and_nothing_else():
     assert counts[-1] == 3
 
 
-@each(
+@pytest.mark.parametrize(
     ("gamma", "counts"),
     [(1.0, [9, 6, 6, 3, 3]), (2.0, [6, 6, 3, 3, 3]), (0.5, [9, 9, 6, 6, 3])],
 )
@@ -208,7 +208,7 @@ def test_derived_boundaries_are_blocks_and_as_many_as_published_ones():
     assert derived[0] == 161
 
 
-@each(
+@pytest.mark.parametrize(
     ("name", "groups"),
     [("small_cnn", 5), ("resnet8", 6), ("wrn26_10", 11), ("densenet121", 11), ("resnet110", 11)],
 )
@@ -316,7 +316,7 @@ def heads(seeds, **params):
     ]
 
 
-@each("evaluation", ["mc", "mean"])
+@pytest.mark.parametrize("evaluation", ["mc", "mean"])
 def test_a_variational_head_does_not_depend_on_its_population(evaluation, bank):
     runs = []
     for seeds in ((0, 1, 2), (2,)):

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tests.metrics.test_without_bins import case
-from tests.support import each
+from tests.support import sample
 from tune_calib.metrics.bootstrap import bootstrap, draw, drawn_metrics
 from tune_calib.metrics.calibration import classwise_debiased
 from tune_calib.metrics.conformal import threshold
@@ -18,8 +18,8 @@ def as_drawn(drawn):
     return {n: values[AS_DRAWN] if n in DISTANCES else values for n, values in drawn.items()}
 
 
-@each("ties", [False, True], few=1)
-@each("size", [(1, 3), (2, 2), (40, 3), (300, 5), (500, 40)])
+@pytest.mark.parametrize("ties", sample([False, True], 1))
+@pytest.mark.parametrize("size", [(1, 3), (2, 2), (40, 3), (300, 5), (500, 40)])
 def test_every_metric_of_every_draw_equals_that_of_the_drawn_samples(size, ties):
     logits, labels = case(*size, ties=ties)
     calib = case(100, size[1])
@@ -83,8 +83,8 @@ def test_the_seed_decides():
     assert first["nll"].lower != other["nll"].lower
 
 
-@each("scale", [0.5, 1.0, 2.0], few=2)
-@each("ties", [False, True])
+@pytest.mark.parametrize("scale", sample([0.5, 1.0, 2.0], 2))
+@pytest.mark.parametrize("ties", [False, True])
 def test_what_is_printed_lies_within_its_interval(scale, ties):
     logits, labels = case(400, 5, scale, ties)
     values = evaluate(logits, labels)
@@ -96,7 +96,7 @@ def test_what_is_printed_lies_within_its_interval(scale, ties):
         assert METRICS[name].lower <= interval.lower <= interval.upper <= METRICS[name].upper, name
 
 
-@each("seed", [1, 4, 7], few=1)
+@pytest.mark.parametrize("seed", sample([1, 4, 7], 1))
 def test_of_few_different_confidences_too(seed):
     # The ends alone would leave the debiased ECE below its interval.
     chance = torch.Generator().manual_seed(seed)

@@ -9,7 +9,7 @@ import torch
 from scipy.optimize import minimize_scalar
 
 import tune_calib
-from tests.support import each
+from tests.support import sample
 from tune_calib.engine.evaluate import SplitLogits, evaluate_one
 from tune_calib.methods.temperature import converged
 from tune_calib.metrics import conformal, refinement
@@ -27,7 +27,7 @@ def numbers(probs, labels, dtype=torch.float64):
     return {name: float(value) for name, value in found.items()}
 
 
-@each("samples", [200, 201, 20])
+@pytest.mark.parametrize("samples", [200, 201, 20])
 def test_tied_samples_share_a_bin_of_the_debiased_error(samples):
     labels = np.arange(samples) % 2
     probs = np.array([[0.6, 0.4]] * samples)
@@ -37,7 +37,7 @@ def test_tied_samples_share_a_bin_of_the_debiased_error(samples):
         assert found == pytest.approx(0.0935, abs=5e-5)
 
 
-@each("seed", range(4))
+@pytest.mark.parametrize("seed", range(4))
 def test_groups_of_ties_share_bins_as_in_the_code_of_its_authors(seed):
     chance = np.random.default_rng(seed)
     confidence = chance.choice([0.55, 0.6, 0.7, 0.71, 0.9], 150, p=[0.1, 0.4, 0.2, 0.2, 0.1])
@@ -47,7 +47,7 @@ def test_groups_of_ties_share_bins_as_in_the_code_of_its_authors(seed):
     assert numbers(probs, labels)["debiased_ece"] == pytest.approx(theirs, abs=1e-9)
 
 
-@each("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_rounding_divides_no_equal_confidences(dtype):
     probs, labels = [[0, 0.4, 0.6], [0.1, 0.3, 0.6]] * 50, [2, 0] * 50
     found = numbers(probs, labels, dtype)
@@ -191,7 +191,7 @@ def by_fractions(rows, labels):
     }
 
 
-@each("seed", range(200), few=6)
+@pytest.mark.parametrize("seed", sample(range(200), 6))
 def test_metrics_of_rounded_logits_are_those_of_fractions(seed):
     rows, labels, logits = exact_case(seed)
     found = evaluate(logits.double(), torch.tensor(labels), dtype=logits.dtype)
@@ -208,7 +208,7 @@ def test_metrics_of_rounded_logits_are_those_of_fractions(seed):
             assert float(again[name]) == pytest.approx(float(value), abs=1e-6, nan_ok=True), name
 
 
-@each("seed", range(200), few=6)
+@pytest.mark.parametrize("seed", sample(range(200), 6))
 def test_of_any_kind_and_scale_outputs_give_the_same_temperature_or_one_line(seed):
     rows, labels, logits = exact_case(seed)
     labels = torch.tensor(labels)

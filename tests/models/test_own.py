@@ -6,7 +6,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from tests.support import CPU, each, here, rows
+from tests.support import CPU, here, rows
 from tune_calib.data.splits import load_development
 from tune_calib.engine.artifacts import NetworkTraining, load_network
 from tune_calib.engine.network import build
@@ -142,7 +142,7 @@ def weights_of(function: str, at: Path) -> tuple[Path, torch.nn.Module]:
     return at, module.eval()
 
 
-@each("function", ["net", "plain", "by_name", "nested", "extractor"])
+@pytest.mark.parametrize("function", ["net", "plain", "by_name", "nested", "extractor"])
 def test_it_gives_what_its_module_gives(function, file, tmp_path):
     weights, module = weights_of(function, tmp_path / "w.safetensors")
     backbone = plugins.backbone(f"{file}:{function}")
@@ -161,7 +161,7 @@ def test_it_gives_what_its_module_gives(function, file, tmp_path):
     assert torch.allclose(logits, module(images), atol=1e-5)
 
 
-@each("function", ["net", "extractor"])
+@pytest.mark.parametrize("function", ["net", "extractor"])
 def test_it_may_be_trained_like_any_other_and_reckoned_without_numbers(function, file):
     backbone = plugins.backbone(f"{file}:{function}")
     spec = TrialSpec.build(network={"backbone": backbone, "epochs": 1, "augment": "none"})
@@ -170,7 +170,7 @@ def test_it_may_be_trained_like_any_other_and_reckoned_without_numbers(function,
     assert build_empty(spec, 2)[0].width == 16
 
 
-@each(
+@pytest.mark.parametrize(
     ("function", "message"),
     [
         ("softmax", "the last layer of .* has shape none, .*output of a linear layer"),

@@ -5,7 +5,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.support import each
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.paths import atomic_write
 from tune_calib.results.tables import SCHEMAS, read_table, write_file, write_results
@@ -56,7 +55,7 @@ def test_a_file_of_a_later_schema_is_refused(tmp_path, monkeypatch):
         read_table(tmp_path, "trials")
 
 
-@each("table", ["trials", "bins", "curves"])
+@pytest.mark.parametrize("table", ["trials", "bins", "curves"])
 def test_a_flipped_bit_is_refused(tmp_path, table):
     rows = [row(spec_hash=f"{i}", **{"test/ece": i / 100}) for i in range(50)]
     bins = [{"spec_hash": f"{i}", "split": "test", "bin": i, "count": i} for i in range(50)]

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from optuna.distributions import IntDistribution
 
-from tests.support import each, here
+from tests.support import here
 from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.recipe import RECIPES, fitting
@@ -36,10 +36,10 @@ def suited_to(asked, dataset):
     return asked.with_recipe(name)
 
 
-@each("own_recipes", [False, True])
-@each("suited", [False, True])
+@pytest.mark.parametrize("own_recipes", [False, True])
+@pytest.mark.parametrize("suited", [False, True])
 @pytest.mark.parametrize("dataset", list(DATASETS))
-@each("name", list(SPACES))
+@pytest.mark.parametrize("name", list(SPACES))
 def test_every_first_point_lies_in_the_space_and_makes_a_spec(name, dataset, suited, own_recipes):
     given = {"data": {"dataset": dataset}}
     asked = ResolvedRequest(given, own_recipes=own_recipes)
@@ -70,7 +70,7 @@ def test_a_setting_that_is_given_is_not_searched_and_takes_its_dependents_along(
     assert len(list(space.grid())) == 3 + 2 * 3
 
 
-@each(
+@pytest.mark.parametrize(
     ("low", "high", "step", "levels"),
     [(1, 10, 3, [1, 4, 10]), (0, 8, 2, [0, 4, 8]), (2, 3, 1, [2, 3]), (5, 5, 1, [5])],
 )

@@ -12,7 +12,6 @@ from analysis.ladder.recipes import recipes
 from analysis.load import Sweep, load
 from tests import fake_results
 from tests.docs.test_pages import blocks, page
-from tests.support import each
 from tune_calib.errors import UserError
 from tune_calib.experiments.entries import plan_jobs
 from tune_calib.experiments.file import read_experiment_file
@@ -79,7 +78,7 @@ def slot_of(spec: TrialSpec, name: str) -> OptimisedSlot:
     return getattr(spec, METHODS[name].kind)
 
 
-@each("dataset", [name for name in DATASETS if DATASETS[name].quick])
+@pytest.mark.parametrize("dataset", [name for name in DATASETS if DATASETS[name].quick])
 def test_by_default_all_methods_of_a_comparison_have_one_recipe(dataset):
     for kind in ("network", "head"):
         fields = OPTIMISER & set((NetworkSlot if kind == "network" else HeadSlot).model_fields)
@@ -90,8 +89,8 @@ def test_by_default_all_methods_of_a_comparison_have_one_recipe(dataset):
         assert {name: found[name].pop() for name in suited} == suited
 
 
-@each("dataset", ["cifar10", "digits"])
-@each("name", [*named("network"), *named("head")])
+@pytest.mark.parametrize("dataset", ["cifar10", "digits"])
+@pytest.mark.parametrize("name", [*named("network"), *named("head")])
 def test_an_own_recipe_is_that_of_the_authors(name, dataset):
     (trial,) = planned([name], dataset, own_recipes=True)
     slot = slot_of(trial.spec, name)
@@ -105,7 +104,7 @@ def test_an_own_recipe_is_that_of_the_authors(name, dataset):
     assert {field: getattr(slot, field) for field in told} == told
 
 
-@each("name", named("network"))
+@pytest.mark.parametrize("name", named("network"))
 def test_milestones_follow_the_authors_schedule(name):
     epochs = {"crl": 300, "mdca": 160}.get(name, 350)
     drops = {"crl": [150, 250], "mdca": [80, 120], "balcal": []}
@@ -126,8 +125,8 @@ def test_a_data_set_of_the_papers_drops_the_last_batch_on_cifar10_alone():
         assert has == ({"cifar10"} if "cifar10" in map(str, AUTHORS.get(name, ())) else set())
 
 
-@each("own_recipes", [False, True])
-@each(
+@pytest.mark.parametrize("own_recipes", [False, True])
+@pytest.mark.parametrize(
     ("backbone", "gamma"),
     [("resnet50", 5), ("resnet110", 4.5), ("wrn26_10", 2.6), ("densenet121", 5), ("small_cnn", 5)],
 )
@@ -154,10 +153,10 @@ def configured(name, dataset, own_recipes, nested):
     return {**config, "data": {"dataset": dataset}, "own_recipes": own_recipes}, given
 
 
-@each("own_recipes", [False, True])
-@each("nested", [False, True])
-@each("dataset", [name for name in DATASETS if DATASETS[name].quick])
-@each("name", list(SPACES))
+@pytest.mark.parametrize("own_recipes", [False, True])
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize("dataset", [name for name in DATASETS if DATASETS[name].quick])
+@pytest.mark.parametrize("name", list(SPACES))
 def test_a_trainable_has_the_trial_of_the_command_line(name, dataset, nested, own_recipes):
     config, given = configured(name, dataset, own_recipes, nested)
     spec = resolve_trial(name, config)
@@ -169,7 +168,7 @@ def test_a_trainable_has_the_trial_of_the_command_line(name, dataset, nested, ow
     assert spec.hash == trial.spec.hash == point.spec.hash
 
 
-@each(
+@pytest.mark.parametrize(
     ("slots", "told"),
     [
         ({"head": {"method": "mac_cal", "gama": 1}}, "did you mean 'gamma'"),
@@ -191,7 +190,7 @@ def test_a_wrong_setting_is_one_line(slots, told):
 OLD = json.loads((Path(__file__).parent / "old_rows.json").read_text())
 
 
-@each("row", OLD)
+@pytest.mark.parametrize("row", OLD)
 def test_a_row_of_an_earlier_version_keeps_its_identity(row):
     spec = TrialSpec.build(**row["spec"])
     assert (spec.hash, spec.network_id) == (row["hash"], row["network_id"])
@@ -237,7 +236,9 @@ ENTRIES = {
 }
 
 
-@each(("kind", "top", "own"), list(product(ENTRIES, (None, True, False), (None, True, False))))
+@pytest.mark.parametrize(
+    ("kind", "top", "own"), list(product(ENTRIES, (None, True, False), (None, True, False)))
+)
 def test_own_recipes_of_a_sweep_file_hold_for_methods_and_searches(kind, top, own, tmp_path):
     text, network = ENTRIES[kind]
     lines = [f"out: {tmp_path / 'out'}"]
@@ -259,7 +260,7 @@ def test_own_recipes_of_a_sweep_file_hold_for_methods_and_searches(kind, top, ow
         assert network(work).optimizer == ("adam" if expected else "sgd")
 
 
-@each("own_recipes", [False, True])
+@pytest.mark.parametrize("own_recipes", [False, True])
 def test_the_caption_names_the_recipe(own_recipes):
     trials = planned(["ce", "balcal", "mac_cal"], own_recipes=own_recipes)
     asked = ResolvedRequest({"data": {"dataset": "digits"}}, own_recipes=own_recipes).with_recipe()

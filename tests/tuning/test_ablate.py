@@ -14,7 +14,6 @@ from tests.support import (
     SETTINGS,
     command_line,
     drive,
-    each,
     here,
     job_in,
     rows,
@@ -95,7 +94,7 @@ def test_python_finds_done_what_the_command_line_did(whole):
     assert sorted(shlex.split(told)) == sorted(shlex.split(command))
 
 
-@each("seeds", [(2, 1), (1, 2)])
+@pytest.mark.parametrize("seeds", [(2, 1), (1, 2)])
 def test_a_folder_keeps_its_seeds_whatever_is_asked_for_afterwards(seeds, tmp_path):
     for count in seeds:
         manifest = job_in(tmp_path, seeds=count).build_manifest()
@@ -139,7 +138,7 @@ def test_a_saved_population_goes_on_as_if_nothing_had_happened(trained, tmp_path
     assert rows(tmp_path / "whole") == rows(tmp_path / "resumed")
 
 
-@each(
+@pytest.mark.parametrize(
     ("arguments", "told"),
     [
         (["mac_call"], "did you mean 'mac_cal'"),
@@ -197,7 +196,7 @@ LISTED = {
 }
 
 
-@each("what", LISTED)
+@pytest.mark.parametrize("what", LISTED)
 def test_what_is_registered_is_listed(what):
     listed = json.loads(here("list", what, "--json").stdout)
     names = [entry["name"] for entry in listed]

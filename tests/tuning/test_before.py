@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support import CPU, each, here, job_in
+from tests.support import CPU, here, job_in, sample
 from tune_calib.cli.look_up import format_markdown
 from tune_calib.documents import seal
 from tune_calib.engine.bank import bank_key
@@ -153,8 +153,8 @@ LOOKS_ASKED = {
 }
 
 
-@each("is_done", [False, True])
-@each(("shift", "bootstrap", "count"), LOOKS_ASKED.values(), few=3)
+@pytest.mark.parametrize("is_done", [False, True])
+@pytest.mark.parametrize(("shift", "bootstrap", "count"), sample(LOOKS_ASKED.values(), 3))
 def test_closer_looks_count_also_at_trials_that_are_to_be_done(
     tmp_path, shift, bootstrap, count, is_done
 ):
@@ -183,7 +183,7 @@ def test_what_a_person_waits_for_is_more_than_training(tmp_path):
     assert sums.parts[REPORT] == REPORT_S
 
 
-@each("dataset", ["cifar10", "cifar100", "svhn", "tiny_imagenet"], few=1)
+@pytest.mark.parametrize("dataset", sample(["cifar10", "cifar100", "svhn", "tiny_imagenet"], 1))
 def test_a_forecast_reads_no_image_of_a_published_data_set(tmp_path, dataset):
     spec = TrialSpec.build(data={"dataset": dataset}, network={"backbone": "small_cnn"})
     rates = Rates(tmp_path, Store(tmp_path / "store"), None, CPU)
@@ -200,7 +200,7 @@ def test_a_forecast_that_fails_stops_no_run(tmp_path, monkeypatch):
     assert "1 of 1 trials, 1 network and 0 heads to train" in told
 
 
-@each(("seconds", "told"), [
+@pytest.mark.parametrize(("seconds", "told"), [
     (math.nan, "unknown"), (0.4, "0 s"), (119, "119 s"), (120, "2 min"), (7199, "120 min"),
     (7200, "2 h"), (5400 * 4, "6 h"), (4e6, "1,111 h"),
 ])  # fmt: skip
@@ -208,8 +208,8 @@ def test_a_time_is_told_as_it_is_spoken_of(seconds, told):
     assert format_duration(seconds) == told
 
 
-@each("width", [60, 100])
-@each("name", sorted({*METHODS, *LADDERS}))
+@pytest.mark.parametrize("width", [60, 100])
+@pytest.mark.parametrize("name", sorted({*METHODS, *LADDERS}))
 def test_every_method_and_ladder_is_explained(name, width):
     text = format_markdown(describe(name), width)
     lines = text.splitlines()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests import fake_results
-from tests.support import DAMAGE, damaged, each, sample
+from tests.support import DAMAGE, damaged, sample
 from tune_calib.cli import main
 from tune_calib.documents import seal
 from tune_calib.engine.bank import bank_key
@@ -58,7 +58,7 @@ READERS = {
 
 
 @pytest.mark.parametrize("how", WAYS)
-@each("name", ["ladder", "compare"])
+@pytest.mark.parametrize("name", ["ladder", "compare"])
 def test_a_lost_sweep_manifest_is_told_by_the_rows(name, how, tmp_path, said):
     out = copy(name, tmp_path)
     whole = json.loads((out / "sweep.json").read_text())
@@ -106,7 +106,7 @@ def test_a_damaged_sweep_without_rows_leads_to_its_command(how, tmp_path, said):
     assert "run the command of the run again" in err or "choose another folder" in err
 
 
-@each(
+@pytest.mark.parametrize(
     ("name", "file", "commands"),
     [
         ("ladder", "sweep.json", ["status", "report", "ranks", "significance"]),
@@ -126,7 +126,7 @@ def test_a_later_version_asks_for_an_update(name, file, commands, tmp_path, said
 
 
 @pytest.mark.parametrize("how", WAYS)
-@each("command", ["status", "report", "resume", "evaluate"])
+@pytest.mark.parametrize("command", ["status", "report", "resume", "evaluate"])
 def test_a_lost_search_manifest_leads_to_the_command_that_restores_it(command, how, tmp_path, said):
     out = copy("search", tmp_path)
     damaged(out / SEARCH_MANIFEST, how)
@@ -217,7 +217,7 @@ def test_a_lost_sweep_keeps_the_seeds_that_the_command_does_not_name(tmp_path, b
     assert sorted(p[key] for p in after["planned"]) == sorted(p[key] for p in before["planned"])
 
 
-@each("is_begun", [True, False])
+@pytest.mark.parametrize("is_begun", [True, False])
 @pytest.mark.parametrize("how", WAYS)
 def test_the_same_command_restores_a_search_and_another_is_refused(
     how, is_begun, tmp_path, begun, said
@@ -311,9 +311,9 @@ WRONG_FOLDERS = {
 }
 
 
-@each("table", ["trials", "bins"])
-@each("how", WRONG_FOLDERS)
-@each("command", ["status", "report"])
+@pytest.mark.parametrize("table", ["trials", "bins"])
+@pytest.mark.parametrize("how", WRONG_FOLDERS)
+@pytest.mark.parametrize("command", ["status", "report"])
 def test_what_is_no_folder_is_no_empty_folder(command, how, table, tmp_path, said):
     if (command, table) == ("status", "bins"):
         return  # which it does not read
@@ -357,7 +357,7 @@ def test_a_bank_with_a_damaged_manifest_is_to_be_made_again(manifest, tmp_path):
     assert f"banks/{bank.name}" in lacking(make_plan([trial], set()), store, is_search=False)
 
 
-@each(
+@pytest.mark.parametrize(
     ("seeds", "is_paired"),
     [([(0, 0), (1, 1)], True), ([(0, 0), (0, 1), (1, 0), (1, 1)], False), ([(0, 3)], True)],
 )

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import each, here
+from tests.support import here
 
 ARCHIVE = Path(__file__).parents[1] / "made_before" / "0.1.0.tar.xz"
 QUICK = [
@@ -63,7 +63,7 @@ def test_an_evaluated_search_is_told(made):
     assert "evaluated on test" in told.stdout
 
 
-@each(
+@pytest.mark.parametrize(
     "command",
     [
         ("ablate", "mac_cal", *QUICK, "--out", "sweep"),

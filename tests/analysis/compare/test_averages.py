@@ -11,7 +11,7 @@ from analysis.compare.ranks import average
 from analysis.compare.ranks import draw_averages as draw
 from analysis.compare.ranks import view_averages as view
 from tests import fake_results
-from tests.support import each, here
+from tests.support import here, sample
 from tune_calib.api import statistics
 from tune_calib.documents import seal
 from tune_calib.errors import UserError
@@ -44,7 +44,7 @@ def test_seeds_first_then_columns(tmp_path):
         assert found.values.loc[label, "ece"] == pytest.approx((one + three) / 2)
 
 
-@each(
+@pytest.mark.parametrize(
     ("table", "method", "metric", "mean"),
     [
         ("fedlas/table4", "CE", "o_ece", 7.70),
@@ -57,7 +57,7 @@ def test_a_published_table_is_averaged_over_its_columns(table, method, metric, m
     assert len(found.columns) == 3
 
 
-@each("form", ["plain", "markdown", "latex", "html", "csv", "json"], few=2)
+@pytest.mark.parametrize("form", sample(["plain", "markdown", "latex", "html", "csv", "json"], 2))
 def test_every_format_has_every_mean(form, tmp_path):
     fake_results.write(tmp_path)
     text = view(averages_of(tmp_path)).render(form)
@@ -92,7 +92,7 @@ def test_what_has_no_number_does_not_count_and_is_told(tmp_path):
         averages_of(tmp_path / "whole", metrics=("ece", "cece"))
 
 
-@each("metric", ["ece", "o_ece,u_ece", "ece, o_ece ,u_ece"])
+@pytest.mark.parametrize("metric", ["ece", "o_ece,u_ece", "ece, o_ece ,u_ece"])
 def test_bars_need_both_parts(metric, tmp_path):
     done = here("averages", "analysis/example/compare", "--metric", metric, "--figure", tmp_path)
     if metric == "ece":
@@ -112,7 +112,7 @@ def test_the_bars_of_a_method_are_its_ece():
     assert [label.get_text() for label in axis.get_yticklabels()] == list(found.values.index)
 
 
-@each(
+@pytest.mark.parametrize(
     ("options", "told"),
     [
         (["--metric", "ece,eece"], "unknown metric 'eece'"),
@@ -127,7 +127,7 @@ def test_a_mistake_is_one_line(options, told, refusal):
     assert told in refusal("averages", "analysis/example/compare", *options)
 
 
-@each("command", ["ranks", "averages"])
+@pytest.mark.parametrize("command", ["ranks", "averages"])
 def test_only_the_columns_that_were_asked_for_count(command):
     """Of six columns, two are of each data set."""
     chosen = ["cifar100", "cifar10"]

@@ -12,7 +12,7 @@ from analysis.compare.claims import judge
 from analysis.compare.intervals import t_interval
 from analysis.load import load
 from tests import fake_results
-from tests.support import each
+from tests.support import sample
 from tune_calib.metrics.binning import top_label
 from tune_calib.metrics.bootstrap import bootstrap
 from tune_calib.results.tables import read_table, write_table
@@ -112,7 +112,7 @@ CLAIMS = {
 }
 
 
-@each("name", CLAIMS)
+@pytest.mark.parametrize("name", CLAIMS)
 def test_a_claim_is_judged_by_its_kind(name, usual):
     claim, outcome = CLAIMS[name]
     found = judge([[usual]], claim)
@@ -143,7 +143,7 @@ def test_a_quantity_that_no_finished_trial_has_gives_no_verdict(usual):
     assert found.outcome == "not decided"
 
 
-@each("seeds", [1, 2])
+@pytest.mark.parametrize("seeds", [1, 2])
 def test_with_few_seeds_nothing_is_decided(seeds, tmp_path):
     found = judge([[written(tmp_path, seeds)]], CLAIMS["order"][0])
     assert (found.outcome, found.seeds) == ("not decided", 3)
@@ -168,8 +168,8 @@ def test_an_interval_over_both_ends_of_what_is_close_decides_nothing(tmp_path):
     assert found.low < -claim.least < found.high
 
 
-@each("seeds", [2, 5])
-@each("than", [(), ("vanilla",)])
+@pytest.mark.parametrize("seeds", [2, 5])
+@pytest.mark.parametrize("than", [(), ("vanilla",)])
 def test_what_is_no_metric_is_judged_over_seeds_alone(seeds, than, tmp_path):
     sweep = written(tmp_path, seeds)
     own = sweep.trials["rung"] + 0.01 * sweep.trials["network_seed"] ** 2
@@ -209,8 +209,8 @@ def table_schema():
     return SCHEMAS["intervals"]
 
 
-@each("but", [(2,), (0, 1, 2, 3)])
-@each("metric", ["ece", "nll"])
+@pytest.mark.parametrize("but", [(2,), (0, 1, 2, 3)])
+@pytest.mark.parametrize("metric", ["ece", "nll"])
 def test_without_errors_over_the_samples_there_is_no_decision(but, metric, tmp_path):
     fake_results.write(tmp_path, seeds=5)
     fake_results.add_regime(tmp_path)
@@ -222,7 +222,7 @@ def test_without_errors_over_the_samples_there_is_no_decision(but, metric, tmp_p
     )  # fmt: skip
 
 
-@each("metric", ["ece", "accuracy"])
+@pytest.mark.parametrize("metric", ["ece", "accuracy"])
 def test_without_a_bootstrap_the_errors_of_the_rungs_add_up(metric, tmp_path):
     fake_results.write(tmp_path, seeds=5)
     fake_results.add_regime(tmp_path)
@@ -244,7 +244,7 @@ def test_without_a_bootstrap_the_errors_of_the_rungs_add_up(metric, tmp_path):
     assert found.width / 2 == pytest.approx(stats.norm.ppf(0.975) * np.hypot(*errors), rel=1e-3)
 
 
-@each("scale", [1.0, 0.3], few=2)
+@pytest.mark.parametrize("scale", sample([1.0, 0.3], 2))
 def test_errors_without_a_bootstrap_bound_those_with_one(scale):
     chance = torch.Generator().manual_seed(0)
     logits = 3 * torch.randn(2000, 5, generator=chance).double()
@@ -274,7 +274,7 @@ def test_diverged_trials_are_no_numbers(tmp_path):
     )
 
 
-@each(("networks", "outcome"), [(2, "not decided"), (3, "held"), (4, "held")])
+@pytest.mark.parametrize(("networks", "outcome"), [(2, "not decided"), (3, "held"), (4, "held")])
 def test_of_given_networks_the_pairs_are_the_networks(tmp_path, networks, outcome):
     sweeps = [written(tmp_path / str(index)) for index in range(networks)]
     found = judge([sweeps], CLAIMS["order"][0])

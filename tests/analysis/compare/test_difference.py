@@ -10,7 +10,7 @@ from scipy import stats
 from analysis.compare.difference import difference
 from analysis.load import load
 from tests import fake_results
-from tests.support import each
+from tests.support import sample
 from tune_calib.documents import seal
 from tune_calib.errors import UserError
 from tune_calib.results.tables import read_table, write_results
@@ -106,14 +106,14 @@ def test_settings_that_differ_are_told(first, tmp_path):
     ]
 
 
-@each("form", ["plain", "markdown", "latex", "html", "csv", "json"], few=2)
+@pytest.mark.parametrize("form", sample(["plain", "markdown", "latex", "html", "csv", "json"], 2))
 def test_every_format_has_every_rung(first, tmp_path, form):
     text = difference(first, sweep(tmp_path / "b", shift=0.01)).render(form)
     for label in fake_results.LABELS:
         assert label in text
 
 
-@each(
+@pytest.mark.parametrize(
     ("options", "words"),
     [
         ({"rename": {n: f"{n}!" for n in fake_results.LABELS}}, "no rung has the same name"),

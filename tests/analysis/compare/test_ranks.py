@@ -9,7 +9,6 @@ from analysis.compare.ranks import rank, tidy_ranks, view
 from analysis.published import published
 from analysis.tidy import COLUMNS
 from tests import fake_results
-from tests.support import each
 from tune_calib.cli import app
 from tune_calib.documents import seal
 from tune_calib.errors import UserError
@@ -49,8 +48,8 @@ def run(*arguments):
     return result.stdout
 
 
-@each("metric", ["ece", "aece"])
-@each("table", ["fedlas/table1", "fedlas/table2"])
+@pytest.mark.parametrize("metric", ["ece", "aece"])
+@pytest.mark.parametrize("table", ["fedlas/table1", "fedlas/table2"])
 def test_the_printed_ranks_are_reproduced_for_every_method(table, metric):
     everything = published(table)
     printed = everything[everything["metric"] == f"rank_{metric}"].set_index("method")["value"]
@@ -78,7 +77,9 @@ def test_the_averages_of_mac_cal_table_3_are_means_of_table_1():
     assert compared == 20
 
 
-@each(("ranking", "places"), [("competition", [1, 1, 3]), ("average", [1.5, 1.5, 3])])
+@pytest.mark.parametrize(
+    ("ranking", "places"), [("competition", [1, 1, 3]), ("average", [1.5, 1.5, 3])]
+)
 def test_ties_share_a_place(ranking, places):
     table = rank(frame({"a": [0.1], "b": [0.1], "c": [0.2]}), "ece", ranking)
     assert table.summary["mean_rank"].tolist() == places
@@ -93,7 +94,7 @@ def test_what_prints_alike_ties_and_the_direction_counts():
     }  # fmt: skip
 
 
-@each(("metric", "best"), [("ece", 0.1), ("accuracy", 0.9)])
+@pytest.mark.parametrize(("metric", "best"), [("ece", 0.1), ("accuracy", 0.9)])
 def test_what_is_at_chance_is_ranked_last_whatever_its_value(metric, best):
     values = frame({"a": [best, best], "b": [0.2, 0.2], "c": [0.3, 0.3]}, metric)
     is_chance = (values["method"] == "a") & (values["backbone"] == "b0")
@@ -130,7 +131,7 @@ def test_a_label_with_two_meanings_is_refused():
     assert same.n.max(axis=None) == 1
 
 
-@each("order", [1, -1])
+@pytest.mark.parametrize("order", [1, -1])
 def test_a_trial_that_crashed_in_one_sweep_and_is_done_in_another_has_its_number(order):
     whole = frame({"a": [0.1, 0.1], "b": [0.2, 0.3]}, n=2)
     crashed = whole.assign(source="t")
@@ -140,7 +141,7 @@ def test_a_trial_that_crashed_in_one_sweep_and_is_done_in_another_has_its_number
     assert table.n.to_numpy().tolist() == [[2, 2], [2, 2]]
 
 
-@each(
+@pytest.mark.parametrize(
     ("values", "message"),
     [
         ({"a": [0.1, 0.2]}, "with only one method"),
@@ -152,7 +153,7 @@ def test_ranks_that_say_little_say_so(values, message):
     assert any(message in note for note in rank(frame(values), "ece").notes)
 
 
-@each(
+@pytest.mark.parametrize(
     ("values", "metric", "ranking", "message"),
     [
         ({"a": [0.1]}, "eec", "competition", "unknown metric 'eec'; did you mean 'ece'"),
@@ -221,7 +222,7 @@ def test_ood_metrics_are_ranked_over_the_shifted_sets():
     assert "AUROC (%) ↑" in text
 
 
-@each("metric", OOD_METRICS)
+@pytest.mark.parametrize("metric", OOD_METRICS)
 def test_a_metric_of_foreign_images_is_asked_for_where_nobody_looked(metric, tmp_path):
     fake_results.write(tmp_path)
     with pytest.raises(UserError, match="repeat the command of the run with `shift`"):
@@ -229,8 +230,8 @@ def test_a_metric_of_foreign_images_is_asked_for_where_nobody_looked(metric, tmp
     assert collect([], "fedlas/table3", metric)
 
 
-@each("metric", [name for name in METRICS if METRICS[name].direction is None])
-@each("ask", ["ranks", "significance"])
+@pytest.mark.parametrize("metric", [name for name in METRICS if METRICS[name].direction is None])
+@pytest.mark.parametrize("ask", ["ranks", "significance"])
 def test_a_metric_of_which_no_value_is_the_best_ranks_nothing(ask, metric, tmp_path, refusal):
     fake_results.write(tmp_path)
     said = refusal(ask, tmp_path, "--metric", metric)
@@ -246,7 +247,7 @@ def test_a_filter_narrows_the_columns(tmp_path):
         run("--published", "fedlas/table1", "--where", "dataset=cifar11")
 
 
-@each(
+@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ((), "name either folders of runs or a table by `published`"),

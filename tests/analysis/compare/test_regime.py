@@ -17,7 +17,7 @@ from analysis.ladder import tables
 from analysis.load import load
 from analysis.report import write_report
 from tests import fake_results
-from tests.support import each, here
+from tests.support import here, sample
 
 RIVALS = ("base", "variant", "variant", "variant")
 GAPS = {"over": 0.05, "neither": 0.001, "under": -0.05}
@@ -36,9 +36,9 @@ def written(out, gap, seeds=8, **options):
     return load(out)
 
 
-@each("only_heads", [False, True])
-@each("seeds", [1, 3])
-@each("name", GAPS, few=2)
+@pytest.mark.parametrize("only_heads", [False, True])
+@pytest.mark.parametrize("seeds", [1, 3])
+@pytest.mark.parametrize("name", sample(GAPS, 2))
 def test_the_base_is_told_with_its_interval(name, seeds, only_heads, tmp_path):
     regime = regime_of(written(tmp_path, GAPS[name], seeds, only_heads=only_heads))
     assert regime.networks == seeds
@@ -53,8 +53,8 @@ def test_the_base_is_told_with_its_interval(name, seeds, only_heads, tmp_path):
     assert bool(regime.why_no_verdict) == (name != "over") == (WARNING in regime.sentence)
 
 
-@each("drift", [-0.01, 0.01])
-@each("order", [1, -1])
+@pytest.mark.parametrize("drift", [-0.01, 0.01])
+@pytest.mark.parametrize("order", [1, -1])
 def test_a_network_itself_is_believed_before_heads_with_statistics_that_drifted(order, drift):
     own = {"head_method": None, "test/confidence_gap": 0.05, "base/test/confidence_gap": None}
     head = {
@@ -75,8 +75,8 @@ def test_of_results_of_before_nothing_is_claimed_and_nothing_is_taken(tmp_path):
     assert judge(over_seeds(sweep, "ece"), "wilcoxon", "vanilla").comparisons["p"].notna().all()
 
 
-@each("test", [*PAIRED_TESTS, "friedman"], few=2)
-@each("name", GAPS, few=2)
+@pytest.mark.parametrize("test", sample([*PAIRED_TESTS, "friedman"], 2))
+@pytest.mark.parametrize("name", sample(GAPS, 2))
 def test_tests_of_any_networks_have_a_p_and_a_warning(name, test, tmp_path):
     matched = over_seeds(written(tmp_path, GAPS[name]), "ece")
     # The invented numbers have one difference for all seeds, on which no t test is made.
@@ -93,7 +93,7 @@ def test_tests_of_any_networks_have_a_p_and_a_warning(name, test, tmp_path):
         assert (WARNING in text) == (name != "over")
 
 
-@each("name", GAPS, few=2)
+@pytest.mark.parametrize("name", sample(GAPS, 2))
 def test_every_page_and_table_says_it(name, tmp_path):
     written(tmp_path, GAPS[name])
     printed = write_report(tmp_path)
@@ -108,7 +108,9 @@ def test_every_page_and_table_says_it(name, tmp_path):
     assert (WARNING in significance) == (name != "over")
 
 
-@each("gaps", [(0.05, 0.05), (0.05, -0.05), (0.0, None), (None, None)], few=2)
+@pytest.mark.parametrize(
+    "gaps", sample([((0.05, 0.05),), ((0.05, -0.05),), ((0.0, None),), ((None, None),)], 2)
+)
 def test_over_several_sweeps_each_has_its_warning(gaps, tmp_path):
     for number, gap in enumerate(gaps):
         written(tmp_path / str(number), gap)
@@ -139,7 +141,7 @@ def test_a_comparison_stands_on_plain_networks_where_it_has_some(tmp_path):
     assert (regime.method, regime.networks, regime.gap) == ("ce", 2, -0.2)
 
 
-@each("column", ["select/confidence_gap", "base/select/confidence_gap"])
+@pytest.mark.parametrize("column", ["select/confidence_gap", "base/select/confidence_gap"])
 def test_a_search_is_told_by_its_baseline_on_select(column):
     head = "mac_cal" if column.startswith("base") else None
     row = {"rung": -1, "status": "done", "network_id": "a", "head_method": head}
@@ -169,8 +171,8 @@ def test_a_search_has_no_such_columns(tmp_path, refusal):
     assert "contains a search" in refusal("report", tmp_path, "--regime")
 
 
-@each("networks", [1, 3, 5])
-@each("spread", [0.0, 0.01])
+@pytest.mark.parametrize("networks", [1, 3, 5])
+@pytest.mark.parametrize("spread", [0.0, 0.01])
 def test_the_interval_holds_the_true_gap_as_often_as_it_says(networks, spread):
     """Networks of one recipe on one set of images: of both there are others."""
     chance = np.random.default_rng(0)

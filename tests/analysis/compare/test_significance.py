@@ -21,7 +21,7 @@ from analysis.load import load
 from analysis.published import published
 from analysis.report import write_report
 from tests import drawing, fake_results
-from tests.support import each
+from tests.support import sample
 from tune_calib.cli import app
 from tune_calib.documents import seal
 from tune_calib.errors import UserError
@@ -69,9 +69,9 @@ def test_an_interval_of_a_mean_stays_within_what_the_metric_can_be():
     assert near["high"][1] == 1
 
 
-@each("test", ["t", "wilcoxon"])
-@each("n", [3, 5, 6, 7, 10, 20, 60], few=3)
-@each("shift", [0.0, 0.5, 1.0, 2.0], few=2)
+@pytest.mark.parametrize("test", ["t", "wilcoxon"])
+@pytest.mark.parametrize("n", sample([3, 5, 6, 7, 10, 20, 60], 3))
+@pytest.mark.parametrize("shift", sample([0.0, 0.5, 1.0, 2.0], 2))
 def test_an_interval_leaves_0_out_exactly_where_p_says_so_and_holds_its_estimate(test, n, shift):
     rng = np.random.default_rng(n)
     a = rng.normal(0.1, 0.01, n)
@@ -108,7 +108,7 @@ def test_many_differences_have_the_interval_of_few(monkeypatch):
     assert signed_rank_interval(values) != (low, high)
 
 
-@each("d", [[0, 1, 2, 3, 4, 5, 6], [1, 1, 2, 3, 4, 5, 6], [-1, 1, 2, 3, 4, 5]])
+@pytest.mark.parametrize("d", [[0, 1, 2, 3, 4, 5, 6], [1, 1, 2, 3, 4, 5, 6], [-1, 1, 2, 3, 4, 5]])
 def test_zeros_and_ties_have_a_p_and_a_sentence_instead_of_an_interval(d):
     a = np.linspace(0.1, 0.2, len(d))
     verdict = judge(matched({"a": a, "b": a + 0.01 * np.array(d)}), "wilcoxon", "a")
@@ -119,7 +119,7 @@ def test_zeros_and_ties_have_a_p_and_a_sentence_instead_of_an_interval(d):
     assert "No interval if" not in view(judge(verdict.matched, "t", "a")).render("plain")
 
 
-@each(("test", "name"), [("t", "mean diff"), ("wilcoxon", "Hodges-Lehmann")])
+@pytest.mark.parametrize(("test", "name"), [("t", "mean diff"), ("wilcoxon", "Hodges-Lehmann")])
 def test_the_tables_name_estimate_and_interval_and_say_that_holm_is_not_in_it(test, name):
     rng = np.random.default_rng(3)
     values = {m: rng.normal(0.1, 0.01, 8) for m in "abc"}
@@ -129,7 +129,7 @@ def test_the_tables_name_estimate_and_interval_and_say_that_holm_is_not_in_it(te
         assert name in text or form in ("json", "latex")  # no heads there, broken ones here
 
 
-@each("values", [[0.1], [0.1, 0.2], [0.1, 0.1, 0.1]])
+@pytest.mark.parametrize("values", [[0.1], [0.1, 0.2], [0.1, 0.1, 0.1]])
 def test_few_values_have_no_interval(values):
     told = spreads_of(matched({"a": values})).iloc[0]
     assert np.isnan(told["low"])
@@ -174,7 +174,7 @@ def test_better_follows_the_direction_of_the_metric():
     assert compare(matched(values, "ece"), "a", "t")["better"].item() == 0
 
 
-@each(
+@pytest.mark.parametrize(
     ("a", "b", "test", "statement"),
     [
         ([0.1] * 5, [0.2, 0.3, 0.4, 0.5, 0.6], "wilcoxon", "too few pairs that differ (5)"),
@@ -216,7 +216,7 @@ def test_nemenyi_tells_apart_what_is_further_than_the_critical_difference():
     assert differs.any()
 
 
-@each(
+@pytest.mark.parametrize(
     ("values", "statement"),
     [
         ({"a": [0.1] * 6, "b": [0.2] * 6}, "three methods, not 2"),
@@ -260,7 +260,7 @@ def test_what_is_left_out_is_told():
     )
 
 
-@each(
+@pytest.mark.parametrize(
     ("values", "test", "baseline", "message"),
     [
         ({"a": [0.1], "b": [0.1]}, "anova", "a", "unknown `test` 'anova'; known: wilcoxon, t"),
@@ -366,7 +366,7 @@ def test_without_the_base_network_all_name_the_first_method(tmp_path):
     assert f"Baseline: {first}" in paired.matched.notes
 
 
-@each(
+@pytest.mark.parametrize(
     ("eces", "ending"),
     [
         # The third and fourth methods differ by -2, 0 and 2 points on the three seeds.

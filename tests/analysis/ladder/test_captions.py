@@ -3,6 +3,7 @@
 import json
 
 import pandas as pd
+import pytest
 
 from analysis.figure import LADDER_FIGURES
 from analysis.ladder.figures.cost import cost_table
@@ -13,7 +14,7 @@ from analysis.load import load
 from analysis.report import write_report
 from analysis.tidy import by_rung
 from tests import fake_results
-from tests.support import drive, each, small_spec
+from tests.support import drive, sample, small_spec
 from tune_calib.api.calls import open_results
 from tune_calib.results.tables import read_table, write_results
 from tune_calib.spec.names import FLAGS, HEAD_BELOW
@@ -23,16 +24,18 @@ from tune_calib.tuning.ray.training import HeadTrainable, NetworkTrainable
 RIVALS = ("base", "variant", "variant", "variant")
 
 
-@each(
+@pytest.mark.parametrize(
     ("absent", "kinds"),
-    [
-        ((1,), fake_results.KINDS),
-        ((0,), RIVALS),
-        ((1, 2), RIVALS),
-        ((3,), fake_results.KINDS),
-        ((0, 1, 2), RIVALS),
-    ],
-    few=2,
+    sample(
+        [
+            ((1,), fake_results.KINDS),
+            ((0,), RIVALS),
+            ((1, 2), RIVALS),
+            ((3,), fake_results.KINDS),
+            ((0, 1, 2), RIVALS),
+        ],
+        2,
+    ),
 )
 def test_results_in_which_rungs_vanished_are_reported_under_their_own_labels(
     tmp_path, absent, kinds
@@ -59,11 +62,13 @@ def captions(out):
     return {figure.name: (figure.title, figure.full_caption(results)) for figure in figures}
 
 
-@each("lost", [(), ("1-0",), ("1-0", "2-0", "2-1"), ("1-1", "2-1", "3-1", "0-1")], few=2)
-@each(
+@pytest.mark.parametrize(
+    "lost",
+    sample([((),), (("1-0",),), (("1-0", "2-0", "2-1"),), (("1-1", "2-1", "3-1", "0-1"),)], 2),
+)
+@pytest.mark.parametrize(
     ("seeds", "kinds"),
-    [(1, RIVALS), (2, fake_results.KINDS), (6, RIVALS), (6, fake_results.KINDS)],
-    few=2,
+    sample([(1, RIVALS), (2, fake_results.KINDS), (6, RIVALS), (6, fake_results.KINDS)], 2),
 )
 def test_captions_tell_the_trials_that_are_there(tmp_path, kinds, seeds, lost):
     fake_results.write(tmp_path, seeds=seeds, kinds=kinds)
@@ -172,11 +177,11 @@ def with_heads(out, lost, error=0.01, epochs=20):
     return out
 
 
-@each(
+@pytest.mark.parametrize(
     ("lost", "error", "is_told"),
-    [(0.18, 0.01, True), (0.04, 0.001, False), (0.06, 0.01, True), (0.06, 0.03, False),
+    sample([(0.18, 0.01, True), (0.04, 0.001, False), (0.06, 0.01, True), (0.06, 0.03, False),
      (-0.18, 0.01, False)],
-    few=2,
+    2),
 )  # fmt: skip
 def test_heads_far_below_their_network_are_told_with_how_they_were_trained(
     tmp_path, lost, error, is_told

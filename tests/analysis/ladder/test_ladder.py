@@ -20,7 +20,6 @@ from analysis.tables.latex import latex
 from analysis.tables.render import markdown
 from analysis.text import Cell, ranked
 from tests import fake_results
-from tests.support import each
 from tune_calib.console import Screen
 from tune_calib.documents import seal
 from tune_calib.errors import UserError
@@ -140,7 +139,7 @@ def test_one_seed_has_no_spread_and_no_complaint(tmp_path):
     write_report(tmp_path)
 
 
-@each("bad", ["diverged", "crashed"])
+@pytest.mark.parametrize("bad", ["diverged", "crashed"])
 def test_a_rung_that_failed_is_told_and_does_not_enter_a_mean(tmp_path, bad):
     fake_results.write(tmp_path, bad=bad)
     text = write_report(tmp_path)

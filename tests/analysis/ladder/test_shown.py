@@ -13,7 +13,7 @@ from analysis.load import load
 from analysis.report import write_report
 from analysis.tables.render import markdown
 from tests import fake_results
-from tests.support import each
+from tests.support import sample
 from tune_calib.cli import app
 from tune_calib.errors import UserError
 from tune_calib.spec.metrics import METRICS, metrics_of_trials
@@ -49,7 +49,7 @@ def test_a_table_has_its_usual_columns_unless_others_are_asked_for(tmp_path):
     assert "--metric ks_error --metric conformal_coverage" in page
 
 
-@each("metric", ["ece", "ks_error", "nll", "conformal_coverage"], few=1)
+@pytest.mark.parametrize("metric", sample(["ece", "ks_error", "nll", "conformal_coverage"], 1))
 def test_each_metric_can_be_shown(tmp_path, metric):
     fake_results.write(tmp_path)
     set_metrics(tmp_path, ks_error=0.0123, conformal_coverage=0.9)
@@ -57,7 +57,7 @@ def test_each_metric_can_be_shown(tmp_path, metric):
     assert METRICS[metric].title in heads(tmp_path)
 
 
-@each(
+@pytest.mark.parametrize(
     ("options", "told"),
     [
         (["--metric", "kserror"], "unknown metric 'kserror'; did you mean 'ks_error'"),

@@ -28,7 +28,7 @@ from analysis.tidy import by_rung, settings
 from tests import fake_results
 from tests.drawing import FORMATS
 from tests.drawing import figures as drawn
-from tests.support import Reader, each, here
+from tests.support import Reader, here, sample
 from tune_calib.documents import seal
 from tune_calib.results.tables import SCHEMAS, read_table, write_results
 from tune_calib.spec.metrics import METRICS
@@ -164,7 +164,7 @@ def test_control_characters_are_written_out(out):
     assert r"\u001b" in here("status", f"no{CONTROLS}").stderr
 
 
-@each("bad", ["diverged", "crashed", "stopped"], few=1)
+@pytest.mark.parametrize("bad", sample(["diverged", "crashed", "stopped"], 1))
 def test_trials_that_ended_badly_are_named(tmp_path, bad):
     fake_results.write(tmp_path, bad=bad)
     text = rendered(tmp_path)
@@ -200,7 +200,7 @@ def test_the_print_stands_beside_ours_and_the_command_says_so(out):
     assert "tune-calib report DIR --published maccal/table5" in text
 
 
-@each(
+@pytest.mark.parametrize(
     ("cell", "text", "value"),
     [
         (Cell.number("ece", 0.0784, 0.0156), "7.84 ± 1.56", 7.84),
@@ -228,8 +228,8 @@ def test_a_cell_is_sorted_by_the_number_that_it_prints(cell, text, value):
     assert str(page_row[0].value) != "-0.0"
 
 
-@each("metric", ["ece", "nll"])
-@each("chance", range(20))
+@pytest.mark.parametrize("metric", ["ece", "nll"])
+@pytest.mark.parametrize("chance", range(20))
 def test_the_number_of_a_cell_is_the_one_that_is_printed(metric, chance):
     for value in np.random.default_rng(chance).normal(scale=0.3, size=200):
         assert rounded(metric, value) == float(METRICS[metric].format(value))
@@ -335,7 +335,7 @@ def test_settings_are_flat_without_seeds_and_told_by_rung():
     ]
 
 
-@each("is_spread", [False, True])
+@pytest.mark.parametrize("is_spread", [False, True])
 def test_the_page_leads_with_the_best_rung_its_interval_and_the_network(is_spread, out):
     rows = read_table(out, "trials", "3-0").to_pylist()
     if is_spread:

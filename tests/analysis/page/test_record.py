@@ -12,7 +12,7 @@ from analysis.report import write_report, write_search_report
 from tests import fake_results
 from tests.analysis.search.test_search_report import ECES, POINTS
 from tests.drawing import figures
-from tests.support import command_line, each
+from tests.support import command_line, sample
 from tune_calib.results import digests
 from tune_calib.results.tables import read_table, write_table
 
@@ -78,17 +78,16 @@ def test_the_same_search_report_again_writes_nothing_and_says_the_same(tmp_path)
     assert written(tmp_path) == before
 
 
-@each("table", ["curves", "bins"], few=1)
+@pytest.mark.parametrize("table", sample(["curves", "bins"], 1))
 def test_a_table_that_changed_is_in_the_next_report(table, out):
     rewritten(out, table)
     assert is_made_anew(out)
     assert not is_made_anew(out)
 
 
-@each(
+@pytest.mark.parametrize(
     "options",
-    [{"metrics": ["nll"]}, {"regime": True}, {"published": "maccal/table5"}],
-    few=1,
+    sample([{"metrics": ["nll"]}, {"regime": True}, {"published": "maccal/table5"}], 1),
 )
 def test_another_option_makes_another_report_and_back_the_same_one(options, out):
     told, page = write_report(out), (out / "report.html").read_text()
@@ -126,7 +125,7 @@ CHANGES = {
 }
 
 
-@each("change", CHANGES, few=4)
+@pytest.mark.parametrize("change", sample(CHANGES, 4))
 def test_what_a_report_rests_on_makes_it_anew(change, made, tmp_path):
     out = Path(shutil.copytree(made[0], tmp_path / "out"))
     CHANGES[change](out)
@@ -140,7 +139,7 @@ UNTOUCHED = {
 }
 
 
-@each("change", UNTOUCHED, few=1)
+@pytest.mark.parametrize("change", sample(UNTOUCHED, 1))
 def test_what_no_report_shows_makes_none(change, made, tmp_path):
     out = Path(shutil.copytree(made[0], tmp_path / "out"))
     write_report(out)
@@ -163,7 +162,7 @@ def test_another_program_makes_all_anew(out, monkeypatch):
     assert (out / "report.json").read_bytes() == before
 
 
-@each("harm", [Path.unlink, lambda path: path.write_text("half")], few=1)
+@pytest.mark.parametrize("harm", sample([Path.unlink, lambda path: path.write_text("half")], 1))
 def test_a_file_that_was_lost_or_harmed_is_made_again(harm, made, tmp_path):
     out = Path(shutil.copytree(made[0], tmp_path / "out"))
     with figures("svg", names=("tradeoff",)):

@@ -24,7 +24,7 @@ from analysis.search.figures.points import (
 from analysis.search.figures.settings import draw_importance, draw_shares
 from analysis.search.load import is_complete, load_search
 from tests import drawing, fake_results
-from tests.support import Reader, each
+from tests.support import Reader, sample
 from tune_calib.cli import app
 from tune_calib.documents import seal
 from tune_calib.errors import UserError
@@ -216,23 +216,25 @@ NONE_DONE = {
 }
 
 
-@each(
+@pytest.mark.parametrize(
     ("points", "eces", "statuses", "says"),
-    [
-        ([LINEAR], [0.05], None, {"share: not drawn, fewer than two suggestions are within"}),
-        (POINTS[:2], [None, None], ["stopped", "stopped"], NONE_DONE),
-        (POINTS[:2], [None, None], ["crashed", "diverged"], NONE_DONE),
-        (
-            [{"head.lr": 0.01}, {"head.lr": 0.1}],
-            [0.05, 0.06],
-            None,
-            {"parallel: not drawn, no two settings have two values each"},
-        ),
-        (POINTS, [0.05] * 4, None, {"importance: not drawn, too few to say"}),
-        (POINTS, [0.0] * 4, None, {"Complete: all 4 planned"}),
-        ([LINEAR] * 3, [0.05] * 3, None, {"sensitivity: not drawn, no setting has two values"}),
-    ],
-    few=3,
+    sample(
+        [
+            ([LINEAR], [0.05], None, {"share: not drawn, fewer than two suggestions are within"}),
+            (POINTS[:2], [None, None], ["stopped", "stopped"], NONE_DONE),
+            (POINTS[:2], [None, None], ["crashed", "diverged"], NONE_DONE),
+            (
+                [{"head.lr": 0.01}, {"head.lr": 0.1}],
+                [0.05, 0.06],
+                None,
+                {"parallel: not drawn, no two settings have two values each"},
+            ),
+            (POINTS, [0.05] * 4, None, {"importance: not drawn, too few to say"}),
+            (POINTS, [0.0] * 4, None, {"Complete: all 4 planned"}),
+            ([LINEAR] * 3, [0.05] * 3, None, {"sensitivity: not drawn, no setting has two values"}),
+        ],
+        3,
+    ),
 )
 def test_too_little_is_a_plain_sentence(tmp_path, points, eces, statuses, says):
     fake_results.write_search(tmp_path, points, eces, statuses)
@@ -309,7 +311,7 @@ def test_figures_show_the_settings_and_the_metric_that_are_chosen():
         assert search.figure(name, metric="accuracy")
 
 
-@each(
+@pytest.mark.parametrize(
     ("name", "options", "message"),
     [
         ("sensitivity", {"settings": "gama"}, "setting 'gama' was not searched"),

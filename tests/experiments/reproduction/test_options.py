@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests import fake_results
-from tests.support import cli, command_line, each, here, rows
+from tests.support import cli, command_line, here, rows
 from tune_calib.documents import seal
 from tune_calib.experiments.reproduced import TableRequest, build_file, update_lock
 from tune_calib.results.folders import LOCK, read_lock
@@ -121,7 +121,7 @@ def test_hours_on_a_gpu_by_name_need_no_weights(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-@each("name", list(REPRODUCTIONS))
+@pytest.mark.parametrize("name", list(REPRODUCTIONS))
 def test_weights_to_start_from_are_of_a_recipe_that_takes_some(name):
     for scale, settings in REPRODUCTIONS[name].scales.items():
         for own in settings:

@@ -13,7 +13,7 @@ from analysis.reproduction.files import PAGE, Made, write_reproduction
 from analysis.reproduction.overview import TABLES_PAGE, describe_tables, overview
 from analysis.reproduction.tables import compare_with_print, describe_print
 from tests import fake_results, support
-from tests.support import Reader, each, here
+from tests.support import Reader, here
 from tune_calib.console import shown
 from tune_calib.results.folders import LOCK
 from tune_calib.results.manifests import RungRecord
@@ -94,8 +94,8 @@ def test_the_summary_is_of_networks_trained_on_all_images_where_there_are_any(tm
     assert "Judged only on networks trained on a part" in alone
 
 
-@each(
-    "over, wheres",
+@pytest.mark.parametrize(
+    ("over", "wheres"),
     [
         ("each", ["cifar10 small_cnn"] * 2 + ["svhn small_cnn"]),
         (
@@ -247,7 +247,7 @@ def test_pages_name_rungs_that_are_equal_in_every_trial(tmp_path):
     assert name not in notes(load(tmp_path))
 
 
-@each(
+@pytest.mark.parametrize(
     ("metric", "told"),
     [
         # MaC-Cal is second on CIFAR-10 and first on CIFAR-100, and in all cases last from below.

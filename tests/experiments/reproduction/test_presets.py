@@ -11,7 +11,7 @@ from analysis.figure import LADDER_FIGURES
 from analysis.published import published
 from analysis.reproduction.quantities import QUANTITIES
 from analysis.tidy import parted
-from tests.support import each, here
+from tests.support import here, sample
 from tune_calib.errors import UserError
 from tune_calib.experiments.entries import build_jobs, plan_jobs
 from tune_calib.experiments.reproduced import (
@@ -102,7 +102,7 @@ def test_seeds_on_given_networks_are_those_of_heads(seeds, asked, heads, tmp_pat
     assert entry.seeds == SeedCounts(networks=1, heads=heads)
 
 
-@each("name", list(REPRODUCTIONS))
+@pytest.mark.parametrize("name", list(REPRODUCTIONS))
 def test_a_table_claims_something_of_rungs_that_it_runs(name):
     table = REPRODUCTIONS[name]
     assert table.claims or table.figures
@@ -129,7 +129,7 @@ def test_a_table_claims_something_of_rungs_that_it_runs(name):
         assert set(run.printed) <= labels[name]
 
 
-@each("name", [n for n in REPRODUCTIONS if REPRODUCTIONS[n].published])
+@pytest.mark.parametrize("name", [n for n in REPRODUCTIONS if REPRODUCTIONS[n].published])
 def test_every_row_and_metric_that_a_table_names_is_printed(name):
     table = REPRODUCTIONS[name]
     rows = published(table.published)
@@ -142,7 +142,7 @@ def test_every_row_and_metric_that_a_table_names_is_printed(name):
     assert set(rows["metric"]) & printed
 
 
-@each("name", list(REPRODUCTIONS))
+@pytest.mark.parametrize("name", list(REPRODUCTIONS))
 def test_a_table_has_the_scale_of_seconds_and_that_of_the_paper(name):
     scales = REPRODUCTIONS[name].scales
     assert {"smoke", "paper"} <= set(scales) <= set(SCALES)
@@ -152,8 +152,8 @@ def test_a_table_has_the_scale_of_seconds_and_that_of_the_paper(name):
     assert all(own.recipe == "fast" for own in scales.get("day", ()))
 
 
-@each(("name", "scale"), AT, few=16)
-@each("seeds", [None, 2], few=1)
+@pytest.mark.parametrize(("name", "scale"), sample(AT, 16))
+@pytest.mark.parametrize("seeds", sample([None, 2], 1))
 def test_a_table_expands_to_works_of_one_store(name, scale, seeds, tmp_path):
     # For a GPU by name no weights need be here that networks start from.
     ask = asked(name, scale, tmp_path, seeds=seeds, gpu_model="A100-80GB")
@@ -170,7 +170,7 @@ def test_a_table_expands_to_works_of_one_store(name, scale, seeds, tmp_path):
         assert work.job.known_trials
 
 
-@each(("name", "scale"), AT, few=12)
+@pytest.mark.parametrize(("name", "scale"), sample(AT, 12))
 def test_a_method_and_what_is_built_on_it_have_one_weight_of_the_penalty(name, scale, tmp_path):
     file = build_file(asked(name, scale, tmp_path, gpu_model="A100-80GB"))
     for work in plan_jobs(file, needs_data=False, is_dry=True):
@@ -182,7 +182,7 @@ def test_a_method_and_what_is_built_on_it_have_one_weight_of_the_penalty(name, s
             assert weights["mbls"] == weights["fedlas_mbls"]
 
 
-@each(("name", "scale"), AT)
+@pytest.mark.parametrize(("name", "scale"), AT)
 def test_given_networks_are_asked_for_by_their_folder_and_not_trained(name, scale, tmp_path):
     table = REPRODUCTIONS[name]
     files = {file for own in table.scales[scale] for file in own.weights.values()}

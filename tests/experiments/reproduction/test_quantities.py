@@ -12,7 +12,7 @@ from analysis.reproduction.quantities import QUANTITIES, printed_of, with_quanti
 from analysis.reproduction.tables import SEEDS_ONLY, compare_with_print
 from analysis.text import Cell
 from tests import fake_results
-from tests.support import each
+from tests.support import sample
 from tune_calib.results.tables import write_table
 from tune_calib.spec.metrics import METRICS
 from tune_calib.spec.reproduction import Claim, Reproduction, Run
@@ -52,7 +52,7 @@ def out(tmp_path):
     return folder
 
 
-@each("name", QUANTITIES, few=5)
+@pytest.mark.parametrize("name", sample(QUANTITIES, 5))
 def test_a_quantity_is_one_number_of_a_trial(name, out):
     assert name not in METRICS
     sweep = load(out)
@@ -66,7 +66,7 @@ def test_a_quantity_is_one_number_of_a_trial(name, out):
     assert Cell.number(printed_of(name), 0.5, 0.1).text.count("±") == 1
 
 
-@each(
+@pytest.mark.parametrize(
     ("name", "value"),
     [
         ("over_first", 0.25), ("over_last", 0.75), ("under_last", 0.25), ("over_change", 0.5),

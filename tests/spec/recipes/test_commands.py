@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.spec.recipes.resolved import WEIGHTS, asked_of
-from tests.support import each, here
+from tests.support import here
 from tune_calib.experiments.entries import plan_jobs
 from tune_calib.experiments.file import read_experiment_file
 from tune_calib.results import digests
@@ -49,8 +49,8 @@ def test_a_caption_names_what_is_done_to_the_images():
     assert f"from the weights {WEIGHTS}" in caption
 
 
-@each("own_recipes", [False, True])
-@each("name", [None, QUICK, "focal"])
+@pytest.mark.parametrize("own_recipes", [False, True])
+@pytest.mark.parametrize("name", [None, QUICK, "focal"])
 def test_a_caption_names_the_recipe_and_what_was_changed(name, own_recipes):
     asked = asked_of("cifar10", name, own_recipes, epochs=3)
     ladder = build_comparison(("ce",))
@@ -89,8 +89,8 @@ WRONG = {
 }
 
 
-@each("wrong", list(WRONG))
-@each("command", COMMANDS)
+@pytest.mark.parametrize("wrong", list(WRONG))
+@pytest.mark.parametrize("command", COMMANDS)
 def test_a_wrong_recipe_is_one_line_and_leaves_nothing(command, wrong, tmp_path, refusal):
     words, told = WRONG[wrong]
     assert told in refusal(*command, *words, "--out", tmp_path / "out")
@@ -122,8 +122,8 @@ IN_FILE = {
 }
 
 
-@each("search", [False, True])
-@each("wrong", list(IN_FILE))
+@pytest.mark.parametrize("search", [False, True])
+@pytest.mark.parametrize("wrong", list(IN_FILE))
 def test_a_wrong_recipe_in_a_sweep_file_is_one_line_with_its_number(
     wrong, search, tmp_path, refusal
 ):

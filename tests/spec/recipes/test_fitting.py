@@ -3,7 +3,6 @@
 import pytest
 
 from tests.spec.recipes.resolved import BOTH, FITTING, NETWORKS, asked_of, needs_stages, spec_of
-from tests.support import each
 from tune_calib.errors import UserError
 from tune_calib.spec.backbones import BACKBONES
 from tune_calib.spec.datasets import DATASETS
@@ -11,7 +10,7 @@ from tune_calib.spec.ladder import build_comparison, expand
 from tune_calib.spec.recipe import QUICK, RECIPES, Recipe, fitting
 
 
-@each(("dataset", "name"), BOTH)
+@pytest.mark.parametrize(("dataset", "name"), BOTH)
 def test_a_recipe_fits_a_data_set_or_says_in_one_line_which_do(dataset, name):
     if name in fitting(dataset):
         recipe = asked_of(dataset, name).recipe
@@ -25,8 +24,8 @@ def test_a_recipe_fits_a_data_set_or_says_in_one_line_which_do(dataset, name):
     assert all(other in told for other in fitting(dataset))
 
 
-@each("own_recipes", [False, True])
-@each(("dataset", "name"), FITTING)
+@pytest.mark.parametrize("own_recipes", [False, True])
+@pytest.mark.parametrize(("dataset", "name"), FITTING)
 def test_all_methods_expand_under_each_recipe(dataset, name, own_recipes):
     names = [*NETWORKS, "mac_cal", "tst", "ls+vtst+temperature"]
     if own_recipes and RECIPES[name].pretrained:
@@ -42,8 +41,8 @@ def test_all_methods_expand_under_each_recipe(dataset, name, own_recipes):
         assert trial.spec.data.dataset == dataset
 
 
-@each("backbone", [*BACKBONES, "resnet18", "vit_base_patch16_384"])
-@each(("dataset", "name"), FITTING)
+@pytest.mark.parametrize("backbone", [*BACKBONES, "resnet18", "vit_base_patch16_384"])
+@pytest.mark.parametrize(("dataset", "name"), FITTING)
 def test_a_recipe_that_is_named_takes_any_backbone(dataset, name, backbone):
     spec = spec_of(dataset, name, backbone=backbone)
     settings = RECIPES[name].at(dataset, backbone) if name != QUICK else {}
@@ -55,7 +54,7 @@ def test_a_recipe_that_is_named_takes_any_backbone(dataset, name, backbone):
     assert type(spec).model_validate_json(spec.canonical_json()).hash == spec.hash
 
 
-@each("dataset", [name for name in DATASETS if DATASETS[name].quick])
+@pytest.mark.parametrize("dataset", [name for name in DATASETS if DATASETS[name].quick])
 def test_the_quick_setting_that_nobody_named_is_for_its_backbones_alone(dataset):
     made_for = DATASETS[dataset].quick.backbones
     for backbone in ("small_cnn", "small_vgg", "resnet50", "resnet110"):
@@ -68,8 +67,8 @@ def test_the_quick_setting_that_nobody_named_is_for_its_backbones_alone(dataset)
             spec_of(dataset, None, backbone=backbone)
 
 
-@each("own_recipes", [False, True])
-@each(("dataset", "name"), FITTING)
+@pytest.mark.parametrize("own_recipes", [False, True])
+@pytest.mark.parametrize(("dataset", "name"), FITTING)
 def test_what_is_asked_for_stands_above_recipes(dataset, name, own_recipes):
     if own_recipes and RECIPES[name].pretrained:
         return

@@ -3,7 +3,6 @@
 import pytest
 
 from tests.spec.recipes.resolved import FITTING, needs_stages, spec_of
-from tests.support import each
 from tune_calib.spec.datasets import NORMS
 from tune_calib.spec.recipe import QUICK, fitting
 
@@ -43,7 +42,7 @@ def test_every_published_recipe_is_held_against_what_its_authors_wrote():
     assert set(PUBLISHED) == {(name, ds) for ds, name in FITTING if name not in (QUICK, "fast")}
 
 
-@each(("name", "dataset"), list(PUBLISHED))
+@pytest.mark.parametrize(("name", "dataset"), list(PUBLISHED))
 def test_a_recipe_is_the_published_one(name, dataset):
     network = spec_of(dataset, name).network
     drops = [round(share * network.epochs) for share in network.milestones]
@@ -80,7 +79,7 @@ DATA = {
 }
 
 
-@each(("name", "dataset"), list(DATA))
+@pytest.mark.parametrize(("name", "dataset"), list(DATA))
 def test_images_are_cut_normalised_and_resized_as_published(name, dataset):
     slot = spec_of(dataset, name).data
     info = slot.info
@@ -119,7 +118,7 @@ VALUES = [
 ]  # fmt: skip
 
 
-@each(("method", "dataset", "name", "backbone", "values"), VALUES)
+@pytest.mark.parametrize(("method", "dataset", "name", "backbone", "values"), VALUES)
 def test_a_method_has_the_values_of_its_paper(method, dataset, name, backbone, values):
     own = {"backbone": backbone} if backbone else {}
     for recipe in [name] if name else fitting(dataset):

@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 
-from tests.support import CPU, drive, each, rows, run_of, sample
+from tests.support import CPU, drive, rows, run_of, sample
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.artifacts import ensure_bank, load_network
 from tune_calib.engine.bank import FeatureBank, bank_key
@@ -150,7 +150,7 @@ def test_trials_of_one_head_train_it_once_and_have_the_rows_of_trials_alone(
         assert together[trial.spec.hash] == alone
 
 
-@each(
+@pytest.mark.parametrize(
     ("weight_decay", "epochs"), [(1e10, 1), (1e30, 0)]
 )  # the weights grow 1e20-fold or 1e40-fold with each step, of which an epoch has one
 def test_the_curves_of_a_diverged_head_end_before_it_diverged(weight_decay, epochs, tmp_path, own):

@@ -6,7 +6,7 @@ import optuna
 import pytest
 from optuna.trial import TrialState, create_trial
 
-from tests.support import each
+from tests.support import sample
 from tests.tuning.search.support import study_in
 from tune_calib.tuning.search import study as study_module
 from tune_calib.tuning.search.definition import Objective, SuggestionResult
@@ -61,15 +61,17 @@ def asked(out, objective, sampler, size, how, count=COUNT):
     return points
 
 
-@each(
+@pytest.mark.parametrize(
     ("sampler", "metrics", "guard"),
-    [
-        *(("tpe", metrics, guard) for metrics in METRICS for guard in (0.005, 1.0)),
-        ("random", METRICS[0], 1.0),
-        ("nsga2", METRICS[0], 0.005),
-        ("nsga2", METRICS[2], 1.0),
-    ],
-    few=4,
+    sample(
+        [
+            *(("tpe", metrics, guard) for metrics in METRICS for guard in (0.005, 1.0)),
+            ("random", METRICS[0], 1.0),
+            ("nsga2", METRICS[0], 0.005),
+            ("nsga2", METRICS[2], 1.0),
+        ],
+        4,
+    ),
 )
 def test_together_is_as_one_by_one(tmp_path, read, sampler, metrics, guard):
     objective = Objective(metrics, guard)
@@ -78,7 +80,7 @@ def test_together_is_as_one_by_one(tmp_path, read, sampler, metrics, guard):
     assert asked(tmp_path / "anew", objective, sampler, 8, "anew") == together
 
 
-@each("size", [1, 5, 40])
+@pytest.mark.parametrize("size", [1, 5, 40])
 def test_batches_of_any_size(tmp_path, read, size):
     objective = Objective(("ece",), 0.01)
     together = asked(tmp_path / "together", objective, "tpe", size, "together")
@@ -86,7 +88,7 @@ def test_batches_of_any_size(tmp_path, read, size):
     assert len({tuple(point.items()) for point in together}) == COUNT
 
 
-@each("metrics", METRICS, few=1)
+@pytest.mark.parametrize("metrics", sample(zip(METRICS), 1))
 def test_a_batch_cut_at_any_byte_is_finished_as_it_would_have_been(tmp_path, read, metrics):
     objective = Objective(metrics, 0.01)
     whole = asked(tmp_path / "whole", objective, "tpe", 8, "together")
@@ -119,7 +121,7 @@ def test_suggestions_in_the_making_keep_others_away(tmp_path):
     assert len(set(rates)) == len(rates)
 
 
-@each("direction", ["minimize", "maximize"])
+@pytest.mark.parametrize("direction", ["minimize", "maximize"])
 def test_the_last_the_best_feasible_and_the_open_ones_are_read(direction):
     study = optuna.create_study(direction=direction)
     chance = random.Random(0)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.support import drive, each, rows, sample
+from tests.support import drive, rows, sample
 from tests.tuning.search.support import ECE, GIVEN, row, run_source, study_in
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.artifacts import NetworkTraining, ensure_bank
@@ -309,7 +309,7 @@ def test_counts_agree_at_the_end_or_it_is_an_error(whole):
         replace(whole, length=21).reconcile()
 
 
-@each(
+@pytest.mark.parametrize(
     ("change", "told"),
     [
         (lambda own: {}, None),

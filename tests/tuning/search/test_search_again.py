@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support import each
+from tests.support import sample
 from tests.tuning.search.support import (
     any_job,
     moved,
@@ -40,12 +40,11 @@ def points(state) -> list[dict]:
     return [dict(study.suggestion(number).point) for number in range(len(study.states()))]
 
 
-@each("metrics", [("ece",), ("ece", "accuracy")], few=1)
+@pytest.mark.parametrize("metrics", sample([(("ece",),), (("ece", "accuracy"),)], 1))
 # The second generation of nsga2 begins at 50.
-@each(
+@pytest.mark.parametrize(
     ("sampler", "lengths"),
-    [*((sampler, (2, 9, 27, 30)) for sampler in SAMPLERS), ("nsga2", (52, 58))],
-    few=3,
+    sample([*((sampler, (2, 9, 27, 30)) for sampler in SAMPLERS), ("nsga2", (52, 58))], 3),
 )
 def test_a_search_that_was_made_longer_is_the_search_of_that_length(
     tmp_path, sampler, lengths, metrics
@@ -112,7 +111,7 @@ def comes_to_its_end(tmp_path, method, sampler):
     assert again.objective.choose(again.results) == state.objective.choose(state.results)
 
 
-@each("sampler", SAMPLERS)
+@pytest.mark.parametrize("sampler", SAMPLERS)
 def test_what_is_tried_again_comes_on_top_of_a_space_at_its_end(tmp_path, sampler):
     question = question_of("temperature", sampler)
     study = searched(tmp_path / "out", question, 1).study
@@ -124,9 +123,9 @@ def test_what_is_tried_again_comes_on_top_of_a_space_at_its_end(tmp_path, sample
     assert {point["posthoc.fit"] for point in found} == {"nll", "grid_ece", "grid_nll"}
 
 
-@each("asked", [2, 60])
-@each("sampler", SAMPLERS, few=2)
-@each("method", ["temperature", "ls", "mac_cal"], few=2)
+@pytest.mark.parametrize("asked", [2, 60])
+@pytest.mark.parametrize("sampler", sample(SAMPLERS, 2))
+@pytest.mark.parametrize("method", sample(["temperature", "ls", "mac_cal"], 2))
 def test_status_and_dry_run_count_suggestions_and_come_to_done(tmp_path, method, sampler, asked):
     text = (
         f"out: {tmp_path / 'out'}\nentries: {{a: {{methods: [{method}], "
@@ -190,8 +189,8 @@ def asked_on(cores, tmp_path, monkeypatch):
     return asked
 
 
-@each("there", MACHINES)
-@each("here", MACHINES)
+@pytest.mark.parametrize("there", MACHINES)
+@pytest.mark.parametrize("here", MACHINES)
 def test_a_search_goes_on_on_a_machine_with_other_cores(tmp_path, monkeypatch, here, there):
     begun = asked_on(here, tmp_path, monkeypatch)
     elsewhere = asked_on(there, tmp_path, monkeypatch)
@@ -207,8 +206,8 @@ def test_a_search_goes_on_on_a_machine_with_other_cores(tmp_path, monkeypatch, h
     assert len({job.definition.lag for job in begun.values()}) == 1
 
 
-@each("lag", [1, 2])
-@each("cores", MACHINES)
+@pytest.mark.parametrize("lag", [1, 2])
+@pytest.mark.parametrize("cores", MACHINES)
 def test_a_search_of_an_earlier_version_keeps_its_lag(tmp_path, monkeypatch, cores, lag):
     for name, job in asked_on(cores, tmp_path, monkeypatch).items():
         out = tmp_path / "at" / name
@@ -227,8 +226,8 @@ CHANGES = {
 }
 
 
-@each("tells", [True, False])
-@each("change", [None, *CHANGES])
+@pytest.mark.parametrize("tells", [True, False])
+@pytest.mark.parametrize("change", [None, *CHANGES])
 def test_a_search_of_a_version_with_other_defaults_is_refused(
     tmp_path, monkeypatch, capsys, refusal, change, tells
 ):

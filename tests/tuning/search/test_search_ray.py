@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.support import QUICK, cli, command_line, each, here, rows
+from tests.support import QUICK, cli, command_line, here, rows
 from tune_calib.documents import seal
 from tune_calib.results.tables import read_table
 
@@ -253,7 +253,7 @@ def test_diverging_networks_fail_in_the_study_and_do_not_end_the_search(tmp_path
     assert set(statuses.values()) == {"diverged"}
 
 
-@each(
+@pytest.mark.parametrize(
     ("arguments", "told"),
     [
         (["search", "mac_call"], "did you mean 'mac_cal'"),

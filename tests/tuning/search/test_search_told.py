@@ -9,7 +9,7 @@ from analysis.report import write_search_report
 from analysis.search.load import load_search
 from tests import fake_results
 from tests.analysis.search.test_search_report import POINTS
-from tests.support import each
+from tests.support import sample
 from tests.tuning.search.support import (
     GIVEN,
     any_job,
@@ -52,9 +52,9 @@ def end_of(out, metrics, baseline, tried, flags=None) -> str:
     return summarise(SearchResult(state, outcome, ""))
 
 
-@each("others", [(), ("mce",)], few=1)
-@each("metric", ON_SELECT, few=6)
-@each(("baseline", "tried"), [(0.3, 0.2), (0.2, 0.3), (0.3, 0.3)])
+@pytest.mark.parametrize("others", sample([((),), (("mce",),)], 1))
+@pytest.mark.parametrize("metric", sample(ON_SELECT, 6))
+@pytest.mark.parametrize(("baseline", "tried"), [(0.3, 0.2), (0.2, 0.3), (0.3, 0.3)])
 def test_a_choice_that_is_no_gain_is_told_for_every_metric(
     tmp_path, metric, others, baseline, tried
 ):
@@ -85,8 +85,8 @@ def test_the_page_and_the_printed_report_say_it_too(tmp_path, eces, is_gain):
 FLAGS = [None, "", "chance", "temperature_bound,chance", "temperature_bound"]
 
 
-@each("flags", FLAGS)
-@each("guard", [0.01, 0.5, 1.0])
+@pytest.mark.parametrize("flags", FLAGS)
+@pytest.mark.parametrize("guard", [0.01, 0.5, 1.0])
 def test_what_is_at_chance_is_chosen_under_no_guard(guard, flags):
     objective = Objective(("ece",), guard)
     fine = row(ece=0.1, accuracy=0.9)
@@ -100,7 +100,7 @@ def test_what_is_at_chance_is_chosen_under_no_guard(guard, flags):
     assert objective.find_front({1: standings[1]}) == ([] if is_chance else [1])
 
 
-@each("flags", FLAGS)
+@pytest.mark.parametrize("flags", FLAGS)
 def test_a_baseline_at_chance_is_told(tmp_path, flags):
     is_chance = "chance" in (flags or "")
     text = end_of(tmp_path / "out", ("ece",), 0.3, 0.2, {"flags": flags})
@@ -161,9 +161,9 @@ def read(out, seeds, extend=False, choice=CHOICE):
     return [one.seeds for one in record.reads]
 
 
-@each("extend", [False, True])
-@each("version", ["now", "before"])
-@each("seeds", [1, 2, 3])
+@pytest.mark.parametrize("extend", [False, True])
+@pytest.mark.parametrize("version", ["now", "before"])
+@pytest.mark.parametrize("seeds", [1, 2, 3])
 def test_test_is_read_once_or_it_is_recorded(tmp_path, version, seeds, extend):
     if version == "now":
         assert read(tmp_path, 2) == [2]
@@ -198,8 +198,8 @@ def test_the_page_says_how_often_test_was_read(tmp_path, reads):
     assert ("with 2 fresh seeds, then 5 fresh seeds" in page) == (len(reads) == 2)
 
 
-@each("gap", [0.05, -0.05])
-@each("metric", ON_SELECT)
+@pytest.mark.parametrize("gap", [0.05, -0.05])
+@pytest.mark.parametrize("metric", ON_SELECT)
 def test_optimism_is_positive_where_select_looked_better(tmp_path, metric, gap):
     """Whether a larger or a smaller value is better; and a choice that is no gain is told."""
     sign = 1 if METRICS[metric].is_less_better else -1
@@ -244,7 +244,9 @@ def test_a_search_at_its_end_says_that_there_are_no_more_points(tmp_path):
     assert 3 <= asked_for < 64
 
 
-@each(("networks", "heads", "fresh"), [((0, 1), (0, 1), 2), ((0,), (0, 1, 6), 7), ((4,), (0,), 5)])
+@pytest.mark.parametrize(
+    ("networks", "heads", "fresh"), [((0, 1), (0, 1), 2), ((0,), (0, 1, 6), 7), ((4,), (0,), 5)]
+)
 def test_the_seeds_of_an_evaluation_are_new_to_networks_and_heads(networks, heads, fresh, tmp_path):
     seeds = Seeds(networks, heads, is_paired=networks == heads)
     question = replace(question_of("mac_cal"), resolved=ResolvedRequest(GIVEN, seeds))
