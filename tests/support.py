@@ -84,8 +84,8 @@ EVERY_CASE = False
 def sample(cases: Iterable, few: int) -> list:
     """Choose ``few`` cases of ``parametrize`` for the fast suite; the others are marked slow.
 
-    The first case is chosen, and others evenly behind it. A tuple is a value for each parameter:
-    write a case of one parameter that is itself a tuple as ``(case,)``, all of them by ``zip(cases)``.
+    The first case is chosen, and others evenly behind it. A tuple holds a value for each parameter:
+    if the value of a single parameter is a tuple, write ``(value,)``, or ``zip(values)`` for all.
     """
     rows = [case if isinstance(case, tuple) else (case,) for case in cases]
     few = min(few, len(rows))
