@@ -127,7 +127,9 @@ def test_an_entry_whose_folder_is_a_file_does_not_end_the_others(tmp_path):
     assert "a file is where a folder should be" in ended.failures[0]
 
 
-@pytest.mark.parametrize(("command", "option"), [(name, option) for name, option, _ in OPTIONS])
+@pytest.mark.parametrize(
+    ("command", "option"), sample([(name, option) for name, option, _ in OPTIONS], 50)
+)
 @pytest.mark.parametrize("nothing", ["", " ", "="])
 def test_an_empty_option_is_refused(command, option, nothing, refusal):
     words = [f"{option}="] if nothing == "=" else [option, nothing]

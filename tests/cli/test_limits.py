@@ -34,10 +34,12 @@ def laughs(levels: int) -> str:
     return f"{{a0: &a0 [1], {inside}}}"
 
 
-@pytest.mark.parametrize("k", range(1, 200))
-def test_every_share_of_a_gpu_is_taken_and_counts_as_many_trials(k):
-    for given in (1 / k, float(repr(1 / k)), _share(f"1/{k}")):
-        assert round(1 / Resources(1, given).gpus) == k
+@pytest.mark.parametrize(
+    "spell", [lambda k: 1 / k, lambda k: _share(f"1/{k}")], ids=["1.0/k", "1/k"]
+)
+def test_every_share_of_a_gpu_is_accepted_and_allows_as_many_trials(spell):
+    trials = range(1, 200)
+    assert [round(1 / Resources(1, spell(k)).gpus) for k in trials] == list(trials)
 
 
 @pytest.mark.parametrize("gpus", [-1.0, -0.5, 0.3, 0.33, 0.7, 1.5, 2.0, 1e9, float("nan")])

@@ -2,11 +2,12 @@
 
 import json
 from dataclasses import replace
+from itertools import product
 
 import pytest
 from optuna.distributions import IntDistribution
 
-from tests.support import here
+from tests.support import here, sample
 from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.recipe import RECIPES, fitting
@@ -36,9 +37,10 @@ def suited_to(asked, dataset):
     return asked.with_recipe(name)
 
 
-@pytest.mark.parametrize("own_recipes", [False, True])
-@pytest.mark.parametrize("suited", [False, True])
-@pytest.mark.parametrize("dataset", list(DATASETS))
+@pytest.mark.parametrize(
+    ("dataset", "suited", "own_recipes"),
+    sample(product(DATASETS, (False, True), (False, True)), 5),
+)
 @pytest.mark.parametrize("name", list(SPACES))
 def test_every_first_point_lies_in_the_space_and_makes_a_spec(name, dataset, suited, own_recipes):
     given = {"data": {"dataset": dataset}}

@@ -12,6 +12,7 @@ from analysis.ladder.recipes import recipes
 from analysis.load import Sweep, load
 from tests import fake_results
 from tests.docs.test_pages import blocks, page
+from tests.support import sample
 from tune_calib.errors import UserError
 from tune_calib.experiments.entries import plan_jobs
 from tune_calib.experiments.file import read_experiment_file
@@ -155,7 +156,7 @@ def configured(name, dataset, own_recipes, nested):
 
 @pytest.mark.parametrize("own_recipes", [False, True])
 @pytest.mark.parametrize("nested", [False, True])
-@pytest.mark.parametrize("dataset", [name for name in DATASETS if DATASETS[name].quick])
+@pytest.mark.parametrize("dataset", sample([name for name in DATASETS if DATASETS[name].quick], 2))
 @pytest.mark.parametrize("name", list(SPACES))
 def test_a_trainable_has_the_trial_of_the_command_line(name, dataset, nested, own_recipes):
     config, given = configured(name, dataset, own_recipes, nested)

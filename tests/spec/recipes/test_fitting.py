@@ -3,6 +3,7 @@
 import pytest
 
 from tests.spec.recipes.resolved import BOTH, FITTING, NETWORKS, asked_of, needs_stages, spec_of
+from tests.support import sample
 from tune_calib.errors import UserError
 from tune_calib.spec.backbones import BACKBONES
 from tune_calib.spec.datasets import DATASETS
@@ -41,7 +42,7 @@ def test_all_methods_expand_under_each_recipe(dataset, name, own_recipes):
         assert trial.spec.data.dataset == dataset
 
 
-@pytest.mark.parametrize("backbone", [*BACKBONES, "resnet18", "vit_base_patch16_384"])
+@pytest.mark.parametrize("backbone", sample([*BACKBONES, "resnet18", "vit_base_patch16_384"], 4))
 @pytest.mark.parametrize(("dataset", "name"), FITTING)
 def test_a_recipe_that_is_named_takes_any_backbone(dataset, name, backbone):
     spec = spec_of(dataset, name, backbone=backbone)
