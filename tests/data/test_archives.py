@@ -10,7 +10,7 @@ from tests.data.archives import (
     LAYOUTS,
     pixels_of,
 )
-from tests.data.loaded import parts, slot_of
+from tests.data.support import parts, slot_of
 from tests.support import sample
 from tune_calib.data import cache as cache_module
 from tune_calib.data.augment import normalise

@@ -12,7 +12,7 @@ from tests.data.archives import (
     parquet,
     pixels_of,
 )
-from tests.data.loaded import described, refused
+from tests.data.support import described, refused
 from tune_calib.errors import UserError
 from tune_calib.spec.slots.data import DataSlot
 from tune_calib.spec.trial import TrialSpec

@@ -15,7 +15,7 @@ import pytest
 import torch
 from PIL import Image
 
-from tests.data.loaded import described, parts
+from tests.data.support import described, parts
 from tests.support import sample
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.errors import UserError

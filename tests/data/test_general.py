@@ -14,7 +14,7 @@ from tests.data.archives import (
     pixels_of,
     saved,
 )
-from tests.data.loaded import described, parts, refused
+from tests.data.support import described, parts, refused
 from tune_calib.data.huggingface import find_shards
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.errors import UserError

@@ -12,7 +12,7 @@ import pytest
 
 from tests.support import here
 
-ARCHIVE = Path(__file__).parents[1] / "made_before" / "0.1.0.tar.xz"
+ARCHIVE = Path(__file__).parents[1] / "present_format" / "0.1.0.tar.xz"
 QUICK = [
     "--epochs", "4", "--head-epochs", "2", "--set", "network.augment=none",
     "--set", "head.augment=none", "--set", "data.train_fraction=0.3", "--portable",

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.spec.recipes.resolved import WEIGHTS, asked_of
+from tests.spec.recipes.support import WEIGHTS, asked_of
 from tests.support import here
 from tune_calib.experiments.entries import plan_jobs
 from tune_calib.experiments.file import read_experiment_file

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.spec.recipes.resolved import BOTH, FITTING, NETWORKS, asked_of, needs_stages, spec_of
+from tests.spec.recipes.support import BOTH, FITTING, NETWORKS, asked_of, needs_stages, spec_of
 from tests.support import sample
 from tune_calib.errors import UserError
 from tune_calib.spec.backbones import BACKBONES

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.spec.recipes.resolved import FITTING, needs_stages, spec_of
+from tests.spec.recipes.support import FITTING, needs_stages, spec_of
 from tune_calib.spec.datasets import NORMS
 from tune_calib.spec.recipe import QUICK, fitting
 

@@ -9,7 +9,7 @@ from ray import tune
 from ray.tune.schedulers import ASHAScheduler
 
 from tests.support import keep_ray
-from tests.tuning.ray.counted import Counted
+from tests.tuning.ray.counting_trainable import Counted
 from tune_calib.errors import RefusedError
 from tune_calib.progress import ProgressEvent, report_progress
 from tune_calib.spec.names import CRASHES

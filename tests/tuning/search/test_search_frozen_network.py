@@ -7,7 +7,7 @@ import pytest
 
 from tests.engine.test_weights import saved
 from tests.support import CPU, here, rows
-from tests.tuning.ray.test_given import saw_what_is_held_out
+from tests.tuning.ray.test_frozen_networks import saw_what_is_held_out
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.artifacts import NetworkTraining, load_network
 from tune_calib.engine.evaluate import network_logits
