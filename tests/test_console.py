@@ -91,7 +91,7 @@ def test_a_column_stands_whole_or_is_named_as_left_out(width, seed):
     assert not (len(first) == 2 and len(others) > len(table.heads) / 2)
 
 
-def test_without_a_screen_everything_stands_on_lines_of_its_own(ladder):
+def test_text_without_a_screen_has_full_lines(ladder):
     table = ladder.parts[0]
     assert shown(ladder) == str(ladder) == on(ladder, None)
     for name, *cells in table.rows:
@@ -116,7 +116,7 @@ def test_a_column_that_is_not_there_is_refused(ladder):
         on(ladder, 80, "nil")
 
 
-def test_only_the_main_table_takes_the_columns_that_are_asked_for():
+def test_requested_columns_apply_to_the_main_table_alone():
     other = table(["a", "b"], [["1", "2"]])
     main = table(["c", "d", "e"], [["3", "4", "5"]], is_main=True)
     told = on(Text([other, main]), 80, "e")
@@ -124,7 +124,7 @@ def test_only_the_main_table_takes_the_columns_that_are_asked_for():
     assert re.search(r"c +e", told)
 
 
-def test_the_way_to_more_columns_is_one_that_there_is(ladder, monkeypatch):
+def test_the_hint_for_more_columns_names_an_existing_option(ladder, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     assert terminal() == Screen(80)
     with shown_on(terminal()):
@@ -137,7 +137,7 @@ def test_the_way_to_more_columns_is_one_that_there_is(ladder, monkeypatch):
     assert terminal() == WIDE  # the tests have no terminal
 
 
-def test_a_report_is_kept_for_screens_of_any_width(ladder, tmp_path: Path):
+def test_a_stored_report_fits_screens_of_any_width(ladder, tmp_path: Path):
     record = ReportRecord(version=VERSION, made_of="x", text=to_plain(ladder), files={}, figures={})
     record.write(tmp_path)
     again = from_plain(ReportRecord.read(tmp_path).text)
@@ -147,7 +147,7 @@ def test_a_report_is_kept_for_screens_of_any_width(ladder, tmp_path: Path):
     assert from_plain([{"heads": ["a"]}]) is None
 
 
-def test_an_entry_is_told_a_line_a_key():
+def test_an_entry_has_a_line_for_each_key():
     with shown_on(Screen(40)):
         told = entries({"name": "x", "defaults": "a=1, " * 20})
     assert max(map(len, told.splitlines())) <= 40

@@ -41,7 +41,7 @@ def test_the_library_names_no_option():
     assert found == []
 
 
-def test_one_mistake_in_three_spellings(tmp_path):
+def test_a_mistake_is_spelt_for_command_line_file_and_python(tmp_path):
     with pytest.raises(UserError, match=r"^`guard` must be at most 1, got 2$") as raised:
         build_request(SearchRequest, {"method": "ls", "guard": 2})
     assert as_option(raised.value) == "--guard must be at most 1, got 2"

@@ -52,7 +52,7 @@ def chance_logits(samples: int, classes: int = 4, seed: int = 0):
 
 @pytest.mark.parametrize("classes", [2, 10, 100])
 @pytest.mark.parametrize("samples", [200, 5000])
-def test_guesses_and_one_name_for_all_are_at_chance(samples, classes):
+def test_guesses_and_constant_predictions_are_at_chance(samples, classes):
     guessed, labels = chance_logits(samples, classes)
     named = torch.zeros(samples, classes, dtype=torch.float64)
     named[:, 0] = 5
@@ -61,7 +61,7 @@ def test_guesses_and_one_name_for_all_are_at_chance(samples, classes):
 
 
 @pytest.mark.parametrize("share", [0.5, 0.9])
-def test_the_largest_class_is_what_must_be_beaten(share):
+def test_chance_is_the_share_of_the_largest_class(share):
     labels = (torch.arange(1000) >= 1000 * share).long()
     named = torch.tensor([[3.0, 0.0]], dtype=torch.float64).expand(1000, 2)
     assert is_at_chance(named.softmax(1), labels)
@@ -70,7 +70,7 @@ def test_the_largest_class_is_what_must_be_beaten(share):
 
 
 @pytest.mark.parametrize(("accuracy", "expected"), [(0.10, True), (0.13, True), (0.2, False)])
-def test_a_little_above_chance_must_be_told_from_it(accuracy, expected):
+def test_an_accuracy_near_chance_must_differ_significantly(accuracy, expected):
     right = torch.arange(500) < 500 * accuracy
     logits, labels = logits_that_are_right(right[torch.randperm(500)], 10)
     assert is_at_chance(logits.softmax(1), labels) is expected
@@ -121,7 +121,7 @@ def test_an_ordinary_temperature_has_no_flag(fit, scale):
 
 
 @pytest.mark.parametrize("samples", [1, 2, 4])
-def test_a_few_samples_are_no_traceback(samples):
+def test_a_few_samples_are_flagged(samples):
     logits, labels = logits_that_are_right(torch.ones(samples, dtype=torch.bool))
     assert "temperature_bound" in flags_of("nll", logits, labels)
 
@@ -156,7 +156,7 @@ def test_chance_is_decided_on_select_and_calib_together_from_a_hundred_images_on
     assert flags((12, 50), (40, 50)) == ()
 
 
-def test_the_row_of_an_untrained_head_says_that_it_is_at_chance(trained, tmp_path):
+def test_the_row_of_an_untrained_head_is_flagged_as_chance(trained, tmp_path):
     slots = small_spec(method="mac_cal", lr=1e-9, epochs=1).model_dump(mode="json")
     run = Provenance(out=str(tmp_path), store=str(trained.root), git_revision=None)
     told = trainable("mac_cal")({**slots, "run": run.plain()}).step()
@@ -165,7 +165,7 @@ def test_the_row_of_an_untrained_head_says_that_it_is_at_chance(trained, tmp_pat
     assert read_table(tmp_path, "trials")["flags"].to_pylist() == [CHANCE]
 
 
-def test_rows_of_before_there_were_flags_are_read(tmp_path):
+def test_rows_without_flags_are_read(tmp_path):
     fake_results.write(tmp_path)
     for path in (tmp_path / "trials").iterdir():
         with pq.ParquetFile(path) as file:
@@ -228,7 +228,7 @@ def test_the_csv_has_the_flags(out, flag):
     assert set(table[table["label"] != "control"]["flags"]) == {""}
 
 
-def test_the_page_and_every_table_of_a_report_tell_the_flag(out, flag):
+def test_the_page_and_every_table_of_a_report_show_the_flag(out, flag):
     assert f"{flag.sign} {flag.name} (1 trial): " in write_report(out)
     for name in ("ladder.md", "significance.md"):
         assert f"control {flag.sign}" in (out / "tables" / name).read_text()
@@ -250,7 +250,7 @@ def test_a_report_where_all_are_at_chance_has_no_ranks(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["plain", "markdown", "latex", "html", "json"])
-def test_ranks_tell_the_flag_and_put_chance_last(kind, out, flag):
+def test_ranks_show_the_flag_and_put_chance_last(kind, out, flag):
     frame, notes, *_ = collect([out], None, "ece")
     table = rank(frame, "ece", notes=notes)
     last = max(table.summary["mean_rank"])

@@ -116,7 +116,7 @@ def test_no_private_attribute_of_another_package_is_read():
 
 
 @pytest.mark.parametrize("name", sorted(INHERITED))
-def test_a_base_class_still_sets_it(name):
+def test_inherited_private_names_are_set_by_a_base_class(name):
     method = pkgutil.resolve_name(name)
     assert INHERITED[name] in method.__code__.co_names, f"{name} does not set {INHERITED[name]}"
 
@@ -130,7 +130,7 @@ def test_every_private_module_that_a_text_names_is_listed():
 
 
 @pytest.mark.parametrize("name", sorted(NAMES | OVERRIDDEN | NAMED))
-def test_it_is_still_there(name):
+def test_every_listed_private_name_exists(name):
     try:
         pkgutil.resolve_name(name)
     except (ImportError, AttributeError) as error:

@@ -50,7 +50,7 @@ def test_a_record_of_others_has_no_facts_and_takes_no_name_of_the_program():
         fresh.require("othr")
 
 
-def test_a_record_can_be_given_by_its_fields():
+def test_a_record_is_registered_by_its_fields():
     fresh: Registry[MethodInfo] = Registry("method", "tune_calib.methods", MethodInfo)
     fields = {**vars(METHODS["ce"]), "name": "other"}
     assert fresh.register(**fields) == MethodInfo(**fields)
@@ -59,7 +59,7 @@ def test_a_record_can_be_given_by_its_fields():
         fresh.register()
 
 
-def test_year_and_url_are_those_of_the_last_reference_unless_given():
+def test_year_and_url_default_to_those_of_the_last_reference():
     found = cited("lin2017focal", "mukhoti2020calibrating", url="https://x.org")
     assert (found["year"], found["url"]) == (2020, "https://x.org")
     assert found["bibtex"].startswith("\n@inproceedings{lin2017focal,\n")

@@ -49,7 +49,9 @@ CROSSED = [
 
 
 @pytest.mark.parametrize(("name", "setting", "seeds", "with_controls"), sample(CROSSED, 150))
-def test_no_rung_vanishes_whatever_its_own_settings_are_set_to(name, setting, seeds, with_controls):
+def test_overridden_settings_keep_every_rung_or_name_the_equal_ones(
+    name, setting, seeds, with_controls
+):
     slot, key, value = setting
     ladder, given = LADDERS[name], {slot: {key: value}}
     expected = {i for i, rung in enumerate(ladder.rungs) if with_controls or rung.kind != "control"}
@@ -77,7 +79,7 @@ def test_no_rung_vanishes_whatever_its_own_settings_are_set_to(name, setting, se
         ("decoupling", {"head": {"bn_mode": "train"}}),
     ],
 )
-def test_two_rungs_that_a_setting_makes_one_are_named_before_anything_starts(
+def test_rungs_made_equal_by_a_setting_are_named_before_anything_starts(
     name, given, refusal, tmp_path
 ):
     ((slot, asked),) = given.items()
@@ -96,7 +98,7 @@ def test_a_rung_without_head_is_one_trial_under_several_head_seeds():
     assert [trial.rung for trial in planned].count(1) == 6
 
 
-def test_a_pipeline_and_itself_with_its_default_written_out_are_one():
+def test_a_pipeline_equals_itself_with_its_default_written_out():
     default = METHODS["fl"].params().gamma
     ladder = build_comparison(["fl", "fl"], [{}, {"network": {"gamma": default}}])
     with pytest.raises(UserError, match=r"'fl' and 'fl gamma=.*' are the same trial; leave"):
@@ -162,7 +164,7 @@ def test_a_plan_that_is_too_large_is_refused_by_its_counts(counts):
         Seeds.count(*counts)
 
 
-def test_the_rungs_count_too():
+def test_the_limit_counts_rungs():
     seeds = Seeds.count(LARGEST_PLAN // 2, None, None)
     with pytest.raises(UserError, match="300,000 trials are planned"):
         expand(LADDERS["mac_cal"], ResolvedRequest(seeds=seeds))

@@ -52,7 +52,7 @@ def test_every_file_of_ablations_registers_its_ladder():
 
 
 @pytest.mark.parametrize("own_recipes", [False, True])
-def test_methods_side_by_side_share_a_network_and_what_was_given(own_recipes):
+def test_methods_of_a_comparison_share_a_network_and_the_given_settings(own_recipes):
     planned = expand(
         build_comparison(["ce", "tst", "balcal", "temperature"]),
         ResolvedRequest(
@@ -86,7 +86,7 @@ def test_methods_joined_by_plus_are_one_pipeline():
         (["ce", "ls+mac_call"], "did you mean 'mac_cal'"),
     ],
 )
-def test_a_pipeline_that_makes_no_sense_is_refused(pipelines, told):
+def test_an_impossible_pipeline_is_refused(pipelines, told):
     with pytest.raises(UserError, match=told):
         build_comparison(pipelines)
 
@@ -114,7 +114,7 @@ def test_longer_joint_training_augments_up_to_the_same_epoch_or_to_its_end(share
 
 
 @pytest.mark.parametrize("kind", ["posthoc", "head", "network"])
-def test_all_of_a_kind_stand_beside_the_network_as_it_is(kind):
+def test_a_comparison_of_a_kind_includes_the_vanilla_network(kind):
     ladder, asked = build_kind_comparison(kind), ResolvedRequest({"data": {"dataset": "digits"}})
     absent = [rung.label for rungs in find_left_out(ladder, asked).values() for rung in rungs]
     assert absent == (["beta"] if kind == "posthoc" else [])
@@ -136,6 +136,6 @@ def test_a_method_that_was_named_is_refused_and_not_left_out():
         expand(named, asked)
 
 
-def test_a_kind_that_there_is_not_is_refused():
+def test_an_unknown_kind_is_refused():
     with pytest.raises(UserError, match="`all` 'posthocs' is unknown; did you mean 'posthoc'"):
         build_request(CompareRequest, {"all": "posthocs"})

@@ -47,7 +47,7 @@ def test_the_plane_of_fedlas_shares_its_cross_with_the_points_one_at_a_time():
 
 
 @pytest.mark.parametrize("loss", ["ce", "ls", "mit_a", "mmce"])
-def test_what_is_combined_with_a_loss_stands_on_its_network(loss):
+def test_combined_methods_use_the_network_of_their_loss(loss):
     found = specs("combinations")
     alone, masked, scaled = (found[loss + more] for more in ("", "+mac_cal", "+temperature"))
     assert alone.network_id == masked.network_id == scaled.network_id
@@ -55,12 +55,12 @@ def test_what_is_combined_with_a_loss_stands_on_its_network(loss):
     assert (scaled.head, scaled.posthoc.method) == (None, "temperature")
 
 
-def test_one_network_is_beneath_all_heads_of_a_ladder_of_heads():
+def test_all_heads_of_a_ladder_of_heads_share_a_network():
     for name in ("mac_cal_readings", "mac_cal_gamma", "mac_cal_width", "tst_samples"):
         assert len({spec.network_id for spec in specs(name).values()}) == 1
 
 
-def test_heads_that_train_nothing_have_one_epoch_whatever_is_asked_for():
+def test_heads_without_training_ignore_the_requested_epochs():
     found = specs("mac_cal_readings", head={"epochs": 7})
     epochs = {label: spec.head.epochs for label, spec in found.items() if spec.head}
     assert all((own == 1) == label.startswith("at inference") for label, own in epochs.items())

@@ -169,7 +169,7 @@ def test_a_label_that_begins_with_a_bracket_is_no_option_of_the_rule_before():
     assert "{}*y & 2" in text
 
 
-def test_caption_and_label_can_be_given_for_latex_alone():
+def test_caption_and_label_are_for_latex_alone():
     def run(*arguments):
         result = CliRunner().invoke(app, [*arguments, "--caption", "Mine & é", "--label", "tab:my"])
         if isinstance(result.exception, UserError):

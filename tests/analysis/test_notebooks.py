@@ -12,7 +12,7 @@ PAPER = FOLDER.parents[1] / "docs/claims/results/maccal-table5/ladder-cifar10"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 
 
-def test_there_are_notebooks():
+def test_notebooks_ship_with_the_package():
     assert [path.stem for path in NOTEBOOKS] == ["ladder", "ranks", "sensitivity"]
 
 

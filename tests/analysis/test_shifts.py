@@ -67,7 +67,7 @@ def test_a_trial_that_lacks_a_foreign_set_has_no_mean_over_them(out):
     assert column["1-1"] == pytest.approx(sum(value(name, "1-1") for name in sets) / 2)
 
 
-def test_kinds_that_were_asked_for_alone_have_no_mean_over_kinds(out):
+def test_single_corruption_kinds_have_no_mean_over_kinds(out):
     fake_results.add_shifts(out, ["generated/fog", "generated/snow"])
     columns = set(load(out).trials)
     assert "generated/fog/mean/ece" in columns
@@ -77,7 +77,7 @@ def test_kinds_that_were_asked_for_alone_have_no_mean_over_kinds(out):
     ]  # fmt: skip
 
 
-def test_a_table_says_which_kinds_it_lacks(out):
+def test_a_table_names_the_kinds_that_it_lacks(out):
     fake_results.add_shifts(out, ["generated/fog", "generated/speckle_noise"])
     for table in shift_tables(load(out)):
         assert [each.head for each in table.columns] == ["fog", "speckle noise"]
@@ -94,7 +94,7 @@ def test_a_table_says_which_kinds_it_lacks(out):
         assert "-kinds-" not in table.key or {"Gaussian noise", "JPEG compression"} < set(heads)
 
 
-def test_a_mean_over_some_of_the_trials_says_so(out):
+def test_a_mean_over_some_trials_shows_their_number(out):
     fake_results.add_shifts(out, ["generated/fog"], left_out="generated/fog/3")
     sweep = load(out)
     table = shift_tables(sweep)[-1]
@@ -113,7 +113,7 @@ def test_rows_that_stand_twice_count_once(out):
     assert twice[list(once)].equals(once)
 
 
-def test_folders_without_a_look_read_as_before(out):
+def test_folders_without_extra_evaluations_have_no_shift_tables(out):
     assert not [name for name in load(out).trials if name.startswith(("ood", "corrupt", "gen"))]
     assert shift_tables(load(out)) == []
 
@@ -183,7 +183,7 @@ def test_commands_take_metrics_of_shifted_images(command, out):
     assert done.returncode == 2 or "no AUROC" in done.stdout + done.stderr
 
 
-def test_the_one_set_that_there_is_needs_no_name(out):
+def test_a_single_foreign_set_needs_no_name(out):
     fake_results.add_shifts(out, ["ood/svhn"])
     assert default_split(load(out), "auroc") == "ood/svhn"
     assert default_split(load(out), "ece") == "test"

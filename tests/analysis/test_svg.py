@@ -55,7 +55,7 @@ def test_a_tooltip_stands_over_the_point_that_it_is_of(kind):
         assert box.contains(x, y)
 
 
-def test_points_out_of_sight_have_none_and_the_others_keep_theirs():
+def test_only_visible_points_have_tooltips():
     figure, axis = plt.subplots()
     label_points(draw(axis, "plot", (1, 2, 3, 4), (1, np.nan, 3, 4)), list("abcd"))
     axis.set_xlim(2.5, 3.5)
@@ -138,7 +138,7 @@ def test_a_picture_from_elsewhere_brings_no_script_style_or_link():
 
 
 @pytest.mark.parametrize("content", [b"", b"<svg/>", b"<html></html>", b"<svg", FOREIGN[:100]])
-def test_what_is_no_svg_is_refused(content):
+def test_a_file_other_than_svg_is_refused(content):
     with pytest.raises(ET.ParseError):
         inline_svg(content, "own", "t")
 
@@ -163,7 +163,7 @@ def results(tmp_path_factory):
         ("search", "front", ["suggestion 0\n"]),
     ],
 )
-def test_the_points_of_our_figures_say_what_they_are(room, name, words, results):
+def test_points_of_figures_have_tooltips(room, name, words, results):
     registry = LADDER_FIGURES if room == "ladder" else SEARCH_FIGURES
     texts = "\n\n".join(text for _, text in found(registry[name].draw(results[room])))
     assert [word for word in words if word not in texts] == []

@@ -55,7 +55,7 @@ def test_help_documents_each_argument(name):
         assert f"    {key} (" in call.__doc__
 
 
-def test_what_is_offered_is_listed_and_typed():
+def test_public_names_are_exported_and_typed():
     posthoc = [METHODS[name] for name in METHODS if METHODS[name].kind == "posthoc"]
     assert set(tune_calib.ESTIMATORS) == {info.implementation.__name__ for info in posthoc}
     for name in dir(tune_calib):
@@ -146,7 +146,7 @@ def test_a_mistake_is_one_line_and_leaves_nothing(name, given, told, tmp_path, m
     assert list(tmp_path.iterdir()) == []
 
 
-def test_nothing_in_place_of_several_values_is_their_default():
+def test_none_or_empty_lists_mean_the_default():
     plain = build_request(SearchRequest, {"method": "ls"})
     for nothing in (None, []):
         assert build_request(SearchRequest, {"method": "ls", "metric": nothing}) == plain

@@ -89,7 +89,7 @@ def test_a_search_gives_its_suggestions_and_the_choice(folder):
     assert "n = 2" in repr(search)
 
 
-def test_what_a_search_chose_is_what_a_comparison_takes(folder):
+def test_a_comparison_accepts_the_choice_of_a_search(folder):
     chosen = tune_calib.open_results(folder / "tuned").chosen
     given = resolve_settings(build_request(CompareRequest, {"methods": "ce", "set": chosen}))
     assert given["head"]["lr"] == 0.05
@@ -112,7 +112,7 @@ def test_a_sweep_file_gives_its_entries(folder):
 
 
 @pytest.mark.slow
-def test_reports_are_written_beside_the_results(folder):
+def test_reports_are_written_into_the_result_folders(folder):
     whole = tune_calib.open_results(folder)
     over_all = whole.report().read_text()
     for name in whole:
@@ -122,7 +122,7 @@ def test_reports_are_written_beside_the_results(folder):
     assert whole["tuned"].table() == (folder / "tuned/tables/best.md").read_text()
 
 
-def test_the_figures_that_are_drawn_unless_named_are_there():
+def test_the_default_figures_exist():
     assert "reliability" in LADDER_FIGURES
     assert "history" in SEARCH_FIGURES
 

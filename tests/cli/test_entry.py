@@ -54,7 +54,7 @@ def test_a_path_that_the_system_refuses_is_one_line(
 
 
 @pytest.mark.parametrize("name", ["figures", "tables", "report.html"])
-def test_what_lies_where_the_report_writes_is_one_line(name, out, refusal, with_figures):
+def test_an_obstacle_at_the_path_of_a_report_is_one_line(name, out, refusal, with_figures):
     path = out / name
     path.mkdir() if name == "report.html" else path.touch()
     said = refusal("report", out)
@@ -63,7 +63,7 @@ def test_what_lies_where_the_report_writes_is_one_line(name, out, refusal, with_
 
 
 @pytest.mark.parametrize("folder", ["FILE/below", "/proc/nothing"])
-def test_a_folder_of_figures_that_cannot_be_is_one_line(folder, tmp_path, refusal):
+def test_an_impossible_folder_of_figures_is_one_line(folder, tmp_path, refusal):
     (tmp_path / "FILE").touch()
     table = ["--published", "fedlas/table1", "--test", "friedman"]
     assert "cannot use" in refusal("significance", *table, "--figure", tmp_path / folder)
@@ -140,7 +140,7 @@ def test_an_empty_option_is_refused(command, option, nothing, refusal):
     ("command", "option"),
     sample([(name, option) for name, option, multiple in OPTIONS if not multiple], 8),
 )
-def test_an_option_of_one_value_is_given_once(command, option, refusal):
+def test_an_option_with_one_value_is_refused_twice(command, option, refusal):
     assert f"{option} is given twice" in refusal(*command.split(), "x", option, "1", option, "2")
 
 
@@ -165,7 +165,9 @@ def test_an_option_of_one_value_is_given_once(command, option, refusal):
         (["compare", "ce", "--dataset-title", "Mine"], "--dataset-title is for your own images"),
     ],
 )
-def test_what_was_taken_without_a_word_is_refused(words, told, refusal, tmp_path, monkeypatch):
+def test_contradicting_or_incomplete_options_are_refused(
+    words, told, refusal, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     assert told in refusal(*words)
     assert not list(tmp_path.iterdir())
@@ -180,7 +182,7 @@ WRONG = [True, "x", -1, 1.5, [], [True], {}, None, float("nan"), "9" * 5000]
 
 
 @pytest.mark.parametrize("value", WRONG)
-def test_a_wrong_value_is_told_in_the_words_of_the_house(value):
+def test_a_wrong_value_has_a_message_without_pydantic_terms(value):
     slots = {
         "data": small_spec().data,
         "network": small_spec().network,
@@ -224,7 +226,7 @@ run_stoppable("THIS COMMAND", work)
 
 
 @pytest.mark.parametrize("signals", sample([1, 2, 3], 1))
-def test_however_often_it_is_stopped_the_way_on_is_told(signals):
+def test_repeated_interrupts_still_print_how_to_continue(signals):
     process = subprocess.Popen(
         [sys.executable, "-c", STOPPED], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -236,7 +238,7 @@ def test_however_often_it_is_stopped_the_way_on_is_told(signals):
     assert "continue with: THIS COMMAND" in process.communicate(timeout=60)[1]
 
 
-def test_one_thing_is_no_plural_and_fractions_are_told_in_percent():
+def test_counts_of_one_are_singular_and_fractions_are_percentages():
     from tune_calib.spec.ladder import LADDERS, expand
     from tune_calib.spec.metrics import format_value
     from tune_calib.spec.resolved import ResolvedRequest
@@ -289,7 +291,7 @@ raise ValueError(label)
 """
 
 
-def test_what_libraries_quote_cannot_control_the_terminal():
+def test_texts_of_libraries_cannot_control_the_terminal():
     done = subprocess.run([sys.executable, "-c", _FOREIGN], capture_output=True, text=True)
     assert done.returncode == 1
     assert done.stderr.count("\\u001b]0;forged\\u0007") == 3

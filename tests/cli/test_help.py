@@ -17,7 +17,7 @@ EXAMPLES = [(name, line) for name, command in COMMANDS.items() for line in comma
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_has_examples_of_itself_and_says_what_it_does(name):
+def test_every_command_has_examples_and_a_help_text(name):
     command = COMMANDS[name]
     assert command.examples
     assert command.help
@@ -64,7 +64,7 @@ def test_defaults_are_shown(monkeypatch):
         assert f"[default: ({default})]" in line or f"[default: {default}]" in line
 
 
-def test_the_version_is_told():
+def test_the_version_is_printed():
     for option in ("--version", "-V"):
         assert here(option).stdout.startswith("tune-calib 0")
 
@@ -97,7 +97,7 @@ def test_metrics_are_listed_with_where_a_trial_has_them():
     assert foreign == set(OOD_METRICS)
 
 
-def test_published_tables_are_listed_as_they_can_be_asked_for():
+def test_published_tables_are_listed_by_their_option_values():
     listed = json.loads(here("list", "published", "--json").stdout)
     assert [entry["name"] for entry in listed] == published_tables()
     for entry in listed:
@@ -130,7 +130,7 @@ def test_lists_fit_the_terminal(what, width, monkeypatch):
     assert here("list", what, "--wide").stdout == whole
 
 
-def test_of_one_entry_all_that_is_known_is_told(monkeypatch):
+def test_listing_one_entry_shows_all_of_its_fields(monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     told = here("list", "methods", "mac_cal").stdout
     assert "https://arxiv.org" in told

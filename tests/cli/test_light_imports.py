@@ -127,21 +127,21 @@ def found(tmp_path_factory):
     return json.loads((folder / "found.json").read_text())
 
 
-def test_the_package_alone_imports_nothing(found):
+def test_importing_the_package_imports_nothing_slow(found):
     assert found["import"] == []
 
 
 @pytest.mark.parametrize("name", QUICK)
-def test_what_is_told_at_once_imports_nothing_slow(found, name):
+def test_quick_commands_import_nothing_slow(found, name):
     assert found[name] == [0, []]
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_refused_at_once_imports_nothing_slow(found, name):
+def test_quick_refusals_import_nothing_slow(found, name):
     assert found[name] == [2, []]
 
 
-def test_a_plug_in_is_listed_beside_the_index():
+def test_a_plug_in_is_listed_with_the_index():
     plugin = Path(__file__).parents[2] / "docs" / "examples" / "plugin_head.py"
     before = json.loads(here("list", "methods", "--json").stdout)
     beside = json.loads(here("list", "methods", "--json", "--plugin", plugin).stdout)

@@ -43,7 +43,7 @@ def test_every_share_of_a_gpu_is_accepted_and_allows_as_many_trials(spell):
 
 
 @pytest.mark.parametrize("gpus", [-1.0, -0.5, 0.3, 0.33, 0.7, 1.5, 2.0, 1e9, float("nan")])
-def test_what_is_no_share_of_a_gpu_is_refused(gpus, refusal, tmp_path):
+def test_an_impossible_share_of_a_gpu_is_refused(gpus, refusal, tmp_path):
     with pytest.raises(UserError, match="0, 1 or 1/k"):
         Resources(1, gpus)
     for command in (["ablate", "mac_cal"], ["compare", "ce"], ["search", "mac_cal"]):
@@ -73,9 +73,7 @@ def test_what_is_no_share_of_a_gpu_is_refused(gpus, refusal, tmp_path):
         (["--set", "network.backbone=!!binary aGFsbG8="], "is not a valid value"),
     ],
 )
-def test_a_command_that_asks_for_too_much_is_refused_at_once(
-    command, asked, told, refusal, tmp_path
-):
+def test_a_command_beyond_the_limits_is_refused_at_once(command, asked, told, refusal, tmp_path):
     import torch
 
     if "--gpus" in asked and torch.cuda.is_available():
@@ -109,7 +107,7 @@ def test_a_command_that_asks_for_too_much_is_refused_at_once(
         ("entries: {a: {methods: [ls], resources: {gpus: -1}}}", "must be 0, 1 or 1/k"),
     ],
 )
-def test_a_sweep_file_that_asks_for_too_much_is_refused_at_once(text, told, refusal, tmp_path):
+def test_an_experiment_file_beyond_the_limits_is_refused_at_once(text, told, refusal, tmp_path):
     file = tmp_path / "sweep.yaml"
     file.write_text(f"out: {tmp_path / 'out'}\n{text}")
     started = time.monotonic()
@@ -140,7 +138,7 @@ def test_aliases_within_reason_are_read():
         parse_yaml(laughs(5))
 
 
-def test_a_cluster_that_does_not_answer_is_told_within_seconds(own_ray):
+def test_a_cluster_without_an_answer_is_reported_within_seconds(own_ray):
     """A port that is taken, and where nobody listens."""
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
@@ -154,7 +152,7 @@ def test_a_cluster_that_does_not_answer_is_told_within_seconds(own_ray):
     assert time.monotonic() - started < QUICK_S
 
 
-def test_a_machine_knows_what_it_has():
+def test_trials_beyond_the_machine_need_an_address():
     refuse_here(None, [Resources(os.cpu_count() or 1)])
     refuse_here("10.0.0.1:6379", [Resources(TOO_MANY, 1.0)])
     with pytest.raises(UserError, match="name an `address`"):

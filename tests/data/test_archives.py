@@ -25,7 +25,7 @@ def test_every_data_set_has_an_archive():
 
 
 @pytest.mark.parametrize("layout", sample(zip(LAYOUTS), 2))
-def test_each_layout_is_found_below_a_folder_of_its_name(layout, archives, tmp_path):
+def test_each_layout_is_located_below_a_folder_of_its_name(layout, archives, tmp_path):
     (tmp_path / layout[0]).symlink_to(archives(layout))
     info = DATASETS[layout[0]]
     for_both = [info.locate(root) for root in (archives(layout), tmp_path)]

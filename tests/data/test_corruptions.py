@@ -40,7 +40,7 @@ def test_each_severity_is_worse_than_the_first(kind):
 
 
 @pytest.mark.parametrize("kind", COLOUR)
-def test_what_is_drawn_depends_on_the_image_and_not_on_its_batch(kind):
+def test_corruptions_depend_on_the_image_and_not_on_its_batch(kind):
     images, indices = smooth_images(), torch.randperm(10_000)[:24]
     together = corrupted(images, indices, kind, 3)
     turned = corrupted(images.flip(0), indices.flip(0), kind, 3).flip(0)
@@ -74,7 +74,7 @@ MADE = {
 
 
 @pytest.mark.parametrize("kind", COLOUR)
-def test_the_images_are_those_of_this_version(kind):
+def test_corrupted_images_have_the_pinned_digest(kind):
     """Where they are others on purpose, ``corruptions.VERSION`` rises."""
     assert VERSION == 2
     images = smooth_images()
@@ -97,7 +97,7 @@ def test_severities_and_images_have_noise_of_their_own(kind):
 
 @pytest.mark.parametrize("side", [8, 28, 64, 96])
 @pytest.mark.parametrize("kind", GREY)
-def test_grey_images_and_other_sizes_are_taken(kind, side):
+def test_grey_images_and_other_sizes_can_be_corrupted(kind, side):
     images = smooth_images(1, side, 3)
     for severity in (1, 5):
         worse = corrupted(images, torch.arange(3), kind, severity)
@@ -106,7 +106,7 @@ def test_grey_images_and_other_sizes_are_taken(kind, side):
 
 @pytest.mark.parametrize("value", [0, 255])
 @pytest.mark.parametrize("kind", COLOUR)
-def test_black_and_white_images_are_no_trap(kind, value):
+def test_black_and_white_images_can_be_corrupted(kind, value):
     images = torch.full((2, 3, 32, 32), value, dtype=torch.uint8)
     for severity in SEVERITIES:
         assert corrupted(images, torch.arange(2), kind, severity).shape == images.shape

@@ -156,7 +156,7 @@ def test_an_encoding_that_runs_a_program_of_the_system_is_refused(tmp_path: Path
 
 
 @pytest.mark.parametrize("place", ["", "cifar10", "plain_text", "cifar10/plain_text", "data"])
-def test_folders_shards_and_the_column_image_are_found(tmp_path: Path, place: str):
+def test_folders_shards_and_the_column_image_are_located(tmp_path: Path, place: str):
     folder, pixels = tmp_path / place, pictures(40, 0)
     for shard in range(2):
         rows = slice(20 * shard, 20 * shard + 20)
@@ -206,7 +206,7 @@ def test_the_real_cifar100(tmp_path: Path):
 # --- errors of the user
 
 
-def test_no_root_says_how_to_get_the_data():
+def test_a_missing_root_explains_how_to_get_the_data():
     with pytest.raises(DataNotFoundError, match=r"`data_root`.*train\.parquet.*CIFAR10") as error:
         load_development(CIFAR10, None)
     assert is_one_line(error)
@@ -219,7 +219,7 @@ def test_absent_and_empty_roots_are_named(tmp_path: Path):
         assert is_one_line(error)
 
 
-def test_half_a_data_set_is_refused(root: Path):
+def test_a_data_set_without_test_is_refused(root: Path):
     (root / "test.parquet").unlink()
     with pytest.raises(DataNotFoundError, match=r"no test\.parquet"):
         load_development(CIFAR10, root)
@@ -378,7 +378,7 @@ def test_a_cache_is_decoded_once_and_counts_its_images(root: Path, tmp_path: Pat
     assert steps[-1] == (230, 230)
 
 
-def test_of_a_small_part_no_more_is_copied_than_is_used(root: Path, tmp_path: Path, monkeypatch):
+def test_only_the_used_part_of_a_split_is_copied(root: Path, tmp_path: Path, monkeypatch):
     few = DataSlot(dataset="cifar10", train_fraction=0.1)
     plain = load_development(few, root)
     load_development(few, root, tmp_path / "cache")
@@ -467,7 +467,7 @@ def test_a_cache_file_that_another_user_may_not_read_is_refused_and_stays(root: 
         assert len(load_development(CIFAR10, root, cache).train) == count
 
 
-def test_a_list_of_images_that_another_user_may_not_read_is_not_called_damaged():
+def test_an_unreadable_list_of_images_is_refused_as_permission_not_damage():
     with shared_folder() as folder:
         (folder / "images.txt").write_text("1 a.png")
         with another_user(folder / "images.txt"), pytest.raises(RefusedError, match=r"chmod -R"):

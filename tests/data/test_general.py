@@ -25,7 +25,7 @@ from tune_calib.spec.trial import TrialSpec
 
 @pytest.mark.parametrize("name", GENERAL)
 @pytest.mark.parametrize("test", ["test", "val", "validation"])
-def test_what_files_say_is_found_and_is_part_of_the_spec(name, test, tmp_path):
+def test_properties_of_the_files_are_part_of_the_spec(name, test, tmp_path):
     root = GENERAL[name](tmp_path / "data", test=test)
     slot = described(name, root, tmp_path / "cache")
     found = slot.found
@@ -58,7 +58,7 @@ def test_other_images_are_another_network_and_are_refused_under_the_old_plan(nam
 
 
 @pytest.mark.parametrize("name", GENERAL)
-def test_without_a_test_part_a_fifth_is_carved_where_asked_for(name, tmp_path):
+def test_carving_makes_a_test_split_of_a_fifth_on_request(name, tmp_path):
     root = GENERAL[name](tmp_path / "data")
     with pytest.raises(UserError, match="omit carved"):
         described(name, root, tmp_path / "cache", split="carved")
@@ -74,7 +74,7 @@ def test_without_a_test_part_a_fifth_is_carved_where_asked_for(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", GENERAL)
-def test_larger_images_get_the_sizes_that_are_asked_for(name, tmp_path):
+def test_larger_images_get_the_requested_sizes(name, tmp_path):
     root = GENERAL[name](tmp_path / "data", each=8, size=100)
     found = described(name, root, tmp_path / "cache").found
     assert found is not None
@@ -87,7 +87,7 @@ def test_larger_images_get_the_sizes_that_are_asked_for(name, tmp_path):
         described(name, root, tmp_path / "cache", resize=40, crop=64)
 
 
-def test_grey_folders_and_grey_images_in_colour_folders(tmp_path):
+def test_grey_folders_are_read_and_mixed_colours_are_refused(tmp_path):
     for label in ("a", "b"):
         for row in range(12):
             for part in ("train", "test"):
@@ -104,7 +104,7 @@ def test_grey_folders_and_grey_images_in_colour_folders(tmp_path):
     assert slot.found.channels == 3
 
 
-def test_columns_are_found_or_named(tmp_path):
+def test_columns_are_detected_or_the_user_names_them(tmp_path):
     root = parquet_folder(tmp_path / "data")
     for part in ("train", "test"):
         file = root / f"{part}.parquet"
@@ -117,7 +117,7 @@ def test_columns_are_found_or_named(tmp_path):
         described("parquet", root, tmp_path / "cache", label_column="kind", image_column="photo")
 
 
-def test_wrong_folders(tmp_path):
+def test_wrong_folders_are_one_line(tmp_path):
     with pytest.raises(UserError, match="has 0 class folders"):
         described("imagefolder", tmp_path, tmp_path / "cache")
     root = image_folder(tmp_path / "data")
@@ -132,7 +132,7 @@ def test_wrong_folders(tmp_path):
         described("parquet", root, tmp_path / "cache")
 
 
-def test_images_that_say_nothing(tmp_path):
+def test_images_with_a_constant_channel_are_refused(tmp_path):
     root = image_folder(tmp_path / "data")
     for path in root.glob("train/*/*.png"):
         pixels = pixels_of(int(path.stem), 16)
@@ -157,7 +157,7 @@ def test_hidden_files_are_ignored_and_links_are_followed(tmp_path):
         described("imagefolder", root, tmp_path / "cache")
 
 
-def test_classes_are_numbered_in_the_given_order(tmp_path):
+def test_classes_are_numbered_in_the_requested_order(tmp_path):
     for number, part in ((n, part) for n in (1, 2, 10) for part in ("train", "test")):
         for row in range(12):
             pixels = pixels_of(100 * number + row, 8) // 4 + 16 * number

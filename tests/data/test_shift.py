@@ -46,7 +46,7 @@ def pixels(part, size=4):
 
 
 @pytest.mark.parametrize(("dataset", "classes"), [("cifar10", 10), ("cifar100", 100)])
-def test_every_kind_and_severity_of_published_files_is_given(dataset, classes, tmp_path):
+def test_published_files_give_every_kind_and_severity(dataset, classes, tmp_path):
     folder = shift_set(tmp_path / ("CIFAR-10-C" if classes == 10 else "CIFAR-100-C"), classes)
     slot, test = DataSlot(dataset=dataset), split_of(classes)
     names = find_sets(["corruptions"], slot, tmp_path)
@@ -59,7 +59,7 @@ def test_every_kind_and_severity_of_published_files_is_given(dataset, classes, t
     assert parts[2].split.labels.tolist() == list(range(classes))
 
 
-def test_of_published_files_only_the_places_of_the_test_split_are_taken(tmp_path):
+def test_published_files_are_reduced_to_the_indices_of_the_test_split(tmp_path):
     folder = shift_set(tmp_path / "CIFAR-10-C", each=3)
     places = torch.tensor([17, 4, 29])
     test = split_of(10, 3).take(places)
@@ -123,7 +123,7 @@ def test_files_of_another_data_set_are_refused(tmp_path):
         open_published(folder, DataSlot(dataset="cifar100").info)
 
 
-def test_words_stand_for_sets_each_once():
+def test_shift_words_expand_to_distinct_sets():
     slot = DataSlot(dataset="digits")
     assert find_sets(["corruptions"], slot, None) == [f"generated/{kind}" for kind in MAIN]
     words = ["noise", "generated:fog, contrast", "corruptions:fog"]
@@ -145,14 +145,14 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("word", REFUSED)
-def test_a_word_that_asks_for_nothing_sensible_is_one_line(word):
+def test_a_wrong_shift_word_is_refused_in_one_line(word):
     with pytest.raises(UserError) as error:
         find_sets(["noise", word], DataSlot(dataset="digits"), None)
     assert REFUSED[word] in str(error.value)
     assert "\n" not in str(error.value)
 
 
-def test_tiny_images_are_not_enlarged_to_tell_by_their_blur():
+def test_small_foreign_images_are_not_enlarged():
     with pytest.raises(UserError, match="blur alone would reveal them"):
         find_sets(["digits"], DataSlot(dataset="cifar10"), None)
 
@@ -251,6 +251,6 @@ def test_classes_that_cannot_be_held_out_are_one_line(classes):
         DataSlot(held_out_classes=classes)
 
 
-def test_nothing_held_out_moves_no_hash():
+def test_holding_out_no_classes_changes_no_hash():
     assert "held_out" not in DataSlot(held_out_classes=[]).model_dump_json()
     assert DataSlot(held_out_classes=[3, 0, 3]) == DataSlot(held_out_classes=[0, 3])

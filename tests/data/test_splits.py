@@ -54,7 +54,7 @@ def test_a_smaller_fraction_is_part_of_a_larger_one():
     assert set(small) < set(large)
 
 
-def test_fraction_counts_by_largest_remainders():
+def test_fractions_round_by_largest_remainders():
     counts = np.array([7, 5, 3])
     assert fraction_counts(counts, 1.0).tolist() == [7, 5, 3]
     assert fraction_counts(counts, 0.5).tolist() == [4, 3, 1]
@@ -67,7 +67,7 @@ def test_imbalance_profile_is_the_published_one():
     assert (counts[0], counts[-1]) == (5000, 50)
 
 
-def test_imbalance_never_asks_for_more_than_there_is():
+def test_imbalance_never_needs_more_images_than_available():
     available = np.array([4, 50, 50])
     counts = imbalance_counts(available, 4)
     assert counts.tolist() == [4, 2, 1]

@@ -112,7 +112,7 @@ main()
 
 
 @pytest.mark.slow
-def test_a_table_of_a_paper_is_found_as_a_file_of_the_project(tmp_path):
+def test_a_table_file_added_to_the_project_is_registered(tmp_path):
     papers = shutil.copytree(ROOT / "ablations/papers", tmp_path / "papers")
     shutil.copy(ROOT / "docs/examples/smoothing_table2.yaml", papers)
     words = ("reproduce", "smoothing/table2", "--scale", "smoke", "--dry-run", "--out", tmp_path)

@@ -50,7 +50,7 @@ def commands() -> list[tuple[str, str]]:
     return found
 
 
-def test_commands_are_found():
+def test_pages_contain_commands():
     assert len(commands()) > 20
 
 
@@ -123,7 +123,7 @@ def test_a_generated_part_is_on_a_page(name):
     assert any(f"<!-- made: {name} -->" in text for text in PAGES.values())
 
 
-def test_every_page_of_a_method_is_of_one_that_there_is():
+def test_every_page_of_a_method_belongs_to_a_method():
     folder = ROOT / "docs/pages/methods"
     assert {path.stem for path in folder.glob("*.md")} == {"index", *METHODS}
 
@@ -140,7 +140,7 @@ def test_a_formula_is_drawn_from_the_block_of_its_page():
         assert draw_block(block) == drawn(METHODS[name].formula)
 
 
-def test_tables_of_columns_and_metrics_are_whole():
+def test_tables_of_columns_and_metrics_are_complete():
     from docs.generate import tables
     from tune_calib.results.tables import SCHEMAS
 
@@ -163,7 +163,7 @@ def test_yaml_blocks_are_yaml():
     assert all(isinstance(yaml.safe_load(block), dict) for block in found)
 
 
-def test_every_room_stands_in_the_architecture():
+def test_every_package_is_in_the_architecture():
     rooms = [path.parent.relative_to(ROOT) for folder in ("tune_calib", "analysis")
              for path in (ROOT / folder).glob("*/__init__.py")]  # fmt: skip
     rooms += [

@@ -188,13 +188,13 @@ def test_a_checkpoint_that_lost_a_part_of_the_best_epoch_is_one_line(bank):
 
 
 @pytest.mark.parametrize(("name", "params"), REFUSED)
-def test_a_head_is_not_masked_twice(name, params):
+def test_masking_twice_is_refused(name, params):
     assert params["masking"] == "destructive"
     with pytest.raises(UserError, match="would mask twice"):
         small_spec(method=name, params=params)
 
 
-def test_what_is_refused_is_known():
+def test_refused_readings_are_the_listed_ones():
     assert [params["evaluation"] for _, params in REFUSED] == ["expected", "mc"]
 
 
@@ -238,7 +238,7 @@ def check_the_reported_network(name, rule):
 
 
 @pytest.mark.parametrize("rule", SELECTING)
-def test_the_first_of_equal_epochs_is_kept_of_heads_and_of_networks(rule, bank):
+def test_the_first_of_equal_epochs_is_selected_for_heads_and_networks(rule, bank):
     heads = PopulationTrainer(slots("retrain", {}, rule, 2), bank, 0, CPU)
     network = {"epochs": 3, "select": rule, "augment": "none"}
     spec = TrialSpec.build(data={"train_fraction": 0.2}, network=network)

@@ -78,14 +78,14 @@ def test_a_network_has_finite_metrics_under_a_transform_and_under_a_head(network
 @pytest.mark.parametrize(
     ("posthoc", "head"), list(zip(POSTHOC, itertools.cycle(named("head")), strict=False))
 )
-def test_a_transform_stands_on_a_head(head, posthoc, store):
+def test_a_transform_follows_a_head(head, posthoc, store):
     check_pipeline("ce", head, posthoc, store)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("posthoc", POSTHOC)
 @pytest.mark.parametrize("head", named("head"))
-def test_every_transform_stands_on_every_head(head, posthoc, store):
+def test_every_transform_follows_every_head(head, posthoc, store):
     check_pipeline("ce", head, posthoc, store)
 
 

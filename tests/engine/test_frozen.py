@@ -49,7 +49,7 @@ def taken(tmp_path) -> tuple[TrialSpec, Store]:
     ).spec(), Store(tmp_path / "store")
 
 
-def test_its_artifact_is_made_without_training(taken):
+def test_the_artifact_of_a_frozen_network_is_made_without_training(taken):
     spec, store = taken
     run = NetworkTraining(spec, store, load_development(spec.data, None), CPU)
     assert run.step() is None
@@ -83,7 +83,7 @@ def test_a_training_setting_is_refused_by_its_name(key):
 
 @pytest.mark.parametrize("own_recipes", [False, True])
 @pytest.mark.parametrize("recipe", [None, *RECIPES])
-def test_no_recipe_makes_another_network_of_it(recipe, own_recipes):
+def test_no_recipe_changes_a_frozen_network(recipe, own_recipes):
     dataset = "digits" if recipe in (None, "quick") else RECIPES[recipe].datasets[0]
     given = {"data": {"dataset": dataset, "norm": "dataset"}, "network": GIVEN}
     asked = ResolvedRequest(given, own_recipes=own_recipes).with_recipe(recipe)
@@ -118,7 +118,7 @@ def test_a_frozen_network_on_images_of_the_users_own_needs_no_recipe():
 
 @pytest.mark.parametrize("seeds", [Seeds.count(5, None, None), Seeds.count(None, None, 5),
                                    Seeds.count(None, 1, 5)])  # fmt: skip
-def test_seeds_are_those_of_heads(seeds):
+def test_seeds_on_a_frozen_network_are_head_seeds(seeds):
     planned = expand(
         build_comparison(["ce", "retrain", "temperature"]), replace(asked_of(), seeds=seeds)
     )
@@ -144,7 +144,7 @@ def test_seeds_are_those_of_heads(seeds):
         ({"overrides": {"network": {**GIVEN, "wieghts": 1}}}, "did you mean 'weights'"),
     ],
 )
-def test_what_makes_no_sense_is_one_line(change, message):
+def test_impossible_frozen_networks_are_one_line(change, message):
     with pytest.raises(UserError, match=message) as told:
         resolve_spec(replace(asked_of(), **change).overrides)
     assert "\n" not in str(told.value)
@@ -164,7 +164,7 @@ def test_a_method_that_trains_the_network_is_refused_where_it_is_named(method):
 
 @pytest.mark.parametrize("controls", [False, True])
 @pytest.mark.parametrize("name", list(LADDERS))
-def test_ladders_leave_out_what_trains_the_network_and_say_so(name, controls):
+def test_ladders_on_frozen_networks_leave_out_training_rungs(name, controls):
     ladder, asked = LADDERS[name], replace(asked_of(), controls=controls)
     absent = {rung.label for rungs in find_left_out(ladder, asked).values() for rung in rungs}
     for rung in ladder.rungs:
@@ -189,7 +189,7 @@ def test_ladders_leave_out_what_trains_the_network_and_say_so(name, controls):
 
 
 @pytest.mark.parametrize("has_head", [False, True])
-def test_a_recipe_is_told_where_something_is_trained(has_head):
+def test_the_caption_has_a_recipe_only_if_something_is_trained(has_head):
     asked = ResolvedRequest({"data": {"norm": "dataset"}, "network": GIVEN}).with_recipe()
     ladder = build_comparison(["temperature", "retrain"] if has_head else ["temperature"])
     planned = expand(ladder, asked)
@@ -198,7 +198,7 @@ def test_a_recipe_is_told_where_something_is_trained(has_head):
     assert told.endswith("one recipe for all" if has_head else "nothing is trained")
 
 
-def test_two_given_networks_are_two_and_one_in_two_words_is_one(tmp_path):
+def test_frozen_networks_are_identified_by_their_weights(tmp_path):
     files = [saved(tmp_path / f"{seed}.safetensors", network_of(seed=seed)) for seed in (1, 2)]
 
     def id_of(file: Path, **data) -> str:
@@ -226,7 +226,7 @@ def test_a_last_layer_of_other_classes_is_refused(tmp_path):
         resolve_files(ResolvedRequest(given).with_recipe(), None, tmp_path / "store")
 
 
-def test_old_networks_keep_their_hash():
+def test_networks_without_weights_have_the_pinned_hash():
     assert TrialSpec.build(network={}).network_id == "c6ea9fbf1476d74c"
     slot = NetworkSlot(weights=HASH, epochs=1)
     assert not slot.is_frozen

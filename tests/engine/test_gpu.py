@@ -35,7 +35,7 @@ def test_every_method_learns_in_every_precision(method, precision):
 
 @pytest.mark.parametrize("augment", ["standard", "none"])
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_nothing_waits_for_the_gpu_inside_an_epoch(augment, precision):
+def test_no_operation_synchronises_with_the_gpu_within_an_epoch(augment, precision):
     run = trainer(augment=augment, precision=precision)
     next(run)
     step = run._step
@@ -59,7 +59,7 @@ def test_deterministic_runs_give_equal_digits(precision, monkeypatch):
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
-def test_precisions_set_what_they_are_called():
+def test_precisions_set_the_flags_of_torch():
     trainer(precision="tf32")
     assert torch.backends.cudnn.conv.fp32_precision == "tf32"
     trainer(precision="fp32")

@@ -38,7 +38,7 @@ def network_row(store: Store, out) -> dict:
     return read_table(out, "trials").to_pylist()[0]
 
 
-def test_a_row_tells_processor_instruction_set_threads_and_versions(trained, tmp_path):
+def test_a_row_has_processor_instruction_set_threads_and_versions(trained, tmp_path):
     row = network_row(trained, tmp_path)
     assert {name: row[name] for name in NEW} == machine()
     assert row["processor"]
@@ -49,7 +49,7 @@ def test_a_row_tells_processor_instruction_set_threads_and_versions(trained, tmp
     ).keys()
 
 
-def test_the_row_of_a_network_tells_where_it_was_trained(trained, tmp_path):
+def test_the_row_of_a_network_has_the_machine_that_trained_it(trained, tmp_path):
     """Not where its artifact was read later."""
     store = Store(tmp_path / "store")
     shutil.copytree(trained.root, store.root)
@@ -63,7 +63,7 @@ def test_the_row_of_a_network_tells_where_it_was_trained(trained, tmp_path):
 
 
 @pytest.mark.parametrize("mixed", [False, True])
-def test_rows_of_before_read_as_null(trained, tmp_path, mixed):
+def test_rows_without_machine_columns_read_as_null(trained, tmp_path, mixed):
     network_row(trained, tmp_path)
     (path,) = tmp_path.glob("trials/*.parquet")
     table = pq.read_table(path)
@@ -96,7 +96,7 @@ HERE = {"processor": processor(), "instruction_set": torch.backends.cpu.get_cpu_
         ({"threads": None}, {}, ""),
     ],
 )
-def test_going_on_on_another_kind_of_machine_is_told_in_a_line(
+def test_resuming_on_another_kind_of_machine_gives_one_warning(
     row, network, told, tmp_path, capsys
 ):
     content = {**ROW, **HERE, **row, "network": json.dumps(network)}
@@ -125,7 +125,7 @@ def test_portable_trials_are_not_mixed_with_others():
 
 
 @pytest.mark.parametrize("method", ["ce", "retrain"])
-def test_a_portable_trial_is_not_computed_in_a_process_that_is_not(method, trained, tmp_path):
+def test_a_portable_trial_needs_a_portable_process(method, trained, tmp_path):
     head = {"head": {"epochs": 1}} if method == "retrain" else {}
     run = Provenance(out=str(tmp_path), store=str(trained.root), git_revision=None).plain()
     with pytest.raises(UserError, match="ATEN_CPU_CAPABILITY=avx2"):
@@ -216,7 +216,7 @@ def read_only(tmp_path):
         subprocess.run(["umount", "-l", str(root)], check=True)
 
 
-def test_a_whole_store_that_cannot_be_written_is_read(read_only, tmp_path):
+def test_a_complete_read_only_store_is_read(read_only, tmp_path):
     out = tmp_path / "out"
     done = here(*READING, "--out", out, "--store", read_only)
     assert done.returncode == 0, done.stderr
@@ -230,7 +230,7 @@ def test_a_whole_store_that_cannot_be_written_is_read(read_only, tmp_path):
         (["--set", "head.bn_mode=train"], "banks/"),
     ],
 )
-def test_what_such_a_store_lacks_is_told_at_once(more, lacks, read_only, tmp_path, refusal):
+def test_a_read_only_store_is_refused_with_what_it_lacks(more, lacks, read_only, tmp_path, refusal):
     out = tmp_path / "out"
     said = refusal(*READING, *more, "--out", out, "--store", read_only)
     assert f"{read_only} cannot be written to, and lacks {lacks}" in said

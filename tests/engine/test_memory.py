@@ -175,7 +175,7 @@ def test_batches_are_those_of_the_order(shape, gathered, bank, monkeypatch):
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
-def test_a_gpu_is_not_waited_for_within_an_epoch(bank):
+def test_an_epoch_does_not_synchronise_with_the_gpu(bank):
     for method in ("retrain", "mac_cal", "tst", "vtst"):
         slots = [small_spec(method=method, seed=s).head for s in range(3)]
         trainer = PopulationTrainer(slots, bank, 0, torch.device("cuda"))

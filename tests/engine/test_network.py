@@ -65,7 +65,7 @@ def test_sum_reduction_without_clipping_is_a_learning_rate_times_the_batch():
         assert torch.allclose(a.float(), b.float(), atol=1e-4)
 
 
-def test_a_loss_that_is_not_finite_is_told():
+def test_a_loss_that_is_not_finite_raises():
     with pytest.raises(DivergedError, match="epoch 1"):
         list(trainer(lr=1e30, clip_grad_norm=None))
 

@@ -187,7 +187,7 @@ def test_a_frozen_head_that_masks_nothing_at_inference_is_refused(other):
         slot(**{**FROZEN, "evaluation": "last_mask", **other})
 
 
-def test_a_fresh_head_has_the_identity_of_before_there_were_frozen_ones():
+def test_a_fresh_head_has_the_pinned_hash():
     assert "start" not in slot(start="fresh").params.model_dump()
 
 

@@ -71,7 +71,9 @@ def expected(trained) -> dict[str, dict[str, float]]:
 @pytest.mark.parametrize("store", ["trained", "of_before"])
 @pytest.mark.parametrize("is_search", [False, True])
 @pytest.mark.parametrize("name", SLOTS)
-def test_a_row_says_how_its_network_fits(name, is_search, store, expected, tmp_path, request):
+def test_a_row_has_the_accuracy_and_gap_of_its_network(
+    name, is_search, store, expected, tmp_path, request
+):
     is_before, slots = store == "of_before", SLOTS[name]
     row = row_of(
         request.getfixturevalue(store), tmp_path / "out", slots, is_search=is_search

@@ -76,9 +76,7 @@ def row_of(spec, metrics):
     }  # fmt: skip
 
 
-def test_pictures_of_a_sweep_are_taken_once_and_only_of_the_trial_itself(
-    trained, test_split, tmp_path
-):
+def test_pictures_are_made_once_and_need_equal_metrics(trained, test_split, tmp_path):
     spec = small_spec()
     metrics = judged(spec, trained, test_split).metrics
     for name, value in {"test/ece": 0.9, "test/accuracy": metrics["test/accuracy"] + 1e-5}.items():
@@ -98,5 +96,5 @@ def test_a_folder_without_numbers_is_one_line(tmp_path):
         take_pictures(tmp_path, tmp_path, None)
 
 
-def test_corruptions_are_asked_for_where_trials_are_run(refusal, tmp_path):
+def test_pictures_refuse_corruptions_and_name_the_option_of_runs(refusal, tmp_path):
     assert "run with --shift corruptions" in refusal("pictures", tmp_path, "--shift", "x")

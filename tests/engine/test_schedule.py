@@ -29,7 +29,7 @@ def test_cosine_is_that_of_torch_batch_by_batch():
     assert rates(schedule="cosine") == pytest.approx(expected, abs=1e-12)
 
 
-def test_one_cycle_is_that_of_torch_but_for_the_place_in_a_batch():
+def test_one_cycle_equals_that_of_torch_up_to_the_position_in_a_batch():
     optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.2)
     steps = EPOCHS * BATCHES
     theirs = torch.optim.lr_scheduler.OneCycleLR(
@@ -61,7 +61,7 @@ def test_a_warm_up_rises_linearly_and_never_is_zero(schedule, warmup):
     assert found[-1] == pytest.approx(plain[-1] * steeper, rel=1e-3)
 
 
-def test_rates_of_steps_are_as_before_whatever_the_batch():
+def test_milestones_divide_the_rate_by_ten():
     assert rates(milestones=(0.5, 0.8)) == pytest.approx(
         [0.2] * (5 * BATCHES) + [0.02] * (3 * BATCHES) + [0.002] * (2 * BATCHES)
     )
@@ -78,7 +78,7 @@ def test_rates_of_steps_are_as_before_whatever_the_batch():
         ({"compile": True, "portable": True}, "portable numbers need precision=fp32"),
     ],
 )
-def test_what_does_not_go_together_is_one_line(wrong, said):
+def test_contradicting_schedule_settings_are_one_line(wrong, said):
     with pytest.raises(UserError, match=said) as error:
         TrialSpec.build(network=wrong)
     assert "\n" not in str(error.value)

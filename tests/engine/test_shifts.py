@@ -81,7 +81,7 @@ def test_shifted_features_are_those_of_the_network_on_the_images(name, store):
         assert torch.equal(found[label].labels, part.split.labels)
 
 
-def test_they_are_made_once_and_again_when_damaged(store, monkeypatch):
+def test_shifted_features_are_computed_once_and_again_if_damaged(store, monkeypatch):
     spec = small_spec()
     wanted = made(spec, store, "generated/fog")["3"].features.clone()
 

@@ -35,7 +35,7 @@ def test_threads_follow_from_the_spec_alone(name, threads, seeds):
     assert asked == {threads or 1, *([HEAD_THREADS] if plan.populations else [])}
 
 
-def test_methods_beside_each_other_may_have_threads_of_their_own():
+def test_methods_of_a_comparison_may_have_different_threads():
     ladder = build_comparison(["ce", "ls"], [{}, {"network": {"threads": 2}}])
     plan = make_plan(expand(ladder, ResolvedRequest()), set())
     assert [trial.threads for trial in plan.networks] == [1, 2]
@@ -44,7 +44,7 @@ def test_methods_beside_each_other_may_have_threads_of_their_own():
 
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("head", [False, True])
-def test_a_trial_runs_on_the_threads_of_its_spec_and_its_row_says_so(threads, head, tmp_path):
+def test_a_trial_runs_on_and_records_the_threads_of_its_spec(threads, head, tmp_path):
     network = {**small_spec().network.model_dump(mode="json"), "threads": threads}
     slots = {"head": {"method": "retrain", "epochs": 1, "augment": "none"}} if head else {}
     run = Provenance(

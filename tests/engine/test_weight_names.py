@@ -37,7 +37,7 @@ def assert_same(fitted, network, less=("num_batches_tracked",)):
 @pytest.mark.parametrize(
     "prefix", ["", "module.", "model.", "_orig_mod.", "module.model.", "backbone.", "net."]
 )
-def test_a_prefix_is_no_other_name(backbone, prefix):
+def test_prefixed_weight_names_are_accepted(backbone, prefix):
     source, other = (network_of(backbone, seed=seed) for seed in (1, 2))
     given = renamed(source, lambda name: prefix + name.removeprefix("backbone."))
     fitted, told = match_weights(other, given, "w", is_frozen=True)
@@ -82,7 +82,7 @@ def numbers_from_behind(name: str) -> str:
         (network_of(size=8), renamed(network_of("resnet32_he"), str), "unknown"),
     ],
 )  # fmt: skip
-def test_other_names_are_one_line(own, given, message):
+def test_foreign_weight_names_are_one_line(own, given, message):
     with pytest.raises(UserError, match=message) as told:
         match_weights(own, given, "w", is_frozen=True)
     assert "\n" not in str(told.value)
@@ -111,7 +111,7 @@ def test_a_last_layer_without_bias_has_one_of_zeros():
     assert "other classes" in match_weights(network_of(), given, "w")[1]  # of what is trained on
 
 
-def test_half_precision_is_read_as_what_it_is():
+def test_half_precision_weights_become_single_precision():
     given = {name: t.half() if t.is_floating_point() else t
              for name, t in network_of(seed=3).state_dict().items()}  # fmt: skip
     network = network_of()
@@ -147,7 +147,7 @@ def given_from(file, store, **data):
     )
 
 
-def test_a_network_of_this_program_knows_itself(tmp_path):
+def test_weights_of_this_program_record_their_training_data(tmp_path):
     spec, file = artifact(Store(tmp_path / "a"))
     assert trained_by(file) == spec
     again = given_from(file, tmp_path / "b").spec()  # needs no --norm
@@ -223,7 +223,7 @@ def outputs(right: float, count: int) -> SplitLogits:
     [(0.99, 0.92, True), (0.94, 0.92, False), (0.92, 0.99, False), (1.0, 1.0, False),
      (0.0, 0.0, False), (1.0, 0.5, True)],
 )  # fmt: skip
-def test_one_that_is_better_on_what_is_held_out_saw_it(held_out, test, is_refused, tmp_path):
+def test_a_network_that_is_better_on_the_hold_out_is_refused(held_out, test, is_refused, tmp_path):
     spec = TrialSpec.build(network={"weights": HASH, "epochs": 0})
     logits = {"select": outputs(held_out, 1000), "calib": outputs(held_out, 1000)}
     store = Store(tmp_path)
@@ -239,7 +239,7 @@ def test_one_that_is_better_on_what_is_held_out_saw_it(held_out, test, is_refuse
     refuse_better(TrialSpec.build(network={"weights": HASH}), store, logits)  # it is trained here
 
 
-def test_a_given_network_whose_logits_overflow_refuses_the_run(tmp_path):
+def test_a_frozen_network_with_overflowing_logits_is_refused(tmp_path):
     spec = TrialSpec.build(network={"weights": HASH, "epochs": 0})
     logits = {name: outputs(0.5, 100) for name in ("select", "calib", "test")}
     logits["calib"].logits[0, 3, 1] = torch.nan
@@ -248,7 +248,7 @@ def test_a_given_network_whose_logits_overflow_refuses_the_run(tmp_path):
 
 
 @pytest.mark.parametrize("beginning", [{}, {"weights": HASH}, {"weights": HASH, "epochs": 0}])
-def test_who_began_with_others_weights_does_not_know_what_they_saw(beginning, tmp_path):
+def test_weights_started_from_other_weights_have_unknown_training_data(beginning, tmp_path):
     made = TrialSpec.build(network=beginning)
     file = tmp_path / "w.safetensors"
     save_file({"x": torch.zeros(1)}, file, {"spec": made.canonical_json()})
@@ -264,7 +264,7 @@ def test_who_began_with_others_weights_does_not_know_what_they_saw(beginning, tm
 
 
 @pytest.mark.parametrize("method", sample(["fedlas_ls", "balcal", "tst_joint", "vtst_joint"], 2))
-def test_a_method_that_makes_the_logits_itself_is_refused(method, tmp_path):
+def test_a_method_with_its_own_logits_is_refused_on_a_frozen_network(method, tmp_path):
     _, file = artifact(Store(tmp_path / "a"), method)
     if method == "fedlas_ls":  # its gate is of the training alone
         given_from(file, tmp_path / "b")

@@ -65,7 +65,7 @@ def test_the_content_and_not_the_path_is_the_identity(tmp_path):
     assert TrialSpec.build(network={}).network_id not in ids
 
 
-def test_a_head_of_other_classes_stays_as_it_is_drawn_and_this_is_said(tmp_path, capsys):
+def test_a_last_layer_of_other_classes_is_initialised_with_a_warning(tmp_path, capsys):
     source = network_of(classes=1000)
     file = saved(tmp_path / "w.safetensors", source)
     spec = spec_from(file, tmp_path / "store")
@@ -111,7 +111,7 @@ def test_a_store_without_the_weights_is_one_line(tmp_path):
         NetworkTraining(spec, Store(tmp_path / "other"), load_development(spec.data, None), CPU)
 
 
-def test_damaged_weights_of_a_store_are_taken_from_the_file_once_more(tmp_path):
+def test_damaged_weights_of_a_store_are_copied_from_the_file_again(tmp_path):
     file, store = saved(tmp_path / "w.safetensors", network_of()), Store(tmp_path / "store")
     kept = store.folder(KIND, store_weights(file, store)) / FILE
     kept.write_bytes(b"half")
@@ -119,7 +119,7 @@ def test_damaged_weights_of_a_store_are_taken_from_the_file_once_more(tmp_path):
     assert kept.read_bytes() == file.read_bytes()
 
 
-def test_from_the_command_line(tmp_path):
+def test_weights_are_accepted_on_the_command_line(tmp_path):
     file = saved(tmp_path / "w.safetensors", network_of())
     out = tmp_path / "out"
     words = ["compare", "ce", "--set", f"network.weights={file}", "--epochs", 1, "--out", out]

@@ -66,9 +66,7 @@ def file(tmp_path):
 @pytest.mark.parametrize(
     ("name", "precision"), sample(list(product(GPUS, ["fp32", "tf32", "bf16"])), 6)
 )
-def test_each_gpu_takes_a_time_in_each_precision_or_says_that_it_has_none(
-    name, precision, tmp_path
-):
+def test_each_gpu_has_a_rate_in_each_of_its_precisions(name, precision, tmp_path):
     gpu, rates = GPUS[name], rates_on(name, tmp_path)
     assert gpu.source.startswith("https://")
     assert all(gpu.is_named(device) for device in gpu.devices)
@@ -130,7 +128,7 @@ def test_cifar_is_cut_by_the_papers_rule():
 @pytest.mark.parametrize(
     ("name", "faster"), [("H100", "tf32 or bf16"), ("A40", "tf32"), ("V100", "")]
 )
-def test_a_dry_run_for_a_gpu_needs_no_data_and_tells_recipe_and_source(file, name, faster):
+def test_a_dry_run_for_a_gpu_needs_no_data_and_prints_recipe_and_source(file, name, faster):
     ended = here("run", file("cifar100"), "--dry-run", "--gpu-model", name)
     assert ended.returncode == 0, ended.stderr
     assert f"time on one {name} in fp32: about" in ended.stdout

@@ -102,7 +102,7 @@ def test_values_of_a_method_are_its_own_and_stand_in_its_label(works):
     assert rungs[2].slots == {"network": {"method": "fl", "gamma": 1}}
 
 
-def test_an_entry_has_the_question_of_the_command_that_it_stands_for(works):
+def test_an_entry_plans_the_same_run_as_its_command(works):
     steps = works["steps-digits-small_cnn"]
     assert steps.job.ladder is LADDERS["mac_cal"]
     seeds = steps.job.resolved.seeds
@@ -146,7 +146,7 @@ def test_seeds_count_wherever_they_stand_the_nearest_above_the_others(read, kind
         assert work.job.definition.candidates.resolved == work.job.resolved
 
 
-def test_a_search_that_was_made_under_other_seeds_says_so(read, tmp_path):
+def test_a_search_begun_under_other_seeds_is_refused(read, tmp_path):
     """Of a version that took no seeds of the file for its searches."""
     text = "out: OUT\nSEEDS\nentries: {a: {methods: [ls], search: {trials: 9}}}"
     begun, now = (read(text.replace("SEEDS", seeds)) for seeds in ("", "seeds: 4"))
@@ -165,7 +165,7 @@ def test_a_search_that_was_made_under_other_seeds_says_so(read, tmp_path):
     assert plan_jobs(file, "it")[0].job.build_manifest().trials == 9
 
 
-def test_a_closer_look_is_that_of_the_entry_else_of_the_file_and_no_searchs(read):
+def test_extra_evaluations_are_those_of_the_entry_or_else_of_the_file(read):
     text = """
     shift: [noise, "generated:fog"]
     bootstrap: 200
@@ -371,7 +371,7 @@ def test_the_schema_is_json_that_knows_keys_names_and_settings():
     assert TypeAdapter(ExperimentFile).json_schema()["properties"].keys() == keys
 
 
-def test_the_schema_tells_apart_settings_of_one_name():
+def test_the_schema_separates_settings_of_one_name():
     schema = json.loads(CliRunner().invoke(app, ["schema"]).stdout)
     alpha = schema["$defs"]["Settings"]["properties"]["network"]["properties"]["alpha"]["anyOf"]
     bounds = {one["title"]: one.get("maximum") for one in alpha}
@@ -409,7 +409,7 @@ def test_a_plan_counts_networks_heads_and_ray_trials(works, file):
     assert (len(heads.networks), heads.heads, heads.searched) == (2, 80, [])
 
 
-def test_what_no_machine_here_can_time_is_unknown(read):
+def test_hours_without_a_measurement_are_unknown(read):
     import torch
 
     file = read("out: OUT\nentries: {a: {methods: [ls], resources: {gpus: 1/4}}}")
@@ -437,7 +437,7 @@ def test_all_of_a_kind_are_an_entry(tmp_path):
 
 
 @pytest.mark.parametrize("told", TOLD)
-def test_a_kept_head_has_the_bytes_that_a_dry_run_tells(told, bank):
+def test_a_stored_head_has_the_bytes_of_the_forecast(told, bank):
     spec = spec_of(told, epochs=1)
     kept = classifier_of(spec, bank).tensors.values()
     # But for a number of the network beside them.

@@ -68,7 +68,9 @@ def test_workers_are_killed_under_a_running_sweep(number, kills, reference, tmp_
     note("workers killed, same run", "equal to the undisturbed run")
 
 
-def test_a_driver_whose_own_node_is_killed_says_so_and_goes_on_later(reference, tmp_path, note):
+def test_a_driver_whose_node_is_killed_exits_with_a_message_and_can_resume(
+    reference, tmp_path, note
+):
     out = tmp_path / "sweep"
     process = start(out)
     assert wait_until(lambda: workers(process), process)
@@ -141,7 +143,7 @@ def test_two_sweeps_that_want_the_same_networks_train_them_once(reference, tmp_p
 
 
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
-def test_a_stop_is_clean_quick_and_says_how_to_go_on(sign, reference, tmp_path, note):
+def test_a_stop_is_clean_and_quick_and_prints_how_to_continue(sign, reference, tmp_path, note):
     out = tmp_path / "sweep"
     process = start(out)
     assert wait_until(lambda: workers(process), process)

@@ -35,14 +35,14 @@ def test_each_format_gives_what_was_written(tmp_path, kind):
 @pytest.mark.parametrize("dtype", ["f2", "f4", "f8", ">f4", "i4", "u1"])
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
-def test_npz_of_any_layout(tmp_path, save, order, dtype):
+def test_npz_files_of_any_layout_are_read(tmp_path, save, order, dtype):
     values = np.asarray(MATRIX.astype(dtype), order=order)
     save(tmp_path / "a.npz", logits=values)
     assert np.array_equal(arrays_in(tmp_path / "a.npz")["logits"].read(), values)
 
 
 @pytest.mark.parametrize("order", ["C", "F"])
-def test_npy(tmp_path, order):
+def test_npy_files_are_read(tmp_path, order):
     np.save(tmp_path / "mine.npy", np.asarray(MATRIX, order=order))
     (name, array), *others = arrays_in(tmp_path / "mine.npy").items()
     assert (name, others) == ("mine", [])
@@ -50,7 +50,7 @@ def test_npy(tmp_path, order):
     assert np.array_equal(array.read(), MATRIX)
 
 
-def test_safetensors_of_bfloat16(tmp_path):
+def test_bfloat16_safetensors_are_read(tmp_path):
     from safetensors.torch import save_file
 
     values = torch.from_numpy(MATRIX).bfloat16()
@@ -60,7 +60,7 @@ def test_safetensors_of_bfloat16(tmp_path):
 
 
 @pytest.mark.parametrize("list_of", [pa.list_, pa.large_list])
-def test_parquet_with_lists_of_any_kind_and_with_texts(tmp_path, list_of):
+def test_parquet_lists_of_any_kind_are_read(tmp_path, list_of):
     lists = pa.array(MATRIX.tolist(), list_of(pa.float64()))
     table = pa.table({"logits": lists, "label": LABELS, "file": ["x"] * 23})
     pq.write_table(table, tmp_path / "a.parquet", row_group_size=5)
@@ -77,7 +77,7 @@ def test_parquet_with_lists_of_any_kind_and_with_texts(tmp_path, list_of):
         ([[1.0], None], "is missing"),
     ],
 )
-def test_parquet_without_a_shape(tmp_path, logits, told):
+def test_parquet_without_a_shape_is_refused(tmp_path, logits, told):
     pq.write_table(pa.table({"logits": logits, "label": [0, 1]}), tmp_path / "a.parquet")
     with pytest.raises(DamagedFileError, match=told):
         arrays_in(tmp_path / "a.parquet")["logits"].read()
@@ -107,14 +107,14 @@ def test_object_arrays_are_refused(tmp_path, name):
         array.read()
 
 
-def test_what_stands_beside_in_npz_is_passed_over(tmp_path):
+def test_other_arrays_of_an_npz_file_are_ignored(tmp_path):
     beside = {"epoch": np.int64(3), "paths": np.array([Trap(), None], dtype=object)}
     path = write(tmp_path / "a.npz", logits=MATRIX, labels=LABELS, **beside)
     found = find_arrays("`test`", [str(path)], ROLES)
     assert {"logits", "labels"} == set(found)
 
 
-def test_texts_beside_in_hdf5_are_passed_over(tmp_path):
+def test_texts_of_an_hdf5_file_are_ignored(tmp_path):
     path = write(tmp_path / "a.h5", logits=MATRIX, labels=LABELS, names=["cat", "dog"])
     assert {"logits", "labels"} == set(find_arrays("`test`", [str(path)], ROLES))
 
@@ -140,7 +140,7 @@ def test_numbers_of_other_files_are_not_read_from_hdf5(tmp_path, how):
             arrays_in(path)
 
 
-def test_eight_bits_beside_in_safetensors(tmp_path):
+def test_a_safetensors_file_may_hold_eight_bit_arrays(tmp_path):
     from safetensors.torch import save_file
 
     eight = torch.tensor([0.5, 2.0]).to(torch.float8_e4m3fn)
@@ -162,14 +162,14 @@ def test_a_truncated_file_is_one_line(tmp_path, kind, share):
     assert "\n" not in str(error.value)
 
 
-def test_no_file_or_another_format(tmp_path):
+def test_a_missing_file_or_another_format_is_refused(tmp_path):
     with pytest.raises(UserError, match="does not exist"):
         arrays_in(tmp_path / "a.npz")
     with pytest.raises(UserError, match="is not one of"):
         arrays_in(tmp_path / "a.csv")
 
 
-def test_roles_by_name_by_file_and_by_key(tmp_path):
+def test_roles_are_named_by_name_by_file_and_by_key(tmp_path):
     one = write(tmp_path / "one.npz", probs=MATRIX, y=LABELS, other=MATRIX)
     np.save(tmp_path / "lone.npy", MATRIX)
     assert set(find_arrays("`test`", [str(one)], ROLES)) == {"probs", "labels"}
@@ -188,7 +188,7 @@ def test_roles_by_name_by_file_and_by_key(tmp_path):
         ("logits={one}", "has several arrays"),
     ],
 )
-def test_keys_that_are_not_there(tmp_path, text, told):
+def test_missing_keys_are_refused(tmp_path, text, told):
     one = write(tmp_path / "one.npz", logits=MATRIX, labels=LABELS)
     with pytest.raises(UserError, match=told):
         find_arrays("`test`", [text.format(one=one)], ROLES)
@@ -199,7 +199,7 @@ def test_the_home_of_nobody_is_one_line():
         find_arrays("`test`", ["~nobody-of-this-name/a.npz"], ROLES)
 
 
-def test_two_arrays_of_one_role(tmp_path):
+def test_two_arrays_of_one_role_are_refused(tmp_path):
     one = write(tmp_path / "one.npz", label=LABELS, targets=LABELS)
     with pytest.raises(UserError, match="are both labels"):
         find_arrays("`test`", [str(one)], ROLES)

@@ -166,7 +166,7 @@ def test_a_name_is_a_pointer(tmp_path, store):
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "../a", "a b", ".a", "-a", "ä" * 3])
-def test_names_that_are_none(store, name):
+def test_invalid_import_names_are_refused(store, name):
     with pytest.raises(UserError, match="is not a valid name of an import"):
         read_record(name, store)
 
@@ -320,7 +320,7 @@ def unequal(folder, **other):
         ({"head": head()}, "`head` is used with features only"),
     ],
 )
-def test_splits_that_do_not_go_together(tmp_path, other, told):
+def test_mismatched_splits_are_refused(tmp_path, other, told):
     with pytest.raises(UserError, match=told):
         check_files(**unequal(tmp_path, **other))
 
@@ -359,7 +359,7 @@ def test_the_same_file_for_two_splits_is_refused(tmp_path, make, two):
 
 @pytest.mark.parametrize("make", [of_two_classes, outputs])
 @pytest.mark.parametrize(("calib", "test"), [(2, 1), (1, 2), (2, 2), (3, 2), (3, 3)])
-def test_shared_samples_are_found_though_they_are_repeated(tmp_path, make, calib, test):
+def test_repeated_shared_samples_are_detected(tmp_path, make, calib, test):
     shared, others = make(200, seed=8), make(200, seed=9)
     order = np.random.RandomState(0).permutation(len(shared["labels"]))
     repeated = {k: np.concatenate([v] * calib) for k, v in shared.items()}
@@ -423,7 +423,7 @@ def test_a_part_of_another_split_is_refused_though_some_rows_are_equal_by_chance
         ({"weight": head()["weight"], "bias": np.ones(3, "f4")}, r"bias \(3,\)"),
     ],
 )
-def test_wrong_heads(tmp_path, own, told):
+def test_wrong_heads_are_refused(tmp_path, own, told):
     own = {**({"bias": head()["bias"]} if "weight" in own else {}), **own}
     files = {**with_features(tmp_path), "head": [str(write(tmp_path / "own.npz", **own))]}
     with pytest.raises(UserError, match=told):
@@ -485,7 +485,7 @@ def test_val_ratio_knows_the_accuracy_of_train(tmp_path, store):
 
 
 @pytest.mark.parametrize("names", [("calib", "test"), ("select", "calib", "test"), tuple(SIZES)])
-def test_logits_alone_feed_posthoc_methods(tmp_path, names):
+def test_logits_alone_suffice_for_post_hoc_methods(tmp_path, names):
     store = Store(tmp_path / "store")
     write_import("mine", check_files(**splits_of(tmp_path, names=names)), store, replace=False)
     asked = asked_of("mine", store)
@@ -571,7 +571,7 @@ def test_identity_is_the_content_and_not_the_name(tmp_path, store):
         ({"head": {"method": "retrain", "bn_mode": "train"}}, "one clean view"),
     ],
 )
-def test_what_needs_images_or_a_network_is_refused(given, told):
+def test_requests_that_need_images_or_a_network_are_refused(given, told):
     slots = {**given, "data": {"imported": record(), **given.get("data", {})}}
     with pytest.raises(UserError, match=told):
         resolve_spec(ResolvedRequest(slots).overrides)
@@ -586,7 +586,7 @@ def test_what_needs_images_or_a_network_is_refused(given, told):
         {"network": {"backbone": "imported", "epochs": 0}},
     ],
 )
-def test_half_of_an_import_is_no_spec(slots):
+def test_an_incomplete_import_is_refused(slots):
     with pytest.raises(UserError, match="go together"):
         TrialSpec.build(**{"network": {}, **slots})
 
@@ -617,7 +617,7 @@ def test_heads_of_a_ladder_need_features(name):
         expand(LADDERS[name], asked)
 
 
-def test_an_unknown_name_says_how_to_import(store):
+def test_an_unknown_import_names_the_import_command(store):
     with pytest.raises(UserError, match="tune-calib import mine"):
         asked_of("mine", store)
 
@@ -625,7 +625,7 @@ def test_an_unknown_name_says_how_to_import(store):
 # --- the command
 
 
-def test_the_command_says_what_it_decided(tmp_path):
+def test_the_import_command_prints_its_decisions(tmp_path):
     files = splits_of(tmp_path, as_probs(np.asarray), names=("calib", "test"))
     arguments = [
         "import", "mine", "--calib", files["calib"][0], "--test", files["test"][0],
@@ -653,7 +653,7 @@ def test_the_command_ends_with_2_and_writes_nothing(tmp_path, how):
     assert not (tmp_path / "store").exists()
 
 
-def test_imported_takes_the_place_of_a_data_set(tmp_path):
+def test_imported_excludes_a_data_set(tmp_path):
     done = here("compare", "ce", "--imported", "mine", "--dataset", "cifar10", "--out", tmp_path)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "takes the place of --dataset" in done.stderr

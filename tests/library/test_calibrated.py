@@ -116,7 +116,7 @@ def perceptron():
 
 
 @pytest.mark.parametrize("kind", ["head", "backbone"])
-def test_a_plug_in_is_asked_for_and_never_run_unasked(kind, bank, images, tmp_path):
+def test_a_plug_in_is_loaded_only_with_consent(kind, bank, images, tmp_path):
     before, path = plugins.in_use(), tmp_path / "own.py"
     source = Path(__file__).parents[2] / "docs" / "examples" / "plugin_head.py"
     path.write_text(source.read_text() if kind == "head" else OWN_BACKBONE)

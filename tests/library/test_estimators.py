@@ -50,7 +50,7 @@ def fitted(estimator, *given):
 
 
 @pytest.mark.parametrize("name", POSTHOC)
-def test_every_post_hoc_method_gives_the_numbers_of_a_trial(name):
+def test_every_post_hoc_estimator_equals_its_trial(name):
     logits, labels = given_to(name)
     calib, test = SplitLogits(logits[None, :200], labels[:200]), logits[200:]
     slot = PostHocSlot.build(method=name, params={})
@@ -108,7 +108,7 @@ def test_a_setting_may_be_named_as_a_method_and_is_checked_by_fit():
 
 
 @pytest.mark.parametrize("name", POSTHOC)
-def test_probabilities_are_not_taken_for_logits(name):
+def test_probabilities_are_refused_as_logits(name):
     logits, labels = given_to(name)
     probs = logits.softmax(1)
     for given in (probs, probs.bfloat16(), probs.double().numpy()):
@@ -218,7 +218,7 @@ def test_two_classes_have_scores_that_scikit_learn_ranks():
     assert head.decision_function(FEATURES).shape == (40,)
 
 
-def test_labels_in_the_order_of_text_are_refused_and_any_order_can_be_given():
+def test_labels_sorted_as_text_are_refused_unless_classes_are_passed():
     logits, labels = drawn(12, 1000)
     names = labels.numpy().astype(str)
     with pytest.raises(ValueError, match=r"in the order of their numbers; to keep them, give"):
@@ -277,7 +277,7 @@ def nearly_probabilities():
 
 
 @pytest.mark.parametrize(("name", "probs"), list(nearly_probabilities()))
-def test_what_may_be_probabilities_is_refused_unless_told(name, probs):
+def test_possible_probabilities_are_refused_without_outputs(name, probs):
     labels = drawn(4)[1]
     for call in (tune_calib.TemperatureScaling().fit, tune_calib.calibration_report):
         with pytest.raises(ValueError, match=r'look like probabilities.*outputs="probs"'):
@@ -288,7 +288,7 @@ def test_what_may_be_probabilities_is_refused_unless_told(name, probs):
             tune_calib.calibration_report(probs, labels, outputs="probs")
 
 
-def test_probabilities_are_taken_where_they_are_named():
+def test_probabilities_are_accepted_with_outputs_probs():
     logits, labels = drawn(4)
     probs = logits.softmax(1)
     by_logits = tune_calib.TemperatureScaling().fit(probs.log(), labels)
@@ -333,7 +333,7 @@ LOGITS, LABELS = drawn(3, 30)
     ],
 )
 @pytest.mark.parametrize("kind", ["tensor", "array"])
-def test_what_does_not_fit_is_one_line(kind, logits, labels, told):
+def test_wrong_inputs_of_estimators_are_one_line(kind, logits, labels, told):
     if kind == "array":
         logits, labels = (x.numpy() if isinstance(x, torch.Tensor) else x for x in (logits, labels))
     with pytest.raises(ValueError, match=told) as found:
@@ -386,7 +386,7 @@ def test_scores_of_two_classes_are_logits_of_the_second_over_the_first():
         np.testing.assert_array_equal(one.predict(given), np.asarray(decided > 0).astype(int))
 
 
-def test_an_unknown_name_suggests_the_nearest_and_modules_are_still_found():
+def test_an_unknown_attribute_suggests_the_nearest_name():
     with pytest.raises(AttributeError, match="did you mean 'TemperatureScaling'"):
         tune_calib.TemperatureScalling  # noqa: B018
     assert not hasattr(tune_calib, "no_such_module")
@@ -419,7 +419,7 @@ def test_a_head_has_the_numbers_of_a_trial_on_the_same_features(told, rule, bank
     )
 
 
-def test_a_head_starts_from_that_of_the_network_and_asks_for_what_it_needs(bank):
+def test_a_head_that_continues_needs_the_head_of_the_network(bank):
     train, select = bank.train(), bank.select()
     held_out = (select.features, select.labels)
     trainer = PopulationTrainer(
@@ -470,7 +470,7 @@ CLASSES = torch.arange(40) % 4
         ({}, {"features": FEATURES.where(FEATURES < 1, torch.inf)}, "features must be finite"),
     ],
 )
-def test_what_a_head_cannot_use_is_one_line(settings, given, told):
+def test_unusable_inputs_of_a_head_are_one_line(settings, given, told):
     names = {"features": "X", "labels": "y"}
     given = {names.get(name, name): value for name, value in given.items()}
     arguments = {"X": FEATURES, "y": CLASSES, **given}

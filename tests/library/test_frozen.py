@@ -150,7 +150,7 @@ def test_a_module_that_returns_no_logits_is_one_line(function, told):
 
 
 @pytest.mark.parametrize("kind", ["array", "tensor"])
-def test_a_module_is_called_in_evaluation_mode(kind):
+def test_a_module_is_applied_in_evaluation_mode(kind):
     torch.manual_seed(0)
     module = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.Dropout(0.5), nn.Linear(16, 3))
     module[1].eval()  # a part that its user has frozen
@@ -198,7 +198,7 @@ OF_METHODS = (
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_what_scikit_learn_checks_of_every_estimator():
+def test_checks_of_scikit_learn_pass():
     (samples, *_), (names, *_) = data(2)
     classifier = GaussianNB().fit(samples[:, :2], (names == "bee").astype(int))
     wrapper = tune_calib.CalibratedClassifier(classifier)

@@ -31,13 +31,13 @@ def found_by_onnx(file, name, given, output="probabilities"):
 
 
 @pytest.mark.parametrize("told", sample([None, "mac_cal last mask"], 1))
-def test_images_in_probabilities_out(told, bank, trained, tmp_path):
+def test_an_onnx_file_maps_images_to_probabilities(told, bank, trained, tmp_path):
     check_images(told, bank, trained, tmp_path)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("told", [told for told in TOLD if told not in DRAWN])
-def test_images_in_probabilities_out_of_every_head(told, bank, trained, tmp_path):
+def test_an_onnx_file_of_every_head_maps_images_to_probabilities(told, bank, trained, tmp_path):
     check_images(told, bank, trained, tmp_path)
 
 
@@ -65,7 +65,7 @@ TWO_CLASSES = [name for name in POSTHOC if name not in OF_DIGITS]
     ("told", "posthoc"),
     [*sample(ONCE, 2), *(pytest.param(*pair, marks=pytest.mark.slow) for pair in CROSSED)],
 )
-def test_every_head_with_every_transform(told, posthoc, bank, tmp_path):
+def test_onnx_files_hold_every_head_with_every_transform(told, posthoc, bank, tmp_path):
     params = SMALL.get(told, {})
     spec = spec_of(told, posthoc, **({"epochs": 1, "params": params} if told else {}))
     network = CalibratedNetwork(spec, classifier_of(spec, bank), None)
@@ -83,7 +83,7 @@ def test_every_head_with_every_transform(told, posthoc, bank, tmp_path):
         assert (found - network.from_logits(given)).abs().max() <= CLOSE
 
 
-def test_a_method_with_a_say_in_the_logits_is_exported_with_it(folder, tmp_path):
+def test_a_method_that_changes_the_logits_is_exported_with_its_change(folder, tmp_path):
     out, specs = folder
     trial = specs["network of balcal"].hash
     export(out, out / "store", None, str(tmp_path / "x"), trial, is_onnx=True)
@@ -109,7 +109,7 @@ def of_logits(posthoc, logits, labels):
 
 
 @pytest.mark.parametrize("posthoc", TWO_CLASSES)
-def test_transforms_of_two_classes(posthoc, tmp_path):
+def test_onnx_files_hold_transforms_of_two_classes(posthoc, tmp_path):
     chance = torch.Generator().manual_seed(0)
     logits, labels = torch.randn(300, 2, generator=chance), torch.arange(300) % 2
     logits[range(300), labels] += 1
@@ -133,7 +133,7 @@ def saturated(samples=1500, classes=10):
         for name in OF_DIGITS
     ],
 )
-def test_saturated_and_tied_logits(posthoc, tmp_path):
+def test_onnx_files_are_exact_on_saturated_and_tied_logits(posthoc, tmp_path):
     logits, labels = saturated()
     network = of_logits(posthoc, logits, labels)
     write_onnx(network, tmp_path / "x.onnx")
@@ -163,7 +163,7 @@ def test_a_file_that_differs_on_saturated_logits_is_refused(
 
 
 @pytest.mark.parametrize("told", sorted(DRAWN))
-def test_what_draws_is_refused_in_one_line(told, bank, tmp_path):
+def test_a_stochastic_head_is_refused_in_one_line(told, bank, tmp_path):
     spec = spec_of(told, epochs=1)
     network = CalibratedNetwork(spec, classifier_of(spec, bank), None)
     with pytest.raises(UserError, match="draws random numbers to predict") as found:

@@ -15,7 +15,7 @@ from tune_calib.spec.metrics import METRICS
 
 
 @pytest.mark.parametrize("kind", [np.asarray, torch.as_tensor, np.float32, torch.Tensor.tolist])
-def test_a_report_of_arrays_and_tensors(kind):
+def test_a_report_accepts_arrays_and_tensors(kind):
     logits, labels = case(300, 4)
     given = kind(logits)
     report = tune_calib.calibration_report(given, labels.tolist(), resamples=40, seed=2)
@@ -31,7 +31,7 @@ def test_a_report_of_arrays_and_tensors(kind):
         assert row["upper"] == pytest.approx(float(intervals[name].upper), abs=1e-12)
 
 
-def test_a_table_a_figure_and_a_page_of_a_notebook():
+def test_a_report_has_a_table_a_figure_and_a_notebook_page():
     logits, labels = case(300, 4)
     report = tune_calib.calibration_report(logits, labels, resamples=40)
     table = report.table()
@@ -68,7 +68,7 @@ def test_a_table_a_figure_and_a_page_of_a_notebook():
 
 
 @pytest.mark.parametrize(("scale", "is_explained"), [(1, True), (0.2, False)])
-def test_an_interval_that_ends_at_its_value_is_explained_once(scale, is_explained):
+def test_intervals_that_end_at_their_value_are_noted_once(scale, is_explained):
     # The labels of ``case`` are drawn at two thirds of its logits.
     logits, labels = case(600, 4)
     report = tune_calib.calibration_report(logits / 1.5 * scale, labels, resamples=40)
@@ -91,7 +91,7 @@ def test_a_table_in_latex_and_json_is_one_call():
         report.table("html")
 
 
-def test_what_is_not_defined_is_told_as_such():
+def test_undefined_metrics_are_missing():
     logits, _ = case(40, 3)
     report = tune_calib.calibration_report(logits, logits.argmax(1), resamples=20)
     told = report.metrics.set_index("metric")

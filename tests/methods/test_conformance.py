@@ -232,7 +232,7 @@ def test_an_error_of_any_text_is_one_line_of_a_check(text, said, bench, monkeypa
 
 
 @pytest.mark.parametrize("is_broken", [False, True])
-def test_the_command_says_what_failed_and_ends_so(is_broken, tmp_path):
+def test_check_method_lists_failures_and_sets_the_exit_code(is_broken, tmp_path):
     body = BROKEN["a temperature for all"][1] if is_broken else "pass"
     (tmp_path / "plugin.py").write_text(POSTHOC.format(body=body))
     done = here("check-method", "broken", "--plugin", tmp_path / "plugin.py")

@@ -146,7 +146,7 @@ SAYS = {
 
 @pytest.mark.parametrize("command", sample(COMMANDS, 2))
 @pytest.mark.parametrize("write", SAYS, ids=lambda write: write.__name__)
-def test_a_plain_sentence(tmp_path, write, command, request):
+def test_degenerate_inputs_give_one_sentence(tmp_path, write, command, request):
     if "not drawn" in SAYS[write][command]:
         request.getfixturevalue("with_figures")
     out = tmp_path / "sweep"

@@ -57,7 +57,7 @@ def test_a_method_names_its_paper(name):
 
 
 @pytest.mark.parametrize(("name", "key"), list(FIELDS))
-def test_a_setting_is_described_and_so_is_each_of_its_options(name, key):
+def test_a_setting_and_its_options_have_descriptions(name, key):
     field = FIELDS[name, key]
     assert field.description
     for option in options(field.annotation):
@@ -73,7 +73,7 @@ def options(annotation) -> list[str]:
 
 
 @pytest.mark.parametrize("slot", [DataSlot, NetworkSlot, HeadSlot])
-def test_a_setting_of_a_slot_is_described(slot):
+def test_settings_of_slots_have_descriptions(slot):
     missing = [key for key, field in slot.model_fields.items() if not field.description]
     assert missing == []
 

@@ -16,7 +16,7 @@ def methods(**settings):
     return network, joint, gaussian
 
 
-def test_both_start_as_one_head():
+def test_joint_variants_start_from_equal_heads():
     network, joint, gaussian = methods(evaluation="mean")
     images = toy_batch(4).images
     given, expected = (each(network, images).logits for each in (gaussian, joint))

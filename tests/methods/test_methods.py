@@ -16,7 +16,7 @@ from tune_calib.spec.slots.posthoc import PostHocSlot
 
 
 @pytest.mark.parametrize("name", list(METHODS))
-def test_a_record_says_where_the_method_is_from(name):
+def test_a_record_has_year_and_url(name):
     info = METHODS[name]
     assert info.name == name
     assert 2000 < info.year < 2100

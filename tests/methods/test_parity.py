@@ -36,7 +36,7 @@ for _path in VECTORS:
 
 
 @pytest.mark.parametrize("method", list(CASES))
-def test_every_vector_of_a_method(method):
+def test_methods_equal_the_vectors_of_the_authors(method):
     if method not in COMPARERS and method not in METHODS:
         pytest.skip(f"{method} is not in the project")
     assert method in COMPARERS, "in the project, but nothing compares its vectors"
@@ -48,7 +48,7 @@ def test_every_vector_of_a_method(method):
     compare()
 
 
-def test_the_open_vectors_are_there():
+def test_the_public_vectors_exist():
     methods = [json.loads(path.read_text())["method"] for path in OPEN.glob("*.json")]
     assert len(methods) == 150
     assert sum(method in METRIC_COMPARERS for method in methods) == 60

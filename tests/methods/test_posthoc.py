@@ -96,9 +96,7 @@ HARD = [
 
 @pytest.mark.parametrize("kind", HARD)
 @pytest.mark.parametrize(("name", "settings"), sample(SETTINGS, 8))
-def test_hard_inputs_give_finite_logits_and_keep_the_accuracy_where_it_is_said(
-    name, settings, kind
-):
+def test_hard_inputs_give_finite_logits_and_preserve_the_accuracy(name, settings, kind):
     logits, labels = hard(kind, METHODS[name].classes or 5)
     found, _ = fitted(name, logits, labels, settings)
     for given in (logits, *(scale * drawn(50, logits.shape[1])[0] for scale in (1e-3, 1, 1e4))):
@@ -122,14 +120,14 @@ MANY = [
 
 
 @pytest.mark.parametrize(("name", "classes"), sample(MANY, 1))
-def test_many_classes_of_which_most_are_missing(name, classes):
+def test_many_missing_classes_give_finite_logits(name, classes):
     check_many_classes(name, classes)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", FULL)
-def test_a_thousand_classes_of_a_full_matrix(name):
+def test_a_full_matrix_fits_a_thousand_classes(name):
     check_many_classes(name, 1000)
 
 
@@ -180,14 +178,14 @@ def test_a_matrix_without_penalties_that_gets_all_right_is_flagged():
 
 @pytest.mark.parametrize("scale", sample([0.3, 1.0, 4.0], 1))
 @pytest.mark.parametrize("name", [name for name in NAMES if METHODS[name].classes is None])
-def test_no_parametric_method_is_flagged_where_it_is_wanted(name, scale):
+def test_no_parametric_method_is_flagged_on_ordinary_logits(name, scale):
     logits, labels = drawn(2000, 4, scale)
     flags = fitted(name, logits, labels)[1]
     assert flags <= ({"posthoc_harms"} if name in ("isotonic", "histogram", "spline") else set())
 
 
 @pytest.mark.parametrize("name", sample(NAMES, 6))
-def test_what_is_fitted_mends_an_over_confident_classifier(name):
+def test_fitting_calibrates_an_over_confident_classifier(name):
     classes = METHODS[name].classes or 4
     splits = {"calib": 0, "select": 1, "test": 2}
     logits = {
@@ -248,7 +246,7 @@ def test_harm_is_more_than_noise_and_more_than_a_hundredth_of_the_nll(offset, la
     assert found.flags()["posthoc_harms"].tolist() == [is_harmful]
 
 
-def test_penalties_are_chosen_only_where_they_are_not_given():
+def test_penalties_are_selected_unless_set():
     logits, labels = drawn(500, 5)
     found, _ = fitted("dirichlet", logits, labels, {"off_diagonal": 3.0})
     assert float(found.fitted()["off_diagonal"]) == 3

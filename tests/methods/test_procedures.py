@@ -59,14 +59,14 @@ def test_beta_has_its_moments(alpha):
     assert float(drawn.var()) == pytest.approx(1 / (4 * (2 * alpha + 1)), abs=0.015)
 
 
-def test_beta_at_the_edges():
+def test_beta_draws_at_the_edges_are_zero_or_one():
     chance = torch.Generator().manual_seed(0)
     assert draw_beta(0.0, chance) == 1.0
     assert {draw_beta(1e-12, chance) for _ in range(50)} == {0.0, 1.0}
 
 
 @pytest.mark.parametrize("margin", [0.0, 0.5])
-def test_shares_keep_their_margin_and_unmix_inverts_mix(margin):
+def test_shares_differ_by_the_margin_and_unmix_inverts_mix(margin):
     chance = torch.Generator().manual_seed(0)
     first, second = torch.randn(2, 6, 3, generator=chance, dtype=torch.float64)
     for _ in range(50):
@@ -82,7 +82,7 @@ def test_equal_draws_are_drawn_again_without_a_margin():
     assert draw_shares(lambda: next(draws), 0.0) == pytest.approx((0.7, 0.4))
 
 
-def test_shares_that_never_come_are_one_line():
+def test_an_impossible_margin_of_shares_is_one_line():
     with pytest.raises(UserError, match="smaller margin"):
         draw_shares(lambda: 0.5, 0.5)
 
@@ -165,7 +165,7 @@ def test_a_timm_model_with_an_attribute_of_that_name_has_none():
 # --- PLP
 
 
-def test_plp_moves_what_its_schedule_says_and_nothing_else():
+def test_plp_trains_exactly_the_tensors_of_its_schedule():
     run = trainer("plp", lr=0.05, epochs=20)
     names = [name for name, _ in run.network.named_parameters()]
     counts = []
@@ -282,7 +282,7 @@ def test_the_etf_and_the_share_survive_a_load():
     assert reports[0]["balcal/share"] == 0.8
 
 
-def test_an_etf_is_one():
+def test_the_etf_is_equiangular():
     etf = draw_etf(32, 5, seed=3).double()
     cosines = etf.T @ etf
     expected = torch.full((5, 5), -1 / 4, dtype=torch.float64).fill_diagonal_(1)

@@ -42,7 +42,7 @@ def test_every_metric_of_every_draw_equals_that_of_the_drawn_samples(size, ties)
             ), name
 
 
-def test_probabilities_of_zero_and_one():
+def test_the_bootstrap_accepts_probabilities_of_zero_and_one():
     logits, labels = case(200, 4)
     logits = 2000 * logits  # softmax is exactly 0 and 1
     counts = draw(len(labels), 10, seed=0)
@@ -76,7 +76,7 @@ def test_a_percentile_interval_leaves_out_a_fortieth_of_the_draws_at_each_end():
         assert torch.allclose(torch.cat([found[name].lower, found[name].upper]), ends), name
 
 
-def test_the_seed_decides():
+def test_the_seed_determines_the_draws():
     logits, labels = case(300, 5)
     first, again, other = (bootstrap(logits[None], labels, 50, seed) for seed in (0, 0, 1))
     assert first["ece"].lower == again["ece"].lower
@@ -97,7 +97,7 @@ def test_what_is_printed_lies_within_its_interval(scale, ties):
 
 
 @pytest.mark.parametrize("seed", sample([1, 4, 7], 1))
-def test_of_few_different_confidences_too(seed):
+def test_printed_values_of_few_confidences_lie_within_their_interval(seed):
     # The ends alone would leave the debiased ECE below its interval.
     chance = torch.Generator().manual_seed(seed)
     true = 2 * torch.randn(300, 2, generator=chance, dtype=torch.float64)
@@ -109,7 +109,7 @@ def test_of_few_different_confidences_too(seed):
 
 
 @pytest.mark.slow
-def test_of_a_calibrated_classifier_the_interval_holds_zero():
+def test_the_interval_of_a_calibrated_classifier_holds_zero():
     hits = dict.fromkeys(DISTANCES, 0)
     for seed in range(40):
         chance = torch.Generator().manual_seed(seed)
@@ -123,7 +123,7 @@ def test_of_a_calibrated_classifier_the_interval_holds_zero():
 
 
 @pytest.mark.slow
-def test_of_an_over_confident_classifier_the_interval_holds_the_truth_and_not_zero():
+def test_the_interval_of_an_over_confident_classifier_holds_the_truth_and_not_zero():
     chance = torch.Generator().manual_seed(0)
     true = 2 * torch.randn(200_000, 4, generator=chance, dtype=torch.float64)
     labels = torch.multinomial(true.softmax(-1), 1, generator=chance).flatten()
@@ -173,7 +173,7 @@ def test_a_metric_of_a_plug_in_has_an_interval_too(monkeypatch):
     assert float(found[own.name].lower) == pytest.approx((1 - float(found["accuracy"].upper)) / 2)
 
 
-def test_the_calibration_parts_of_both_scores_are_never_said_to_be_below_zero():
+def test_intervals_of_calibration_parts_are_cut_at_zero():
     chance = torch.Generator().manual_seed(0)
     logits = 2 * torch.randn(20, 3, generator=chance, dtype=torch.float64)
     labels = torch.multinomial(logits.softmax(-1), 1, generator=chance).flatten()

@@ -114,7 +114,7 @@ def test_a_search_has_what_it_may_optimise_and_no_more_than_is_quick(in_search):
     assert set(searchable_metrics()) <= set(values)
 
 
-def test_a_calibrated_and_a_wrong_predictor():
+def test_metrics_of_a_calibrated_and_a_wrong_predictor():
     sure = torch.tensor([[1.0, 0.0]] * 4)
     right, wrong = torch.zeros(4, dtype=torch.long), torch.ones(4, dtype=torch.long)
     assert calibration.ece(sure, right) == 0

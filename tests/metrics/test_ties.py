@@ -209,7 +209,7 @@ def test_metrics_of_rounded_logits_are_those_of_fractions(seed):
 
 
 @pytest.mark.parametrize("seed", sample(range(200), 6))
-def test_of_any_kind_and_scale_outputs_give_the_same_temperature_or_one_line(seed):
+def test_equal_outputs_of_any_kind_give_the_same_temperature_or_one_line(seed):
     rows, labels, logits = exact_case(seed)
     labels = torch.tensor(labels)
     probs = np.array(rows, dtype=np.float64)

@@ -140,7 +140,7 @@ def test_error_auroc_equals_scikit_learn(ties):
     assert found == pytest.approx(roc_auc_score(correct, confidence.round(12)))
 
 
-def test_of_equal_confidences_every_order_counts_alike():
+def test_ranks_of_equal_confidences_average_over_their_orders():
     logits, labels = case(samples=300, ties=True)
     confidence, correct = top(logits, labels)
     assert len(np.unique(confidence)) < 50
@@ -213,7 +213,7 @@ def test_the_parts_of_scores_do_not_depend_on_the_scale_of_the_logits(scale):
     assert float(found) == pytest.approx(float(expected), abs=1e-6)
 
 
-def test_a_temperature_without_end_stays_in_its_range():
+def test_an_unbounded_temperature_stays_in_its_range():
     logits = torch.eye(4, dtype=torch.float64).repeat(5, 1)
     labels = torch.arange(4).repeat(5)
     inverse = float(refinement.inverse_temperature(logits, labels))
@@ -237,7 +237,7 @@ def test_conformal_sets_cover_nine_of_ten(classes):
     assert float(values["conformal_size"]) == pytest.approx(float(sizes.mean()))
 
 
-def test_few_calib_samples_promise_nothing_and_every_class_is_in():
+def test_few_calib_samples_give_conformal_sets_of_all_classes():
     logits, labels = case(8, 5)
     values = evaluate(logits, labels, calib=(logits, labels))
     assert float(values["conformal_size"]) == 5
@@ -247,7 +247,7 @@ def test_few_calib_samples_promise_nothing_and_every_class_is_in():
 @pytest.mark.parametrize("is_right", [True, False])
 @pytest.mark.parametrize("samples", [1, 2, 40])
 @pytest.mark.parametrize("classes", [2, 5])
-def test_all_right_and_all_wrong(is_right, samples, classes):
+def test_metrics_are_defined_if_all_or_no_samples_are_right(is_right, samples, classes):
     logits, _ = case(samples, classes)
     best = logits.argmax(-1)
     labels = best if is_right else (best + 1) % classes

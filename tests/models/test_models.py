@@ -132,7 +132,7 @@ def test_narrow_resnets_have_the_depth_of_their_name(depth: int):
         *((name, 1, 8) for name in ("small_cnn", "fast_dct", "resnet8", "resnet10t")),
     ],
 )
-def test_features_are_non_negative_and_feed_the_head(name: str, channels: int, size: int):
+def test_features_are_non_negative_and_the_input_of_the_head(name: str, channels: int, size: int):
     network = build_network(name, "reference", channels, size, 7, seed=0).eval()
     with torch.no_grad():
         output = network(torch.randn(3, channels, size, size))

@@ -143,7 +143,7 @@ def weights_of(function: str, at: Path) -> tuple[Path, torch.nn.Module]:
 
 
 @pytest.mark.parametrize("function", ["net", "plain", "by_name", "nested", "extractor"])
-def test_it_gives_what_its_module_gives(function, file, tmp_path):
+def test_a_backbone_file_gives_the_outputs_of_its_module(function, file, tmp_path):
     weights, module = weights_of(function, tmp_path / "w.safetensors")
     backbone = plugins.backbone(f"{file}:{function}")
     assert backbone == f"lab.{function}"
@@ -162,7 +162,7 @@ def test_it_gives_what_its_module_gives(function, file, tmp_path):
 
 
 @pytest.mark.parametrize("function", ["net", "extractor"])
-def test_it_may_be_trained_like_any_other_and_reckoned_without_numbers(function, file):
+def test_a_backbone_file_is_trained_and_forecast_like_any_other(function, file):
     backbone = plugins.backbone(f"{file}:{function}")
     spec = TrialSpec.build(network={"backbone": backbone, "epochs": 1, "augment": "none"})
     one, two = (build(spec, 2)[0].state_dict() for _ in range(2))
@@ -186,7 +186,7 @@ def test_it_may_be_trained_like_any_other_and_reckoned_without_numbers(function,
         ("nett", "has no function 'nett'; it has: net, plain"),
     ],
 )
-def test_what_it_cannot_be_is_one_line(function, message, file, tmp_path):
+def test_an_unusable_backbone_file_is_one_line(function, message, file, tmp_path):
     is_alike = function in ("softmax", "twice", "skip", "pair", "tokens")
     weights, _ = weights_of(function if is_alike else "nested", tmp_path / "w.safetensors")
 
@@ -251,7 +251,7 @@ def test_a_folder_goes_on_without_the_file(file, tmp_path):
     assert rows(out) == found
 
 
-def test_a_sweep_file_names_it_from_where_it_lies(file, tmp_path):
+def test_an_experiment_file_names_a_backbone_relative_to_itself(file, tmp_path):
     weights, _ = weights_of("net", tmp_path / "w.safetensors")
     sweep = tmp_path / "sweep.yaml"
     sweep.write_text(

@@ -41,7 +41,7 @@ def test_both_executors_give_the_same_rows(name, tmp_path):
 
 
 @pytest.mark.parametrize("uses_ray", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_a_ladder_is_that_of_fresh_actors(uses_ray, tmp_path):
+def test_reused_actors_give_the_rows_of_fresh_ones(uses_ray, tmp_path):
     run = tmp_path / "run"
     if uses_ray:
         keep_ray()

@@ -114,7 +114,7 @@ def test_a_running_ray_is_used_again_and_left():
         pass
 
 
-def test_a_local_ray_listens_on_the_loopback_alone_and_asks_for_its_token():
+def test_a_local_ray_listens_on_the_loopback_alone_and_requires_its_token():
     keep_ray()
     own = {os.getpid(), *(each.pid for each in psutil.Process().children(recursive=True))}
     listening = {

@@ -37,7 +37,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("what", CHANGES)
-def test_what_changed_is_looked_at_again(what, out):
+def test_a_changed_folder_is_not_finished(what, out):
     CHANGES[what](out)
     assert not is_finished(out, COMMAND)
 

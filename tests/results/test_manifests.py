@@ -75,7 +75,7 @@ def test_further_keys_of_a_later_version_stay(kind, out, tmp_path):
         ('{"version": 99}', UserError, "later tune-calib"),
     ],
 )
-def test_what_is_damaged_foreign_or_of_a_later_version_is_told_apart(kind, text, error, says, out):
+def test_damaged_foreign_and_later_files_raise_different_errors(kind, text, error, says, out):
     (out / kind.file_name).write_text(text)
     with pytest.raises(error, match=says):
         kind.read(out)
@@ -95,14 +95,14 @@ def test_a_file_that_was_edited_is_damaged(kind, out):
 
 
 @pytest.mark.parametrize("value", ["1", True, None, [1.5]])
-def test_values_are_of_their_kind(value, out):
+def test_values_of_another_type_are_refused(value, out):
     path = out / SweepManifest.file_name
     path.write_bytes(seal({**content(SweepManifest, out), "network_seeds": value}))
     with pytest.raises(ForeignFileError):
         SweepManifest.read(out)
 
 
-def test_what_the_rows_tell_is_never_written_as_if_it_was_lost(out):
+def test_a_manifest_rebuilt_from_rows_is_not_written_as_lost(out):
     (out / SweepManifest.file_name).unlink()
     (out / SearchManifest.file_name).unlink()
     (out / SearchOutcome.file_name).unlink()

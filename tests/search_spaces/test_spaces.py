@@ -56,7 +56,7 @@ def test_every_first_point_lies_in_the_space_and_makes_a_spec(name, dataset, sui
         assert candidates.trials(point, 0)
 
 
-def test_a_setting_that_is_given_is_not_searched_and_takes_its_dependents_along():
+def test_a_fixed_setting_and_its_dependents_are_not_searched():
     space = Space(
         "any",
         {

@@ -59,7 +59,9 @@ def between_heads(out, store):
 
 
 @pytest.mark.parametrize("moment", [in_the_middle_of_a_network, between_heads])
-def test_killed_and_run_again_elsewhere_it_is_the_same(moment, bucket, reference, another_machine):
+def test_a_killed_run_resumed_elsewhere_gives_the_same_rows(
+    moment, bucket, reference, another_machine
+):
     out, store = (
         parse_path(f"{bucket}/{moment.__name__}"),
         parse_path(f"{bucket}/{moment.__name__}-store"),
@@ -81,7 +83,7 @@ def test_killed_and_run_again_elsewhere_it_is_the_same(moment, bucket, reference
     assert versions(out) == after
 
 
-def test_a_sweep_is_reported_where_it_lies(bucket, reference):
+def test_a_run_is_reported_from_object_storage(bucket, reference):
     out = parse_path(f"{bucket}/reported")
     code, said = run(out)
     assert code == 0, said
@@ -127,7 +129,7 @@ def test_trials_on_a_cluster_reach_the_store(bucket, cluster):
     assert f"  {out}/report.html" in ended.stdout
 
 
-def test_what_cannot_be_written_is_one_line_before_anything_starts(bucket, tmp_path):
+def test_an_unwritable_url_is_one_line_before_anything_starts(bucket, tmp_path):
     absent = "s3://nobody-made-it/out"
     said = refused("ablate", "mac_cal", "--out", absent)
     assert said.startswith(f"error: cannot write {absent}")
@@ -137,13 +139,13 @@ def test_what_cannot_be_written_is_one_line_before_anything_starts(bucket, tmp_p
     assert not (tmp_path / "out" / "trials").exists()
 
 
-def test_without_a_server_it_is_one_line(bucket, monkeypatch):
+def test_a_missing_server_is_one_line(bucket, monkeypatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     assert refused("ablate", "mac_cal", "--out", f"{bucket}/out").startswith("error: cannot")
     assert refused("status", f"{bucket}/out").startswith("error: cannot reach")
 
 
-def test_with_a_wrong_key_it_is_one_line(bucket, monkeypatch):
+def test_a_wrong_key_is_one_line(bucket, monkeypatch):
     monkeypatch.setattr("moto.settings.INITIAL_NO_AUTH_ACTION_COUNT", 0.0)
     assert refused("ablate", "mac_cal", "--out", f"{bucket}/out").startswith("error: cannot")
 

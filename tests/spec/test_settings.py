@@ -209,7 +209,7 @@ def job(out: Path, own_recipes: bool, names=("ce", "tst")) -> LadderRun:
     return LadderRun(build_comparison(names), asked, RunLocation(out, out / "store"))
 
 
-def test_own_recipes_make_another_sweep_and_search_and_none_the_one_of_before(tmp_path):
+def test_own_recipes_change_the_hashes_of_runs_and_their_absence_does_not(tmp_path):
     asked = {own: job(tmp_path, own) for own in (False, True)}
     sweeps = {own: one.build_manifest().sweep for own, one in asked.items()}
     assert sweeps[False] == "82669afa07cdd694"
@@ -275,7 +275,7 @@ def test_the_caption_names_the_recipe(own_recipes):
         assert told.endswith("one recipe for all")
 
 
-def test_the_caption_tells_recipes_that_settings_make_differ():
+def test_the_caption_notes_different_recipes():
     ladder = build_comparison(["ce", "fl"], [{}, {"network": {"lr": 0.01}}])
     given = {"data": {"dataset": "digits"}}
     trials = expand(ladder, ResolvedRequest(given).with_recipe())

@@ -144,7 +144,7 @@ def test_spec_and_results_need_no_torch():
         ),
     ],
 )
-def test_a_setting_that_came_later_leaves_the_hashes_of_before(slots, trial, network):
+def test_settings_at_their_defaults_leave_hashes_unchanged(slots, trial, network):
     """The literals were computed before ``threads`` was a setting."""
     spec = TrialSpec.build(**slots)
     assert (spec.hash, spec.network_id) == (trial, network)

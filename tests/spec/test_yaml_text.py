@@ -55,7 +55,7 @@ READERS = {
 
 @pytest.mark.parametrize("reader", READERS)
 @pytest.mark.parametrize("kind", ["pipe", "socket", "device"])
-def test_what_is_no_file_is_not_opened(reader, kind, tmp_path, monkeypatch):
+def test_pipes_sockets_and_devices_are_not_opened(reader, kind, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # the path of a socket must be short
     path = Path("x.py")
     if kind == "pipe":

@@ -83,7 +83,7 @@ def test_command_line_sweep_file_and_python_give_the_same_rows(whole, tmp_path):
     assert rows(ran["a-digits"].out, "sweep") == rows(out, "sweep")
 
 
-def test_python_finds_done_what_the_command_line_did(whole):
+def test_python_reuses_finished_trials_of_the_command_line(whole):
     out, _ = whole
     asked = {"seeds": 2, "controls": True, "epochs": 2, "head_epochs": 2, "set": SETTINGS}
     before = {path: path.stat().st_mtime_ns for path in out.rglob("*.parquet")}
@@ -95,7 +95,7 @@ def test_python_finds_done_what_the_command_line_did(whole):
 
 
 @pytest.mark.parametrize("seeds", [(2, 1), (1, 2)])
-def test_a_folder_keeps_its_seeds_whatever_is_asked_for_afterwards(seeds, tmp_path):
+def test_a_folder_preserves_its_largest_number_of_seeds(seeds, tmp_path):
     for count in seeds:
         manifest = job_in(tmp_path, seeds=count).build_manifest()
         manifest.write(tmp_path)
@@ -103,7 +103,7 @@ def test_a_folder_keeps_its_seeds_whatever_is_asked_for_afterwards(seeds, tmp_pa
     assert {trial.head_seed for trial in manifest.planned} == {None, 0, 1}
 
 
-def test_another_question_in_the_same_folder_is_refused(whole):
+def test_another_run_in_the_same_folder_is_refused(whole):
     out, _ = whole
     refused = here("ablate", "mac_cal", "--seeds", 2, "--out", out)
     assert refused.returncode == 2
@@ -197,7 +197,7 @@ LISTED = {
 
 
 @pytest.mark.parametrize("what", LISTED)
-def test_what_is_registered_is_listed(what):
+def test_registered_records_are_listed(what):
     listed = json.loads(here("list", what, "--json").stdout)
     names = [entry["name"] for entry in listed]
     assert names == sorted(names)
@@ -242,7 +242,7 @@ def test_no_result_file_of_the_suite_needs_a_pickle(whole):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("epochs", [1, 3])
-def test_a_profile_tells_where_an_epoch_went_and_changes_no_digit(epochs, tmp_path):
+def test_a_profile_is_written_and_changes_no_digit(epochs, tmp_path):
     ladder = ["compare", "ce", "ls", "--epochs", epochs]
     plain, told = tmp_path / "plain", tmp_path / "told"
     assert here(*ladder, "--out", plain).returncode == 0

@@ -59,7 +59,7 @@ READERS = {
 
 @pytest.mark.parametrize("how", WAYS)
 @pytest.mark.parametrize("name", ["ladder", "compare"])
-def test_a_lost_sweep_manifest_is_told_by_the_rows(name, how, tmp_path, said):
+def test_a_lost_manifest_is_rebuilt_from_the_rows(name, how, tmp_path, said):
     out = copy(name, tmp_path)
     whole = json.loads((out / "sweep.json").read_text())
     before = {k: said(*_words(w, out, whole))[1] for k, w in READERS.items()}
@@ -82,7 +82,7 @@ def _words(words, out, manifest):
     return [str(out) if w == "OUT" else base if w == "BASE" else w for w in words]
 
 
-def test_the_report_of_a_lost_manifest_has_the_table_and_says_so_loudly(tmp_path, said):
+def test_the_report_of_a_lost_manifest_has_the_table_and_a_warning(tmp_path, said):
     out = copy("ladder", tmp_path)
     table = said("report", out)[1].splitlines()
     damaged(out / "sweep.json", "truncated")
@@ -114,7 +114,7 @@ def test_a_damaged_sweep_without_rows_leads_to_its_command(how, tmp_path, said):
         ("search", SEARCH_OUTCOME, ["report"]),
     ],
 )
-def test_a_later_version_asks_for_an_update(name, file, commands, tmp_path, said):
+def test_a_file_of_a_later_version_requires_an_update(name, file, commands, tmp_path, said):
     out = copy(name, tmp_path)
     content = json.loads((out / file).read_text())
     (out / file).write_bytes(seal(content | {"version": 99}))
@@ -266,7 +266,7 @@ def of_a_file(tmp_path):
 
 
 @pytest.mark.parametrize("command", sample(["status", "report"], 1))
-def test_the_folder_of_a_sweep_file_tells_all_of_its_entries(command, of_a_file, said):
+def test_the_folder_of_an_experiment_file_shows_all_of_its_entries(command, of_a_file, said):
     code, told, err = said(command, of_a_file)
     assert code == 0, err
     assert [line for line in told.splitlines() if line.startswith("==")] == [
@@ -277,7 +277,7 @@ def test_the_folder_of_a_sweep_file_tells_all_of_its_entries(command, of_a_file,
 
 
 @pytest.mark.parametrize("command", sample(["status", "report"], 1))
-def test_an_entry_that_cannot_be_told_does_not_hide_the_others(command, of_a_file, capsys):
+def test_an_unreadable_entry_does_not_hide_the_others(command, of_a_file, capsys):
     (of_a_file / "search" / SEARCH_MANIFEST).write_text("{")
     with pytest.raises(SystemExit) as ended:
         main([command, str(of_a_file)])
@@ -314,7 +314,7 @@ WRONG_FOLDERS = {
 @pytest.mark.parametrize("table", ["trials", "bins"])
 @pytest.mark.parametrize("how", WRONG_FOLDERS)
 @pytest.mark.parametrize("command", ["status", "report"])
-def test_what_is_no_folder_is_no_empty_folder(command, how, table, tmp_path, said):
+def test_a_missing_folder_is_not_an_empty_one(command, how, table, tmp_path, said):
     if (command, table) == ("status", "bins"):
         return  # which it does not read
     out = copy("ladder", tmp_path)
@@ -333,7 +333,7 @@ def test_an_evaluation_below_a_search_is_no_entry(tmp_path, said):
     assert "==" not in said("status", out)[1]
 
 
-def test_a_search_without_its_study_is_not_said_to_have_found_nothing(tmp_path, said):
+def test_evaluating_a_search_without_its_study_is_refused(tmp_path, said):
     out = copy("search", tmp_path)
     code, _, err = said("evaluate", out)
     assert code == 2
@@ -347,7 +347,7 @@ def test_a_search_without_its_study_is_not_said_to_have_found_nothing(tmp_path, 
 
 
 @pytest.mark.parametrize("manifest", [b"{\xcc", b"{", b"[]", b"{}"])
-def test_a_bank_with_a_damaged_manifest_is_to_be_made_again(manifest, tmp_path):
+def test_a_bank_with_a_damaged_manifest_is_planned_again(manifest, tmp_path):
     head = {"method": "mac_cal"}
     trial = PlannedTrial(TrialSpec.build(network={}, head=head), rung=0, label="")
     store = Store(tmp_path)
@@ -361,7 +361,7 @@ def test_a_bank_with_a_damaged_manifest_is_to_be_made_again(manifest, tmp_path):
     ("seeds", "is_paired"),
     [([(0, 0), (1, 1)], True), ([(0, 0), (0, 1), (1, 0), (1, 1)], False), ([(0, 3)], True)],
 )
-def test_a_lost_sweep_manifest_tells_paired_seeds_from_crossed_ones(seeds, is_paired, tmp_path):
+def test_a_manifest_rebuilt_from_rows_has_paired_or_crossed_seeds(seeds, is_paired, tmp_path):
     (row,) = read_table(EXAMPLE / "ladder", "trials").slice(0, 1).to_pylist()
     for network, head in seeds:
         name = f"{network}{head}"

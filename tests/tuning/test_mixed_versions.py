@@ -166,7 +166,7 @@ def is_accepted(request):
     accept_code(False)
 
 
-def test_rows_of_other_code_are_taken_only_if_the_user_accepts_them(is_accepted, copies, tmp_path):
+def test_rows_of_other_code_are_reused_only_with_consent(is_accepted, copies, tmp_path):
     known = copies["first"].known[KEY]
     about = {"data_digest": known.digest, "numbers": NUMBERS, **NAMED, "code": json.dumps(OTHER)}
     written(tmp_path / "a" / "first", **about)
@@ -186,7 +186,7 @@ def test_networks_of_another_copy_in_the_store_are_refused_before_heads_stand_on
         copies["first"].refuse_other(tmp_path / "out", PLANNED)
 
 
-def test_rows_of_another_table_are_taken_from_the_same_images_alone(copies, tmp_path):
+def test_rows_are_reused_only_for_the_same_images(copies, tmp_path):
     known = copies["first"].known[KEY]
     written(tmp_path / "a" / "first", data_digest=known.digest, numbers=NUMBERS)
     own = tmp_path / "b" / "own"

@@ -47,7 +47,7 @@ def contents(folder: Path) -> dict[Path, bytes]:
         ("search/evaluation", "tables/ladder.csv", "search/before/evaluation.csv"),
     ],
 )
-def test_a_report_has_the_numbers_that_it_had(folder, table, before, made):
+def test_a_report_has_the_stored_numbers(folder, table, before, made):
     done = here("report", made / folder)
     assert done.returncode == 0, done.stderr
     old, new = cells(made / before), cells(made / folder / table)
@@ -56,7 +56,7 @@ def test_a_report_has_the_numbers_that_it_had(folder, table, before, made):
     assert [{name: row[name] for name in old[0]} for row in new] == old
 
 
-def test_an_evaluated_search_is_told(made):
+def test_the_status_of_an_evaluated_search_is_printed(made):
     told = here("status", made / "search")
     assert told.returncode == 0, told.stderr
     assert "6 of 6 suggestions ended (6 done)" in told.stdout
@@ -70,7 +70,7 @@ def test_an_evaluated_search_is_told(made):
         ("evaluate", "search", "--seeds", 2),
     ],
 )
-def test_its_numbers_are_not_mixed_with_those_of_today(command, made, monkeypatch):
+def test_runs_of_other_numbers_are_refused(command, made, monkeypatch):
     for table in ("trials", "curves", "bins"):
         (made / "sweep" / table / f"{LAST}.parquet").unlink(missing_ok=True)
     before = contents(made)

@@ -34,7 +34,7 @@ def write_resnets(out, seeds):
     manifest.write_bytes(seal(plain))
 
 
-def test_seeds_first_then_columns(tmp_path):
+def test_averages_are_over_seeds_and_then_over_columns(tmp_path):
     fake_results.write(tmp_path / "one", seeds=1)
     write_resnets(tmp_path / "three", seeds=3)
     found = averages_of(tmp_path / "one", tmp_path / "three")
@@ -82,7 +82,7 @@ def test_a_trial_at_chance_in_one_column_is_never_the_best(tmp_path):
     assert ranks == {"vanilla": 0, "+ one": 2, "+ two": 1, "control †": 0}
 
 
-def test_what_has_no_number_does_not_count_and_is_told(tmp_path):
+def test_methods_without_numbers_are_left_out_and_named(tmp_path):
     fake_results.write(tmp_path / "whole")
     fake_results.write(tmp_path / "bad", bad="diverged")
     found = averages_of(tmp_path / "bad")
@@ -128,7 +128,7 @@ def test_a_mistake_is_one_line(options, told, refusal):
 
 
 @pytest.mark.parametrize("command", ["ranks", "averages"])
-def test_only_the_columns_that_were_asked_for_count(command):
+def test_only_the_selected_columns_count(command):
     """Of six columns, two are of each data set."""
     chosen = ["cifar100", "cifar10"]
     words = [word for name in chosen for word in ("--where", f"dataset={name}")]

@@ -120,7 +120,7 @@ def test_a_claim_is_judged_by_its_kind(name, usual):
     assert found.low <= found.difference <= found.high
 
 
-def test_out_of_the_regime_there_is_no_verdict(tmp_path):
+def test_a_failed_network_check_prevents_a_verdict(tmp_path):
     sweep = written(tmp_path, gap=-0.05)
     for name, (claim, _) in CLAIMS.items():
         found = judge([[sweep]], claim)
@@ -144,14 +144,14 @@ def test_a_quantity_that_no_finished_trial_has_gives_no_verdict(usual):
 
 
 @pytest.mark.parametrize("seeds", [1, 2])
-def test_with_few_seeds_nothing_is_decided(seeds, tmp_path):
+def test_few_seeds_do_not_decide_a_claim(seeds, tmp_path):
     found = judge([[written(tmp_path, seeds)]], CLAIMS["order"][0])
     assert (found.outcome, found.seeds) == ("not decided", 3)
     assert "of at least 3 seeds" in found.why
 
 
 @pytest.mark.slow
-def test_the_seeds_that_a_decision_takes_decide_it(tmp_path):
+def test_the_estimated_number_of_seeds_decides_a_claim(tmp_path):
     claim = claimed("+ two", ("+ one",))
     few = judge([[written(tmp_path / "few", 4, noise=0.02)]], claim)
     assert few.outcome == "not decided"
@@ -161,7 +161,7 @@ def test_the_seeds_that_a_decision_takes_decide_it(tmp_path):
     assert many.outcome == "held"
 
 
-def test_an_interval_over_both_ends_of_what_is_close_decides_nothing(tmp_path):
+def test_an_interval_wider_than_the_margin_does_not_decide_a_claim(tmp_path):
     claim = claimed("+ two", ("+ one",), kind="close", least=0.03)
     found = judge([[written(tmp_path, 4, noise=0.02)]], claim)
     assert (found.outcome, found.why) == ("not decided", "the interval includes both outcomes")
@@ -170,7 +170,7 @@ def test_an_interval_over_both_ends_of_what_is_close_decides_nothing(tmp_path):
 
 @pytest.mark.parametrize("seeds", [2, 5])
 @pytest.mark.parametrize("than", [(), ("vanilla",)])
-def test_what_is_no_metric_is_judged_over_seeds_alone(seeds, than, tmp_path):
+def test_other_quantities_are_judged_over_seeds_alone(seeds, than, tmp_path):
     sweep = written(tmp_path, seeds)
     own = sweep.trials["rung"] + 0.01 * sweep.trials["network_seed"] ** 2
     sweep = replace(sweep, trials=sweep.trials.assign(**{"test/own": own}))
@@ -185,13 +185,13 @@ def test_what_is_no_metric_is_judged_over_seeds_alone(seeds, than, tmp_path):
     assert (found.low, found.high) == pytest.approx(expected)
 
 
-def test_where_samples_are_too_few_no_seeds_help(tmp_path):
+def test_more_seeds_do_not_replace_test_samples(tmp_path):
     found = judge([[written(tmp_path, own=0.3)]], CLAIMS["order"][0])
     assert (found.outcome, found.seeds) == ("not decided", None)
     assert "however many seeds" in found.why
 
 
-def test_draws_that_rungs_share_make_no_difference_uncertain(usual, tmp_path):
+def test_shared_draws_cancel_in_a_difference(usual, tmp_path):
     claim = claimed("+ one", ("vanilla",))
     assert judge([[usual]], claim).outcome == "held"
     # Without the draws their own errors alone are known, which are those of all samples.
@@ -275,7 +275,7 @@ def test_diverged_trials_are_no_numbers(tmp_path):
 
 
 @pytest.mark.parametrize(("networks", "outcome"), [(2, "not decided"), (3, "held"), (4, "held")])
-def test_of_given_networks_the_pairs_are_the_networks(tmp_path, networks, outcome):
+def test_pairs_of_frozen_networks_are_the_networks(tmp_path, networks, outcome):
     sweeps = [written(tmp_path / str(index)) for index in range(networks)]
     found = judge([sweeps], CLAIMS["order"][0])
     assert (found.outcome, found.pairs) == (outcome, networks)
@@ -288,7 +288,7 @@ def test_of_given_networks_the_pairs_are_the_networks(tmp_path, networks, outcom
         assert width == pytest.approx(of_one, rel=0.2)
 
 
-def test_one_network_without_numbers_or_out_of_the_regime_decides_nothing(tmp_path):
+def test_one_network_without_numbers_or_outside_the_check_prevents_a_verdict(tmp_path):
     sweeps = [written(tmp_path / str(index)) for index in range(3)]
     other = judge([[*sweeps, written(tmp_path / "other", gap=-0.05)]], CLAIMS["order"][0])
     assert other.outcome == "no verdict"
@@ -296,7 +296,7 @@ def test_one_network_without_numbers_or_out_of_the_regime_decides_nothing(tmp_pa
     assert (lacks.outcome, lacks.why) == ("not decided", "not run: + ten")
 
 
-def test_that_one_of_many_is_wrong_is_said_where_chance_is_allowed_for(tmp_path):
+def test_a_claim_about_many_rungs_is_corrected_for_chance(tmp_path):
     sweep = written(tmp_path, 3, noise=0.0025)
     alone = judge([[sweep]], claimed("+ one", ("+ two",)))
     assert alone.outcome == "not held"

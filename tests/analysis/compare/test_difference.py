@@ -79,7 +79,7 @@ def test_a_shift_of_all_has_no_spread_and_no_interval(first, tmp_path):
     assert {row["95 % interval"].text for row in rows} == {"-"}
 
 
-def test_the_same_trials_are_called_so(first, tmp_path):
+def test_equal_trials_are_counted_in_a_note(first, tmp_path):
     found = difference(first, sweep(tmp_path / "b", again=""))
     assert not found.frame["difference"].any()
     assert "Trials with equal settings and seeds in both: 20." in found.notes
@@ -96,7 +96,7 @@ def test_rungs_of_one_sweep_are_named_and_left_out(first, tmp_path):
     assert any("B: INCOMPLETE: + two: 5 of 5 diverged" in note for note in found.notes)
 
 
-def test_settings_that_differ_are_told(first, tmp_path):
+def test_different_settings_are_listed(first, tmp_path):
     second = sweep(tmp_path / "b")
     for out, noise in ((first, 0.0), (second, 0.2)):
         out.trials["data"] = json.dumps({"dataset": "digits", "label_noise": noise})
@@ -121,7 +121,7 @@ def test_every_format_has_every_rung(first, tmp_path, form):
         ({"bad": "diverged", "bad_rungs": (0, 1, 2, 3)}, "no seed has a number in both runs"),
     ],
 )
-def test_what_cannot_be_matched_is_refused(first, tmp_path, options, words):
+def test_unmatched_runs_are_refused(first, tmp_path, options, words):
     second = sweep(tmp_path / "b", **options)
     with pytest.raises(UserError, match=words):
         difference(first, second, ["ece"])

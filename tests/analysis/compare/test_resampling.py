@@ -39,7 +39,7 @@ def sweep_of(gap: float, samples: int, chance: np.random.Generator, bins: int = 
 
 @pytest.mark.parametrize("samples", sample([300, 2000], 1))
 @pytest.mark.parametrize("gap", sample([0.0, 0.1, -0.03], 2))
-def test_the_intervals_cover_what_is_true_about_as_often_as_they_say(gap, samples):
+def test_the_intervals_have_about_their_nominal_coverage(gap, samples):
     # A calibrated network too: there each bootstrap interval of an ECE fails.
     chance = np.random.default_rng(1)
     repeats, hits = 60, {"ece": 0, "accuracy": 0}
@@ -64,7 +64,7 @@ def test_every_interval_holds_its_estimate_and_stays_in_the_unit_range(gap, samp
 
 
 @pytest.mark.parametrize("right", [50, 80])
-def test_of_one_bin_the_interval_of_the_ece_is_that_of_its_accuracy(right):
+def test_the_interval_of_a_one_bin_ece_is_that_of_the_accuracy(right):
     one = (np.array([100.0]), np.array([right / 100]), np.array([0.9]))
     wilson = stats.binomtest(right, 100).proportion_ci(method="wilson")
     found = ece_interval(*one)

@@ -72,7 +72,7 @@ def test_an_interval_of_a_mean_stays_within_what_the_metric_can_be():
 @pytest.mark.parametrize("test", ["t", "wilcoxon"])
 @pytest.mark.parametrize("n", sample([3, 5, 6, 7, 10, 20, 60], 3))
 @pytest.mark.parametrize("shift", sample([0.0, 0.5, 1.0, 2.0], 2))
-def test_an_interval_leaves_0_out_exactly_where_p_says_so_and_holds_its_estimate(test, n, shift):
+def test_an_interval_excludes_zero_if_p_is_significant_and_contains_its_estimate(test, n, shift):
     rng = np.random.default_rng(n)
     a = rng.normal(0.1, 0.01, n)
     others = {f"b{k}": a + 0.01 * (rng.standard_t(2, n) + shift) for k in range(8)}
@@ -98,7 +98,7 @@ def test_the_signed_rank_interval_is_that_of_the_textbook():
     assert told["p"] == pytest.approx(0.039, abs=0.001)
 
 
-def test_many_differences_have_the_interval_of_few(monkeypatch):
+def test_intervals_of_many_and_few_differences_agree(monkeypatch):
     values = np.random.default_rng(0).normal(0.1, 1.0, 400)
     center, (low, high) = hodges_lehmann(values), signed_rank_interval(values)
     monkeypatch.setattr(intervals, "MOST_EXACT", 100)
@@ -120,7 +120,7 @@ def test_zeros_and_ties_have_a_p_and_a_sentence_instead_of_an_interval(d):
 
 
 @pytest.mark.parametrize(("test", "name"), [("t", "mean diff"), ("wilcoxon", "Hodges-Lehmann")])
-def test_the_tables_name_estimate_and_interval_and_say_that_holm_is_not_in_it(test, name):
+def test_the_tables_name_estimate_and_interval_without_holms_correction(test, name):
     rng = np.random.default_rng(3)
     values = {m: rng.normal(0.1, 0.01, 8) for m in "abc"}
     for form in ("plain", "markdown", "latex", "json"):
@@ -207,7 +207,7 @@ def test_friedman_gives_the_ranks_and_the_critical_difference_of_demsar():
     assert told.p < 0.05
 
 
-def test_nemenyi_tells_apart_what_is_further_than_the_critical_difference():
+def test_nemenyi_separates_methods_beyond_the_critical_difference():
     table = rank(published("fedlas/table1"), "ece")
     told = friedman(over_columns(table))
     apart = np.abs(np.subtract.outer(told.ranks.to_numpy(), told.ranks.to_numpy()))
@@ -235,12 +235,12 @@ def test_too_little_data_for_friedman_gives_a_statement(values, statement):
         assert view(judge(matched(values), "friedman")).render(form)
 
 
-def test_the_last_bit_of_a_float_breaks_no_tie_of_friedmans_ranks():
+def test_rounding_errors_preserve_ties_of_friedmans_ranks():
     told = friedman(matched({"a": [0.1 + 0.2] * 6, "b": [0.3] * 6, "c": [0.5] * 6}))
     assert told.ranks.tolist() == [1.5, 1.5, 3.0]
 
 
-def test_no_pair_is_told_apart_if_friedman_finds_nothing():
+def test_no_pair_is_separated_if_friedman_is_not_significant():
     values = {m: np.roll([0.1, 0.2, 0.3, 0.4, 0.5, 0.6], 2 * i) for i, m in enumerate("abc")}
     told = friedman(matched(values))
     assert told.p > 0.05
@@ -249,7 +249,7 @@ def test_no_pair_is_told_apart_if_friedman_finds_nothing():
     assert draw_critical_difference(told) is not None
 
 
-def test_what_is_left_out_is_told():
+def test_methods_and_blocks_left_out_are_listed():
     values = {m: [0.1 + i, 0.2, 0.3, 0.5 - i, 0.1, np.nan] for i, m in enumerate("abc")}
     values["a"][5] = 0.1
     told = friedman(matched({**values, "d": [np.nan] * 6}))
@@ -379,7 +379,7 @@ def test_without_the_base_network_all_name_the_first_method(tmp_path):
         ((0.06, 0.02, 0.05, 0.2), ""),
     ],
 )
-def test_the_headline_says_if_the_runner_up_is_not_separated(tmp_path, eces, ending):
+def test_the_headline_mentions_a_runner_up_that_is_not_separated(tmp_path, eces, ending):
     lead = describe_best(compared(tmp_path, ["fl", "ce", "ls", "mac_cal"], eces))
     assert ("not separated" in lead) == bool(ending)
     assert ending in lead
@@ -392,7 +392,7 @@ def test_a_ladder_and_a_single_survivor_have_nothing_to_test(tmp_path):
     assert for_report(load(tmp_path / "one"), "t") == []
 
 
-def test_one_seed_is_told_in_the_report(tmp_path):
+def test_a_report_of_one_seed_explains_missing_tests(tmp_path):
     fake_results.write(tmp_path, seeds=1, kinds=RIVALS)
     with drawing.figures("svg", names=("critical_difference",)):
         assert "critical_difference: not drawn, too few blocks (1)" in write_report(tmp_path)

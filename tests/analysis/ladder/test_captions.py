@@ -70,7 +70,7 @@ def captions(out):
     ("seeds", "kinds"),
     sample([(1, RIVALS), (2, fake_results.KINDS), (6, RIVALS), (6, fake_results.KINDS)], 2),
 )
-def test_captions_tell_the_trials_that_are_there(tmp_path, kinds, seeds, lost):
+def test_captions_count_the_present_trials(tmp_path, kinds, seeds, lost):
     fake_results.write(tmp_path, seeds=seeds, kinds=kinds)
     for name in lost:
         (tmp_path / "trials" / f"{name}.parquet").unlink(missing_ok=True)
@@ -104,7 +104,7 @@ def measured(out, **changes):
     return load(out)
 
 
-def test_costs_are_medians_of_what_was_measured_and_a_post_hoc_method_has_not_the_networks(
+def test_costs_are_medians_and_post_hoc_methods_exclude_their_network(
     tmp_path,
 ):
     fake_results.write(tmp_path, seeds=3)
@@ -183,9 +183,7 @@ def with_heads(out, lost, error=0.01, epochs=20):
      (-0.18, 0.01, False)],
     2),
 )  # fmt: skip
-def test_heads_far_below_their_network_are_told_with_how_they_were_trained(
-    tmp_path, lost, error, is_told
-):
+def test_heads_far_below_their_network_have_a_remark(tmp_path, lost, error, is_told):
     with_heads(tmp_path, lost, error)
     results = open_results(tmp_path)
     line = "+ two: 3 of 3 heads far less accurate on test than the network "

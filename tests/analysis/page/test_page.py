@@ -182,19 +182,19 @@ def test_missing_trials_are_named(out):
     assert texts(table, "reason")[0] == "no result on disk"
 
 
-def test_a_complete_sweep_says_so_and_has_no_table_of_the_unfinished(out):
+def test_a_complete_run_has_no_table_of_unfinished_trials(out):
     assert "all 12 planned trials are done" in rendered(out)
     assert not tables.unfinished(load(out)).records
 
 
-def test_what_is_not_drawn_is_said_on_the_page(tmp_path, with_figures):
+def test_the_page_names_figures_that_were_not_drawn(tmp_path, with_figures):
     fake_results.write(tmp_path, bad="diverged", bad_rungs=(0, 1, 2, 3))
     text = written(tmp_path)
     assert "reliability: not drawn" in text
     assert "<figure" not in text
 
 
-def test_the_print_stands_beside_ours_and_the_command_says_so(out):
+def test_the_page_shows_published_numbers_and_their_command(out):
     text = written(out, published="maccal/table5")
     assert "paper: CIFAR-10 DenseNet-121" in text
     assert "tune-calib report DIR --published maccal/table5" in text
@@ -235,14 +235,14 @@ def test_the_number_of_a_cell_is_the_one_that_is_printed(metric, chance):
         assert rounded(metric, value) == float(METRICS[metric].format(value))
 
 
-def test_a_column_is_one_of_numbers_though_a_cell_says_why_it_has_none():
+def test_a_column_is_numeric_despite_cells_without_numbers():
     cells = (Cell.of(1.0), Cell.of(2.0), Cell.of(None), Cell.of("diverged (3/3)"))
     x = Cell.of("x")
     table = Table("key", "caption", [{"a": x, "b": shown, "c": x} for shown in cells])
     assert table.are_numbers == [False, True, False]
 
 
-def test_a_table_too_long_for_a_browser_is_cut_and_says_so(out, monkeypatch):
+def test_a_table_too_long_for_a_browser_is_cut_with_a_note(out, monkeypatch):
     monkeypatch.setattr(table, "MAX_ROWS", 5)
     shown = tables.trials(load(out))
     assert len(shown.rows) == 5
@@ -309,7 +309,7 @@ def test_environment_and_revision_come_from_the_rows(out):
     assert "uncommitted changes" in text
 
 
-def test_settings_are_flat_without_seeds_and_told_by_rung():
+def test_settings_are_flat_without_seeds_and_grouped_by_rung():
     trials = pd.DataFrame(
         {
             "rung": [0, 1, 1],

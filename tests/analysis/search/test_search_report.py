@@ -101,7 +101,7 @@ def test_the_best_table_names_baseline_defaults_and_the_choice(out):
     assert rows[3]["head.width"] == "-"
 
 
-def test_importance_says_where_it_was_searched_and_what_is_published(out):
+def test_importance_shows_the_searched_range_and_published_values(out):
     rows = texts(search_tables.importance(load_search(out)))
     assert rows[0] == {
         "setting": "head.lr",
@@ -236,7 +236,7 @@ NONE_DONE = {
         3,
     ),
 )
-def test_too_little_is_a_plain_sentence(tmp_path, points, eces, statuses, says):
+def test_too_few_results_give_a_sentence(tmp_path, points, eces, statuses, says):
     fake_results.write_search(tmp_path, points, eces, statuses)
     drawn = ("share", "parallel", "importance", "sensitivity", "history", "front")
     with drawing.figures("svg", names=drawn):
@@ -246,14 +246,14 @@ def test_too_little_is_a_plain_sentence(tmp_path, points, eces, statuses, says):
     assert (tmp_path / "report.html").exists()
 
 
-def test_a_published_table_stands_beside_no_search(out):
+def test_a_search_report_refuses_a_published_table(out):
     told = CliRunner().invoke(app, ["report", str(out), "--published", "fedlas/table1"])
     assert "contains a search" in str(told.exception)
     told = CliRunner().invoke(app, ["report", str(out)])
     assert "2 (chosen)" in told.stdout
 
 
-def test_planned_suggestions_that_have_not_ended_are_told(tmp_path):
+def test_a_report_counts_planned_suggestions_that_have_not_ended(tmp_path):
     fake_results.write_search(tmp_path, POINTS, ECES, planned=9)
     assert not is_complete(tmp_path)
     told = write_search_report(tmp_path)
@@ -261,7 +261,7 @@ def test_planned_suggestions_that_have_not_ended_are_told(tmp_path):
     assert "5 suggestions have not ended" in told
 
 
-def test_several_metrics_have_a_front_of_their_own(tmp_path):
+def test_several_metrics_have_a_figure_of_their_front(tmp_path):
     fake_results.write_search(tmp_path, POINTS, ECES, metrics=("accuracy", "ece"))
     style.apply()
     figure = draw_front(load_search(tmp_path))

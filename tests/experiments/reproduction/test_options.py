@@ -62,14 +62,14 @@ def test_a_folder_of_something_else_is_refused(make, told, tmp_path, refusal):
     assert content(tmp_path) == before
 
 
-def test_a_file_beside_a_table_that_was_made_is_left_alone(tmp_path):
+def test_foreign_files_in_the_folder_of_a_table_are_left_alone(tmp_path):
     locked(tmp_path, "smoke")
     (tmp_path / FOLDER / "notes.txt").write_text("mine")
     done = here("reproduce", TABLE, "--scale", "smoke", "--out", tmp_path, "--dry-run")
     assert done.returncode == 0, done.stderr
 
 
-def test_what_is_made_with_given_networks_stays_in_the_table_without_them(tmp_path):
+def test_results_on_frozen_networks_stay_in_the_table_without_weights(tmp_path):
     ask = TableRequest(REPRODUCTIONS[TABLE], ReproduceRequest(scale="cpu", out=str(tmp_path)))
     file = build_file(ask)
     given = "ladder-given-resnet20_he-cifar10"
@@ -86,7 +86,7 @@ def test_what_is_made_with_given_networks_stays_in_the_table_without_them(tmp_pa
     assert (lock["command"], lock["runs"], set(lock["trials"])) == (told, found, set(found))
 
 
-def test_tables_that_cannot_be_made_are_told_together_and_nothing_is_begun(tmp_path, refusal):
+def test_impossible_tables_are_listed_together_before_anything_starts(tmp_path, refusal):
     out, data = tmp_path / "out", tmp_path / "data"
     data.mkdir()
     tables = ("fedlas/table2", "maccal/fig4", TABLE)
@@ -103,7 +103,7 @@ def test_tables_that_cannot_be_made_are_told_together_and_nothing_is_begun(tmp_p
 
 @pytest.mark.parametrize("dry", [[], ["--dry-run"]])
 @pytest.mark.parametrize("is_named", [False, True])
-def test_weights_to_start_from_are_told_with_all_that_lacks(is_named, dry, tmp_path, refusal):
+def test_missing_weights_are_listed_with_everything_else_missing(is_named, dry, tmp_path, refusal):
     words = ("--weights", tmp_path) if is_named else ()
     said = refusal("reproduce", "fedlas/table2", "--scale", "paper", *words, *dry)
     for own in REPRODUCTIONS["fedlas/table2"].scales["paper"]:
@@ -130,7 +130,7 @@ def test_weights_to_start_from_are_of_a_recipe_that_takes_some(name):
             assert not own.start or (len(own.backbones) == 1 and not own.weights)
 
 
-def test_the_print_names_data_sets_as_the_program_does():
+def test_published_tables_name_data_sets_as_the_program_does():
     from analysis.published import published, published_tables
 
     names = {name for table in published_tables() for name in published(table)["dataset"]}
@@ -162,7 +162,7 @@ def test_an_out_that_is_no_folder_is_one_line(out, told, tmp_path, monkeypatch, 
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
-def test_a_dry_run_counts_the_seeds_that_are_asked_for(tmp_path):
+def test_a_dry_run_counts_the_requested_seeds(tmp_path):
     words = ("reproduce", TABLE, "--scale", "smoke", "--out", tmp_path / "out", "--dry-run")
     assert "networks: 5 to train" in here(*words).stdout
     assert "networks: 2 to train" in here(*words, "--seeds", "2").stdout
@@ -172,7 +172,7 @@ FEW = ("maccal/table5", "tst/reproduction", "fedlas/table1")
 
 
 @pytest.mark.parametrize("names", [FEW, pytest.param(list(REPRODUCTIONS), marks=pytest.mark.slow)])
-def test_all_tables_are_asked_for_by_one_word(names, tmp_path, monkeypatch, refusal):
+def test_the_option_all_selects_all_tables(names, tmp_path, monkeypatch, refusal):
     records = {name: REPRODUCTIONS[name] for name in names}
     monkeypatch.setattr(REPRODUCTIONS, "_records", records)
     monkeypatch.setattr(REPRODUCTIONS, "_own", lambda: [])
@@ -209,7 +209,7 @@ def test_the_list_is_readable_in_a_hundred_columns(monkeypatch):
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGINT])
-def test_what_is_made_stays_when_the_second_of_three_tables_is_stopped(sign, tmp_path):
+def test_finished_tables_stay_if_a_later_one_is_stopped(sign, tmp_path):
     # The first is of a plug-in.
     plugin = "docs/examples/plugin_table.py"
     tables = ("smoothing/table2", "tst/reproduction", TABLE)

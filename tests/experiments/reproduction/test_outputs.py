@@ -35,7 +35,7 @@ TABLE = Reproduction(
 FILES = {"table.md", "table.tex", "table.csv", "claims.md", "claims.tex", "claims.csv", PAGE}
 
 
-def test_ours_stand_beside_the_print_with_differences_on_the_same_data_alone(tmp_path):
+def test_differences_from_published_numbers_need_the_same_data_set(tmp_path):
     fake_results.write(tmp_path)
     sweep = load(tmp_path)
     digits = compare_with_print(TABLE, "ladder", sweep)
@@ -50,7 +50,7 @@ def test_ours_stand_beside_the_print_with_differences_on_the_same_data_alone(tmp
     assert rows[rows["rung"] == "control"]["paper"].isna().all()
 
 
-def test_files_say_the_same_as_verdicts(tmp_path):
+def test_files_agree_with_the_verdicts(tmp_path):
     fake_results.write(tmp_path / "a", seeds=5)
     fake_results.add_regime(tmp_path / "a")
     fake_results.add_intervals(tmp_path / "a", ["ece", "accuracy"])

@@ -92,7 +92,7 @@ def test_keys_of_an_entry_stand_above_those_of_the_scale_and_of_the_file(
     ("seeds", "asked", "heads"),
     [("5", None, 5), ("{networks: 2, heads: 4}", None, 4), ("5", 2, 2)],
 )
-def test_seeds_on_given_networks_are_those_of_heads(seeds, asked, heads, tmp_path):
+def test_seeds_on_frozen_networks_are_head_seeds(seeds, asked, heads, tmp_path):
     path = tmp_path / "mine.yaml"
     given = f"      weights: {{resnet20_he: x.safetensors}}\n      seeds: {seeds}"
     path.write_text(EXAMPLE.read_text().replace("      seeds: 1", given, 1))
@@ -183,7 +183,7 @@ def test_a_method_and_what_is_built_on_it_have_one_weight_of_the_penalty(name, s
 
 
 @pytest.mark.parametrize(("name", "scale"), AT)
-def test_given_networks_are_asked_for_by_their_folder_and_not_trained(name, scale, tmp_path):
+def test_frozen_networks_need_a_folder_and_are_not_trained(name, scale, tmp_path):
     table = REPRODUCTIONS[name]
     files = {file for own in table.scales[scale] for file in own.weights.values()}
     without, ask = asked(name, scale, tmp_path), asked(name, scale, tmp_path, weights=tmp_path)
@@ -197,7 +197,7 @@ def test_given_networks_are_asked_for_by_their_folder_and_not_trained(name, scal
     assert all(entry.set.network["epochs"] == 0 for entry in given)
 
 
-def test_all_that_is_lacking_is_told_at_once(tmp_path):
+def test_everything_missing_is_listed_at_once(tmp_path):
     (tmp_path / "empty").mkdir()
     ask = asked("maccal/table5", "cpu", tmp_path, data_root=tmp_path / "empty", weights=tmp_path)
     with pytest.raises(UserError) as told:

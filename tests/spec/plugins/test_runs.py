@@ -95,7 +95,7 @@ def test_a_folder_is_read_without_its_plug_ins_until_they_are_named(command, lab
 
 
 @pytest.mark.parametrize("where", ["no manifest", "a relative path", "a path in the folder"])
-def test_the_stored_copies_can_be_named_instead(where, copied, monkeypatch):
+def test_stored_copies_of_plug_ins_can_be_named(where, copied, monkeypatch):
     monkeypatch.chdir(copied.parent)
     path = copied / "sweep.json"
     manifest = json.loads(path.read_text())
@@ -112,7 +112,7 @@ def test_the_stored_copies_can_be_named_instead(where, copied, monkeypatch):
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_what_needs_the_code_is_refused_until_it_is_named(lab, copied, refusal):
+def test_commands_that_need_a_plug_in_are_refused_until_it_is_named(lab, copied, refusal):
     out = copied.parent / "file.safetensors"
     runs = (
         ["pictures", copied],
@@ -144,7 +144,7 @@ def test_the_command_itself_refuses_a_changed_plug_in_too(lab, changed, refusal)
     assert "from before a change" in refusal(*compare(lab))
 
 
-def test_of_a_plug_in_that_is_gone_the_stored_copy_is_offered(copied, lab):
+def test_a_missing_plug_in_suggests_its_stored_copy(copied, lab):
     path = lab / "plugin_head.py"
     path.rename(lab / "away.py")
     try:
@@ -155,7 +155,7 @@ def test_of_a_plug_in_that_is_gone_the_stored_copy_is_offered(copied, lab):
     assert f"--plugin {copy}" in note
 
 
-def test_what_is_done_is_not_done_again(lab):
+def test_finished_trials_of_a_plug_in_are_not_repeated(lab):
     before = rows(lab / "out")
     assert here(*compare(lab)).returncode == 0
     assert rows(lab / "out") == before
@@ -187,7 +187,7 @@ def test_a_sweep_file_is_forecast(file):
     assert "poly" not in METHODS
 
 
-def test_a_broken_plug_in_of_a_sweep_file_is_told_with_both_lines(file, refusal):
+def test_a_broken_plug_in_names_its_line_and_that_of_the_experiment_file(file, refusal):
     file.write_text(FILE.format(broken="lab/broken.py, "))
     (file.parent / "lab/broken.py").write_text("\n1 / 0\n")
     said = refusal("run", file, "--dry-run")

@@ -60,7 +60,7 @@ def test_a_caption_names_the_recipe_and_what_was_changed(name, own_recipes):
     assert ("authors' recipe" in told) == own_recipes
 
 
-def test_a_run_that_has_nothing_to_do_says_no_recipe(tmp_path):
+def test_a_finished_run_prints_no_recipe(tmp_path):
     words = ["compare", "ce", "--epochs", "1", "--out", tmp_path / "out"]
     first, again = here(*words), here(*words)
     title = DATASETS["digits"].quick.title

@@ -12,7 +12,7 @@ from tune_calib.spec.recipe import QUICK, RECIPES, Recipe, fitting
 
 
 @pytest.mark.parametrize(("dataset", "name"), BOTH)
-def test_a_recipe_fits_a_data_set_or_says_in_one_line_which_do(dataset, name):
+def test_a_recipe_fits_a_data_set_or_the_error_lists_those_that_fit(dataset, name):
     if name in fitting(dataset):
         recipe = asked_of(dataset, name).recipe
         assert recipe.name == name
@@ -70,7 +70,7 @@ def test_the_quick_setting_that_nobody_named_is_for_its_backbones_alone(dataset)
 
 @pytest.mark.parametrize("own_recipes", [False, True])
 @pytest.mark.parametrize(("dataset", "name"), FITTING)
-def test_what_is_asked_for_stands_above_recipes(dataset, name, own_recipes):
+def test_requested_settings_override_recipes(dataset, name, own_recipes):
     if own_recipes and RECIPES[name].pretrained:
         return
     asked = asked_of(dataset, name, own_recipes, epochs=7, lr=0.3, backbone="resnet20")

@@ -153,6 +153,6 @@ def test_what_a_recipe_sets_otherwise_for_a_method_is_for_it_alone(dataset, back
 @pytest.mark.parametrize(
     ("dataset", "decay"), [("cifar10", 5e-4), ("cifar100", 5e-4), ("svhn", 5e-4)]
 )
-def test_plp_decays_more_than_what_its_code_base_trains_beside_it(dataset, decay):
+def test_plp_has_more_weight_decay_than_other_methods_of_its_code_base(dataset, decay):
     assert spec_of(dataset, "plp", "plp").network.weight_decay == decay
     assert spec_of(dataset, "plp", "mit_l").network.weight_decay == 1e-4

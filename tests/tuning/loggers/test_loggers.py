@@ -120,7 +120,7 @@ def clean(label, logger):
     return re.sub(r"[^\w.+-]+", "-", f"{label},") if logger == "tensorboard" else f"{label},"
 
 
-def test_what_was_sent_is_not_sent_again(logger, tmp_path):
+def test_logged_rows_are_not_sent_again(logger, tmp_path):
     out = tmp_path / "runs" / "it"
     fake_results.write(out, seeds=1, bad="diverged")
     for _ in range(2):
@@ -189,7 +189,7 @@ def test_a_logger_that_fails_costs_no_trial(tmp_path, capsys, monkeypatch):
     assert len(list((out / "tensorboard").iterdir())) == 4
 
 
-def test_without_loggers_nothing_is_followed(tmp_path):
+def test_runs_without_loggers_send_nothing(tmp_path):
     with followed(tmp_path, "fake"):
         pass
     with request_loggers([]), followed(tmp_path, "fake"):

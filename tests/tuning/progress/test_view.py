@@ -29,13 +29,13 @@ def test_a_view_fits_the_terminal_and_names_what_runs(width, is_search):
         assert "Accuracy 91.20 %, ECE 3.12 %" in lines[-1]
 
 
-def test_what_does_not_fit_is_counted():
+def test_trials_that_do_not_fit_are_counted():
     lines = drawn(busy_tracker(running=5).record(), height=7)
     assert len(lines) <= 7
     assert lines[-1] == "  and 3 more"
 
 
-def test_before_anything_runs_it_says_what_the_driver_does():
+def test_the_view_shows_the_activity_of_the_driver_before_trials_run():
     drawing = ProgressEvent("drawing figures", 3, 12)
     idle = progress(running={}, total=0, activity=drawing, entry="a, 2 of 7")
     title, now = drawn(idle)
@@ -44,7 +44,7 @@ def test_before_anything_runs_it_says_what_the_driver_does():
     assert format_line(idle) == "a, 2 of 7; 0:00 drawing figures 3/12"
 
 
-def test_a_line_says_the_same():
+def test_the_log_line_has_the_content_of_the_view():
     said = format_line(
         progress(began=1000.0, written=1187.0, ended={"done": 11, "diverged": 1}, left_s=260.0)
     )

@@ -52,7 +52,7 @@ def session():
         pytest.param(3, 9, False, marks=pytest.mark.slow),
     ],
 )
-def test_all_of_them_run_whatever_their_number(tmp_path, monkeypatch, there, asked, asha):
+def test_any_number_of_trials_is_executed(tmp_path, monkeypatch, there, asked, asha):
     monkeypatch.setattr(ray_executor, "PART", 2)
     monkeypatch.setattr(ray_executor, "MAX_FAILURES", 0)
     scheduler = ASHAScheduler(time_attr="epoch", metric="score", mode="max") if asha else None

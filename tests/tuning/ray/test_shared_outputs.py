@@ -86,7 +86,7 @@ def test_logits_of_the_bank_are_those_of_the_network_to_the_bit(tmp_path, own):
 
 
 @pytest.mark.parametrize("first", sample(["post-hoc", "heads", "search", "both"], 2))
-def test_whoever_comes_first_makes_what_the_others_need(tmp_path, first):
+def test_the_first_trial_computes_the_shared_outputs(tmp_path, first):
     """A bank gets what it lacks and loses nothing, and no number depends on the order."""
     store = Store(tmp_path / "store")
     head, scaled = planned({"head": HEAD}), planned({"posthoc": {"method": "temperature"}})

@@ -35,7 +35,7 @@ def by_q0(point):
     return SuggestionResult("done", (abs(point["head.q0"] - 0.6),), 0.0)
 
 
-def test_what_decides_is_the_most_important(tmp_path):
+def test_the_deciding_setting_is_the_most_important(tmp_path):
     outcome = told(tmp_path, 60, by_q0)
     shares = outcome["importance"]["shares"]["ece"]
     assert next(iter(shares)) == "head.q0"
@@ -81,13 +81,13 @@ def test_the_outcome_holds_the_choice_and_what_failed(tmp_path):
     ],
     ids=["few", "ties", "stopped"],
 )
-def test_without_importance_the_outcome_says_why(tmp_path, count, value, says):
+def test_an_outcome_without_importance_has_a_reason(tmp_path, count, value, says):
     importance = told(tmp_path, count, value)["importance"]
     assert importance["shares"] == {}
     assert importance["statement"].startswith(says)
 
 
-def test_a_report_of_a_search_without_results_says_how_to_go_on(tmp_path):
+def test_a_report_of_a_search_without_results_names_the_resume_command(tmp_path):
     question = SearchDefinition("mac_cal", ResolvedRequest(GIVEN), ECE)
     job = SearchRun(question, 8, RunLocation(tmp_path, tmp_path / "store", command="it"))
     job.build_manifest().write(tmp_path)

@@ -79,7 +79,7 @@ def test_the_choice_is_the_best_first_metric_of_the_pareto_set_within_the_guard(
         (("ece", "confidence_gap"), "`metric` confidence_gap .* has no best value"),
     ],
 )
-def test_an_objective_that_cannot_be_is_refused(metrics, told):
+def test_an_impossible_objective_is_refused(metrics, told):
     with pytest.raises(UserError, match=told):
         Objective(metrics, 0.01)
 
@@ -123,7 +123,7 @@ def test_a_study_cut_at_any_byte_goes_on_as_if_nothing_had_happened(tmp_path):
 
 
 @pytest.mark.parametrize("left", ["running", "waiting"])
-def test_what_an_earlier_version_left_half_made_is_finished(left, tmp_path):
+def test_a_partly_initialised_study_is_completed(left, tmp_path):
     whole = asked_and_told(study_in(tmp_path), 8)
     before = study_in(tmp_path)
     if left == "running":
@@ -138,7 +138,7 @@ def test_what_an_earlier_version_left_half_made_is_finished(left, tmp_path):
     assert study_in(tmp_path).states() == ["done"] * 5 + ["running"] * 5
 
 
-def test_what_failed_or_was_stopped_has_no_value_in_the_study(tmp_path):
+def test_failed_and_stopped_suggestions_have_no_value(tmp_path):
     study = study_in(tmp_path)
     for number, status in enumerate(("diverged", "crashed", "stopped", "done")):
         study.suggestion(number)
@@ -208,7 +208,7 @@ def test_a_password_is_starred_wherever_it_stands():
         ("s3://bucket/a@b", "s3://bucket/a@b"),
     ],
 )
-def test_what_a_url_may_hold_of_a_secret_is_masked(url, masked, tmp_path):
+def test_secrets_in_urls_are_masked(url, masked, tmp_path):
     assert mask_url(url) == mask_url(masked) == masked
     command = command_line(["search", f"--study-storage={url}", "--study-storage", url])
     assert "SECRET" not in command
@@ -281,7 +281,7 @@ def test_a_search_reads_no_test_split(whole, store):
         actor.test_split()
 
 
-def test_a_bank_of_a_search_gets_its_test_split_when_a_sweep_asks(whole, tmp_path):
+def test_a_bank_of_a_search_is_completed_with_test_for_a_ladder(whole, tmp_path):
     spec = whole.candidates.trials({}, 0)[0].spec
     store, cpu = Store(tmp_path), torch.device("cpu")
     run = NetworkTraining(spec, store, load_development(spec.data, None), cpu)
@@ -301,7 +301,7 @@ def test_a_bank_of_a_search_gets_its_test_split_when_a_sweep_asks(whole, tmp_pat
     assert torch.equal(opened.select().features, features)
 
 
-def test_counts_agree_at_the_end_or_it_is_an_error(whole):
+def test_differing_counts_at_the_end_are_an_error(whole):
     assert "20 planned = 20 trials of the study (20 done); 21 specs, 21 result rows" in (
         whole.reconcile()
     )
@@ -318,7 +318,7 @@ def test_counts_agree_at_the_end_or_it_is_an_error(whole):
         (lambda own: {"a": None}, "trials without a row"),
     ],
 )
-def test_every_mismatch_of_plan_and_rows_is_told(change, told, whole, tmp_path):
+def test_every_mismatch_of_plan_and_rows_is_reported(change, told, whole, tmp_path):
     found = read_table(whole.out, "trials").to_pylist()
     for name, last in {"a": found[-1], **change(found[-1])}.items():
         if last is not None:

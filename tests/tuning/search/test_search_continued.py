@@ -90,7 +90,7 @@ PAIRS = list(zip(SPACES, itertools.cycle(SAMPLERS), strict=False))
         ),
     ],
 )
-def test_a_finite_space_comes_to_its_end(tmp_path, pairs):
+def test_a_finite_space_is_exhausted(tmp_path, pairs):
     for method, sampler in pairs:
         comes_to_its_end(tmp_path / f"{method}-{sampler}", method, sampler)
 
@@ -112,7 +112,7 @@ def comes_to_its_end(tmp_path, method, sampler):
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
-def test_what_is_tried_again_comes_on_top_of_a_space_at_its_end(tmp_path, sampler):
+def test_retried_suggestions_are_added_to_an_exhausted_space(tmp_path, sampler):
     question = question_of("temperature", sampler)
     study = searched(tmp_path / "out", question, 1).study
     study.suggestion(1)

@@ -54,7 +54,7 @@ def searched(exported, tmp_path_factory):
     return out
 
 
-def test_all_trials_stand_on_the_network_as_it_is(searched, exported):
+def test_all_trials_of_a_search_use_the_frozen_network(searched, exported):
     tried, evaluated = rows(searched), rows(searched / "evaluation")
     assert len({row["network_id"] for row in [*tried, *evaluated]}) == 1
     assert {row["network_seed"] for row in [*tried, *evaluated]} == {0}

@@ -56,7 +56,7 @@ def test_a_search_of_heads_prints_its_choice_and_its_counts(whole):
     assert manifest["rule"] == "best ECE on select with at most 1 point of accuracy lost"
 
 
-def test_what_a_search_found_is_stored_and_written_again_where_it_is_not_there(whole):
+def test_the_outcome_of_a_search_is_stored_and_rebuilt_if_lost(whole):
     out, _ = whole
     stored = (out / "outcome.json").read_text()
     outcome = json.loads(stored)
@@ -100,7 +100,7 @@ def test_the_same_command_on_the_same_folder_does_nothing_and_resume_neither(who
         pytest.param(signal.SIGTERM, marks=pytest.mark.slow),
     ],
 )
-def test_stopped_and_resumed_gives_the_same_search(whole, tmp_path, number):
+def test_a_stopped_and_resumed_search_is_the_same(whole, tmp_path, number):
     reference, _ = whole
     out = tmp_path / "stopped"
     process = started(out, reference / "store", "--address", "none")
@@ -170,7 +170,7 @@ def test_the_test_split_is_read_once_for_the_choice(whole, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_search_of_three_points_is_finished_and_says_so(tmp_path):
+def test_a_search_of_a_space_with_three_points_finishes(tmp_path):
     out = tmp_path / "few"
     command = ["search", "temperature", *QUICK[:2], "--trials", 40, "--at-once", 2, "--out", out]
     done = here(*command)
@@ -191,7 +191,7 @@ NETWORKS = ["search", "ls", "--epochs", 3, "--set", "network.augment=none", "--m
 
 @pytest.mark.ray
 @pytest.mark.slow
-def test_a_search_of_networks_stops_trials_and_never_tells_their_values(tmp_path):
+def test_a_search_of_networks_stops_trials_without_their_values(tmp_path):
     out = tmp_path / "asha"
     command = [*NETWORKS, "--trials", 7, "--scheduler", "asha", "--out", out]
     done = here(*command)

@@ -86,7 +86,7 @@ BESIDE = [(command, tail) for command in ("report", "status") for tail in TAILS]
         for pair in BESIDE
     ],
 )
-def test_a_reader_beside_a_live_driver_writes_nothing_of_its(half, capsys, command, tail):
+def test_a_reader_during_a_run_writes_none_of_its_files(half, capsys, command, tail):
     out, journal = half.out, half.out / JOURNAL
     with journal.open("ab") as file:
         file.write(tail)
@@ -108,7 +108,7 @@ def test_a_reader_beside_a_live_driver_writes_nothing_of_its(half, capsys, comma
     assert "7 missing" in text or "5 of 12 suggestions ended" in text
 
 
-def test_a_reader_of_a_driver_that_goes_on_meanwhile_takes_nothing_for_crashed(half):
+def test_a_reader_during_a_run_reports_no_crashes(half):
     """What is told after the rows were read has rows that were not."""
     job = replace(any_job(half.out), definition=question_of("mac_cal", "random"), length=12)
     reader = open_state(job, is_read_only=True)
@@ -204,6 +204,6 @@ def test_a_password_is_in_no_file_and_is_named_again(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("command", ["report", "status"])
-def test_the_storage_of_a_study_that_is_not_is_refused(tmp_path, refusal, command):
+def test_the_storage_of_a_missing_study_is_refused(tmp_path, refusal, command):
     fake_results.write(tmp_path)
     assert "applies to a search" in refusal(command, tmp_path, "--study-storage", "sqlite:///x.db")

@@ -109,7 +109,7 @@ def test_a_finished_suggestion_without_its_row_is_repeated_as_it_was(whole, tmp_
     assert (out / JOURNAL).read_bytes() == journal
 
 
-def test_a_lost_baseline_is_no_crash_and_no_end(whole, tmp_path):
+def test_a_lost_baseline_requires_a_resume(whole, tmp_path):
     out = tmp_path / "out"
     state = copy_of(whole, out)
     (baseline,) = state.candidates.baseline()

@@ -55,7 +55,7 @@ def end_of(out, metrics, baseline, tried, flags=None) -> str:
 @pytest.mark.parametrize("others", sample([((),), (("mce",),)], 1))
 @pytest.mark.parametrize("metric", sample(ON_SELECT, 6))
 @pytest.mark.parametrize(("baseline", "tried"), [(0.3, 0.2), (0.2, 0.3), (0.3, 0.3)])
-def test_a_choice_that_is_no_gain_is_told_for_every_metric(
+def test_a_choice_without_a_gain_is_reported_for_every_metric(
     tmp_path, metric, others, baseline, tried
 ):
     metrics = (metric, *(name for name in others if name != metric))
@@ -73,7 +73,7 @@ def test_a_choice_that_is_no_gain_is_told_for_every_metric(
 @pytest.mark.parametrize(
     ("eces", "is_gain"), [([0.07, 0.09], True), ([0.09, 0.1], False), ([0.08, 0.3], False)]
 )
-def test_the_page_and_the_printed_report_say_it_too(tmp_path, eces, is_gain):
+def test_the_page_and_the_printed_report_mention_a_choice_without_gain(tmp_path, eces, is_gain):
     fake_results.write_search(tmp_path, POINTS[:2], eces)
     assert load_search(tmp_path).outcome.chosen == 0
     text = write_search_report(tmp_path)
@@ -87,7 +87,7 @@ FLAGS = [None, "", "chance", "temperature_bound,chance", "temperature_bound"]
 
 @pytest.mark.parametrize("flags", FLAGS)
 @pytest.mark.parametrize("guard", [0.01, 0.5, 1.0])
-def test_what_is_at_chance_is_chosen_under_no_guard(guard, flags):
+def test_a_suggestion_at_chance_is_never_chosen(guard, flags):
     objective = Objective(("ece",), guard)
     fine = row(ece=0.1, accuracy=0.9)
     low = {**row(ece=0.01, accuracy=0.9 - guard), "flags": flags}
@@ -101,7 +101,7 @@ def test_what_is_at_chance_is_chosen_under_no_guard(guard, flags):
 
 
 @pytest.mark.parametrize("flags", FLAGS)
-def test_a_baseline_at_chance_is_told(tmp_path, flags):
+def test_a_baseline_at_chance_is_reported(tmp_path, flags):
     is_chance = "chance" in (flags or "")
     text = end_of(tmp_path / "out", ("ece",), 0.3, 0.2, {"flags": flags})
     assert (BASELINE_AT_CHANCE in text) == is_chance
@@ -127,7 +127,7 @@ def asked(out, *lengths) -> SearchManifest:
     ("lengths", "commands"),
     [((8,), [8]), ((8, 16), [8, 16]), ((8, 8, 16, 9, 40), [8, 16, 40]), ((16, 8), [16])],
 )
-def test_the_page_tells_every_command_that_made_the_search_longer(tmp_path, lengths, commands):
+def test_the_page_lists_every_command_that_extended_the_search(tmp_path, lengths, commands):
     manifest = asked(tmp_path / "asked", *lengths)
     assert manifest.trials == max(lengths)
     assert manifest.command == f"search --trials {lengths[0]}"
@@ -140,7 +140,7 @@ def test_the_page_tells_every_command_that_made_the_search_longer(tmp_path, leng
     assert "\n".join(f"search --trials {count}" for count in commands) in page
 
 
-def test_the_page_of_an_earlier_version_tells_how_many_were_asked_for(tmp_path):
+def test_the_page_of_a_manifest_without_commands_has_its_length(tmp_path):
     fake_results.write_search(tmp_path, POINTS, [0.07, 0.2, 0.04, 0.05])
     assert load_search(tmp_path).commands[-1] == "tune-calib resume DIR --trials 4"
     manifest = asked(tmp_path / "asked", 8)
@@ -164,7 +164,7 @@ def read(out, seeds, extend=False, choice=CHOICE):
 @pytest.mark.parametrize("extend", [False, True])
 @pytest.mark.parametrize("version", ["now", "before"])
 @pytest.mark.parametrize("seeds", [1, 2, 3])
-def test_test_is_read_once_or_it_is_recorded(tmp_path, version, seeds, extend):
+def test_repeated_evaluations_on_test_are_recorded(tmp_path, version, seeds, extend):
     if version == "now":
         assert read(tmp_path, 2) == [2]
     else:  # kept the choice alone, its rule in other words; its sweep tells the seeds
@@ -188,7 +188,7 @@ def test_test_is_read_once_or_it_is_recorded(tmp_path, version, seeds, extend):
 
 
 @pytest.mark.parametrize("reads", [[2], [2, 5]], ids=len)
-def test_the_page_says_how_often_test_was_read(tmp_path, reads):
+def test_the_page_counts_the_evaluations_on_test(tmp_path, reads):
     fake_results.write_search(tmp_path, POINTS[:2], [0.07, 0.09])
     for seeds in reads:
         read(tmp_path, seeds, extend=True)
@@ -229,7 +229,7 @@ def test_optimism_is_positive_where_select_looked_better(tmp_path, metric, gap):
     assert read_table(tmp_path, "trials").num_rows == 3
 
 
-def test_a_search_at_its_end_says_that_there_are_no_more_points(tmp_path):
+def test_an_exhausted_search_is_reported_as_such(tmp_path):
     state = searched(tmp_path / "out", question_of("temperature"), 64)
     asked_for = state.study.planned(64)
     assert len({tuple(v.values) for v in state.results.values()}) == 3

@@ -73,7 +73,7 @@ def asked(out, objective, sampler, size, how, count=COUNT):
         4,
     ),
 )
-def test_together_is_as_one_by_one(tmp_path, read, sampler, metrics, guard):
+def test_a_batch_equals_single_suggestions(tmp_path, read, sampler, metrics, guard):
     objective = Objective(metrics, guard)
     together = asked(tmp_path / "together", objective, sampler, 8, "together")
     assert asked(tmp_path / "single", objective, sampler, 8, "one by one") == together
@@ -81,7 +81,7 @@ def test_together_is_as_one_by_one(tmp_path, read, sampler, metrics, guard):
 
 
 @pytest.mark.parametrize("size", [1, 5, 40])
-def test_batches_of_any_size(tmp_path, read, size):
+def test_batches_of_any_size_equal_single_suggestions(tmp_path, read, size):
     objective = Objective(("ece",), 0.01)
     together = asked(tmp_path / "together", objective, "tpe", size, "together")
     assert asked(tmp_path / "single", objective, "tpe", size, "one by one") == together
@@ -113,7 +113,7 @@ def test_a_study_shorter_than_its_batch_and_a_later_search_agree(tmp_path, read)
     assert asked(tmp_path / "longer", objective, "tpe", 8, "together") == whole
 
 
-def test_suggestions_in_the_making_keep_others_away(tmp_path):
+def test_suggestions_of_a_batch_differ(tmp_path):
     """Constant liar: of a batch no two suggestions are near each other."""
     objective = Objective(("ece",), 1.0)
     points = asked(tmp_path, objective, "tpe", 16, "together", count=64)
