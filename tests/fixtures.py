@@ -117,11 +117,11 @@ def own_ray(monkeypatch):
     """For a test whose runs start a Ray of their own each."""
     import ray
 
-    if support.keep_ray.cache_info().currsize:
-        support.keep_ray().close()
-        support.keep_ray.cache_clear()
+    if support.shared_ray.cache_info().currsize:
+        support.shared_ray().close()
+        support.shared_ray.cache_clear()
     assert not ray.is_initialized()  # a session stops the Ray that it started
-    monkeypatch.setattr(support, "keep_ray", lambda: None)
+    monkeypatch.setattr(support, "shared_ray", lambda: None)
 
 
 @pytest.fixture(scope="session")
@@ -158,14 +158,14 @@ def cifar_root() -> Path:
 
 @pytest.fixture
 def refusal(capsys):
-    """What the command line says to a user's mistake: one line, and exit code 2."""
+    """Run a command that must be refused, and return its message of one line."""
 
-    def said(*arguments: object) -> str:
+    def run_refused(*arguments: object) -> str:
         with pytest.raises(SystemExit) as ended:
             main([str(argument) for argument in arguments])
-        told = capsys.readouterr().err
+        message = capsys.readouterr().err
         assert ended.value.code == 2
-        assert len(told.strip().splitlines()) == 1, told
-        return told
+        assert len(message.strip().splitlines()) == 1, message
+        return message
 
-    return said
+    return run_refused

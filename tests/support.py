@@ -144,7 +144,7 @@ def choosing_executors():
 
 
 @cache
-def keep_ray() -> contextlib.ExitStack:
+def shared_ray() -> contextlib.ExitStack:
     """Start a Ray for all the runs of this process: each start takes some seconds."""
     from tune_calib.tuning.ray.session import ray_session
 
@@ -159,7 +159,7 @@ def here(*arguments) -> subprocess.CompletedProcess:
     words = list(map(str, arguments))
     runs = {*words[:1]} & {"ablate", "compare", "search", "evaluate", "run", "resume"}
     if runs and _on_ray[-1] and "--address" not in words:
-        keep_ray()
+        shared_ray()
     said, told = io.StringIO(), io.StringIO()
     with (
         mock.patch.object(sys, "argv", ["tune-calib", *words]),

@@ -49,7 +49,7 @@ CROSSED = [
 
 
 @pytest.mark.parametrize(("name", "setting", "seeds", "with_controls"), sample(CROSSED, 150))
-def test_overridden_settings_keep_every_rung_or_name_the_equal_ones(
+def test_overridden_settings_preserve_every_rung_or_name_the_equal_ones(
     name, setting, seeds, with_controls
 ):
     slot, key, value = setting

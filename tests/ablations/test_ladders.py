@@ -52,7 +52,7 @@ def test_every_file_of_ablations_registers_its_ladder():
 
 
 @pytest.mark.parametrize("own_recipes", [False, True])
-def test_methods_of_a_comparison_share_a_network_and_the_given_settings(own_recipes):
+def test_methods_of_a_comparison_share_a_network_and_settings(own_recipes):
     planned = expand(
         build_comparison(["ce", "tst", "balcal", "temperature"]),
         ResolvedRequest(

@@ -36,7 +36,7 @@ def draw(axis, kind, x=(1, 2), y=(3, 4)):
     return getattr(axis, kind)(x, y)
 
 
-def found(figure):
+def tooltips_of(figure):
     figure.draw_without_rendering()
     return tooltips(figure)
 
@@ -45,7 +45,7 @@ def found(figure):
 def test_a_tooltip_stands_over_the_point_that_it_is_of(kind):
     figure, axis = plt.subplots()
     label_points(draw(axis, kind), ["vanilla <1>\nseed 0", "b"])
-    boxes = {text: box for box, text in found(figure)}
+    boxes = {text: box for box, text in tooltips_of(figure)}
     assert boxes.keys() == {"vanilla <1>\nseed 0", "b"}
     for text, point in (("vanilla <1>\nseed 0", (1, 3)), ("b", (2, 4))):
         if kind == "barh":
@@ -59,26 +59,26 @@ def test_only_visible_points_have_tooltips():
     figure, axis = plt.subplots()
     label_points(draw(axis, "plot", (1, 2, 3, 4), (1, np.nan, 3, 4)), list("abcd"))
     axis.set_xlim(2.5, 3.5)
-    assert [text for _, text in found(figure)] == ["c"]
+    assert [text for _, text in tooltips_of(figure)] == ["c"]
 
 
 def test_a_point_on_a_larger_one_can_be_pointed_at():
     figure, axis = plt.subplots()
     label_points(axis.plot([1], [1], "o", markersize=5)[0], ["small"])
     label_points(axis.plot([1], [1], "o", markersize=20)[0], ["large"])
-    assert [text for _, text in found(figure)] == ["large", "small"]
+    assert [text for _, text in tooltips_of(figure)] == ["large", "small"]
 
 
 def test_marks_at_every_third_epoch_are_labelled_alone():
     figure, axis = plt.subplots()
     (line,) = axis.plot(range(9), range(9), "o", markevery=(1, 3))
     label_points(line, ["1", "4", "7"])
-    for box, text in found(figure):
+    for box, text in tooltips_of(figure):
         x, y = axis.transData.transform((int(text), int(text))) * 72 / figure.dpi
         assert box.contains(x, y)
     label_points(line, ["1"])
     with pytest.raises(ValueError, match="zip"):
-        found(figure)
+        tooltips_of(figure)
 
 
 def saved(tmp_path, figure):
@@ -165,12 +165,12 @@ def results(tmp_path_factory):
 )
 def test_points_of_figures_have_tooltips(room, name, words, results):
     registry = LADDER_FIGURES if room == "ladder" else SEARCH_FIGURES
-    texts = "\n\n".join(text for _, text in found(registry[name].draw(results[room])))
+    texts = "\n\n".join(text for _, text in tooltips_of(registry[name].draw(results[room])))
     assert [word for word in words if word not in texts] == []
 
 
 def test_every_trial_of_the_tradeoff_has_its_tooltip(results):
-    texts = [text for _, text in found(LADDER_FIGURES["tradeoff"].draw(results["ladder"]))]
+    texts = [text for _, text in tooltips_of(LADDER_FIGURES["tradeoff"].draw(results["ladder"]))]
     sweep = results["ladder"].sweep
     assert len(texts) == len(sweep.trials) + len(sweep.rungs)
     assert len(set(texts)) == len(texts)

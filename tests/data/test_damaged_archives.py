@@ -12,7 +12,7 @@ from tests.data.archives import (
     parquet,
     pixels_of,
 )
-from tests.data.support import described, refused
+from tests.data.support import refused, scanned_slot
 from tune_calib.errors import UserError
 from tune_calib.spec.slots.data import DataSlot
 from tune_calib.spec.trial import TrialSpec
@@ -85,7 +85,7 @@ def test_a_damaged_image_is_named(content, tmp_path):
     root = image_folder(tmp_path)
     (root / "train" / "class1" / "003.png").write_bytes(content)
     with pytest.raises(UserError, match=r"class1/003\.png is not an image") as error:
-        described("imagefolder", root, tmp_path / "cache")
+        scanned_slot("imagefolder", root, tmp_path / "cache")
     assert "\n" not in str(error.value)
 
 

@@ -15,7 +15,7 @@ import pytest
 import torch
 from PIL import Image
 
-from tests.data.support import described, parts
+from tests.data.support import parts, scanned_slot
 from tests.support import sample
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.errors import UserError
@@ -208,10 +208,10 @@ def test_files_give_the_right_pixels_and_labels_or_one_line(seed, tmp_path):
         case.settings["classes"] = order
     slot = None
     with contextlib.suppress(UserError):
-        slot = described(case.kind, case.root, tmp_path / "cache", **case.settings)
+        slot = scanned_slot(case.kind, case.root, tmp_path / "cache", **case.settings)
     if slot is None:
         with pytest.raises(UserError) as error:
-            described(case.kind, case.root, tmp_path / "cache", **case.settings)
+            scanned_slot(case.kind, case.root, tmp_path / "cache", **case.settings)
         assert case.fault, error.value
         assert "\n" not in str(error.value)
         return

@@ -21,7 +21,7 @@ from analysis.ladder.results import LadderResults
 from analysis.load import load
 from tests.docs.test_pages import blocks, commands, page
 from tests.drawing import figures
-from tests.support import here, keep_ray
+from tests.support import here, shared_ray
 from tune_calib.spec import plugins
 from tune_calib.spec.reproduction import REPRODUCTIONS
 
@@ -92,7 +92,7 @@ TABLE = "docs/examples/plugin_table.py"
 @pytest.mark.slow
 @pytest.mark.ray
 def test_a_table_of_a_paper_is_made(tmp_path, monkeypatch):
-    keep_ray()
+    shared_ray()
     monkeypatch.chdir(ROOT)
     (line,) = [own for name, own in commands() if TABLE in own and "smoke" in own]
     made = here(*shlex.split(line)[1:], "--out", tmp_path)

@@ -34,13 +34,13 @@ HASH = "0123456789abcdef"
 GIVEN = {"backbone": "small_cnn", "weights": HASH, "epochs": 0}
 
 
-def asked_of(**network) -> ResolvedRequest:
+def request_with(**network) -> ResolvedRequest:
     given = {"data": {"dataset": "digits"}, "network": {**GIVEN, **network}}
     return ResolvedRequest(given).with_recipe()
 
 
 @pytest.fixture
-def taken(tmp_path) -> tuple[TrialSpec, Store]:
+def frozen_network(tmp_path) -> tuple[TrialSpec, Store]:
     """A frozen network of digits, and the store that holds its weights."""
     file = saved(tmp_path / "w.safetensors", network_of())
     given = {"data": {"norm": "dataset"}, "network": {**GIVEN, "weights": str(file)}}
@@ -49,8 +49,8 @@ def taken(tmp_path) -> tuple[TrialSpec, Store]:
     ).spec(), Store(tmp_path / "store")
 
 
-def test_the_artifact_of_a_frozen_network_is_made_without_training(taken):
-    spec, store = taken
+def test_the_artifact_of_a_frozen_network_is_made_without_training(frozen_network):
+    spec, store = frozen_network
     run = NetworkTraining(spec, store, load_development(spec.data, None), CPU)
     assert run.step() is None
     run.close()
@@ -76,7 +76,7 @@ def test_a_training_setting_is_refused_by_its_name(key):
     }  # fmt: skip
     value = others.get(key, {"batch_size": 7}.get(key, 0.25))
     with pytest.raises(UserError, match=rf"network\.{key}: a frozen network .* not trained"):
-        asked_of(**{key: value}).spec()
+        request_with(**{key: value}).spec()
     with pytest.raises(UserError, match=rf"network\.{key}: a frozen network"):
         TrialSpec.build(network={**GIVEN, key: value})
 
@@ -120,7 +120,7 @@ def test_a_frozen_network_on_images_of_the_users_own_needs_no_recipe():
                                    Seeds.count(None, 1, 5)])  # fmt: skip
 def test_seeds_on_a_frozen_network_are_head_seeds(seeds):
     planned = expand(
-        build_comparison(["ce", "retrain", "temperature"]), replace(asked_of(), seeds=seeds)
+        build_comparison(["ce", "retrain", "temperature"]), replace(request_with(), seeds=seeds)
     )
     assert [t.label for t in planned] == ["ce", *["retrain"] * 5, "temperature"]
     assert len({t.spec.hash for t in planned}) == 7
@@ -146,7 +146,7 @@ def test_seeds_on_a_frozen_network_are_head_seeds(seeds):
 )
 def test_impossible_frozen_networks_are_one_line(change, message):
     with pytest.raises(UserError, match=message) as told:
-        resolve_spec(replace(asked_of(), **change).overrides)
+        resolve_spec(replace(request_with(), **change).overrides)
     assert "\n" not in str(told.value)
 
 
@@ -156,16 +156,16 @@ NETWORK_METHODS = [n for n in METHODS if METHODS[n].kind == "network" and n != "
 @pytest.mark.parametrize("method", NETWORK_METHODS)
 def test_a_method_that_trains_the_network_is_refused_where_it_is_named(method):
     with pytest.raises(UserError, match=f"{method}.* trains the network"):
-        expand(build_comparison(["temperature", f"{method}+temperature"]), asked_of())
+        expand(build_comparison(["temperature", f"{method}+temperature"]), request_with())
     if method in SPACES:
         with pytest.raises(UserError, match="trains networks"):
-            Candidates(method, asked_of())
+            Candidates(method, request_with())
 
 
 @pytest.mark.parametrize("controls", [False, True])
 @pytest.mark.parametrize("name", list(LADDERS))
 def test_ladders_on_frozen_networks_leave_out_training_rungs(name, controls):
-    ladder, asked = LADDERS[name], replace(asked_of(), controls=controls)
+    ladder, asked = LADDERS[name], replace(request_with(), controls=controls)
     absent = {rung.label for rungs in find_left_out(ladder, asked).values() for rung in rungs}
     for rung in ladder.rungs:
         trains = rung.adds_head_epochs or rung.slots.get("network", {}).get("method", "ce") != "ce"

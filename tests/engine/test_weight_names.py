@@ -140,7 +140,7 @@ def artifact(store: Store, method="ce", **network) -> tuple[TrialSpec, object]:
     return spec, store.folder("networks", spec.network_id) / TENSORS
 
 
-def given_from(file, store, **data):
+def request_from(file, store, **data):
     network = {"backbone": "small_cnn", "weights": str(file), "epochs": 0}
     return resolve_files(
         ResolvedRequest({"data": data, "network": network}).with_recipe(), None, store
@@ -150,10 +150,10 @@ def given_from(file, store, **data):
 def test_weights_of_this_program_record_their_training_data(tmp_path):
     spec, file = artifact(Store(tmp_path / "a"))
     assert trained_by(file) == spec
-    again = given_from(file, tmp_path / "b").spec()  # needs no --norm
+    again = request_from(file, tmp_path / "b").spec()  # needs no --norm
     assert again.data == spec.data
     assert trained_spec(again.network.weights, Store(tmp_path / "b")) == spec
-    assert given_from(file, tmp_path / "b", holdout="test").spec().data.holdout == "test"
+    assert request_from(file, tmp_path / "b", holdout="test").spec().data.holdout == "test"
     told = tmp_path / "w.safetensors"
     save_file({"x": torch.zeros(1)}, told, {"spec": spec.canonical_json()})
     assert trained_by(told) == spec
@@ -267,10 +267,10 @@ def test_weights_started_from_other_weights_have_unknown_training_data(beginning
 def test_a_method_with_its_own_logits_is_refused_on_a_frozen_network(method, tmp_path):
     _, file = artifact(Store(tmp_path / "a"), method)
     if method == "fedlas_ls":  # its gate is of the training alone
-        given_from(file, tmp_path / "b")
+        request_from(file, tmp_path / "b")
         return
     with pytest.raises(UserError, match="the training method computes the logits"):
-        given_from(file, tmp_path / "b")
+        request_from(file, tmp_path / "b")
 
 
 def test_an_export_gives_its_network_with_its_own_head(tmp_path, capsys):
@@ -278,6 +278,6 @@ def test_an_export_gives_its_network_with_its_own_head(tmp_path, capsys):
     tensors = {f"network.{k}": v.contiguous() for k, v in source.state_dict().items()}
     file = tmp_path / "w.safetensors"
     save_file({**tensors, "classifier.head.weight": torch.zeros(3)}, file)
-    given_from(file, tmp_path / "store", norm="dataset")
+    request_from(file, tmp_path / "store", norm="dataset")
     assert "with its own head" in capsys.readouterr().err
     assert_same(match_weights(network_of(seed=1), tensors, "w", is_frozen=True)[0], source)

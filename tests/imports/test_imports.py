@@ -444,7 +444,7 @@ def test_logits_that_are_not_those_of_the_head(tmp_path):
 # --- it stands where a network stands
 
 
-def asked_of(name, store, **given):
+def request_for(name, store, **given):
     asked = ResolvedRequest({"data": {"imported": name}, **given}).with_recipe()
     return resolve_files(asked, None, store.root)
 
@@ -465,7 +465,7 @@ PIPELINES = ["ce", "temperature", "retrain", "mac_cal+temperature"]
 
 def test_heads_and_posthoc_run_on_features(tmp_path, store):
     write_import("mine", check_files(**with_features(tmp_path)), store, replace=False)
-    asked = asked_of("mine", store, head={"epochs": 2})
+    asked = request_for("mine", store, head={"epochs": 2})
     trials = expand(build_comparison(PIPELINES), asked)
     assert {trial.spec.head.augment for trial in trials if trial.spec.head} == {"none"}
     found = run(tmp_path / "out", trials, store)
@@ -479,7 +479,7 @@ def test_heads_and_posthoc_run_on_features(tmp_path, store):
 
 def test_val_ratio_knows_the_accuracy_of_train(tmp_path, store):
     write_import("mine", check_files(**with_features(tmp_path)), store, replace=False)
-    asked = asked_of("mine", store, head={"epochs": 1, "gamma": "val_ratio"})
+    asked = request_for("mine", store, head={"epochs": 1, "gamma": "val_ratio"})
     found = run(tmp_path / "out", expand(build_comparison(["mac_cal"]), asked), store)
     assert found["mac_cal"]["status"] == "done"
 
@@ -488,7 +488,7 @@ def test_val_ratio_knows_the_accuracy_of_train(tmp_path, store):
 def test_logits_alone_suffice_for_post_hoc_methods(tmp_path, names):
     store = Store(tmp_path / "store")
     write_import("mine", check_files(**splits_of(tmp_path, names=names)), store, replace=False)
-    asked = asked_of("mine", store)
+    asked = request_for("mine", store)
     found = run(tmp_path / "out", expand(build_comparison(PIPELINES[:2]), asked), store)
     assert {row["status"] for row in found.values()} == {"done"}
     knows_train = found["ce"].get("train/accuracy") is not None
@@ -499,7 +499,7 @@ def test_logits_alone_suffice_for_post_hoc_methods(tmp_path, names):
 
 def test_a_search_reads_no_test(tmp_path, store):
     write_import("mine", check_files(**with_features(tmp_path)), store, replace=False)
-    asked = asked_of("mine", store, head={"epochs": 1})
+    asked = request_for("mine", store, head={"epochs": 1})
     found = run(tmp_path / "out", expand(build_comparison(PIPELINES), asked), store, is_search=True)
     assert all(row.get("test/ece") is None for row in found.values())
 
@@ -525,7 +525,7 @@ def test_a_network_and_its_exported_features_give_the_same_numbers(tmp_path, sto
     weight, bias = bank.own_head()
     files["head"] = [str(write(tmp_path / "h.npz", weight=weight.numpy(), bias=bias.numpy()))]
     write_import("mine", check_files(**files), store, replace=False)
-    asked = asked_of("mine", store, head={"epochs": 2})
+    asked = request_for("mine", store, head={"epochs": 2})
     found = run(tmp_path / "imported", expand(build_comparison(PIPELINES), asked), store)
     metrics = [k for k, v in own["ce"].items() if k.startswith(("select/", "test/")) and v]
     for name in PIPELINES:
@@ -548,7 +548,7 @@ def test_identity_is_the_content_and_not_the_name(tmp_path, store):
     given = check_files(**splits_of(tmp_path))
     write_import("mine", given, store, replace=False)
     write_import("yours", given, store, replace=False)
-    one, two = (resolve_spec(asked_of(name, store).overrides) for name in ("mine", "yours"))
+    one, two = (resolve_spec(request_for(name, store).overrides) for name in ("mine", "yours"))
     assert one.hash == two.hash
     assert "mine" not in one.canonical_json()
     assert one == TrialSpec.build(**one.model_dump())
@@ -619,7 +619,7 @@ def test_heads_of_a_ladder_need_features(name):
 
 def test_an_unknown_import_names_the_import_command(store):
     with pytest.raises(UserError, match="tune-calib import mine"):
-        asked_of("mine", store)
+        request_for("mine", store)
 
 
 # --- the command

@@ -39,7 +39,7 @@ def drawn(classes, samples=400, seed=0):
     return logits, labels
 
 
-def given_to(name):
+def samples_for(name):
     return drawn(METHODS[name].classes or 5)
 
 
@@ -51,7 +51,7 @@ def fitted(estimator, *given):
 
 @pytest.mark.parametrize("name", POSTHOC)
 def test_every_post_hoc_estimator_equals_its_trial(name):
-    logits, labels = given_to(name)
+    logits, labels = samples_for(name)
     calib, test = SplitLogits(logits[None, :200], labels[:200]), logits[200:]
     slot = PostHocSlot.build(method=name, params={})
     held_out = SplitLogits(test[None], labels[200:])
@@ -82,7 +82,7 @@ def test_every_estimator_keeps_the_conventions(name):
     assert all(setting in of(name).__doc__ for setting in settings)
     with pytest.raises(NotFittedError):
         estimator.predict_proba(np.zeros((2, 5)))
-    logits, labels = given_to(name)
+    logits, labels = samples_for(name)
     fitted(estimator, logits, labels)
     again = pickle.loads(pickle.dumps(estimator))
     assert torch.equal(again.predict_proba(logits), estimator.predict_proba(logits))
@@ -109,7 +109,7 @@ def test_a_setting_may_be_named_as_a_method_and_is_checked_by_fit():
 
 @pytest.mark.parametrize("name", POSTHOC)
 def test_probabilities_are_refused_as_logits(name):
-    logits, labels = given_to(name)
+    logits, labels = samples_for(name)
     probs = logits.softmax(1)
     for given in (probs, probs.bfloat16(), probs.double().numpy()):
         with pytest.raises(ValueError, match="logits look like probabilities"):

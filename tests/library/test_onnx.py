@@ -24,7 +24,7 @@ DRAWN = {"vtst", "mac_cal drawn"}
 SMALL = {"mac_cal": {"width": 8}, "vtst": {"latent": 8, "evaluation": "mean"}, "tst": {"latent": 8}}
 
 
-def found_by_onnx(file, name, given, output="probabilities"):
+def run_onnx(file, name, given, output="probabilities"):
     session = onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
     assert [each.name for each in session.get_inputs()] == [name]
     return torch.from_numpy(session.run([output], {name: np.asarray(given)})[0])
@@ -47,7 +47,7 @@ def check_images(told, bank, trained, tmp_path):
     write_onnx(network, tmp_path / "x.onnx")
     images = load_test(spec.data, None).images
     for some in (images[:1], images[:7], images):
-        found = found_by_onnx(tmp_path / "x.onnx", "images", some)
+        found = run_onnx(tmp_path / "x.onnx", "images", some)
         assert found.dtype == torch.float32
         assert (found - network(some)).abs().max() <= CLOSE
 
@@ -72,8 +72,8 @@ def test_onnx_files_hold_every_head_with_every_transform(told, posthoc, bank, tm
     write_onnx(network, tmp_path / "x.onnx")
     test = bank.test()
     name, given = ("features", test.features) if told else ("logits", test.logits)
-    found = found_by_onnx(tmp_path / "x.onnx", name, given)
-    logits = found_by_onnx(tmp_path / "x.onnx", name, given, "uncalibrated")
+    found = run_onnx(tmp_path / "x.onnx", name, given)
+    logits = run_onnx(tmp_path / "x.onnx", name, given, "uncalibrated")
     own = network.classifier.uncalibrated(test.features, test.logits)[0]
     assert torch.allclose(logits, own, rtol=CLOSE, atol=CLOSE)
     # On the same logits: a transform may have steps, and enlarges their last digits there.
@@ -88,7 +88,7 @@ def test_a_method_that_changes_the_logits_is_exported_with_its_change(folder, tm
     trial = specs["network of balcal"].hash
     export(out, out / "store", None, str(tmp_path / "x"), trial, is_onnx=True)
     images = load_test(small_spec().data, None).images
-    found = found_by_onnx(tmp_path / "x.onnx", "images", images)
+    found = run_onnx(tmp_path / "x.onnx", "images", images)
     assert (found - load_calibrated(tmp_path / "x")(images)).abs().max() <= CLOSE
 
 
@@ -115,7 +115,7 @@ def test_onnx_files_hold_transforms_of_two_classes(posthoc, tmp_path):
     logits[range(300), labels] += 1
     network = of_logits(posthoc, logits, labels)
     write_onnx(network, tmp_path / "x.onnx")
-    found = found_by_onnx(tmp_path / "x.onnx", "logits", logits)
+    found = run_onnx(tmp_path / "x.onnx", "logits", logits)
     assert (found - network.from_logits(logits)).abs().max() <= CLOSE
 
 
@@ -140,7 +140,7 @@ def test_onnx_files_are_exact_on_saturated_and_tied_logits(posthoc, tmp_path):
     fresh = torch.randn(300, 10, generator=torch.Generator().manual_seed(1))
     tied = fresh.round().clamp(-1, 1)
     for own in (30 * fresh, 300 * fresh, tied, 200 * tied, 1000 * torch.eye(10), 0 * fresh):
-        found = found_by_onnx(tmp_path / "x.onnx", "logits", own)
+        found = run_onnx(tmp_path / "x.onnx", "logits", own)
         assert (found - network.from_logits(own)).abs().max() <= CLOSE
 
 

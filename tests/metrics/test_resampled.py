@@ -12,7 +12,7 @@ from tune_calib.metrics.ood import detection
 from tune_calib.metrics.summary import under_corruption
 
 
-def places(counts):
+def drawn_indices(counts):
     return torch.arange(len(counts)).repeat_interleave(counts.long())
 
 
@@ -25,7 +25,9 @@ def test_detection_on_each_draw_is_that_of_the_drawn_samples(sizes, ties, scale)
     own, foreign = (draw(size, 12, seed) for seed, size in enumerate(sizes))
     found = drawn_detection(inside, outside, own, foreign)
     for number in range(12):
-        wanted = detection(inside[places(own[number])], outside[places(foreign[number])])
+        wanted = detection(
+            inside[drawn_indices(own[number])], outside[drawn_indices(foreign[number])]
+        )
         for name, values in found.items():
             assert float(values[number]) == pytest.approx(wanted[name], abs=1e-12), name
 
@@ -51,6 +53,6 @@ def test_corruptions_on_each_draw_are_those_of_the_drawn_samples(size, ties):
     counts = draw(len(labels), 12, seed=3)
     found = drawn_under_corruption(logits, labels, counts)
     for number, own in enumerate(counts):
-        wanted = under_corruption(logits[places(own)], labels[places(own)])
+        wanted = under_corruption(logits[drawn_indices(own)], labels[drawn_indices(own)])
         for name, values in found.items():
             assert float(values[number]) == pytest.approx(wanted[name], abs=1e-12), name

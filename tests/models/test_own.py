@@ -122,7 +122,7 @@ def file(tmp_path) -> Path:
     return path
 
 
-def given_with(backbone: str, weights: Path) -> ResolvedRequest:
+def request_with(backbone: str, weights: Path) -> ResolvedRequest:
     network = {"backbone": backbone, "weights": str(weights), "epochs": 0}
     return ResolvedRequest({"data": {"norm": "dataset"}, "network": network}).with_recipe()
 
@@ -148,7 +148,7 @@ def test_a_backbone_file_gives_the_outputs_of_its_module(function, file, tmp_pat
     backbone = plugins.backbone(f"{file}:{function}")
     assert backbone == f"lab.{function}"
     store = Store(tmp_path / "s")
-    spec = resolve_files(given_with(backbone, weights), None, store.root).spec()
+    spec = resolve_files(request_with(backbone, weights), None, store.root).spec()
     assert spec.network.plugin == plugins.read(str(file)).content
     assert str(tmp_path) not in spec.canonical_json()
     run = NetworkTraining(spec, store, load_development(spec.data, None), CPU)
@@ -192,7 +192,7 @@ def test_an_unusable_backbone_file_is_one_line(function, message, file, tmp_path
 
     def take() -> None:
         backbone = plugins.backbone(f"{file}:{function}")
-        resolve_files(given_with(backbone, weights), None, tmp_path / "s")
+        resolve_files(request_with(backbone, weights), None, tmp_path / "s")
 
     with pytest.raises(UserError, match=message) as told:
         take()

@@ -5,7 +5,7 @@ import json
 import pytest
 
 import tune_calib
-from tests.support import QUICK, SETTINGS, drive, here, job_in, keep_ray, on_ray, rows, run_of
+from tests.support import QUICK, SETTINGS, drive, here, job_in, on_ray, rows, run_of, shared_ray
 from tune_calib.engine.store import Store
 from tune_calib.results.tables import read_table
 from tune_calib.tuning.ray.plan import make_plan
@@ -44,7 +44,7 @@ def test_both_executors_give_the_same_rows(name, tmp_path):
 def test_reused_actors_give_the_rows_of_fresh_ones(uses_ray, tmp_path):
     run = tmp_path / "run"
     if uses_ray:
-        keep_ray()
+        shared_ray()
     with on_ray(uses_ray):
         assert execute_run(job_in(run)) == []
     assert not uses_ray or max(read_table(run, "trials")["actor_resets"].to_pylist()) > 0
@@ -61,7 +61,7 @@ def test_reused_actors_give_the_rows_of_fresh_ones(uses_ray, tmp_path):
 
 @pytest.mark.slow
 def test_command_line_experiment_file_and_python_give_the_same_rows_on_ray_and_without(tmp_path):
-    keep_ray()
+    shared_ray()
     quick = {"epochs": 2, "augment": "none"}
     given = {"data": {"train_fraction": 0.25}, "network": quick, "head": quick}
     content = {"set": given, "entries": {"a": {"ladder": "mac_cal"}}}

@@ -28,7 +28,7 @@ def published(candidates):
     return [space.active({**defaults, **point}) for point in space.first]
 
 
-def suited_to(asked, dataset):
+def with_fitting_recipe(asked, dataset):
     """By its quick setting, else by a recipe that fits; pretrained networks have weights."""
     name = None if DATASETS[dataset].quick else fitting(dataset)[0]
     if name and RECIPES[name].pretrained:
@@ -45,7 +45,7 @@ def suited_to(asked, dataset):
 def test_every_first_point_lies_in_the_space_and_makes_a_spec(name, dataset, suited, own_recipes):
     given = {"data": {"dataset": dataset}}
     asked = ResolvedRequest(given, own_recipes=own_recipes)
-    candidates = Candidates(name, suited_to(asked, dataset) if suited else asked)
+    candidates = Candidates(name, with_fitting_recipe(asked, dataset) if suited else asked)
     points = candidates.first()
     space = SPACES[name]
     assert points[0] == space.active(candidates.defaults)

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 import torch
 
-from tests.imports.test_imports import asked_of, splits_of
+from tests.imports.test_imports import request_for, splits_of
 from tests.support import CPU, QUICK, drive, here, rows, run_of, sample
 from tests.tuning.ray.test_shared_outputs import HEAD, planned, run
 from tune_calib.data.corruptions import MAIN, corrupted
@@ -63,7 +63,7 @@ def again(trial, store):
     return calibrated, load_test(spec.data, None)
 
 
-def found_by(rows, where):
+def values_on(rows, where):
     return {row["metric"]: row["value"] for row in rows if row["set"] == where}
 
 
@@ -77,7 +77,7 @@ def test_corrupted_images_are_judged_by_the_classifier_of_the_trial(index, finis
     for severity in (1, 4):
         images = corrupted(test.images, test.indices, "contrast", severity)
         wanted = evaluate(calibrated(images), test.labels, dtype=OUTPUTS)
-        found = found_by(looked, f"generated/contrast/{severity}")
+        found = values_on(looked, f"generated/contrast/{severity}")
         assert found == pytest.approx({m: float(wanted[m]) for m in CORRUPTION_METRICS}, abs=1e-5)
 
 
@@ -87,7 +87,7 @@ def test_foreign_images_are_scored_by_probability_and_entropy(index, finished):
     trial = TRIALS[index]
     calibrated, test = again(trial, store)
     looked = ExtraEvaluation(trial.spec, store, None, CPU).rows_on("ood/noise", trial.spec)
-    found = found_by(looked, "ood/noise")
+    found = values_on(looked, "ood/noise")
     assert set(found) == set(OOD_METRICS)
     (part,) = foreign_set("noise", DataSlot(), None, None, lambda: test).parts()
     noise = torch.cat(list(part.chunks(100, CPU)))
@@ -207,7 +207,7 @@ def test_impossible_extra_evaluations_are_refused_before_anything_starts(
 def test_imported_logits_have_intervals_and_no_images(posthoc, tmp_path):
     store = Store(tmp_path / "store")
     write_import("mine", check_files(**splits_of(tmp_path)), store, replace=False)
-    spec = resolve_spec({**asked_of("mine", store).overrides, **posthoc})
+    spec = resolve_spec({**request_for("mine", store).overrides, **posthoc})
     found = ExtraEvaluation(spec, store, None, CPU).intervals(spec, 100)
     (accuracy,) = [row for row in found if row["metric"] == "accuracy"]
     assert 0 <= accuracy["lower"] < accuracy["upper"] <= 1

@@ -47,7 +47,7 @@ def own(sweep, tmp_path):
     return shutil.copytree(sweep, tmp_path / "out")
 
 
-def told_of(file):
+def description_of(file):
     return json.loads(file.with_suffix(".json").read_text())
 
 
@@ -60,7 +60,7 @@ def test_the_best_is_the_best_on_select(metric, sweep, tmp_path):
     found = [row for row in rows(sweep) if "chance" not in (row["flags"] or "")]
     assert len(found) == 2
     best = (max if metric == "accuracy" else min)(found, key=lambda row: row[key])
-    about = told_of(tmp_path / "best.json")
+    about = description_of(tmp_path / "best.json")
     assert about["metrics"][key] == best[key]
     assert about["metrics"]["test/ece"] == next(
         row["test/ece"] for row in found if row["spec_hash"] == about["trial"]
@@ -116,7 +116,7 @@ def test_a_foreign_stored_head_is_retrained_and_other_numbers_are_refused(own, b
     first, second = (load_calibrated(tmp_path / name).from_features(features) for name in "ab")
     assert torch.equal(first, second)
     whole = next(row for row in rows(own) if row["spec_hash"] == spec.hash)
-    assert told_of(tmp_path / "b.json")["metrics"]["test/ece"] == whole["test/ece"]
+    assert description_of(tmp_path / "b.json")["metrics"]["test/ece"] == whole["test/ece"]
     # As a row of another version of the program would be.
     changed = {**whole, "select/nll": whole["select/nll"] + 1e-3}
     write_results(own, "heads", {"trials": [changed]})

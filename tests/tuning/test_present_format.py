@@ -32,7 +32,7 @@ def cells(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def contents(folder: Path) -> dict[Path, bytes]:
+def read_files(folder: Path) -> dict[Path, bytes]:
     """Its tables and manifests."""
     paths = [*folder.rglob("*.parquet"), *folder.rglob("*.json")]
     return {path: path.read_bytes() for path in paths}
@@ -73,9 +73,9 @@ def test_the_status_of_an_evaluated_search_is_printed(made):
 def test_runs_of_other_numbers_are_refused(command, made, monkeypatch):
     for table in ("trials", "curves", "bins"):
         (made / "sweep" / table / f"{LAST}.parquet").unlink(missing_ok=True)
-    before = contents(made)
+    before = read_files(made)
     monkeypatch.chdir(made)
     refused = here(*command)
     assert refused.returncode == 2
     assert "with different numbers (generation 1, now 2)" in refused.stderr
-    assert contents(made) == before
+    assert read_files(made) == before

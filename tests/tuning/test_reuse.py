@@ -49,7 +49,7 @@ def written(out, trials=FIRST, **own):
     (out / "sweep.json").write_text("{}")
 
 
-def taken(tmp_path, planned=SECOND, sets=()):
+def reused_folder(tmp_path, planned=SECOND, sets=()):
     copies = Copies({}, None, Store(tmp_path / "store"))
     copy_rows(planned, tmp_path / "b" / "own", tmp_path, "second", "compare", sets, copies)
     return tmp_path / "b" / "own"
@@ -57,7 +57,7 @@ def taken(tmp_path, planned=SECOND, sets=()):
 
 def test_reused_rows_get_the_names_of_the_new_run(tmp_path):
     written(tmp_path / "a" / "first")
-    own = taken(tmp_path)
+    own = reused_folder(tmp_path)
     assert len(COMMON) == 2
     rows = {r["spec_hash"]: r for r in read_table(own, "trials").to_pylist()}
     assert set(rows) == COMMON
@@ -80,7 +80,7 @@ def test_intervals_without_draws_are_not_reused(tmp_path):
         content = read_table(path.parents[1], "intervals", path.stem)
         rows = [row | {"draws": None} for row in content.to_pylist()]
         write_table(path.parents[1], "intervals", path.stem, pa.Table.from_pylist(rows))
-    own = taken(tmp_path)
+    own = reused_folder(tmp_path)
     assert done(own) == COMMON
     assert read_table(own, "intervals").num_rows == 0
 
@@ -96,7 +96,7 @@ def test_intervals_without_draws_are_not_reused(tmp_path):
 )
 def test_only_requested_shift_sets_are_reused(asked, expected, tmp_path):
     written(tmp_path / "a" / "first")
-    found = read_table(taken(tmp_path, sets=asked), "shifts")["set"].to_pylist()
+    found = read_table(reused_folder(tmp_path, sets=asked), "shifts")["set"].to_pylist()
     assert set(found) == expected
 
 
@@ -105,20 +105,20 @@ def test_only_requested_shift_sets_are_reused(asked, expected, tmp_path):
 )
 def test_unfinished_and_foreign_plug_in_rows_are_not_reused(own, tmp_path):
     written(tmp_path / "a" / "first", **own)
-    assert done(taken(tmp_path)) == set()
+    assert done(reused_folder(tmp_path)) == set()
 
 
 def test_reuse_adds_only_rows_written_since(tmp_path):
     ours = [t for t in FIRST if t.spec.hash in COMMON]
     written(tmp_path / "a" / "first", ours[:1])
-    own = taken(tmp_path)
+    own = reused_folder(tmp_path)
     assert len(done(own)) == 1
     written(tmp_path / "a" / "first", ours)
     assert set(find_rows(SECOND, own, tmp_path)) == {ours[1].spec.hash}
-    assert done(taken(tmp_path)) == COMMON
+    assert done(reused_folder(tmp_path)) == COMMON
     assert find_rows(SECOND, own, tmp_path) == {}
     before = sorted(path.name for path in own.rglob("*"))
-    taken(tmp_path)
+    reused_folder(tmp_path)
     assert sorted(path.name for path in own.rglob("*")) == before
 
 
@@ -134,7 +134,7 @@ def test_a_damaged_folder_is_not_reused_and_stops_no_run(tmp_path):
     (tmp_path / "a" / "0" / "trials").mkdir(parents=True)
     (tmp_path / "a" / "0" / "trials" / "x.parquet").write_bytes(b"no")
     (tmp_path / "a" / "0" / "sweep.json").write_text("{}")
-    assert done(taken(tmp_path)) == COMMON
+    assert done(reused_folder(tmp_path)) == COMMON
 
 
 def test_folders_with_different_numbers_of_a_trial_are_refused(tmp_path):
@@ -143,4 +143,4 @@ def test_folders_with_different_numbers_of_a_trial_are_refused(tmp_path):
     assert set(find_rows(SECOND, tmp_path / "b" / "own", tmp_path)) == COMMON
     written(tmp_path / "a" / "second", **{"test/ece": 0.3})
     with pytest.raises(UserError, match=r"different numbers in .*a/first and .*a/second"):
-        taken(tmp_path)
+        reused_folder(tmp_path)

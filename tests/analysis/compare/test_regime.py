@@ -67,7 +67,7 @@ def test_the_check_prefers_rows_of_networks_to_rows_of_heads(order, drift):
     assert known_networks(rows)["gap"].tolist() == [0.05]
 
 
-def test_results_without_the_check_have_no_verdict_and_keep_their_p_values(tmp_path):
+def test_results_without_the_check_have_p_values_and_no_verdict(tmp_path):
     sweep = written(tmp_path, None)
     regime = regime_of(sweep)
     assert regime.sentence == "The over-confidence of the base network was not recorded"

@@ -29,7 +29,7 @@ EXAMPLE = Path(__file__).parents[3] / "docs/examples/smoothing_table2.yaml"
 AT = [(name, scale) for name in REPRODUCTIONS for scale in REPRODUCTIONS[name].scales]
 
 
-def asked(name, scale, tmp_path, **how):
+def table_request(name, scale, tmp_path, **how):
     gpu_model = how.pop("gpu_model", None)
     request = ReproduceRequest(scale=scale, out=str(tmp_path), **how)
     return TableRequest(REPRODUCTIONS[name], request, gpu_model)
@@ -156,7 +156,7 @@ def test_a_table_has_the_scale_of_seconds_and_that_of_the_paper(name):
 @pytest.mark.parametrize("seeds", sample([None, 2], 1))
 def test_a_table_expands_to_works_of_one_store(name, scale, seeds, tmp_path):
     # For a GPU by name no weights need be here that networks start from.
-    ask = asked(name, scale, tmp_path, seeds=seeds, gpu_model="A100-80GB")
+    ask = table_request(name, scale, tmp_path, seeds=seeds, gpu_model="A100-80GB")
     file = build_file(ask)
     works = plan_jobs(file, needs_data=False, is_dry=True)
     runs = find_runs(ask)
@@ -172,7 +172,7 @@ def test_a_table_expands_to_works_of_one_store(name, scale, seeds, tmp_path):
 
 @pytest.mark.parametrize(("name", "scale"), sample(AT, 12))
 def test_a_method_and_what_is_built_on_it_have_one_weight_of_the_penalty(name, scale, tmp_path):
-    file = build_file(asked(name, scale, tmp_path, gpu_model="A100-80GB"))
+    file = build_file(table_request(name, scale, tmp_path, gpu_model="A100-80GB"))
     for work in plan_jobs(file, needs_data=False, is_dry=True):
         weights = {}
         for network in (trial.spec.network for trial in work.job.known_trials):
@@ -186,7 +186,10 @@ def test_a_method_and_what_is_built_on_it_have_one_weight_of_the_penalty(name, s
 def test_frozen_networks_need_a_folder_and_are_not_trained(name, scale, tmp_path):
     table = REPRODUCTIONS[name]
     files = {file for own in table.scales[scale] for file in own.weights.values()}
-    without, ask = asked(name, scale, tmp_path), asked(name, scale, tmp_path, weights=tmp_path)
+    without, ask = (
+        table_request(name, scale, tmp_path),
+        table_request(name, scale, tmp_path, weights=tmp_path),
+    )
     assert set(without.left_out) == files
     missing = [line for line in find_lacking(ask) if "weights" in line]
     assert len(missing) == len(files) + sum(own.start is not None for own in table.scales[scale])
@@ -199,7 +202,9 @@ def test_frozen_networks_need_a_folder_and_are_not_trained(name, scale, tmp_path
 
 def test_everything_missing_is_listed_at_once(tmp_path):
     (tmp_path / "empty").mkdir()
-    ask = asked("maccal/table5", "cpu", tmp_path, data_root=tmp_path / "empty", weights=tmp_path)
+    ask = table_request(
+        "maccal/table5", "cpu", tmp_path, data_root=tmp_path / "empty", weights=tmp_path
+    )
     with pytest.raises(UserError) as told:
         refuse_lacking([ask])
     for word in ("cifar10", "cifar100", "resnet20.safetensors", "resnet56.safetensors"):
@@ -209,7 +214,7 @@ def test_everything_missing_is_listed_at_once(tmp_path):
 
 def test_a_gpu_is_lacking_unless_nothing_is_started(tmp_path, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    ask = asked("maccal/table5", "paper", tmp_path)
+    ask = table_request("maccal/table5", "paper", tmp_path)
     assert "no GPU" in find_lacking(ask)
     assert "no GPU" not in find_lacking(ask, is_dry=True)
 
@@ -255,10 +260,10 @@ def test_a_mistake_is_one_line(words, told, refusal):
 def test_a_command_chooses_data_sets_gpus_and_settings(tmp_path):
     settings = {"network.precision": "bf16", "network.epochs": 3}
     how = {"dataset": ("cifar10",), "gpus": 0.5, "set": settings}
-    request = asked("fedlas/table3", "day", tmp_path, **how)
+    request = table_request("fedlas/table3", "day", tmp_path, **how)
     (entry,) = build_file(request).content.entries.values()
     # The same name, and therefore folder, as in a run of all data sets.
-    whole = build_file(asked("fedlas/table3", "day", tmp_path)).content.entries
+    whole = build_file(table_request("fedlas/table3", "day", tmp_path)).content.entries
     assert find_runs(request).keys() == {"methods-1"} < whole.keys()
     assert (entry.datasets, entry.resources.gpus) == (("cifar10",), 0.5)
     own = whole["methods-1"].set
@@ -266,12 +271,12 @@ def test_a_command_chooses_data_sets_gpus_and_settings(tmp_path):
 
 
 def test_a_data_set_that_a_scale_lacks_is_refused(tmp_path):
-    request = asked("maccal/table5", "day", tmp_path, dataset=("digits",))
+    request = table_request("maccal/table5", "day", tmp_path, dataset=("digits",))
     assert find_lacking(request) == ["no digits at scale 'day', only cifar100, cifar10"]
 
 
 def test_only_weights_of_the_chosen_data_sets_are_left_out(tmp_path):
-    assert len(asked("maccal/table5", "cpu", tmp_path).left_out) == 4
-    request = asked("maccal/table5", "cpu", tmp_path, dataset=("cifar100",))
+    assert len(table_request("maccal/table5", "cpu", tmp_path).left_out) == 4
+    request = table_request("maccal/table5", "cpu", tmp_path, dataset=("cifar100",))
     assert request.left_out == []
     assert [own.datasets for own in request.settings.values()] == [("cifar100",)]

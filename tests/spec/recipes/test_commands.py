@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.spec.recipes.support import WEIGHTS, asked_of
+from tests.spec.recipes.support import WEIGHTS, request_for
 from tests.support import here
 from tune_calib.experiments.entries import plan_jobs
 from tune_calib.experiments.file import read_experiment_file
@@ -32,18 +32,18 @@ from tune_calib.tuning.caption import describe_setting
 def test_a_caption_names_schedule_and_precision_where_they_are_not_the_default(
     settings, told, not_told
 ):
-    asked, ladder = asked_of("cifar10", "focal", **settings), build_comparison(["ce", "mac_cal"])
+    asked, ladder = request_for("cifar10", "focal", **settings), build_comparison(["ce", "mac_cal"])
     caption = describe_setting(expand(ladder, asked), ladder, asked)
     assert all(words in caption for words in told)
     assert not any(words in caption for words in not_told)
 
 
 def test_a_caption_names_what_is_done_to_the_images():
-    asked, ladder = asked_of("svhn", "plp"), build_comparison(["ce"])
+    asked, ladder = request_for("svhn", "plp"), build_comparison(["ce"])
     assert describe_setting(expand(ladder, asked), ladder, asked).startswith(
         "svhn; split plp; norm half"
     )
-    asked = asked_of("cub", "vit")
+    asked = request_for("cub", "vit")
     caption = describe_setting(expand(ladder, asked), ladder, asked)
     assert caption.startswith("cub; resize 448; crop 384; vit_base_patch16_384")
     assert f"from the weights {WEIGHTS}" in caption
@@ -52,7 +52,7 @@ def test_a_caption_names_what_is_done_to_the_images():
 @pytest.mark.parametrize("own_recipes", [False, True])
 @pytest.mark.parametrize("name", [None, QUICK, "focal"])
 def test_a_caption_names_the_recipe_and_what_was_changed(name, own_recipes):
-    asked = asked_of("cifar10", name, own_recipes, epochs=3)
+    asked = request_for("cifar10", name, own_recipes, epochs=3)
     ladder = build_comparison(("ce",))
     told = describe_setting(expand(ladder, asked), ladder, asked)
     assert f"; recipe {name or QUICK} ({asked.recipe.title}" in told

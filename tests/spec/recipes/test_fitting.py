@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.spec.recipes.support import BOTH, FITTING, NETWORKS, asked_of, needs_stages, spec_of
+from tests.spec.recipes.support import BOTH, FITTING, NETWORKS, needs_stages, request_for, spec_of
 from tests.support import sample
 from tune_calib.errors import UserError
 from tune_calib.spec.backbones import BACKBONES
@@ -14,12 +14,12 @@ from tune_calib.spec.recipe import QUICK, RECIPES, Recipe, fitting
 @pytest.mark.parametrize(("dataset", "name"), BOTH)
 def test_a_recipe_fits_a_data_set_or_the_error_lists_those_that_fit(dataset, name):
     if name in fitting(dataset):
-        recipe = asked_of(dataset, name).recipe
+        recipe = request_for(dataset, name).recipe
         assert recipe.name == name
         assert recipe.title
         return
     with pytest.raises(UserError) as caught:
-        asked_of(dataset, name)
+        request_for(dataset, name)
     told = str(caught.value)
     assert "\n" not in told
     assert all(other in told for other in fitting(dataset))
@@ -31,11 +31,11 @@ def test_all_methods_expand_under_each_recipe(dataset, name, own_recipes):
     names = [*NETWORKS, "mac_cal", "tst", "ls+vtst+temperature"]
     if own_recipes and RECIPES[name].pretrained:
         with pytest.raises(UserError, match="`own_recipes` train networks from scratch"):
-            expand(build_comparison(names), asked_of(dataset, name, own_recipes))
+            expand(build_comparison(names), request_for(dataset, name, own_recipes))
         return
     # The joint variant of TST and BalCAL ask for stages that a vision transformer has not.
     names = [each for each in names if not needs_stages(each) or name != "vit"]
-    asked = asked_of(dataset, name, own_recipes)
+    asked = request_for(dataset, name, own_recipes)
     for trial in expand(build_comparison(names), asked):
         network = trial.spec.network
         assert network.backbone == asked.recipe.at(dataset)["network"]["backbone"]
@@ -73,7 +73,7 @@ def test_the_quick_setting_that_nobody_named_is_for_its_backbones_alone(dataset)
 def test_requested_settings_override_recipes(dataset, name, own_recipes):
     if own_recipes and RECIPES[name].pretrained:
         return
-    asked = asked_of(dataset, name, own_recipes, epochs=7, lr=0.3, backbone="resnet20")
+    asked = request_for(dataset, name, own_recipes, epochs=7, lr=0.3, backbone="resnet20")
     (trial,) = expand(build_comparison(["fl"]), asked)
     network = trial.spec.network
     assert (network.epochs, network.lr, network.backbone) == (7, 0.3, "resnet20")

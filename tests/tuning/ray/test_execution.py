@@ -20,7 +20,7 @@ from tune_calib.tuning.ray.trainables import trainable
 
 
 @pytest.fixture
-def feed(trained, tmp_path):
+def plan_and_source(trained, tmp_path):
     """Two networks with heads; the store holds the first network, the second never ends well."""
     asked = small_spec().network
     given = {"network": {key: getattr(asked, key) for key in ("backbone", "epochs", "augment")}}
@@ -33,32 +33,32 @@ def feed(trained, tmp_path):
     return plan, PlanSource(plan, run)
 
 
-def names(feed, ids):
-    return [feed.suggest(number)["work"]["name"] for number in ids]
+def names(source, ids):
+    return [source.suggest(number)["work"]["name"] for number in ids]
 
 
-def test_heads_start_as_soon_as_their_network_is_finished_and_others_still_run(feed):
-    plan, feed = feed
+def test_heads_start_as_soon_as_their_network_is_finished_and_others_still_run(plan_and_source):
+    plan, source = plan_and_source
     first, second = plan.networks
-    assert names(feed, "ab") == [first.name, second.name]
-    assert feed.suggest("c") is None
-    feed.on_trial_complete("a", {}, error=False)
+    assert names(source, "ab") == [first.name, second.name]
+    assert source.suggest("c") is None
+    source.on_trial_complete("a", {}, error=False)
     heads = [trial.name for trial in plan.populations if trial.network_id == first.network_id]
-    assert names(feed, "cdefg"[: len(heads)]) == heads
-    assert feed.suggest("z") is None  # the second network is not finished
+    assert names(source, "cdefg"[: len(heads)]) == heads
+    assert source.suggest("z") is None  # the second network is not finished
 
 
-def test_heads_of_a_network_that_failed_do_not_start(feed):
-    _, feed = feed
-    names(feed, "ab")
-    feed.on_trial_complete("b", None, error=True)
-    assert feed.suggest("c") is None
-    feed.on_trial_complete("a", {}, error=False)
-    while (suggested := feed.suggest("h")) != OVER:
+def test_heads_of_a_network_that_failed_do_not_start(plan_and_source):
+    _, source = plan_and_source
+    names(source, "ab")
+    source.on_trial_complete("b", None, error=True)
+    assert source.suggest("c") is None
+    source.on_trial_complete("a", {}, error=False)
+    while (suggested := source.suggest("h")) != OVER:
         work = suggested["work"]
         assert work["kind"] == "head"
         assert work["trials"][0]["spec"]["network"]["seed"] == 0
-        feed.on_trial_complete("h", {}, error=False)
+        source.on_trial_complete("h", {}, error=False)
 
 
 def test_halving_stops_the_worse_network_and_lets_the_better_one_write_its_row(monkeypatch):

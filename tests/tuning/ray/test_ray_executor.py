@@ -8,7 +8,7 @@ import ray
 from ray import tune
 from ray.tune.schedulers import ASHAScheduler
 
-from tests.support import keep_ray
+from tests.support import shared_ray
 from tests.tuning.ray.counting_trainable import Counted
 from tune_calib.errors import RefusedError
 from tune_calib.progress import ProgressEvent, report_progress
@@ -40,7 +40,7 @@ class Numbers:
 
 @pytest.fixture(autouse=True)
 def session():
-    keep_ray()
+    shared_ray()
 
 
 @pytest.mark.parametrize(

@@ -16,17 +16,17 @@ from tune_calib.tuning.search.run import SearchRun
 from tune_calib.tuning.search.state import SearchState
 
 
-def told(out, count, value, objective=ECE):
-    """A search by random whose suggestions got a standing each, and its outcome."""
+def outcome_of(out, count, value, objective=ECE):
+    """A search by random whose suggestions got a result each, and its outcome."""
     study = study_in(out, "random", objective=objective)
     definition = SearchDefinition("mac_cal", ResolvedRequest(GIVEN), objective, "random")
     state = SearchState(out, definition, study, count)
     for baseline in state.candidates.baseline():
         state.rows[baseline.spec.hash] = row(ece=0.1, accuracy=0.9)
     for number in range(count):
-        standing = value(study.suggestion(number).point)
-        study.write_result(number, standing)
-        state.results[number] = standing
+        result = value(study.suggestion(number).point)
+        study.write_result(number, result)
+        state.results[number] = result
     write_outcome(state, RunLocation(out, out / "store"))
     return json.loads((out / SEARCH_OUTCOME).read_text())
 
@@ -36,7 +36,7 @@ def by_q0(point):
 
 
 def test_the_deciding_setting_is_the_most_important(tmp_path):
-    outcome = told(tmp_path, 60, by_q0)
+    outcome = outcome_of(tmp_path, 60, by_q0)
     shares = outcome["importance"]["shares"]["ece"]
     assert next(iter(shares)) == "head.q0"
     assert shares["head.q0"] > 0.4
@@ -47,7 +47,7 @@ def test_the_deciding_setting_is_the_most_important(tmp_path):
 
 def test_where_more_is_better_the_largest_count_as_the_best(tmp_path):
     objective = Objective(("accuracy",), 0.01)
-    low = told(
+    low = outcome_of(
         tmp_path,
         60,
         lambda p: SuggestionResult("done", (-abs(p["head.q0"] - 0.6),), 0.0),
@@ -57,10 +57,10 @@ def test_where_more_is_better_the_largest_count_as_the_best(tmp_path):
 
 
 def test_the_outcome_holds_the_choice_and_what_failed(tmp_path):
-    def standing(point):
+    def result_at(point):
         return SuggestionResult("diverged") if point["head.q0"] > 0.6 else by_q0(point)
 
-    outcome = told(tmp_path, 8, standing)
+    outcome = outcome_of(tmp_path, 8, result_at)
     entries = outcome["suggestions"]
     failed = [entry for entry in entries if entry["status"] == "diverged"]
     assert failed
@@ -82,7 +82,7 @@ def test_the_outcome_holds_the_choice_and_what_failed(tmp_path):
     ids=["few", "ties", "stopped"],
 )
 def test_an_outcome_without_importance_has_a_reason(tmp_path, count, value, says):
-    importance = told(tmp_path, count, value)["importance"]
+    importance = outcome_of(tmp_path, count, value)["importance"]
     assert importance["shares"] == {}
     assert importance["statement"].startswith(says)
 

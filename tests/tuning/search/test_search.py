@@ -84,7 +84,7 @@ def test_an_impossible_objective_is_refused(metrics, told):
         Objective(metrics, 0.01)
 
 
-def asked_and_told(study: SearchStudy, count: int) -> list[dict]:
+def suggested_points(study: SearchStudy, count: int) -> list[dict]:
     """Suggestions, told three behind with values that depend on them alone."""
     points = []
     for number in range(count):
@@ -102,16 +102,16 @@ def asked_and_told(study: SearchStudy, count: int) -> list[dict]:
 @pytest.mark.parametrize("sampler", ["tpe", "random", "nsga2"])
 def test_equal_seeds_suggest_equally_and_others_do_not(tmp_path, sampler, metrics):
     objective = Objective(metrics, 0.01)
-    first = asked_and_told(study_in(tmp_path / "a", sampler, objective=objective), 24)
-    assert asked_and_told(study_in(tmp_path / "b", sampler, objective=objective), 24) == first
-    other = asked_and_told(study_in(tmp_path / "c", sampler, seed=1, objective=objective), 24)
+    first = suggested_points(study_in(tmp_path / "a", sampler, objective=objective), 24)
+    assert suggested_points(study_in(tmp_path / "b", sampler, objective=objective), 24) == first
+    other = suggested_points(study_in(tmp_path / "c", sampler, seed=1, objective=objective), 24)
     published = len(Candidates("mac_cal", ResolvedRequest(GIVEN)).first())
     assert other[:published] == first[:published]
     assert all(a != b for a, b in zip(other[published:], first[published:], strict=True))
 
 
 def test_a_study_cut_at_any_byte_goes_on_as_if_nothing_had_happened(tmp_path):
-    whole = asked_and_told(study_in(tmp_path / "whole"), 18)
+    whole = suggested_points(study_in(tmp_path / "whole"), 18)
     journal = (tmp_path / "whole" / JOURNAL).read_bytes()
     chance = random.Random(0)
     for cut in [0, *(chance.randrange(len(journal)) for _ in range(40))]:
@@ -119,12 +119,12 @@ def test_a_study_cut_at_any_byte_goes_on_as_if_nothing_had_happened(tmp_path):
         out.mkdir()
         (out / JOURNAL).write_bytes(journal[:cut])
         (out / f"{JOURNAL}.lock").symlink_to(out / JOURNAL)
-        assert asked_and_told(study_in(out), 18) == whole, cut
+        assert suggested_points(study_in(out), 18) == whole, cut
 
 
 @pytest.mark.parametrize("left", ["running", "waiting"])
 def test_a_partly_initialised_study_is_completed(left, tmp_path):
-    whole = asked_and_told(study_in(tmp_path), 8)
+    whole = suggested_points(study_in(tmp_path), 8)
     before = study_in(tmp_path)
     if left == "running":
         distribution = before._space.settings["head.lr"].distribution

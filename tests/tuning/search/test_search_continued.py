@@ -9,8 +9,8 @@ import pytest
 from tests.support import sample
 from tests.tuning.search.support import (
     any_job,
+    definition_of,
     moved,
-    question_of,
     read_file,
     searched,
     stored,
@@ -49,7 +49,7 @@ def points(state) -> list[dict]:
 def test_a_search_that_was_made_longer_is_the_search_of_that_length(
     tmp_path, sampler, lengths, metrics
 ):
-    question = question_of("mac_cal", sampler, metrics=metrics)
+    question = definition_of("mac_cal", sampler, metrics=metrics)
     whole = searched(tmp_path / "whole", question, lengths[-1])
     for length in lengths:
         longer = searched(tmp_path / "longer", question, length)
@@ -97,7 +97,7 @@ def test_a_finite_space_is_exhausted(tmp_path, pairs):
 
 def comes_to_its_end(tmp_path, method, sampler):
     tmp_path.mkdir()
-    question = question_of(method, sampler, few_points(method))
+    question = definition_of(method, sampler, few_points(method))
     state = searched(tmp_path / "out", question, 200)
     space, study = state.candidates.space, state.study
     assert space.size <= FEW
@@ -113,7 +113,7 @@ def comes_to_its_end(tmp_path, method, sampler):
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_retried_suggestions_are_added_to_an_exhausted_space(tmp_path, sampler):
-    question = question_of("temperature", sampler)
+    question = definition_of("temperature", sampler)
     study = searched(tmp_path / "out", question, 1).study
     study.suggestion(1)
     study.write_result(1, SuggestionResult("crashed"))
@@ -151,7 +151,7 @@ def test_status_and_dry_run_count_suggestions_and_come_to_done(tmp_path, method,
 
 
 def test_a_planned_evaluation_writes_nothing(tmp_path):
-    question = question_of("mac_cal")
+    question = definition_of("mac_cal")
     job = replace(any_job(tmp_path / "out"), definition=question, length=4)
     job.out.mkdir()
     job.build_manifest().write(job.out)
@@ -176,7 +176,7 @@ entries:
 MACHINES = [1, 2, 64]
 
 
-def asked_on(cores, tmp_path, monkeypatch):
+def searches_on(cores, tmp_path, monkeypatch):
     """The searches of a sweep file and of the command line on a machine with some cores."""
     monkeypatch.setattr(os, "cpu_count", lambda: cores)
     read = read_file(tmp_path, SEARCHES.replace("OUT", str(tmp_path / "out")))
@@ -192,8 +192,8 @@ def asked_on(cores, tmp_path, monkeypatch):
 @pytest.mark.parametrize("there", MACHINES)
 @pytest.mark.parametrize("here", MACHINES)
 def test_a_search_goes_on_on_a_machine_with_other_cores(tmp_path, monkeypatch, here, there):
-    begun = asked_on(here, tmp_path, monkeypatch)
-    elsewhere = asked_on(there, tmp_path, monkeypatch)
+    begun = searches_on(here, tmp_path, monkeypatch)
+    elsewhere = searches_on(there, tmp_path, monkeypatch)
     assert len(begun) == 11
     for name, job in begun.items():
         out = tmp_path / "at" / name
@@ -209,7 +209,7 @@ def test_a_search_goes_on_on_a_machine_with_other_cores(tmp_path, monkeypatch, h
 @pytest.mark.parametrize("lag", [1, 2])
 @pytest.mark.parametrize("cores", MACHINES)
 def test_a_search_of_an_earlier_version_keeps_its_lag(tmp_path, monkeypatch, cores, lag):
-    for name, job in asked_on(cores, tmp_path, monkeypatch).items():
+    for name, job in searches_on(cores, tmp_path, monkeypatch).items():
         out = tmp_path / "at" / name
         out.mkdir(parents=True)
         old = replace(moved(job, out=out), definition=replace(job.definition, lag=lag))
@@ -235,7 +235,7 @@ def test_a_search_of_a_version_with_other_defaults_is_refused(
     out = tmp_path / "out"
     # By the authors' recipes, which are defaults of the program and no part of the question.
     asked = ResolvedRequest({"network": {"epochs": 1}}, own_recipes=True)
-    question = replace(question_of("mac_cal"), resolved=asked)
+    question = replace(definition_of("mac_cal"), resolved=asked)
     state = searched(out, question, 3)
     job = replace(any_job(out), definition=question, length=9)
     manifest = moved(job, out=tmp_path / "new").build_manifest()

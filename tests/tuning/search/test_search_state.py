@@ -13,8 +13,8 @@ from analysis.search.load import is_complete
 from tests.support import sample
 from tests.tuning.search.support import (
     any_job,
+    definition_of,
     open_untrained,
-    question_of,
     run_source,
     searched,
     stored,
@@ -40,7 +40,7 @@ TRIALS = 12
 def whole(tmp_path_factory):
     """A finished search in its folder, with a row for each of its trials."""
     out = tmp_path_factory.mktemp("truth") / "whole"
-    state = searched(out, question_of("mac_cal"), TRIALS)
+    state = searched(out, definition_of("mac_cal"), TRIALS)
     job = replace(any_job(out), definition=state.definition, length=TRIALS)
     job.build_manifest().write(out)
     numbers = {t.spec.hash: -1 for t in state.candidates.baseline()}

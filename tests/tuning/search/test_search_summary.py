@@ -13,9 +13,9 @@ from tests.support import sample
 from tests.tuning.search.support import (
     GIVEN,
     any_job,
+    definition_of,
     moved,
     open_untrained,
-    question_of,
     row,
     searched,
 )
@@ -38,7 +38,7 @@ NO_GAIN = "no suggestion within the guard is better than the baseline in "
 
 def end_of(out, metrics, baseline, tried, flags=None) -> str:
     """What a search prints whose suggestions all have the same values."""
-    question = question_of("temperature", metrics=metrics)
+    question = definition_of("temperature", metrics=metrics)
     state = open_untrained(out, question)
     for row_of in state.rows.values():
         row_of.update({f"select/{name}": baseline for name in metrics}, **(flags or {}))
@@ -112,9 +112,9 @@ def test_a_baseline_at_chance_is_reported(tmp_path, flags):
     assert (search.warnings() == [BASELINE_AT_CHANCE]) == is_chance
 
 
-def asked(out, *lengths) -> SearchManifest:
+def extended_manifest(out, *lengths) -> SearchManifest:
     """The manifest of a search that was asked for in some lengths, each by a command."""
-    question = question_of("mac_cal")
+    question = definition_of("mac_cal")
     for count in lengths:
         job = replace(any_job(out), definition=question, length=count)
         manifest = moved(job, command=f"search --trials {count}").build_manifest()
@@ -128,7 +128,7 @@ def asked(out, *lengths) -> SearchManifest:
     [((8,), [8]), ((8, 16), [8, 16]), ((8, 8, 16, 9, 40), [8, 16, 40]), ((16, 8), [16])],
 )
 def test_the_page_lists_every_command_that_extended_the_search(tmp_path, lengths, commands):
-    manifest = asked(tmp_path / "asked", *lengths)
+    manifest = extended_manifest(tmp_path / "asked", *lengths)
     assert manifest.trials == max(lengths)
     assert manifest.command == f"search --trials {lengths[0]}"
     fake_results.write_search(tmp_path, POINTS, [0.07, 0.2, 0.04, 0.05])
@@ -143,11 +143,11 @@ def test_the_page_lists_every_command_that_extended_the_search(tmp_path, lengths
 def test_the_page_of_a_manifest_without_commands_has_its_length(tmp_path):
     fake_results.write_search(tmp_path, POINTS, [0.07, 0.2, 0.04, 0.05])
     assert load_search(tmp_path).commands[-1] == "tune-calib resume DIR --trials 4"
-    manifest = asked(tmp_path / "asked", 8)
+    manifest = extended_manifest(tmp_path / "asked", 8)
     content = manifest.plain()
     del content["commands"]
     (tmp_path / "asked" / SEARCH_MANIFEST).write_bytes(seal(content))
-    told = [one.trials for one in asked(tmp_path / "asked", 20).commands]
+    told = [one.trials for one in extended_manifest(tmp_path / "asked", 20).commands]
     assert told == [8, 20]
 
 
@@ -230,7 +230,7 @@ def test_optimism_is_positive_where_select_looked_better(tmp_path, metric, gap):
 
 
 def test_an_exhausted_search_is_reported_as_such(tmp_path):
-    state = searched(tmp_path / "out", question_of("temperature"), 64)
+    state = searched(tmp_path / "out", definition_of("temperature"), 64)
     asked_for = state.study.planned(64)
     assert len({tuple(v.values) for v in state.results.values()}) == 3
     fake_results.write_search(tmp_path / "page", POINTS, [0.07, 0.2, 0.04, 0.05])
@@ -249,7 +249,7 @@ def test_an_exhausted_search_is_reported_as_such(tmp_path):
 )
 def test_the_seeds_of_an_evaluation_are_new_to_networks_and_heads(networks, heads, fresh, tmp_path):
     seeds = Seeds(networks, heads, is_paired=networks == heads)
-    question = replace(question_of("mac_cal"), resolved=ResolvedRequest(GIVEN, seeds))
+    question = replace(definition_of("mac_cal"), resolved=ResolvedRequest(GIVEN, seeds))
     search = replace(any_job(tmp_path / "out"), definition=question)
     choice = SearchEvaluated(**CHOICE, reads=[ReadRecord(seeds=2, command="it")])
     request = EvaluateRequest(out=str(tmp_path / "out"), seeds=2)
@@ -258,7 +258,7 @@ def test_the_seeds_of_an_evaluation_are_new_to_networks_and_heads(networks, head
 
 
 def test_retries_do_not_make_a_space_larger(tmp_path):
-    state = searched(tmp_path / "out", question_of("temperature"), 64)
+    state = searched(tmp_path / "out", definition_of("temperature"), 64)
     points = len(state.study.states())
     assert state.study.planned(64) == points
     again = state.study.retry("done")
