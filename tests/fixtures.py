@@ -20,27 +20,34 @@ from tune_calib.engine.artifacts import NetworkTraining, ensure_bank
 from tune_calib.engine.bank import FeatureBank, bank_key
 from tune_calib.engine.store import Store
 
+# What follows changes the program for all tests, each for the reason given; a test that needs the
+# program as it is undoes it by a fixture (`with_figures`, `every_format`) or starts a process.
+
+# A figure takes most of a second, and most tests that write a report do not look at its figures.
 drawing.without_figures()
+# Many tests read copies of a few invented result files, and parsing is most of their time.
 support.remember_result_files()
+# Typer builds the options of all commands for each command line, which takes 10 ms.
 support.remember_commands()
+# Plug-ins are looked for in the metadata of all installed packages: 5 ms for each command line.
 support.remember_packages()
 
-# What a test writes need not outlive a power cut: to wait for the disk takes most of some tests.
+# Files of tests need not survive a power cut, and waiting for the disk is most of some tests.
 os.fsync = lambda descriptor: None
 
-# As every head trial runs: the exact tests of the populations rest on it.
+# Head trials run on one thread: exact comparisons of head batches with single heads rely on it.
 torch.set_num_threads(1)
 # Threads of BLAS spin while they wait: on two busy cores a small fit takes forty times as long.
 threadpool_limits(1, user_api="blas")
 os.environ["OPENBLAS_NUM_THREADS"] = "1"  # of the processes that tests start
 
-# What a pipe is told is not cut: readline hands a width down, from when it is first imported.
+# Expected output has full lines: readline sets COLUMNS when it is imported, which would wrap them.
 with contextlib.suppress(ImportError):
     importlib.import_module("readline")
 os.environ.pop("COLUMNS", None)
 os.unsetenv("COLUMNS")
 
-# What commands keep in the user's cache is of this run of the tests.
+# Tests neither read nor fill the user's cache.
 CACHE = tempfile.TemporaryDirectory(prefix="tune-calib-tests-")
 os.environ["TUNE_CALIB_CACHE"] = CACHE.name
 
@@ -81,19 +88,21 @@ def pytest_unconfigure() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def executors():
-    """Runs of the tests are carried out in their own process, but for those marked ``ray``."""
+    """Let runs without an address heed ``executor``, for starting a Ray takes seconds."""
     with support.choosing_executors():
         yield
 
 
 @pytest.fixture(autouse=True)
 def executor(request):
+    """Execute the runs of a test in its own process, or by Ray if it is marked ``ray``."""
     with support.on_ray(request.node.get_closest_marker("ray") is not None):
         yield
 
 
 @pytest.fixture(autouse=True)
 def close_figures():
+    """Close figures that a test left open: pyplot keeps them, and warns from the twentieth on."""
     yield
     plt.close("all")
 

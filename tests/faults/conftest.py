@@ -13,6 +13,7 @@ OUTCOMES: dict[str, list[str]] = defaultdict(list)
 
 @pytest.fixture(autouse=True)
 def _nothing_left_running():
+    """Stop the processes of a test that failed before it stopped them."""
     yield
     stop_all()
 

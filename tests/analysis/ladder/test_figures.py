@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -35,12 +34,6 @@ from tune_calib.results.tables import SCHEMAS, write_results, write_table
 def out(tmp_path):
     fake_results.write(tmp_path)
     return tmp_path
-
-
-@pytest.fixture(autouse=True)
-def close():
-    yield
-    plt.close("all")
 
 
 def results(out):

@@ -21,7 +21,7 @@ FIGURES = {"tradeoff", "reliability", "confidence", "sparsity"}
 
 @pytest.fixture(autouse=True)
 def at_rest(monkeypatch):
-    """Nobody edits the program while it is tested."""
+    """Skip the check of source files, which would fail if somebody edits them during the tests."""
     monkeypatch.setattr(digests, "are_sources_current", lambda: True)
 
 

@@ -82,7 +82,8 @@ BROKEN = {
 
 
 @pytest.fixture(autouse=True)
-def as_before():
+def restored_plugins():
+    """Unload the plug-ins of a test: they are registered for the whole process."""
     before = plugins.in_use()
     yield
     plugins.use(before)

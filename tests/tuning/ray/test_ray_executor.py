@@ -40,6 +40,7 @@ class Numbers:
 
 @pytest.fixture(autouse=True)
 def session():
+    """Start Ray: these tests call the executor without the command line, which would start it."""
     shared_ray()
 
 
