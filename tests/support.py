@@ -240,13 +240,13 @@ def damaged(path: Path, how: str) -> None:
 
 
 def job_in(out, given=None, seeds=1) -> LadderRun:
-    asked = {"network": {"epochs": 1, "augment": "none"}, "head": {"epochs": 1}}
+    settings = {"network": {"epochs": 1, "augment": "none"}, "head": {"epochs": 1}}
     location = RunLocation(
         parse_path(str(out)), parse_path(str(out)) / "store", command="tune-calib ablate mac_cal"
     )
     return LadderRun(
         ladder=LADDERS["mac_cal"],
-        resolved=ResolvedRequest(given or asked, Seeds.count(seeds, None, None)).with_recipe(),
+        resolved=ResolvedRequest(given or settings, Seeds.count(seeds, None, None)).with_recipe(),
         location=location,
     )
 

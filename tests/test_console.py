@@ -79,11 +79,11 @@ def test_a_text_fits_the_screen_in_whole_words(width, seed, ladder):
 @pytest.mark.parametrize("seed", range(8))
 def test_a_column_stands_whole_or_is_named_as_left_out(width, seed):
     table = random_table(seed)
-    told = on(Text([table]), width)
-    note = re.search(r"Not shown: (.*);", told, re.S)
+    text = on(Text([table]), width)
+    note = re.search(r"Not shown: (.*);", text, re.S)
     left_out = note[1].replace(",", " ").split() if note else []
     for place_, head in enumerate(table.heads):
-        is_there = head.split()[0] in told.split("\n--")[0].split()
+        is_there = head.split()[0] in text.split("\n--")[0].split()
         assert is_there is (column_key(head) not in left_out), head
         assert is_there or place_ > 0
     first = [head for head in table.first if column_key(head) in left_out]
@@ -101,9 +101,9 @@ def test_text_without_a_screen_has_full_lines(ladder):
 
 def test_columns_are_chosen_by_name_whatever_the_width(ladder):
     for width in (None, 60):
-        told = on(ladder, width, "NLL", "o_ece", "delta-ece-base", "trials")
-        head = told.split("\n--")[0]
-        assert "Not shown" not in told
+        text = on(ladder, width, "NLL", "o_ece", "delta-ece-base", "trials")
+        head = text.split("\n--")[0]
+        assert "Not shown" not in text
         assert [word for word in ("NLL", "O-ECE", "ΔECE", "trials") if word in head] == [
             "NLL", "O-ECE", "ΔECE", "trials",
         ]  # fmt: skip
@@ -119,9 +119,9 @@ def test_a_column_that_is_not_there_is_refused(ladder):
 def test_requested_columns_apply_to_the_main_table_alone():
     other = table(["a", "b"], [["1", "2"]])
     main = table(["c", "d", "e"], [["3", "4", "5"]], is_main=True)
-    told = on(Text([other, main]), 80, "e")
-    assert re.search(r"a +b", told)
-    assert re.search(r"c +e", told)
+    text = on(Text([other, main]), 80, "e")
+    assert re.search(r"a +b", text)
+    assert re.search(r"c +e", text)
 
 
 def test_the_hint_for_more_columns_names_an_existing_option(ladder, monkeypatch):

@@ -62,8 +62,8 @@ def test_a_mistake_is_spelt_for_command_line_file_and_python(tmp_path):
 def test_the_command_line_and_a_sweep_file_spell_a_setting_their_way(search, option, key, tmp_path):
     """The method trains heads alone; nothing is made."""
     name, value = search
-    told = here("search", "mac_cal", name, value, "--out", tmp_path / "out").stderr
-    assert told.startswith(f"error: {option}")
+    message = here("search", "mac_cal", name, value, "--out", tmp_path / "out").stderr
+    assert message.startswith(f"error: {option}")
     file = tmp_path / "sweep.yaml"
     setting = f"{name[2:].replace('-', '_')}: {value}"
     file.write_text(

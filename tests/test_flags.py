@@ -244,8 +244,8 @@ def test_the_page_and_every_table_of_a_report_show_the_flag(out, flag):
 
 def test_a_report_where_all_are_at_chance_has_no_ranks(tmp_path):
     fake_results.write(tmp_path, kinds=RIVALS, seeds=1, flags=dict.fromkeys(range(4), CHANCE))
-    told = write_report(tmp_path)
-    assert "blocks left out" not in told
+    report = write_report(tmp_path)
+    assert "blocks left out" not in report
     assert 'id="friedman"' not in (tmp_path / "report.html").read_text()
 
 

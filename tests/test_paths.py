@@ -71,7 +71,7 @@ def test_an_unknown_protocol_is_one_line():
 def test_a_remote_folder_is_listed_and_matched(folder):
     for name in ("a/trials/x", "b/trials/y", "b/curves/y"):
         (folder / name).write_bytes(name.encode())
-    assert [each.name for each in folder.iterdir()] == ["a", "b"]
+    assert [path.name for path in folder.iterdir()] == ["a", "b"]
     assert [str(each) for each in folder.glob("*/trials")] == [
         f"{folder}/a/trials",
         f"{folder}/b/trials",

@@ -85,10 +85,10 @@ def test_rungs_made_equal_by_a_setting_are_named_before_anything_starts(
     ((slot, asked),) = given.items()
     ((key, value),) = asked.items()
     setting = f"{slot}.{key}={json.dumps(value)}"
-    told = refusal("ablate", name, "--set", setting, "--out", tmp_path / "out")
-    labels = [rung.label for rung in LADDERS[name].rungs if repr(rung.label) in told]
+    message = refusal("ablate", name, "--set", setting, "--out", tmp_path / "out")
+    labels = [rung.label for rung in LADDERS[name].rungs if repr(rung.label) in message]
     assert len(labels) >= 2
-    assert f"the same trial with {slot}.{key}={value}" in told
+    assert f"the same trial with {slot}.{key}={value}" in message
     assert not (tmp_path / "out").exists()
 
 
@@ -106,7 +106,7 @@ def test_a_pipeline_equals_itself_with_its_default_written_out():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (
             ["mac_cal", "--set", "head.shape=linear"],
@@ -118,15 +118,15 @@ def test_a_pipeline_equals_itself_with_its_default_written_out():
         (["fedlas_gate", "--set", "posthoc.fit=nll"], "no rung has a setting posthoc.fit"),
     ],
 )
-def test_a_setting_that_changes_no_rung_is_refused(arguments, told, refusal, tmp_path):
-    assert told in refusal("ablate", *arguments, "--out", tmp_path / "out")
+def test_a_setting_that_changes_no_rung_is_refused(arguments, message, refusal, tmp_path):
+    assert message in refusal("ablate", *arguments, "--out", tmp_path / "out")
     ladder, _, setting = arguments[0], *arguments[1:]
     if "=" in setting:
         slot, key, value = re.split("[.=]", setting)
         file = tmp_path / "sweep.yaml"
         said = f"entries: {{a: {{ladder: {ladder}, set: {{{slot}: {{{key}: {value}}}}}}}}}"
         file.write_text(said)
-        assert told in refusal("run", file)
+        assert message in refusal("run", file)
     assert not (tmp_path / "out").exists()
 
 

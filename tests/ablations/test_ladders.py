@@ -79,21 +79,21 @@ def test_methods_joined_by_plus_are_one_pipeline():
 
 
 @pytest.mark.parametrize(
-    ("pipelines", "told"),
+    ("pipelines", "message"),
     [
         (["ce", "ls", "ce"], "given twice"),
         (["ce", "ls+fl"], "two network methods"),
         (["ce", "ls+mac_call"], "did you mean 'mac_cal'"),
     ],
 )
-def test_an_impossible_pipeline_is_refused(pipelines, told):
-    with pytest.raises(UserError, match=told):
+def test_an_impossible_pipeline_is_refused(pipelines, message):
+    with pytest.raises(UserError, match=message):
         build_comparison(pipelines)
 
 
 def test_longer_joint_training_goes_on_from_the_base_for_as_long_as_the_heads_train():
-    given = {"network": {"epochs": 14}, "head": {"epochs": 6}}
-    planned = expand(LADDERS["decoupling"], ResolvedRequest(given, TWO))
+    settings = {"network": {"epochs": 14}, "head": {"epochs": 6}}
+    planned = expand(LADDERS["decoupling"], ResolvedRequest(settings, TWO))
     networks = {trial.label: trial.spec.network for trial in planned}
     base, longer = networks["joint"], networks["joint, longer"]
     assert (base.epochs, longer.epochs) == (14, 20)
@@ -106,8 +106,8 @@ def test_longer_joint_training_goes_on_from_the_base_for_as_long_as_the_heads_tr
 
 @pytest.mark.parametrize(("share", "until"), [(0.5, [7, 7]), (1.0, [14, 20])])
 def test_longer_joint_training_augments_up_to_the_same_epoch_or_to_its_end(share, until):
-    given = {"network": {"epochs": 14, "augment_until": share}, "head": {"epochs": 6}}
-    planned = expand(LADDERS["decoupling"], ResolvedRequest(given))
+    settings = {"network": {"epochs": 14, "augment_until": share}, "head": {"epochs": 6}}
+    planned = expand(LADDERS["decoupling"], ResolvedRequest(settings))
     networks = {trial.label: trial.spec.network for trial in planned}
     trained = [networks[label] for label in ("joint", "joint, longer")]
     assert [round(network.augment_until * network.epochs) for network in trained] == until
@@ -115,11 +115,11 @@ def test_longer_joint_training_augments_up_to_the_same_epoch_or_to_its_end(share
 
 @pytest.mark.parametrize("kind", ["posthoc", "head", "network"])
 def test_a_comparison_of_a_kind_includes_the_vanilla_network(kind):
-    ladder, asked = build_kind_comparison(kind), ResolvedRequest({"data": {"dataset": "digits"}})
-    absent = [rung.label for rungs in find_left_out(ladder, asked).values() for rung in rungs]
+    ladder, request = build_kind_comparison(kind), ResolvedRequest({"data": {"dataset": "digits"}})
+    absent = [rung.label for rungs in find_left_out(ladder, request).values() for rung in rungs]
     assert absent == (["beta"] if kind == "posthoc" else [])
     of_kind = {name for name in METHODS if METHODS[name].kind == kind}
-    planned = expand(ladder, asked)
+    planned = expand(ladder, request)
     assert planned[0].label == "vanilla"
     assert {trial.label for trial in planned} == {"vanilla"} | of_kind - {"ce", *absent}
     vanilla = planned[0].spec
@@ -129,11 +129,11 @@ def test_a_comparison_of_a_kind_includes_the_vanilla_network(kind):
 
 
 def test_a_method_that_was_named_is_refused_and_not_left_out():
-    asked = ResolvedRequest({"data": {"dataset": "digits"}})
+    request = ResolvedRequest({"data": {"dataset": "digits"}})
     named = build_comparison(["temperature", "beta"])
-    assert find_left_out(named, asked) == {}
+    assert find_left_out(named, request) == {}
     with pytest.raises(UserError, match="'beta' takes 2 classes, and 'digits' has 10"):
-        expand(named, asked)
+        expand(named, request)
 
 
 def test_an_unknown_kind_is_refused():

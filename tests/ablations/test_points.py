@@ -26,8 +26,8 @@ def specs(ladder, **given):
 @pytest.mark.parametrize("dataset", sorted({*IMAGES, *FEDLAS.dataset_defaults} & set(DATASETS)))
 @pytest.mark.parametrize("ladder", ["fedlas_sensitivity", "fedlas_plane"])
 def test_the_published_point_is_the_base_on_every_data_set(ladder, dataset):
-    given = {"data": {"dataset": dataset}, "network": {"backbone": "resnet18", "epochs": 2}}
-    planned = expand(LADDERS[ladder], ResolvedRequest(given))
+    settings = {"data": {"dataset": dataset}, "network": {"backbone": "resnet18", "epochs": 2}}
+    planned = expand(LADDERS[ladder], ResolvedRequest(settings))
     base = planned[0].spec.network.params
     assert base == FEDLAS.params(**FEDLAS.dataset_defaults.get(dataset, {}))
     moved = [
@@ -48,8 +48,8 @@ def test_the_plane_of_fedlas_shares_its_cross_with_the_points_one_at_a_time():
 
 @pytest.mark.parametrize("loss", ["ce", "ls", "mit_a", "mmce"])
 def test_combined_methods_use_the_network_of_their_loss(loss):
-    found = specs("combinations")
-    alone, masked, scaled = (found[loss + more] for more in ("", "+mac_cal", "+temperature"))
+    trial_specs = specs("combinations")
+    alone, masked, scaled = (trial_specs[loss + more] for more in ("", "+mac_cal", "+temperature"))
     assert alone.network_id == masked.network_id == scaled.network_id
     assert (alone.head, masked.head.method) == (None, "mac_cal")
     assert (scaled.head, scaled.posthoc.method) == (None, "temperature")
@@ -61,8 +61,8 @@ def test_all_heads_of_a_ladder_of_heads_share_a_network():
 
 
 def test_heads_without_training_ignore_the_requested_epochs():
-    found = specs("mac_cal_readings", head={"epochs": 7})
-    epochs = {label: spec.head.epochs for label, spec in found.items() if spec.head}
+    trial_specs = specs("mac_cal_readings", head={"epochs": 7})
+    epochs = {label: spec.head.epochs for label, spec in trial_specs.items() if spec.head}
     assert all((own == 1) == label.startswith("at inference") for label, own in epochs.items())
     assert {own for own in epochs.values() if own > 1} == {7}
 

@@ -90,7 +90,7 @@ def test_a_table_names_the_kinds_that_it_lacks(out):
     for table in shift_tables(sweep):
         assert "Not evaluated" not in table.about
         assert ". Mean ± sd over 3 seeds" in printed(sweep, table).caption
-        heads = [each.head for each in table.columns]
+        heads = [column.head for column in table.columns]
         assert "-kinds-" not in table.key or {"Gaussian noise", "JPEG compression"} < set(heads)
 
 

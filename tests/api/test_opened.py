@@ -91,8 +91,8 @@ def test_a_search_gives_its_suggestions_and_the_choice(folder):
 
 def test_a_comparison_accepts_the_choice_of_a_search(folder):
     chosen = tune_calib.open_results(folder / "tuned").chosen
-    given = resolve_settings(build_request(CompareRequest, {"methods": "ce", "set": chosen}))
-    assert given["head"]["lr"] == 0.05
+    settings = resolve_settings(build_request(CompareRequest, {"methods": "ce", "set": chosen}))
+    assert settings["head"]["lr"] == 0.05
 
 
 def test_a_sweep_file_gives_its_entries(folder):
@@ -103,10 +103,10 @@ def test_a_sweep_file_gives_its_entries(folder):
     assert next(iter(rows)) == "entry"
     assert set(rows["entry"]) == {"sweep", "tuned"}
     assert len(rows) == sum(len(each.rows) for each in whole.values())
-    html, table, told = whole._repr_html_(), whole.table(), str(whole)
+    html, table, message = whole._repr_html_(), whole.table(), str(whole)
     for name in whole:
         assert f"## {name}" in table
-        assert f"== {name} ==" in told
+        assert f"== {name} ==" in message
         assert f"<h3>{name}</h3>" in html
     assert Reader(html).open == []
 

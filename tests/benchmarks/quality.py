@@ -62,7 +62,9 @@ def best(
             write_results(study, waiting.popleft(), values)
         batch = range(start, min(start + population, evaluations))
         known = max(0, start - (lag - 1) * population)
-        values += [hartmann6(dict(each.point)) for each in study.suggestions(batch, known)]  # type: ignore[arg-type]
+        values += [
+            hartmann6(dict(suggestion.point)) for suggestion in study.suggestions(batch, known)
+        ]  # type: ignore[arg-type]
         waiting.append(batch)
     return min(values)
 

@@ -26,14 +26,14 @@ EPOCHS = 5
 
 def planned_heads(count: int) -> list[PlannedTrial]:
     """MaC-Cal heads of different seeds on one network."""
-    given = {
+    settings = {
         "network": {"epochs": 2},
         "head": {"epochs": EPOCHS, "augment": "none"},
         "data": {"dataset": "digits"},
     }
     seeds = Seeds((0,), tuple(range(count)), is_paired=False)
     ladder = build_comparison(["mac_cal"], [{}])
-    return expand(ladder, ResolvedRequest(given, seeds).with_recipe())
+    return expand(ladder, ResolvedRequest(settings, seeds).with_recipe())
 
 
 def provenance(out: Path, store: Path) -> Provenance:

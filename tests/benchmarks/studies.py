@@ -104,13 +104,13 @@ def draw(panels: dict[str, Histories]) -> Path:
 
 def networks(root: Path, scheduler: str, trials: int, seed: int) -> tuple[int, float]:
     """Epochs that a search of focal loss trained in all, and its best NLL on ``select``."""
-    given = {"data": NOISY["data"], "network": {"epochs": NETWORK_EPOCHS}}
+    settings = {"data": NOISY["data"], "network": {"epochs": NETWORK_EPOCHS}}
     out = root / f"{scheduler}-{trials}-{seed}"
     asked = job(
         out,
         out / "store",  # its own: nothing that another search trained
         trials,
-        given,
+        settings,
         sampler="random",
         sampler_seed=seed,
         scheduler=scheduler,

@@ -169,9 +169,9 @@ def test_a_backbone_named_in_the_defaults_is_announced_as_code(folder):
 
 def test_passwords_are_not_printed(folder):
     write(folder, '[search]\nstudy-storage = "postgresql://me:secret@host/x"\n')
-    told = here("search", "foo").stderr
-    assert "postgresql://me:***@host/x" in told
-    assert "secret" not in told
+    message = here("search", "foo").stderr
+    assert "postgresql://me:***@host/x" in message
+    assert "secret" not in message
 
 
 def test_help_shows_defaults_of_the_file(folder, monkeypatch):
@@ -209,9 +209,9 @@ def test_help_shows_defaults_of_the_file(folder, monkeypatch):
 )
 def test_a_wrong_file_is_one_line(text, told, folder, refusal):
     write(folder, text)
-    said = refusal("ablate", "mac_cal", "--shift", "nothing")
-    assert "tune-calib.toml" in said
-    assert told in said
+    message = refusal("ablate", "mac_cal", "--shift", "nothing")
+    assert "tune-calib.toml" in message
+    assert told in message
 
 
 def test_a_wrong_file_of_another_encoding_or_kind_is_one_line(folder, refusal):

@@ -37,7 +37,7 @@ def out(tmp_path):
 
 @pytest.mark.parametrize("command", [["ablate", "mac_cal"], ["compare", "ce"], ["search", "fl"]])
 @pytest.mark.parametrize(
-    ("place", "told"),
+    ("place", "message"),
     [
         ("FILE", "choose another path"),
         ("FILE/below", "choose another path"),
@@ -46,20 +46,20 @@ def out(tmp_path):
 )
 @pytest.mark.parametrize("option", ["--out", "--store"])
 def test_a_path_that_the_system_refuses_is_one_line(
-    command, place, told, option, tmp_path, refusal
+    command, place, message, option, tmp_path, refusal
 ):
     (tmp_path / "FILE").touch()
     before = ["--out", tmp_path / "out"] if option == "--store" else []
-    assert told in refusal(*command, *before, option, tmp_path / place)
+    assert message in refusal(*command, *before, option, tmp_path / place)
 
 
 @pytest.mark.parametrize("name", ["figures", "tables", "report.html"])
 def test_an_obstacle_at_the_path_of_a_report_is_one_line(name, out, refusal, with_figures):
     path = out / name
     path.mkdir() if name == "report.html" else path.touch()
-    said = refusal("report", out)
-    assert str(path) in said
-    assert "choose another path" in said
+    message = refusal("report", out)
+    assert str(path) in message
+    assert "choose another path" in message
 
 
 @pytest.mark.parametrize("folder", ["FILE/below", "/proc/nothing"])
@@ -145,7 +145,7 @@ def test_an_option_with_one_value_is_refused_twice(command, option, refusal):
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["list", "methods", "--json", "--markdown"], "one format"),
         (["compare", "ce+"], "'ce+' has an empty part"),
@@ -166,10 +166,10 @@ def test_an_option_with_one_value_is_refused_twice(command, option, refusal):
     ],
 )
 def test_contradicting_or_incomplete_options_are_refused(
-    words, told, refusal, tmp_path, monkeypatch
+    words, message, refusal, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
-    assert told in refusal(*words)
+    assert message in refusal(*words)
     assert not list(tmp_path.iterdir())
 
 
@@ -191,10 +191,10 @@ def test_a_wrong_value_has_a_message_without_pydantic_terms(value):
     told = []
     for slot, model in slots.items():
         for key in type(model).model_fields:
-            given = {"network": {}, "head": {"method": "mac_cal"}}
-            given[slot] = {**given.get(slot, {}), key: value}
+            settings = {"network": {}, "head": {"method": "mac_cal"}}
+            settings[slot] = {**settings.get(slot, {}), key: value}
             try:
-                taken = getattr(getattr(TrialSpec.build(**given), slot), key)
+                taken = getattr(getattr(TrialSpec.build(**settings), slot), key)
             except UserError as error:
                 told.append(str(error))
             else:
@@ -245,11 +245,13 @@ def test_counts_of_one_are_singular_and_fractions_are_percentages():
     from tune_calib.text import format_count
     from tune_calib.tuning.caption import describe_setting
 
-    given = {"network": {"epochs": 1}, "head": {"epochs": 1}}
+    settings = {"network": {"epochs": 1}, "head": {"epochs": 1}}
     ladder = LADDERS["mac_cal"]
-    told = describe_setting(expand(ladder, ResolvedRequest(given)), ladder, ResolvedRequest(given))
-    assert "small_cnn, ce, 1 epoch: " in told
-    assert "heads 1 epoch: " in told
+    caption = describe_setting(
+        expand(ladder, ResolvedRequest(settings)), ladder, ResolvedRequest(settings)
+    )
+    assert "small_cnn, ce, 1 epoch: " in caption
+    assert "heads 1 epoch: " in caption
     assert [format_count(n, "trial") for n in (0, 1, 2)] == ["0 trials", "1 trial", "2 trials"]
     assert (format_value("ece", 0.0312), format_value("nll", 0.5)) == ("3.12 %", "0.500")
 

@@ -46,21 +46,21 @@ def test_options_stand_in_groups(name):
 @pytest.mark.parametrize("width", ["80", "120"])
 def test_help_fits_the_terminal_and_ends_in_the_examples(name, width, monkeypatch):
     monkeypatch.setenv("COLUMNS", width)
-    told = here(*name.split(), "-h").stdout
-    assert f"Usage: tune-calib {name}" in told
-    assert max(map(len, told.splitlines())) <= int(width)
-    assert f"$ {COMMANDS[name].examples[0]}"[: int(width) - 4] in told.partition("Examples:")[2]
-    assert "[," not in told  # brackets that were taken for a style
+    output = here(*name.split(), "-h").stdout
+    assert f"Usage: tune-calib {name}" in output
+    assert max(map(len, output.splitlines())) <= int(width)
+    assert f"$ {COMMANDS[name].examples[0]}"[: int(width) - 4] in output.partition("Examples:")[2]
+    assert "[," not in output  # brackets that were taken for a style
 
 
 def test_defaults_are_shown(monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
-    told = here("search", "--help").stdout
+    output = here("search", "--help").stdout
     for option, default in {
         "--seeds": "1", "--metric": "ece", "--trials": "64", "--guard": "0.01",
         "--recipe": "quick", "--store": "OUT/store", "--at-once": "all cores",
     }.items():  # fmt: skip
-        (line,) = [line for line in told.splitlines() if line.startswith(f"  {option} ")]
+        (line,) = [line for line in output.splitlines() if line.startswith(f"  {option} ")]
         assert f"[default: ({default})]" in line or f"[default: {default}]" in line
 
 
@@ -108,15 +108,15 @@ def test_published_tables_are_listed_by_their_option_values():
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["list", "published", "maccal/table55"], "did you mean 'maccal/table5'"),
         (["list", "methods", "--columns", "yeer"], "did you mean 'year'"),
         (["list", "methods", "--columns", "year", "--wide"], "give one of them"),
     ],
 )
-def test_a_wrong_name_is_one_line(words, told, refusal):
-    assert told in refusal(*words)
+def test_a_wrong_name_is_one_line(words, message, refusal):
+    assert message in refusal(*words)
 
 
 @pytest.mark.parametrize("what", ["methods", "recipes", "spaces", "published", "metrics"])
@@ -125,14 +125,14 @@ def test_lists_fit_the_terminal(what, width, monkeypatch):
     whole = here("list", what).stdout
     assert here("list", what, "--wide").stdout == whole
     monkeypatch.setenv("COLUMNS", width)
-    told = here("list", what).stdout
-    assert max(map(len, told.splitlines())) <= int(width) < max(map(len, whole.splitlines()))
+    output = here("list", what).stdout
+    assert max(map(len, output.splitlines())) <= int(width) < max(map(len, whole.splitlines()))
     assert here("list", what, "--wide").stdout == whole
 
 
 def test_listing_one_entry_shows_all_of_its_fields(monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    told = here("list", "methods", "mac_cal").stdout
-    assert "https://arxiv.org" in told
-    assert "gamma=0.95" in told
-    assert max(map(len, told.splitlines())) <= 80
+    output = here("list", "methods", "mac_cal").stdout
+    assert "https://arxiv.org" in output
+    assert "gamma=0.95" in output
+    assert max(map(len, output.splitlines())) <= 80

@@ -47,8 +47,8 @@ def test_an_impossible_share_of_a_gpu_is_refused(gpus, refusal, tmp_path):
     with pytest.raises(UserError, match="0, 1 or 1/k"):
         Resources(1, gpus)
     for command in (["ablate", "mac_cal"], ["compare", "ce"], ["search", "mac_cal"]):
-        said = refusal(*command, f"--gpus={gpus}", "--out", tmp_path / "out")
-        assert "0, 1 or 1/k" in said
+        message = refusal(*command, f"--gpus={gpus}", "--out", tmp_path / "out")
+        assert "0, 1 or 1/k" in message
     assert not (tmp_path / "out").exists()
 
 
@@ -56,7 +56,7 @@ def test_an_impossible_share_of_a_gpu_is_refused(gpus, refusal, tmp_path):
     "command", sample([["ablate", "mac_cal"], ["compare", "ce"], ["search", "fl"]], 1)
 )
 @pytest.mark.parametrize(
-    ("asked", "told"),
+    ("asked", "message"),
     [
         (["--set", f"network.threads={TOO_MANY}"], f"needs {TOO_MANY} CPU cores"),
         (["--gpus", "1"], "1 GPUs"),
@@ -73,13 +73,13 @@ def test_an_impossible_share_of_a_gpu_is_refused(gpus, refusal, tmp_path):
         (["--set", "network.backbone=!!binary aGFsbG8="], "is not a valid value"),
     ],
 )
-def test_a_command_beyond_the_limits_is_refused_at_once(command, asked, told, refusal, tmp_path):
+def test_a_command_beyond_the_limits_is_refused_at_once(command, asked, message, refusal, tmp_path):
     import torch
 
     if "--gpus" in asked and torch.cuda.is_available():
         return  # there is a GPU here
     started = time.monotonic()
-    assert told in refusal(*command, *asked, "--epochs", 1, "--out", tmp_path / "out")
+    assert message in refusal(*command, *asked, "--epochs", 1, "--out", tmp_path / "out")
     assert time.monotonic() - started < QUICK_S
     if asked != ["--address", "nowhere"]:  # which Ray refuses
         assert not (tmp_path / "out").exists()
@@ -111,8 +111,8 @@ def test_an_experiment_file_beyond_the_limits_is_refused_at_once(text, told, ref
     file = tmp_path / "sweep.yaml"
     file.write_text(f"out: {tmp_path / 'out'}\n{text}")
     started = time.monotonic()
-    said = refusal("run", file)
-    assert told.replace("line 1", "at most 100,000") in said
+    message = refusal("run", file)
+    assert told.replace("line 1", "at most 100,000") in message
     assert time.monotonic() - started < QUICK_S
     assert not (tmp_path / "out").exists()
 

@@ -30,5 +30,5 @@ def refused(slot: DataSlot, root: Path) -> str:
 
 
 def scanned_slot(name: str, root: Path, images: Path, **data) -> DataSlot:
-    asked = ResolvedRequest({"data": {"dataset": name, **data}}).with_scanned_data(root, images)
-    return TrialSpec.build(data=asked.overrides["data"], network={}).data
+    request = ResolvedRequest({"data": {"dataset": name, **data}}).with_scanned_data(root, images)
+    return TrialSpec.build(data=request.overrides["data"], network={}).data

@@ -162,10 +162,10 @@ def test_small_foreign_images_are_not_enlarged():
 def test_foreign_images_have_the_shape_of_a_networks_own(network, shape):
     info = DATASETS[network]
     images = torch.randint(0, 256, (5, *shape), dtype=torch.uint8)
-    found = fitted(images, info)
+    transform = fitted(images, info)
     side = info.stored or info.size
-    assert found.shape == (5, info.channels, side, side)
-    assert found.dtype == torch.uint8
+    assert transform.shape == (5, info.channels, side, side)
+    assert transform.dtype == torch.uint8
 
 
 def test_sizes_are_changed_as_pillow_does_and_colours_as_its_luma():

@@ -46,9 +46,9 @@ def split_of(bank, name="test"):
 
 
 @pytest.mark.parametrize("rule", ["last", "min_val_nll"])
-@pytest.mark.parametrize("told", sample(TOLD, 2))
-def test_one_head_of_a_population_is_stored_with_its_transform(told, rule, bank, store):
-    specs = [spec_of(told, "temperature", seed, select=rule, epochs=4) for seed in range(2)]
+@pytest.mark.parametrize("message", sample(TOLD, 2))
+def test_one_head_of_a_population_is_stored_with_its_transform(message, rule, bank, store):
+    specs = [spec_of(message, "temperature", seed, select=rule, epochs=4) for seed in range(2)]
     trainer = PopulationTrainer([s.head for s in specs], bank, 0, CPU)
     for _ in trainer:
         pass
@@ -72,15 +72,15 @@ def test_one_head_of_a_population_is_stored_with_its_transform(told, rule, bank,
         assert classifier.select.items() <= before.metrics.items()
 
 
-@pytest.mark.parametrize("told", ["vtst", "mac_cal drawn", "tst", "mac_cal"])
-def test_a_part_of_a_split_has_the_digits_of_the_whole(told, bank, store):
-    classifier = load_classifier(spec_of(told, "temperature"), store, never, CPU)
+@pytest.mark.parametrize("message", ["vtst", "mac_cal drawn", "tst", "mac_cal"])
+def test_a_part_of_a_split_has_the_digits_of_the_whole(message, bank, store):
+    classifier = load_classifier(spec_of(message, "temperature"), store, never, CPU)
     split = split_of(bank)
     whole = classifier.logits(split).logits
     first = 300
     part = FeatureSplit(split.features[first:], split.logits[first:], split.labels[first:])
     is_close = torch.allclose(classifier.logits(part).logits, whole[:, first:], atol=1e-5)
-    assert is_close == (told != "vtst")  # whose draws depend on the position in the split
+    assert is_close == (message != "vtst")  # whose draws depend on the position in the split
 
 
 def test_classifiers_of_trials_are_stored_but_not_of_suggestions(store, bank, tmp_path):

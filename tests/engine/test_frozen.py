@@ -35,17 +35,17 @@ GIVEN = {"backbone": "small_cnn", "weights": HASH, "epochs": 0}
 
 
 def request_with(**network) -> ResolvedRequest:
-    given = {"data": {"dataset": "digits"}, "network": {**GIVEN, **network}}
-    return ResolvedRequest(given).with_recipe()
+    settings = {"data": {"dataset": "digits"}, "network": {**GIVEN, **network}}
+    return ResolvedRequest(settings).with_recipe()
 
 
 @pytest.fixture
 def frozen_network(tmp_path) -> tuple[TrialSpec, Store]:
     """A frozen network of digits, and the store that holds its weights."""
     file = saved(tmp_path / "w.safetensors", network_of())
-    given = {"data": {"norm": "dataset"}, "network": {**GIVEN, "weights": str(file)}}
+    settings = {"data": {"norm": "dataset"}, "network": {**GIVEN, "weights": str(file)}}
     return resolve_files(
-        ResolvedRequest(given).with_recipe(), None, tmp_path / "store"
+        ResolvedRequest(settings).with_recipe(), None, tmp_path / "store"
     ).spec(), Store(tmp_path / "store")
 
 
@@ -85,9 +85,9 @@ def test_a_training_setting_is_refused_by_its_name(key):
 @pytest.mark.parametrize("recipe", [None, *RECIPES])
 def test_no_recipe_changes_a_frozen_network(recipe, own_recipes):
     dataset = "digits" if recipe in (None, "quick") else RECIPES[recipe].datasets[0]
-    given = {"data": {"dataset": dataset, "norm": "dataset"}, "network": GIVEN}
-    asked = ResolvedRequest(given, own_recipes=own_recipes).with_recipe(recipe)
-    spec, plain = asked.spec(), ResolvedRequest(given).spec()
+    settings = {"data": {"dataset": dataset, "norm": "dataset"}, "network": GIVEN}
+    request = ResolvedRequest(settings, own_recipes=own_recipes).with_recipe(recipe)
+    spec, plain = request.spec(), ResolvedRequest(settings).spec()
     assert spec.network == plain.network
     sizes = {"resize": spec.data.resize, "crop": spec.data.crop}
     assert spec.data == plain.data.model_copy(update=sizes)
@@ -109,9 +109,9 @@ def test_heads_are_trained_by_the_recipe():
 def test_a_frozen_network_on_images_of_the_users_own_needs_no_recipe():
     found = {"classes": 2, "channels": 3, "stored": 32, "size": 32, "mean": [0.5] * 3,
              "std": [0.5] * 3, "digest": "d"}  # fmt: skip
-    given = {"data": {"dataset": "imagefolder", "found": found}, "network": GIVEN}
-    assert ResolvedRequest(given).with_recipe().recipe is None
-    assert ResolvedRequest({"data": given["data"]}).with_recipe().recipe is not None
+    settings = {"data": {"dataset": "imagefolder", "found": found}, "network": GIVEN}
+    assert ResolvedRequest(settings).with_recipe().recipe is None
+    assert ResolvedRequest({"data": settings["data"]}).with_recipe().recipe is not None
     with pytest.raises(UserError, match="no quick setting"):
         ResolvedRequest({"data": {"dataset": "svhn"}}).with_recipe()
 
@@ -165,8 +165,8 @@ def test_a_method_that_trains_the_network_is_refused_where_it_is_named(method):
 @pytest.mark.parametrize("controls", [False, True])
 @pytest.mark.parametrize("name", list(LADDERS))
 def test_ladders_on_frozen_networks_leave_out_training_rungs(name, controls):
-    ladder, asked = LADDERS[name], replace(request_with(), controls=controls)
-    absent = {rung.label for rungs in find_left_out(ladder, asked).values() for rung in rungs}
+    ladder, request = LADDERS[name], replace(request_with(), controls=controls)
+    absent = {rung.label for rungs in find_left_out(ladder, request).values() for rung in rungs}
     for rung in ladder.rungs:
         trains = rung.adds_head_epochs or rung.slots.get("network", {}).get("method", "ce") != "ce"
         assert (rung.label in absent) == trains
@@ -174,37 +174,37 @@ def test_ladders_on_frozen_networks_leave_out_training_rungs(name, controls):
     # Controls alone are no ladder.
     if not any(rung.label in left for rung in ladder.rungs if rung.kind != "control"):
         with pytest.raises(UserError, match="nothing is left"):
-            expand(ladder, asked)
+            expand(ladder, request)
         return
-    planned = expand(ladder, asked)
+    planned = expand(ladder, request)
     labels = [
         r.label for r in ladder.rungs if r.label in left and (controls or r.kind != "control")
     ]
     assert [trial.label for trial in planned] == labels
     assert [trial.rung for trial in planned] == list(range(len(labels)))
-    told = describe_setting(planned, ladder, asked)
-    assert ("left out" in told) == bool(absent)
-    assert f"small_cnn as given (weights {HASH})" in told
-    assert "SGD" not in told.partition("heads")[0]
+    caption = describe_setting(planned, ladder, request)
+    assert ("left out" in caption) == bool(absent)
+    assert f"small_cnn as given (weights {HASH})" in caption
+    assert "SGD" not in caption.partition("heads")[0]
 
 
 @pytest.mark.parametrize("has_head", [False, True])
 def test_the_caption_has_a_recipe_only_if_something_is_trained(has_head):
-    asked = ResolvedRequest({"data": {"norm": "dataset"}, "network": GIVEN}).with_recipe()
+    request = ResolvedRequest({"data": {"norm": "dataset"}, "network": GIVEN}).with_recipe()
     ladder = build_comparison(["temperature", "retrain"] if has_head else ["temperature"])
-    planned = expand(ladder, asked)
-    told = describe_setting(planned, ladder, asked)
-    assert ("recipe quick" in told) == is_trained(planned) == has_head
-    assert told.endswith("one recipe for all" if has_head else "nothing is trained")
+    planned = expand(ladder, request)
+    caption = describe_setting(planned, ladder, request)
+    assert ("recipe quick" in caption) == is_trained(planned) == has_head
+    assert caption.endswith("one recipe for all" if has_head else "nothing is trained")
 
 
 def test_frozen_networks_are_identified_by_their_weights(tmp_path):
     files = [saved(tmp_path / f"{seed}.safetensors", network_of(seed=seed)) for seed in (1, 2)]
 
     def id_of(file: Path, **data) -> str:
-        given = {"data": data, "network": {**GIVEN, "weights": str(file)}}
+        settings = {"data": data, "network": {**GIVEN, "weights": str(file)}}
         return (
-            resolve_files(ResolvedRequest(given).with_recipe(), None, tmp_path / "store")
+            resolve_files(ResolvedRequest(settings).with_recipe(), None, tmp_path / "store")
             .spec()
             .network_id
         )
@@ -221,9 +221,9 @@ def test_frozen_networks_are_identified_by_their_weights(tmp_path):
 
 def test_a_last_layer_of_other_classes_is_refused(tmp_path):
     file = saved(tmp_path / "w.safetensors", network_of(classes=100))
-    given = {"data": {"norm": "dataset"}, "network": {**GIVEN, "weights": str(file)}}
+    settings = {"data": {"norm": "dataset"}, "network": {**GIVEN, "weights": str(file)}}
     with pytest.raises(UserError, match=r"last layer of .*\(100, 512\).*\(10, 512\)"):
-        resolve_files(ResolvedRequest(given).with_recipe(), None, tmp_path / "store")
+        resolve_files(ResolvedRequest(settings).with_recipe(), None, tmp_path / "store")
 
 
 def test_networks_without_weights_have_the_pinned_hash():
@@ -255,10 +255,10 @@ def test_published_networks_give_their_published_accuracy(depth, cifar_root, ima
     if not file.exists():
         pytest.skip("no ../shared/networks")
     network = {"backbone": f"resnet{depth}_he", "weights": str(file), "epochs": 0}
-    asked = ResolvedRequest(
+    request = ResolvedRequest(
         {"data": {"dataset": "cifar10", "holdout": "test"}, "network": network}
     ).with_recipe()
-    spec, store = resolve_files(asked, cifar_root, tmp_path).spec(), Store(tmp_path)
+    spec, store = resolve_files(request, cifar_root, tmp_path).spec(), Store(tmp_path)
     assert spec.data.norm == "imagenet"
     info = spec.data.info
     given, method = build(spec, 1)

@@ -102,9 +102,9 @@ def test_resuming_on_another_kind_of_machine_gives_one_warning(
     content = {**ROW, **HERE, **row, "network": json.dumps(network)}
     write_results(tmp_path, "a", {"trials": [content]})
     warn_of_other_machine(tmp_path)
-    said = capsys.readouterr().err
-    assert told in said
-    assert len(said.splitlines()) == bool(told)
+    message = capsys.readouterr().err
+    assert told in message
+    assert len(message.splitlines()) == bool(told)
 
 
 def test_portable_is_part_of_the_identity_and_its_default_is_not():
@@ -155,14 +155,14 @@ print(torch.backends.cpu.get_cpu_capability(), digest)
 def test_the_environment_changes_the_numbers_of_a_wider_processor():
     found = {}
     for name, more in {"plain": {}, "portable": PORTABLE, "again": PORTABLE}.items():
-        said = subprocess.run(
+        output = subprocess.run(
             [sys.executable, "-c", WEIGHTS],
             env={**os.environ, **more},
             capture_output=True,
             text=True,
             check=True,
         )
-        found[name] = said.stdout.split()
+        found[name] = output.stdout.split()
     assert found["plain"][0] == "AVX512"
     assert found["portable"][0] == "AVX2"
     assert found["portable"] == found["again"]
@@ -191,10 +191,12 @@ READING = ["compare", "ce", "retrain", *QUICK]
 def read_only(tmp_path):
     """A store with all that ``READING`` needs, which cannot be written: for root by a mount."""
     root = tmp_path / "store"
-    given = {"data": {"dataset": "digits", "train_fraction": 0.25}}
-    given["network"] = {"epochs": 2, "augment": "none"}
-    given["head"] = {"epochs": 2, "augment": "none"}
-    spec = expand(build_comparison(["ce", "retrain"]), ResolvedRequest(given).with_recipe())[1].spec
+    settings = {"data": {"dataset": "digits", "train_fraction": 0.25}}
+    settings["network"] = {"epochs": 2, "augment": "none"}
+    settings["head"] = {"epochs": 2, "augment": "none"}
+    spec = expand(build_comparison(["ce", "retrain"]), ResolvedRequest(settings).with_recipe())[
+        1
+    ].spec
     splits = load_development(spec.data, None), load_test(spec.data, None)
     run = NetworkTraining(spec, Store(root), splits[0], CPU)
     while run.step() is not None:
@@ -232,15 +234,15 @@ def test_a_complete_read_only_store_is_read(read_only, tmp_path):
 )
 def test_a_read_only_store_is_refused_with_what_it_lacks(more, lacks, read_only, tmp_path, refusal):
     out = tmp_path / "out"
-    said = refusal(*READING, *more, "--out", out, "--store", read_only)
-    assert f"{read_only} cannot be written to, and lacks {lacks}" in said
+    message = refusal(*READING, *more, "--out", out, "--store", read_only)
+    assert f"{read_only} cannot be written to, and lacks {lacks}" in message
     assert {path.name for path in out.iterdir()} == {".driver.lock"}
 
 
 def test_a_search_of_networks_needs_a_store_that_it_can_write(read_only, tmp_path, refusal):
     out = tmp_path / "out"
-    said = refusal("search", "ls", *QUICK[:2], "--out", out, "--store", read_only)
-    assert f"{read_only} cannot be written to, and lacks" in said
+    message = refusal("search", "ls", *QUICK[:2], "--out", out, "--store", read_only)
+    assert f"{read_only} cannot be written to, and lacks" in message
     assert {path.name for path in out.iterdir()} == {".driver.lock"}
 
 

@@ -68,7 +68,7 @@ def test_milestones_divide_the_rate_by_ten():
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "message"),
     [
         ({"schedule": "one_cycle"}, "set it, e.g. warmup=0.3"),
         ({"nesterov": True, "optimizer": "adam"}, "nesterov needs optimizer=sgd"),
@@ -78,8 +78,8 @@ def test_milestones_divide_the_rate_by_ten():
         ({"compile": True, "portable": True}, "portable numbers need precision=fp32"),
     ],
 )
-def test_contradicting_schedule_settings_are_one_line(wrong, said):
-    with pytest.raises(UserError, match=said) as error:
+def test_contradicting_schedule_settings_are_one_line(wrong, message):
+    with pytest.raises(UserError, match=message) as error:
         TrialSpec.build(network=wrong)
     assert "\n" not in str(error.value)
 

@@ -39,8 +39,8 @@ def assert_same(fitted, network, less=("num_batches_tracked",)):
 )
 def test_prefixed_weight_names_are_accepted(backbone, prefix):
     source, other = (network_of(backbone, seed=seed) for seed in (1, 2))
-    given = renamed(source, lambda name: prefix + name.removeprefix("backbone."))
-    fitted, told = match_weights(other, given, "w", is_frozen=True)
+    weights = renamed(source, lambda name: prefix + name.removeprefix("backbone."))
+    fitted, told = match_weights(other, weights, "w", is_frozen=True)
     assert told == ""
     assert_same(fitted, source)
 
@@ -91,24 +91,24 @@ def test_foreign_weight_names_are_one_line(own, given, message):
 
 def test_a_part_may_be_named_as_a_prefix():
     source, other = (Network(Attention(["model", "net"]), 4, 4) for _ in range(2))
-    given = renamed(source, lambda name: "module." + name.removeprefix("backbone."))
-    assert_same(match_weights(other, given, "w", is_frozen=True)[0], source)
+    weights = renamed(source, lambda name: "module." + name.removeprefix("backbone."))
+    assert_same(match_weights(other, weights, "w", is_frozen=True)[0], source)
 
 
 def test_two_tensors_of_one_name_are_one_line():
-    given = renamed(network_of(), lambda name: name.removeprefix("backbone."))
-    twice = {**given, **{f"model.{name}": tensor for name, tensor in given.items()}}
+    weights = renamed(network_of(), lambda name: name.removeprefix("backbone."))
+    twice = {**weights, **{f"model.{name}": tensor for name, tensor in weights.items()}}
     with pytest.raises(UserError, match="has both"):
         match_weights(network_of(), twice, "w")
 
 
 def test_a_last_layer_without_bias_has_one_of_zeros():
-    given = renamed(network_of(), str)
-    del given["head.bias"]
-    fitted, told = match_weights(network_of(), given, "w", is_frozen=True)
+    weights = renamed(network_of(), str)
+    del weights["head.bias"]
+    fitted, told = match_weights(network_of(), weights, "w", is_frozen=True)
     assert told == ""
     assert not fitted["head.bias"].any()
-    assert "other classes" in match_weights(network_of(), given, "w")[1]  # of what is trained on
+    assert "other classes" in match_weights(network_of(), weights, "w")[1]  # of what is trained on
 
 
 def test_half_precision_weights_become_single_precision():
@@ -125,10 +125,10 @@ def test_a_timm_resnet_on_small_images_names_its_stem(tmp_path):
     source = timm.create_model("resnet18", num_classes=10, in_chans=1)
     file = tmp_path / "w.safetensors"
     save_file({k: v.contiguous() for k, v in source.state_dict().items()}, file)
-    given = {"data": {"norm": "dataset"},
+    settings = {"data": {"norm": "dataset"},
              "network": {"backbone": "resnet18", "weights": str(file), "epochs": 0}}  # fmt: skip
     with pytest.raises(UserError, match=r"conv1.weight .*different stem.*FILE.py:FUNCTION"):
-        resolve_files(ResolvedRequest(given).with_recipe(), None, tmp_path / "store")
+        resolve_files(ResolvedRequest(settings).with_recipe(), None, tmp_path / "store")
 
 
 def artifact(store: Store, method="ce", **network) -> tuple[TrialSpec, object]:

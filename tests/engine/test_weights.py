@@ -31,8 +31,8 @@ def saved(path: Path, network, rename=lambda name: name, how=lambda tensor: tens
 
 
 def spec_from(file: Path, store: Path, **network) -> TrialSpec:
-    given = {"data": {"dataset": "digits"}, "network": {"weights": str(file), **network}}
-    return resolve_files(ResolvedRequest(given), None, store).spec()
+    settings = {"data": {"dataset": "digits"}, "network": {"weights": str(file), **network}}
+    return resolve_files(ResolvedRequest(settings), None, store).spec()
 
 
 STYLES = {

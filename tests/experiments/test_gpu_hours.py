@@ -158,24 +158,24 @@ def test_networks_measured_on_the_gpu_win(file, named, tmp_path):
         "machine": {"gpu": "NVIDIA H200" if named else "NVIDIA A40"},
     }
     (folder / "manifest.json").write_bytes(seal(about))
-    told = here("run", path, "--dry-run", "--gpu-model", "H200").stdout
-    assert ("42 s an epoch, measured on H200, 1 in the store" in told) == named
+    output = here("run", path, "--dry-run", "--gpu-model", "H200").stdout
+    assert ("42 s an epoch, measured on H200, 1 in the store" in output) == named
 
 
-@pytest.mark.parametrize(("arguments", "more", "told"), [
+@pytest.mark.parametrize(("arguments", "more", "message"), [
     (["--dry-run", "--gpu-model", "H10"], "", "unknown GPU 'H10'; did you mean 'H100'?"),
     (["--dry-run"], "gpu_model: H10\n", "gpu_model: unknown GPU 'H10'; did you mean 'H100'?"),
     (["--dry-run", "--gpu-model", "A100"], "", "did you mean 'A100-40GB' or 'A100-80GB'?"),
     (["--gpu-model", "H100"], "", "--dry-run"),
     (["--dry-run", "--gpu-model", "T4"], "", "precision=bf16 needs another"),
 ])  # fmt: skip
-def test_a_mistake_is_one_line(file, arguments, more, told):
+def test_a_mistake_is_one_line(file, arguments, more, message):
     path = file(more=more)
     if "T4" in arguments:
         path.write_text(path.read_text().replace("epochs: 2", "epochs: 2, precision: bf16"))
     ended = here("run", path, *arguments)
     assert (ended.returncode, ended.stdout) == (2, "")
-    assert told in ended.stderr
+    assert message in ended.stderr
     assert len(ended.stderr.strip().splitlines()) == 1
 
 

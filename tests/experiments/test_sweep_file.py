@@ -155,10 +155,10 @@ def test_a_search_begun_under_other_seeds_is_refused(read, tmp_path):
     old.build_manifest().write(old.out)
     with pytest.raises(UserError) as error:
         execute_run(new)
-    told = str(error.value)
-    assert "contains another search (it), which differs in seeds" in told
-    assert "a suggestion has 1 trial, but would now have 4" in told
-    assert "\n" not in told
+    message = str(error.value)
+    assert "contains another search (it), which differs in seeds" in message
+    assert "a suggestion has 1 trial, but would now have 4" in message
+    assert "\n" not in message
     assert {path.name for path in old.out.iterdir()} == {SEARCH_MANIFEST}
     under = text.replace("SEEDS", "seeds: 4").replace("trials: 9", "trials: 9, seeds: 1")
     file = read(under)
@@ -436,9 +436,9 @@ def test_all_of_a_kind_are_an_entry(tmp_path):
     assert found["histogram"].params.bins == 5
 
 
-@pytest.mark.parametrize("told", TOLD)
-def test_a_stored_head_has_the_bytes_of_the_forecast(told, bank):
-    spec = spec_of(told, epochs=1)
+@pytest.mark.parametrize("message", TOLD)
+def test_a_stored_head_has_the_bytes_of_the_forecast(message, bank):
+    spec = spec_of(message, epochs=1)
     kept = classifier_of(spec, bank).tensors.values()
     # But for a number of the network beside them.
     assert sum(tensor.nbytes for tensor in kept) - 8 == bytes_of_head(

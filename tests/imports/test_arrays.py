@@ -24,12 +24,12 @@ LABELS = np.arange(23) % 5
 @pytest.mark.parametrize("kind", FORMATS)
 def test_each_format_gives_what_was_written(tmp_path, kind):
     path = write(tmp_path / f"a.{kind}", logits=MATRIX, labels=LABELS)
-    found = arrays_in(path)
-    assert {"logits", "labels"} == set(found)
-    logits = found["logits"].read()
+    arrays = arrays_in(path)
+    assert {"logits", "labels"} == set(arrays)
+    logits = arrays["logits"].read()
     assert (logits.shape, logits.dtype) == (MATRIX.shape, np.float32)
     assert np.array_equal(logits, MATRIX)
-    assert np.array_equal(found["labels"].read(), LABELS)
+    assert np.array_equal(arrays["labels"].read(), LABELS)
 
 
 @pytest.mark.parametrize("dtype", ["f2", "f4", "f8", ">f4", "i4", "u1"])
@@ -64,22 +64,22 @@ def test_parquet_lists_of_any_kind_are_read(tmp_path, list_of):
     lists = pa.array(MATRIX.tolist(), list_of(pa.float64()))
     table = pa.table({"logits": lists, "label": LABELS, "file": ["x"] * 23})
     pq.write_table(table, tmp_path / "a.parquet", row_group_size=5)
-    found = arrays_in(tmp_path / "a.parquet")
-    assert set(found) == {"logits", "label"}
-    assert np.array_equal(found["logits"].read(), MATRIX)
+    arrays = arrays_in(tmp_path / "a.parquet")
+    assert set(arrays) == {"logits", "label"}
+    assert np.array_equal(arrays["logits"].read(), MATRIX)
 
 
 @pytest.mark.parametrize(
-    ("logits", "told"),
+    ("logits", "message"),
     [
         ([[1.0, 2.0], [1.0]], "differ in length"),
         ([[1.0, 2.0], [1.0, 2.0, 3.0]], "differ in length"),
         ([[1.0], None], "is missing"),
     ],
 )
-def test_parquet_without_a_shape_is_refused(tmp_path, logits, told):
+def test_parquet_without_a_shape_is_refused(tmp_path, logits, message):
     pq.write_table(pa.table({"logits": logits, "label": [0, 1]}), tmp_path / "a.parquet")
-    with pytest.raises(DamagedFileError, match=told):
+    with pytest.raises(DamagedFileError, match=message):
         arrays_in(tmp_path / "a.parquet")["logits"].read()
 
 
@@ -110,8 +110,8 @@ def test_object_arrays_are_refused(tmp_path, name):
 def test_other_arrays_of_an_npz_file_are_ignored(tmp_path):
     beside = {"epoch": np.int64(3), "paths": np.array([Trap(), None], dtype=object)}
     path = write(tmp_path / "a.npz", logits=MATRIX, labels=LABELS, **beside)
-    found = find_arrays("`test`", [str(path)], ROLES)
-    assert {"logits", "labels"} == set(found)
+    arrays = find_arrays("`test`", [str(path)], ROLES)
+    assert {"logits", "labels"} == set(arrays)
 
 
 def test_texts_of_an_hdf5_file_are_ignored(tmp_path):
@@ -145,9 +145,9 @@ def test_a_safetensors_file_may_hold_eight_bit_arrays(tmp_path):
 
     eight = torch.tensor([0.5, 2.0]).to(torch.float8_e4m3fn)
     save_file({"logits": torch.from_numpy(MATRIX), "q": eight}, tmp_path / "a.safetensors")
-    found = arrays_in(tmp_path / "a.safetensors")
-    assert np.array_equal(found["logits"].read(), MATRIX)
-    assert found["q"].read().tolist() == [0.5, 2.0]
+    arrays = arrays_in(tmp_path / "a.safetensors")
+    assert np.array_equal(arrays["logits"].read(), MATRIX)
+    assert arrays["q"].read().tolist() == [0.5, 2.0]
 
 
 @pytest.mark.parametrize("kind", FORMATS)
@@ -173,8 +173,8 @@ def test_roles_are_named_by_name_by_file_and_by_key(tmp_path):
     one = write(tmp_path / "one.npz", probs=MATRIX, y=LABELS, other=MATRIX)
     np.save(tmp_path / "lone.npy", MATRIX)
     assert set(find_arrays("`test`", [str(one)], ROLES)) == {"probs", "labels"}
-    found = find_arrays("`test`", [f"logits={one}:other", f"labels={one}:y"], ROLES)
-    assert {k: str(v) for k, v in found.items()} == {
+    arrays = find_arrays("`test`", [f"logits={one}:other", f"labels={one}:y"], ROLES)
+    assert {k: str(v) for k, v in arrays.items()} == {
         "logits": f"{one}:other",
         "labels": f"{one}:y",
     }
@@ -182,15 +182,15 @@ def test_roles_are_named_by_name_by_file_and_by_key(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("logits={one}:absent", "has no 'absent'; it has logits, labels"),
         ("logits={one}", "has several arrays"),
     ],
 )
-def test_missing_keys_are_refused(tmp_path, text, told):
+def test_missing_keys_are_refused(tmp_path, text, message):
     one = write(tmp_path / "one.npz", logits=MATRIX, labels=LABELS)
-    with pytest.raises(UserError, match=told):
+    with pytest.raises(UserError, match=message):
         find_arrays("`test`", [text.format(one=one)], ROLES)
 
 

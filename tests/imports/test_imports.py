@@ -55,9 +55,9 @@ def store(tmp_path):
 def test_each_format_is_one_import(tmp_path, kind):
     store = Store(tmp_path / "store")
     npz = check_files(**splits_of(tmp_path)).record
-    given = check_files(**splits_of(tmp_path, kind=kind))
-    assert given.record == npz
-    write_import("mine", given, store, replace=False)
+    files = check_files(**splits_of(tmp_path, kind=kind))
+    assert files.record == npz
+    write_import("mine", files, store, replace=False)
     assert read_record("mine", store) == npz
     bank = bank_of(store, npz)
     for seed, (name, samples) in enumerate(SIZES.items()):
@@ -96,12 +96,12 @@ def test_probabilities_are_log_probabilities(tmp_path, store):
         probs[0] = np.eye(4)[made["labels"][0]]
         return {"probabilities": probs, "labels": made["labels"]}
 
-    given = check_files(**splits_of(tmp_path, make))
-    write_import("mine", given, store, replace=False)
-    logits = bank_of(store, given.record).test().logits
+    files = check_files(**splits_of(tmp_path, make))
+    write_import("mine", files, store, replace=False)
+    logits = bank_of(store, files.record).test().logits
     assert torch.allclose(logits.softmax(1), torch.from_numpy(make(50, 3)["probabilities"]))
     assert float(logits.min()) == pytest.approx(np.log(SMALLEST))
-    assert given.record.outputs == "probs"
+    assert files.record.outputs == "probs"
 
 
 def test_calib_is_cut_in_two_halves_of_equal_classes(tmp_path, store):
@@ -172,21 +172,21 @@ def test_invalid_import_names_are_refused(store, name):
 
 
 def test_a_damaged_import_is_one_line_and_made_again(tmp_path, store):
-    given = check_files(**splits_of(tmp_path))
-    write_import("mine", given, store, replace=False)
-    (store.folder(KIND, given.record.digest) / "test.arrow").write_bytes(b"half")
+    files = check_files(**splits_of(tmp_path))
+    write_import("mine", files, store, replace=False)
+    (store.folder(KIND, files.record.digest) / "test.arrow").write_bytes(b"half")
     with pytest.raises(UserError, match="import its files again"):
         read_record("mine", store)
-    write_import("mine", given, store, replace=False)
-    assert read_record("mine", store) == given.record
+    write_import("mine", files, store, replace=False)
+    assert read_record("mine", store) == files.record
 
 
 def test_a_file_that_changes_meanwhile_is_refused(tmp_path, store):
-    given = check_files(**splits_of(tmp_path))
+    files = check_files(**splits_of(tmp_path))
     write(tmp_path / "test.npz", **outputs(50, seed=9))
     with pytest.raises(UserError, match="changed while it was read"):
-        write_import("mine", given, store, replace=False)
-    assert not store.holds(KIND, given.record.digest)
+        write_import("mine", files, store, replace=False)
+    assert not store.holds(KIND, files.record.digest)
     assert not list((store.root / KIND).iterdir())  # nor half of one
     with pytest.raises(UserError, match="has no import"):
         read_record("mine", store)
@@ -311,7 +311,7 @@ def unequal(folder, **other):
 
 
 @pytest.mark.parametrize(
-    ("other", "told"),
+    ("other", "message"),
     [
         ({"test": outputs(50, classes=5, seed=3)}, "`train` and `test` differ in classes: 4 and 5"),
         ({"test": as_probs(np.asarray)(50, 3)}, "differ in outputs: logits and probs"),
@@ -320,8 +320,8 @@ def unequal(folder, **other):
         ({"head": head()}, "`head` is used with features only"),
     ],
 )
-def test_mismatched_splits_are_refused(tmp_path, other, told):
-    with pytest.raises(UserError, match=told):
+def test_mismatched_splits_are_refused(tmp_path, other, message):
+    with pytest.raises(UserError, match=message):
         check_files(**unequal(tmp_path, **other))
 
 
@@ -413,7 +413,7 @@ def test_a_part_of_another_split_is_refused_though_some_rows_are_equal_by_chance
 
 
 @pytest.mark.parametrize(
-    ("own", "told"),
+    ("own", "message"),
     [
         ({"weight": head()["weight"].T}, "weight is .6, 4. and bias"),
         ({"bias": head()["bias"]}, "has no weight"),
@@ -423,10 +423,10 @@ def test_a_part_of_another_split_is_refused_though_some_rows_are_equal_by_chance
         ({"weight": head()["weight"], "bias": np.ones(3, "f4")}, r"bias \(3,\)"),
     ],
 )
-def test_wrong_heads_are_refused(tmp_path, own, told):
+def test_wrong_heads_are_refused(tmp_path, own, message):
     own = {**({"bias": head()["bias"]} if "weight" in own else {}), **own}
     files = {**with_features(tmp_path), "head": [str(write(tmp_path / "own.npz", **own))]}
-    with pytest.raises(UserError, match=told):
+    with pytest.raises(UserError, match=message):
         check_files(**files)
 
 
@@ -445,16 +445,16 @@ def test_logits_that_are_not_those_of_the_head(tmp_path):
 
 
 def request_for(name, store, **given):
-    asked = ResolvedRequest({"data": {"imported": name}, **given}).with_recipe()
-    return resolve_files(asked, None, store.root)
+    request = ResolvedRequest({"data": {"imported": name}, **given}).with_recipe()
+    return resolve_files(request, None, store.root)
 
 
 def run(folder, trials, store, **provenance):
-    plan, given = make_plan(trials, set()), {**run_of(folder, store), **provenance}
+    plan, run_fields = make_plan(trials, set()), {**run_of(folder, store), **provenance}
     assert not list(lacking(plan, store, is_search=False))
     for kind, works in ((NetworkTrainable, plan.networks), (HeadTrainable, plan.populations)):
         for work in works:
-            actor = kind({"work": work.config(), "run": given})
+            actor = kind({"work": work.config(), "run": run_fields})
             drive(actor)
             actor.cleanup()
     return {row["rung_label"]: row for row in rows(folder)}
@@ -465,8 +465,8 @@ PIPELINES = ["ce", "temperature", "retrain", "mac_cal+temperature"]
 
 def test_heads_and_posthoc_run_on_features(tmp_path, store):
     write_import("mine", check_files(**with_features(tmp_path)), store, replace=False)
-    asked = request_for("mine", store, head={"epochs": 2})
-    trials = expand(build_comparison(PIPELINES), asked)
+    request = request_for("mine", store, head={"epochs": 2})
+    trials = expand(build_comparison(PIPELINES), request)
     assert {trial.spec.head.augment for trial in trials if trial.spec.head} == {"none"}
     found = run(tmp_path / "out", trials, store)
     assert {row["status"] for row in found.values()} == {"done"}
@@ -479,8 +479,8 @@ def test_heads_and_posthoc_run_on_features(tmp_path, store):
 
 def test_val_ratio_knows_the_accuracy_of_train(tmp_path, store):
     write_import("mine", check_files(**with_features(tmp_path)), store, replace=False)
-    asked = request_for("mine", store, head={"epochs": 1, "gamma": "val_ratio"})
-    found = run(tmp_path / "out", expand(build_comparison(["mac_cal"]), asked), store)
+    request = request_for("mine", store, head={"epochs": 1, "gamma": "val_ratio"})
+    found = run(tmp_path / "out", expand(build_comparison(["mac_cal"]), request), store)
     assert found["mac_cal"]["status"] == "done"
 
 
@@ -488,27 +488,29 @@ def test_val_ratio_knows_the_accuracy_of_train(tmp_path, store):
 def test_logits_alone_suffice_for_post_hoc_methods(tmp_path, names):
     store = Store(tmp_path / "store")
     write_import("mine", check_files(**splits_of(tmp_path, names=names)), store, replace=False)
-    asked = request_for("mine", store)
-    found = run(tmp_path / "out", expand(build_comparison(PIPELINES[:2]), asked), store)
+    request = request_for("mine", store)
+    found = run(tmp_path / "out", expand(build_comparison(PIPELINES[:2]), request), store)
     assert {row["status"] for row in found.values()} == {"done"}
     knows_train = found["ce"].get("train/accuracy") is not None
     assert knows_train is ("train" in names)
     with pytest.raises(UserError, match="head method 'retrain' is trained on features of train"):
-        expand(build_comparison(["ce", "retrain"]), asked)
+        expand(build_comparison(["ce", "retrain"]), request)
 
 
 def test_a_search_reads_no_test(tmp_path, store):
     write_import("mine", check_files(**with_features(tmp_path)), store, replace=False)
-    asked = request_for("mine", store, head={"epochs": 1})
-    found = run(tmp_path / "out", expand(build_comparison(PIPELINES), asked), store, is_search=True)
+    request = request_for("mine", store, head={"epochs": 1})
+    found = run(
+        tmp_path / "out", expand(build_comparison(PIPELINES), request), store, is_search=True
+    )
     assert all(row.get("test/ece") is None for row in found.values())
 
 
 def test_a_network_and_its_exported_features_give_the_same_numbers(tmp_path, store):
     """The bank of a trained network, written out and imported: every number is the network's."""
     slots = {"data": {"train_fraction": 0.3}, "network": {"epochs": 1, "augment": "none"}}
-    given = {**slots, "head": {"epochs": 2, "augment": "none"}}
-    trials = expand(build_comparison(PIPELINES), ResolvedRequest(given))
+    settings = {**slots, "head": {"epochs": 2, "augment": "none"}}
+    trials = expand(build_comparison(PIPELINES), ResolvedRequest(settings))
     plan = make_plan(trials, set())
     for kind, works in ((NetworkTrainable, plan.networks), (HeadTrainable, plan.populations)):
         for work in works:
@@ -525,8 +527,8 @@ def test_a_network_and_its_exported_features_give_the_same_numbers(tmp_path, sto
     weight, bias = bank.own_head()
     files["head"] = [str(write(tmp_path / "h.npz", weight=weight.numpy(), bias=bias.numpy()))]
     write_import("mine", check_files(**files), store, replace=False)
-    asked = request_for("mine", store, head={"epochs": 2})
-    found = run(tmp_path / "imported", expand(build_comparison(PIPELINES), asked), store)
+    request = request_for("mine", store, head={"epochs": 2})
+    found = run(tmp_path / "imported", expand(build_comparison(PIPELINES), request), store)
     metrics = [k for k, v in own["ce"].items() if k.startswith(("select/", "test/")) and v]
     for name in PIPELINES:
         assert {k: found[name][k] for k in metrics} == {k: own[name][k] for k in metrics}
@@ -545,9 +547,9 @@ def record(**changes):
 
 
 def test_identity_is_the_content_and_not_the_name(tmp_path, store):
-    given = check_files(**splits_of(tmp_path))
-    write_import("mine", given, store, replace=False)
-    write_import("yours", given, store, replace=False)
+    files = check_files(**splits_of(tmp_path))
+    write_import("mine", files, store, replace=False)
+    write_import("yours", files, store, replace=False)
     one, two = (resolve_spec(request_for(name, store).overrides) for name in ("mine", "yours"))
     assert one.hash == two.hash
     assert "mine" not in one.canonical_json()
@@ -556,7 +558,7 @@ def test_identity_is_the_content_and_not_the_name(tmp_path, store):
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "message"),
     [
         ({"data": {"label_noise": 0.1}}, "label_noise needs images"),
         ({"data": {"split": "whole"}}, "split needs images"),
@@ -571,9 +573,9 @@ def test_identity_is_the_content_and_not_the_name(tmp_path, store):
         ({"head": {"method": "retrain", "bn_mode": "train"}}, "one clean view"),
     ],
 )
-def test_requests_that_need_images_or_a_network_are_refused(given, told):
+def test_requests_that_need_images_or_a_network_are_refused(given, message):
     slots = {**given, "data": {"imported": record(), **given.get("data", {})}}
-    with pytest.raises(UserError, match=told):
+    with pytest.raises(UserError, match=message):
         resolve_spec(ResolvedRequest(slots).overrides)
 
 
@@ -593,9 +595,9 @@ def test_an_incomplete_import_is_refused(slots):
 
 @pytest.mark.parametrize("ladder", sorted(LADDERS))
 def test_ladders_run_as_far_as_they_need_no_network(ladder):
-    asked = ResolvedRequest({"data": {"imported": record()}}).with_recipe()
+    request = ResolvedRequest({"data": {"imported": record()}}).with_recipe()
     try:
-        trials = expand(LADDERS[ladder], asked)
+        trials = expand(LADDERS[ladder], request)
     except UserError as error:
         assert "nothing is left to run" in str(error)  # noqa: PT017
         return
@@ -604,17 +606,17 @@ def test_ladders_run_as_far_as_they_need_no_network(ladder):
 
 
 def test_decoupling_leaves_out_what_runs_the_network():
-    asked = ResolvedRequest({"data": {"imported": record()}}).with_recipe()
-    labels = {trial.label for trial in expand(LADDERS["decoupling"], asked)}
+    request = ResolvedRequest({"data": {"imported": record()}}).with_recipe()
+    labels = {trial.label for trial in expand(LADDERS["decoupling"], request)}
     assert labels
     assert not any("BN train" in label for label in labels)
 
 
 @pytest.mark.parametrize("name", ["mac_cal", "decoupling"])
 def test_heads_of_a_ladder_need_features(name):
-    asked = ResolvedRequest({"data": {"imported": record(width=0)}}).with_recipe()
+    request = ResolvedRequest({"data": {"imported": record(width=0)}}).with_recipe()
     with pytest.raises(UserError, match="has no features"):
-        expand(LADDERS[name], asked)
+        expand(LADDERS[name], request)
 
 
 def test_an_unknown_import_names_the_import_command(store):

@@ -168,7 +168,7 @@ def test_a_loaded_network_is_a_module_like_any_other(name, exported, images, tmp
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "message"),
     [
         (lambda x: x.float() / 255, "uint8"),
         (lambda x: x.numpy() / 255, "uint8, pixels from 0 to 255, got float64"),
@@ -178,8 +178,8 @@ def test_a_loaded_network_is_a_module_like_any_other(name, exported, images, tmp
         (lambda x: x[:0], "no image"),
     ],
 )
-def test_other_images_are_one_line(given, told, exported, images):
-    with pytest.raises(UserError, match=told):
+def test_other_images_are_one_line(given, message, exported, images):
+    with pytest.raises(UserError, match=message):
         load_calibrated(exported / "network")(given(images))
 
 

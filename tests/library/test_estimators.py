@@ -314,7 +314,7 @@ LOGITS, LABELS = drawn(3, 30)
 
 
 @pytest.mark.parametrize(
-    ("logits", "labels", "told"),
+    ("logits", "labels", "message"),
     [
         (LOGITS[None], LABELS, r"logits must be \(samples, numbers\), got shape \(1, 30, 3\)"),
         (LOGITS[0], LABELS, r"labels must be \(3,\)|labels must be in 0 to 1"),
@@ -333,10 +333,10 @@ LOGITS, LABELS = drawn(3, 30)
     ],
 )
 @pytest.mark.parametrize("kind", ["tensor", "array"])
-def test_wrong_inputs_of_estimators_are_one_line(kind, logits, labels, told):
+def test_wrong_inputs_of_estimators_are_one_line(kind, logits, labels, message):
     if kind == "array":
         logits, labels = (x.numpy() if isinstance(x, torch.Tensor) else x for x in (logits, labels))
-    with pytest.raises(ValueError, match=told) as found:
+    with pytest.raises(ValueError, match=message) as found:
         tune_calib.TemperatureScaling().fit(logits, labels)
     assert "\n" not in str(found.value)
 
@@ -398,10 +398,10 @@ def settings_of(spec):
 
 
 @pytest.mark.parametrize(
-    ("told", "rule"), sample(list(zip(TOLD, itertools.cycle(["last", "min_val_nll"]))), 4)
+    ("message", "rule"), sample(list(zip(TOLD, itertools.cycle(["last", "min_val_nll"]))), 4)
 )
-def test_a_head_has_the_numbers_of_a_trial_on_the_same_features(told, rule, bank):
-    spec = spec_of(told, select=rule, seed=1)
+def test_a_head_has_the_numbers_of_a_trial_on_the_same_features(message, rule, bank):
+    spec = spec_of(message, select=rule, seed=1)
     expected = classifier_of(spec, bank).logits(bank.test()).logits[0]
     head = tune_calib.RetrainedHead(**settings_of(spec))
     train, select, test = bank.train(), bank.select(), bank.test()
@@ -448,7 +448,7 @@ CLASSES = torch.arange(40) % 4
 
 
 @pytest.mark.parametrize(
-    ("settings", "given", "told"),
+    ("settings", "given", "message"),
     [
         ({"method": "ce"}, {}, "is a network method, not a head method"),
         ({"method": "temperature"}, {}, "is a posthoc method"),
@@ -470,10 +470,10 @@ CLASSES = torch.arange(40) % 4
         ({}, {"features": FEATURES.where(FEATURES < 1, torch.inf)}, "features must be finite"),
     ],
 )
-def test_unusable_inputs_of_a_head_are_one_line(settings, given, told):
+def test_unusable_inputs_of_a_head_are_one_line(settings, given, message):
     names = {"features": "X", "labels": "y"}
     given = {names.get(name, name): value for name, value in given.items()}
     arguments = {"X": FEATURES, "y": CLASSES, **given}
-    with pytest.raises((ValueError, UserError, TypeError), match=told) as found:
+    with pytest.raises((ValueError, UserError, TypeError), match=message) as found:
         tune_calib.RetrainedHead(**{"epochs": 2, **settings}).fit(**arguments)
     assert "\n" not in str(found.value)

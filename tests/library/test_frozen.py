@@ -133,7 +133,7 @@ class Returning(nn.Module):
 
 
 @pytest.mark.parametrize(
-    ("function", "told"),
+    ("function", "message"),
     [
         (lambda x: {"logits": x}, r"logits \(500, C\) for 500 samples, got a dict"),
         (lambda x: (x, x), "got a tuple"),
@@ -141,9 +141,9 @@ class Returning(nn.Module):
         (lambda x: x[None], r"got \(1, 500, 3\)"),
     ],
 )
-def test_a_module_that_returns_no_logits_is_one_line(function, told):
+def test_a_module_that_returns_no_logits_is_one_line(function, message):
     module, samples = Returning(function), np.zeros((501, 8))
-    with pytest.raises(ValueError, match=told) as found:
+    with pytest.raises(ValueError, match=message) as found:
         tune_calib.CalibratedClassifier(module).fit(samples, np.arange(501) % 3)
     assert "\n" not in str(found.value)
     assert module.training

@@ -103,7 +103,7 @@ LOGITS, LABELS = np.array([[2.0, 0.0], [1.0, 3.0]]), np.array([0, 1])
 
 
 @pytest.mark.parametrize(
-    ("logits", "labels", "options", "told"),
+    ("logits", "labels", "options", "message"),
     [
         (LOGITS[0], LABELS, {}, "logits must be"),
         (LOGITS * np.nan, LABELS, {}, "finite"),
@@ -120,8 +120,8 @@ LOGITS, LABELS = np.array([[2.0, 0.0], [1.0, 3.0]]), np.array([0, 1])
         (LOGITS, LABELS, {"resamples": 2.5}, "resamples must be"),
     ],
 )
-def test_a_wrong_input_is_refused_in_one_line(logits, labels, options, told):
-    with pytest.raises(ValueError, match=told) as refused:
+def test_a_wrong_input_is_refused_in_one_line(logits, labels, options, message):
+    with pytest.raises(ValueError, match=message) as refused:
         tune_calib.calibration_report(logits, labels, **options)
     assert "\n" not in str(refused.value)
 
@@ -155,7 +155,7 @@ def test_progress_of_intervals_is_one_line_of_a_terminal(monkeypatch, capsys):
     assert capsys.readouterr().err == ""
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     assert tune_calib.calibration_report(logits, labels, resamples=5).metrics is not None
-    told = capsys.readouterr().err
-    assert "computing intervals: 0 of 5" in told
-    assert told.endswith("\033[K")
-    assert "\n" not in told
+    message = capsys.readouterr().err
+    assert "computing intervals: 0 of 5" in message
+    assert message.endswith("\033[K")
+    assert "\n" not in message

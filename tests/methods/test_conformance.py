@@ -219,16 +219,16 @@ def test_settings_that_every_slot_has_are_named_apart():
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [("", "ValueError"), ("\n ", "ValueError"), ("why\nmore", "ValueError: why more")],
 )
-def test_an_error_of_any_text_is_one_line_of_a_check(text, said, bench, monkeypatch):
+def test_an_error_of_any_text_is_one_line_of_a_check(text, message, bench, monkeypatch):
     def fails(info, bench):
         raise ValueError(text)
 
     monkeypatch.setattr(suite, "checks_of", lambda info: (Check("any", "what it must do", fails),))
     (found,) = results("ce", bench)
-    assert (found.outcome, found.reason) == ("failed", said)
+    assert (found.outcome, found.reason) == ("failed", message)
 
 
 @pytest.mark.parametrize("is_broken", [False, True])

@@ -101,7 +101,7 @@ def test_all_methods_can_be_cited_together():
 
 
 def test_an_unknown_method_is_one_line():
-    found = here("cite", "mbsl")
-    assert found.returncode == 2
-    assert found.stdout == ""
-    assert found.stderr.strip() == "error: unknown method 'mbsl'; did you mean 'mbls'?"
+    done = here("cite", "mbsl")
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.strip() == "error: unknown method 'mbsl'; did you mean 'mbls'?"

@@ -98,17 +98,17 @@ HARD = [
 @pytest.mark.parametrize(("name", "settings"), sample(SETTINGS, 8))
 def test_hard_inputs_give_finite_logits_and_preserve_the_accuracy(name, settings, kind):
     logits, labels = hard(kind, METHODS[name].classes or 5)
-    found, _ = fitted(name, logits, labels, settings)
+    transform, _ = fitted(name, logits, labels, settings)
     for given in (logits, *(scale * drawn(50, logits.shape[1])[0] for scale in (1e-3, 1, 1e4))):
         given = given.to(logits.dtype)
-        changed = found.transform(given[None])[0]
+        changed = transform.transform(given[None])[0]
         assert changed.dtype == given.dtype
         assert changed.isfinite().all()
         if METHODS[name].keeps_accuracy:
             assert torch.equal(changed.argmax(1), given.argmax(1))
-    assert all(value.isfinite().all() for value in found.fitted().values())
+    assert all(value.isfinite().all() for value in transform.fitted().values())
     again = method(name, settings)
-    again.load_state(found.state())
+    again.load_state(transform.state())
     assert torch.equal(again.transform(given[None])[0], changed)
 
 
@@ -133,8 +133,8 @@ def test_a_full_matrix_fits_a_thousand_classes(name):
 
 def check_many_classes(name, classes):
     logits, labels = drawn(60, classes)
-    found, flags = fitted(name, logits, labels)
-    assert found.transform(logits[None]).isfinite().all()
+    transform, flags = fitted(name, logits, labels)
+    assert transform.transform(logits[None]).isfinite().all()
     assert ("posthoc_unconverged" in flags) == (name in ("vector", *FULL))
 
 
@@ -248,11 +248,11 @@ def test_harm_is_more_than_noise_and_more_than_a_hundredth_of_the_nll(offset, la
 
 def test_penalties_are_selected_unless_set():
     logits, labels = drawn(500, 5)
-    found, _ = fitted("dirichlet", logits, labels, {"off_diagonal": 3.0})
-    assert float(found.fitted()["off_diagonal"]) == 3
-    assert float(found.fitted()["intercept"]) in (1e4, 1e2, 1, 1e-2, 1e-4)
-    found, _ = fitted("matrix", logits, labels, {"intercept": 3.0})
-    assert float(found.fitted()["intercept"]) == 3
+    transform, _ = fitted("dirichlet", logits, labels, {"off_diagonal": 3.0})
+    assert float(transform.fitted()["off_diagonal"]) == 3
+    assert float(transform.fitted()["intercept"]) in (1e4, 1e2, 1, 1e-2, 1e-4)
+    transform, _ = fitted("matrix", logits, labels, {"intercept": 3.0})
+    assert float(transform.fitted()["intercept"]) == 3
 
 
 # A trial that is flagged for a class that is missing is fitted less exactly by steps of many.
@@ -275,9 +275,9 @@ def test_both_solvers_find_one_map(name, kind, within, monkeypatch):
 def test_a_class_that_calib_lacks_keeps_its_temperature(name):
     logits, labels = drawn(300, 5, 3.0)
     kept = labels != 2
-    found, flags = fitted(name, logits[kept], labels[kept])
+    transform, flags = fitted(name, logits[kept], labels[kept])
     assert "posthoc_unconverged" in flags
-    state = {key: values[0] for key, values in found.state().items()}
+    state = {key: values[0] for key, values in transform.state().items()}
     row = state["weight"] if name == "vector" else state["weight"].diagonal()
     temperature, _ = fitted("temperature", logits[kept], labels[kept])
     assert 1 / float(row[2]) == pytest.approx(float(temperature.fitted()["temperature"]), rel=1e-3)
@@ -285,7 +285,7 @@ def test_a_class_that_calib_lacks_keeps_its_temperature(name):
     # It is not driven out: where it comes up it costs no more than it did.
     plain, mended = (
         -label_log_probs(z, labels)[~kept].mean()
-        for z in (logits, found.transform(logits[None])[0])
+        for z in (logits, transform.transform(logits[None])[0])
     )
     assert mended < 1.5 * plain
 
@@ -304,10 +304,10 @@ def test_beta_of_more_than_two_classes_is_refused_in_one_line():
 
 def test_beta_rises_and_its_middle_may_move():
     logits, labels = drawn(2000, 2)
-    found, _ = fitted("beta", logits + torch.tensor([0.0, 3.0]), labels)
+    transform, _ = fitted("beta", logits + torch.tensor([0.0, 3.0]), labels)
     margins = torch.linspace(-9, 9, 100, dtype=torch.float64)
     given = torch.stack([torch.zeros_like(margins), margins], 1)
-    changed = found.transform(given[None])[0]
+    changed = transform.transform(given[None])[0]
     assert ((changed[:, 1] - changed[:, 0]).diff() >= 0).all()
     assert METHODS["beta"].keeps_accuracy is False
     assert not torch.equal(changed.argmax(1), given.argmax(1))

@@ -70,10 +70,10 @@ def test_a_population_has_the_intervals_of_each_classifier():
 
 def test_a_percentile_interval_leaves_out_a_fortieth_of_the_draws_at_each_end():
     logits, labels = case(100, 3)
-    found = bootstrap(logits[None], labels, 50)
+    intervals = bootstrap(logits[None], labels, 50)
     for name in ("accuracy", "nll", "brier", "aurc"):
-        ends = found[name].draws[0].quantile(torch.tensor([0.025, 0.975], dtype=torch.float64))
-        assert torch.allclose(torch.cat([found[name].lower, found[name].upper]), ends), name
+        ends = intervals[name].draws[0].quantile(torch.tensor([0.025, 0.975], dtype=torch.float64))
+        assert torch.allclose(torch.cat([intervals[name].lower, intervals[name].upper]), ends), name
 
 
 def test_the_seed_determines_the_draws():
@@ -88,11 +88,11 @@ def test_the_seed_determines_the_draws():
 def test_what_is_printed_lies_within_its_interval(scale, ties):
     logits, labels = case(400, 5, scale, ties)
     values = evaluate(logits, labels)
-    found = bootstrap(logits[None], labels, 200)
+    intervals = bootstrap(logits[None], labels, 200)
     for name in DISTANCES:
-        assert found[name].lower <= values[name] + 1e-12, name
-        assert values[name] <= found[name].upper + 1e-12, name
-    for name, interval in found.items():
+        assert intervals[name].lower <= values[name] + 1e-12, name
+        assert values[name] <= intervals[name].upper + 1e-12, name
+    for name, interval in intervals.items():
         assert METRICS[name].lower <= interval.lower <= interval.upper <= METRICS[name].upper, name
 
 
@@ -104,8 +104,8 @@ def test_printed_values_of_few_confidences_lie_within_their_interval(seed):
     labels = torch.multinomial(true.softmax(-1), 1, generator=chance).flatten()
     logits = (0.19 * true).round()
     value = evaluate(logits, labels)["debiased_ece"]
-    found = bootstrap(logits[None], labels, 100)["debiased_ece"]
-    assert 0 < found.lower <= value <= found.upper
+    intervals = bootstrap(logits[None], labels, 100)["debiased_ece"]
+    assert 0 < intervals.lower <= value <= intervals.upper
 
 
 @pytest.mark.slow
@@ -115,9 +115,9 @@ def test_the_interval_of_a_calibrated_classifier_holds_zero():
         chance = torch.Generator().manual_seed(seed)
         logits = 2 * torch.randn(800, 4, generator=chance, dtype=torch.float64)
         labels = torch.multinomial(logits.softmax(-1), 1, generator=chance).flatten()
-        found = bootstrap(logits[None], labels, 100, seed)
+        intervals = bootstrap(logits[None], labels, 100, seed)
         for name in DISTANCES:
-            hits[name] += bool(found[name].lower == 0)
+            hits[name] += bool(intervals[name].lower == 0)
     # Of 40 intervals at 95 % 38 hold it; below 33 is less likely than one in a thousand.
     assert min(hits.values()) >= 33, hits
 
@@ -132,10 +132,10 @@ def test_the_interval_of_an_over_confident_classifier_holds_the_truth_and_not_ze
     hits = dict.fromkeys(names, 0)
     for part in range(40):
         own = slice(100_000 + 2000 * part, 102_000 + 2000 * part)
-        found = bootstrap(2 * true[None, own], labels[own], 100, part)
+        intervals = bootstrap(2 * true[None, own], labels[own], 100, part)
         for name in names:
-            assert found[name].lower > 0
-            hits[name] += bool(found[name].lower <= truth[name] <= found[name].upper)
+            assert intervals[name].lower > 0
+            hits[name] += bool(intervals[name].lower <= truth[name] <= intervals[name].upper)
     assert min(hits.values()) >= 33, hits
 
 
@@ -156,8 +156,8 @@ def test_the_interval_of_the_debiased_classwise_error_holds_the_truth(spread, bo
     hits = 0
     for seed in range(40):
         logits, labels = draw_samples(2000)
-        found = bootstrap(logits[None], labels, 100, seed)["classwise_debiased"]
-        hits += bool(found.lower <= truth <= found.upper)
+        intervals = bootstrap(logits[None], labels, 100, seed)["classwise_debiased"]
+        hits += bool(intervals.lower <= truth <= intervals.upper)
     # Of 40 intervals at 95 % 38 hold it; below 34 is less likely than one in a hundred.
     assert hits >= 34
 
@@ -169,16 +169,18 @@ def test_a_metric_of_a_plug_in_has_an_interval_too(monkeypatch):
     own = Metric("half_wrong", "Half", "min", "fraction", compute=half_wrong)
     monkeypatch.setitem(METRICS._records, own.name, own)
     logits, labels = case(100, 3)
-    found = bootstrap(logits[None], labels, 30)
-    assert float(found[own.name].lower) == pytest.approx((1 - float(found["accuracy"].upper)) / 2)
+    intervals = bootstrap(logits[None], labels, 30)
+    assert float(intervals[own.name].lower) == pytest.approx(
+        (1 - float(intervals["accuracy"].upper)) / 2
+    )
 
 
 def test_intervals_of_calibration_parts_are_cut_at_zero():
     chance = torch.Generator().manual_seed(0)
     logits = 2 * torch.randn(20, 3, generator=chance, dtype=torch.float64)
     labels = torch.multinomial(logits.softmax(-1), 1, generator=chance).flatten()
-    found = bootstrap(logits[None], labels, 30)
+    intervals = bootstrap(logits[None], labels, 30)
     for name in ("nll_calibration", "brier_calibration"):
         # Of few samples of a calibrated classifier, the temperatures of the folds do harm.
-        assert float(found[name].draws[0].quantile(0.975)) < 0
-        assert float(found[name].lower) < 0 == float(found[name].upper)
+        assert float(intervals[name].draws[0].quantile(0.975)) < 0
+        assert float(intervals[name].lower) < 0 == float(intervals[name].upper)

@@ -175,7 +175,7 @@ LABELS = torch.tensor([0, 1])
 
 
 @pytest.mark.parametrize(
-    ("probs", "labels", "told"),
+    ("probs", "labels", "message"),
     [
         (PROBS * float("nan"), LABELS, "in \\[0, 1\\]"),
         (PROBS * 3, LABELS, "in \\[0, 1\\]"),
@@ -192,8 +192,8 @@ LABELS = torch.tensor([0, 1])
     "metric",
     [calibration.ece, calibration.aece, calibration.cece, scoring.accuracy, scoring.brier],
 )
-def test_a_wrong_input_is_refused(metric, probs, labels, told):
-    with pytest.raises(ValueError, match=told):
+def test_a_wrong_input_is_refused(metric, probs, labels, message):
+    with pytest.raises(ValueError, match=message):
         metric(probs, labels)
 
 

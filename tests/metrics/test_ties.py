@@ -23,8 +23,8 @@ def numbers(probs, labels, dtype=torch.float64):
     """Metrics of probabilities whose zeros are raised to 1e-12, as for the logits of a type."""
     logits = np.clip(np.asarray(probs, dtype=np.float64), 1e-12, None)
     logits = torch.from_numpy(np.log(logits)).to(dtype)
-    found = evaluate(logits.double(), torch.as_tensor(labels), dtype=dtype)
-    return {name: float(value) for name, value in found.items()}
+    evaluation = evaluate(logits.double(), torch.as_tensor(labels), dtype=dtype)
+    return {name: float(value) for name, value in evaluation.items()}
 
 
 @pytest.mark.parametrize("samples", [200, 201, 20])
@@ -194,16 +194,16 @@ def by_fractions(rows, labels):
 @pytest.mark.parametrize("seed", sample(range(200), 6))
 def test_metrics_of_rounded_logits_are_those_of_fractions(seed):
     rows, labels, logits = exact_case(seed)
-    found = evaluate(logits.double(), torch.tensor(labels), dtype=logits.dtype)
+    evaluation = evaluate(logits.double(), torch.tensor(labels), dtype=logits.dtype)
     for name, value in by_fractions(rows, labels).items():
-        assert float(found[name]) == pytest.approx(float(value), abs=1e-6, nan_ok=True), name
+        assert float(evaluation[name]) == pytest.approx(float(value), abs=1e-6, nan_ok=True), name
     chance = np.random.default_rng(seed)
     order = chance.permutation(len(labels))
     columns = chance.permutation(logits.shape[1])
     names = torch.tensor(np.argsort(columns))[torch.tensor(labels)]
     mixed = logits[:, columns][order].double()
     again = evaluate(mixed, names[order], dtype=logits.dtype)
-    for name, value in found.items():
+    for name, value in evaluation.items():
         if not name.endswith(("_calibration", "_refinement")):
             assert float(again[name]) == pytest.approx(float(value), abs=1e-6, nan_ok=True), name
 

@@ -262,9 +262,9 @@ def test_an_experiment_file_names_a_backbone_relative_to_itself(file, tmp_path):
         "seeds: 3\n"
         "entries: {a: {methods: [temperature, retrain]}, b: {ladder: decoupling}}\n"
     )
-    told = here("run", sweep, "--dry-run")
-    assert told.returncode == 0, told.stderr
-    assert "a-digits-lab.net" in told.stdout
+    done = here("run", sweep, "--dry-run")
+    assert done.returncode == 0, done.stderr
+    assert "a-digits-lab.net" in done.stdout
     sweep.write_text(sweep.read_text().replace("lab.py:net", "lab.py:nett"))
     wrong = here("run", sweep, "--dry-run")
     assert wrong.returncode == 2

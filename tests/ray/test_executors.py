@@ -63,8 +63,8 @@ def test_reused_actors_give_the_rows_of_fresh_ones(uses_ray, tmp_path):
 def test_command_line_experiment_file_and_python_give_the_same_rows_on_ray_and_without(tmp_path):
     shared_ray()
     quick = {"epochs": 2, "augment": "none"}
-    given = {"data": {"train_fraction": 0.25}, "network": quick, "head": quick}
-    content = {"set": given, "entries": {"a": {"ladder": "mac_cal"}}}
+    settings = {"data": {"train_fraction": 0.25}, "network": quick, "head": quick}
+    content = {"set": settings, "entries": {"a": {"ladder": "mac_cal"}}}
     found = []
     # As a user names it: Ray by default, and ``none`` for no Ray.
     for name, address in (("ray", {}), ("none", {"address": "none"})):

@@ -66,7 +66,7 @@ def test_further_keys_of_a_later_version_stay(kind, out, tmp_path):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
-    ("text", "error", "says"),
+    ("text", "error", "message"),
     [
         ("{", DamagedFileError, "is incomplete"),
         ("[" * 100_000, DamagedFileError, "is incomplete"),
@@ -75,9 +75,9 @@ def test_further_keys_of_a_later_version_stay(kind, out, tmp_path):
         ('{"version": 99}', UserError, "later tune-calib"),
     ],
 )
-def test_damaged_foreign_and_later_files_raise_different_errors(kind, text, error, says, out):
+def test_damaged_foreign_and_later_files_raise_different_errors(kind, text, error, message, out):
     (out / kind.file_name).write_text(text)
-    with pytest.raises(error, match=says):
+    with pytest.raises(error, match=message):
         kind.read(out)
 
 

@@ -32,8 +32,8 @@ def with_fitting_recipe(asked, dataset):
     """By its quick setting, else by a recipe that fits; pretrained networks have weights."""
     name = None if DATASETS[dataset].quick else fitting(dataset)[0]
     if name and RECIPES[name].pretrained:
-        given = {**asked.overrides, "network": {"weights": "0123456789abcdef"}}
-        asked = replace(asked, overrides=given, own_recipes=False)  # which they cannot have
+        settings = {**asked.overrides, "network": {"weights": "0123456789abcdef"}}
+        asked = replace(asked, overrides=settings, own_recipes=False)  # which they cannot have
     return asked.with_recipe(name)
 
 
@@ -43,9 +43,9 @@ def with_fitting_recipe(asked, dataset):
 )
 @pytest.mark.parametrize("name", list(SPACES))
 def test_every_first_point_lies_in_the_space_and_makes_a_spec(name, dataset, suited, own_recipes):
-    given = {"data": {"dataset": dataset}}
-    asked = ResolvedRequest(given, own_recipes=own_recipes)
-    candidates = Candidates(name, with_fitting_recipe(asked, dataset) if suited else asked)
+    settings = {"data": {"dataset": dataset}}
+    request = ResolvedRequest(settings, own_recipes=own_recipes)
+    candidates = Candidates(name, with_fitting_recipe(request, dataset) if suited else request)
     points = candidates.first()
     space = SPACES[name]
     assert points[0] == space.active(candidates.defaults)

@@ -21,8 +21,8 @@ pytestmark = [pytest.mark.s3, pytest.mark.timeout(600)]
 def reference(tmp_path_factory):
     """Result of the sweep on the disk of this machine."""
     out = tmp_path_factory.mktemp("reference") / "sweep"
-    code, said = run(out)
-    assert code == 0, said
+    code, output = run(out)
+    assert code == 0, output
     return result(out)
 
 
@@ -51,7 +51,7 @@ def versions(out):
 
 
 def in_the_middle_of_a_network(out, store):
-    return any((each / "manifest.json").exists() for each in (store / "checkpoints").iterdir())
+    return any((path / "manifest.json").exists() for path in (store / "checkpoints").iterdir())
 
 
 def between_heads(out, store):
@@ -72,25 +72,25 @@ def test_a_killed_run_resumed_elsewhere_gives_the_same_rows(
     process.wait()
     before = versions(out)
     another_machine("second")
-    code, said = run(out, "--store", store)
-    assert code == 0, said
+    code, output = run(out, "--store", store)
+    assert code == 0, output
     assert result(out) == reference
     after = versions(out)
     assert before.items() <= after.items()
     assert not [*(store / "checkpoints").iterdir()]
-    code, said = run(out, "--store", store)
-    assert code == 0, said
+    code, output = run(out, "--store", store)
+    assert code == 0, output
     assert versions(out) == after
 
 
 def test_a_run_is_reported_from_object_storage(bucket, reference):
     out = parse_path(f"{bucket}/reported")
-    code, said = run(out)
-    assert code == 0, said
+    code, output = run(out)
+    assert code == 0, output
     assert result(out) == reference
-    told = cli("status", out)
-    assert told.returncode == 0, told.stderr
-    assert f"{out}: 12 trials planned: 12 done" in told.stdout
+    done = cli("status", out)
+    assert done.returncode == 0, done.stderr
+    assert f"{out}: 12 trials planned: 12 done" in done.stdout
     again = cli("report", out)
     assert again.returncode == 0, again.stderr
     assert f"  {out}/report.html" in again.stdout

@@ -66,7 +66,7 @@ def test_every_method_round_trips_in_its_slot(name):
 
 
 @pytest.mark.parametrize(
-    ("slots", "told"),
+    ("slots", "message"),
     [
         ({"network": {"method": "cee"}}, "did you mean 'ce'"),
         ({"network": {"method": "mac_cal"}}, "is a head method"),
@@ -113,10 +113,10 @@ def test_every_method_round_trips_in_its_slot(name):
         ),
     ],
 )
-def test_a_mistake_is_one_line_that_names_it(slots, told):
+def test_a_mistake_is_one_line_that_names_it(slots, message):
     with pytest.raises(UserError) as caught:
         TrialSpec.build(**slots)
-    assert told in str(caught.value)
+    assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
 

@@ -55,10 +55,10 @@ def test_the_same_command_again_does_nothing(whole):
     before = {path: path.stat().st_mtime_ns for path in out.rglob("*.parquet")}
     command = command_line("ablate", "mac_cal", "--seeds", 2, "--controls", *QUICK, "--out", out)
     again = [command[0], "-X", "importtime", *command[1:]]
-    said = subprocess.run(again, capture_output=True, text=True, check=True)
-    assert said.stdout == done.stdout
-    assert f"nothing is left to do in {out}" in said.stderr
-    imported = {line.rpartition("|")[2].strip() for line in said.stderr.splitlines()}
+    output = subprocess.run(again, capture_output=True, text=True, check=True)
+    assert output.stdout == done.stdout
+    assert f"nothing is left to do in {out}" in output.stderr
+    imported = {line.rpartition("|")[2].strip() for line in output.stderr.splitlines()}
     assert "tune_calib.cli" in imported
     assert not {"torch", "ray", "pandas", "matplotlib"} & imported
     assert {path: path.stat().st_mtime_ns for path in out.rglob("*.parquet")} == before
@@ -139,7 +139,7 @@ def test_a_saved_population_goes_on_as_if_nothing_had_happened(trained, tmp_path
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["mac_call"], "did you mean 'mac_cal'"),
         (["mac_cal", "--dataset", "digit"], "did you mean 'digits'"),
@@ -161,10 +161,10 @@ def test_a_saved_population_goes_on_as_if_nothing_had_happened(trained, tmp_path
     ],
 )
 def test_a_mistake_on_the_command_line_is_one_line_and_exit_code_2(
-    arguments, told, tmp_path, refusal
+    arguments, message, tmp_path, refusal
 ):
     out = tmp_path / "out"
-    assert told in refusal("ablate", *arguments, "--out", out)
+    assert message in refusal("ablate", *arguments, "--out", out)
     assert not out.exists()
 
 
@@ -173,8 +173,8 @@ def test_a_truncated_parquet_is_one_line_and_exit_code_2(cifar_root, tmp_path, r
         whole = (cifar_root / "cifar10" / name).read_bytes()
         (tmp_path / name).write_bytes(whole[: len(whole) // 2])
     arguments = ("--dataset", "cifar10", "--data-root", tmp_path)
-    said = refusal("ablate", "mac_cal", *arguments, "--out", tmp_path / "out")
-    assert "train.parquet" in said
+    message = refusal("ablate", "mac_cal", *arguments, "--out", tmp_path / "out")
+    assert "train.parquet" in message
 
 
 @pytest.mark.parametrize("command", ["report", "status"])

@@ -65,16 +65,16 @@ def test_a_lost_manifest_is_rebuilt_from_the_rows(name, how, tmp_path, run_line)
     before = {k: run_line(*_words(w, out, whole))[1] for k, w in READERS.items()}
     damaged(out / "sweep.json", how)
     for command, words in READERS.items():
-        code, told, err = run_line(*_words(words, out, whole))
+        code, output, err = run_line(*_words(words, out, whole))
         assert code == 0, err
-        assert "sweep.json is lost" in told, command
+        assert "sweep.json is lost" in output, command
         if command == "status":
             counts = [line for line in before[command].splitlines() if line.startswith("  ")]
-            assert all(line in told for line in counts)
+            assert all(line in output for line in counts)
         else:  # the numbers are the same ones
             is_number = re.compile(r"\d\.\d").search
             numbers = [line for line in before[command].splitlines() if is_number(line)]
-            assert [line for line in numbers if line not in told.splitlines()] == []
+            assert [line for line in numbers if line not in output.splitlines()] == []
 
 
 def _words(words, out, manifest):
@@ -86,14 +86,14 @@ def test_the_report_of_a_lost_manifest_has_the_table_and_a_warning(tmp_path, run
     out = copy("ladder", tmp_path)
     table = run_line("report", out)[1].splitlines()
     damaged(out / "sweep.json", "truncated")
-    code, told, _ = run_line("report", out)
+    code, output, _ = run_line("report", out)
     assert code == 0
     numbers = [line for line in table if "±" in line and not line.startswith("MaC-Cal:")]
     assert len(numbers) > 5
-    assert [line for line in numbers if line not in told.splitlines()] == []
-    assert "INCOMPLETE: sweep.json is lost" in told
+    assert [line for line in numbers if line not in output.splitlines()] == []
+    assert "INCOMPLETE: sweep.json is lost" in output
     assert "sweep.json is lost" in (out / "report.html").read_text()
-    assert json.loads((EXAMPLE / "ladder" / "sweep.json").read_text())["title"] in told
+    assert json.loads((EXAMPLE / "ladder" / "sweep.json").read_text())["title"] in output
 
 
 @pytest.mark.parametrize("how", WAYS[1:])
@@ -199,9 +199,9 @@ def test_the_same_command_restores_a_sweep_and_another_is_refused(how, tmp_path,
     code, _, err = run_line("ablate", "mac_cal", "--set", "head.gamma=0.5", "--out", out)
     assert code == 2
     assert "contains another run" in err
-    code, told, err = run_line(*SWEEP, "--out", out)  # nothing is left to do
+    code, output, err = run_line(*SWEEP, "--out", out)  # nothing is left to do
     assert code == 0, err
-    assert "10.00" in told
+    assert "10.00" in output
     after = json.loads((out / "sweep.json").read_text())
     assert {**after, "command": ""} == {**before, "command": ""}
     assert read_table(out, "trials").equals(rows)
@@ -269,13 +269,13 @@ def of_a_file(tmp_path):
 
 @pytest.mark.parametrize("command", sample(["status", "report"], 1))
 def test_the_folder_of_an_experiment_file_shows_all_of_its_entries(command, of_a_file, run_line):
-    code, told, err = run_line(command, of_a_file)
+    code, output, err = run_line(command, of_a_file)
     assert code == 0, err
-    assert [line for line in told.splitlines() if line.startswith("==")] == [
+    assert [line for line in output.splitlines() if line.startswith("==")] == [
         "== ladder ==", "== search ==",
     ]  # fmt: skip
     for name in ("ladder", "search"):
-        assert run_line(command, of_a_file / name)[1].strip() in told
+        assert run_line(command, of_a_file / name)[1].strip() in output
 
 
 @pytest.mark.parametrize("command", sample(["status", "report"], 1))
@@ -283,10 +283,10 @@ def test_an_unreadable_entry_does_not_hide_the_others(command, of_a_file, capsys
     (of_a_file / "search" / SEARCH_MANIFEST).write_text("{")
     with pytest.raises(SystemExit) as ended:
         main([command, str(of_a_file)])
-    told = capsys.readouterr().out
+    output = capsys.readouterr().out
     assert ended.value.code == 1
-    assert "error: " in told.split("== search ==")[1]
-    assert "decaying adaptive sparsity" in told
+    assert "error: " in output.split("== search ==")[1]
+    assert "decaying adaptive sparsity" in output
 
 
 @pytest.mark.parametrize("command", ["status", "report"])
@@ -296,8 +296,8 @@ def test_an_ordinary_folder_is_one_line_and_left_as_it_was(command, tmp_path, ru
     for name in (SWEEP_MANIFEST, SEARCH_MANIFEST):
         (tmp_path / "clinic" / name).write_text('{"of": "another program"}')
     before = sorted(tmp_path.rglob("*"))
-    code, told, err = run_line(command, tmp_path)
-    assert (code, told) == (2, "")
+    code, output, err = run_line(command, tmp_path)
+    assert (code, output) == (2, "")
     assert f"{tmp_path} contains no {SWEEP_MANIFEST}" in err
     assert sorted(tmp_path.rglob("*")) == before
 
@@ -323,8 +323,8 @@ def test_a_missing_folder_is_not_an_empty_one(command, how, table, tmp_path, run
     make, reason = WRONG_FOLDERS[how]
     shutil.rmtree(out / table)
     make(out / table)
-    code, told, err = run_line(command, out)
-    assert (code, told) == (2, "")
+    code, output, err = run_line(command, out)
+    assert (code, output) == (2, "")
     assert f"{out / table}: " in err
     assert reason in err
 

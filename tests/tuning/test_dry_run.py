@@ -74,18 +74,18 @@ def test_a_dry_run_prints_settings_disk_and_time_and_writes_nothing(tmp_path, wo
     assert ended.stdout.endswith("this is a dry run; no trial was started\n")
 
 
-@pytest.mark.parametrize(("words", "told"), [
+@pytest.mark.parametrize(("words", "message"), [
     (["ablate", "mac_cal", "--dataset", "cifar10", "--data-root", "nowhere"], "nowhere"),
     (["compare", "ce", "--shift", "nose"], "did you mean 'noise'"),
     (["search", "mac_cal", "--trials", "0"], "`trials`|--trials"),
     (["evaluate", "nowhere"], "nowhere"),
 ])  # fmt: skip
-def test_a_dry_run_refuses_what_its_run_refuses(tmp_path, monkeypatch, words, told):
+def test_a_dry_run_refuses_what_its_run_refuses(tmp_path, monkeypatch, words, message):
     monkeypatch.chdir(tmp_path)
     ended = here(*words, "--dry-run")
     assert (ended.returncode, ended.stdout) == (2, "")
     assert len(ended.stderr.strip().splitlines()) == 1
-    assert re.search(told, ended.stderr)
+    assert re.search(message, ended.stderr)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -118,17 +118,17 @@ def test_a_head_of_several_post_hoc_methods_is_trained_once(tmp_path, behind, se
     assert len(needs.evaluated) == needs.planned == seeds * (behind + 1)
 
 
-@pytest.mark.parametrize(("more", "told"), [
+@pytest.mark.parametrize(("more", "message"), [
     (["mac_cal", "--trials", "9", "--at-once", "1"], "9 heads to train, at least 3 Ray trials"),
     # Every actor gets a share of a batch.
     (["mac_cal", "--trials", "32", "--population", "32", "--at-once", "4"],
      "32 heads to train, at least 5 Ray trials"),
     (["ls", "--trials", "3"], "4 networks and 0 heads to train, 4 Ray trials"),
 ])  # fmt: skip
-def test_a_dry_run_of_a_search_counts_ray_trials(tmp_path, more, told):
+def test_a_dry_run_of_a_search_counts_ray_trials(tmp_path, more, message):
     words = ["search", more[0], "--epochs", "1", "--out", tmp_path / "out"]
     ended = here(*words, *more[1:], "--dry-run")
-    assert told in ended.stdout, ended.stderr
+    assert message in ended.stdout, ended.stderr
 
 
 def test_a_bank_that_a_search_left_without_test_is_made_again(tmp_path):
@@ -200,12 +200,12 @@ def test_a_failed_forecast_does_not_stop_a_run(tmp_path, monkeypatch):
     assert "1 of 1 trials, 1 network and 0 heads to train" in told
 
 
-@pytest.mark.parametrize(("seconds", "told"), [
+@pytest.mark.parametrize(("seconds", "message"), [
     (math.nan, "unknown"), (0.4, "0 s"), (119, "119 s"), (120, "2 min"), (7199, "120 min"),
     (7200, "2 h"), (5400 * 4, "6 h"), (4e6, "1,111 h"),
 ])  # fmt: skip
-def test_durations_are_rounded_to_readable_units(seconds, told):
-    assert format_duration(seconds) == told
+def test_durations_are_rounded_to_readable_units(seconds, message):
+    assert format_duration(seconds) == message
 
 
 @pytest.mark.parametrize("width", [60, 100])

@@ -188,7 +188,7 @@ def test_too_few_draws_are_one_line(bootstrap):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["--shift", "svhn"], "svhn is not embedded"),
         (["--shift", "corruption"], "--shift 'corruption' is unknown; did you mean 'corruptions'?"),
@@ -196,10 +196,10 @@ def test_too_few_draws_are_one_line(bootstrap):
     ],
 )
 def test_impossible_extra_evaluations_are_refused_before_anything_starts(
-    words, said, refusal, tmp_path
+    words, message, refusal, tmp_path
 ):
     out = tmp_path / "out"
-    assert said in refusal("compare", "ce", "--out", out, *words)
+    assert message in refusal("compare", "ce", "--out", out, *words)
     assert not out.exists()
 
 
@@ -261,7 +261,7 @@ def test_an_evaluation_without_draws_is_repeated_once(finished, tmp_path):
     assert draws_of(tmp_path) == {None}
     before = {path.name for path in tmp_path.glob("shifts/*")}
     told = rows_of_shifts(tmp_path)
-    looks = [each for each in find_extra_trials(sets, 100, TRIALS[:2], tmp_path) if each.shift]
+    looks = [trial for trial in find_extra_trials(sets, 100, TRIALS[:2], tmp_path) if trial.shift]
     assert sorted(each.shift for each in looks) == sorted(sets)
     carry_out(looks, tmp_path, store)
     # The same file, which is whole at any time, and the same values.

@@ -80,7 +80,7 @@ def test_export_selects_a_trial_by_the_start_of_its_hash_and_adds_onnx(sweep, tm
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         ([], "contains 4 finished trials; select one with --trial HASH"),
         (["--best", "test/ece"], "selected on select, never on test; use --best ece"),
@@ -91,8 +91,8 @@ def test_export_selects_a_trial_by_the_start_of_its_hash_and_adds_onnx(sweep, tm
         (["--trial", "abc", "--best", "ece"], "give one of them"),
     ],
 )
-def test_an_ambiguous_trial_is_one_line(words, told, sweep, tmp_path, refusal):
-    assert told in refusal("export", sweep, tmp_path / "x", *words)
+def test_an_ambiguous_trial_is_one_line(words, message, sweep, tmp_path, refusal):
+    assert message in refusal("export", sweep, tmp_path / "x", *words)
     assert not list(tmp_path.iterdir())
 
 
@@ -128,10 +128,10 @@ def test_a_foreign_stored_head_is_retrained_and_other_numbers_are_refused(own, b
 @pytest.mark.parametrize(("head", "takes"), sample([("mac_cal", "features"), (None, "logits")], 1))
 def test_exports_of_imported_data_accept_what_was_imported(head, takes, tmp_path):
     store = Store(tmp_path / "store")
-    given = check_files(**with_features(tmp_path))
-    write_import("mine", given, store, replace=False)
+    files = check_files(**with_features(tmp_path))
+    write_import("mine", files, store, replace=False)
     slots = {
-        "data": {"dataset": "imported", "imported": given.record.model_dump()},
+        "data": {"dataset": "imported", "imported": files.record.model_dump()},
         "network": {"backbone": "imported", "epochs": 0},
         "posthoc": {"method": "temperature"},
     }
@@ -143,7 +143,7 @@ def test_exports_of_imported_data_accept_what_was_imported(head, takes, tmp_path
     assert done.returncode == 0, done.stderr
     network = load_calibrated(tmp_path / "x")
     assert network.about.images is None
-    test = bank_of(store, given.record).test()
+    test = bank_of(store, files.record).test()
     probs = getattr(network, f"from_{takes}")(getattr(test, takes))
     (row,) = rows(tmp_path)
     scores = evaluate(probs.log()[None], test.labels)
@@ -168,7 +168,9 @@ def test_the_export_of_a_search_is_its_choice(tmp_path):
     shutil.rmtree(copy / "evaluation", ignore_errors=True)
     row = _chosen(copy, None, None)
     outcome = SearchOutcome.read(copy)
-    chosen = next(each for each in outcome.suggestions if each.number == outcome.chosen)
+    chosen = next(
+        suggestion for suggestion in outcome.suggestions if suggestion.number == outcome.chosen
+    )
     assert row["spec_hash"] == chosen.specs[0]
     assert row.get("test/ece") is None
     with pytest.raises(UserError, match="selected by its own metrics"):
@@ -214,6 +216,6 @@ def test_the_baseline_of_a_search_is_chosen_only_if_it_is_the_choice(asked, done
 @pytest.mark.slow
 def test_a_failed_export_leaves_no_files(sweep, tmp_path, refusal):
     # With the longest of its endings it is no name of a file.
-    told = refusal("export", sweep, tmp_path / ("x" * 210), "--best", "ece", "--onnx")
-    assert "cannot write" in told
+    message = refusal("export", sweep, tmp_path / ("x" * 210), "--best", "ece", "--onnx")
+    assert "cannot write" in message
     assert not list(tmp_path.iterdir())

@@ -123,8 +123,8 @@ def test_rows_without_a_digest_are_those_of_their_network(name, copies, tmp_path
             reads.refuse_other(out, PLANNED[1:])
     else:
         reads.refuse_other(out, PLANNED[1:])
-    told = capsys.readouterr().err
-    assert ("did not record the copy of cifar10" in told) == (name is None)
+    message = capsys.readouterr().err
+    assert ("did not record the copy of cifar10" in message) == (name is None)
 
 
 CODE = code_of_trials(trial.spec for trial in PLANNED)
@@ -247,7 +247,7 @@ def test_neither_comparison_nor_search_is_continued_on_another_copy(roots, tmp_p
         ["resume", tmp_path / "search", "--trials", 2],
         ["evaluate", tmp_path / "search", "--seeds", 1],
     ):
-        said = refusal(*command)
-        assert "another copy of cifar10" in said
-        assert "--data-root" in said
+        message = refusal(*command)
+        assert "another copy of cifar10" in message
+        assert "--data-root" in message
     assert {path: path.read_bytes() for path in tmp_path.glob("*/trials/*")} == before

@@ -57,10 +57,10 @@ def test_a_report_has_the_stored_numbers(folder, table, before, made):
 
 
 def test_the_status_of_an_evaluated_search_is_printed(made):
-    told = here("status", made / "search")
-    assert told.returncode == 0, told.stderr
-    assert "6 of 6 suggestions ended (6 done)" in told.stdout
-    assert "evaluated on test" in told.stdout
+    done = here("status", made / "search")
+    assert done.returncode == 0, done.stderr
+    assert "6 of 6 suggestions ended (6 done)" in done.stdout
+    assert "evaluated on test" in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -37,11 +37,11 @@ def write_resnets(out, seeds):
 def test_averages_are_over_seeds_and_then_over_columns(tmp_path):
     fake_results.write(tmp_path / "one", seeds=1)
     write_resnets(tmp_path / "three", seeds=3)
-    found = averages_of(tmp_path / "one", tmp_path / "three")
-    assert len(found.columns) == 2
+    averages = averages_of(tmp_path / "one", tmp_path / "three")
+    assert len(averages.columns) == 2
     for rung, label in enumerate(fake_results.LABELS):
         one, three = fake_results.value(rung, 0), fake_results.value(rung, 1)
-        assert found.values.loc[label, "ece"] == pytest.approx((one + three) / 2)
+        assert averages.values.loc[label, "ece"] == pytest.approx((one + three) / 2)
 
 
 @pytest.mark.parametrize(
@@ -52,9 +52,9 @@ def test_averages_are_over_seeds_and_then_over_columns(tmp_path):
     ],
 )
 def test_a_published_table_is_averaged_over_its_columns(table, method, metric, mean):
-    found = averages_of(metrics=("o_ece", "u_ece"), table=table)
-    assert round(100 * found.values.loc[method, metric], 2) == mean
-    assert len(found.columns) == 3
+    averages = averages_of(metrics=("o_ece", "u_ece"), table=table)
+    assert round(100 * averages.values.loc[method, metric], 2) == mean
+    assert len(averages.columns) == 3
 
 
 @pytest.mark.parametrize("form", sample(["plain", "markdown", "latex", "html", "csv", "json"], 2))
@@ -85,9 +85,9 @@ def test_a_trial_at_chance_in_one_column_is_never_the_best(tmp_path):
 def test_methods_without_numbers_are_left_out_and_named(tmp_path):
     fake_results.write(tmp_path / "whole")
     fake_results.write(tmp_path / "bad", bad="diverged")
-    found = averages_of(tmp_path / "bad")
-    assert "+ two" not in found.values.index
-    assert "left out, without any number: + two" in found.notes
+    averages = averages_of(tmp_path / "bad")
+    assert "+ two" not in averages.values.index
+    assert "left out, without any number: + two" in averages.notes
     with pytest.raises(UserError, match="no column of these results has Classwise ECE"):
         averages_of(tmp_path / "whole", metrics=("ece", "cece"))
 
@@ -103,17 +103,17 @@ def test_bars_need_both_parts(metric, tmp_path):
 
 
 def test_the_bars_of_a_method_are_its_ece():
-    found = averages_of(table="fedlas/table4", metrics=("o_ece", "u_ece"))
-    (axis,) = draw(found).axes
+    averages = averages_of(table="fedlas/table4", metrics=("o_ece", "u_ece"))
+    (axis,) = draw(averages).axes
     widths = [bar.get_width() for bar in axis.patches]
-    methods = len(found.values)
+    methods = len(averages.values)
     ends = [over + under for over, under in zip(widths[:methods], widths[methods:], strict=True)]
-    assert ends == pytest.approx(list(100 * found.values.sum(axis=1)))
-    assert [label.get_text() for label in axis.get_yticklabels()] == list(found.values.index)
+    assert ends == pytest.approx(list(100 * averages.values.sum(axis=1)))
+    assert [label.get_text() for label in axis.get_yticklabels()] == list(averages.values.index)
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         (["--metric", "ece,eece"], "unknown metric 'eece'"),
         (["--metric", "ece,confidence_gap"], "has no best value"),
@@ -123,8 +123,8 @@ def test_the_bars_of_a_method_are_its_ece():
         (["--label", "tab:x"], "add --latex"),
     ],
 )
-def test_a_mistake_is_one_line(options, told, refusal):
-    assert told in refusal("averages", "analysis/example/compare", *options)
+def test_a_mistake_is_one_line(options, message, refusal):
+    assert message in refusal("averages", "analysis/example/compare", *options)
 
 
 @pytest.mark.parametrize("command", ["ranks", "averages"])

@@ -234,9 +234,9 @@ def test_a_missing_metric_of_foreign_images_names_the_option_that_adds_it(metric
 @pytest.mark.parametrize("ask", ["ranks", "significance"])
 def test_a_metric_of_which_no_value_is_the_best_ranks_nothing(ask, metric, tmp_path, refusal):
     fake_results.write(tmp_path)
-    said = refusal(ask, tmp_path, "--metric", metric)
-    assert f"metric {metric} " in said
-    assert "use ece, o_ece or u_ece" in said
+    message = refusal(ask, tmp_path, "--metric", metric)
+    assert f"metric {metric} " in message
+    assert "use ece, o_ece or u_ece" in message
 
 
 def test_a_filter_narrows_the_columns(tmp_path):

@@ -197,22 +197,22 @@ def test_too_little_data_gives_a_statement_instead_of_a_p(a, b, test, statement)
 
 
 def test_friedman_gives_the_ranks_and_the_critical_difference_of_demsar():
-    told = friedman(matched(dict(zip("abcd", np.array(DEMSAR).T, strict=True)), "auroc"))
-    assert told.ranks.round(3).tolist() == [3.143, 2.0, 2.893, 1.964]
-    assert told.critical_difference == pytest.approx(1.25, abs=0.005)
+    verdict = friedman(matched(dict(zip("abcd", np.array(DEMSAR).T, strict=True)), "auroc"))
+    assert verdict.ranks.round(3).tolist() == [3.143, 2.0, 2.893, 1.964]
+    assert verdict.critical_difference == pytest.approx(1.25, abs=0.005)
     # He prints 9.28 without the correction for ties, which SciPy makes.
-    uncorrected = 12 * 14 / (4 * 5) * ((told.ranks**2).sum() - 4 * 25 / 4)
+    uncorrected = 12 * 14 / (4 * 5) * ((verdict.ranks**2).sum() - 4 * 25 / 4)
     assert uncorrected == pytest.approx(9.28, abs=0.01)
-    assert told.statistic > uncorrected
-    assert told.p < 0.05
+    assert verdict.statistic > uncorrected
+    assert verdict.p < 0.05
 
 
 def test_nemenyi_separates_methods_beyond_the_critical_difference():
     table = rank(published("fedlas/table1"), "ece")
-    told = friedman(over_columns(table))
-    apart = np.abs(np.subtract.outer(told.ranks.to_numpy(), told.ranks.to_numpy()))
-    differs = told.nemenyi.loc[told.ranks.index, told.ranks.index].to_numpy() < 0.05
-    assert (differs == (apart > told.critical_difference)).all()
+    verdict = friedman(over_columns(table))
+    apart = np.abs(np.subtract.outer(verdict.ranks.to_numpy(), verdict.ranks.to_numpy()))
+    differs = verdict.nemenyi.loc[verdict.ranks.index, verdict.ranks.index].to_numpy() < 0.05
+    assert (differs == (apart > verdict.critical_difference)).all()
     assert differs.any()
 
 
@@ -227,34 +227,34 @@ def test_nemenyi_separates_methods_beyond_the_critical_difference():
     ],
 )
 def test_too_little_data_for_friedman_gives_a_statement(values, statement):
-    told = friedman(matched(values))
-    assert statement in told.statement
-    assert np.isnan(told.p)
-    assert draw_critical_difference(told) is None
+    verdict = friedman(matched(values))
+    assert statement in verdict.statement
+    assert np.isnan(verdict.p)
+    assert draw_critical_difference(verdict) is None
     for form in ("plain", "markdown", "latex", "html", "csv", "json"):
         assert view(judge(matched(values), "friedman")).render(form)
 
 
 def test_rounding_errors_preserve_ties_of_friedmans_ranks():
-    told = friedman(matched({"a": [0.1 + 0.2] * 6, "b": [0.3] * 6, "c": [0.5] * 6}))
-    assert told.ranks.tolist() == [1.5, 1.5, 3.0]
+    verdict = friedman(matched({"a": [0.1 + 0.2] * 6, "b": [0.3] * 6, "c": [0.5] * 6}))
+    assert verdict.ranks.tolist() == [1.5, 1.5, 3.0]
 
 
 def test_no_pair_is_separated_if_friedman_is_not_significant():
     values = {m: np.roll([0.1, 0.2, 0.3, 0.4, 0.5, 0.6], 2 * i) for i, m in enumerate("abc")}
-    told = friedman(matched(values))
-    assert told.p > 0.05
-    assert told.nemenyi is None
+    verdict = friedman(matched(values))
+    assert verdict.p > 0.05
+    assert verdict.nemenyi is None
     style.apply()
-    assert draw_critical_difference(told) is not None
+    assert draw_critical_difference(verdict) is not None
 
 
 def test_methods_and_blocks_left_out_are_listed():
     values = {m: [0.1 + i, 0.2, 0.3, 0.5 - i, 0.1, np.nan] for i, m in enumerate("abc")}
     values["a"][5] = 0.1
-    told = friedman(matched({**values, "d": [np.nan] * 6}))
-    assert told.blocks == 5
-    assert told.notes == (
+    verdict = friedman(matched({**values, "d": [np.nan] * 6}))
+    assert verdict.blocks == 5
+    assert verdict.notes == (
         "left out, without any number: d",
         "1 blocks left out, since a method has no number there",
     )

@@ -41,10 +41,10 @@ def test_results_in_which_rungs_vanished_are_reported_under_their_own_labels(
     tmp_path, absent, kinds
 ):
     fake_results.write(tmp_path, absent=absent, kinds=kinds)
-    told = write_report(tmp_path)
+    report = write_report(tmp_path)
     gaps = [rung for rung in absent if rung < max({0, 1, 2, 3} - {*absent})]
-    assert ("MISSING" in told) == bool(gaps)
-    assert all(str(rung + 1) in told.split("MISSING")[1].split("of the")[0] for rung in gaps)
+    assert ("MISSING" in report) == bool(gaps)
+    assert all(str(rung + 1) in report.split("MISSING")[1].split("of the")[0] for rung in gaps)
     sweep = load(tmp_path)
     set_to = by_rung(sweep.trials, sweep.labels).set_index(["setting", "value"])["rungs"]
     here = [rung for rung in (1, 2, 3) if rung not in absent]

@@ -58,7 +58,7 @@ def test_each_metric_can_be_shown(tmp_path, metric):
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         (["--metric", "kserror"], "unknown metric 'kserror'; did you mean 'ks_error'"),
         (["--metric", "ks_error"], "no trial has KS error on test"),
@@ -66,11 +66,11 @@ def test_each_metric_can_be_shown(tmp_path, metric):
         (["--intervals"], "no trial has intervals; run the command again with"),
     ],
 )
-def test_a_metric_of_no_result_is_refused_in_one_line(tmp_path, options, told):
+def test_a_metric_of_no_result_is_refused_in_one_line(tmp_path, options, message):
     fake_results.write(tmp_path)
     done = CliRunner().invoke(app, ["report", str(tmp_path), *options])
     assert done.exit_code != 0
-    with pytest.raises(UserError, match=re.escape(told)) as refused:
+    with pytest.raises(UserError, match=re.escape(message)) as refused:
         write_report(
             tmp_path, metrics=options[1:] if "--metric" in options else (),
             intervals="--intervals" in options,

@@ -73,8 +73,8 @@ def test_an_unchanged_report_writes_nothing_and_prints_the_same(made):
 
 def test_an_unchanged_search_report_writes_nothing_and_prints_the_same(tmp_path):
     fake_results.write_search(tmp_path, POINTS, ECES, importance={"head.lr": 1.0})
-    told, before = write_search_report(tmp_path), written(tmp_path)
-    assert write_search_report(tmp_path) == told
+    report, before = write_search_report(tmp_path), written(tmp_path)
+    assert write_search_report(tmp_path) == report
     assert written(tmp_path) == before
 
 
@@ -90,10 +90,10 @@ def test_a_table_that_changed_is_in_the_next_report(table, out):
     sample([{"metrics": ["nll"]}, {"regime": True}, {"published": "maccal/table5"}], 1),
 )
 def test_options_change_a_report_and_restore_it(options, out):
-    told, page = write_report(out), (out / "report.html").read_text()
+    report, page = write_report(out), (out / "report.html").read_text()
     assert is_made_anew(out, **options)
     assert (out / "report.html").read_text() != page
-    assert write_report(out) == told
+    assert write_report(out) == report
     assert (out / "report.html").read_text() == page
 
 

@@ -170,8 +170,8 @@ def test_a_suggestion_at_chance_has_no_value_in_a_figure(tmp_path):
 def test_a_suggestion_at_chance_has_its_sign_in_every_table(tmp_path):
     fake_results.write_search(tmp_path, POINTS, ECES)
     fake_results.add_flags(tmp_path / "trials" / "all.parquet", "chance")
-    told = write_search_report(tmp_path)
-    assert "† chance (8 trials): accuracy on select" in told
+    report = write_search_report(tmp_path)
+    assert "† chance (8 trials): accuracy on select" in report
     search = load_search(tmp_path)
     marked = [row["suggestion"].text for row in search_tables.suggestions(search).records]
     assert all(name.endswith(" †") for name in marked)
@@ -182,8 +182,8 @@ def test_a_suggestion_at_chance_has_its_sign_in_every_table(tmp_path):
 
 
 def test_a_report_is_complete_and_its_links_lead_somewhere(out, with_figures):
-    told = write_search_report(out)
-    assert "Complete: all 4 planned suggestions ended (n = 4)." in told
+    report = write_search_report(out)
+    assert "Complete: all 4 planned suggestions ended (n = 4)." in report
     read = Reader((out / "report.html").read_text())
     assert read.open == []
     for link in read.values("href"):
@@ -217,7 +217,7 @@ NONE_DONE = {
 
 
 @pytest.mark.parametrize(
-    ("points", "eces", "statuses", "says"),
+    ("points", "eces", "statuses", "message"),
     sample(
         [
             ([LINEAR], [0.05], None, {"share: not drawn, fewer than two suggestions are within"}),
@@ -236,13 +236,13 @@ NONE_DONE = {
         3,
     ),
 )
-def test_too_few_results_give_a_sentence(tmp_path, points, eces, statuses, says):
+def test_too_few_results_give_a_sentence(tmp_path, points, eces, statuses, message):
     fake_results.write_search(tmp_path, points, eces, statuses)
     drawn = ("share", "parallel", "importance", "sensitivity", "history", "front")
     with drawing.figures("svg", names=drawn):
-        told = write_search_report(tmp_path)
-    for text in says:
-        assert text in told
+        report = write_search_report(tmp_path)
+    for text in message:
+        assert text in report
     assert (tmp_path / "report.html").exists()
 
 
@@ -256,9 +256,9 @@ def test_a_search_report_refuses_a_published_table(out):
 def test_a_report_counts_planned_suggestions_that_have_not_ended(tmp_path):
     fake_results.write_search(tmp_path, POINTS, ECES, planned=9)
     assert not is_complete(tmp_path)
-    told = write_search_report(tmp_path)
-    assert "INCOMPLETE: of 9 planned suggestions, 4 done, 5 missing." in told
-    assert "5 suggestions have not ended" in told
+    report = write_search_report(tmp_path)
+    assert "INCOMPLETE: of 9 planned suggestions, 4 done, 5 missing." in report
+    assert "5 suggestions have not ended" in report
 
 
 def test_several_metrics_have_a_figure_of_their_front(tmp_path):

@@ -38,15 +38,15 @@ def test_a_folder_is_of_one_scale(dry, tmp_path, refusal):
     locked(tmp_path, "cpu")
     before = content(tmp_path)
     # Behind another one: all are looked at before the first is begun.
-    said = refusal(
+    message = refusal(
         "reproduce", "tst/reproduction", TABLE, "--scale", "smoke", "--out", tmp_path, *dry
     )
-    assert f"{TABLE} at scale 'cpu', not 'smoke'; name another --out" in said
+    assert f"{TABLE} at scale 'cpu', not 'smoke'; name another --out" in message
     assert content(tmp_path) == before
 
 
 @pytest.mark.parametrize(
-    ("make", "told"),
+    ("make", "message"),
     [
         (lambda own: fake_results.write(own / "ladder-digits"), "contains another run"),
         (lambda own: (own / "notes.txt").write_text("mine"), "contains notes.txt"),
@@ -54,11 +54,11 @@ def test_a_folder_is_of_one_scale(dry, tmp_path, refusal):
         (lambda own: (own / LOCK).write_text("[]"), f"{LOCK} has no checksum"),
     ],
 )
-def test_a_folder_of_something_else_is_refused(make, told, tmp_path, refusal):
+def test_a_folder_of_something_else_is_refused(make, message, tmp_path, refusal):
     (tmp_path / FOLDER).mkdir()
     make(tmp_path / FOLDER)
     before = content(tmp_path)
-    assert told in refusal("reproduce", TABLE, "--scale", "smoke", "--out", tmp_path)
+    assert message in refusal("reproduce", TABLE, "--scale", "smoke", "--out", tmp_path)
     assert content(tmp_path) == before
 
 
@@ -90,26 +90,26 @@ def test_impossible_tables_are_listed_together_before_anything_starts(tmp_path, 
     out, data = tmp_path / "out", tmp_path / "data"
     data.mkdir()
     tables = ("fedlas/table2", "maccal/fig4", TABLE)
-    said = refusal("reproduce", *tables, "--scale", "gpu", "--out", out, "--data-root", data)
+    message = refusal("reproduce", *tables, "--scale", "gpu", "--out", out, "--data-root", data)
     for word in ("no scale 'gpu', only smoke, paper (fedlas/table2)", "(maccal/fig4)", "cifar100"):
-        assert word in said
+        assert word in message
     assert not out.exists()
-    said = refusal(
+    message = refusal(
         "reproduce", TABLE, "maccal/fig4", "--scale", "gpu", "--out", out, "--dry-run",
         "--gpu-model", "A100-80GB",
     )  # fmt: skip
-    assert "no scale 'gpu'" in said
+    assert "no scale 'gpu'" in message
 
 
 @pytest.mark.parametrize("dry", [[], ["--dry-run"]])
 @pytest.mark.parametrize("is_named", [False, True])
 def test_missing_weights_are_listed_with_everything_else_missing(is_named, dry, tmp_path, refusal):
     words = ("--weights", tmp_path) if is_named else ()
-    said = refusal("reproduce", "fedlas/table2", "--scale", "paper", *words, *dry)
+    message = refusal("reproduce", "fedlas/table2", "--scale", "paper", *words, *dry)
     for own in REPRODUCTIONS["fedlas/table2"].scales["paper"]:
-        assert own.start in said
-    assert ("--weights" in said) != is_named
-    assert {"cub", "aircraft"} <= set(said.split())
+        assert own.start in message
+    assert ("--weights" in message) != is_named
+    assert {"cub", "aircraft"} <= set(message.split())
 
 
 @pytest.mark.slow
@@ -147,18 +147,18 @@ def test_published_tables_name_data_sets_as_the_program_does():
     ],
 )
 def test_a_wrong_setting_is_reported_at_the_option(setting, told, refusal):
-    said = refusal("reproduce", TABLE, "--scale", "smoke", "--set", setting)
-    assert said.removeprefix("error: ").startswith(told)
+    message = refusal("reproduce", TABLE, "--scale", "smoke", "--set", setting)
+    assert message.removeprefix("error: ").startswith(told)
 
 
 @pytest.mark.parametrize(
-    ("out", "told"),
+    ("out", "message"),
     [("file", "a file is where a folder should be"), ("nosuch://bucket/x", "nosuch")],
 )
-def test_an_out_that_is_no_folder_is_one_line(out, told, tmp_path, monkeypatch, refusal):
+def test_an_out_that_is_no_folder_is_one_line(out, message, tmp_path, monkeypatch, refusal):
     monkeypatch.chdir(tmp_path)
     Path("file").write_text("mine")
-    assert told in refusal("reproduce", TABLE, "--scale", "smoke", "--out", out)
+    assert message in refusal("reproduce", TABLE, "--scale", "smoke", "--out", out)
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
@@ -222,10 +222,10 @@ def test_finished_tables_stay_if_a_later_one_is_stopped(sign, tmp_path):
     while process.poll() is None and not [*second.glob("*/trials/*.parquet")]:
         time.sleep(0.05)
     os.killpg(process.pid, sign) if sign == signal.SIGKILL else process.send_signal(sign)
-    said = process.communicate()[1]
+    output = process.communicate()[1]
     if sign == signal.SIGINT:
         whole = shlex.join(["tune-calib", "reproduce", *tables, *rest])
-        assert f"continue with: {whole}" in said
+        assert f"continue with: {whole}" in output
     assert (first / "reproduction.html").exists()
     assert read_lock(first)["runs"] == {"methods-digits": "methods"}
     assert read_lock(first)["command"] == shlex.join(["tune-calib", "reproduce", tables[0], *rest])

@@ -248,15 +248,15 @@ def test_pages_name_rungs_that_are_equal_in_every_trial(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("metric", "told"),
+    ("metric", "message"),
     [
         # MaC-Cal is second on CIFAR-10 and first on CIFAR-100, and in all cases last from below.
         ("ood/mean/auroc", "-1.50 to -0.50; 2 of 2 printed comparisons support it"),
         ("ood/mean/fpr95", "-1.50 to -0.50; 2 of 2 printed comparisons support it"),
     ],
 )
-def test_printed_ranks_have_the_direction_of_their_metric(metric, told):
+def test_printed_ranks_have_the_direction_of_their_metric(metric, message):
     table = REPRODUCTIONS["maccal/table2"]
     claim = Claim("mac_cal", metric=metric, kind="rank", number=2.5, text="it is in the best two")
     rung = RungRecord(index=0, label="mac_cal", ingredient="", published=None, kind="variant")
-    assert describe_print(table, "methods", [rung], claim) == told
+    assert describe_print(table, "methods", [rung], claim) == message

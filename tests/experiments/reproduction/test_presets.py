@@ -41,7 +41,7 @@ def test_every_file_of_papers_registers_its_table():
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "message"),
     [
         ("rung: ls", "rungs: ls", "line 31: claims.0: rung is missing"),
         ("metric: acc", "metrics: acc", "line 40: claims.2.metrics: is not a setting"),
@@ -58,13 +58,13 @@ def test_every_file_of_papers_registers_its_table():
         ("metrics: [accuracy, ece]\n", "", "metrics is missing"),
     ],
 )
-def test_a_mistake_in_a_file_is_one_line_that_names_file_and_line(old, new, told, tmp_path):
+def test_a_mistake_in_a_file_is_one_line_that_names_file_and_line(old, new, message, tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_text(EXAMPLE.read_text().replace(old, new, 1))
     with pytest.raises(UserError) as error:
         build_jobs(smoke_of(path))
     assert str(error.value).startswith(str(path))
-    assert told in str(error.value)
+    assert message in str(error.value)
     assert "\n" not in str(error.value)
 
 
@@ -242,7 +242,7 @@ def test_the_list_has_every_table_and_its_claims():
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         ([], "--list"),
         (["maccal/table5", "--list"], "--list"),
@@ -253,8 +253,8 @@ def test_the_list_has_every_table_and_its_claims():
         (["maccal/table5", "--gpu-model", "A100-80GB"], "--gpu-model"),
     ],
 )
-def test_a_mistake_is_one_line(words, told, refusal):
-    assert told in refusal("reproduce", *words)
+def test_a_mistake_is_one_line(words, message, refusal):
+    assert message in refusal("reproduce", *words)
 
 
 def test_a_command_chooses_data_sets_gpus_and_settings(tmp_path):

@@ -24,8 +24,8 @@ def request_for(
     """With what only files say of some data sets, and with weights where they are needed."""
     found = {"found": FOUND} if DATASETS[dataset].general else {}
     weights = {"weights": WEIGHTS} if name and RECIPES[name].pretrained else {}
-    given = {"data": {"dataset": dataset, **found}, "network": {**weights, **network}}
-    return ResolvedRequest(given, own_recipes=own_recipes).with_recipe(name)
+    settings = {"data": {"dataset": dataset, **found}, "network": {**weights, **network}}
+    return ResolvedRequest(settings, own_recipes=own_recipes).with_recipe(name)
 
 
 def spec_of(dataset: str, name: str | None, method: str = "ce", **network):

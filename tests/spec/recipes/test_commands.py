@@ -17,7 +17,7 @@ from tune_calib.tuning.caption import describe_setting
 
 
 @pytest.mark.parametrize(
-    ("settings", "told", "not_told"),
+    ("settings", "message", "not_told"),
     [
         ({}, ["SGD, lr 0.1, batch 128", "recipe focal (focal_calibration"], ["warm-up", "fp32"]),
         (
@@ -30,21 +30,24 @@ from tune_calib.tuning.caption import describe_setting
     ],
 )
 def test_a_caption_names_schedule_and_precision_where_they_are_not_the_default(
-    settings, told, not_told
+    settings, message, not_told
 ):
-    asked, ladder = request_for("cifar10", "focal", **settings), build_comparison(["ce", "mac_cal"])
-    caption = describe_setting(expand(ladder, asked), ladder, asked)
-    assert all(words in caption for words in told)
+    request, ladder = (
+        request_for("cifar10", "focal", **settings),
+        build_comparison(["ce", "mac_cal"]),
+    )
+    caption = describe_setting(expand(ladder, request), ladder, request)
+    assert all(words in caption for words in message)
     assert not any(words in caption for words in not_told)
 
 
 def test_a_caption_names_what_is_done_to_the_images():
-    asked, ladder = request_for("svhn", "plp"), build_comparison(["ce"])
-    assert describe_setting(expand(ladder, asked), ladder, asked).startswith(
+    request, ladder = request_for("svhn", "plp"), build_comparison(["ce"])
+    assert describe_setting(expand(ladder, request), ladder, request).startswith(
         "svhn; split plp; norm half"
     )
-    asked = request_for("cub", "vit")
-    caption = describe_setting(expand(ladder, asked), ladder, asked)
+    request = request_for("cub", "vit")
+    caption = describe_setting(expand(ladder, request), ladder, request)
     assert caption.startswith("cub; resize 448; crop 384; vit_base_patch16_384")
     assert f"from the weights {WEIGHTS}" in caption
 
@@ -52,12 +55,12 @@ def test_a_caption_names_what_is_done_to_the_images():
 @pytest.mark.parametrize("own_recipes", [False, True])
 @pytest.mark.parametrize("name", [None, QUICK, "focal"])
 def test_a_caption_names_the_recipe_and_what_was_changed(name, own_recipes):
-    asked = request_for("cifar10", name, own_recipes, epochs=3)
+    request = request_for("cifar10", name, own_recipes, epochs=3)
     ladder = build_comparison(("ce",))
-    told = describe_setting(expand(ladder, asked), ladder, asked)
-    assert f"; recipe {name or QUICK} ({asked.recipe.title}" in told
-    assert "but network.epochs 3" in told
-    assert ("authors' recipe" in told) == own_recipes
+    caption = describe_setting(expand(ladder, request), ladder, request)
+    assert f"; recipe {name or QUICK} ({request.recipe.title}" in caption
+    assert "but network.epochs 3" in caption
+    assert ("authors' recipe" in caption) == own_recipes
 
 
 def test_a_finished_run_prints_no_recipe(tmp_path):
@@ -131,11 +134,11 @@ def test_a_wrong_recipe_in_a_sweep_file_is_one_line_with_its_number(
     path = tmp_path / "sweep.yaml"
     text = text.replace("OUT", str(tmp_path / "out"))
     path.write_text(text + ("    search: {trials: 2}\n" if search else ""))
-    said = refusal("run", path, "--dry-run")
+    message = refusal("run", path, "--dry-run")
     # A search of an entry is of one of its methods, and its spec is built where that stands.
     line += search and wrong == "no weights"
-    assert f"{path} line {line}: " in said
-    assert told in said
+    assert f"{path} line {line}: " in message
+    assert told in message
     assert not (tmp_path / "out").exists()
 
 
@@ -166,15 +169,15 @@ def test_a_folder_of_another_quick_setting_or_recipe_is_refused(
     other = replace(DATASETS["digits"], quick=Quick("another", settings))
     with monkeypatch.context() as patched:
         patched.setitem(DATASETS._records, "digits", other)
-        said = refusal(*words)
-        assert "has changed since it began" in said
+        message = refusal(*words)
+        assert "has changed since it began" in message
     lab = Recipe(
         "lab", "a lab's", "nobody", {"network": {"backbone": "small_cnn"}}, datasets=("digits",)
     )
     monkeypatch.setitem(RECIPES._records, "lab", lab)
     monkeypatch.setitem(RECIPES._origins, "lab", None)
-    said = refusal(*words, "--recipe", "lab")
-    assert "recipe" in said
+    message = refusal(*words, "--recipe", "lab")
+    assert "recipe" in message
     # As it was it goes on.
     assert here(*words).returncode == 0
     assert Path(tmp_path / "out").exists()

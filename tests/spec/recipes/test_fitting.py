@@ -20,9 +20,9 @@ def test_a_recipe_fits_a_data_set_or_the_error_lists_those_that_fit(dataset, nam
         return
     with pytest.raises(UserError) as caught:
         request_for(dataset, name)
-    told = str(caught.value)
-    assert "\n" not in told
-    assert all(other in told for other in fitting(dataset))
+    message = str(caught.value)
+    assert "\n" not in message
+    assert all(other in message for other in fitting(dataset))
 
 
 @pytest.mark.parametrize("own_recipes", [False, True])
@@ -35,10 +35,10 @@ def test_all_methods_expand_under_each_recipe(dataset, name, own_recipes):
         return
     # The joint variant of TST and BalCAL ask for stages that a vision transformer has not.
     names = [each for each in names if not needs_stages(each) or name != "vit"]
-    asked = request_for(dataset, name, own_recipes)
-    for trial in expand(build_comparison(names), asked):
+    request = request_for(dataset, name, own_recipes)
+    for trial in expand(build_comparison(names), request):
         network = trial.spec.network
-        assert network.backbone == asked.recipe.at(dataset)["network"]["backbone"]
+        assert network.backbone == request.recipe.at(dataset)["network"]["backbone"]
         assert trial.spec.data.dataset == dataset
 
 
@@ -73,11 +73,11 @@ def test_the_quick_setting_that_nobody_named_is_for_its_backbones_alone(dataset)
 def test_requested_settings_override_recipes(dataset, name, own_recipes):
     if own_recipes and RECIPES[name].pretrained:
         return
-    asked = request_for(dataset, name, own_recipes, epochs=7, lr=0.3, backbone="resnet20")
-    (trial,) = expand(build_comparison(["fl"]), asked)
+    request = request_for(dataset, name, own_recipes, epochs=7, lr=0.3, backbone="resnet20")
+    (trial,) = expand(build_comparison(["fl"]), request)
     network = trial.spec.network
     assert (network.epochs, network.lr, network.backbone) == (7, 0.3, "resnet20")
-    settings = {**asked.recipe.at(dataset, "resnet20")["network"], "method": "fl"}
+    settings = {**request.recipe.at(dataset, "resnet20")["network"], "method": "fl"}
     # Those of its authors stand above the recipe's, but not for these.
     assert network.augment == settings["augment"]
     assert network.batch_size == (
@@ -85,7 +85,7 @@ def test_requested_settings_override_recipes(dataset, name, own_recipes):
         if own_recipes
         else settings["batch_size"]
     )
-    told = asked.recipe_label
+    told = request.recipe_label
     assert told.startswith(f"{name}, but ")
     assert "network.epochs 7" in told
     assert told.endswith("each method by its authors' recipe") == own_recipes

@@ -45,9 +45,9 @@ def logger(request, tmp_path, monkeypatch):
 
 
 def plan_of(seeds=1):
-    given = {"network": {"epochs": 2, "augment": "none"}, "head": {"epochs": 2}}
-    asked = ResolvedRequest(given, Seeds.count(seeds, None, None)).with_recipe()
-    return make_plan(expand(LADDERS["mac_cal"], asked), set())
+    settings = {"network": {"epochs": 2, "augment": "none"}, "head": {"epochs": 2}}
+    request = ResolvedRequest(settings, Seeds.count(seeds, None, None)).with_recipe()
+    return make_plan(expand(LADDERS["mac_cal"], request), set())
 
 
 def reported(work, **result):
@@ -180,9 +180,9 @@ def test_a_logger_that_fails_costs_no_trial(tmp_path, capsys, monkeypatch):
     (out / "tensorboard").write_text("a file in the way")
     with request_loggers(["tensorboard"]), followed(out, "fake"):
         pass
-    told = capsys.readouterr().err
-    assert told.count("\n") == 1
-    assert "logging to tensorboard failed" in told
+    message = capsys.readouterr().err
+    assert message.count("\n") == 1
+    assert "logging to tensorboard failed" in message
     (out / "tensorboard").unlink()
     with request_loggers(["tensorboard"]), followed(out, "fake"):
         pass

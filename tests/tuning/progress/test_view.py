@@ -14,7 +14,7 @@ def drawn(record, width=100, height=40) -> list[str]:
     console = Console(file=io.StringIO(), width=width, height=height, force_terminal=True,
                       color_system=None)  # fmt: skip
     segments = console.render(draw_view(record, console))
-    return [each.rstrip() for each in "".join(each.text for each in segments).splitlines()]
+    return [line.rstrip() for line in "".join(line.text for line in segments).splitlines()]
 
 
 @pytest.mark.parametrize("is_search", [False, True])
@@ -61,6 +61,6 @@ def test_a_phase_ends_with_a_line():
     assert said == "networks and heads: 30 of 30 trials ended (30 done) in 1:02"
 
 
-@pytest.mark.parametrize(("seconds", "told"), [(0, "0:00"), (59.9, "0:59"), (3725, "1:02:05")])
-def test_a_clock_has_hours_where_there_are_any(seconds, told):
-    assert clock(seconds) == told
+@pytest.mark.parametrize(("seconds", "message"), [(0, "0:00"), (59.9, "0:59"), (3725, "1:02:05")])
+def test_a_clock_has_hours_where_there_are_any(seconds, message):
+    assert clock(seconds) == message

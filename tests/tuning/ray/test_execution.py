@@ -23,8 +23,8 @@ from tune_calib.tuning.ray.trainables import trainable
 def plan_and_source(trained, tmp_path):
     """Two networks with heads; the store holds the first network, the second never ends well."""
     asked = small_spec().network
-    given = {"network": {key: getattr(asked, key) for key in ("backbone", "epochs", "augment")}}
-    planned = expand(LADDERS["mac_cal"], ResolvedRequest(given, Seeds((0, 1), (0,), False)))
+    settings = {"network": {key: getattr(asked, key) for key in ("backbone", "epochs", "augment")}}
+    planned = expand(LADDERS["mac_cal"], ResolvedRequest(settings, Seeds((0, 1), (0,), False)))
     plan = make_plan(planned, set())
     assert [trained.holds("networks", trial.network_id) for trial in plan.networks] == [True, False]
     run = Provenance(

@@ -26,13 +26,13 @@ HEAD = {"epochs": 2, "augment": "none"}
 
 
 def planned(file: Path, store: Path, names, seeds=1, **data):
-    given = {
+    settings = {
         "data": {"norm": "dataset", **data},
         "network": {"backbone": "small_cnn", "weights": str(file), "epochs": 0},
         "head": HEAD,
     }
-    asked = ResolvedRequest(given, Seeds.count(seeds, None, None)).with_recipe()
-    return expand(build_comparison(names), resolve_files(asked, None, store))
+    request = ResolvedRequest(settings, Seeds.count(seeds, None, None)).with_recipe()
+    return expand(build_comparison(names), resolve_files(request, None, store))
 
 
 def saw_what_is_held_out(path: Path) -> Path:

@@ -65,8 +65,8 @@ def test_a_process_imports_no_more_than_it_needs_and_a_run_without_ray_not_ray(t
 )
 def test_options_that_need_ray_are_refused_in_one_line(words, told, tmp_path, refusal):
     out = tmp_path / "out"
-    said = refusal(*words, "--address", "none", "--out", out)
-    assert told.replace("`at_once`", "--at-once") in said
+    message = refusal(*words, "--address", "none", "--out", out)
+    assert told.replace("`at_once`", "--at-once") in message
     assert not out.exists()
 
 

@@ -32,10 +32,10 @@ def planned(*slots):
 
 def run(folder, trials, store, **provenance):
     """Carry some trials out, networks first."""
-    plan, given = make_plan(trials, set()), {**run_of(folder, store), **provenance}
+    plan, run_fields = make_plan(trials, set()), {**run_of(folder, store), **provenance}
     for kind, work in ((NetworkTrainable, plan.networks), (HeadTrainable, plan.populations)):
         for trial in work:
-            actor = kind({"work": trial.config(), "run": given})
+            actor = kind({"work": trial.config(), "run": run_fields})
             drive(actor)
             actor.cleanup()
     told = [{k: v for k, v in row.items() if v is not None} for row in rows(folder)]

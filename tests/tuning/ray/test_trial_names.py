@@ -39,16 +39,16 @@ def test_a_network_needed_by_heads_alone_is_named_after_its_method():
 
 
 @pytest.mark.parametrize(
-    ("numbers", "seeds", "told"),
+    ("numbers", "seeds", "message"),
     [
         ([4], 1, "suggestion 4, seed 0"),
         ([3, 4, 5], 1, "suggestions 3-5, seed 0"),
         ([3, 5], 2, "suggestions 3, 5, seeds 0-1"),
     ],
 )
-def test_trials_of_a_search_are_named_after_their_suggestions(numbers, seeds, told):
+def test_trials_of_a_search_are_named_after_their_suggestions(numbers, seeds, message):
     candidates = Candidates(
         "mac_cal", replace(ResolvedRequest(), seeds=Seeds.count(seeds, None, None))
     )
     trials = [trial for number in numbers for trial in candidates.trials({}, number)]
-    assert format_suggestions(trials) == told
+    assert format_suggestions(trials) == message

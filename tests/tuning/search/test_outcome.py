@@ -73,7 +73,7 @@ def test_the_outcome_holds_the_choice_and_what_failed(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("count", "value", "says"),
+    ("count", "value", "message"),
     [
         (5, by_q0, "5 suggestions are done, but importance needs at least 20"),
         (20, lambda point: SuggestionResult("done", (0.5,), 0.0), "no setting distinguishes"),
@@ -81,10 +81,10 @@ def test_the_outcome_holds_the_choice_and_what_failed(tmp_path):
     ],
     ids=["few", "ties", "stopped"],
 )
-def test_an_outcome_without_importance_has_a_reason(tmp_path, count, value, says):
+def test_an_outcome_without_importance_has_a_reason(tmp_path, count, value, message):
     importance = outcome_of(tmp_path, count, value)["importance"]
     assert importance["shares"] == {}
-    assert importance["statement"].startswith(says)
+    assert importance["statement"].startswith(message)
 
 
 def test_a_report_of_a_search_without_results_names_the_resume_command(tmp_path):

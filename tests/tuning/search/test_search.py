@@ -71,7 +71,7 @@ def test_the_choice_is_the_best_first_metric_of_the_pareto_set_within_the_guard(
 
 
 @pytest.mark.parametrize(
-    ("metrics", "told"),
+    ("metrics", "message"),
     [
         (("ecee",), "did you mean 'ece'"),
         (("ece", "ece"), "twice"),
@@ -79,8 +79,8 @@ def test_the_choice_is_the_best_first_metric_of_the_pareto_set_within_the_guard(
         (("ece", "confidence_gap"), "`metric` confidence_gap .* has no best value"),
     ],
 )
-def test_an_impossible_objective_is_refused(metrics, told):
-    with pytest.raises(UserError, match=told):
+def test_an_impossible_objective_is_refused(metrics, message):
+    with pytest.raises(UserError, match=message):
         Objective(metrics, 0.01)
 
 
@@ -220,10 +220,10 @@ def test_secrets_in_urls_are_masked(url, masked, tmp_path):
 
 
 def test_a_grid_is_every_combination_after_the_published_values(tmp_path):
-    given = {
+    settings = {
         "head": {"shape": "linear", "lr": 0.1, "weight_decay": 0.0, "q_min": 0.3, "gamma": 1.0}
     }
-    study = study_in(tmp_path, "grid", given=given)
+    study = study_in(tmp_path, "grid", given=settings)
     points = [dict(study.suggestion(number).point) for number in range(28)]
     assert points[0] == {"head.q0": 0.5, "head.tau0": 0.05, "head.tau_decay": 5.0}
     assert len({tuple(point.values()) for point in points}) == 28
@@ -310,7 +310,7 @@ def test_differing_counts_at_the_end_are_an_error(whole):
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         (lambda own: {}, None),
         (lambda own: {"b": own}, "a trial has two rows"),
@@ -318,21 +318,21 @@ def test_differing_counts_at_the_end_are_an_error(whole):
         (lambda own: {"a": None}, "trials without a row"),
     ],
 )
-def test_every_mismatch_of_plan_and_rows_is_reported(change, told, whole, tmp_path):
+def test_every_mismatch_of_plan_and_rows_is_reported(change, message, whole, tmp_path):
     found = read_table(whole.out, "trials").to_pylist()
     for name, last in {"a": found[-1], **change(found[-1])}.items():
         if last is not None:
             write_results(tmp_path, name, {"trials": [last]})
     write_results(tmp_path, "others", {"trials": found[:-1]})
     state = replace(whole, out=tmp_path)
-    if told is None:
+    if message is None:
         assert "21 result rows" in state.reconcile()
         return
     with pytest.raises(UserError) as refused:
         state.reconcile()
     mismatches = str(refused.value).split("; ")[2:-1]
     assert len(mismatches) == 1
-    assert told in mismatches[0]
+    assert message in mismatches[0]
 
 
 def test_the_order_in_which_actors_end_changes_nothing(whole, store, tmp_path):
@@ -365,8 +365,8 @@ def test_more_trials_are_added_to_a_search(store, tmp_path):
 
 def test_heads_that_diverge_fail_in_the_study_and_do_not_win(store, tmp_path):
     setting = {"lr": 1e30, "clip_grad_norm": None}
-    given = {**GIVEN, "head": {**GIVEN["head"], **setting}}
-    state = searched(tmp_path / "out", store, planned=8, given=given)
+    settings = {**GIVEN, "head": {**GIVEN["head"], **setting}}
+    state = searched(tmp_path / "out", store, planned=8, given=settings)
     assert set(state.study.states()) == {"diverged"}
     assert state.objective.choose(state.results) is None
     state.reconcile()

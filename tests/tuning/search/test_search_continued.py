@@ -62,7 +62,7 @@ FEW = 10  # samplers draw with repeats: in 200 suggestions these come with near 
 
 def few_points(method) -> dict:
     """Settings that leave a method only some that are no real numbers, with few points."""
-    given = {"network": {"backbone": "small_cnn", "epochs": 1}}
+    settings = {"network": {"backbone": "small_cnn", "epochs": 1}}
     candidates = Candidates(method, ResolvedRequest())
     fixed = [n for n, s in candidates.space.settings.items() if s.values() is None]
     left = candidates.space.without({name: candidates.defaults[name] for name in fixed})
@@ -71,8 +71,8 @@ def few_points(method) -> dict:
         left = left.without({fixed[-1]: candidates.defaults[fixed[-1]]})
     for name in fixed:
         slot, _, key = name.partition(".")
-        given.setdefault(slot, {})[key] = candidates.defaults[name]
-    return given
+        settings.setdefault(slot, {})[key] = candidates.defaults[name]
+    return settings
 
 
 # Each method under one sampler, and each sampler under a quarter of them; all pairs are slow.
@@ -101,13 +101,13 @@ def comes_to_its_end(tmp_path, method, sampler):
     state = searched(tmp_path / "out", question, 200)
     space, study = state.candidates.space, state.study
     assert space.size <= FEW
-    found = points(state)
-    assert len({tuple(point.items()) for point in found}) == space.size
-    assert study.finished() == len(found) == study.planned(200) < 200
-    assert len({tuple(point.items()) for point in found[:-1]}) < space.size or space.size == 1
+    suggestions = points(state)
+    assert len({tuple(point.items()) for point in suggestions}) == space.size
+    assert study.finished() == len(suggestions) == study.planned(200) < 200
+    assert len({tuple(point.items()) for point in suggestions[:-1]}) < space.size or space.size == 1
     again = searched(tmp_path / "out", question, 300)
-    assert points(again) == found
-    assert again.study.planned(300) == len(found)
+    assert points(again) == suggestions
+    assert again.study.planned(300) == len(suggestions)
     assert again.objective.choose(again.results) == state.objective.choose(state.results)
 
 
@@ -118,9 +118,9 @@ def test_retried_suggestions_are_added_to_an_exhausted_space(tmp_path, sampler):
     study.suggestion(1)
     study.write_result(1, SuggestionResult("crashed"))
     assert study.retry("crashed") == [2]
-    found = points(searched(tmp_path / "out", question, 50))
-    assert found[2] == found[1]
-    assert {point["posthoc.fit"] for point in found} == {"nll", "grid_ece", "grid_nll"}
+    suggestions = points(searched(tmp_path / "out", question, 50))
+    assert suggestions[2] == suggestions[1]
+    assert {point["posthoc.fit"] for point in suggestions} == {"nll", "grid_ece", "grid_nll"}
 
 
 @pytest.mark.parametrize("asked", [2, 60])
@@ -180,7 +180,7 @@ def searches_on(cores, tmp_path, monkeypatch):
     """The searches of a sweep file and of the command line on a machine with some cores."""
     monkeypatch.setattr(os, "cpu_count", lambda: cores)
     read = read_file(tmp_path, SEARCHES.replace("OUT", str(tmp_path / "out")))
-    asked = {each.name: each.job for each in plan_jobs(read, "it")}
+    asked = {job.name: job.job for job in plan_jobs(read, "it")}
     monkeypatch.setattr(commands, "_search", lambda run: asked.update(typed=run))
     for at_once in (None, 1, 3):
         given = {"method": "mac_cal", "at_once": at_once, "out": tmp_path / "typed"}
@@ -234,8 +234,8 @@ def test_a_search_of_a_version_with_other_defaults_is_refused(
     """By resume, by evaluate and by the report of what has ended."""
     out = tmp_path / "out"
     # By the authors' recipes, which are defaults of the program and no part of the question.
-    asked = ResolvedRequest({"network": {"epochs": 1}}, own_recipes=True)
-    question = replace(definition_of("mac_cal"), resolved=asked)
+    request = ResolvedRequest({"network": {"epochs": 1}}, own_recipes=True)
+    question = replace(definition_of("mac_cal"), resolved=request)
     state = searched(out, question, 3)
     job = replace(any_job(out), definition=question, length=9)
     manifest = moved(job, out=tmp_path / "new").build_manifest()
@@ -258,7 +258,7 @@ def test_a_search_of_a_version_with_other_defaults_is_refused(
     stored_bytes = (out / JOURNAL).read_bytes()
     capsys.readouterr()
     for command in ("resume", "evaluate", "report"):
-        told = refusal(command, out)
-        assert "other settings, and trials of both" in told
-        assert ("the baseline" in told) == (change == "the baseline")
+        message = refusal(command, out)
+        assert "other settings, and trials of both" in message
+        assert ("the baseline" in message) == (change == "the baseline")
     assert (out / JOURNAL).read_bytes() == stored_bytes

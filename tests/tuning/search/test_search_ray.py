@@ -63,9 +63,9 @@ def test_the_outcome_of_a_search_is_stored_and_rebuilt_if_lost(whole):
     assert [entry["number"] for entry in outcome["suggestions"]] == list(range(16))
     assert outcome["importance"]["statement"].startswith("16 suggestions are done")
     (out / "outcome.json").unlink()
-    told = here("report", out)
-    assert told.returncode == 0, told.stderr
-    assert "all 16 planned suggestions ended" in told.stdout
+    done = here("report", out)
+    assert done.returncode == 0, done.stderr
+    assert "all 16 planned suggestions ended" in done.stdout
     assert (out / "outcome.json").read_text() == stored
     assert (out / "report.html").exists()
 
@@ -177,9 +177,9 @@ def test_a_search_of_a_space_with_three_points_finishes(tmp_path):
     assert done.returncode == 0, done.stderr
     assert "4 specs, 4 result rows" in done.stdout
     assert "40 were requested, but there are no more points" in done.stdout
-    told = here("status", out).stdout
-    assert "finished" in told
-    assert "go on" not in told
+    output = here("status", out).stdout
+    assert "finished" in output
+    assert "go on" not in output
     before = stamps(out)
     assert here("resume", out, "--trials", 80).returncode == 0
     assert stamps(out) == before
@@ -254,7 +254,7 @@ def test_diverging_networks_fail_in_the_study_and_do_not_end_the_search(tmp_path
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["search", "mac_call"], "did you mean 'mac_cal'"),
         (["search", "mac_cal", "--sampler", "tpee"], "did you mean 'tpe'"),
@@ -277,7 +277,7 @@ def test_diverging_networks_fail_in_the_study_and_do_not_end_the_search(tmp_path
         (["evaluate", "nowhere", "--seeds", "0"], "--seeds"),
     ],
 )
-def test_a_mistake_is_one_line_and_exit_code_2(arguments, told, tmp_path, monkeypatch, refusal):
+def test_a_mistake_is_one_line_and_exit_code_2(arguments, message, tmp_path, monkeypatch, refusal):
     monkeypatch.chdir(tmp_path)
     out = ["--out", tmp_path / "out"] if arguments[0] == "search" else []
-    assert told in refusal(*arguments, *out)
+    assert message in refusal(*arguments, *out)

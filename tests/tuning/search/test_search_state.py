@@ -56,7 +56,7 @@ def whole(tmp_path_factory):
 
 
 def points(state) -> list[dict]:
-    return [dict(each.point) for each in state.study.suggestions(range(TRIALS))]
+    return [dict(suggestion.point) for suggestion in state.study.suggestions(range(TRIALS))]
 
 
 def copy_of(whole, out):
@@ -170,7 +170,10 @@ def test_a_study_has_one_folder_and_one_driver(whole, tmp_path):
     again.write_result(0, SuggestionResult("done", (0.1,), 0.0))
     (tmp_path / "a").rename(tmp_path / "c")  # moved: the former folder owns nothing
     moved_to = study_of(tmp_path / "c", url, whole)
-    assert [each.status for each in moved_to.suggestions(range(5))][:2] == ["done", "running"]
+    assert [suggestion.status for suggestion in moved_to.suggestions(range(5))][:2] == [
+        "done",
+        "running",
+    ]
 
 
 def test_a_study_of_another_machine_is_refused_in_any_case(whole, tmp_path, monkeypatch):
