@@ -48,7 +48,7 @@ CROSSED = [
 ]
 
 
-@pytest.mark.parametrize(("name", "setting", "seeds", "with_controls"), sample(CROSSED, 150))
+@pytest.mark.parametrize(("name", "setting", "seeds", "with_controls"), sample(CROSSED, 100))
 def test_overridden_settings_preserve_every_rung_or_name_the_equal_ones(
     name, setting, seeds, with_controls
 ):

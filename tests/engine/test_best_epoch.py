@@ -105,7 +105,7 @@ def equal(first, second):
 @pytest.mark.parametrize(
     ("rule", "count"), sample([*((rule, 3) for rule in RULES), ("min_val_nll", 1)], 3)
 )
-@pytest.mark.parametrize(("name", "params"), sample(READINGS, 4), ids=str)
+@pytest.mark.parametrize(("name", "params"), sample(READINGS, 3), ids=str)
 def test_the_reported_head_is_the_judged_one(name, params, rule, count, bank):
     trainer = PopulationTrainer(slots(name, params, rule, count), bank, 0, CPU)
     reports = list(trainer)
@@ -128,7 +128,7 @@ def test_heads_of_a_population_are_best_at_other_epochs(name, params, bank):
 
 
 @pytest.mark.parametrize("rule", sample(RULES, 2))
-@pytest.mark.parametrize(("name", "params"), sample(READINGS, 4), ids=str)
+@pytest.mark.parametrize(("name", "params"), sample(READINGS, 3), ids=str)
 def test_predictions_and_restarts_between_epochs_change_nothing(name, params, rule, bank):
     given = slots(name, params, rule, 2)
     whole = PopulationTrainer(given, bank, 0, CPU)
@@ -149,7 +149,7 @@ def test_predictions_and_restarts_between_epochs_change_nothing(name, params, ru
 
 
 @pytest.mark.parametrize("rule", sample(RULES, 2))
-@pytest.mark.parametrize(("name", "params"), sample(READINGS, 4), ids=str)
+@pytest.mark.parametrize(("name", "params"), sample(READINGS, 3), ids=str)
 def test_a_head_does_not_depend_on_its_population(name, params, rule, bank):
     together = slots(name, params, rule, 5)
     whole = PopulationTrainer(together, bank, 0, CPU)
@@ -208,7 +208,7 @@ SELECTING = [rule for rule in RULES if rule != "last"]
         dict.fromkeys(
             [*(("ce", rule) for rule in SELECTING), *zip(NETWORKS, itertools.cycle(SELECTING))]
         ),
-        10,
+        8,
     ),
 )
 def test_the_reported_network_is_the_judged_one(name, rule):
