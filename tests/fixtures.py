@@ -20,34 +20,52 @@ from tune_calib.engine.artifacts import NetworkTraining, ensure_bank
 from tune_calib.engine.bank import FeatureBank, bank_key
 from tune_calib.engine.store import Store
 
+# What follows changes the program for all tests, each for the reason given; a test that needs the
+# program as it is undoes it by a fixture (`with_figures`, `every_format`) or starts a process.
+
+# A figure takes most of a second, and most tests that write a report do not look at its figures.
 drawing.without_figures()
+# Many tests read copies of a few invented result files, and parsing is most of their time.
 support.remember_result_files()
+# Typer builds the options of all commands for each command line, which takes 10 ms.
 support.remember_commands()
+# Plug-ins are looked for in the metadata of all installed packages: 5 ms for each command line.
 support.remember_packages()
 
-# What a test writes need not outlive a power cut: to wait for the disk takes most of some tests.
+# Files of tests need not survive a power cut, and waiting for the disk is most of some tests.
 os.fsync = lambda descriptor: None
 
-# As every head trial runs: the exact tests of head batches rest on it.
+# Head trials run on one thread: exact comparisons of head batches with single heads rely on it.
 torch.set_num_threads(1)
 # Threads of BLAS spin while they wait: on two busy cores a small fit takes forty times as long.
 threadpool_limits(1, user_api="blas")
 os.environ["OPENBLAS_NUM_THREADS"] = "1"  # of the processes that tests start
 
-# What a pipe is told is not cut: readline hands a width down, from when it is first imported.
+# Expected output has full lines: readline sets COLUMNS when it is imported, which would wrap them.
 with contextlib.suppress(ImportError):
     importlib.import_module("readline")
 os.environ.pop("COLUMNS", None)
 os.unsetenv("COLUMNS")
 
-# What commands keep in the user's cache is of this run of the tests.
+# Tests neither read nor fill the user's cache.
 CACHE = tempfile.TemporaryDirectory(prefix="tune-calib-tests-")
 os.environ["TUNE_CALIB_CACHE"] = CACHE.name
 
+LONGEST_ID = 40
+
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Let ``each`` run all of its cases unless the slow tests are left out."""
+    """Let sampled tests run all of their cases unless the slow tests are left out."""
     support.EVERY_CASE = "not slow" not in config.option.markexpr
+
+
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """Name a case of several words or numbers by these, and cut a long name off."""
+    if isinstance(val, list | tuple) and all(isinstance(part, str | int | float) for part in val):
+        val = " ".join(map(str, val))
+    elif not isinstance(val, str) or len(val) <= LONGEST_ID:
+        return None  # pytest's own
+    return val.encode("unicode_escape").decode("ascii")[:LONGEST_ID] or None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -70,19 +88,21 @@ def pytest_unconfigure() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def executors():
-    """Runs of the tests are carried out in their own process, but for those marked ``ray``."""
+    """Let runs without an address heed ``executor``, for starting a Ray takes seconds."""
     with support.choosing_executors():
         yield
 
 
 @pytest.fixture(autouse=True)
 def executor(request):
+    """Execute the runs of a test in its own process, or by Ray if it is marked ``ray``."""
     with support.on_ray(request.node.get_closest_marker("ray") is not None):
         yield
 
 
 @pytest.fixture(autouse=True)
 def close_figures():
+    """Close figures that a test left open: pyplot keeps them, and warns from the twentieth on."""
     yield
     plt.close("all")
 
@@ -106,11 +126,11 @@ def own_ray(monkeypatch):
     """For a test whose runs start a Ray of their own each."""
     import ray
 
-    if support.keep_ray.cache_info().currsize:
-        support.keep_ray().close()
-        support.keep_ray.cache_clear()
+    if support.shared_ray.cache_info().currsize:
+        support.shared_ray().close()
+        support.shared_ray.cache_clear()
     assert not ray.is_initialized()  # a session stops the Ray that it started
-    monkeypatch.setattr(support, "keep_ray", lambda: None)
+    monkeypatch.setattr(support, "shared_ray", lambda: None)
 
 
 @pytest.fixture(scope="session")
@@ -147,14 +167,14 @@ def cifar_root() -> Path:
 
 @pytest.fixture
 def refusal(capsys):
-    """What the command line says to a user's mistake: one line, and exit code 2."""
+    """Run a command that must be refused, and return its message of one line."""
 
-    def said(*arguments: object) -> str:
+    def run_refused(*arguments: object) -> str:
         with pytest.raises(SystemExit) as ended:
             main([str(argument) for argument in arguments])
-        told = capsys.readouterr().err
+        message = capsys.readouterr().err
         assert ended.value.code == 2
-        assert len(told.strip().splitlines()) == 1, told
-        return told
+        assert len(message.strip().splitlines()) == 1, message
+        return message
 
-    return said
+    return run_refused

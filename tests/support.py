@@ -2,16 +2,14 @@
 
 import atexit
 import contextlib
-import functools
 import hashlib
-import inspect
 import io
 import json
 import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import cache
 from html.parser import HTMLParser
@@ -80,70 +78,22 @@ def small_spec(**head) -> TrialSpec:
 
 
 EVERY_CASE = False
-"""Whether ``each`` runs all of its cases; set by ``make test-slow``."""
-
-
-def each(
-    names: str | tuple[str, ...], cases: Iterable, few: int | None = None, folders: bool = True
-) -> Callable:
-    """Run a test for each of its cases, as ``parametrize`` does, but within one case of pytest.
-
-    A case of pytest costs milliseconds, which is more than many a test needs. Each run has a
-    ``tmp_path`` and a ``monkeypatch`` of its own; the runs share all other fixtures, and with
-    ``folders`` = False the ``tmp_path`` too. The fast suite runs ``few`` of the cases, spread
-    evenly over them, and ``make test-slow`` all.
-    """
-    if isinstance(names, str):
-        names = tuple(name.strip() for name in names.split(","))
-        cases = cases if len(names) > 1 else [(case,) for case in cases]
-    rows = [dict(zip(names, case, strict=True)) for case in cases]
-    assert rows, f"no case of {names}"
-
-    def decorate(test: Callable) -> Callable:
-        signature = inspect.signature(test)
-
-        @functools.wraps(test)
-        def run(**fixtures: object) -> None:
-            chosen = rows if EVERY_CASE else spread(rows, few)
-            for number, own in enumerate(chosen):
-                given = {**fixtures, **own}
-                if folders and "tmp_path" in given:
-                    given["tmp_path"] = given["tmp_path"] / str(number)
-                    given["tmp_path"].mkdir()
-                with contextlib.ExitStack() as undone:
-                    if "monkeypatch" in given:
-                        given["monkeypatch"] = undone.enter_context(pytest.MonkeyPatch.context())
-                    try:
-                        test(**given)
-                    except pytest.skip.Exception as skipped:
-                        raise AssertionError(f"{own} skips the cases after it") from skipped
-                    except BaseException as error:
-                        error.add_note(f"of {own}")
-                        raise
-
-        if few is not None:
-            pytest.mark.sampled(run)
-        left = [p for name, p in signature.parameters.items() if name not in names]
-        run.__signature__ = signature.replace(parameters=left)
-        return run
-
-    return decorate
-
-
-def spread(cases: Iterable, few: int | None) -> list:
-    """Choose ``few`` cases, the first of them and others evenly behind it; all if it is None."""
-    cases = list(cases)
-    if few is None or few >= len(cases):
-        return cases
-    return [cases[place * len(cases) // few] for place in range(few)]
+"""Whether tests marked ``sampled`` run all of their cases; set by ``make test-slow``."""
 
 
 def sample(cases: Iterable, few: int) -> list:
-    """Choose ``few`` cases of ``parametrize`` for the fast suite; the others are marked slow."""
+    """Choose ``few`` cases of ``parametrize`` for the fast suite; the others are marked slow.
+
+    The first case is chosen, and others evenly behind it. A tuple holds a value for each parameter:
+    if the value of a single parameter is a tuple, write ``(value,)``, or ``zip(values)`` for all.
+    """
     rows = [case if isinstance(case, tuple) else (case,) for case in cases]
-    chosen = spread(range(len(rows)), few)
-    marks = [() if place in chosen else pytest.mark.slow for place in range(len(rows))]
-    return [pytest.param(*row, marks=mark) for row, mark in zip(rows, marks, strict=True)]
+    few = min(few, len(rows))
+    chosen = {number * len(rows) // few for number in range(few)}
+    return [
+        pytest.param(*row, marks=() if place in chosen else pytest.mark.slow)
+        for place, row in enumerate(rows)
+    ]
 
 
 SETTINGS = {"network.augment": "none", "head.augment": "none", "data.train_fraction": 0.25}
@@ -194,7 +144,7 @@ def choosing_executors():
 
 
 @cache
-def keep_ray() -> contextlib.ExitStack:
+def shared_ray() -> contextlib.ExitStack:
     """Start a Ray for all the runs of this process: each start takes some seconds."""
     from tune_calib.tuning.ray.session import ray_session
 
@@ -209,7 +159,7 @@ def here(*arguments) -> subprocess.CompletedProcess:
     words = list(map(str, arguments))
     runs = {*words[:1]} & {"ablate", "compare", "search", "evaluate", "run", "resume"}
     if runs and _on_ray[-1] and "--address" not in words:
-        keep_ray()
+        shared_ray()
     said, told = io.StringIO(), io.StringIO()
     with (
         mock.patch.object(sys, "argv", ["tune-calib", *words]),
@@ -290,13 +240,13 @@ def damaged(path: Path, how: str) -> None:
 
 
 def job_in(out, given=None, seeds=1) -> LadderRun:
-    asked = {"network": {"epochs": 1, "augment": "none"}, "head": {"epochs": 1}}
+    settings = {"network": {"epochs": 1, "augment": "none"}, "head": {"epochs": 1}}
     location = RunLocation(
         parse_path(str(out)), parse_path(str(out)) / "store", command="tune-calib ablate mac_cal"
     )
     return LadderRun(
         ladder=LADDERS["mac_cal"],
-        resolved=ResolvedRequest(given or asked, Seeds.count(seeds, None, None)).with_recipe(),
+        resolved=ResolvedRequest(given or settings, Seeds.count(seeds, None, None)).with_recipe(),
         location=location,
     )
 

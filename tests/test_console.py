@@ -14,7 +14,6 @@ from analysis.load import load
 from analysis.tables.render import from_plain, to_plain
 from analysis.tables.table import Table, column_key
 from analysis.text import Cell
-from tests.support import each
 from tune_calib.cli.options import chosen_screen
 from tune_calib.console import (
     WIDE,
@@ -62,8 +61,8 @@ def on(text: str, width: int | None, *columns: str) -> str:
         return shown(text)
 
 
-@each("width", WIDTHS)
-@each("seed", [*range(8), None])
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("seed", [*range(8), None])
 def test_a_text_fits_the_screen_in_whole_words(width, seed, ladder):
     text = ladder if seed is None else Text([random_table(seed), Prose("a few words " * 20)])
     told = on(text, width)
@@ -76,15 +75,15 @@ def test_a_text_fits_the_screen_in_whole_words(width, seed, ladder):
     assert {word.strip(",;.") for word in told.split() if set(word) != {"-"}} <= known
 
 
-@each("width", WIDTHS)
-@each("seed", range(8))
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("seed", range(8))
 def test_a_column_stands_whole_or_is_named_as_left_out(width, seed):
     table = random_table(seed)
-    told = on(Text([table]), width)
-    note = re.search(r"Not shown: (.*);", told, re.S)
+    text = on(Text([table]), width)
+    note = re.search(r"Not shown: (.*);", text, re.S)
     left_out = note[1].replace(",", " ").split() if note else []
     for place_, head in enumerate(table.heads):
-        is_there = head.split()[0] in told.split("\n--")[0].split()
+        is_there = head.split()[0] in text.split("\n--")[0].split()
         assert is_there is (column_key(head) not in left_out), head
         assert is_there or place_ > 0
     first = [head for head in table.first if column_key(head) in left_out]
@@ -92,7 +91,7 @@ def test_a_column_stands_whole_or_is_named_as_left_out(width, seed):
     assert not (len(first) == 2 and len(others) > len(table.heads) / 2)
 
 
-def test_without_a_screen_everything_stands_on_lines_of_its_own(ladder):
+def test_text_without_a_screen_has_full_lines(ladder):
     table = ladder.parts[0]
     assert shown(ladder) == str(ladder) == on(ladder, None)
     for name, *cells in table.rows:
@@ -102,9 +101,9 @@ def test_without_a_screen_everything_stands_on_lines_of_its_own(ladder):
 
 def test_columns_are_chosen_by_name_whatever_the_width(ladder):
     for width in (None, 60):
-        told = on(ladder, width, "NLL", "o_ece", "delta-ece-base", "trials")
-        head = told.split("\n--")[0]
-        assert "Not shown" not in told
+        text = on(ladder, width, "NLL", "o_ece", "delta-ece-base", "trials")
+        head = text.split("\n--")[0]
+        assert "Not shown" not in text
         assert [word for word in ("NLL", "O-ECE", "ΔECE", "trials") if word in head] == [
             "NLL", "O-ECE", "ΔECE", "trials",
         ]  # fmt: skip
@@ -117,15 +116,15 @@ def test_a_column_that_is_not_there_is_refused(ladder):
         on(ladder, 80, "nil")
 
 
-def test_only_the_main_table_takes_the_columns_that_are_asked_for():
+def test_requested_columns_apply_to_the_main_table_alone():
     other = table(["a", "b"], [["1", "2"]])
     main = table(["c", "d", "e"], [["3", "4", "5"]], is_main=True)
-    told = on(Text([other, main]), 80, "e")
-    assert re.search(r"a +b", told)
-    assert re.search(r"c +e", told)
+    text = on(Text([other, main]), 80, "e")
+    assert re.search(r"a +b", text)
+    assert re.search(r"c +e", text)
 
 
-def test_the_way_to_more_columns_is_one_that_there_is(ladder, monkeypatch):
+def test_the_hint_for_more_columns_names_an_existing_option(ladder, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     assert terminal() == Screen(80)
     with shown_on(terminal()):
@@ -138,7 +137,7 @@ def test_the_way_to_more_columns_is_one_that_there_is(ladder, monkeypatch):
     assert terminal() == WIDE  # the tests have no terminal
 
 
-def test_a_report_is_kept_for_screens_of_any_width(ladder, tmp_path: Path):
+def test_a_stored_report_fits_screens_of_any_width(ladder, tmp_path: Path):
     record = ReportRecord(version=VERSION, made_of="x", text=to_plain(ladder), files={}, figures={})
     record.write(tmp_path)
     again = from_plain(ReportRecord.read(tmp_path).text)
@@ -148,7 +147,7 @@ def test_a_report_is_kept_for_screens_of_any_width(ladder, tmp_path: Path):
     assert from_plain([{"heads": ["a"]}]) is None
 
 
-def test_an_entry_is_told_a_line_a_key():
+def test_an_entry_has_a_line_for_each_key():
     with shown_on(Screen(40)):
         told = entries({"name": "x", "defaults": "a=1, " * 20})
     assert max(map(len, told.splitlines())) <= 40
@@ -156,7 +155,7 @@ def test_an_entry_is_told_a_line_a_key():
     assert all(line.startswith(" " * 10) for line in told.splitlines()[2:])
 
 
-@each("err", [False, True])
+@pytest.mark.parametrize("err", [False, True])
 def test_a_text_is_printed_above_a_live_view(err, capfd):
     shown = Console(file=io.StringIO(), force_terminal=True)
     with Live("working", console=shown, auto_refresh=False):

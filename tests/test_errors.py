@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import tune_calib
-from tests.support import each, here
+from tests.support import here
 from tune_calib.cli.entry import as_option
 from tune_calib.errors import UserError
 from tune_calib.spec.experiment import (
@@ -41,7 +41,7 @@ def test_the_library_names_no_option():
     assert found == []
 
 
-def test_one_mistake_in_three_spellings(tmp_path):
+def test_a_mistake_is_spelt_for_command_line_file_and_python(tmp_path):
     with pytest.raises(UserError, match=r"^`guard` must be at most 1, got 2$") as raised:
         build_request(SearchRequest, {"method": "ls", "guard": 2})
     assert as_option(raised.value) == "--guard must be at most 1, got 2"
@@ -51,7 +51,7 @@ def test_one_mistake_in_three_spellings(tmp_path):
     )
 
 
-@each(
+@pytest.mark.parametrize(
     ("search", "option", "key"),
     [
         (("--at-once", 0), "--at-once must be at least 1", "search.at_once: must be at least 1"),
@@ -61,8 +61,8 @@ def test_one_mistake_in_three_spellings(tmp_path):
 def test_the_command_line_and_a_sweep_file_spell_a_setting_their_way(search, option, key, tmp_path):
     """The method trains heads alone; nothing is made."""
     name, value = search
-    told = here("search", "mac_cal", name, value, "--out", tmp_path / "out").stderr
-    assert told.startswith(f"error: {option}")
+    message = here("search", "mac_cal", name, value, "--out", tmp_path / "out").stderr
+    assert message.startswith(f"error: {option}")
     file = tmp_path / "sweep.yaml"
     setting = f"{name[2:].replace('-', '_')}: {value}"
     file.write_text(
@@ -74,7 +74,7 @@ def test_the_command_line_and_a_sweep_file_spell_a_setting_their_way(search, opt
     assert "--" + name[2:] not in ended.stderr + ended.stdout
 
 
-@each(
+@pytest.mark.parametrize(
     ("setting", "message"),
     [
         ("head.width", "width: must be a whole number or null, got 'none'"),

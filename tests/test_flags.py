@@ -18,7 +18,7 @@ from analysis.report import write_report
 from analysis.tables.latex import escape, latex
 from analysis.tables.render import markdown
 from tests import fake_results
-from tests.support import each, sample, small_spec
+from tests.support import sample, small_spec
 from tests.tuning.search.support import row as searched
 from tune_calib.engine.evaluate import SplitLogits, evaluate_one
 from tune_calib.methods.temperature import TemperatureParams, TemperatureScaling
@@ -50,9 +50,9 @@ def chance_logits(samples: int, classes: int = 4, seed: int = 0):
 # --- at chance
 
 
-@each("classes", [2, 10, 100])
-@each("samples", [200, 5000])
-def test_guesses_and_one_name_for_all_are_at_chance(samples, classes):
+@pytest.mark.parametrize("classes", [2, 10, 100])
+@pytest.mark.parametrize("samples", [200, 5000])
+def test_guesses_and_constant_predictions_are_at_chance(samples, classes):
     guessed, labels = chance_logits(samples, classes)
     named = torch.zeros(samples, classes, dtype=torch.float64)
     named[:, 0] = 5
@@ -60,8 +60,8 @@ def test_guesses_and_one_name_for_all_are_at_chance(samples, classes):
         assert is_at_chance(logits.softmax(1), labels)
 
 
-@each("share", [0.5, 0.9])
-def test_the_largest_class_is_what_must_be_beaten(share):
+@pytest.mark.parametrize("share", [0.5, 0.9])
+def test_chance_is_the_share_of_the_largest_class(share):
     labels = (torch.arange(1000) >= 1000 * share).long()
     named = torch.tensor([[3.0, 0.0]], dtype=torch.float64).expand(1000, 2)
     assert is_at_chance(named.softmax(1), labels)
@@ -69,8 +69,8 @@ def test_the_largest_class_is_what_must_be_beaten(share):
     assert not is_at_chance(right, labels)
 
 
-@each(("accuracy", "expected"), [(0.10, True), (0.13, True), (0.2, False)])
-def test_a_little_above_chance_must_be_told_from_it(accuracy, expected):
+@pytest.mark.parametrize(("accuracy", "expected"), [(0.10, True), (0.13, True), (0.2, False)])
+def test_an_accuracy_near_chance_must_differ_significantly(accuracy, expected):
     right = torch.arange(500) < 500 * accuracy
     logits, labels = logits_that_are_right(right[torch.randperm(500)], 10)
     assert is_at_chance(logits.softmax(1), labels) is expected
@@ -85,20 +85,20 @@ def flags_of(fit, logits, labels):
     return {name for name, is_so in scaling.flags().items() if bool(is_so)}
 
 
-@each("margin", [0.5, 5.0, 2000.0])
-@each("fit", FITS)
+@pytest.mark.parametrize("margin", [0.5, 5.0, 2000.0])
+@pytest.mark.parametrize("fit", FITS)
 def test_calib_all_right_has_no_best_temperature(fit, margin):
     right = torch.ones(100, dtype=torch.bool)
     assert "temperature_bound" in flags_of(fit, *logits_that_are_right(right, margin=margin))
 
 
-@each("fit", FITS)
+@pytest.mark.parametrize("fit", FITS)
 def test_random_labels_run_to_the_other_end(fit):
     logits, labels = chance_logits(400)
     assert "temperature_bound" in flags_of(fit, 50 * logits, labels)
 
 
-@each("fit", FITS)
+@pytest.mark.parametrize("fit", FITS)
 def test_a_temperature_that_cross_validation_finds_worse_than_none_is_flagged(fit):
     # Every fold but one is all right: without that one the fit goes far below 1.
     right = torch.arange(200) % 5 != 0
@@ -107,8 +107,8 @@ def test_a_temperature_that_cross_validation_finds_worse_than_none_is_flagged(fi
 
 
 @pytest.mark.slow
-@each("fit", FITS)
-@each("scale", [0.5, 1.0, 4.0], few=1)
+@pytest.mark.parametrize("fit", FITS)
+@pytest.mark.parametrize("scale", sample([0.5, 1.0, 4.0], 1))
 def test_an_ordinary_temperature_has_no_flag(fit, scale):
     flagged = 0
     for seed in range(10):
@@ -120,8 +120,8 @@ def test_an_ordinary_temperature_has_no_flag(fit, scale):
     assert flagged == 0
 
 
-@each("samples", [1, 2, 4])
-def test_a_few_samples_are_no_traceback(samples):
+@pytest.mark.parametrize("samples", [1, 2, 4])
+def test_a_few_samples_are_flagged(samples):
     logits, labels = logits_that_are_right(torch.ones(samples, dtype=torch.bool))
     assert "temperature_bound" in flags_of("nll", logits, labels)
 
@@ -129,7 +129,7 @@ def test_a_few_samples_are_no_traceback(samples):
 # --- the row
 
 
-@each("posthoc", [None, PostHocSlot(method="temperature")])
+@pytest.mark.parametrize("posthoc", [None, PostHocSlot(method="temperature")])
 def test_an_evaluation_has_the_flags_of_its_classifier_and_its_transform(posthoc):
     good, labels = logits_that_are_right(torch.ones(200, dtype=torch.bool))
     bad, _ = chance_logits(200)
@@ -156,7 +156,7 @@ def test_chance_is_decided_on_select_and_calib_together_from_a_hundred_images_on
     assert flags((12, 50), (40, 50)) == ()
 
 
-def test_the_row_of_an_untrained_head_says_that_it_is_at_chance(trained, tmp_path):
+def test_the_row_of_an_untrained_head_is_flagged_as_chance(trained, tmp_path):
     slots = small_spec(method="mac_cal", lr=1e-9, epochs=1).model_dump(mode="json")
     run = Provenance(out=str(tmp_path), store=str(trained.root), git_revision=None)
     told = trainable("mac_cal")({**slots, "run": run.plain()}).step()
@@ -165,7 +165,7 @@ def test_the_row_of_an_untrained_head_says_that_it_is_at_chance(trained, tmp_pat
     assert read_table(tmp_path, "trials")["flags"].to_pylist() == [CHANCE]
 
 
-def test_rows_of_before_there_were_flags_are_read(tmp_path):
+def test_rows_without_flags_are_read(tmp_path):
     fake_results.write(tmp_path)
     for path in (tmp_path / "trials").iterdir():
         with pq.ParquetFile(path) as file:
@@ -199,7 +199,7 @@ def line_of(text, label):
     return next(line for line in text.splitlines() if label in line)
 
 
-@each("name", FLAGS, few=2)
+@pytest.mark.parametrize("name", sample(FLAGS, 2))
 def test_every_flag_has_a_sign_and_its_meaning_in_the_table(name, tmp_path):
     fake_results.write(tmp_path, kinds=RIVALS, flags={3: name})
     text, flag = markdown(tables.ladder(load(tmp_path))), FLAGS[name]
@@ -207,7 +207,7 @@ def test_every_flag_has_a_sign_and_its_meaning_in_the_table(name, tmp_path):
     assert f"{flag.sign} {flag.name} (1 trial): {flag.meaning}" in text
 
 
-@each("kind", RENDERED)
+@pytest.mark.parametrize("kind", RENDERED)
 def test_a_ladder_shows_the_sign_and_its_meaning_and_never_the_best_at_chance(kind, out, flag):
     text = RENDERED[kind](tables.ladder(load(out)))
     shown = escape if kind == "latex" else str
@@ -228,7 +228,7 @@ def test_the_csv_has_the_flags(out, flag):
     assert set(table[table["label"] != "control"]["flags"]) == {""}
 
 
-def test_the_page_and_every_table_of_a_report_tell_the_flag(out, flag):
+def test_the_page_and_every_table_of_a_report_show_the_flag(out, flag):
     assert f"{flag.sign} {flag.name} (1 trial): " in write_report(out)
     for name in ("ladder.md", "significance.md"):
         assert f"control {flag.sign}" in (out / "tables" / name).read_text()
@@ -244,13 +244,13 @@ def test_the_page_and_every_table_of_a_report_tell_the_flag(out, flag):
 
 def test_a_report_where_all_are_at_chance_has_no_ranks(tmp_path):
     fake_results.write(tmp_path, kinds=RIVALS, seeds=1, flags=dict.fromkeys(range(4), CHANCE))
-    told = write_report(tmp_path)
-    assert "blocks left out" not in told
+    report = write_report(tmp_path)
+    assert "blocks left out" not in report
     assert 'id="friedman"' not in (tmp_path / "report.html").read_text()
 
 
-@each("kind", ["plain", "markdown", "latex", "html", "json"])
-def test_ranks_tell_the_flag_and_put_chance_last(kind, out, flag):
+@pytest.mark.parametrize("kind", ["plain", "markdown", "latex", "html", "json"])
+def test_ranks_show_the_flag_and_put_chance_last(kind, out, flag):
     frame, notes, *_ = collect([out], None, "ece")
     table = rank(frame, "ece", notes=notes)
     last = max(table.summary["mean_rank"])
@@ -287,7 +287,7 @@ def test_friedman_leaves_out_what_is_at_chance(out, flag):
 # --- a search
 
 
-@each("baseline", [0.9, 0.1])
+@pytest.mark.parametrize("baseline", [0.9, 0.1])
 def test_a_search_never_chooses_what_is_at_chance(baseline):
     objective = Objective(("ece",), 0.01)
     good = objective.summarise([searched(ece=0.2, accuracy=baseline)], {0: baseline})

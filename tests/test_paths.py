@@ -8,7 +8,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from tests.support import CPU, each, small_spec
+from tests.support import CPU, small_spec
 from tune_calib.cli.options import expand
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.documents import seal
@@ -51,20 +51,20 @@ def damage(name):
             file.write(b"damaged")
 
 
-def test_a_path_is_local_and_a_url_is_not(tmp_path):
+def test_parse_path_separates_local_paths_from_urls(tmp_path):
     assert parse_path(str(tmp_path)) == tmp_path
     assert parse_path(f"file://{tmp_path}/a%20b") == tmp_path / "a b"
     assert str(parse_path("s3://bucket/a/") / "b") == "s3://bucket/a/b"
     assert parse_path("s3://bucket/a").parent.name == "bucket"
 
 
-@each("text", ["s3:///a", "s3://bucket?endpoint_override=x", "s3://k:p@bucket"])
+@pytest.mark.parametrize("text", ["s3:///a", "s3://bucket?endpoint_override=x", "s3://k:p@bucket"])
 def test_a_url_that_is_misunderstood_is_one_line(text):
     with pytest.raises(UserError, match=r"bucket|environment"):
         parse_path(text)
 
 
-def test_a_store_that_nobody_knows_is_one_line():
+def test_an_unknown_protocol_is_one_line():
     with pytest.raises(UserError, match=r"cannot reach nonsense://a/b: .*nonsense"):
         parse_path("nonsense://a/b").exists()
 
@@ -72,7 +72,7 @@ def test_a_store_that_nobody_knows_is_one_line():
 def test_a_remote_folder_is_listed_and_matched(folder):
     for name in ("a/trials/x", "b/trials/y", "b/curves/y"):
         (folder / name).write_bytes(name.encode())
-    assert [each.name for each in folder.iterdir()] == ["a", "b"]
+    assert [path.name for path in folder.iterdir()] == ["a", "b"]
     assert [str(each) for each in folder.glob("*/trials")] == [
         f"{folder}/a/trials",
         f"{folder}/b/trials",
@@ -83,7 +83,7 @@ def test_a_remote_folder_is_listed_and_matched(folder):
     assert (folder / "a/trials/x").read_text() == "a/trials/x"
 
 
-def test_results_come_back_and_are_fetched_once(folder):
+def test_remote_results_are_read_back_and_fetched_once(folder):
     write_results(folder, "one", {"trials": [ROW]})
     assert read_table(folder, "trials").num_rows == 1
     ((_, copy),) = fetch_files(folder / "trials", "*.parquet")
@@ -100,7 +100,7 @@ def test_a_damaged_remote_result_is_named(folder):
         read_table(folder, "trials")
 
 
-def test_a_later_artifact_takes_the_place_of_the_earlier_one(folder):
+def test_a_later_artifact_replaces_the_earlier_one(folder):
     for epoch in (1, 2):
         write_tensors(folder / "a", {"x": torch.full((3,), epoch)}, {"epoch": epoch})
         tensors, about = read_tensors(folder / "a")

@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import each
-
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("tune_calib", "analysis", "ablations", "search_spaces")
 
@@ -117,8 +115,8 @@ def test_no_private_attribute_of_another_package_is_read():
     assert found == []
 
 
-@each("name", sorted(INHERITED))
-def test_a_base_class_still_sets_it(name):
+@pytest.mark.parametrize("name", sorted(INHERITED))
+def test_inherited_private_names_are_set_by_a_base_class(name):
     method = pkgutil.resolve_name(name)
     assert INHERITED[name] in method.__code__.co_names, f"{name} does not set {INHERITED[name]}"
 
@@ -131,8 +129,8 @@ def test_every_private_module_that_a_text_names_is_listed():
     assert named == NAMED
 
 
-@each("name", sorted(NAMES | OVERRIDDEN | NAMED))
-def test_it_is_still_there(name):
+@pytest.mark.parametrize("name", sorted(NAMES | OVERRIDDEN | NAMED))
+def test_every_listed_private_name_exists(name):
     try:
         pkgutil.resolve_name(name)
     except (ImportError, AttributeError) as error:

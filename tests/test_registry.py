@@ -5,7 +5,6 @@ import json
 import pytest
 
 from docs.generate.index import PATH, build_index
-from tests.support import each
 from tune_calib import registry
 from tune_calib.errors import UserError
 from tune_calib.registry import Registry, read_index
@@ -18,7 +17,7 @@ def test_the_index_is_that_of_the_records():
     assert json.loads(PATH.read_text("utf-8")) == build_index(), "run python -m docs.generate.index"
 
 
-@each(
+@pytest.mark.parametrize(
     ("own", "known"),
     [(BACKBONES, ["small_cnn", "resnet18", "convnext_tiny_in22ft1k", "imported"]),
      (DATASETS, ["digits", "imported"]), (METHODS, ["ce"])],
@@ -51,7 +50,7 @@ def test_a_record_of_others_has_no_facts_and_takes_no_name_of_the_program():
         fresh.require("othr")
 
 
-def test_a_record_can_be_given_by_its_fields():
+def test_a_record_is_registered_by_its_fields():
     fresh: Registry[MethodInfo] = Registry("method", "tune_calib.methods", MethodInfo)
     fields = {**vars(METHODS["ce"]), "name": "other"}
     assert fresh.register(**fields) == MethodInfo(**fields)
@@ -60,7 +59,7 @@ def test_a_record_can_be_given_by_its_fields():
         fresh.register()
 
 
-def test_year_and_url_are_those_of_the_last_reference_unless_given():
+def test_year_and_url_default_to_those_of_the_last_reference():
     found = cited("lin2017focal", "mukhoti2020calibrating", url="https://x.org")
     assert (found["year"], found["url"]) == (2020, "https://x.org")
     assert found["bibtex"].startswith("\n@inproceedings{lin2017focal,\n")

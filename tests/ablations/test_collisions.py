@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests import fake_results
-from tests.support import each, job_in
+from tests.support import job_in, sample
 from tune_calib.errors import UserError
 from tune_calib.results.manifests import VERSION, ReadRecord, SearchEvaluated
 from tune_calib.results.selection import CHOSEN, DEFAULTS
@@ -48,8 +48,10 @@ CROSSED = [
 ]
 
 
-@each(("name", "setting", "seeds", "with_controls"), CROSSED, few=150)
-def test_no_rung_vanishes_whatever_its_own_settings_are_set_to(name, setting, seeds, with_controls):
+@pytest.mark.parametrize(("name", "setting", "seeds", "with_controls"), sample(CROSSED, 100))
+def test_overridden_settings_preserve_every_rung_or_name_the_equal_ones(
+    name, setting, seeds, with_controls
+):
     slot, key, value = setting
     ladder, given = LADDERS[name], {slot: {key: value}}
     expected = {i for i, rung in enumerate(ladder.rungs) if with_controls or rung.kind != "control"}
@@ -77,16 +79,16 @@ def test_no_rung_vanishes_whatever_its_own_settings_are_set_to(name, setting, se
         ("decoupling", {"head": {"bn_mode": "train"}}),
     ],
 )
-def test_two_rungs_that_a_setting_makes_one_are_named_before_anything_starts(
+def test_rungs_made_equal_by_a_setting_are_named_before_anything_starts(
     name, given, refusal, tmp_path
 ):
     ((slot, asked),) = given.items()
     ((key, value),) = asked.items()
     setting = f"{slot}.{key}={json.dumps(value)}"
-    told = refusal("ablate", name, "--set", setting, "--out", tmp_path / "out")
-    labels = [rung.label for rung in LADDERS[name].rungs if repr(rung.label) in told]
+    message = refusal("ablate", name, "--set", setting, "--out", tmp_path / "out")
+    labels = [rung.label for rung in LADDERS[name].rungs if repr(rung.label) in message]
     assert len(labels) >= 2
-    assert f"the same trial with {slot}.{key}={value}" in told
+    assert f"the same trial with {slot}.{key}={value}" in message
     assert not (tmp_path / "out").exists()
 
 
@@ -96,7 +98,7 @@ def test_a_rung_without_head_is_one_trial_under_several_head_seeds():
     assert [trial.rung for trial in planned].count(1) == 6
 
 
-def test_a_pipeline_and_itself_with_its_default_written_out_are_one():
+def test_a_pipeline_equals_itself_with_its_default_written_out():
     default = METHODS["fl"].params().gamma
     ladder = build_comparison(["fl", "fl"], [{}, {"network": {"gamma": default}}])
     with pytest.raises(UserError, match=r"'fl' and 'fl gamma=.*' are the same trial; leave"):
@@ -104,7 +106,7 @@ def test_a_pipeline_and_itself_with_its_default_written_out_are_one():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (
             ["mac_cal", "--set", "head.shape=linear"],
@@ -116,20 +118,20 @@ def test_a_pipeline_and_itself_with_its_default_written_out_are_one():
         (["fedlas_gate", "--set", "posthoc.fit=nll"], "no rung has a setting posthoc.fit"),
     ],
 )
-def test_a_setting_that_changes_no_rung_is_refused(arguments, told, refusal, tmp_path):
-    assert told in refusal("ablate", *arguments, "--out", tmp_path / "out")
+def test_a_setting_that_changes_no_rung_is_refused(arguments, message, refusal, tmp_path):
+    assert message in refusal("ablate", *arguments, "--out", tmp_path / "out")
     ladder, _, setting = arguments[0], *arguments[1:]
     if "=" in setting:
         slot, key, value = re.split("[.=]", setting)
         file = tmp_path / "sweep.yaml"
         said = f"entries: {{a: {{ladder: {ladder}, set: {{{slot}: {{{key}: {value}}}}}}}}}"
         file.write_text(said)
-        assert told in refusal("run", file)
+        assert message in refusal("run", file)
     assert not (tmp_path / "out").exists()
 
 
-@each("method", ["ce", "ls", "mac_cal", "temperature"])
-@each("is_default", [True, False])
+@pytest.mark.parametrize("method", ["ce", "ls", "mac_cal", "temperature"])
+@pytest.mark.parametrize("is_default", [True, False])
 def test_the_evaluation_of_a_search_has_no_two_equal_rungs(method, is_default, tmp_path):
     """The defaults of ce are the baseline."""
     candidates = Candidates(method, ResolvedRequest())
@@ -162,7 +164,7 @@ def test_a_plan_that_is_too_large_is_refused_by_its_counts(counts):
         Seeds.count(*counts)
 
 
-def test_the_rungs_count_too():
+def test_the_limit_counts_rungs():
     seeds = Seeds.count(LARGEST_PLAN // 2, None, None)
     with pytest.raises(UserError, match="300,000 trials are planned"):
         expand(LADDERS["mac_cal"], ResolvedRequest(seeds=seeds))

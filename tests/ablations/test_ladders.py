@@ -7,7 +7,6 @@ import pytest
 
 import ablations
 from analysis.published import published
-from tests.support import each
 from tune_calib.errors import UserError
 from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.ladder import (
@@ -25,8 +24,8 @@ from tune_calib.spec.resolved import ResolvedRequest, Seeds
 TWO = Seeds((0, 1), (0, 1), is_paired=True)
 
 
-@each("dataset", [name for name in DATASETS if DATASETS[name].quick])
-@each("name", list(LADDERS))
+@pytest.mark.parametrize("dataset", [name for name in DATASETS if DATASETS[name].quick])
+@pytest.mark.parametrize("name", list(LADDERS))
 def test_a_ladder_expands_to_every_rung_and_seed(name, dataset):
     ladder = LADDERS[name]
     planned = expand(
@@ -40,7 +39,7 @@ def test_a_ladder_expands_to_every_rung_and_seed(name, dataset):
     assert len({rung.label for rung in ladder.rungs}) == len(ladder.rungs)
 
 
-@each("name", [name for name in LADDERS if LADDERS[name].published])
+@pytest.mark.parametrize("name", [name for name in LADDERS if LADDERS[name].published])
 def test_every_row_that_a_ladder_names_is_printed(name):
     printed = set(published(LADDERS[name].published)["method"])
     assert {rung.published for rung in LADDERS[name].rungs if rung.published} <= printed
@@ -53,7 +52,7 @@ def test_every_file_of_ablations_registers_its_ladder():
 
 
 @pytest.mark.parametrize("own_recipes", [False, True])
-def test_methods_side_by_side_share_a_network_and_what_was_given(own_recipes):
+def test_methods_of_a_comparison_share_a_network_and_settings(own_recipes):
     planned = expand(
         build_comparison(["ce", "tst", "balcal", "temperature"]),
         ResolvedRequest(
@@ -80,21 +79,21 @@ def test_methods_joined_by_plus_are_one_pipeline():
 
 
 @pytest.mark.parametrize(
-    ("pipelines", "told"),
+    ("pipelines", "message"),
     [
         (["ce", "ls", "ce"], "given twice"),
         (["ce", "ls+fl"], "two network methods"),
         (["ce", "ls+mac_call"], "did you mean 'mac_cal'"),
     ],
 )
-def test_a_pipeline_that_makes_no_sense_is_refused(pipelines, told):
-    with pytest.raises(UserError, match=told):
+def test_an_impossible_pipeline_is_refused(pipelines, message):
+    with pytest.raises(UserError, match=message):
         build_comparison(pipelines)
 
 
 def test_longer_joint_training_goes_on_from_the_base_for_as_long_as_the_heads_train():
-    given = {"network": {"epochs": 14}, "head": {"epochs": 6}}
-    planned = expand(LADDERS["decoupling"], ResolvedRequest(given, TWO))
+    settings = {"network": {"epochs": 14}, "head": {"epochs": 6}}
+    planned = expand(LADDERS["decoupling"], ResolvedRequest(settings, TWO))
     networks = {trial.label: trial.spec.network for trial in planned}
     base, longer = networks["joint"], networks["joint, longer"]
     assert (base.epochs, longer.epochs) == (14, 20)
@@ -105,22 +104,22 @@ def test_longer_joint_training_goes_on_from_the_base_for_as_long_as_the_heads_tr
     assert recipe == {("adam", 1e-4, 256, 6, "min_val_nll")}
 
 
-@each(("share", "until"), [(0.5, [7, 7]), (1.0, [14, 20])])
+@pytest.mark.parametrize(("share", "until"), [(0.5, [7, 7]), (1.0, [14, 20])])
 def test_longer_joint_training_augments_up_to_the_same_epoch_or_to_its_end(share, until):
-    given = {"network": {"epochs": 14, "augment_until": share}, "head": {"epochs": 6}}
-    planned = expand(LADDERS["decoupling"], ResolvedRequest(given))
+    settings = {"network": {"epochs": 14, "augment_until": share}, "head": {"epochs": 6}}
+    planned = expand(LADDERS["decoupling"], ResolvedRequest(settings))
     networks = {trial.label: trial.spec.network for trial in planned}
     trained = [networks[label] for label in ("joint", "joint, longer")]
     assert [round(network.augment_until * network.epochs) for network in trained] == until
 
 
 @pytest.mark.parametrize("kind", ["posthoc", "head", "network"])
-def test_all_of_a_kind_stand_beside_the_network_as_it_is(kind):
-    ladder, asked = build_kind_comparison(kind), ResolvedRequest({"data": {"dataset": "digits"}})
-    absent = [rung.label for rungs in find_left_out(ladder, asked).values() for rung in rungs]
+def test_a_comparison_of_a_kind_includes_the_vanilla_network(kind):
+    ladder, request = build_kind_comparison(kind), ResolvedRequest({"data": {"dataset": "digits"}})
+    absent = [rung.label for rungs in find_left_out(ladder, request).values() for rung in rungs]
     assert absent == (["beta"] if kind == "posthoc" else [])
     of_kind = {name for name in METHODS if METHODS[name].kind == kind}
-    planned = expand(ladder, asked)
+    planned = expand(ladder, request)
     assert planned[0].label == "vanilla"
     assert {trial.label for trial in planned} == {"vanilla"} | of_kind - {"ce", *absent}
     vanilla = planned[0].spec
@@ -130,13 +129,13 @@ def test_all_of_a_kind_stand_beside_the_network_as_it_is(kind):
 
 
 def test_a_method_that_was_named_is_refused_and_not_left_out():
-    asked = ResolvedRequest({"data": {"dataset": "digits"}})
+    request = ResolvedRequest({"data": {"dataset": "digits"}})
     named = build_comparison(["temperature", "beta"])
-    assert find_left_out(named, asked) == {}
+    assert find_left_out(named, request) == {}
     with pytest.raises(UserError, match="'beta' takes 2 classes, and 'digits' has 10"):
-        expand(named, asked)
+        expand(named, request)
 
 
-def test_a_kind_that_there_is_not_is_refused():
+def test_an_unknown_kind_is_refused():
     with pytest.raises(UserError, match="`all` 'posthocs' is unknown; did you mean 'posthoc'"):
         build_request(CompareRequest, {"all": "posthocs"})

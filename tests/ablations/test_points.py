@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.support import each
 from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.ladder import LADDERS, expand
 from tune_calib.spec.methods import METHODS
@@ -24,11 +23,11 @@ def specs(ladder, **given):
     }
 
 
-@each("dataset", sorted({*IMAGES, *FEDLAS.dataset_defaults} & set(DATASETS)))
-@each("ladder", ["fedlas_sensitivity", "fedlas_plane"])
+@pytest.mark.parametrize("dataset", sorted({*IMAGES, *FEDLAS.dataset_defaults} & set(DATASETS)))
+@pytest.mark.parametrize("ladder", ["fedlas_sensitivity", "fedlas_plane"])
 def test_the_published_point_is_the_base_on_every_data_set(ladder, dataset):
-    given = {"data": {"dataset": dataset}, "network": {"backbone": "resnet18", "epochs": 2}}
-    planned = expand(LADDERS[ladder], ResolvedRequest(given))
+    settings = {"data": {"dataset": dataset}, "network": {"backbone": "resnet18", "epochs": 2}}
+    planned = expand(LADDERS[ladder], ResolvedRequest(settings))
     base = planned[0].spec.network.params
     assert base == FEDLAS.params(**FEDLAS.dataset_defaults.get(dataset, {}))
     moved = [
@@ -48,22 +47,22 @@ def test_the_plane_of_fedlas_shares_its_cross_with_the_points_one_at_a_time():
 
 
 @pytest.mark.parametrize("loss", ["ce", "ls", "mit_a", "mmce"])
-def test_what_is_combined_with_a_loss_stands_on_its_network(loss):
-    found = specs("combinations")
-    alone, masked, scaled = (found[loss + more] for more in ("", "+mac_cal", "+temperature"))
+def test_combined_methods_use_the_network_of_their_loss(loss):
+    trial_specs = specs("combinations")
+    alone, masked, scaled = (trial_specs[loss + more] for more in ("", "+mac_cal", "+temperature"))
     assert alone.network_id == masked.network_id == scaled.network_id
     assert (alone.head, masked.head.method) == (None, "mac_cal")
     assert (scaled.head, scaled.posthoc.method) == (None, "temperature")
 
 
-def test_one_network_is_beneath_all_heads_of_a_ladder_of_heads():
+def test_all_heads_of_a_ladder_of_heads_share_a_network():
     for name in ("mac_cal_readings", "mac_cal_gamma", "mac_cal_width", "tst_samples"):
         assert len({spec.network_id for spec in specs(name).values()}) == 1
 
 
-def test_heads_that_train_nothing_have_one_epoch_whatever_is_asked_for():
-    found = specs("mac_cal_readings", head={"epochs": 7})
-    epochs = {label: spec.head.epochs for label, spec in found.items() if spec.head}
+def test_heads_without_training_ignore_the_requested_epochs():
+    trial_specs = specs("mac_cal_readings", head={"epochs": 7})
+    epochs = {label: spec.head.epochs for label, spec in trial_specs.items() if spec.head}
     assert all((own == 1) == label.startswith("at inference") for label, own in epochs.items())
     assert {own for own in epochs.values() if own > 1} == {7}
 

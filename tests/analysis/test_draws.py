@@ -10,7 +10,7 @@ from analysis.compare.claims import judge
 from analysis.load import load
 from analysis.shifts import FAMILIES, read_draws
 from tests import fake_results
-from tests.support import each
+from tests.support import sample
 from tune_calib.results.tables import read_table, write_table
 from tune_calib.spec.reproduction import Claim
 
@@ -54,7 +54,7 @@ MEANS = {
 }
 
 
-@each("split", MEANS, few=2)
+@pytest.mark.parametrize("split", sample(MEANS, 2))
 def test_draws_of_a_mean_are_means_of_the_draws(split, tmp_path):
     metric = "auroc" if split.startswith("ood/") else "ece"
     sweep = looked_at(tmp_path, (*FOREIGN, *CORRUPTED))
@@ -68,30 +68,30 @@ def test_draws_of_a_mean_are_means_of_the_draws(split, tmp_path):
     assert found["2-1"].mean() == pytest.approx(trial[f"{split}/{metric}"], abs=0.01)
 
 
-@each("split", MEANS, few=2)
+@pytest.mark.parametrize("split", sample(MEANS, 2))
 def test_a_claim_of_shifted_images_is_judged(split, tmp_path):
     metric = f"{split}/{'auroc' if split.startswith('ood/') else 'ece'}"
     sweep = looked_at(tmp_path, (*FOREIGN, *CORRUPTED))
-    found = judge([[sweep]], Claim("+ two", ("vanilla",), metric, text=""))
-    assert (found.outcome, found.why) == ("held", "")
+    verdict = judge([[sweep]], Claim("+ two", ("vanilla",), metric, text=""))
+    assert (verdict.outcome, verdict.why) == ("held", "")
     assert judge([[sweep]], Claim("vanilla", ("+ two",), metric, text="")).outcome == "not held"
 
 
-@each("split", ["ood/mean", "ood/svhn"])
-@each("kind", ["order", "rank"])
+@pytest.mark.parametrize("split", ["ood/mean", "ood/svhn"])
+@pytest.mark.parametrize("kind", ["order", "rank"])
 def test_draws_of_one_seed_suffice(split, kind, tmp_path):
     claim = Claim("+ two", ("vanilla",), f"{split}/auroc", kind=kind, text="")
     lacking = {(f"{rung}-{seed}", "ood/svhn") for rung, seed in ((0, 1), (2, 2), (0, 3))}
     sweep = looked_at(tmp_path / "some", FOREIGN, lacking)
     whole = looked_at(tmp_path / "all", FOREIGN)
-    found, expected = judge([[sweep]], claim), judge([[whole]], claim)
-    assert (found.outcome, found.pairs) == (expected.outcome, 4) == ("held", 4)
-    assert found.difference == expected.difference
-    assert found.high - found.low >= expected.high - expected.low
+    verdict, expected = judge([[sweep]], claim), judge([[whole]], claim)
+    assert (verdict.outcome, verdict.pairs) == (expected.outcome, 4) == ("held", 4)
+    assert verdict.difference == expected.difference
+    assert verdict.high - verdict.low >= expected.high - expected.low
     # No seed has draws of all rungs.
     sweep = looked_at(tmp_path / "none", FOREIGN, {*lacking, ("0-0", "ood/svhn")})
-    found = judge([[sweep]], claim)
-    assert (found.outcome, found.why) == (
+    verdict = judge([[sweep]], claim)
+    assert (verdict.outcome, verdict.why) == (
         "not decided", "no intervals over the test samples",
     )  # fmt: skip
 
@@ -104,8 +104,8 @@ def test_of_several_numbers_of_draws_the_most_count(tmp_path):
 
 def test_a_set_that_nothing_was_looked_at_on_is_named(tmp_path):
     sweep = looked_at(tmp_path, FOREIGN)
-    found = judge([[sweep]], Claim("+ two", ("vanilla",), "ood/cifar100/auroc", text=""))
-    assert (found.outcome, found.why) == ("not decided", "no trial has ood/cifar100/auroc")
+    verdict = judge([[sweep]], Claim("+ two", ("vanilla",), "ood/cifar100/auroc", text=""))
+    assert (verdict.outcome, verdict.why) == ("not decided", "no trial has ood/cifar100/auroc")
 
 
 def test_results_of_before_draws_have_none(tmp_path):

@@ -26,7 +26,7 @@ from analysis.search.load import load_search
 from analysis.tables.latex import escape, latex
 from analysis.tables.table import table_of
 from tests import fake_results
-from tests.support import each
+from tests.support import sample
 from tune_calib.cli import app
 from tune_calib.documents import seal
 from tune_calib.errors import UserError
@@ -115,7 +115,7 @@ CASES = {
 }
 
 
-@each("case", CASES, few=3)
+@pytest.mark.parametrize("case", sample(CASES, 3))
 def test_tables_are_ascii_and_numbers_stand_at_the_right(case, tmp_path):
     text = CASES[case](tmp_path)
     assert text.isascii()
@@ -135,7 +135,7 @@ def test_tables_are_ascii_and_numbers_stand_at_the_right(case, tmp_path):
 
 
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no pdflatex here")
-@each("case", CASES, few=1)
+@pytest.mark.parametrize("case", sample(CASES, 1))
 def test_tables_compile_and_fit_a_two_column_paper(case, tmp_path):
     text = CASES[case](tmp_path / "results")
     label = re.search(r"\\label\{(.*?)\}", text)[1]
@@ -151,7 +151,7 @@ def test_tables_compile_and_fit_a_two_column_paper(case, tmp_path):
         assert word not in log
 
 
-@each(
+@pytest.mark.parametrize(
     ("text", "expected"),
     [
         ("L∞", r"L$\infty$"), ("é", r"\'{e}"), ("--set", "-{}-set"), ("a---b", "a-{}-{}-b"),
@@ -169,7 +169,7 @@ def test_a_label_that_begins_with_a_bracket_is_no_option_of_the_rule_before():
     assert "{}*y & 2" in text
 
 
-def test_caption_and_label_can_be_given_for_latex_alone():
+def test_caption_and_label_are_for_latex_alone():
     def run(*arguments):
         result = CliRunner().invoke(app, [*arguments, "--caption", "Mine & é", "--label", "tab:my"])
         if isinstance(result.exception, UserError):
@@ -187,7 +187,7 @@ def test_caption_and_label_can_be_given_for_latex_alone():
     assert r"\label{tab:my-spread}" in run(*tested, "--latex")
 
 
-@each("label", ["a{b", "50%", "a\\b", "#1"])
+@pytest.mark.parametrize("label", ["a{b", "50%", "a\\b", "#1"])
 def test_a_label_that_latex_does_not_take_is_one_line(label):
     arguments = ["ranks", "--published", "fedlas/table1", "--latex", "--label", label]
     with pytest.raises(UserError, match="LaTeX does not allow"):

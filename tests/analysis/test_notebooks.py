@@ -7,18 +7,16 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from tests.support import each
-
 FOLDER = Path(__file__).parents[2] / "analysis" / "notebooks"
 PAPER = FOLDER.parents[1] / "docs/claims/results/maccal-table5/ladder-cifar10"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 
 
-def test_there_are_notebooks():
+def test_notebooks_ship_with_the_package():
     assert [path.stem for path in NOTEBOOKS] == ["ladder", "ranks", "sensitivity"]
 
 
-@each("path", NOTEBOOKS)
+@pytest.mark.parametrize("path", NOTEBOOKS)
 def test_figures_are_stored_small_and_cells_are_short(path):
     assert path.stat().st_size < 300_000
     code = [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
@@ -28,7 +26,7 @@ def test_figures_are_stored_small_and_cells_are_short(path):
     assert all(len(cell.source.splitlines()) <= 12 for cell in code)
 
 
-@each("name", ["ladder", "ranks", "sensitivity"])
+@pytest.mark.parametrize("name", ["ladder", "ranks", "sensitivity"])
 def test_notebooks_of_opened_results_use_public_names_only(name):
     source = (FOLDER / f"{name}.ipynb").read_text()
     assert not re.search(r"(from|import) (analysis|tune_calib\.)", source)

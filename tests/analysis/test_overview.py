@@ -31,7 +31,7 @@ def page(out, *names):
     return write_overview(out, [out / name for name in names]).read_text()
 
 
-def test_every_entry_stands_there_and_leads_to_its_page(out):
+def test_every_entry_is_listed_and_linked_to_its_page(out):
     text = page(out, "ladder", "search")
     read = Reader(text)
     assert read.open == []
@@ -56,7 +56,7 @@ def test_a_link_leads_to_its_entry_whatever_its_name_holds(tmp_path):
     assert found == {os.fsencode(f"{name}/report.html") for name in names}
 
 
-def test_what_is_missing_or_damaged_is_told_and_loses_nothing(out):
+def test_the_page_shows_other_entries_despite_missing_or_damaged_files(out):
     (out / "ladder" / "trials" / "2-1.parquet").unlink()
     (out / "search" / "outcome.json").write_text("{")
     text = page(out, "ladder", "search", "nothing")
@@ -84,7 +84,7 @@ def evaluated(folder, chosen):
     SearchEvaluated(version=VERSION, **told).write(folder)
 
 
-def test_the_page_of_a_search_tells_of_its_look_at_test_and_leads_there(out):
+def test_the_page_of_a_search_links_to_its_evaluation_on_test(out):
     search = out / "search"
     write_search_report(search)
     before = (search / "report.html").read_text()

@@ -12,7 +12,7 @@ from analysis.report import write_report
 from analysis.shifts import FAMILIES, kind_title, read_shifts
 from analysis.tidy import check_metric, default_split, parted, tidy
 from tests import fake_results
-from tests.support import each, here
+from tests.support import here, sample
 from tune_calib.errors import UserError
 from tune_calib.spec.metrics import CORRUPTION_METRICS, OOD_METRICS
 
@@ -27,7 +27,7 @@ def value(part, spec_hash="1-0"):
     return fake_results.shifted_value(spec_hash, part)
 
 
-@each("family", FAMILIES)
+@pytest.mark.parametrize("family", FAMILIES)
 def test_means_are_over_all_kinds_and_severities(family, out):
     kinds = FAMILIES[family]
     fake_results.add_shifts(out, [f"{family}/{kind}" for kind in (*kinds, "speckle_noise")])
@@ -67,7 +67,7 @@ def test_a_trial_that_lacks_a_foreign_set_has_no_mean_over_them(out):
     assert column["1-1"] == pytest.approx(sum(value(name, "1-1") for name in sets) / 2)
 
 
-def test_kinds_that_were_asked_for_alone_have_no_mean_over_kinds(out):
+def test_single_corruption_kinds_have_no_mean_over_kinds(out):
     fake_results.add_shifts(out, ["generated/fog", "generated/snow"])
     columns = set(load(out).trials)
     assert "generated/fog/mean/ece" in columns
@@ -77,7 +77,7 @@ def test_kinds_that_were_asked_for_alone_have_no_mean_over_kinds(out):
     ]  # fmt: skip
 
 
-def test_a_table_says_which_kinds_it_lacks(out):
+def test_a_table_names_the_kinds_that_it_lacks(out):
     fake_results.add_shifts(out, ["generated/fog", "generated/speckle_noise"])
     for table in shift_tables(load(out)):
         assert [each.head for each in table.columns] == ["fog", "speckle noise"]
@@ -90,11 +90,11 @@ def test_a_table_says_which_kinds_it_lacks(out):
     for table in shift_tables(sweep):
         assert "Not evaluated" not in table.caption
         assert ". Mean ± sd over 3 seeds" in printed(sweep, table).caption
-        heads = [each.head for each in table.columns]
+        heads = [column.head for column in table.columns]
         assert "-kinds-" not in table.key or {"Gaussian noise", "JPEG compression"} < set(heads)
 
 
-def test_a_mean_over_some_of_the_trials_says_so(out):
+def test_a_mean_over_some_trials_shows_their_number(out):
     fake_results.add_shifts(out, ["generated/fog"], left_out="generated/fog/3")
     sweep = load(out)
     table = shift_tables(sweep)[-1]
@@ -113,7 +113,7 @@ def test_rows_that_stand_twice_count_once(out):
     assert twice[list(once)].equals(once)
 
 
-def test_folders_without_a_look_read_as_before(out):
+def test_folders_without_extra_evaluations_have_no_shift_tables(out):
     assert not [name for name in load(out).trials if name.startswith(("ood", "corrupt", "gen"))]
     assert shift_tables(load(out)) == []
 
@@ -169,7 +169,7 @@ def test_a_metric_may_name_its_split(out):
         parted("ood/svhn/auroc", "ood/noise")
 
 
-@each("command", ["ranks", "averages", "significance"], few=2)
+@pytest.mark.parametrize("command", sample(["ranks", "averages", "significance"], 2))
 def test_commands_take_metrics_of_shifted_images(command, out):
     fake_results.add_shifts(out, ["ood/svhn", "ood/noise", "generated/fog"])
     words = ["--test", "friedman"] if command == "significance" else []
@@ -183,13 +183,13 @@ def test_commands_take_metrics_of_shifted_images(command, out):
     assert done.returncode == 2 or "no AUROC" in done.stdout + done.stderr
 
 
-def test_the_one_set_that_there_is_needs_no_name(out):
+def test_a_single_foreign_set_needs_no_name(out):
     fake_results.add_shifts(out, ["ood/svhn"])
     assert default_split(load(out), "auroc") == "ood/svhn"
     assert default_split(load(out), "ece") == "test"
 
 
-@each("metric", OOD_METRICS)
+@pytest.mark.parametrize("metric", OOD_METRICS)
 def test_a_search_has_no_foreign_images(metric):
     check_metric(metric)
     with pytest.raises(UserError, match="is not recorded on select"):

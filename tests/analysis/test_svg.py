@@ -14,7 +14,6 @@ from analysis.load import load
 from analysis.search.load import load_search
 from analysis.svg import inline_svg, label_points, tooltips
 from tests import fake_results
-from tests.support import each
 
 POINTS = [
     {**fake_results.DEFAULTS, "head.lr": rate, "head.epochs": epochs}
@@ -24,9 +23,8 @@ POINTS = [
 
 @pytest.fixture(autouse=True)
 def _styled():
+    """Draw in the style of reports, whose sizes tooltips refer to."""
     style.apply()
-    yield
-    plt.close("all")
 
 
 def draw(axis, kind, x=(1, 2), y=(3, 4)):
@@ -37,16 +35,16 @@ def draw(axis, kind, x=(1, 2), y=(3, 4)):
     return getattr(axis, kind)(x, y)
 
 
-def found(figure):
+def tooltips_of(figure):
     figure.draw_without_rendering()
     return tooltips(figure)
 
 
-@each("kind", ["scatter", "plot", "errorbar", "bar", "barh"])
+@pytest.mark.parametrize("kind", ["scatter", "plot", "errorbar", "bar", "barh"])
 def test_a_tooltip_stands_over_the_point_that_it_is_of(kind):
     figure, axis = plt.subplots()
     label_points(draw(axis, kind), ["vanilla <1>\nseed 0", "b"])
-    boxes = {text: box for box, text in found(figure)}
+    boxes = {text: box for box, text in tooltips_of(figure)}
     assert boxes.keys() == {"vanilla <1>\nseed 0", "b"}
     for text, point in (("vanilla <1>\nseed 0", (1, 3)), ("b", (2, 4))):
         if kind == "barh":
@@ -56,30 +54,30 @@ def test_a_tooltip_stands_over_the_point_that_it_is_of(kind):
         assert box.contains(x, y)
 
 
-def test_points_out_of_sight_have_none_and_the_others_keep_theirs():
+def test_only_visible_points_have_tooltips():
     figure, axis = plt.subplots()
     label_points(draw(axis, "plot", (1, 2, 3, 4), (1, np.nan, 3, 4)), list("abcd"))
     axis.set_xlim(2.5, 3.5)
-    assert [text for _, text in found(figure)] == ["c"]
+    assert [text for _, text in tooltips_of(figure)] == ["c"]
 
 
 def test_a_point_on_a_larger_one_can_be_pointed_at():
     figure, axis = plt.subplots()
     label_points(axis.plot([1], [1], "o", markersize=5)[0], ["small"])
     label_points(axis.plot([1], [1], "o", markersize=20)[0], ["large"])
-    assert [text for _, text in found(figure)] == ["large", "small"]
+    assert [text for _, text in tooltips_of(figure)] == ["large", "small"]
 
 
 def test_marks_at_every_third_epoch_are_labelled_alone():
     figure, axis = plt.subplots()
     (line,) = axis.plot(range(9), range(9), "o", markevery=(1, 3))
     label_points(line, ["1", "4", "7"])
-    for box, text in found(figure):
+    for box, text in tooltips_of(figure):
         x, y = axis.transData.transform((int(text), int(text))) * 72 / figure.dpi
         assert box.contains(x, y)
     label_points(line, ["1"])
     with pytest.raises(ValueError, match="zip"):
-        found(figure)
+        tooltips_of(figure)
 
 
 def saved(tmp_path, figure):
@@ -138,8 +136,8 @@ def test_a_picture_from_elsewhere_brings_no_script_style_or_link():
     )
 
 
-@each("content", [b"", b"<svg/>", b"<html></html>", b"<svg", FOREIGN[:100]])
-def test_what_is_no_svg_is_refused(content):
+@pytest.mark.parametrize("content", [b"", b"<svg/>", b"<html></html>", b"<svg", FOREIGN[:100]])
+def test_a_file_other_than_svg_is_refused(content):
     with pytest.raises(ET.ParseError):
         inline_svg(content, "own", "t")
 
@@ -152,7 +150,7 @@ def results(tmp_path_factory):
     return {"ladder": LadderResults(load(ladder)), "search": load_search(search)}
 
 
-@each(
+@pytest.mark.parametrize(
     ("room", "name", "words"),
     [
         ("ladder", "tradeoff", ["vanilla\nmean over 3 trials", "ECE (%)", "network seed 1"]),
@@ -164,14 +162,14 @@ def results(tmp_path_factory):
         ("search", "front", ["suggestion 0\n"]),
     ],
 )
-def test_the_points_of_our_figures_say_what_they_are(room, name, words, results):
+def test_points_of_figures_have_tooltips(room, name, words, results):
     registry = LADDER_FIGURES if room == "ladder" else SEARCH_FIGURES
-    texts = "\n\n".join(text for _, text in found(registry[name].draw(results[room])))
+    texts = "\n\n".join(text for _, text in tooltips_of(registry[name].draw(results[room])))
     assert [word for word in words if word not in texts] == []
 
 
 def test_every_trial_of_the_tradeoff_has_its_tooltip(results):
-    texts = [text for _, text in found(LADDER_FIGURES["tradeoff"].draw(results["ladder"]))]
+    texts = [text for _, text in tooltips_of(LADDER_FIGURES["tradeoff"].draw(results["ladder"]))]
     sweep = results["ladder"].sweep
     assert len(texts) == len(sweep.trials) + len(sweep.rungs)
     assert len(set(texts)) == len(texts)

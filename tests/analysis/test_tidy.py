@@ -5,7 +5,6 @@ from analysis.published import compare_with, published, published_tables
 from analysis.report import write_report
 from analysis.tidy import COLUMNS, choose, complaints, planned_trials, tidy
 from tests import fake_results
-from tests.support import each
 from tune_calib.errors import UserError
 
 
@@ -15,7 +14,7 @@ def out(tmp_path):
     return tmp_path
 
 
-def test_ours_and_theirs_have_one_shape(out):
+def test_our_results_and_published_ones_have_equal_columns(out):
     ours, theirs = tidy(load(out)), published("fedlas/table1")
     assert list(ours) == list(theirs) == list(COLUMNS)
     assert (ours.dtypes == theirs.dtypes).all()
@@ -31,14 +30,14 @@ def test_a_row_for_each_trial_and_metric(out):
     ]  # fmt: skip
 
 
-def test_metrics_and_split_can_be_asked_for(out):
+def test_tidy_selects_metrics_and_split(out):
     frame = tidy(load(out), metrics=["ece", "nll"], split="test")
     assert sorted(frame["metric"].unique()) == ["ece", "nll"]
     assert tidy(load(out), split="select").empty
 
 
-@each("bad", ["diverged", "crashed"])
-def test_what_has_no_numbers_stays_in_the_frame_and_is_told(tmp_path, bad):
+@pytest.mark.parametrize("bad", ["diverged", "crashed"])
+def test_trials_without_numbers_stay_in_the_frame_and_are_listed(tmp_path, bad):
     fake_results.write(tmp_path, bad=bad)
     (tmp_path / "trials" / "1-2.parquet").unlink()
     sweep = load(tmp_path)
@@ -53,7 +52,7 @@ def test_what_has_no_numbers_stays_in_the_frame_and_is_told(tmp_path, bad):
     ]
 
 
-def test_a_trial_that_is_done_but_has_not_the_metric_is_told(out):
+def test_a_finished_trial_without_the_metric_is_listed(out):
     sweep = load(out)
     sweep.trials.loc[4, "test/ece"] = float("nan")
     told = ["+ one: 1 of 3 done without ECE (network seed/head seed 1/1)"]
@@ -71,7 +70,7 @@ def test_a_filter_takes_one_value_or_several(out):
     assert set(choose(frame, method=["vanilla", "+ two"])["method"]) == {"vanilla", "+ two"}
 
 
-@each(
+@pytest.mark.parametrize(
     ("wanted", "message"),
     [
         ({"metrik": "ece"}, "no column 'metrik' in the results; did you mean 'metric'"),
@@ -84,7 +83,7 @@ def test_a_filter_that_fits_nothing_is_one_line(out, wanted, message):
         choose(tidy(load(out)), **wanted)
 
 
-def test_published_tables_are_all_there_and_ood_stands_on_its_split():
+def test_published_tables_are_complete_and_ood_metrics_have_their_split():
     assert len(published_tables()) == 11
     row = choose(published("fedlas/table3"), dataset="cifar10", split="ood/svhn").iloc[0]
     assert (row["metric"], row["status"]) == ("auroc", "published")
@@ -92,7 +91,7 @@ def test_published_tables_are_all_there_and_ood_stands_on_its_split():
     assert choose(published("tst/reproduction"), dataset="cifar100")["value"].max() == 0.2382
 
 
-def test_a_sweep_can_stand_beside_another_table(out):
+def test_a_run_is_compared_with_another_published_table(out):
     sweep = load(out)
     rungs = sweep.manifest.rungs
     rungs[1] = rungs[1].model_copy(update={"label": "fedlas_ls"})
@@ -110,7 +109,7 @@ def test_a_rank_reads_no_more_than_it_needs(out):
     assert tidy(part, ["ece"], "test").equals(tidy(whole, ["ece"], "test"))
 
 
-def test_damaged_curves_do_not_stand_in_the_way_of_ranks(out):
+def test_damaged_curves_do_not_prevent_ranks(out):
     (out / "curves" / "1-0.parquet").write_bytes(b"PAR1")
     assert len(tidy(load(out), ["ece"], "test")) == 12
     with pytest.raises(UserError, match=r"1-0\.parquet is not a complete Parquet file"):

@@ -10,7 +10,7 @@ import pytest
 import tune_calib
 from docs.generate import stubs
 from docs.generate.commands import commands
-from tests.support import each, here, rows
+from tests.support import here, rows
 from tune_calib.cli.options import read_request
 from tune_calib.errors import UserError
 from tune_calib.spec.methods import METHODS
@@ -55,7 +55,7 @@ def test_help_documents_each_argument(name):
         assert f"    {key} (" in call.__doc__
 
 
-def test_what_is_offered_is_listed_and_typed():
+def test_public_names_are_exported_and_typed():
     posthoc = [METHODS[name] for name in METHODS if METHODS[name].kind == "posthoc"]
     assert set(tune_calib.ESTIMATORS) == {info.implementation.__name__ for info in posthoc}
     for name in dir(tune_calib):
@@ -100,8 +100,8 @@ def test_the_command_of_a_request_makes_it_again(name):
         }  # fmt: skip
 
 
-@each(
-    ("name", "given", "told"),
+@pytest.mark.parametrize(
+    ("name", "given", "message"),
     [
         ("ablate", {"ladder": "mac_cul"}, "mac_cul"),
         ("ablate", {"ladder": "mac_cal", "seed": 3}, "unknown `seed`.*seeds"),
@@ -137,15 +137,15 @@ def test_the_command_of_a_request_makes_it_again(name):
         ("open_results", {"out": "nowhere"}, "nowhere contains no"),
     ],
 )
-def test_a_mistake_is_one_line_and_leaves_nothing(name, given, told, tmp_path, monkeypatch):
+def test_a_mistake_is_one_line_and_leaves_nothing(name, given, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UserError, match=told) as refused:
+    with pytest.raises(UserError, match=message) as refused:
         getattr(tune_calib, name)(**given)
     assert "\n" not in str(refused.value)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_nothing_in_place_of_several_values_is_their_default():
+def test_none_or_empty_lists_mean_the_default():
     plain = build_request(SearchRequest, {"method": "ls"})
     for nothing in (None, []):
         assert build_request(SearchRequest, {"method": "ls", "metric": nothing}) == plain

@@ -17,7 +17,7 @@ from analysis.ladder.tables import ladder
 from analysis.load import load
 from analysis.tables.render import markdown
 from tests import fake_results
-from tests.support import Reader, each
+from tests.support import Reader
 from tune_calib.errors import UserError
 from tune_calib.spec.request import CompareRequest, build_request
 from tune_calib.spec.resolve import resolve_settings
@@ -89,10 +89,10 @@ def test_a_search_gives_its_suggestions_and_the_choice(folder):
     assert "n = 2" in repr(search)
 
 
-def test_what_a_search_chose_is_what_a_comparison_takes(folder):
+def test_a_comparison_accepts_the_choice_of_a_search(folder):
     chosen = tune_calib.open_results(folder / "tuned").chosen
-    given = resolve_settings(build_request(CompareRequest, {"methods": "ce", "set": chosen}))
-    assert given["head"]["lr"] == 0.05
+    settings = resolve_settings(build_request(CompareRequest, {"methods": "ce", "set": chosen}))
+    assert settings["head"]["lr"] == 0.05
 
 
 def test_a_sweep_file_gives_its_entries(folder):
@@ -103,16 +103,16 @@ def test_a_sweep_file_gives_its_entries(folder):
     assert next(iter(rows)) == "entry"
     assert set(rows["entry"]) == {"sweep", "tuned"}
     assert len(rows) == sum(len(each.rows) for each in whole.values())
-    html, table, told = whole._repr_html_(), whole.table(), str(whole)
+    html, table, message = whole._repr_html_(), whole.table(), str(whole)
     for name in whole:
         assert f"## {name}" in table
-        assert f"== {name} ==" in told
+        assert f"== {name} ==" in message
         assert f"<h3>{name}</h3>" in html
     assert Reader(html).open == []
 
 
 @pytest.mark.slow
-def test_reports_are_written_beside_the_results(folder):
+def test_reports_are_written_into_the_result_folders(folder):
     whole = tune_calib.open_results(folder)
     over_all = whole.report().read_text()
     for name in whole:
@@ -122,12 +122,12 @@ def test_reports_are_written_beside_the_results(folder):
     assert whole["tuned"].table() == (folder / "tuned/tables/best.md").read_text()
 
 
-def test_the_figures_that_are_drawn_unless_named_are_there():
+def test_the_default_figures_exist():
     assert "reliability" in LADDER_FIGURES
     assert "history" in SEARCH_FIGURES
 
 
-@each(
+@pytest.mark.parametrize(
     "options",
     [{}, {"seeds": 2, "extend": True}, {"shift": ["noise"], "bootstrap": 200}],
 )

@@ -188,7 +188,7 @@ def _panel(axis: Axes, values: dict[int, float], index: int, slope: int) -> None
     axis.legend(frameon=False)
 
 
-def _asked(given: Sequence[str]) -> Iterator[tuple[str, tuple[int, ...]]]:
+def _selected_quantities(given: Sequence[str]) -> Iterator[tuple[str, tuple[int, ...]]]:
     for part in given or [name for name in QUANTITIES if name != "nodes"]:
         name, _, sizes = part.partition("=")
         if name not in QUANTITIES:
@@ -205,13 +205,13 @@ def main(arguments: Sequence[str] = ()) -> None:
     parser.add_argument("--one", action="store_true", help="measure one size, in this process")
     asked = parser.parse_args(arguments)
     if asked.one:
-        [(name, (size,))] = _asked(asked.quantities)
+        [(name, (size,))] = _selected_quantities(asked.quantities)
         with contextlib.redirect_stdout(sys.stderr):
             found = QUANTITIES[name].work(size)
         print(json.dumps({**found, "load": os.getloadavg()[0], "cores": CORES}))
         return
     style.apply()
-    for name, sizes in _asked(asked.quantities):
+    for name, sizes in _selected_quantities(asked.quantities):
         points = measure(name, sizes, asked.out)
         text = table(QUANTITIES[name], points)
         (asked.out / f"{name}.md").write_text(text + "\n")

@@ -202,7 +202,7 @@ def chosen(rows: pd.DataFrame, bases: pd.DataFrame, by: list[str]) -> pd.DataFra
     return means.sort_values(["is_within", "ece"], ascending=[False, True])
 
 
-def kept(name: str, make: Any) -> pd.DataFrame:
+def cached_rows(name: str, make: Any) -> pd.DataFrame:
     """Rows of one step, measured once."""
     path = FOLDER / f"{name}.json"
     if not path.exists():
@@ -217,9 +217,9 @@ def main() -> None:
     networks = dict(frozen())
     for name, network in networks.items():
         key = "".join(c if c.isalnum() else "_" for c in name)
-        bases.append(kept(f"base-{key}", functools.partial(base_rows, name, network)))
+        bases.append(cached_rows(f"base-{key}", functools.partial(base_rows, name, network)))
         make = functools.partial(head_rows, name, network, READINGS, 1)
-        rows.append(kept(f"readings-{key}", make))
+        rows.append(cached_rows(f"readings-{key}", make))
     base, all_rows = pd.concat(bases), pd.concat(rows)
     print(base.round(4).to_string(index=False))
     for dataset, part in all_rows.groupby("dataset"):
@@ -232,7 +232,7 @@ def main() -> None:
     for name, network in networks.items():
         key = "".join(c if c.isalnum() else "_" for c in name)
         make = functools.partial(head_rows, name, network, {best: READINGS[best]}, 3)
-        finer.append(kept(f"finer-{key}", make))
+        finer.append(cached_rows(f"finer-{key}", make))
     for dataset, part in pd.concat(finer).groupby("dataset"):
         print(f"\n{dataset}: {best}, three head seeds\n")
         print(chosen(part, base, ["lr", "gamma"]).round(4).to_string())

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from tests.benchmarks.common import CORES
-from tests.benchmarks.search import ask_seconds, job
+from tests.benchmarks.search import job, suggestion_seconds
 from tune_calib.engine.evaluate import SplitLogits, evaluate_one
 from tune_calib.tuning.ray import executor as ray_executor
 from tune_calib.tuning.ray.trainables import JobTrainable
@@ -64,7 +64,7 @@ def measured(count: int, at_once: int = CORES, address: str | None = None) -> di
             "seconds": written[-1] - written[0],
             "early": tenth / (written[2 * tenth] - written[tenth]),
             "late": tenth / (written[-1] - written[-1 - tenth]),
-            "ask_s": ask_seconds(asked),
+            "ask_s": suggestion_seconds(asked),
             "mebibytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         }
 

@@ -65,18 +65,21 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=5000)
     parser.add_argument("--classes", type=int, default=100)
     parser.add_argument("--only", nargs="*", default=[])
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     torch.set_num_threads(1)
-    logits, labels = drawn(2 * asked.samples, asked.classes)
+    logits, labels = drawn(2 * arguments.samples, arguments.classes)
     rows = []
     for name, settings in SETTINGS:
-        if asked.only and name not in asked.only:
+        if arguments.only and name not in arguments.only:
             continue
         fit, transform, flags = timed(name, settings, logits, labels)
         told = " ".join([name, *(f"{key}={value}" for key, value in settings.items())])
         rows.append([told, fit, transform, fit / rows[0][1] if rows else 1.0, ", ".join(flags)])
     total = sum(row[1] + row[2] for row in rows)
-    print(f"{asked.samples} x {asked.classes}, processor seconds of one core; together {total:.1f}")
+    print(
+        f"{arguments.samples} x {arguments.classes}, "
+        f"processor seconds of one core; together {total:.1f}"
+    )
     heads = ["method", "fit s", "transform s", "over the first", "flags"]
     print(tabulate(rows, heads, floatfmt=".3f"))
 

@@ -25,8 +25,8 @@ METRICS = ("accuracy", "ece", "nll")
 def trained(dataset: str, precision: str, seed: int) -> dict[str, float]:
     """Metrics on test and CPU seconds of one network of the data set's ``quick``."""
     network: dict[str, Any] = {"precision": precision, "seed": seed}
-    asked = {"data": {"dataset": dataset}, "network": network}
-    spec = resolve_spec(asked, find_recipe(asked))
+    settings = {"data": {"dataset": dataset}, "network": network}
+    spec = resolve_spec(settings, find_recipe(settings))
     splits = load_development(spec.data, CIFAR10_ROOT)
     trainer = NetworkTrainer(spec, splits, CPU)
     start = time.process_time()

@@ -59,15 +59,17 @@ def best(
     waiting: deque[range] = deque()
     for start in range(0, evaluations, population):
         if len(waiting) == lag:
-            tell(study, waiting.popleft(), values)
+            write_results(study, waiting.popleft(), values)
         batch = range(start, min(start + population, evaluations))
         known = max(0, start - (lag - 1) * population)
-        values += [hartmann6(dict(each.point)) for each in study.suggestions(batch, known)]  # type: ignore[arg-type]
+        values += [
+            hartmann6(dict(suggestion.point)) for suggestion in study.suggestions(batch, known)
+        ]  # type: ignore[arg-type]
         waiting.append(batch)
     return min(values)
 
 
-def tell(study: SearchStudy, batch: range, values: list[float]) -> None:
+def write_results(study: SearchStudy, batch: range, values: list[float]) -> None:
     for number in batch:
         study.write_result(number, SuggestionResult("done", (values[number],), 0.0))
 

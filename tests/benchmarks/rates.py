@@ -11,11 +11,10 @@ from ray import tune
 from tests.benchmarks.common import CORES, bare_loop, bare_loops, steady_rate
 from tune_calib.spec.ladder import PlannedTrial, build_comparison, expand
 from tune_calib.spec.resolved import ResolvedRequest, Seeds
-from tune_calib.tuning.ray.executor import RayExecutor
 from tune_calib.tuning.ray.session import ray_session
 from tune_calib.tuning.ray.trainables import JobTrainable
 from tune_calib.tuning.work.execution import execute
-from tune_calib.tuning.work.executor import ALL_EPOCHS
+from tune_calib.tuning.work.executor import ALL_EPOCHS, RayExecutor
 from tune_calib.tuning.work.jobs import HEAD_THREADS, Job, RemainingWork, make_plan
 from tune_calib.tuning.work.provenance import Provenance
 
@@ -26,14 +25,14 @@ EPOCHS = 5
 
 def planned_heads(count: int) -> list[PlannedTrial]:
     """MaC-Cal heads of different seeds on one network."""
-    given = {
+    settings = {
         "network": {"epochs": 2},
         "head": {"epochs": EPOCHS, "augment": "none"},
         "data": {"dataset": "digits"},
     }
     seeds = Seeds((0,), tuple(range(count)), is_paired=False)
     ladder = build_comparison(["mac_cal"], [{}])
-    return expand(ladder, ResolvedRequest(given, seeds).with_recipe())
+    return expand(ladder, ResolvedRequest(settings, seeds).with_recipe())
 
 
 def provenance(out: Path, store: Path) -> Provenance:

@@ -59,7 +59,7 @@ def floor(asked: SearchRun) -> float:
     return bare_loops(asked.location.store, batches)
 
 
-def ask_seconds(asked: SearchRun) -> float:
+def suggestion_seconds(asked: SearchRun) -> float:
     """Time of a suggestion behind the last trial, in a batch of 16; a study that was just opened
     is read once before."""
     study = open_state(asked).study
@@ -78,7 +78,7 @@ def row(name: str, asked: SearchRun) -> str:
     size = asked.definition.population
     return (
         f"{name:8s} {asked.length:6d} {size:4d} {reached:9.1f} {bare:9.1f}"
-        f" {bare / reached:7.2f} {1e3 * ask_seconds(asked):13.0f} ms {memory:12.0f} MiB"
+        f" {bare / reached:7.2f} {1e3 * suggestion_seconds(asked):13.0f} ms {memory:12.0f} MiB"
     )
 
 

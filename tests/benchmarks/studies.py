@@ -58,7 +58,7 @@ def heads(root: Path, given: Settings) -> Histories:
     return histories
 
 
-def tell(title: str, histories: Histories) -> None:
+def print_progress(title: str, histories: Histories) -> None:
     """Print what each way had reached after some heads."""
     at = [15, 31, 63, HEADS - 1]
     print(f"MaC-Cal on {title}: best select ECE within the guard (%), {REPEATS} sampler seeds")
@@ -108,5 +108,5 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for title, given in settings.items():
             panels[title] = heads(Path(folder) / title, given)
-            tell(title, panels[title])
+            print_progress(title, panels[title])
         print(f"figure in {draw(panels)}")

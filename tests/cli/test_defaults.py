@@ -7,7 +7,7 @@ import typer
 
 from docs.generate.commands import commands
 from tests import fake_results
-from tests.support import each, here
+from tests.support import here
 from tune_calib.cli import app, defaults
 from tune_calib.cli.defaults import format_typed
 
@@ -42,7 +42,7 @@ def write(folder, text: str, name: str = "tune-calib.toml") -> None:
     (folder / name).write_text(text)
 
 
-def test_they_stand_under_what_is_typed_and_above_the_program(folder):
+def test_defaults_override_the_program_and_typed_options_override_them(folder):
     write(folder, 'seeds = 3\ndata-root = "/data"\nportable = true\ngpus = "1/2"\n')
     given = values("ablate", "mac_cal", "--seeds", "5")
     assert (given["seeds"], str(given["data_root"]), given["epochs"]) == (5, "/data", None)
@@ -51,7 +51,7 @@ def test_they_stand_under_what_is_typed_and_above_the_program(folder):
     assert values("evaluate", "x")["seeds"] == 3
 
 
-def test_a_table_of_a_command_stands_above_the_general_ones(folder):
+def test_defaults_of_a_command_override_general_ones(folder):
     write(folder, 'seeds = 3\nmetric = "nll"\n[search]\nseeds = 2\nmetric = ["ece", "nll"]\n')
     search = values("search", "ls")
     assert (search["seeds"], search["metric"]) == (2, ["ece", "nll"])
@@ -60,7 +60,7 @@ def test_a_table_of_a_command_stands_above_the_general_ones(folder):
     assert values("search", "ls", "--metric", "brier")["metric"] == ["brier"]
 
 
-def test_those_of_runs_do_not_disturb_a_report(folder):
+def test_defaults_of_runs_do_not_affect_a_report(folder):
     fake_results.write(folder / "out", seeds=1)
     write(folder, 'data-root = "/data"\nstore = "s3://bucket/store"\n[ranks]\nmetric = "nll"\n')
     for words in (["report", "out"], ["status", "out"], ["analyze", "ranks", "out"]):
@@ -69,7 +69,7 @@ def test_those_of_runs_do_not_disturb_a_report(folder):
     assert "--metric nll" in done.stderr
 
 
-def test_a_project_may_hold_them(folder):
+def test_defaults_may_stand_in_pyproject(folder):
     write(folder, '[tool.tune-calib]\nseeds = 4\n[tool.other]\nseeds = "x"\n', "pyproject.toml")
     assert values("ablate", "mac_cal")["seeds"] == 4
     assert "from pyproject.toml: --seeds 4" in here("ablate", "foo").stderr
@@ -77,7 +77,7 @@ def test_a_project_may_hold_them(folder):
     assert "keep them in one" in here("ablate", "foo").stderr
 
 
-def test_a_project_without_them_is_none(folder):
+def test_pyproject_without_a_table_has_no_defaults(folder):
     write(folder, "[project]\nname = 'x'\n", "pyproject.toml")
     assert values("ablate", "mac_cal")["seeds"] is None
     assert here("ablate", "foo").stderr.startswith("error: ")
@@ -92,21 +92,21 @@ def test_a_project_without_them_is_none(folder):
         ("epochs = 3", ["--weights", "w.safetensors"], "epochs"),
     ],
 )
-def test_what_is_typed_takes_the_place_of_what_it_contradicts(file, words, dropped, folder):
+def test_typed_options_override_contradicting_defaults(file, words, dropped, folder):
     without = values("ablate", "mac_cal", *words)[dropped]
     write(folder, file)
     assert values("ablate", "mac_cal")[dropped] != without
     assert values("ablate", "mac_cal", *words)[dropped] == without
 
 
-def test_a_sweep_file_says_everything_itself(folder):
+def test_top_level_defaults_do_not_apply_to_experiment_files(folder):
     write(folder, 'address = "auto"\nseeds = 3\n')
     assert values("run", "sweep.yaml")["address"] is None
     write(folder, '[run]\naddress = "auto"\n')
     assert values("run", "sweep.yaml")["address"] == "auto"
 
 
-def test_a_command_that_goes_on_names_them_as_options(folder, monkeypatch):
+def test_the_resume_command_names_defaults_as_options(folder, monkeypatch):
     write(folder, 'seeds = 3\nportable = true\nset = ["head.gamma=0.9", "head.lr=1"]\n')
     words = ["ablate", "mac_cal", "--seeds", "5"]
     monkeypatch.setattr(sys, "argv", ["tune-calib", *words])
@@ -161,20 +161,20 @@ def test_only_commands_that_train_run_a_plug_in_of_the_file(file, folder):
     assert here("pictures", "out").stderr.count(told) == 1
 
 
-def test_a_backbone_of_the_file_is_told_to_be_code(folder):
+def test_a_backbone_named_in_the_defaults_is_announced_as_code(folder):
     write(folder, 'backbone = "lab.py:net"')
     with defaults.in_force(context_of("compare", "ce")) as told:
         assert f"tune-calib.toml names {folder / 'lab.py'}, which is run as code" in told
 
 
-def test_passwords_are_not_told(folder):
+def test_passwords_are_not_printed(folder):
     write(folder, '[search]\nstudy-storage = "postgresql://me:secret@host/x"\n')
-    told = here("search", "foo").stderr
-    assert "postgresql://me:***@host/x" in told
-    assert "secret" not in told
+    message = here("search", "foo").stderr
+    assert "postgresql://me:***@host/x" in message
+    assert "secret" not in message
 
 
-def test_help_shows_them(folder, monkeypatch):
+def test_help_shows_defaults_of_the_file(folder, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     write(folder, "seeds = 7")
     (line,) = [
@@ -183,7 +183,7 @@ def test_help_shows_them(folder, monkeypatch):
     assert "[default: 7]" in line
 
 
-@each(
+@pytest.mark.parametrize(
     ("text", "told"),
     [
         ("sed = 3", "no option 'sed'; did you mean 'seeds'?"),
@@ -209,9 +209,9 @@ def test_help_shows_them(folder, monkeypatch):
 )
 def test_a_wrong_file_is_one_line(text, told, folder, refusal):
     write(folder, text)
-    said = refusal("ablate", "mac_cal", "--shift", "nothing")
-    assert "tune-calib.toml" in said
-    assert told in said
+    message = refusal("ablate", "mac_cal", "--shift", "nothing")
+    assert "tune-calib.toml" in message
+    assert told in message
 
 
 def test_a_wrong_file_of_another_encoding_or_kind_is_one_line(folder, refusal):

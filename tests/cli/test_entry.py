@@ -11,7 +11,7 @@ import pytest
 
 from docs.generate.commands import commands
 from tests import fake_results
-from tests.support import command_line, each, run_of, small_spec
+from tests.support import command_line, run_of, sample, small_spec
 from tune_calib.cli import main
 from tune_calib.errors import UserError
 from tune_calib.experiments.entries import build_entries
@@ -35,35 +35,35 @@ def out(tmp_path):
     return tmp_path / "sweep"
 
 
-@each("command", [["ablate", "mac_cal"], ["compare", "ce"], ["search", "fl"]])
-@each(
-    ("place", "told"),
+@pytest.mark.parametrize("command", [["ablate", "mac_cal"], ["compare", "ce"], ["search", "fl"]])
+@pytest.mark.parametrize(
+    ("place", "message"),
     [
         ("FILE", "choose another path"),
         ("FILE/below", "choose another path"),
         ("x" * 300, "use a shorter name"),
     ],
 )
-@each("option", ["--out", "--store"])
+@pytest.mark.parametrize("option", ["--out", "--store"])
 def test_a_path_that_the_system_refuses_is_one_line(
-    command, place, told, option, tmp_path, refusal
+    command, place, message, option, tmp_path, refusal
 ):
     (tmp_path / "FILE").touch()
     before = ["--out", tmp_path / "out"] if option == "--store" else []
-    assert told in refusal(*command, *before, option, tmp_path / place)
+    assert message in refusal(*command, *before, option, tmp_path / place)
 
 
 @pytest.mark.parametrize("name", ["figures", "tables", "report.html"])
-def test_what_lies_where_the_report_writes_is_one_line(name, out, refusal, with_figures):
+def test_an_obstacle_at_the_path_of_a_report_is_one_line(name, out, refusal, with_figures):
     path = out / name
     path.mkdir() if name == "report.html" else path.touch()
-    said = refusal("report", out)
-    assert str(path) in said
-    assert "choose another path" in said
+    message = refusal("report", out)
+    assert str(path) in message
+    assert "choose another path" in message
 
 
-@each("folder", ["FILE/below", "/proc/nothing"])
-def test_a_folder_of_figures_that_cannot_be_is_one_line(folder, tmp_path, refusal):
+@pytest.mark.parametrize("folder", ["FILE/below", "/proc/nothing"])
+def test_an_impossible_folder_of_figures_is_one_line(folder, tmp_path, refusal):
     (tmp_path / "FILE").touch()
     table = ["--published", "fedlas/table1", "--test", "friedman"]
     assert "cannot use" in refusal("significance", *table, "--figure", tmp_path / folder)
@@ -80,7 +80,7 @@ def test_output_on_a_full_disk_is_one_line(out):
 
 
 @pytest.mark.slow
-@each("encoding", ["ascii", "latin-1", "cp1252"])
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
 def test_an_encoding_without_the_characters_prints_the_rest(encoding, out, monkeypatch):
 
     def printed(encoding):
@@ -127,24 +127,25 @@ def test_an_entry_whose_folder_is_a_file_does_not_end_the_others(tmp_path):
     assert "a file is where a folder should be" in ended.failures[0]
 
 
-@each(("command", "option"), [(name, option) for name, option, _ in OPTIONS])
-@each("nothing", ["", " ", "="])
+@pytest.mark.parametrize(
+    ("command", "option"), sample([(name, option) for name, option, _ in OPTIONS], 50)
+)
+@pytest.mark.parametrize("nothing", ["", " ", "="])
 def test_an_empty_option_is_refused(command, option, nothing, refusal):
     words = [f"{option}="] if nothing == "=" else [option, nothing]
     assert f"{option} is empty" in refusal(*command.split(), "x", *words)
 
 
-@each(
+@pytest.mark.parametrize(
     ("command", "option"),
-    [(name, option) for name, option, multiple in OPTIONS if not multiple],
-    few=8,
+    sample([(name, option) for name, option, multiple in OPTIONS if not multiple], 8),
 )
-def test_an_option_of_one_value_is_given_once(command, option, refusal):
+def test_an_option_with_one_value_is_refused_twice(command, option, refusal):
     assert f"{option} is given twice" in refusal(*command.split(), "x", option, "1", option, "2")
 
 
-@each(
-    ("words", "told"),
+@pytest.mark.parametrize(
+    ("words", "message"),
     [
         (["list", "methods", "--json", "--markdown"], "one format"),
         (["compare", "ce+"], "'ce+' has an empty part"),
@@ -164,9 +165,11 @@ def test_an_option_of_one_value_is_given_once(command, option, refusal):
         (["compare", "ce", "--dataset-title", "Mine"], "--dataset-title is for your own images"),
     ],
 )
-def test_what_was_taken_without_a_word_is_refused(words, told, refusal, tmp_path, monkeypatch):
+def test_contradicting_or_incomplete_options_are_refused(
+    words, message, refusal, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
-    assert told in refusal(*words)
+    assert message in refusal(*words)
     assert not list(tmp_path.iterdir())
 
 
@@ -178,8 +181,8 @@ def test_a_test_of_a_ladder_is_refused_and_its_name_checked(out, refusal):
 WRONG = [True, "x", -1, 1.5, [], [True], {}, None, float("nan"), "9" * 5000]
 
 
-@each("value", WRONG)
-def test_a_wrong_value_is_told_in_the_words_of_the_house(value):
+@pytest.mark.parametrize("value", WRONG)
+def test_a_wrong_value_has_a_message_without_pydantic_terms(value):
     slots = {
         "data": small_spec().data,
         "network": small_spec().network,
@@ -188,10 +191,10 @@ def test_a_wrong_value_is_told_in_the_words_of_the_house(value):
     told = []
     for slot, model in slots.items():
         for key in type(model).model_fields:
-            given = {"network": {}, "head": {"method": "mac_cal"}}
-            given[slot] = {**given.get(slot, {}), key: value}
+            settings = {"network": {}, "head": {"method": "mac_cal"}}
+            settings[slot] = {**settings.get(slot, {}), key: value}
             try:
-                taken = getattr(getattr(TrialSpec.build(**given), slot), key)
+                taken = getattr(getattr(TrialSpec.build(**settings), slot), key)
             except UserError as error:
                 told.append(str(error))
             else:
@@ -222,8 +225,8 @@ run_stoppable("THIS COMMAND", work)
 """
 
 
-@each("signals", [1, 2, 3], few=1)
-def test_however_often_it_is_stopped_the_way_on_is_told(signals):
+@pytest.mark.parametrize("signals", sample([1, 2, 3], 1))
+def test_repeated_interrupts_still_print_how_to_continue(signals):
     process = subprocess.Popen(
         [sys.executable, "-c", STOPPED], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -235,18 +238,20 @@ def test_however_often_it_is_stopped_the_way_on_is_told(signals):
     assert "continue with: THIS COMMAND" in process.communicate(timeout=60)[1]
 
 
-def test_one_thing_is_no_plural_and_fractions_are_told_in_percent():
+def test_counts_of_one_are_singular_and_fractions_are_percentages():
     from tune_calib.spec.ladder import LADDERS, expand
     from tune_calib.spec.metrics import format_value
     from tune_calib.spec.resolved import ResolvedRequest
     from tune_calib.text import format_count
     from tune_calib.tuning.caption import describe_setting
 
-    given = {"network": {"epochs": 1}, "head": {"epochs": 1}}
+    settings = {"network": {"epochs": 1}, "head": {"epochs": 1}}
     ladder = LADDERS["mac_cal"]
-    told = describe_setting(expand(ladder, ResolvedRequest(given)), ladder, ResolvedRequest(given))
-    assert "small_cnn, ce, 1 epoch: " in told
-    assert "heads 1 epoch: " in told
+    caption = describe_setting(
+        expand(ladder, ResolvedRequest(settings)), ladder, ResolvedRequest(settings)
+    )
+    assert "small_cnn, ce, 1 epoch: " in caption
+    assert "heads 1 epoch: " in caption
     assert [format_count(n, "trial") for n in (0, 1, 2)] == ["0 trials", "1 trial", "2 trials"]
     assert (format_value("ece", 0.0312), format_value("nll", 0.5)) == ("3.12 %", "0.500")
 
@@ -288,7 +293,7 @@ raise ValueError(label)
 """
 
 
-def test_what_libraries_quote_cannot_control_the_terminal():
+def test_texts_of_libraries_cannot_control_the_terminal():
     done = subprocess.run([sys.executable, "-c", _FOREIGN], capture_output=True, text=True)
     assert done.returncode == 1
     assert done.stderr.count("\\u001b]0;forged\\u0007") == 3

@@ -186,7 +186,7 @@ def attempt(number: int, home: Path, monkeypatch) -> tuple[list[str], int, str]:
 @pytest.mark.parametrize(
     "seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 10))]
 )
-def test_what_is_mutated_is_refused_in_one_line_or_right(seed, tmp_path, monkeypatch):
+def test_mutated_commands_are_refused_in_one_line_or_right(seed, tmp_path, monkeypatch):
     refused = 0
     count = 50 if support.EVERY_CASE else 20
     for number in range(50 * seed, 50 * seed + count):

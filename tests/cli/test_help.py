@@ -3,11 +3,12 @@
 import json
 import shlex
 
+import pytest
 from typer.core import TyperOption
 
 from analysis.published import published, published_tables
 from docs.generate.commands import commands
-from tests.support import each, here
+from tests.support import here
 from tune_calib.spec.ladder import LADDERS
 from tune_calib.spec.metrics import METRICS, OOD_METRICS
 
@@ -15,8 +16,8 @@ COMMANDS = {name: one for name, one in commands().items() if not one.hidden}
 EXAMPLES = [(name, line) for name, command in COMMANDS.items() for line in command.examples]
 
 
-@each("name", COMMANDS)
-def test_every_command_has_examples_of_itself_and_says_what_it_does(name):
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_examples_and_a_help_text(name):
     command = COMMANDS[name]
     assert command.examples
     assert command.help
@@ -24,7 +25,7 @@ def test_every_command_has_examples_of_itself_and_says_what_it_does(name):
     assert command.rich_help_panel
 
 
-@each(("name", "line"), EXAMPLES)
+@pytest.mark.parametrize(("name", "line"), EXAMPLES)
 def test_an_example_is_a_command_that_the_program_knows(name, line):
     words = shlex.split(line)
     words = words[: words.index(">")] if ">" in words else words
@@ -34,41 +35,41 @@ def test_an_example_is_a_command_that_the_program_knows(name, line):
     assert context.params
 
 
-@each("name", ["ablate", "compare", "search"])
+@pytest.mark.parametrize("name", ["ablate", "compare", "search"])
 def test_options_stand_in_groups(name):
     options = [one for one in COMMANDS[name].params if isinstance(one, TyperOption)]
     alone = [option.opts[0] for option in options if not option.rich_help_panel]
     assert set(alone) <= {"--all"}
 
 
-@each("name", COMMANDS)
-@each("width", ["80", "120"])
+@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("width", ["80", "120"])
 def test_help_fits_the_terminal_and_ends_in_the_examples(name, width, monkeypatch):
     monkeypatch.setenv("COLUMNS", width)
-    told = here(*name.split(), "-h").stdout
-    assert f"Usage: tune-calib {name}" in told
-    assert max(map(len, told.splitlines())) <= int(width)
-    assert f"$ {COMMANDS[name].examples[0]}"[: int(width) - 4] in told.partition("Examples:")[2]
-    assert "[," not in told  # brackets that were taken for a style
+    output = here(*name.split(), "-h").stdout
+    assert f"Usage: tune-calib {name}" in output
+    assert max(map(len, output.splitlines())) <= int(width)
+    assert f"$ {COMMANDS[name].examples[0]}"[: int(width) - 4] in output.partition("Examples:")[2]
+    assert "[," not in output  # brackets that were taken for a style
 
 
 def test_defaults_are_shown(monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
-    told = here("search", "--help").stdout
+    output = here("search", "--help").stdout
     for option, default in {
         "--seeds": "1", "--metric": "ece", "--trials": "64", "--guard": "0.01",
         "--recipe": "quick", "--store": "OUT/store", "--at-once": "all cores",
     }.items():  # fmt: skip
-        (line,) = [line for line in told.splitlines() if line.startswith(f"  {option} ")]
+        (line,) = [line for line in output.splitlines() if line.startswith(f"  {option} ")]
         assert f"[default: ({default})]" in line or f"[default: {default}]" in line
 
 
-def test_the_version_is_told():
+def test_the_version_is_printed():
     for option in ("--version", "-V"):
         assert here(option).stdout.startswith("tune-calib 0")
 
 
-@each(
+@pytest.mark.parametrize(
     ("words", "known"),
     [
         ("ablate mac", [name for name in LADDERS if name.startswith("mac")]),
@@ -96,7 +97,7 @@ def test_metrics_are_listed_with_where_a_trial_has_them():
     assert foreign == set(OOD_METRICS)
 
 
-def test_published_tables_are_listed_as_they_can_be_asked_for():
+def test_published_tables_are_listed_by_their_option_values():
     listed = json.loads(here("list", "published", "--json").stdout)
     assert [entry["name"] for entry in listed] == published_tables()
     for entry in listed:
@@ -106,32 +107,32 @@ def test_published_tables_are_listed_as_they_can_be_asked_for():
         assert set(entry["metrics"]) == set(table["metric"])
 
 
-@each(
-    ("words", "told"),
+@pytest.mark.parametrize(
+    ("words", "message"),
     [
         (["list", "published", "maccal/table55"], "did you mean 'maccal/table5'"),
         (["list", "methods", "--columns", "yeer"], "did you mean 'year'"),
         (["list", "methods", "--columns", "year", "--wide"], "give one of them"),
     ],
 )
-def test_a_wrong_name_is_one_line(words, told, refusal):
-    assert told in refusal(*words)
+def test_a_wrong_name_is_one_line(words, message, refusal):
+    assert message in refusal(*words)
 
 
-@each("what", ["methods", "recipes", "spaces", "published", "metrics"])
-@each("width", ["80", "90"])
+@pytest.mark.parametrize("what", ["methods", "recipes", "spaces", "published", "metrics"])
+@pytest.mark.parametrize("width", ["80", "90"])
 def test_lists_fit_the_terminal(what, width, monkeypatch):
     whole = here("list", what).stdout
     assert here("list", what, "--wide").stdout == whole
     monkeypatch.setenv("COLUMNS", width)
-    told = here("list", what).stdout
-    assert max(map(len, told.splitlines())) <= int(width) < max(map(len, whole.splitlines()))
+    output = here("list", what).stdout
+    assert max(map(len, output.splitlines())) <= int(width) < max(map(len, whole.splitlines()))
     assert here("list", what, "--wide").stdout == whole
 
 
-def test_of_one_entry_all_that_is_known_is_told(monkeypatch):
+def test_listing_one_entry_shows_all_of_its_fields(monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    told = here("list", "methods", "mac_cal").stdout
-    assert "https://arxiv.org" in told
-    assert "gamma=0.95" in told
-    assert max(map(len, told.splitlines())) <= 80
+    output = here("list", "methods", "mac_cal").stdout
+    assert "https://arxiv.org" in output
+    assert "gamma=0.95" in output
+    assert max(map(len, output.splitlines())) <= 80

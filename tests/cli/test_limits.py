@@ -12,7 +12,7 @@ import yaml
 from typer.testing import CliRunner
 
 from tests.benchmarks.overhead import resident
-from tests.support import each, small_spec
+from tests.support import sample, small_spec
 from tune_calib.cli import app
 from tune_calib.cli.options import _share
 from tune_calib.errors import UserError
@@ -34,25 +34,29 @@ def laughs(levels: int) -> str:
     return f"{{a0: &a0 [1], {inside}}}"
 
 
-@each("k", range(1, 200))
-def test_every_share_of_a_gpu_is_taken_and_counts_as_many_trials(k):
-    for given in (1 / k, float(repr(1 / k)), _share(f"1/{k}")):
-        assert round(1 / Resources(1, given).gpus) == k
+@pytest.mark.parametrize(
+    "spell", [lambda k: 1 / k, lambda k: _share(f"1/{k}")], ids=["1.0/k", "1/k"]
+)
+def test_every_share_of_a_gpu_is_accepted_and_allows_as_many_trials(spell):
+    trials = range(1, 200)
+    assert [round(1 / Resources(1, spell(k)).gpus) for k in trials] == list(trials)
 
 
-@each("gpus", [-1.0, -0.5, 0.3, 0.33, 0.7, 1.5, 2.0, 1e9, float("nan")])
-def test_what_is_no_share_of_a_gpu_is_refused(gpus, refusal, tmp_path):
+@pytest.mark.parametrize("gpus", [-1.0, -0.5, 0.3, 0.33, 0.7, 1.5, 2.0, 1e9, float("nan")])
+def test_an_impossible_share_of_a_gpu_is_refused(gpus, refusal, tmp_path):
     with pytest.raises(UserError, match="0, 1 or 1/k"):
         Resources(1, gpus)
     for command in (["ablate", "mac_cal"], ["compare", "ce"], ["search", "mac_cal"]):
-        said = refusal(*command, f"--gpus={gpus}", "--out", tmp_path / "out")
-        assert "0, 1 or 1/k" in said
+        message = refusal(*command, f"--gpus={gpus}", "--out", tmp_path / "out")
+        assert "0, 1 or 1/k" in message
     assert not (tmp_path / "out").exists()
 
 
-@each("command", [["ablate", "mac_cal"], ["compare", "ce"], ["search", "fl"]], few=1)
-@each(
-    ("asked", "told"),
+@pytest.mark.parametrize(
+    "command", sample([["ablate", "mac_cal"], ["compare", "ce"], ["search", "fl"]], 1)
+)
+@pytest.mark.parametrize(
+    ("asked", "message"),
     [
         (["--set", f"network.threads={TOO_MANY}"], f"needs {TOO_MANY} CPU cores"),
         (["--gpus", "1"], "1 GPUs"),
@@ -69,21 +73,19 @@ def test_what_is_no_share_of_a_gpu_is_refused(gpus, refusal, tmp_path):
         (["--set", "network.backbone=!!binary aGFsbG8="], "is not a valid value"),
     ],
 )
-def test_a_command_that_asks_for_too_much_is_refused_at_once(
-    command, asked, told, refusal, tmp_path
-):
+def test_a_command_beyond_the_limits_is_refused_at_once(command, asked, message, refusal, tmp_path):
     import torch
 
     if "--gpus" in asked and torch.cuda.is_available():
         return  # there is a GPU here
     started = time.monotonic()
-    assert told in refusal(*command, *asked, "--epochs", 1, "--out", tmp_path / "out")
+    assert message in refusal(*command, *asked, "--epochs", 1, "--out", tmp_path / "out")
     assert time.monotonic() - started < QUICK_S
     if asked != ["--address", "nowhere"]:  # which Ray refuses
         assert not (tmp_path / "out").exists()
 
 
-@each(
+@pytest.mark.parametrize(
     ("text", "told"),
     [
         (f"seeds: {10**9}\nentries: {{a: {{methods: [ls]}}}}", "line 1"),
@@ -104,12 +106,12 @@ def test_a_command_that_asks_for_too_much_is_refused_at_once(
         ("entries: {a: {methods: [ls], resources: {gpus: -1}}}", "must be 0, 1 or 1/k"),
     ],
 )
-def test_a_sweep_file_that_asks_for_too_much_is_refused_at_once(text, told, refusal, tmp_path):
+def test_an_experiment_file_beyond_the_limits_is_refused_at_once(text, told, refusal, tmp_path):
     file = tmp_path / "sweep.yaml"
     file.write_text(f"out: {tmp_path / 'out'}\n{text}")
     started = time.monotonic()
-    said = refusal("run", file)
-    assert told.replace("line 1", "at most 100,000") in said
+    message = refusal("run", file)
+    assert told.replace("line 1", "at most 100,000") in message
     assert time.monotonic() - started < QUICK_S
     assert not (tmp_path / "out").exists()
 
@@ -135,7 +137,7 @@ def test_aliases_within_reason_are_read():
         parse_yaml(laughs(5))
 
 
-def test_a_cluster_that_does_not_answer_is_told_within_seconds(own_ray):
+def test_a_cluster_without_an_answer_is_reported_within_seconds(own_ray):
     """A port that is taken, and where nobody listens."""
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
@@ -149,7 +151,7 @@ def test_a_cluster_that_does_not_answer_is_told_within_seconds(own_ray):
     assert time.monotonic() - started < QUICK_S
 
 
-def test_a_machine_knows_what_it_has():
+def test_trials_beyond_the_machine_need_an_address():
     refuse_here(None, [Resources(os.cpu_count() or 1)])
     refuse_here("10.0.0.1:6379", [Resources(TOO_MANY, 1.0)])
     with pytest.raises(UserError, match="name an `address`"):
@@ -192,7 +194,7 @@ def test_a_driver_stops_when_its_own_node_dies_and_for_no_other(monkeypatch):
     assert signal.getsignal(signal.SIGUSR2) == before
 
 
-@each(("system", "factor"), [("linux", 1024), ("freebsd", 1024), ("darwin", 1)])
+@pytest.mark.parametrize(("system", "factor"), [("linux", 1024), ("freebsd", 1024), ("darwin", 1)])
 def test_peak_memory_is_bytes_on_every_system(system, factor, monkeypatch):
     """The system counts in KiB, or on macOS in bytes; Linux counts that of the parent too."""
     import resource

@@ -1,6 +1,7 @@
 """Every data set, read from a tiny archive of each of its layouts."""
 
 import numpy as np
+import pytest
 import torch
 from PIL import Image
 
@@ -9,8 +10,8 @@ from tests.data.archives import (
     LAYOUTS,
     pixels_of,
 )
-from tests.data.loaded import parts, slot_of
-from tests.support import each
+from tests.data.support import parts, slot_of
+from tests.support import sample
 from tune_calib.data import cache as cache_module
 from tune_calib.data.augment import normalise
 from tune_calib.data.base import LazyImages
@@ -23,8 +24,8 @@ def test_every_data_set_has_an_archive():
     assert {name for name, _ in LAYOUTS} | set(GENERAL) | {"digits"} == set(DATASETS)
 
 
-@each("layout", LAYOUTS, few=2)
-def test_each_layout_is_found_below_a_folder_of_its_name(layout, archives, tmp_path):
+@pytest.mark.parametrize("layout", sample(zip(LAYOUTS), 2))
+def test_each_layout_is_located_below_a_folder_of_its_name(layout, archives, tmp_path):
     (tmp_path / layout[0]).symlink_to(archives(layout))
     info = DATASETS[layout[0]]
     for_both = [info.locate(root) for root in (archives(layout), tmp_path)]
@@ -34,7 +35,7 @@ def test_each_layout_is_found_below_a_folder_of_its_name(layout, archives, tmp_p
     ]
 
 
-@each("layout", LAYOUTS, few=3)
+@pytest.mark.parametrize("layout", sample(zip(LAYOUTS), 3))
 def test_each_layout_is_read_and_split(layout, archives):
     root = archives(layout)
     slot = slot_of(layout[0])
@@ -53,7 +54,7 @@ def test_each_layout_is_read_and_split(layout, archives):
     assert normalise(test.images[:2], info).shape == (2, info.channels, info.size, info.size)
 
 
-@each("layout", LAYOUTS, few=2)
+@pytest.mark.parametrize("layout", sample(zip(LAYOUTS), 2))
 def test_a_cached_archive_is_the_decoded_one_resident_or_not(
     layout, archives, tmp_path, monkeypatch
 ):

@@ -1,9 +1,9 @@
 """Augmentation and normalisation."""
 
+import pytest
 import torch
 from torch.nn import functional as F
 
-from tests.support import each
 from tune_calib.data.augment import crop_flip, draw_views, normalise
 from tune_calib.spec.datasets import DATASETS
 
@@ -24,9 +24,9 @@ def naive(images: torch.Tensor, padding: int, flip: bool, seed: int) -> torch.Te
     return torch.stack(result)
 
 
-@each("padding", [0, 1, 4])
-@each("flip", [False, True])
-@each("shape", [(1, 1, 8, 8), (64, 3, 32, 32), (5, 3, 6, 9)])
+@pytest.mark.parametrize("padding", [0, 1, 4])
+@pytest.mark.parametrize("flip", [False, True])
+@pytest.mark.parametrize("shape", [(1, 1, 8, 8), (64, 3, 32, 32), (5, 3, 6, 9)])
 def test_augmentation_equals_the_naive_one(padding: int, flip: bool, shape: tuple[int, ...]):
     images = torch.randint(0, 256, shape, dtype=torch.uint8)
     before = images.clone()

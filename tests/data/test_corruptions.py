@@ -6,7 +6,6 @@ import torch
 from PIL import Image
 from scipy import ndimage, stats
 
-from tests.support import each
 from tune_calib.data.corruptions import KINDS, MAIN, SEVERITIES, VERSION, corrupted
 from tune_calib.data.corruptions.maps import Chance, blurred, zoomed
 from tune_calib.spec.names import CORRUPTION_KINDS, NOT_GENERATED
@@ -24,7 +23,7 @@ def smooth_images(channels=3, side=32, samples=24):
     return torch.from_numpy((30 + 200 * (smooth - low) / (high - low)).astype(np.uint8))
 
 
-@each("kind", COLOUR)
+@pytest.mark.parametrize("kind", COLOUR)
 def test_each_severity_is_worse_than_the_first(kind):
     images, indices = smooth_images(), torch.arange(24)
     distances = []
@@ -40,8 +39,8 @@ def test_each_severity_is_worse_than_the_first(kind):
     assert distances[4] > distances[0]
 
 
-@each("kind", COLOUR)
-def test_what_is_drawn_depends_on_the_image_and_not_on_its_batch(kind):
+@pytest.mark.parametrize("kind", COLOUR)
+def test_corruptions_depend_on_the_image_and_not_on_its_batch(kind):
     images, indices = smooth_images(), torch.randperm(10_000)[:24]
     together = corrupted(images, indices, kind, 3)
     turned = corrupted(images.flip(0), indices.flip(0), kind, 3).flip(0)
@@ -74,8 +73,8 @@ MADE = {
 }
 
 
-@each("kind", COLOUR)
-def test_the_images_are_those_of_this_version(kind):
+@pytest.mark.parametrize("kind", COLOUR)
+def test_corrupted_images_have_the_pinned_digest(kind):
     """Where they are others on purpose, ``corruptions.VERSION`` rises."""
     assert VERSION == 2
     images = smooth_images()
@@ -85,7 +84,9 @@ def test_the_images_are_those_of_this_version(kind):
     assert told == pytest.approx(MADE[kind], abs=0.02)
 
 
-@each("kind", ["gaussian_noise", "shot_noise", "impulse_noise", "snow", "fog", "glass_blur"])
+@pytest.mark.parametrize(
+    "kind", ["gaussian_noise", "shot_noise", "impulse_noise", "snow", "fog", "glass_blur"]
+)
 def test_severities_and_images_have_noise_of_their_own(kind):
     images = smooth_images(samples=1).expand(3, -1, -1, -1)
     found = corrupted(images, torch.tensor([0, 1, 0]), kind, 2)
@@ -94,18 +95,18 @@ def test_severities_and_images_have_noise_of_their_own(kind):
     assert not torch.equal(corrupted(images, torch.tensor([0, 1, 0]), kind, 3)[0], found[0])
 
 
-@each("side", [8, 28, 64, 96])
-@each("kind", GREY)
-def test_grey_images_and_other_sizes_are_taken(kind, side):
+@pytest.mark.parametrize("side", [8, 28, 64, 96])
+@pytest.mark.parametrize("kind", GREY)
+def test_grey_images_and_other_sizes_can_be_corrupted(kind, side):
     images = smooth_images(1, side, 3)
     for severity in (1, 5):
         worse = corrupted(images, torch.arange(3), kind, severity)
         assert worse.shape == images.shape
 
 
-@each("value", [0, 255])
-@each("kind", COLOUR)
-def test_black_and_white_images_are_no_trap(kind, value):
+@pytest.mark.parametrize("value", [0, 255])
+@pytest.mark.parametrize("kind", COLOUR)
+def test_black_and_white_images_can_be_corrupted(kind, value):
     images = torch.full((2, 3, 32, 32), value, dtype=torch.uint8)
     for severity in SEVERITIES:
         assert corrupted(images, torch.arange(2), kind, severity).shape == images.shape
@@ -148,8 +149,8 @@ def test_numbers_are_uniform_and_normal_and_never_beyond_their_bounds():
     assert abs(np.corrcoef(normal.flatten()[:-1], normal.flatten()[1:])[0, 1]) < 0.015
 
 
-@each("deviation", [0.05, 0.4, 1.0, 3.2])
-@each("border", ["nearest", "reflect"])
+@pytest.mark.parametrize("deviation", [0.05, 0.4, 1.0, 3.2])
+@pytest.mark.parametrize("border", ["nearest", "reflect"])
 def test_blur_is_that_of_scipy(deviation, border):
     images = smooth_images().double() / 255
     found = blurred(images.float(), deviation, border)
@@ -157,7 +158,7 @@ def test_blur_is_that_of_scipy(deviation, border):
     assert np.abs(found.numpy() - wanted).max() < 1e-5
 
 
-@each("factor", [1.0, 1.07, 1.25, 2.25])
+@pytest.mark.parametrize("factor", [1.0, 1.07, 1.25, 2.25])
 def test_zoom_is_that_of_scipy(factor):
     images = smooth_images(samples=3).double() / 255
     found = zoomed(images.float(), factor)
@@ -169,7 +170,7 @@ def test_zoom_is_that_of_scipy(factor):
     assert np.abs(found.numpy() - large[..., rest : rest + 32, rest : rest + 32]).max() < 1e-5
 
 
-@each(("channels", "side"), [(3, 32), (1, 28), (3, 64), (3, 224)])
+@pytest.mark.parametrize(("channels", "side"), [(3, 32), (1, 28), (3, 64), (3, 224)])
 def test_pixelate_is_pillows_to_the_byte(channels, side):
     # Bytes of any value: smooth images seldom meet the halves that programs round differently.
     chance = np.random.default_rng(0)

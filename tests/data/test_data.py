@@ -15,7 +15,7 @@ import torch
 from PIL import Image
 
 from tests.data.archives import LAYOUTS, replaced
-from tests.support import another_user, each, shared_folder
+from tests.support import another_user, shared_folder
 from tune_calib.data import cache as cache_module
 from tune_calib.data import layouts, rules
 from tune_calib.data.augment import normalise
@@ -141,7 +141,7 @@ def decoded(path: Path, channels: int = 3, size: int = 32) -> torch.Tensor:
     return lazy_images([path], Format(channels, size), 10).resident().images
 
 
-@each("kind", ["PNG", "WEBP", "BMP", "TIFF", "PPM", "TGA", "JPEG2000"])
+@pytest.mark.parametrize("kind", ["PNG", "WEBP", "BMP", "TIFF", "PPM", "TGA", "JPEG2000"])
 def test_every_lossless_encoding_gives_the_pixels(tmp_path: Path, kind: str):
     path = write_parquet(tmp_path / "train.parquet", pictures(5, 0), labels_of(5), kind=kind)
     images = decoded(path)
@@ -155,8 +155,8 @@ def test_an_encoding_that_runs_a_program_of_the_system_is_refused(tmp_path: Path
     assert is_one_line(error)
 
 
-@each("place", ["", "cifar10", "plain_text", "cifar10/plain_text", "data"])
-def test_folders_shards_and_the_column_image_are_found(tmp_path: Path, place: str):
+@pytest.mark.parametrize("place", ["", "cifar10", "plain_text", "cifar10/plain_text", "data"])
+def test_folders_shards_and_the_column_image_are_located(tmp_path: Path, place: str):
     folder, pixels = tmp_path / place, pictures(40, 0)
     for shard in range(2):
         rows = slice(20 * shard, 20 * shard + 20)
@@ -206,7 +206,7 @@ def test_the_real_cifar100(tmp_path: Path):
 # --- errors of the user
 
 
-def test_no_root_says_how_to_get_the_data():
+def test_a_missing_root_explains_how_to_get_the_data():
     with pytest.raises(DataNotFoundError, match=r"`data_root`.*train\.parquet.*CIFAR10") as error:
         load_development(CIFAR10, None)
     assert is_one_line(error)
@@ -219,7 +219,7 @@ def test_absent_and_empty_roots_are_named(tmp_path: Path):
         assert is_one_line(error)
 
 
-def test_half_a_data_set_is_refused(root: Path):
+def test_a_data_set_without_test_is_refused(root: Path):
     (root / "test.parquet").unlink()
     with pytest.raises(DataNotFoundError, match=r"no test\.parquet"):
         load_development(CIFAR10, root)
@@ -241,7 +241,7 @@ def test_truncated_parquet_is_refused(root: Path):
         assert is_one_line(error)
 
 
-@each(
+@pytest.mark.parametrize(
     "columns",
     [
         {"x": [1, 2]},
@@ -258,7 +258,7 @@ def test_foreign_columns_are_refused(root: Path, columns: dict):
     assert is_one_line(error)
 
 
-@each("label", [-1, 10])
+@pytest.mark.parametrize("label", [-1, 10])
 def test_labels_out_of_range_are_refused(root: Path, label: int):
     write_parquet(root / "train.parquet", pictures(20, 0), [label] + [0] * 19)
     with pytest.raises(DamagedFileError, match=rf"label {label}, expected 0\.\.9"):
@@ -271,7 +271,7 @@ def test_wrong_image_size_is_refused(root: Path):
         load_development(CIFAR10, root)
 
 
-@each("content", [b"", b"no image", encode(pictures(1, 0)[0])[:100]])
+@pytest.mark.parametrize("content", [b"", b"no image", encode(pictures(1, 0)[0])[:100]])
 def test_damaged_images_are_refused(root: Path, content: bytes):
     images = [{"bytes": content}, *({"bytes": encode(image)} for image in pictures(9, 0))]
     pq.write_table(pa.table({"img": images, "label": labels_of(10)}), root / "train.parquet")
@@ -299,7 +299,7 @@ def test_too_few_images_are_refused(root: Path):
         load_development(CIFAR10, root)
 
 
-@each("below", ["", "cifar-10-batches-py"])
+@pytest.mark.parametrize("below", ["", "cifar-10-batches-py"])
 def test_a_wrong_torchvision_folder_is_one_line_and_never_unpickled(tmp_path: Path, below: str):
     folder = tmp_path / "cifar-10-batches-py"
     folder.mkdir()
@@ -378,7 +378,7 @@ def test_a_cache_is_decoded_once_and_counts_its_images(root: Path, tmp_path: Pat
     assert steps[-1] == (230, 230)
 
 
-def test_of_a_small_part_no_more_is_copied_than_is_used(root: Path, tmp_path: Path, monkeypatch):
+def test_only_the_used_part_of_a_split_is_copied(root: Path, tmp_path: Path, monkeypatch):
     few = DataSlot(dataset="cifar10", train_fraction=0.1)
     plain = load_development(few, root)
     load_development(few, root, tmp_path / "cache")
@@ -422,7 +422,7 @@ def test_changed_files_get_another_cache_file(root: Path, tmp_path: Path):
     assert len(load_development(CIFAR10, root, cache).train) == 90
 
 
-@each("damage", ["empty", "truncated", "flipped", "header", "foreign"])
+@pytest.mark.parametrize("damage", ["empty", "truncated", "flipped", "header", "foreign"])
 def test_a_damaged_cache_is_rebuilt(root: Path, tmp_path: Path, damage: str):
     cache, info = tmp_path / "cache", DATASETS["cifar10"]
     before = load_source(info, root, cache)
@@ -467,7 +467,7 @@ def test_a_cache_file_that_another_user_may_not_read_is_refused_and_stays(root: 
         assert len(load_development(CIFAR10, root, cache).train) == count
 
 
-def test_a_list_of_images_that_another_user_may_not_read_is_not_called_damaged():
+def test_an_unreadable_list_of_images_is_refused_as_permission_not_damage():
     with shared_folder() as folder:
         (folder / "images.txt").write_text("1 a.png")
         with another_user(folder / "images.txt"), pytest.raises(RefusedError, match=r"chmod -R"):

@@ -7,7 +7,6 @@ import pytest
 from PIL import Image
 
 from tests.data.archives import pixels_of
-from tests.support import each
 from tune_calib.data.decode import Format
 from tune_calib.errors import DamagedFileError
 
@@ -40,7 +39,7 @@ def decoded(content: bytes, channels: int, **options) -> np.ndarray:
     return pixels[..., 0] if channels == 1 else pixels
 
 
-@each(
+@pytest.mark.parametrize(
     ("mode", "kind"),
     [
         ("L", "PNG"), ("LA", "PNG"), ("I;16", "PNG"), ("I;16B", "PNG"), ("I;16", "TIFF"),
@@ -48,14 +47,14 @@ def decoded(content: bytes, channels: int, **options) -> np.ndarray:
         ("RGBX", "TIFF"), ("CMYK", "TIFF"), ("RGBA", "WEBP"),
     ],
 )  # fmt: skip
-def test_images_of_every_known_mode_look_as_in_a_viewer(mode, kind):
+def test_images_of_every_mode_decode_as_in_a_viewer(mode, kind):
     is_grey = mode[0] in "LI"
     content = encoded(made(mode), kind, **({"lossless": True} if kind == "WEBP" else {}))
     assert np.array_equal(decoded(content, 1 if is_grey else 3), GREY if is_grey else COLOUR)
 
 
-@each("turn", TURNS)
-@each(("kind", "pixels"), [("PNG", COLOUR), ("TIFF", COLOUR), ("PNG", WIDE)])
+@pytest.mark.parametrize("turn", TURNS)
+@pytest.mark.parametrize(("kind", "pixels"), [("PNG", COLOUR), ("TIFF", COLOUR), ("PNG", WIDE)])
 def test_the_orientation_of_exif_is_applied_but_to_published_archives(turn, kind, pixels):
     exif = Image.Exif()
     exif[274] = turn
@@ -89,7 +88,7 @@ REFUSED = {
 }  # fmt: skip
 
 
-@each("case", REFUSED)
+@pytest.mark.parametrize("case", REFUSED)
 def test_images_that_viewers_may_show_otherwise_are_refused_in_one_line(case):
     image, kind, options, expected = REFUSED[case]
     with pytest.raises(DamagedFileError, match=f"^the image .*{expected}[^\n]*; save ") as error:

@@ -14,8 +14,7 @@ from tests.data.archives import (
     pixels_of,
     saved,
 )
-from tests.data.loaded import described, parts, refused
-from tests.support import each
+from tests.data.support import parts, refused, scanned_slot
 from tune_calib.data.huggingface import find_shards
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.errors import UserError
@@ -24,11 +23,11 @@ from tune_calib.spec.slots.data import DataSlot
 from tune_calib.spec.trial import TrialSpec
 
 
-@each("name", GENERAL)
-@each("test", ["test", "val", "validation"])
-def test_what_files_say_is_found_and_is_part_of_the_spec(name, test, tmp_path):
+@pytest.mark.parametrize("name", GENERAL)
+@pytest.mark.parametrize("test", ["test", "val", "validation"])
+def test_properties_of_the_files_are_part_of_the_spec(name, test, tmp_path):
     root = GENERAL[name](tmp_path / "data", test=test)
-    slot = described(name, root, tmp_path / "cache")
+    slot = scanned_slot(name, root, tmp_path / "cache")
     found = slot.found
     assert found is not None
     assert (found.classes, found.channels, found.stored, found.size) == (3, 3, 16, 16)
@@ -44,134 +43,136 @@ def test_what_files_say_is_found_and_is_part_of_the_spec(name, test, tmp_path):
     assert "found" in slot.model_dump()
 
 
-@each("name", GENERAL)
+@pytest.mark.parametrize("name", GENERAL)
 def test_other_images_are_another_network_and_are_refused_under_the_old_plan(name, tmp_path):
     root = GENERAL[name](tmp_path / "data")
-    slot = described(name, root, tmp_path / "cache")
+    slot = scanned_slot(name, root, tmp_path / "cache")
     moved = shutil.copytree(root, tmp_path / "moved")
-    assert described(name, moved, tmp_path / "elsewhere") == slot
+    assert scanned_slot(name, moved, tmp_path / "elsewhere") == slot
     shutil.rmtree(root)
     GENERAL[name](root, each=21)
-    other = described(name, root, tmp_path / "cache")
+    other = scanned_slot(name, root, tmp_path / "cache")
     specs = [TrialSpec.build(data=each.model_dump(), network={}) for each in (slot, other)]
     assert specs[0].network_id != specs[1].network_id
     assert "contains different images" in refused(slot, root)
 
 
-@each("name", GENERAL)
-def test_without_a_test_part_a_fifth_is_carved_where_asked_for(name, tmp_path):
+@pytest.mark.parametrize("name", GENERAL)
+def test_carving_makes_a_test_split_of_a_fifth_on_request(name, tmp_path):
     root = GENERAL[name](tmp_path / "data")
     with pytest.raises(UserError, match="omit carved"):
-        described(name, root, tmp_path / "cache", split="carved")
+        scanned_slot(name, root, tmp_path / "cache", split="carved")
     test = root / "test"
     shutil.rmtree(test) if test.is_dir() else (root / "test.parquet").unlink()
     with pytest.raises(UserError, match=r"no test part.*data\.split=carved"):
-        described(name, root, tmp_path / "cache")
-    slot = described(name, root, tmp_path / "cache", split="carved")
+        scanned_slot(name, root, tmp_path / "cache")
+    slot = scanned_slot(name, root, tmp_path / "cache", split="carved")
     development, test = load_development(slot, root), load_test(slot, root)
     indices = torch.cat([split.indices for split in [*parts(development), test]])
     assert sorted(indices.tolist()) == list(range(60))
     assert len(test) == 12
 
 
-@each("name", GENERAL)
-def test_larger_images_get_the_sizes_that_are_asked_for(name, tmp_path):
+@pytest.mark.parametrize("name", GENERAL)
+def test_larger_images_get_the_requested_sizes(name, tmp_path):
     root = GENERAL[name](tmp_path / "data", each=8, size=100)
-    found = described(name, root, tmp_path / "cache").found
+    found = scanned_slot(name, root, tmp_path / "cache").found
     assert found is not None
     assert (found.stored, found.size) == (256, 224)
-    slot = described(name, root, tmp_path / "cache", resize=40, crop=32)
+    slot = scanned_slot(name, root, tmp_path / "cache", resize=40, crop=32)
     assert slot.found is not None
     assert (slot.found.stored, slot.found.size) == (40, 32)
     assert load_test(slot, root, tmp_path / "cache").images.shape == (12, 3, 40, 40)
     with pytest.raises(UserError, match=r"data\.crop"):
-        described(name, root, tmp_path / "cache", resize=40, crop=64)
+        scanned_slot(name, root, tmp_path / "cache", resize=40, crop=64)
 
 
-def test_grey_folders_and_grey_images_in_colour_folders(tmp_path):
+def test_grey_folders_are_read_and_mixed_colours_are_refused(tmp_path):
     for label in ("a", "b"):
         for row in range(12):
             for part in ("train", "test"):
                 saved(tmp_path / "grey" / part / label / f"{row}.png", pixels_of(row, 8, grey=True))
                 pixels = pixels_of(row, 8, grey=row == 7)
                 saved(tmp_path / "mixed" / part / label / f"{row}.png", pixels)
-    found = described("imagefolder", tmp_path / "grey", tmp_path / "cache").found
+    found = scanned_slot("imagefolder", tmp_path / "grey", tmp_path / "cache").found
     assert found is not None
     assert found.channels == 1
     with pytest.raises(UserError, match=r"a/7\.png is grey"):
-        described("imagefolder", tmp_path / "mixed", tmp_path / "cache")
-    slot = described("imagefolder", tmp_path / "mixed", tmp_path / "cache", grey="convert")
+        scanned_slot("imagefolder", tmp_path / "mixed", tmp_path / "cache")
+    slot = scanned_slot("imagefolder", tmp_path / "mixed", tmp_path / "cache", grey="convert")
     assert slot.found is not None
     assert slot.found.channels == 3
 
 
-def test_columns_are_found_or_named(tmp_path):
+def test_columns_are_detected_or_the_user_names_them(tmp_path):
     root = parquet_folder(tmp_path / "data")
     for part in ("train", "test"):
         file = root / f"{part}.parquet"
         table = pq.read_table(file)
         pq.write_table(table.append_column("count", table["kind"]), file)
     with pytest.raises(UserError, match="has the columns picture, kind, count"):
-        described("parquet", root, tmp_path / "cache")
-    assert described("parquet", root, tmp_path / "cache", label_column="kind").found is not None
+        scanned_slot("parquet", root, tmp_path / "cache")
+    assert scanned_slot("parquet", root, tmp_path / "cache", label_column="kind").found is not None
     with pytest.raises(UserError, match="expected photo"):
-        described("parquet", root, tmp_path / "cache", label_column="kind", image_column="photo")
+        scanned_slot("parquet", root, tmp_path / "cache", label_column="kind", image_column="photo")
 
 
-def test_wrong_folders(tmp_path):
+def test_wrong_folders_are_one_line(tmp_path):
     with pytest.raises(UserError, match="has 0 class folders"):
-        described("imagefolder", tmp_path, tmp_path / "cache")
+        scanned_slot("imagefolder", tmp_path, tmp_path / "cache")
     root = image_folder(tmp_path / "data")
     shutil.copytree(root / "test" / "class0", root / "test" / "other")
     with pytest.raises(UserError, match="other belongs to a class that train does not have"):
-        described("imagefolder", root, tmp_path / "cache")
+        scanned_slot("imagefolder", root, tmp_path / "cache")
     shutil.rmtree(root / "test" / "other")
     (root / "train" / "class0" / "notes.txt").write_text("")
     with pytest.raises(UserError, match=r"notes\.txt is not named like an image file"):
-        described("imagefolder", root, tmp_path / "cache")
+        scanned_slot("imagefolder", root, tmp_path / "cache")
     with pytest.raises(UserError, match=r"no train\.parquet"):
-        described("parquet", root, tmp_path / "cache")
+        scanned_slot("parquet", root, tmp_path / "cache")
 
 
-def test_images_that_say_nothing(tmp_path):
+def test_images_with_a_constant_channel_are_refused(tmp_path):
     root = image_folder(tmp_path / "data")
     for path in root.glob("train/*/*.png"):
         pixels = pixels_of(int(path.stem), 16)
         pixels[..., 1] = 9
         saved(path, pixels)
     with pytest.raises(UserError, match="a channel has the same value in all training images"):
-        described("imagefolder", root, tmp_path / "cache")
+        scanned_slot("imagefolder", root, tmp_path / "cache")
 
 
 def test_hidden_files_are_ignored_and_links_are_followed(tmp_path):
     root = image_folder(tmp_path / "data")
-    digest = described("imagefolder", root, tmp_path / "cache").found.digest
+    digest = scanned_slot("imagefolder", root, tmp_path / "cache").found.digest
     shutil.copytree(root / "train" / "class1", root / "train" / "class0" / ".cache")
     shutil.copytree(root / "train" / "class1", root / "train" / ".trash")
     shutil.move(root / "train" / "class0" / "000.png", tmp_path / "000.png")
     (root / "train" / "class0" / "000.png").symlink_to(tmp_path / "000.png")
     shutil.move(root / "test" / "class2", tmp_path / "away")
     (root / "test" / "class2").symlink_to(tmp_path / "away")
-    assert described("imagefolder", root, tmp_path / "cache").found.digest == digest
+    assert scanned_slot("imagefolder", root, tmp_path / "cache").found.digest == digest
     (tmp_path / "away" / "link").symlink_to(tmp_path / "away")
     with pytest.raises(UserError, match="links to a folder that contains it"):
-        described("imagefolder", root, tmp_path / "cache")
+        scanned_slot("imagefolder", root, tmp_path / "cache")
 
 
-def test_classes_are_numbered_in_the_given_order(tmp_path):
+def test_classes_are_numbered_in_the_requested_order(tmp_path):
     for number, part in ((n, part) for n in (1, 2, 10) for part in ("train", "test")):
         for row in range(12):
             pixels = pixels_of(100 * number + row, 8) // 4 + 16 * number
             saved(tmp_path / part / str(number) / f"{row}.png", pixels)
     numbers = {}
     for order in ((), ("1", "2", "10")):
-        slot = described("imagefolder", tmp_path, tmp_path / "cache", classes=list(map(int, order)))
+        slot = scanned_slot(
+            "imagefolder", tmp_path, tmp_path / "cache", classes=list(map(int, order))
+        )
         test = load_test(slot, tmp_path, tmp_path / "cache")
         means = test.images[:].double().mean((1, 2, 3))
         numbers[order] = [int(test.labels[row]) for row in means.argsort()[::12]]
     assert numbers == {(): [0, 2, 1], ("1", "2", "10"): [0, 1, 2]}
     with pytest.raises(UserError, match=r"data\.classes must name each class folder: '10'"):
-        described("imagefolder", tmp_path, tmp_path / "cache", classes=["1", "2"])
+        scanned_slot("imagefolder", tmp_path, tmp_path / "cache", classes=["1", "2"])
     with pytest.raises(UserError, match="two different names"):
         DataSlot.build(dataset="imagefolder", classes=["1", 1])
     with pytest.raises(UserError, match=r"data\.classes does not apply to digits"):
@@ -189,13 +190,13 @@ def test_labels_of_parquet_files_are_compared_by_their_names(tmp_path):
     root = parquet_folder(tmp_path / "data")
     named(root / "train.parquet", ["ant", "bee", "cow"])
     with pytest.raises(UserError, match=r"test\.parquet only numbers its classes.*data\.classes"):
-        described("parquet", root, tmp_path / "cache")
+        scanned_slot("parquet", root, tmp_path / "cache")
     named(root / "test.parquet", ["cow", "ant", "bee"])
-    slot = described("parquet", root, tmp_path / "cache")
+    slot = scanned_slot("parquet", root, tmp_path / "cache")
     assert load_test(slot, root, tmp_path / "cache").labels[:3].tolist() == [2, 0, 1]
     named(root / "test.parquet", ["cow", "ant", "elk"])
     with pytest.raises(UserError, match=r"test\.parquet has images of class 'elk'"):
-        described("parquet", root, tmp_path / "cache")
+        scanned_slot("parquet", root, tmp_path / "cache")
 
 
 def test_one_column_of_labels_is_chosen_for_all_files(tmp_path):
@@ -203,10 +204,10 @@ def test_one_column_of_labels_is_chosen_for_all_files(tmp_path):
     table = pq.read_table(root / "train.parquet")
     pq.write_table(table.append_column("label", table["kind"]), root / "train.parquet")
     with pytest.raises(UserError, match=r"test\.parquet has the columns picture, kind; expected"):
-        described("parquet", root, tmp_path / "cache")
+        scanned_slot("parquet", root, tmp_path / "cache")
 
 
-@each(
+@pytest.mark.parametrize(
     ("names", "refused"),
     [
         (("-00000-of-00002", "-00000-of-00002-0a1b2c3d"), "several uploads"),
@@ -227,15 +228,15 @@ def test_shards_of_two_uploads_are_refused(names, refused, tmp_path):
         assert len(find_shards(tmp_path, "train")) == len(names)
 
 
-@each("cache", [True, False])
+@pytest.mark.parametrize("cache", [True, False])
 def test_test_images_that_are_also_training_images_are_counted(cache, tmp_path, capsys):
     root = image_folder(tmp_path / "data")
-    described("imagefolder", root, tmp_path / "cache")
+    scanned_slot("imagefolder", root, tmp_path / "cache")
     assert "training images" not in capsys.readouterr().err
     for row in range(3):
         name = f"train/class1/{row:03d}.png"
         shutil.copy(root / name, root / "test" / "class2" / f"copy{row}.png")
-    described("imagefolder", root, tmp_path / "cache" if cache else None)
+    scanned_slot("imagefolder", root, tmp_path / "cache" if cache else None)
     assert "3 of 15 test images are also training images" in capsys.readouterr().err
 
 
@@ -243,19 +244,19 @@ def test_messages_name_the_setting_that_mends_mixed_images(tmp_path):
     root = image_folder(tmp_path / "data")
     saved(root / "train" / "class1" / "003.png", pixels_of(0, (16, 20)))
     with pytest.raises(UserError, match=r"set data\.resize=16 to resize all images"):
-        described("imagefolder", root, tmp_path / "cache")
+        scanned_slot("imagefolder", root, tmp_path / "cache")
     saved(root / "train" / "class1" / "003.png", pixels_of(0, 16, grey=True))
     with pytest.raises(UserError, match=r"set data\.grey=convert to convert grey images"):
-        described("imagefolder", root, tmp_path / "cache")
+        scanned_slot("imagefolder", root, tmp_path / "cache")
     for file in root.glob("t*/*/*.png"):
         is_late = file.name == "003.png"
         saved(file, pixels_of(len(file.read_bytes()), 16, grey=not is_late))
     with pytest.raises(UserError, match=r"003\.png has colours.*set data\.grey=convert"):
-        described("imagefolder", root, tmp_path / "cache")
-    assert described("imagefolder", root, tmp_path / "cache", grey="convert").found.channels == 3
+        scanned_slot("imagefolder", root, tmp_path / "cache")
+    assert scanned_slot("imagefolder", root, tmp_path / "cache", grey="convert").found.channels == 3
 
 
-@each("name", GENERAL)
+@pytest.mark.parametrize("name", GENERAL)
 def test_the_quick_setting_is_for_small_images_and_not_for_frozen_networks(name):
     network = {"network": {"backbone": "small_vgg"}}
     quick = ResolvedRequest({"data": {"dataset": name}, **network}).with_recipe().spec()

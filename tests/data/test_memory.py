@@ -13,7 +13,7 @@ import resource, sys
 from pathlib import Path
 import torch
 import tests.data.archives  # libraries that are loaded later would count as well
-from tests.data.loaded import described
+from tests.data.support import described
 from tune_calib.data import cache
 from tune_calib.data.splits import load_development
 from tune_calib.engine.artifacts import NetworkTraining, ensure_bank

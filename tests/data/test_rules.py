@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from tests.support import each
 from tune_calib.data.rules import held_out_of_test
 from tune_calib.data.splits import cut_parts, load_development, load_test
 from tune_calib.errors import UserError
@@ -31,8 +30,8 @@ def cut_of(slot: DataSlot, train: int = 50_000, test: int = 10_000):
     return cut_parts(slot.info, torch.arange(train) % classes, torch.arange(test) % classes)
 
 
-@each(("dataset", "rule"), PUBLISHED)
-def test_published_positions(dataset: str, rule: str):
+@pytest.mark.parametrize(("dataset", "rule"), PUBLISHED)
+def test_positions_of_the_rules_are_the_published_ones(dataset: str, rule: str):
     size, train, validation = PUBLISHED[dataset, rule]
     states = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state()
     slot = DataSlot(dataset=dataset, split=rule)
@@ -63,7 +62,7 @@ def test_the_whole_training_part_trains_and_test_is_cut_without_overlap():
     assert len(cut.test) == len(cut.select) + len(cut.calib) == 5000
 
 
-def test_the_validation_that_is_test_is_all_of_it():
+def test_validation_on_test_uses_all_of_it():
     slot = DataSlot(dataset="cifar10", split="val_is_test")
     cut = cut_of(slot)
     assert not slot.holds_out_train
@@ -75,8 +74,8 @@ def test_the_validation_that_is_test_is_all_of_it():
 SHARES = [None, (0.1, 0.2, 0.7), (0.05, 0.05, 0.9), (0.4, 0.3, 0.3)]
 
 
-@each("shares", SHARES)
-@each("dataset", ["cifar10", "cifar100", "digits"])
+@pytest.mark.parametrize("shares", SHARES)
+@pytest.mark.parametrize("dataset", ["cifar10", "cifar100", "digits"])
 def test_the_test_part_is_cut_in_three_by_classes(dataset, shares):
     further = {} if shares is None else {"holdout_shares": shares}
     slot = DataSlot(dataset=dataset, holdout="test", **further)
@@ -96,8 +95,8 @@ def test_the_test_part_is_cut_in_three_by_classes(dataset, shares):
     assert torch.equal(cut.calib, again.calib)
 
 
-@each("counts", [(3, 3, 3), (3, 100, 7), (5, 4, 3)])
-def test_every_class_is_in_all_three_however_few(counts):
+@pytest.mark.parametrize("counts", [(3, 3, 3), (3, 100, 7), (5, 4, 3)])
+def test_small_classes_are_in_all_three_splits(counts):
     labels = torch.repeat_interleave(torch.arange(3), torch.tensor(counts))
     cut = held_out_of_test((0.25, 0.25, 0.5), labels, labels)
     parts = [cut.select, cut.calib, cut.test]
@@ -126,8 +125,8 @@ def test_a_holdout_of_test_goes_with_what_changes_train():
     assert plain.fingerprint() != load_development(DataSlot(), None).fingerprint()
 
 
-@each("dataset", list(DATASETS))
-def test_options_left_alone_leave_data_set_and_hash(dataset: str):
+@pytest.mark.parametrize("dataset", list(DATASETS))
+def test_default_options_change_neither_data_set_nor_hash(dataset: str):
     slot = DataSlot(dataset=dataset)
     assert slot.info is DATASETS[dataset]
     assert set(slot.model_dump()) == {"dataset", "train_fraction", "label_noise", "imbalance"}
@@ -140,7 +139,7 @@ def test_each_option_makes_another_network():
     assert len({spec.network_id for spec in specs}) == len(options)
 
 
-@each(
+@pytest.mark.parametrize(
     ("slot", "message"),
     [
         ({"holdout": "test", "split": "whole"}, "leave split=whole out"),
@@ -166,7 +165,7 @@ def test_an_option_that_does_not_fit_is_one_line(slot: dict, message: str):
     assert "\n" not in str(error.value)
 
 
-def test_coarse_labels_and_legacy_constants():
+def test_coarse_labels_and_legacy_constants_are_the_published_ones():
     plain: DatasetInfo = DATASETS["cifar100"]
     info = DataSlot(dataset="cifar100", labels="coarse", test_norm="legacy_imagenet").info
     assert info.classes == 20

@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 
 from tests.data.archives import LAYOUTS, replaced
-from tests.support import CPU, each
+from tests.support import CPU
 from tune_calib import paths
 from tune_calib.data.base import Split
 from tune_calib.data.corruptions import MAIN
@@ -45,8 +45,8 @@ def pixels(part, size=4):
     return torch.cat(list(part.chunks(size, CPU)))
 
 
-@each(("dataset", "classes"), [("cifar10", 10), ("cifar100", 100)])
-def test_every_kind_and_severity_of_published_files_is_given(dataset, classes, tmp_path):
+@pytest.mark.parametrize(("dataset", "classes"), [("cifar10", 10), ("cifar100", 100)])
+def test_published_files_give_every_kind_and_severity(dataset, classes, tmp_path):
     folder = shift_set(tmp_path / ("CIFAR-10-C" if classes == 10 else "CIFAR-100-C"), classes)
     slot, test = DataSlot(dataset=dataset), split_of(classes)
     names = find_sets(["corruptions"], slot, tmp_path)
@@ -59,7 +59,7 @@ def test_every_kind_and_severity_of_published_files_is_given(dataset, classes, t
     assert parts[2].split.labels.tolist() == list(range(classes))
 
 
-def test_of_published_files_only_the_places_of_the_test_split_are_taken(tmp_path):
+def test_published_files_are_reduced_to_the_indices_of_the_test_split(tmp_path):
     folder = shift_set(tmp_path / "CIFAR-10-C", each=3)
     places = torch.tensor([17, 4, 29])
     test = split_of(10, 3).take(places)
@@ -107,7 +107,7 @@ WRONG = {
 }
 
 
-@each("what", WRONG)
+@pytest.mark.parametrize("what", WRONG)
 def test_wrong_published_files_are_one_line(what, tmp_path):
     folder = shift_set(tmp_path / "CIFAR-10-C")
     damage, message = WRONG[what]
@@ -123,7 +123,7 @@ def test_files_of_another_data_set_are_refused(tmp_path):
         open_published(folder, DataSlot(dataset="cifar100").info)
 
 
-def test_words_stand_for_sets_each_once():
+def test_shift_words_expand_to_distinct_sets():
     slot = DataSlot(dataset="digits")
     assert find_sets(["corruptions"], slot, None) == [f"generated/{kind}" for kind in MAIN]
     words = ["noise", "generated:fog, contrast", "corruptions:fog"]
@@ -144,28 +144,28 @@ REFUSED = {
 }
 
 
-@each("word", REFUSED)
-def test_a_word_that_asks_for_nothing_sensible_is_one_line(word):
+@pytest.mark.parametrize("word", REFUSED)
+def test_a_wrong_shift_word_is_refused_in_one_line(word):
     with pytest.raises(UserError) as error:
         find_sets(["noise", word], DataSlot(dataset="digits"), None)
     assert REFUSED[word] in str(error.value)
     assert "\n" not in str(error.value)
 
 
-def test_tiny_images_are_not_enlarged_to_tell_by_their_blur():
+def test_small_foreign_images_are_not_enlarged():
     with pytest.raises(UserError, match="blur alone would reveal them"):
         find_sets(["digits"], DataSlot(dataset="cifar10"), None)
 
 
-@each("network", ["digits", "cifar10", "svhn", "tiny_imagenet"])
-@each("shape", [(1, 8, 8), (3, 32, 32), (1, 64, 64), (3, 64, 64)])
+@pytest.mark.parametrize("network", ["digits", "cifar10", "svhn", "tiny_imagenet"])
+@pytest.mark.parametrize("shape", [(1, 8, 8), (3, 32, 32), (1, 64, 64), (3, 64, 64)])
 def test_foreign_images_have_the_shape_of_a_networks_own(network, shape):
     info = DATASETS[network]
     images = torch.randint(0, 256, (5, *shape), dtype=torch.uint8)
-    found = fitted(images, info)
+    transform = fitted(images, info)
     side = info.stored or info.size
-    assert found.shape == (5, info.channels, side, side)
-    assert found.dtype == torch.uint8
+    assert transform.shape == (5, info.channels, side, side)
+    assert transform.dtype == torch.uint8
 
 
 def test_sizes_are_changed_as_pillow_does_and_colours_as_its_luma():
@@ -184,7 +184,7 @@ def test_sizes_are_changed_as_pillow_does_and_colours_as_its_luma():
         assert np.abs(found[0].numpy().astype(int) - wanted).max() <= 1
 
 
-@each("name", ["ood/cifar10", "corrupt/fog"])
+@pytest.mark.parametrize("name", ["ood/cifar10", "corrupt/fog"])
 def test_shift_sets_are_known_by_the_content_of_their_files(tmp_path: Path, monkeypatch, name: str):
     """Also behind a digest that was kept."""
     monkeypatch.setattr(paths, "_SETTLED_NS", 0)
@@ -221,7 +221,7 @@ def test_another_data_set_and_noise_are_foreign_images(tmp_path):
     assert float((values == 1).float().mean()) == pytest.approx(0.31, abs=0.02)
 
 
-@each("rule", [{}, {"holdout": "test"}, {"split": "whole"}])
+@pytest.mark.parametrize("rule", [{}, {"holdout": "test"}, {"split": "whole"}])
 def test_classes_that_are_held_out_are_in_no_split_and_are_foreign(rule):
     whole, slot = DataSlot(**rule), DataSlot(**rule, held_out_classes=[3, 0])
     assert find_sets(["heldout"], slot, None) == ["ood/heldout"]
@@ -238,19 +238,21 @@ def test_classes_that_are_held_out_are_in_no_split_and_are_foreign(rule):
     (part,) = parts_of("ood/heldout", slot, None, tests[1])
     assert set(part.split.labels.tolist()) == {0, 3}
     assert len(part.split.labels) + len(tests[1]) == len(tests[0])
-    assert torch.equal(pixels(part), tests[0].images[~torch.isin(tests[0].labels, _kept())])
+    assert torch.equal(
+        pixels(part), tests[0].images[~torch.isin(tests[0].labels, _remaining_classes())]
+    )
 
 
-def _kept():
+def _remaining_classes():
     return torch.tensor([1, 2, 4, 5, 6, 7, 8, 9])
 
 
-@each("classes", [[10], [-1], list(range(9))])
+@pytest.mark.parametrize("classes", [[10], [-1], list(range(9))])
 def test_classes_that_cannot_be_held_out_are_one_line(classes):
     with pytest.raises(UserError, match="at least two must remain"):
         DataSlot(held_out_classes=classes)
 
 
-def test_nothing_held_out_moves_no_hash():
+def test_holding_out_no_classes_changes_no_hash():
     assert "held_out" not in DataSlot(held_out_classes=[]).model_dump_json()
     assert DataSlot(held_out_classes=[3, 0, 3]) == DataSlot(held_out_classes=[0, 3])

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 
-from tests.support import each
 from tune_calib.data.base import Split
 from tune_calib.data.splits import (
     add_label_noise,
@@ -38,7 +37,7 @@ def test_loading_is_deterministic_and_ignores_global_seeds():
     assert torch.equal(first.labels, second.labels)
 
 
-@each("fraction", [0.1, 0.25, 0.5, 0.999])
+@pytest.mark.parametrize("fraction", [0.1, 0.25, 0.5, 0.999])
 def test_train_fraction_is_stratified(fraction: float):
     whole = load_development(DataSlot(), None).train
     train = load_development(DataSlot(train_fraction=fraction), None).train
@@ -55,7 +54,7 @@ def test_a_smaller_fraction_is_part_of_a_larger_one():
     assert set(small) < set(large)
 
 
-def test_fraction_counts_by_largest_remainders():
+def test_fractions_round_by_largest_remainders():
     counts = np.array([7, 5, 3])
     assert fraction_counts(counts, 1.0).tolist() == [7, 5, 3]
     assert fraction_counts(counts, 0.5).tolist() == [4, 3, 1]
@@ -68,7 +67,7 @@ def test_imbalance_profile_is_the_published_one():
     assert (counts[0], counts[-1]) == (5000, 50)
 
 
-def test_imbalance_never_asks_for_more_than_there_is():
+def test_imbalance_never_needs_more_images_than_available():
     available = np.array([4, 50, 50])
     counts = imbalance_counts(available, 4)
     assert counts.tolist() == [4, 2, 1]
@@ -78,7 +77,7 @@ def test_imbalance_never_asks_for_more_than_there_is():
     assert 8 < float(sizes[0] / sizes[-1]) < 13
 
 
-@each("noise", [0.01, 0.2, 0.75])
+@pytest.mark.parametrize("noise", [0.01, 0.2, 0.75])
 def test_label_noise_changes_exactly_that_share_to_other_classes(noise: float):
     clean = load_development(DataSlot(), None).train
     noisy = load_development(DataSlot(label_noise=noise), None).train
@@ -104,7 +103,7 @@ def test_noise_and_imbalance_act_in_the_documented_order():
     assert int((sizes.labels != both.labels).sum()) == round(0.2 * len(sizes))
 
 
-@each("slot", [DataSlot(train_fraction=0.01), DataSlot(imbalance=1000)])
+@pytest.mark.parametrize("slot", [DataSlot(train_fraction=0.01), DataSlot(imbalance=1000)])
 def test_a_class_without_samples_is_an_error(slot: DataSlot):
     with pytest.raises(UserError, match="no training samples left") as error:
         load_development(slot, None)

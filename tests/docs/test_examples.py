@@ -21,7 +21,7 @@ from analysis.ladder.results import LadderResults
 from analysis.load import load
 from tests.docs.test_pages import blocks, commands, page
 from tests.drawing import figures
-from tests.support import each, here, keep_ray
+from tests.support import here, shared_ray
 from tune_calib.spec import plugins
 from tune_calib.spec.reproduction import REPRODUCTIONS
 
@@ -92,7 +92,7 @@ TABLE = "docs/examples/plugin_table.py"
 @pytest.mark.slow
 @pytest.mark.ray
 def test_a_table_of_a_paper_is_made(tmp_path, monkeypatch):
-    keep_ray()
+    shared_ray()
     monkeypatch.chdir(ROOT)
     (line,) = [own for name, own in commands() if TABLE in own and "smoke" in own]
     made = here(*shlex.split(line)[1:], "--out", tmp_path)
@@ -112,7 +112,7 @@ main()
 
 
 @pytest.mark.slow
-def test_a_table_of_a_paper_is_found_as_a_file_of_the_project(tmp_path):
+def test_a_table_file_added_to_the_project_is_registered(tmp_path):
     papers = shutil.copytree(ROOT / "ablations/papers", tmp_path / "papers")
     shutil.copy(ROOT / "docs/examples/smoothing_table2.yaml", papers)
     words = ("reproduce", "smoothing/table2", "--scale", "smoke", "--dry-run", "--out", tmp_path)
@@ -144,7 +144,7 @@ def test_python_of_the_pages_runs(tmp_path, monkeypatch, capsys):
     assert (tmp_path / "critical_difference.pdf").stat().st_size > 1_000
 
 
-@each("path", EXAMPLES)
+@pytest.mark.parametrize("path", EXAMPLES)
 def test_an_example_is_printed_on_the_page(path):
     assert f"<!-- example: {path.name} -->" in (ROOT / "docs/pages/adding.md").read_text()
 

@@ -11,7 +11,7 @@ import pytest
 from analysis.reproduction.files import Made
 from analysis.reproduction.overview import PAGE, TABLES_PAGE
 from docs.results import IMAGES, PAGES, ROOT, SHIPPED, pages, read_shipped
-from tests.support import each, here
+from tests.support import here
 from tune_calib.results.digests import PACKAGES
 from tune_calib.spec.reproduction import REPRODUCTIONS
 
@@ -38,7 +38,7 @@ def read(name: str) -> str:
 
 
 @pytest.mark.slow
-def test_the_pages_say_what_the_stored_results_say(monkeypatch):
+def test_the_pages_agree_with_the_stored_results(monkeypatch):
     monkeypatch.setattr("docs.results.read_shipped", stored)
     for name, text in pages().items():
         assert parts(text)[0] == parts(read(name))[0]
@@ -58,7 +58,7 @@ def test_the_pages_have_every_claim_of_what_was_run_and_the_rest_is_named():
 
 
 @pytest.mark.slow
-def test_their_commands_make_tables_that_are():
+def test_commands_of_the_claims_name_existing_tables():
     lines = [line for line in read(TABLES_PAGE).splitlines() if line.startswith("tune-calib ")]
     commands = [one for own in stored() for one in own.command.split(" && ")]
     assert sorted(lines) == sorted(commands)
@@ -68,7 +68,7 @@ def test_their_commands_make_tables_that_are():
         assert scale in REPRODUCTIONS[name].scales
 
 
-def test_their_pictures_are_there_and_no_others():
+def test_the_claims_have_exactly_their_pictures():
     text = read(TABLES_PAGE)
     assert all(f"(images/papers/{path.name})" in text for path in IMAGES.iterdir())
     assert text.count("](images/papers/") == len(list(IMAGES.iterdir()))
@@ -82,19 +82,21 @@ def test_what_ships_is_small_and_names_no_machine():
 
 
 @pytest.mark.slow
-def test_ranks_are_of_the_results_as_they_are():
+def test_ranks_of_the_stored_results_are_up_to_date():
     for folder in folders():
         done = here("ranks", SHIPPED / folder)
         assert done.returncode == 0, (folder, done.stderr)
 
 
 @pytest.mark.slow
-@each("command", [["report"], ["significance", "--test", "friedman"], ["status"]])
-def test_commands_take_them_as_results_of_ones_own(command, tmp_path):
+@pytest.mark.parametrize(
+    "command", [["report"], ["significance", "--test", "friedman"], ["status"]]
+)
+def test_commands_read_the_stored_results(command, tmp_path):
     out = shutil.copytree(SHIPPED / folders()[0], tmp_path / "out")
     done = here(*command, out)
     assert done.returncode == 0, done.stderr
 
 
-def test_they_are_no_part_of_the_package():
+def test_stored_results_are_not_packaged():
     assert not any(SHIPPED.is_relative_to(ROOT / package) for package in PACKAGES)

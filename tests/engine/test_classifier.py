@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tests.classifiers import TOLD, run_trials, spec_of
-from tests.support import CPU, each, rows
+from tests.support import CPU, rows, sample
 from tune_calib.documents import seal
 from tune_calib.engine.bank import FeatureSplit
 from tune_calib.engine.classifier import (
@@ -45,10 +45,10 @@ def split_of(bank, name="test"):
     return bank.evaluated()[name]
 
 
-@each("rule", ["last", "min_val_nll"])
-@each("told", TOLD, few=2)
-def test_one_head_of_a_batch_is_kept_with_its_transform(told, rule, bank, store):
-    specs = [spec_of(told, "temperature", seed, select=rule, epochs=4) for seed in range(2)]
+@pytest.mark.parametrize("rule", ["last", "min_val_nll"])
+@pytest.mark.parametrize("message", sample(TOLD, 2))
+def test_one_head_of_a_population_is_stored_with_its_transform(message, rule, bank, store):
+    specs = [spec_of(message, "temperature", seed, select=rule, epochs=4) for seed in range(2)]
     trainer = HeadBatchTrainer([s.head for s in specs], bank, 0, CPU)
     for _ in trainer:
         pass
@@ -72,18 +72,18 @@ def test_one_head_of_a_batch_is_kept_with_its_transform(told, rule, bank, store)
         assert classifier.select.items() <= before.metrics.items()
 
 
-@each("told", ["vtst", "mac_cal drawn", "tst", "mac_cal"])
-def test_a_part_of_a_split_has_the_digits_of_the_whole(told, bank, store):
-    classifier = load_classifier(spec_of(told, "temperature"), store, never, CPU)
+@pytest.mark.parametrize("message", ["vtst", "mac_cal drawn", "tst", "mac_cal"])
+def test_a_part_of_a_split_has_the_digits_of_the_whole(message, bank, store):
+    classifier = load_classifier(spec_of(message, "temperature"), store, never, CPU)
     split = split_of(bank)
     whole = classifier.logits(split).logits
     first = 300
     part = FeatureSplit(split.features[first:], split.logits[first:], split.labels[first:])
     is_close = torch.allclose(classifier.logits(part).logits, whole[:, first:], atol=1e-5)
-    assert is_close == (told != "vtst")  # whose draws depend on the position in the split
+    assert is_close == (message != "vtst")  # whose draws depend on the position in the split
 
 
-def test_finished_trials_are_kept_and_suggestions_of_a_search_are_not(store, bank, tmp_path):
+def test_classifiers_of_trials_are_stored_but_not_of_suggestions(store, bank, tmp_path):
     heads = [spec_of("retrain", seed=seed) for seed in range(2)]
     heads += [spec_of("retrain", "temperature", seed=0)]
     networks = [spec_of(), spec_of(posthoc="temperature")]
@@ -104,7 +104,7 @@ def test_finished_trials_are_kept_and_suggestions_of_a_search_are_not(store, ban
         }
 
 
-def test_what_is_there_stays_and_what_is_damaged_is_made_again(store, bank):
+def test_stored_classifiers_stay_and_damaged_ones_are_rebuilt(store, bank):
     spec = spec_of("retrain", "temperature")
     first = load_classifier(spec, store, never, CPU)
     folder = store.folder(KIND, spec.hash)
@@ -164,7 +164,7 @@ def test_a_classifier_moves_and_is_saved_as_any_module(store, bank):
     assert torch.equal(other.logits(split).logits, before)
 
 
-def test_many_that_write_at_once_leave_one_whole_classifier(store, bank):
+def test_concurrent_writers_leave_one_complete_classifier(store, bank):
     spec = spec_of("retrain", "temperature")
     made = load_classifier(spec, store, never, CPU)
     shutil.rmtree(store.root / KIND)

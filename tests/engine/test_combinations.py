@@ -5,7 +5,7 @@ import itertools
 import pytest
 import torch
 
-from tests.support import CPU, each, sample
+from tests.support import CPU, sample
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.artifacts import NetworkTraining, ensure_bank, load_network
 from tune_calib.engine.bank import FeatureBank, bank_key
@@ -69,25 +69,27 @@ def check_pipeline(network, head, posthoc, store):
     assert all(torch.tensor(value).isfinite() for value in metrics.values())
 
 
-@pytest.mark.parametrize("network", sample(named("network"), 6))
+@pytest.mark.parametrize("network", sample(named("network"), 4))
 def test_a_network_has_finite_metrics_under_a_transform_and_under_a_head(network, store):
     check_pipeline(network, None, "temperature", store)
     check_pipeline(network, "mac_cal", None, store)
 
 
-@each(("posthoc", "head"), list(zip(POSTHOC, itertools.cycle(named("head")), strict=False)))
-def test_a_transform_stands_on_a_head(head, posthoc, store):
+@pytest.mark.parametrize(
+    ("posthoc", "head"), list(zip(POSTHOC, itertools.cycle(named("head")), strict=False))
+)
+def test_a_transform_follows_a_head(head, posthoc, store):
     check_pipeline("ce", head, posthoc, store)
 
 
 @pytest.mark.slow
-@each("posthoc", POSTHOC)
-@each("head", named("head"))
-def test_every_transform_stands_on_every_head(head, posthoc, store):
+@pytest.mark.parametrize("posthoc", POSTHOC)
+@pytest.mark.parametrize("head", named("head"))
+def test_every_transform_follows_every_head(head, posthoc, store):
     check_pipeline("ce", head, posthoc, store)
 
 
-@each("name", named("network"))
+@pytest.mark.parametrize("name", named("network"))
 def test_a_method_that_needs_stages_is_refused_on_a_backbone_without(name):
     slots = {"network": {"method": name, "backbone": "vit_tiny_patch16_224"}}
     if "stages" not in METHODS[name].needs:
@@ -105,8 +107,8 @@ STARTS = {
 }  # fmt: skip
 
 
-@each("start", STARTS)
-@each("name", named("network"))
+@pytest.mark.parametrize("start", STARTS)
+@pytest.mark.parametrize("name", named("network"))
 def test_a_head_continues_only_from_a_head_that_was_trained(name, start):
     method, params = STARTS[start]
     head = {"method": method, "params": {**params, "start": start}}

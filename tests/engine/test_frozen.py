@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tests.engine.test_weights import network_of, saved
-from tests.support import CPU, each
+from tests.support import CPU
 from tune_calib.data.cache import load_source
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.artifacts import NetworkTraining, ensure_bank, load_network
@@ -35,23 +35,23 @@ HASH = "0123456789abcdef"
 GIVEN = {"backbone": "small_cnn", "weights": HASH, "epochs": 0}
 
 
-def asked_of(**network) -> ResolvedRequest:
-    given = {"data": {"dataset": "digits"}, "network": {**GIVEN, **network}}
-    return ResolvedRequest(given).with_recipe()
+def request_with(**network) -> ResolvedRequest:
+    settings = {"data": {"dataset": "digits"}, "network": {**GIVEN, **network}}
+    return ResolvedRequest(settings).with_recipe()
 
 
 @pytest.fixture
-def taken(tmp_path) -> tuple[TrialSpec, Store]:
+def frozen_network(tmp_path) -> tuple[TrialSpec, Store]:
     """A frozen network of digits, and the store that holds its weights."""
     file = saved(tmp_path / "w.safetensors", network_of())
-    given = {"data": {"norm": "dataset"}, "network": {**GIVEN, "weights": str(file)}}
+    settings = {"data": {"norm": "dataset"}, "network": {**GIVEN, "weights": str(file)}}
     return resolve_files(
-        ResolvedRequest(given).with_recipe(), None, tmp_path / "store"
+        ResolvedRequest(settings).with_recipe(), None, tmp_path / "store"
     ).spec(), Store(tmp_path / "store")
 
 
-def test_its_artifact_is_made_without_training(taken):
-    spec, store = taken
+def test_the_artifact_of_a_frozen_network_is_made_without_training(frozen_network):
+    spec, store = frozen_network
     run = NetworkTraining(spec, store, load_development(spec.data, None), CPU)
     assert run.step() is None
     run.close()
@@ -68,7 +68,7 @@ def test_its_artifact_is_made_without_training(taken):
     assert torch.equal(bank.own_head()[0], source["head.weight"])
 
 
-@each("key", OF_TRAINING)
+@pytest.mark.parametrize("key", OF_TRAINING)
 def test_a_training_setting_is_refused_by_its_name(key):
     others = {
         "optimizer": "adam", "select": "best_val_acc", "loss_reduction": "sum", "augment": "none",
@@ -77,18 +77,18 @@ def test_a_training_setting_is_refused_by_its_name(key):
     }  # fmt: skip
     value = others.get(key, {"batch_size": 7}.get(key, 0.25))
     with pytest.raises(UserError, match=rf"network\.{key}: a frozen network .* not trained"):
-        asked_of(**{key: value}).spec()
+        request_with(**{key: value}).spec()
     with pytest.raises(UserError, match=rf"network\.{key}: a frozen network"):
         TrialSpec.build(network={**GIVEN, key: value})
 
 
-@each("own_recipes", [False, True])
-@each("recipe", [None, *RECIPES])
-def test_no_recipe_makes_another_network_of_it(recipe, own_recipes):
+@pytest.mark.parametrize("own_recipes", [False, True])
+@pytest.mark.parametrize("recipe", [None, *RECIPES])
+def test_no_recipe_changes_a_frozen_network(recipe, own_recipes):
     dataset = "digits" if recipe in (None, "quick") else RECIPES[recipe].datasets[0]
-    given = {"data": {"dataset": dataset, "norm": "dataset"}, "network": GIVEN}
-    asked = ResolvedRequest(given, own_recipes=own_recipes).with_recipe(recipe)
-    spec, plain = asked.spec(), ResolvedRequest(given).spec()
+    settings = {"data": {"dataset": dataset, "norm": "dataset"}, "network": GIVEN}
+    request = ResolvedRequest(settings, own_recipes=own_recipes).with_recipe(recipe)
+    spec, plain = request.spec(), ResolvedRequest(settings).spec()
     assert spec.network == plain.network
     sizes = {"resize": spec.data.resize, "crop": spec.data.crop}
     assert spec.data == plain.data.model_copy(update=sizes)
@@ -110,18 +110,18 @@ def test_heads_are_trained_by_the_recipe():
 def test_a_frozen_network_on_images_of_the_users_own_needs_no_recipe():
     found = {"classes": 2, "channels": 3, "stored": 32, "size": 32, "mean": [0.5] * 3,
              "std": [0.5] * 3, "digest": "d"}  # fmt: skip
-    given = {"data": {"dataset": "imagefolder", "found": found}, "network": GIVEN}
-    assert ResolvedRequest(given).with_recipe().recipe is None
-    assert ResolvedRequest({"data": given["data"]}).with_recipe().recipe is not None
+    settings = {"data": {"dataset": "imagefolder", "found": found}, "network": GIVEN}
+    assert ResolvedRequest(settings).with_recipe().recipe is None
+    assert ResolvedRequest({"data": settings["data"]}).with_recipe().recipe is not None
     with pytest.raises(UserError, match="no quick setting"):
         ResolvedRequest({"data": {"dataset": "svhn"}}).with_recipe()
 
 
-@each("seeds", [Seeds.count(5, None, None), Seeds.count(None, None, 5),
+@pytest.mark.parametrize("seeds", [Seeds.count(5, None, None), Seeds.count(None, None, 5),
                                    Seeds.count(None, 1, 5)])  # fmt: skip
-def test_seeds_are_those_of_heads(seeds):
+def test_seeds_on_a_frozen_network_are_head_seeds(seeds):
     planned = expand(
-        build_comparison(["ce", "retrain", "temperature"]), replace(asked_of(), seeds=seeds)
+        build_comparison(["ce", "retrain", "temperature"]), replace(request_with(), seeds=seeds)
     )
     assert [t.label for t in planned] == ["ce", *["retrain"] * 5, "temperature"]
     assert len({t.spec.hash for t in planned}) == 7
@@ -129,7 +129,7 @@ def test_seeds_are_those_of_heads(seeds):
     assert [t.spec.head.seed for t in planned if t.spec.head] == [0, 1, 2, 3, 4]
 
 
-@each(
+@pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"seeds": Seeds.count(None, 2, None)}, "there is only one frozen network"),
@@ -145,29 +145,29 @@ def test_seeds_are_those_of_heads(seeds):
         ({"overrides": {"network": {**GIVEN, "wieghts": 1}}}, "did you mean 'weights'"),
     ],
 )
-def test_what_makes_no_sense_is_one_line(change, message):
+def test_impossible_frozen_networks_are_one_line(change, message):
     with pytest.raises(UserError, match=message) as told:
-        resolve_spec(replace(asked_of(), **change).overrides)
+        resolve_spec(replace(request_with(), **change).overrides)
     assert "\n" not in str(told.value)
 
 
 NETWORK_METHODS = [n for n in METHODS if METHODS[n].kind == "network" and n != "ce"]
 
 
-@each("method", NETWORK_METHODS)
+@pytest.mark.parametrize("method", NETWORK_METHODS)
 def test_a_method_that_trains_the_network_is_refused_where_it_is_named(method):
     with pytest.raises(UserError, match=f"{method}.* trains the network"):
-        expand(build_comparison(["temperature", f"{method}+temperature"]), asked_of())
+        expand(build_comparison(["temperature", f"{method}+temperature"]), request_with())
     if method in SPACES:
         with pytest.raises(UserError, match="trains networks"):
-            Candidates(method, asked_of())
+            Candidates(method, request_with())
 
 
-@each("controls", [False, True])
-@each("name", list(LADDERS))
-def test_ladders_leave_out_what_trains_the_network_and_say_so(name, controls):
-    ladder, asked = LADDERS[name], replace(asked_of(), controls=controls)
-    absent = {rung.label for rungs in find_left_out(ladder, asked).values() for rung in rungs}
+@pytest.mark.parametrize("controls", [False, True])
+@pytest.mark.parametrize("name", list(LADDERS))
+def test_ladders_on_frozen_networks_leave_out_training_rungs(name, controls):
+    ladder, request = LADDERS[name], replace(request_with(), controls=controls)
+    absent = {rung.label for rungs in find_left_out(ladder, request).values() for rung in rungs}
     for rung in ladder.rungs:
         trains = rung.adds_head_epochs or rung.slots.get("network", {}).get("method", "ce") != "ce"
         assert (rung.label in absent) == trains
@@ -175,37 +175,37 @@ def test_ladders_leave_out_what_trains_the_network_and_say_so(name, controls):
     # Controls alone are no ladder.
     if not any(rung.label in left for rung in ladder.rungs if rung.kind != "control"):
         with pytest.raises(UserError, match="nothing is left"):
-            expand(ladder, asked)
+            expand(ladder, request)
         return
-    planned = expand(ladder, asked)
+    planned = expand(ladder, request)
     labels = [
         r.label for r in ladder.rungs if r.label in left and (controls or r.kind != "control")
     ]
     assert [trial.label for trial in planned] == labels
     assert [trial.rung for trial in planned] == list(range(len(labels)))
-    told = describe_setting(planned, ladder, asked)
-    assert ("left out" in told) == bool(absent)
-    assert f"small_cnn as given (weights {HASH})" in told
-    assert "SGD" not in told.partition("heads")[0]
+    caption = describe_setting(planned, ladder, request)
+    assert ("left out" in caption) == bool(absent)
+    assert f"small_cnn as given (weights {HASH})" in caption
+    assert "SGD" not in caption.partition("heads")[0]
 
 
-@each("has_head", [False, True])
-def test_a_recipe_is_told_where_something_is_trained(has_head):
-    asked = ResolvedRequest({"data": {"norm": "dataset"}, "network": GIVEN}).with_recipe()
+@pytest.mark.parametrize("has_head", [False, True])
+def test_the_caption_has_a_recipe_only_if_something_is_trained(has_head):
+    request = ResolvedRequest({"data": {"norm": "dataset"}, "network": GIVEN}).with_recipe()
     ladder = build_comparison(["temperature", "retrain"] if has_head else ["temperature"])
-    planned = expand(ladder, asked)
-    told = describe_setting(planned, ladder, asked)
-    assert ("recipe quick" in told) == is_trained(planned) == has_head
-    assert told.endswith("one recipe for all" if has_head else "nothing is trained")
+    planned = expand(ladder, request)
+    caption = describe_setting(planned, ladder, request)
+    assert ("recipe quick" in caption) == is_trained(planned) == has_head
+    assert caption.endswith("one recipe for all" if has_head else "nothing is trained")
 
 
-def test_two_given_networks_are_two_and_one_in_two_words_is_one(tmp_path):
+def test_frozen_networks_are_identified_by_their_weights(tmp_path):
     files = [saved(tmp_path / f"{seed}.safetensors", network_of(seed=seed)) for seed in (1, 2)]
 
     def id_of(file: Path, **data) -> str:
-        given = {"data": data, "network": {**GIVEN, "weights": str(file)}}
+        settings = {"data": data, "network": {**GIVEN, "weights": str(file)}}
         return (
-            resolve_files(ResolvedRequest(given).with_recipe(), None, tmp_path / "store")
+            resolve_files(ResolvedRequest(settings).with_recipe(), None, tmp_path / "store")
             .spec()
             .network_id
         )
@@ -222,12 +222,12 @@ def test_two_given_networks_are_two_and_one_in_two_words_is_one(tmp_path):
 
 def test_a_last_layer_of_other_classes_is_refused(tmp_path):
     file = saved(tmp_path / "w.safetensors", network_of(classes=100))
-    given = {"data": {"norm": "dataset"}, "network": {**GIVEN, "weights": str(file)}}
+    settings = {"data": {"norm": "dataset"}, "network": {**GIVEN, "weights": str(file)}}
     with pytest.raises(UserError, match=r"last layer of .*\(100, 512\).*\(10, 512\)"):
-        resolve_files(ResolvedRequest(given).with_recipe(), None, tmp_path / "store")
+        resolve_files(ResolvedRequest(settings).with_recipe(), None, tmp_path / "store")
 
 
-def test_old_networks_keep_their_hash():
+def test_networks_without_weights_have_the_pinned_hash():
     assert TrialSpec.build(network={}).network_id == "c6ea9fbf1476d74c"
     slot = NetworkSlot(weights=HASH, epochs=1)
     assert not slot.is_frozen
@@ -256,10 +256,10 @@ def test_published_networks_give_their_published_accuracy(depth, cifar_root, ima
     if not file.exists():
         pytest.skip("no ../shared/networks")
     network = {"backbone": f"resnet{depth}_he", "weights": str(file), "epochs": 0}
-    asked = ResolvedRequest(
+    request = ResolvedRequest(
         {"data": {"dataset": "cifar10", "holdout": "test"}, "network": network}
     ).with_recipe()
-    spec, store = resolve_files(asked, cifar_root, tmp_path).spec(), Store(tmp_path)
+    spec, store = resolve_files(request, cifar_root, tmp_path).spec(), Store(tmp_path)
     assert spec.data.norm == "imagenet"
     info = spec.data.info
     given, method = build(spec, 1)

@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from tests.support import each
 from tune_calib.data.base import Split
 from tune_calib.data.splits import Development
 from tune_calib.engine.network import NetworkTrainer
@@ -28,7 +27,7 @@ def trainer(**network) -> NetworkTrainer:
 
 
 @pytest.mark.parametrize("method", NETWORKS)
-@each("precision", ["fp32", "tf32", "bf16"])
+@pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16"])
 def test_every_method_learns_in_every_precision(method, precision):
     reports = list(trainer(method=method, precision=precision, lr=0.02))
     assert all(torch.isfinite(torch.tensor(list(report.values()))).all() for report in reports)
@@ -36,7 +35,7 @@ def test_every_method_learns_in_every_precision(method, precision):
 
 @pytest.mark.parametrize("augment", ["standard", "none"])
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_nothing_waits_for_the_gpu_inside_an_epoch(augment, precision):
+def test_no_operation_synchronises_with_the_gpu_within_an_epoch(augment, precision):
     run = trainer(augment=augment, precision=precision)
     next(run)
     step = run._step
@@ -60,7 +59,7 @@ def test_deterministic_runs_give_equal_digits(precision, monkeypatch):
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
-def test_precisions_set_what_they_are_called():
+def test_precisions_set_the_flags_of_torch():
     trainer(precision="tf32")
     assert torch.backends.cudnn.conv.fp32_precision == "tf32"
     trainer(precision="fp32")

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from tests.support import CPU, each, small_spec
+from tests.support import CPU, small_spec
 from tune_calib.engine.head_batch import HeadBatchTrainer, head_context
 from tune_calib.engine.head_steps import StackedOptimizer
 from tune_calib.errors import UserError
@@ -37,7 +37,7 @@ def train(slots, bank, epochs=None):
     return trainer, reports
 
 
-@each("options", MAC_CAL_OPTIONS)
+@pytest.mark.parametrize("options", MAC_CAL_OPTIONS)
 def test_every_option_of_mac_cal_trains_and_resumes(options, bank):
     slots = [slot(seed=s, **options) for s in range(2)]
     whole, _ = train(slots, bank)
@@ -58,7 +58,7 @@ def test_a_diverged_head_leaves_the_others_alone(bank):
     assert torch.equal(together.predict(bank.test())[0], alone.predict(bank.test())[0])
 
 
-@each(
+@pytest.mark.parametrize(
     ("optimizer", "reference"),
     [("sgd", torch.optim.SGD), ("adam", torch.optim.Adam), ("adamw", torch.optim.AdamW)],
 )
@@ -109,7 +109,9 @@ def test_masks_zero_the_stored_weights_and_restrict_the_gradient(bank):
     assert (dense.method.parameters["0.weight"][dense.method.masks["0.weight"] == 0] != 0).any()
 
 
-@each(("gamma", "q0"), [(0.9, 0.5), (0.5, 0.32)])  # the second comes down to the floor of q
+@pytest.mark.parametrize(
+    ("gamma", "q0"), [(0.9, 0.5), (0.5, 0.32)]
+)  # the second comes down to the floor of q
 def test_sparsity_follows_equations_12_and_13(gamma, q0, bank):
     _, reports = train([slot(gamma=gamma, q0=q0, tau0=0.05, tau_decay=5.0)], bank)
     q = q0
@@ -121,7 +123,9 @@ def test_sparsity_follows_equations_12_and_13(gamma, q0, bank):
         q = min(1.0, max(0.3, q + max(-tau, min(tau, gap))))
 
 
-@each(("train", "select", "ratio"), [(0.8, 0.4, 0.5), (0.4, 0.8, 1.0), (0.0, 0.1, 1.0)])
+@pytest.mark.parametrize(
+    ("train", "select", "ratio"), [(0.8, 0.4, 0.5), (0.4, 0.8, 1.0), (0.0, 0.1, 1.0)]
+)
 def test_the_ratio_of_accuracies_is_of_select_over_train(train, select, ratio, bank, monkeypatch):
     monkeypatch.setitem(bank.manifest, "accuracy", {"train": train, "select": select})
     assert head_context(slot(), bank, CPU).val_ratio == ratio
@@ -132,7 +136,7 @@ def test_tau_zero_keeps_q_fixed(bank):
     assert [report["q"].item() for report in reports] == pytest.approx([0.7] * len(reports))
 
 
-@each(
+@pytest.mark.parametrize(
     "own",
     [{"evaluation": "expected"}, {"evaluation": "last_mask", "mask_scale": "inverted"}],
 )
@@ -158,8 +162,8 @@ def test_a_continued_head_starts_as_the_networks_own(bank):
 FROZEN = {"start": "frozen", "shape": "linear", "masking": "functional", "tau0": 0.0}
 
 
-@each("evaluation", ["last_mask", "expected", "mc"])
-@each("optimiser", ["sgd", "adam"])
+@pytest.mark.parametrize("evaluation", ["last_mask", "expected", "mc"])
+@pytest.mark.parametrize("optimiser", ["sgd", "adam"])
 def test_a_frozen_head_is_the_networks_own_under_masks(evaluation, optimiser, bank):
     own, split = (
         FROZEN | {"evaluation": evaluation, "slot": {"optimizer": optimiser}},
@@ -175,17 +179,19 @@ def test_a_frozen_head_is_the_networks_own_under_masks(evaluation, optimiser, ba
     assert not torch.allclose(masked, whole, atol=1e-2)
 
 
-@each("other", [{"shape": "bottleneck"}, {"masking": "destructive"}, {"evaluation": "dense"}])
+@pytest.mark.parametrize(
+    "other", [{"shape": "bottleneck"}, {"masking": "destructive"}, {"evaluation": "dense"}]
+)
 def test_a_frozen_head_that_masks_nothing_at_inference_is_refused(other):
     with pytest.raises(UserError, match="start=frozen"):
         slot(**{**FROZEN, "evaluation": "last_mask", **other})
 
 
-def test_a_fresh_head_has_the_identity_of_before_there_were_frozen_ones():
+def test_a_fresh_head_has_the_pinned_hash():
     assert "start" not in slot(start="fresh").params.model_dump()
 
 
-@each("order", ["shared", "own"])
+@pytest.mark.parametrize("order", ["shared", "own"])
 def test_every_epoch_has_another_batch_order(order, bank):
     slots = [slot(seed=seed, slot={"batch_order": order}) for seed in range(2)]
     trainer = HeadBatchTrainer(slots, bank, 0, CPU)

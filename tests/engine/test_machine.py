@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from tests.support import CPU, QUICK, cli, drive, each, here, small_spec
+from tests.support import CPU, QUICK, cli, drive, here, small_spec
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.determinism import PORTABLE
 from tune_calib.documents import seal
@@ -38,7 +38,7 @@ def network_row(store: Store, out) -> dict:
     return read_table(out, "trials").to_pylist()[0]
 
 
-def test_a_row_tells_processor_instruction_set_threads_and_versions(trained, tmp_path):
+def test_a_row_has_processor_instruction_set_threads_and_versions(trained, tmp_path):
     row = network_row(trained, tmp_path)
     assert {name: row[name] for name in NEW} == machine()
     assert row["processor"]
@@ -49,7 +49,7 @@ def test_a_row_tells_processor_instruction_set_threads_and_versions(trained, tmp
     ).keys()
 
 
-def test_the_row_of_a_network_tells_where_it_was_trained(trained, tmp_path):
+def test_the_row_of_a_network_has_the_machine_that_trained_it(trained, tmp_path):
     """Not where its artifact was read later."""
     store = Store(tmp_path / "store")
     shutil.copytree(trained.root, store.root)
@@ -62,8 +62,8 @@ def test_the_row_of_a_network_tells_where_it_was_trained(trained, tmp_path):
     assert row["threads"] == 2
 
 
-@each("mixed", [False, True])
-def test_rows_of_before_read_as_null(trained, tmp_path, mixed):
+@pytest.mark.parametrize("mixed", [False, True])
+def test_rows_without_machine_columns_read_as_null(trained, tmp_path, mixed):
     network_row(trained, tmp_path)
     (path,) = tmp_path.glob("trials/*.parquet")
     table = pq.read_table(path)
@@ -81,7 +81,7 @@ ROW = {"spec_hash": "a", "device": "cpu", "head_method": None, "threads": 1, "st
 HERE = {"processor": processor(), "instruction_set": torch.backends.cpu.get_cpu_capability()}
 
 
-@each(
+@pytest.mark.parametrize(
     ("row", "network", "told"),
     [
         ({}, {}, ""),
@@ -96,15 +96,15 @@ HERE = {"processor": processor(), "instruction_set": torch.backends.cpu.get_cpu_
         ({"threads": None}, {}, ""),
     ],
 )
-def test_going_on_on_another_kind_of_machine_is_told_in_a_line(
+def test_resuming_on_another_kind_of_machine_gives_one_warning(
     row, network, told, tmp_path, capsys
 ):
     content = {**ROW, **HERE, **row, "network": json.dumps(network)}
     write_results(tmp_path, "a", {"trials": [content]})
     warn_of_other_machine(tmp_path)
-    said = capsys.readouterr().err
-    assert told in said
-    assert len(said.splitlines()) == bool(told)
+    message = capsys.readouterr().err
+    assert told in message
+    assert len(message.splitlines()) == bool(told)
 
 
 def test_portable_is_part_of_the_identity_and_its_default_is_not():
@@ -124,8 +124,8 @@ def test_portable_trials_are_not_mixed_with_others():
         environment_of([plain, portable])
 
 
-@each("method", ["ce", "retrain"])
-def test_a_portable_trial_is_not_computed_in_a_process_that_is_not(method, trained, tmp_path):
+@pytest.mark.parametrize("method", ["ce", "retrain"])
+def test_a_portable_trial_needs_a_portable_process(method, trained, tmp_path):
     head = {"head": {"epochs": 1}} if method == "retrain" else {}
     run = Provenance(out=str(tmp_path), store=str(trained.root), git_revision=None).plain()
     with pytest.raises(UserError, match="ATEN_CPU_CAPABILITY=avx2"):
@@ -155,14 +155,14 @@ print(torch.backends.cpu.get_cpu_capability(), digest)
 def test_the_environment_changes_the_numbers_of_a_wider_processor():
     found = {}
     for name, more in {"plain": {}, "portable": PORTABLE, "again": PORTABLE}.items():
-        said = subprocess.run(
+        output = subprocess.run(
             [sys.executable, "-c", WEIGHTS],
             env={**os.environ, **more},
             capture_output=True,
             text=True,
             check=True,
         )
-        found[name] = said.stdout.split()
+        found[name] = output.stdout.split()
     assert found["plain"][0] == "AVX512"
     assert found["portable"][0] == "AVX2"
     assert found["portable"] == found["again"]
@@ -191,10 +191,12 @@ READING = ["compare", "ce", "retrain", *QUICK]
 def read_only(tmp_path):
     """A store with all that ``READING`` needs, which cannot be written: for root by a mount."""
     root = tmp_path / "store"
-    given = {"data": {"dataset": "digits", "train_fraction": 0.25}}
-    given["network"] = {"epochs": 2, "augment": "none"}
-    given["head"] = {"epochs": 2, "augment": "none"}
-    spec = expand(build_comparison(["ce", "retrain"]), ResolvedRequest(given).with_recipe())[1].spec
+    settings = {"data": {"dataset": "digits", "train_fraction": 0.25}}
+    settings["network"] = {"epochs": 2, "augment": "none"}
+    settings["head"] = {"epochs": 2, "augment": "none"}
+    spec = expand(build_comparison(["ce", "retrain"]), ResolvedRequest(settings).with_recipe())[
+        1
+    ].spec
     splits = load_development(spec.data, None), load_test(spec.data, None)
     run = NetworkTraining(spec, Store(root), splits[0], CPU)
     while run.step() is not None:
@@ -216,7 +218,7 @@ def read_only(tmp_path):
         subprocess.run(["umount", "-l", str(root)], check=True)
 
 
-def test_a_whole_store_that_cannot_be_written_is_read(read_only, tmp_path):
+def test_a_complete_read_only_store_is_read(read_only, tmp_path):
     out = tmp_path / "out"
     done = here(*READING, "--out", out, "--store", read_only)
     assert done.returncode == 0, done.stderr
@@ -230,17 +232,17 @@ def test_a_whole_store_that_cannot_be_written_is_read(read_only, tmp_path):
         (["--set", "head.bn_mode=train"], "banks/"),
     ],
 )
-def test_what_such_a_store_lacks_is_told_at_once(more, lacks, read_only, tmp_path, refusal):
+def test_a_read_only_store_is_refused_with_what_it_lacks(more, lacks, read_only, tmp_path, refusal):
     out = tmp_path / "out"
-    said = refusal(*READING, *more, "--out", out, "--store", read_only)
-    assert f"{read_only} cannot be written to, and lacks {lacks}" in said
+    message = refusal(*READING, *more, "--out", out, "--store", read_only)
+    assert f"{read_only} cannot be written to, and lacks {lacks}" in message
     assert {path.name for path in out.iterdir()} == {".driver.lock"}
 
 
 def test_a_search_of_networks_needs_a_store_that_it_can_write(read_only, tmp_path, refusal):
     out = tmp_path / "out"
-    said = refusal("search", "ls", *QUICK[:2], "--out", out, "--store", read_only)
-    assert f"{read_only} cannot be written to, and lacks" in said
+    message = refusal("search", "ls", *QUICK[:2], "--out", out, "--store", read_only)
+    assert f"{read_only} cannot be written to, and lacks" in message
     assert {path.name for path in out.iterdir()} == {".driver.lock"}
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.support import CPU, drive, each, rows, run_of, small_spec
+from tests.support import CPU, drive, rows, run_of, sample, small_spec
 from tune_calib.engine import head_batch
 from tune_calib.engine.bank import DevelopmentBank, write_arrow, write_split
 from tune_calib.engine.head_batch import HeadBatchTrainer, in_parts
@@ -137,8 +137,8 @@ def test_a_head_batch_larger_than_memory_is_split(tmp_path):
         alone("train_heads", tmp_path / "bank", 2**40, 200)
 
 
-@each("size", [1, 2, 10**9], few=1)
-def test_the_rows_of_a_head_batch_do_not_depend_on_its_parts(
+@pytest.mark.parametrize("size", sample([1, 2, 10**9], 1))
+def test_the_rows_of_a_population_do_not_depend_on_its_parts(
     size, trained, bank, tmp_path, monkeypatch
 ):
     specs = [small_spec(method="mac_cal", seed=s, select="min_val_nll") for s in range(3)]
@@ -159,8 +159,8 @@ def test_the_rows_of_a_head_batch_do_not_depend_on_its_parts(
     assert found[0] == found[1]
 
 
-@each("shape", [(100,), (3, 100)])
-@each("gathered", [1, 2**30])
+@pytest.mark.parametrize("shape", [(100,), (3, 100)])
+@pytest.mark.parametrize("gathered", [1, 2**30])
 def test_batches_are_those_of_the_order(shape, gathered, bank, monkeypatch):
     monkeypatch.setattr("tune_calib.engine.head_steps.GATHERED_BYTES", gathered)
     views = Views(bank, CPU)
@@ -175,7 +175,7 @@ def test_batches_are_those_of_the_order(shape, gathered, bank, monkeypatch):
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
-def test_a_gpu_is_not_waited_for_within_an_epoch(bank):
+def test_an_epoch_does_not_synchronise_with_the_gpu(bank):
     for method in ("retrain", "mac_cal", "tst", "vtst"):
         slots = [small_spec(method=method, seed=s).head for s in range(3)]
         trainer = HeadBatchTrainer(slots, bank, 0, torch.device("cuda"))
@@ -203,7 +203,7 @@ def test_a_view_that_does_not_fit_a_gpu_is_streamed(bank, monkeypatch):
     assert torch.equal(*logits)
 
 
-@each("samples", [3, 5])
+@pytest.mark.parametrize("samples", [3, 5])
 def test_a_bank_whose_outputs_are_not_one_a_sample_is_not_written(samples, tmp_path):
     with pytest.raises(ValueError, match=f"{samples} outputs for 4 samples"):
         write_split(tmp_path / "bank", random_outputs(samples, 2, 0, chunk=2), torch.zeros(4))

@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 import torch
 
-from tests.support import CPU, each
+from tests.support import CPU, sample
 from tune_calib.data.splits import load_development
 from tune_calib.engine import network as engine
 from tune_calib.engine.artifacts import NetworkTraining, ensure_bank
@@ -33,7 +33,7 @@ def weights(trained: NetworkTrainer) -> dict[str, torch.Tensor]:
     return trained.selected()
 
 
-@each("method", NETWORKS, few=6)
+@pytest.mark.parametrize("method", sample(NETWORKS, 6))
 def test_a_network_learns(method):
     reports = list(trainer(method=method, lr=0.02))
     # The loss of CRL grows with the history that it ranks by, and BalCAL moves its shares.
@@ -65,7 +65,7 @@ def test_sum_reduction_without_clipping_is_a_learning_rate_times_the_batch():
         assert torch.allclose(a.float(), b.float(), atol=1e-4)
 
 
-def test_a_loss_that_is_not_finite_is_told():
+def test_a_loss_that_is_not_finite_raises():
     with pytest.raises(DivergedError, match="epoch 1"):
         list(trainer(lr=1e30, clip_grad_norm=None))
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.support import CPU, each, here
+from tests.support import CPU, here, sample
 from tune_calib.data.splits import load_development
 from tune_calib.engine.machine import refuse_slow, set_switches
 from tune_calib.engine.network import NetworkTrainer, predict
@@ -26,7 +26,7 @@ def trainer(**network) -> NetworkTrainer:
 
 
 @needs_bf16
-@each("method", NETWORKS, few=6)
+@pytest.mark.parametrize("method", sample(NETWORKS, 6))
 def test_every_method_trains_on_products_in_bfloat16_and_losses_in_float32(method):
     run = trainer(method=method)
     seen: dict[str, set[torch.dtype]] = {"maps": set(), "head": set(), "norm": set()}
@@ -51,7 +51,7 @@ def test_every_method_trains_on_products_in_bfloat16_and_losses_in_float32(metho
 
 
 @needs_bf16
-@each("backbone", ["small_cnn", "resnet8"])
+@pytest.mark.parametrize("backbone", ["small_cnn", "resnet8"])
 def test_a_bfloat16_network_is_near_the_float32_one(backbone):
     """Same weights: logits differ by the rounding of maps to 8 bits, and no more."""
     low, full = trainer(backbone=backbone), trainer(backbone=backbone, precision="fp32")
@@ -74,7 +74,7 @@ def test_a_resumed_bfloat16_training_gives_the_same_digits():
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
-@each("precision", ["bf16", "tf32"])
+@pytest.mark.parametrize("precision", ["bf16", "tf32"])
 def test_a_processor_without_it_is_refused_in_one_line(precision, monkeypatch):
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx2": True})
     with pytest.raises(UserError, match=f"network.precision={precision} needs") as error:
@@ -83,7 +83,7 @@ def test_a_processor_without_it_is_refused_in_one_line(precision, monkeypatch):
     refuse_slow("fp32", CPU)
 
 
-@each("compiled", [False, True])
+@pytest.mark.parametrize("compiled", [False, True])
 def test_on_a_processor_an_operation_that_may_vary_warns_compiled_or_not(compiled):
     torch.use_deterministic_algorithms(False)
     set_switches(TrialSpec.build(network={"compile": compiled}).network, CPU)
@@ -96,7 +96,7 @@ def test_tf32_is_for_gpus():
         refuse_slow("tf32", CPU)
 
 
-@each(("precision", "gpus"), [("bf16", 0), ("tf32", 0), ("bf16", 1)])
+@pytest.mark.parametrize(("precision", "gpus"), [("bf16", 0), ("tf32", 0), ("bf16", 1)])
 def test_a_device_without_it_is_one_line_before_anything_starts(
     precision, gpus, monkeypatch, tmp_path
 ):

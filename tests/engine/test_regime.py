@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.support import CPU, drive, each, rows, run_of, small_spec
+from tests.support import CPU, drive, rows, run_of, small_spec
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.artifacts import load_network
 from tune_calib.engine.network import predict
@@ -67,8 +67,8 @@ def test_a_row_says_how_its_network_fits(name, is_search, trained, expected, tmp
     assert (f"{BASE}/train/nll" in row) == bool(slots)
 
 
-@each("samples", [1, 2, 500])
-@each("scale", [0.1, 1.0, 300.0])
+@pytest.mark.parametrize("samples", [1, 2, 500])
+@pytest.mark.parametrize("scale", [0.1, 1.0, 300.0])
 def test_the_gap_is_the_signed_ece_and_its_error_that_of_the_bootstrap(samples, scale):
     chance = torch.Generator().manual_seed(0)
     logits = scale * torch.randn(2, samples, 5, dtype=torch.float64, generator=chance)

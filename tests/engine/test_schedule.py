@@ -5,7 +5,6 @@ from itertools import pairwise
 import pytest
 import torch
 
-from tests.support import each
 from tune_calib.engine.steps import learning_rate
 from tune_calib.errors import UserError
 from tune_calib.spec.slots.network import NetworkSlot
@@ -30,7 +29,7 @@ def test_cosine_is_that_of_torch_batch_by_batch():
     assert rates(schedule="cosine") == pytest.approx(expected, abs=1e-12)
 
 
-def test_one_cycle_is_that_of_torch_but_for_the_place_in_a_batch():
+def test_one_cycle_equals_that_of_torch_up_to_the_position_in_a_batch():
     optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.2)
     steps = EPOCHS * BATCHES
     theirs = torch.optim.lr_scheduler.OneCycleLR(
@@ -48,8 +47,8 @@ def test_one_cycle_is_that_of_torch_but_for_the_place_in_a_batch():
     assert 0 < found[-1] < 0.2 / 1000
 
 
-@each("schedule", ["steps", "cosine"])
-@each("warmup", [0.1, 0.25])
+@pytest.mark.parametrize("schedule", ["steps", "cosine"])
+@pytest.mark.parametrize("warmup", [0.1, 0.25])
 def test_a_warm_up_rises_linearly_and_never_is_zero(schedule, warmup):
     found, plain = rates(schedule=schedule, warmup=warmup), rates(schedule=schedule)
     rising = round(EPOCHS * BATCHES * warmup)
@@ -62,14 +61,14 @@ def test_a_warm_up_rises_linearly_and_never_is_zero(schedule, warmup):
     assert found[-1] == pytest.approx(plain[-1] * steeper, rel=1e-3)
 
 
-def test_rates_of_steps_are_as_before_whatever_the_batch():
+def test_milestones_divide_the_rate_by_ten():
     assert rates(milestones=(0.5, 0.8)) == pytest.approx(
         [0.2] * (5 * BATCHES) + [0.02] * (3 * BATCHES) + [0.002] * (2 * BATCHES)
     )
 
 
-@each(
-    ("wrong", "said"),
+@pytest.mark.parametrize(
+    ("wrong", "message"),
     [
         ({"schedule": "one_cycle"}, "set it, e.g. warmup=0.3"),
         ({"nesterov": True, "optimizer": "adam"}, "nesterov needs optimizer=sgd"),
@@ -79,8 +78,8 @@ def test_rates_of_steps_are_as_before_whatever_the_batch():
         ({"compile": True, "portable": True}, "portable numbers need precision=fp32"),
     ],
 )
-def test_what_does_not_go_together_is_one_line(wrong, said):
-    with pytest.raises(UserError, match=said) as error:
+def test_contradicting_schedule_settings_are_one_line(wrong, message):
+    with pytest.raises(UserError, match=message) as error:
         TrialSpec.build(network=wrong)
     assert "\n" not in str(error.value)
 

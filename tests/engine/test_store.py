@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.support import CPU, another_user, each, shared_folder, small_spec
+from tests.support import CPU, another_user, shared_folder, small_spec
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.documents import CHECKSUM, seal
 from tune_calib.engine import store as store_module
@@ -37,8 +37,8 @@ def test_an_artifact_comes_back_with_its_manifest(tmp_path):
     assert about["epoch"] == 7
 
 
-@each("name", ["tensors.safetensors", "manifest.json"])
-def test_a_damaged_artifact_is_told_and_removed(tmp_path, name):
+@pytest.mark.parametrize("name", ["tensors.safetensors", "manifest.json"])
+def test_a_damaged_artifact_raises_and_is_removed(tmp_path, name):
     write_tensors(tmp_path / "a", {"x": torch.arange(3)}, {})
     path = tmp_path / "a" / name
     path.write_bytes(path.read_bytes()[:-2])
@@ -90,7 +90,7 @@ def test_a_name_that_leads_out_of_an_artifact_is_refused(tmp_path):
         artifact_manifest(tmp_path / "a")
 
 
-def test_an_edited_manifest_is_damaged_and_one_without_checksum_is_kept(tmp_path):
+def test_an_edited_manifest_is_damaged_but_not_one_without_checksum(tmp_path):
     write_tensors(tmp_path / "a", {"x": torch.arange(3)}, {"accuracy": 0.5})
     path = tmp_path / "a" / "manifest.json"
     manifest = {**json.loads(path.read_text()), "accuracy": 0.9}
@@ -105,13 +105,13 @@ def test_an_edited_manifest_is_damaged_and_one_without_checksum_is_kept(tmp_path
     assert path.exists()
 
 
-def test_a_place_that_cannot_be_written_is_one_line(tmp_path):
+def test_an_unwritable_path_is_refused_in_one_line(tmp_path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(UserError, match="cannot write"):
         write_tensors(tmp_path / "file" / "a", {"x": torch.arange(3)}, {})
 
 
-def test_two_who_need_a_network_train_it_once(tmp_path):
+def test_concurrent_processes_train_a_network_once(tmp_path):
     spec = small_spec()
     store = Store(tmp_path)
     epochs = []
@@ -143,7 +143,7 @@ def test_a_damaged_bank_is_rebuilt_to_the_same_bits(trained, bank):
     assert torch.equal(rebuilt.select().features, before)
 
 
-@each("is_search", [False, True])
+@pytest.mark.parametrize("is_search", [False, True])
 def test_a_bank_is_hashed_once_on_opening(is_search, trained, bank, monkeypatch):
     spec, hashed, checksum = small_spec(method="retrain"), [], store_module.checksum_of
     monkeypatch.setattr(
@@ -163,7 +163,7 @@ def test_a_network_is_hashed_once_on_opening(trained, monkeypatch):
     assert len(hashed) == 1
 
 
-def test_the_bank_holds_what_the_network_says(trained, bank):
+def test_the_bank_holds_the_logits_of_the_network(trained, bank):
     spec = small_spec()
     network = load_network(spec, trained, CPU).network
     split = bank.test()
@@ -181,7 +181,7 @@ def test_a_network_of_another_copy_of_the_data_is_refused(trained):
     NetworkTraining(spec, trained, splits, CPU).close()
 
 
-def test_what_a_killed_process_left_unfinished_is_removed_and_nothing_else(tmp_path):
+def test_only_unfinished_files_of_killed_processes_are_removed(tmp_path):
     banks = tmp_path / "banks"
     old, used, new = (banks / name_temporary(name) for name in ("old", "used", "new"))
     other = banks / ".old.another-machine.0.tmp"  # whose locks may not be seen here
@@ -205,8 +205,8 @@ def test_files_of_artifacts_have_the_mode_of_the_umask():
 UNREADABLE = r"cannot read .*: Permission denied; nothing was removed: .* chmod -R a\+rX /.*"
 
 
-@each("kind", ["networks", "checkpoints"])
-def test_what_another_user_may_not_read_is_refused_and_stays(kind):
+@pytest.mark.parametrize("kind", ["networks", "checkpoints"])
+def test_unreadable_artifacts_are_refused_and_not_removed(kind):
     spec = small_spec()
     data = load_development(spec.data, None)
     with shared_folder() as folder:

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from tests.support import each, small_spec
+from tests.support import small_spec
 from tune_calib.engine.head_batch import head_batch_key
 from tune_calib.engine.store import Store
 from tune_calib.experiments.forecast.rates import Rates
@@ -19,9 +19,9 @@ from tune_calib.tuning.work.jobs import HEAD_THREADS, make_plan
 from tune_calib.tuning.work.provenance import Provenance
 
 
-@each("seeds", [1, 2, 5])
-@each("threads", [None, 1, 3])
-@each("name", ["mac_cal", "fedlas"])
+@pytest.mark.parametrize("seeds", [1, 2, 5])
+@pytest.mark.parametrize("threads", [None, 1, 3])
+@pytest.mark.parametrize("name", ["mac_cal", "fedlas"])
 def test_threads_follow_from_the_spec_alone(name, threads, seeds):
     given = {} if threads is None else {"network": {"threads": threads}}
     planned = expand(
@@ -35,16 +35,16 @@ def test_threads_follow_from_the_spec_alone(name, threads, seeds):
     assert asked == {threads or 1, *([HEAD_THREADS] if plan.head_batches else [])}
 
 
-def test_methods_beside_each_other_may_have_threads_of_their_own():
+def test_methods_of_a_comparison_may_have_different_threads():
     ladder = build_comparison(["ce", "ls"], [{}, {"network": {"threads": 2}}])
     plan = make_plan(expand(ladder, ResolvedRequest()), set())
     assert [trial.threads for trial in plan.networks] == [1, 2]
     assert [need.cpus for need in resources_of(plan.trials, 0.0)] == [1, 2]
 
 
-@each("threads", [1, 2])
-@each("head", [False, True])
-def test_a_trial_runs_on_the_threads_of_its_spec_and_its_row_says_so(threads, head, tmp_path):
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("head", [False, True])
+def test_a_trial_runs_on_and_records_the_threads_of_its_spec(threads, head, tmp_path):
     network = {**small_spec().network.model_dump(mode="json"), "threads": threads}
     slots = {"head": {"method": "retrain", "epochs": 1, "augment": "none"}} if head else {}
     run = Provenance(

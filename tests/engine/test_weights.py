@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from tests.support import CPU, each, here, rows
+from tests.support import CPU, here, rows
 from tune_calib.data.splits import load_development
 from tune_calib.engine.artifacts import NetworkTraining
 from tune_calib.engine.network import build
@@ -31,8 +31,8 @@ def saved(path: Path, network, rename=lambda name: name, how=lambda tensor: tens
 
 
 def spec_from(file: Path, store: Path, **network) -> TrialSpec:
-    given = {"data": {"dataset": "digits"}, "network": {"weights": str(file), **network}}
-    return resolve_files(ResolvedRequest(given), None, store).spec()
+    settings = {"data": {"dataset": "digits"}, "network": {"weights": str(file), **network}}
+    return resolve_files(ResolvedRequest(settings), None, store).spec()
 
 
 STYLES = {
@@ -43,7 +43,7 @@ STYLES = {
 }
 
 
-@each("style", STYLES)
+@pytest.mark.parametrize("style", STYLES)
 def test_a_training_starts_from_the_weights_under_any_names(style, tmp_path):
     source = network_of()
     file = saved(tmp_path / "w.safetensors", source, STYLES[style])
@@ -65,7 +65,7 @@ def test_the_content_and_not_the_path_is_the_identity(tmp_path):
     assert TrialSpec.build(network={}).network_id not in ids
 
 
-def test_a_head_of_other_classes_stays_as_it_is_drawn_and_this_is_said(tmp_path, capsys):
+def test_a_last_layer_of_other_classes_is_initialised_with_a_warning(tmp_path, capsys):
     source = network_of(classes=1000)
     file = saved(tmp_path / "w.safetensors", source)
     spec = spec_from(file, tmp_path / "store")
@@ -79,7 +79,7 @@ def test_a_head_of_other_classes_stays_as_it_is_drawn_and_this_is_said(tmp_path,
     run.close()
 
 
-@each(
+@pytest.mark.parametrize(
     ("content", "message"),
     [
         (lambda at: saved(at, network_of("resnet8")), r"another network \(.*use the backbone"),
@@ -111,7 +111,7 @@ def test_a_store_without_the_weights_is_one_line(tmp_path):
         NetworkTraining(spec, Store(tmp_path / "other"), load_development(spec.data, None), CPU)
 
 
-def test_damaged_weights_of_a_store_are_taken_from_the_file_once_more(tmp_path):
+def test_damaged_weights_of_a_store_are_copied_from_the_file_again(tmp_path):
     file, store = saved(tmp_path / "w.safetensors", network_of()), Store(tmp_path / "store")
     kept = store.folder(KIND, store_weights(file, store)) / FILE
     kept.write_bytes(b"half")
@@ -119,7 +119,7 @@ def test_damaged_weights_of_a_store_are_taken_from_the_file_once_more(tmp_path):
     assert kept.read_bytes() == file.read_bytes()
 
 
-def test_from_the_command_line(tmp_path):
+def test_weights_are_accepted_on_the_command_line(tmp_path):
     file = saved(tmp_path / "w.safetensors", network_of())
     out = tmp_path / "out"
     words = ["compare", "ce", "--set", f"network.weights={file}", "--epochs", 1, "--out", out]

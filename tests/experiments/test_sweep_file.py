@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from tests import support
 from tests.docs.test_pages import blocks, page
-from tests.support import each
+from tests.support import sample
 from tune_calib.cli import app
 from tune_calib.errors import UserError
 from tune_calib.experiments.entries import build_entries, plan_entries
@@ -100,7 +100,7 @@ def test_values_of_a_method_are_its_own_and_stand_in_its_label(works):
     assert rungs[2].slots == {"network": {"method": "fl", "gamma": 1}}
 
 
-def test_an_entry_has_the_question_of_the_command_that_it_stands_for(works):
+def test_an_entry_plans_the_same_run_as_its_command(works):
     steps = works["steps-digits-small_cnn"]
     assert steps.run.ladder is LADDERS["mac_cal"]
     seeds = steps.run.resolved.seeds
@@ -126,9 +126,9 @@ OWN = "{networks: 7}"  # only a search has seeds of its own
 PLACES = [(kind, own) for kind in KINDS for own in ((None, OWN) if "search" in kind else (None,))]
 
 
-@each(("kind", "own"), PLACES)
-@each("top", [None, *COUNTS], few=3)
-@each("entry", [None, *COUNTS], few=3)
+@pytest.mark.parametrize(("kind", "own"), PLACES)
+@pytest.mark.parametrize("top", sample([None, *COUNTS], 3))
+@pytest.mark.parametrize("entry", sample([None, *COUNTS], 3))
 def test_seeds_count_wherever_they_stand_the_nearest_above_the_others(read, kind, top, entry, own):
     is_search = kind.startswith("search")
     lines = [KINDS[kind]]
@@ -144,7 +144,7 @@ def test_seeds_count_wherever_they_stand_the_nearest_above_the_others(read, kind
         assert work.run.definition.candidates.resolved == work.run.resolved
 
 
-def test_a_search_that_was_made_under_other_seeds_says_so(read, tmp_path):
+def test_a_search_begun_under_other_seeds_is_refused(read, tmp_path):
     """Of a version that took no seeds of the file for its searches."""
     text = "out: OUT\nSEEDS\nentries: {a: {methods: [ls], search: {trials: 9}}}"
     begun, now = (read(text.replace("SEEDS", seeds)) for seeds in ("", "seeds: 4"))
@@ -153,17 +153,17 @@ def test_a_search_that_was_made_under_other_seeds_says_so(read, tmp_path):
     old.build_manifest().write(old.out)
     with pytest.raises(UserError) as error:
         execute_run(new)
-    told = str(error.value)
-    assert "contains another search (it), which differs in seeds" in told
-    assert "a suggestion has 1 trial, but would now have 4" in told
-    assert "\n" not in told
+    message = str(error.value)
+    assert "contains another search (it), which differs in seeds" in message
+    assert "a suggestion has 1 trial, but would now have 4" in message
+    assert "\n" not in message
     assert {path.name for path in old.out.iterdir()} == {SEARCH_MANIFEST}
     under = text.replace("SEEDS", "seeds: 4").replace("trials: 9", "trials: 9, seeds: 1")
     file = read(under)
     assert plan_entries(file, "it")[0].run.build_manifest().trials == 9
 
 
-def test_a_closer_look_is_that_of_the_entry_else_of_the_file_and_no_searchs(read):
+def test_extra_evaluations_are_those_of_the_entry_or_else_of_the_file(read):
     text = """
     shift: [noise, "generated:fog"]
     bootstrap: 200
@@ -192,7 +192,7 @@ def test_a_title_is_that_of_ones_own_data_alone(read):
     assert titles == {"a-cifar10": None, "a-imagefolder": "Birds"}
 
 
-@each(
+@pytest.mark.parametrize(
     ("text", "told"),
     [
         ("entriess: {}", "line 1: entriess: unknown key 'entriess'; did you mean 'entries'?"),
@@ -311,7 +311,6 @@ def test_a_title_is_that_of_ones_own_data_alone(read):
             "line 3: entries.a: there is only one frozen network",
         ),
     ],
-    folders=False,
 )
 def test_a_mistake_is_one_line_that_names_file_line_and_key(read, tmp_path, text, told):
     with pytest.raises(UserError) as error:
@@ -371,7 +370,7 @@ def test_the_schema_is_json_that_knows_keys_names_and_settings():
     assert TypeAdapter(ExperimentFile).json_schema()["properties"].keys() == keys
 
 
-def test_the_schema_tells_apart_settings_of_one_name():
+def test_the_schema_separates_settings_of_one_name():
     schema = json.loads(CliRunner().invoke(app, ["schema"]).stdout)
     alpha = schema["$defs"]["Settings"]["properties"]["network"]["properties"]["alpha"]["anyOf"]
     bounds = {one["title"]: one.get("maximum") for one in alpha}
@@ -409,7 +408,7 @@ def test_a_plan_counts_networks_heads_and_ray_trials(works, file):
     assert (len(heads.networks), heads.heads, heads.searched) == (2, 80, [])
 
 
-def test_what_no_machine_here_can_time_is_unknown(read):
+def test_hours_without_a_measurement_are_unknown(read):
     import torch
 
     file = read("out: OUT\nentries: {a: {methods: [ls], resources: {gpus: 1/4}}}")

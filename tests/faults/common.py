@@ -45,11 +45,11 @@ def finish(process: subprocess.Popen, limit_s: float = LIMIT_S) -> tuple[int, st
         subprocess.TimeoutExpired: it took too long, and was stopped.
     """
     try:
-        _, said = process.communicate(timeout=limit_s)
+        _, output = process.communicate(timeout=limit_s)
     except subprocess.TimeoutExpired:
         stop(process)
         raise
-    return process.returncode, said
+    return process.returncode, output
 
 
 def stop(process: subprocess.Popen) -> None:

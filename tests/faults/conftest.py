@@ -13,6 +13,7 @@ OUTCOMES: dict[str, list[str]] = defaultdict(list)
 
 @pytest.fixture(autouse=True)
 def _nothing_left_running():
+    """Stop the processes of a test that failed before it stopped them."""
     yield
     stop_all()
 
@@ -21,8 +22,8 @@ def _nothing_left_running():
 def undisturbed(tmp_path_factory):
     """The sweep when nobody disturbs it: its result, and the seconds that it took."""
     out, started = tmp_path_factory.mktemp("reference") / "sweep", time.monotonic()
-    code, said = run(out)
-    assert code == 0, said
+    code, output = run(out)
+    assert code == 0, output
     return result(out), time.monotonic() - started
 
 

@@ -39,14 +39,14 @@ def test_a_full_disk_is_one_line_and_loses_nothing(what, reference, tmp_path, no
     with small_disk(disk, kilobytes):
         folders = {"out": tmp_path / "out", "store": tmp_path / "store", place: disk / "in"}
         arguments = folders["out"], "--store", folders["store"]
-        code, said = run(*arguments)
+        code, output = run(*arguments)
         assert code != 0
-        assert "cannot write" in said
-        assert "No space left" in said or "os error 28" in said
-        assert "Traceback" not in said
+        assert "cannot write" in output
+        assert "No space left" in output or "os error 28" in output
+        assert "Traceback" not in output
         subprocess.run(["mount", "-o", "remount,size=500m", str(disk)], check=True)
-        code, said = run(*arguments)
-        assert code == 0, said
+        code, output = run(*arguments)
+        assert code == 0, output
         assert result(folders["out"]) == reference
         note(f"disk full: {what}", "one line; with space again equal to the undisturbed run")
 
@@ -68,8 +68,8 @@ def test_a_damaged_checkpoint_is_not_used(reference, tmp_path, note):
     time.sleep(1)  # until the workers noticed
     for path in out.glob(pattern):
         damage(path)
-    code, said = finish(start(out))
-    assert code == 0, said
+    code, output = finish(start(out))
+    assert code == 0, output
     assert result(out) == reference
     note("checkpoint damaged", "trained anew, equal to the undisturbed run")
 
@@ -77,15 +77,15 @@ def test_a_damaged_checkpoint_is_not_used(reference, tmp_path, note):
 @pytest.mark.parametrize("kind", ["networks", "banks"])
 def test_a_damaged_artifact_is_made_again(kind, reference, tmp_path, note):
     out = tmp_path / "sweep"
-    code, said = run(out)
-    assert code == 0, said
+    code, output = run(out)
+    assert code == 0, output
     for path in out.glob(f"store/{kind}/*/*"):
         damage(path)
     # Heads alone are to be done again: they need the artifact.
     for path in out.glob("*/heads-*.parquet"):
         path.unlink()
-    code, said = run(out)
-    assert code == 0, said
+    code, output = run(out)
+    assert code == 0, output
     assert result(out) == reference
     note(f"{kind} damaged", "made again, equal to the undisturbed run")
 
@@ -93,17 +93,17 @@ def test_a_damaged_artifact_is_made_again(kind, reference, tmp_path, note):
 @pytest.mark.parametrize("table", ["trials", "curves", "bins"])
 def test_a_damaged_result_is_named_and_can_be_made_again(table, reference, tmp_path, note):
     out = tmp_path / "sweep"
-    code, said = run(out)
-    assert code == 0, said
+    code, output = run(out)
+    assert code == 0, output
     victim = next(iter(sorted(out.glob(f"{table}/heads-*.parquet"))))
     victim.write_bytes(victim.read_bytes()[:-100])
-    code, said = run(out)
+    code, output = run(out)
     assert code == 2
-    assert victim.name in said
-    assert "Traceback" not in said
+    assert victim.name in output
+    assert "Traceback" not in output
     for folder in ("trials", "curves", "bins"):
         (out / folder / victim.name).unlink()
-    code, said = run(out)
-    assert code == 0, said
+    code, output = run(out)
+    assert code == 0, output
     assert result(out) == reference
     note(f"{table} file truncated", "named; deleted and run again equal to the undisturbed run")

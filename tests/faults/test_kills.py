@@ -43,8 +43,8 @@ def test_the_driver_is_killed_again_and_again(number, kills, reference, length_s
             landed += 1
             is_early = not any(out.glob("trials/*"))
             note("driver killed (-9)", "before a result" if is_early else "results were there")
-        code, said = finish(start(out))
-        assert code == 0, said
+        code, output = finish(start(out))
+        assert code == 0, output
         assert result(out) == reference
         note("driver killed, run again", "equal to the undisturbed run")
 
@@ -62,13 +62,15 @@ def test_workers_are_killed_under_a_running_sweep(number, kills, reference, tmp_
         if victims:
             moments.choice(victims).kill()
             note("worker killed (-9)", "killed")
-    code, said = finish(process)
-    assert code == 0, said
+    code, output = finish(process)
+    assert code == 0, output
     assert result(out) == reference
     note("workers killed, same run", "equal to the undisturbed run")
 
 
-def test_a_driver_whose_own_node_is_killed_says_so_and_goes_on_later(reference, tmp_path, note):
+def test_a_driver_whose_node_is_killed_exits_with_a_message_and_can_resume(
+    reference, tmp_path, note
+):
     out = tmp_path / "sweep"
     process = start(out)
     assert wait_until(lambda: workers(process), process)
@@ -76,13 +78,13 @@ def test_a_driver_whose_own_node_is_killed_says_so_and_goes_on_later(reference, 
     (raylet,) = [child for child in children if child.name() == "raylet"]
     raylet.kill()
     began = time.monotonic()
-    code, said = finish(process)
+    code, output = finish(process)
     assert code == 2
-    assert "error: the Ray node of this machine died" in said
-    assert "Traceback" not in said
+    assert "error: the Ray node of this machine died" in output
+    assert "Traceback" not in output
     note("raylet killed (-9)", f"noticed within {10 * (1 + int(time.monotonic() - began) // 10)} s")
-    code, said = finish(start(out))
-    assert code == 0, said
+    code, output = finish(start(out))
+    assert code == 0, output
     assert result(out) == reference
     note("raylet killed, run again", "equal to the undisturbed run")
 
@@ -104,8 +106,8 @@ def test_nodes_are_lost_under_a_running_sweep(reference, tmp_path, note):
                 nodes.append(cluster.add_node(num_cpus=1))
                 lost += 1
                 note("node lost", "killed")
-            code, said = finish(process)
-            assert code == 0, said
+            code, output = finish(process)
+            assert code == 0, output
             assert result(out) == reference
             note("nodes lost, same run", "equal to the undisturbed run")
     finally:
@@ -133,25 +135,25 @@ def test_two_sweeps_that_want_the_same_networks_train_them_once(reference, tmp_p
     store = tmp_path / "store"
     both = [start(tmp_path / name, "--store", store) for name in ("one", "two")]
     for process in both:
-        code, said = finish(process)
-        assert code == 0, said
+        code, output = finish(process)
+        assert code == 0, output
     assert all(result(tmp_path / name) == reference for name in ("one", "two"))
     assert len(list((store / "networks").iterdir())) == 2
     note("two sweeps, one store", "both equal to the undisturbed run")
 
 
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
-def test_a_stop_is_clean_quick_and_says_how_to_go_on(sign, reference, tmp_path, note):
+def test_a_stop_is_clean_and_quick_and_prints_how_to_continue(sign, reference, tmp_path, note):
     out = tmp_path / "sweep"
     process = start(out)
     assert wait_until(lambda: workers(process), process)
     process.send_signal(sign)
     asked = time.monotonic()
-    code, said = finish(process)
+    code, output = finish(process)
     assert code == 128 + sign
-    assert "continue with: tune-calib ablate" in said
-    assert "Traceback" not in said
+    assert "continue with: tune-calib ablate" in output
+    assert "Traceback" not in output
     note(sign.name, f"ended in {time.monotonic() - asked:.0f} s")
-    code, said = finish(start(out))
-    assert code == 0, said
+    code, output = finish(start(out))
+    assert code == 0, output
     assert result(out) == reference

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from tests.imports.files import FORMATS, write
-from tests.support import each
+from tests.support import sample
 from tune_calib.data.arrays import ROLES, arrays_in, find_arrays
 from tune_calib.errors import DamagedFileError, UserError
 
@@ -21,28 +21,28 @@ MATRIX = np.random.RandomState(0).randn(23, 5).astype(np.float32)
 LABELS = np.arange(23) % 5
 
 
-@each("kind", FORMATS)
+@pytest.mark.parametrize("kind", FORMATS)
 def test_each_format_gives_what_was_written(tmp_path, kind):
     path = write(tmp_path / f"a.{kind}", logits=MATRIX, labels=LABELS)
-    found = arrays_in(path)
-    assert {"logits", "labels"} == set(found)
-    logits = found["logits"].read()
+    arrays = arrays_in(path)
+    assert {"logits", "labels"} == set(arrays)
+    logits = arrays["logits"].read()
     assert (logits.shape, logits.dtype) == (MATRIX.shape, np.float32)
     assert np.array_equal(logits, MATRIX)
-    assert np.array_equal(found["labels"].read(), LABELS)
+    assert np.array_equal(arrays["labels"].read(), LABELS)
 
 
-@each("dtype", ["f2", "f4", "f8", ">f4", "i4", "u1"])
-@each("order", ["C", "F"])
-@each("save", [np.savez, np.savez_compressed])
-def test_npz_of_any_layout(tmp_path, save, order, dtype):
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", ">f4", "i4", "u1"])
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_npz_files_of_any_layout_are_read(tmp_path, save, order, dtype):
     values = np.asarray(MATRIX.astype(dtype), order=order)
     save(tmp_path / "a.npz", logits=values)
     assert np.array_equal(arrays_in(tmp_path / "a.npz")["logits"].read(), values)
 
 
-@each("order", ["C", "F"])
-def test_npy(tmp_path, order):
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_npy_files_are_read(tmp_path, order):
     np.save(tmp_path / "mine.npy", np.asarray(MATRIX, order=order))
     (name, array), *others = arrays_in(tmp_path / "mine.npy").items()
     assert (name, others) == ("mine", [])
@@ -50,7 +50,7 @@ def test_npy(tmp_path, order):
     assert np.array_equal(array.read(), MATRIX)
 
 
-def test_safetensors_of_bfloat16(tmp_path):
+def test_bfloat16_safetensors_are_read(tmp_path):
     from safetensors.torch import save_file
 
     values = torch.from_numpy(MATRIX).bfloat16()
@@ -59,27 +59,27 @@ def test_safetensors_of_bfloat16(tmp_path):
     assert np.array_equal(array.read(), values.float().numpy())
 
 
-@each("list_of", [pa.list_, pa.large_list])
-def test_parquet_with_lists_of_any_kind_and_with_texts(tmp_path, list_of):
+@pytest.mark.parametrize("list_of", [pa.list_, pa.large_list])
+def test_parquet_lists_of_any_kind_are_read(tmp_path, list_of):
     lists = pa.array(MATRIX.tolist(), list_of(pa.float64()))
     table = pa.table({"logits": lists, "label": LABELS, "file": ["x"] * 23})
     pq.write_table(table, tmp_path / "a.parquet", row_group_size=5)
-    found = arrays_in(tmp_path / "a.parquet")
-    assert set(found) == {"logits", "label"}
-    assert np.array_equal(found["logits"].read(), MATRIX)
+    arrays = arrays_in(tmp_path / "a.parquet")
+    assert set(arrays) == {"logits", "label"}
+    assert np.array_equal(arrays["logits"].read(), MATRIX)
 
 
-@each(
-    ("logits", "told"),
+@pytest.mark.parametrize(
+    ("logits", "message"),
     [
         ([[1.0, 2.0], [1.0]], "differ in length"),
         ([[1.0, 2.0], [1.0, 2.0, 3.0]], "differ in length"),
         ([[1.0], None], "is missing"),
     ],
 )
-def test_parquet_without_a_shape(tmp_path, logits, told):
+def test_parquet_without_a_shape_is_refused(tmp_path, logits, message):
     pq.write_table(pa.table({"logits": logits, "label": [0, 1]}), tmp_path / "a.parquet")
-    with pytest.raises(DamagedFileError, match=told):
+    with pytest.raises(DamagedFileError, match=message):
         arrays_in(tmp_path / "a.parquet")["logits"].read()
 
 
@@ -90,7 +90,7 @@ class Trap:
         return (sys.exit, ("a pickle was run",))
 
 
-@each("name", ["a.pt", "a.pth", "a.pkl", "a.npz", "a.npy", "a.h5", "a.parquet"])
+@pytest.mark.parametrize("name", ["a.pt", "a.pth", "a.pkl", "a.npz", "a.npy", "a.h5", "a.parquet"])
 def test_nothing_is_unpickled(tmp_path, name):
     (tmp_path / name).write_bytes(pickle.dumps(Trap()))
     with pytest.raises(UserError, match="savez"):  # noqa: PT012
@@ -98,7 +98,7 @@ def test_nothing_is_unpickled(tmp_path, name):
             array.read()
 
 
-@each("name", ["a.npz", "a.npy"])
+@pytest.mark.parametrize("name", ["a.npz", "a.npy"])
 def test_object_arrays_are_refused(tmp_path, name):
     values = np.array([Trap(), Trap()], dtype=object)
     (np.savez if name == "a.npz" else np.save)(tmp_path / name, values)
@@ -107,19 +107,19 @@ def test_object_arrays_are_refused(tmp_path, name):
         array.read()
 
 
-def test_what_stands_beside_in_npz_is_passed_over(tmp_path):
+def test_other_arrays_of_an_npz_file_are_ignored(tmp_path):
     beside = {"epoch": np.int64(3), "paths": np.array([Trap(), None], dtype=object)}
     path = write(tmp_path / "a.npz", logits=MATRIX, labels=LABELS, **beside)
-    found = find_arrays("`test`", [str(path)], ROLES)
-    assert {"logits", "labels"} == set(found)
+    arrays = find_arrays("`test`", [str(path)], ROLES)
+    assert {"logits", "labels"} == set(arrays)
 
 
-def test_texts_beside_in_hdf5_are_passed_over(tmp_path):
+def test_texts_of_an_hdf5_file_are_ignored(tmp_path):
     path = write(tmp_path / "a.h5", logits=MATRIX, labels=LABELS, names=["cat", "dog"])
     assert {"logits", "labels"} == set(find_arrays("`test`", [str(path)], ROLES))
 
 
-@each("how", ["external storage", "virtual", "external link"])
+@pytest.mark.parametrize("how", ["external storage", "virtual", "external link"])
 def test_numbers_of_other_files_are_not_read_from_hdf5(tmp_path, how):
     secret = write(tmp_path / "secret.h5", logits=MATRIX)
     path = tmp_path / "a.h5"
@@ -140,18 +140,18 @@ def test_numbers_of_other_files_are_not_read_from_hdf5(tmp_path, how):
             arrays_in(path)
 
 
-def test_eight_bits_beside_in_safetensors(tmp_path):
+def test_a_safetensors_file_may_hold_eight_bit_arrays(tmp_path):
     from safetensors.torch import save_file
 
     eight = torch.tensor([0.5, 2.0]).to(torch.float8_e4m3fn)
     save_file({"logits": torch.from_numpy(MATRIX), "q": eight}, tmp_path / "a.safetensors")
-    found = arrays_in(tmp_path / "a.safetensors")
-    assert np.array_equal(found["logits"].read(), MATRIX)
-    assert found["q"].read().tolist() == [0.5, 2.0]
+    arrays = arrays_in(tmp_path / "a.safetensors")
+    assert np.array_equal(arrays["logits"].read(), MATRIX)
+    assert arrays["q"].read().tolist() == [0.5, 2.0]
 
 
-@each("kind", FORMATS)
-@each("share", [0.0, 0.1, 0.5, 0.9])
+@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.9])
 def test_a_truncated_file_is_one_line(tmp_path, kind, share):
     path = write(tmp_path / f"a.{kind}", logits=MATRIX, labels=LABELS)
     whole = path.read_bytes()
@@ -162,35 +162,35 @@ def test_a_truncated_file_is_one_line(tmp_path, kind, share):
     assert "\n" not in str(error.value)
 
 
-def test_no_file_or_another_format(tmp_path):
+def test_a_missing_file_or_another_format_is_refused(tmp_path):
     with pytest.raises(UserError, match="does not exist"):
         arrays_in(tmp_path / "a.npz")
     with pytest.raises(UserError, match="is not one of"):
         arrays_in(tmp_path / "a.csv")
 
 
-def test_roles_by_name_by_file_and_by_key(tmp_path):
+def test_roles_are_named_by_name_by_file_and_by_key(tmp_path):
     one = write(tmp_path / "one.npz", probs=MATRIX, y=LABELS, other=MATRIX)
     np.save(tmp_path / "lone.npy", MATRIX)
     assert set(find_arrays("`test`", [str(one)], ROLES)) == {"probs", "labels"}
-    found = find_arrays("`test`", [f"logits={one}:other", f"labels={one}:y"], ROLES)
-    assert {k: str(v) for k, v in found.items()} == {
+    arrays = find_arrays("`test`", [f"logits={one}:other", f"labels={one}:y"], ROLES)
+    assert {k: str(v) for k, v in arrays.items()} == {
         "logits": f"{one}:other",
         "labels": f"{one}:y",
     }
     assert set(find_arrays("`test`", [f"features={tmp_path}/lone.npy"], ROLES)) == {"features"}
 
 
-@each(
-    ("text", "told"),
+@pytest.mark.parametrize(
+    ("text", "message"),
     [
         ("logits={one}:absent", "has no 'absent'; it has logits, labels"),
         ("logits={one}", "has several arrays"),
     ],
 )
-def test_keys_that_are_not_there(tmp_path, text, told):
+def test_missing_keys_are_refused(tmp_path, text, message):
     one = write(tmp_path / "one.npz", logits=MATRIX, labels=LABELS)
-    with pytest.raises(UserError, match=told):
+    with pytest.raises(UserError, match=message):
         find_arrays("`test`", [text.format(one=one)], ROLES)
 
 
@@ -199,7 +199,7 @@ def test_the_home_of_nobody_is_one_line():
         find_arrays("`test`", ["~nobody-of-this-name/a.npz"], ROLES)
 
 
-def test_two_arrays_of_one_role(tmp_path):
+def test_two_arrays_of_one_role_are_refused(tmp_path):
     one = write(tmp_path / "one.npz", label=LABELS, targets=LABELS)
     with pytest.raises(UserError, match="are both labels"):
         find_arrays("`test`", [str(one)], ROLES)
@@ -212,8 +212,8 @@ def test_without_h5py_it_is_one_line(tmp_path, monkeypatch):
         arrays_in(path)
 
 
-@each("seed", range(60), few=2)
-@each("kind", FORMATS)
+@pytest.mark.parametrize("seed", sample(range(60), 2))
+@pytest.mark.parametrize("kind", FORMATS)
 def test_a_file_with_flipped_bits_is_read_or_is_one_line(tmp_path, kind, seed):
     path = write(tmp_path / f"a.{kind}", logits=MATRIX, labels=LABELS)
     content, chance = path.read_bytes(), random.Random(seed)

@@ -6,7 +6,7 @@ import torch
 
 from analysis.tidy import _variant
 from tests.imports.files import FORMATS, features, head, outputs, write
-from tests.support import drive, each, here, rows, run_of
+from tests.support import drive, here, rows, run_of
 from tune_calib.data.imported import SMALLEST, halves
 from tune_calib.engine.bank import FeatureBank, bank_key
 from tune_calib.engine.imports import KIND, check_files, read_record, write_import
@@ -51,13 +51,13 @@ def store(tmp_path):
 # --- what is kept
 
 
-@each("kind", FORMATS)
+@pytest.mark.parametrize("kind", FORMATS)
 def test_each_format_is_one_import(tmp_path, kind):
     store = Store(tmp_path / "store")
     npz = check_files(**splits_of(tmp_path)).record
-    given = check_files(**splits_of(tmp_path, kind=kind))
-    assert given.record == npz
-    write_import("mine", given, store, replace=False)
+    files = check_files(**splits_of(tmp_path, kind=kind))
+    assert files.record == npz
+    write_import("mine", files, store, replace=False)
     assert read_record("mine", store) == npz
     bank = bank_of(store, npz)
     for seed, (name, samples) in enumerate(SIZES.items()):
@@ -69,7 +69,7 @@ def test_each_format_is_one_import(tmp_path, kind):
         assert split.features.shape == (samples, 0)
 
 
-@each("dtype", ["f2", "f8"])
+@pytest.mark.parametrize("dtype", ["f2", "f8"])
 def test_features_and_head_give_logits(tmp_path, dtype):
     store = Store(tmp_path / "store")
 
@@ -96,12 +96,12 @@ def test_probabilities_are_log_probabilities(tmp_path, store):
         probs[0] = np.eye(4)[made["labels"][0]]
         return {"probabilities": probs, "labels": made["labels"]}
 
-    given = check_files(**splits_of(tmp_path, make))
-    write_import("mine", given, store, replace=False)
-    logits = bank_of(store, given.record).test().logits
+    files = check_files(**splits_of(tmp_path, make))
+    write_import("mine", files, store, replace=False)
+    logits = bank_of(store, files.record).test().logits
     assert torch.allclose(logits.softmax(1), torch.from_numpy(make(50, 3)["probabilities"]))
     assert float(logits.min()) == pytest.approx(np.log(SMALLEST))
-    assert given.record.outputs == "probs"
+    assert files.record.outputs == "probs"
 
 
 def test_calib_is_cut_in_two_halves_of_equal_classes(tmp_path, store):
@@ -124,8 +124,8 @@ def test_calib_is_cut_in_two_halves_of_equal_classes(tmp_path, store):
     assert given_both.record.digest != given.record.digest
 
 
-@each("samples", [2, 3, 10, 101])
-@each("classes", [2, 7, 200])
+@pytest.mark.parametrize("samples", [2, 3, 10, 101])
+@pytest.mark.parametrize("classes", [2, 7, 200])
 def test_halves_are_fixed_and_stratified(samples, classes):
     labels = torch.from_numpy(np.random.RandomState(0).randint(classes, size=samples))
     first, second = halves(labels)
@@ -165,28 +165,28 @@ def test_a_name_is_a_pointer(tmp_path, store):
     assert bank_of(store, one.record).test()  # results of the old one stay as they are
 
 
-@each("name", ["", "a/b", "../a", "a b", ".a", "-a", "ä" * 3])
-def test_names_that_are_none(store, name):
+@pytest.mark.parametrize("name", ["", "a/b", "../a", "a b", ".a", "-a", "ä" * 3])
+def test_invalid_import_names_are_refused(store, name):
     with pytest.raises(UserError, match="is not a valid name of an import"):
         read_record(name, store)
 
 
 def test_a_damaged_import_is_one_line_and_made_again(tmp_path, store):
-    given = check_files(**splits_of(tmp_path))
-    write_import("mine", given, store, replace=False)
-    (store.folder(KIND, given.record.digest) / "test.arrow").write_bytes(b"half")
+    files = check_files(**splits_of(tmp_path))
+    write_import("mine", files, store, replace=False)
+    (store.folder(KIND, files.record.digest) / "test.arrow").write_bytes(b"half")
     with pytest.raises(UserError, match="import its files again"):
         read_record("mine", store)
-    write_import("mine", given, store, replace=False)
-    assert read_record("mine", store) == given.record
+    write_import("mine", files, store, replace=False)
+    assert read_record("mine", store) == files.record
 
 
 def test_a_file_that_changes_meanwhile_is_refused(tmp_path, store):
-    given = check_files(**splits_of(tmp_path))
+    files = check_files(**splits_of(tmp_path))
     write(tmp_path / "test.npz", **outputs(50, seed=9))
     with pytest.raises(UserError, match="changed while it was read"):
-        write_import("mine", given, store, replace=False)
-    assert not store.holds(KIND, given.record.digest)
+        write_import("mine", files, store, replace=False)
+    assert not store.holds(KIND, files.record.digest)
     assert not list((store.root / KIND).iterdir())  # nor half of one
     with pytest.raises(UserError, match="has no import"):
         read_record("mine", store)
@@ -290,7 +290,7 @@ WRONG = {
 }  # fmt: skip
 
 
-@each("how", WRONG)
+@pytest.mark.parametrize("how", WRONG)
 def test_wrong_files_are_one_line(tmp_path, how):
     make, told = WRONG[how]
     with pytest.raises(UserError, match=told) as error:
@@ -298,7 +298,7 @@ def test_wrong_files_are_one_line(tmp_path, how):
     assert "\n" not in str(error.value)
 
 
-@each("absent", ["calib", "test"])
+@pytest.mark.parametrize("absent", ["calib", "test"])
 def test_a_missing_split_is_one_line(tmp_path, absent):
     names = [name for name in SIZES if name != absent]
     with pytest.raises(UserError, match=f"`{absent}` is missing"):
@@ -310,8 +310,8 @@ def unequal(folder, **other):
     return {**files, **{k: [str(write(folder / "other.npz", **v))] for k, v in other.items()}}
 
 
-@each(
-    ("other", "told"),
+@pytest.mark.parametrize(
+    ("other", "message"),
     [
         ({"test": outputs(50, classes=5, seed=3)}, "`train` and `test` differ in classes: 4 and 5"),
         ({"test": as_probs(np.asarray)(50, 3)}, "differ in outputs: logits and probs"),
@@ -320,8 +320,8 @@ def unequal(folder, **other):
         ({"head": head()}, "`head` is used with features only"),
     ],
 )
-def test_splits_that_do_not_go_together(tmp_path, other, told):
-    with pytest.raises(UserError, match=told):
+def test_mismatched_splits_are_refused(tmp_path, other, message):
+    with pytest.raises(UserError, match=message):
         check_files(**unequal(tmp_path, **other))
 
 
@@ -347,8 +347,8 @@ def test_probabilities_of_few_digits_are_equal_by_chance(tmp_path):
     assert check_files(**files).record.outputs == "probs"
 
 
-@each("make", [as_probs(saturated), of_two_classes, features, outputs])
-@each("two", ["train", "test"])
+@pytest.mark.parametrize("make", [as_probs(saturated), of_two_classes, features, outputs])
+@pytest.mark.parametrize("two", ["train", "test"])
 def test_the_same_file_for_two_splits_is_refused(tmp_path, make, two):
     files = splits_of(tmp_path, make)
     if make is features:
@@ -357,9 +357,9 @@ def test_the_same_file_for_two_splits_is_refused(tmp_path, make, two):
         check_files(**{**files, two: files["calib"]})
 
 
-@each("make", [of_two_classes, outputs])
-@each(("calib", "test"), [(2, 1), (1, 2), (2, 2), (3, 2), (3, 3)])
-def test_shared_samples_are_found_though_they_are_repeated(tmp_path, make, calib, test):
+@pytest.mark.parametrize("make", [of_two_classes, outputs])
+@pytest.mark.parametrize(("calib", "test"), [(2, 1), (1, 2), (2, 2), (3, 2), (3, 3)])
+def test_repeated_shared_samples_are_detected(tmp_path, make, calib, test):
     shared, others = make(200, seed=8), make(200, seed=9)
     order = np.random.RandomState(0).permutation(len(shared["labels"]))
     repeated = {k: np.concatenate([v] * calib) for k, v in shared.items()}
@@ -393,7 +393,7 @@ def test_probabilities_of_trees_are_no_copies(tmp_path):
     assert check_files(**files).record.is_cut
 
 
-@each("times", [2, 3])
+@pytest.mark.parametrize("times", [2, 3])
 def test_a_split_of_copies_is_not_cut_in_two(tmp_path, times):
     whole = outputs(40, seed=2)
     copies = {k: np.concatenate([v] * times) for k, v in whole.items()}
@@ -412,8 +412,8 @@ def test_a_part_of_another_split_is_refused_though_some_rows_are_equal_by_chance
         check_files(**files)
 
 
-@each(
-    ("own", "told"),
+@pytest.mark.parametrize(
+    ("own", "message"),
     [
         ({"weight": head()["weight"].T}, "weight is .6, 4. and bias"),
         ({"bias": head()["bias"]}, "has no weight"),
@@ -423,10 +423,10 @@ def test_a_part_of_another_split_is_refused_though_some_rows_are_equal_by_chance
         ({"weight": head()["weight"], "bias": np.ones(3, "f4")}, r"bias \(3,\)"),
     ],
 )
-def test_wrong_heads(tmp_path, own, told):
+def test_wrong_heads_are_refused(tmp_path, own, message):
     own = {**({"bias": head()["bias"]} if "weight" in own else {}), **own}
     files = {**with_features(tmp_path), "head": [str(write(tmp_path / "own.npz", **own))]}
-    with pytest.raises(UserError, match=told):
+    with pytest.raises(UserError, match=message):
         check_files(**files)
 
 
@@ -444,17 +444,17 @@ def test_logits_that_are_not_those_of_the_head(tmp_path):
 # --- it stands where a network stands
 
 
-def asked_of(name, store, **given):
-    asked = ResolvedRequest({"data": {"imported": name}, **given}).with_recipe()
-    return resolve_files(asked, None, store.root)
+def request_for(name, store, **given):
+    request = ResolvedRequest({"data": {"imported": name}, **given}).with_recipe()
+    return resolve_files(request, None, store.root)
 
 
 def run(folder, trials, store, **provenance):
-    plan, given = make_plan(trials, set()), {**run_of(folder, store), **provenance}
+    plan, run_fields = make_plan(trials, set()), {**run_of(folder, store), **provenance}
     assert not list(lacking(plan, store))
     for kind, works in ((NetworkWorker, plan.networks), (HeadWorker, plan.head_batches)):
         for work in works:
-            actor = kind({"job": work.config(), "run": given})
+            actor = kind({"job": work.config(), "run": run_fields})
             drive(actor)
             actor.cleanup()
     return {row["rung_label"]: row for row in rows(folder)}
@@ -465,8 +465,8 @@ PIPELINES = ["ce", "temperature", "retrain", "mac_cal+temperature"]
 
 def test_heads_and_posthoc_run_on_features(tmp_path, store):
     write_import("mine", check_files(**with_features(tmp_path)), store, replace=False)
-    asked = asked_of("mine", store, head={"epochs": 2})
-    trials = expand(build_comparison(PIPELINES), asked)
+    request = request_for("mine", store, head={"epochs": 2})
+    trials = expand(build_comparison(PIPELINES), request)
     assert {trial.spec.head.augment for trial in trials if trial.spec.head} == {"none"}
     found = run(tmp_path / "out", trials, store)
     assert {row["status"] for row in found.values()} == {"done"}
@@ -479,36 +479,38 @@ def test_heads_and_posthoc_run_on_features(tmp_path, store):
 
 def test_val_ratio_knows_the_accuracy_of_train(tmp_path, store):
     write_import("mine", check_files(**with_features(tmp_path)), store, replace=False)
-    asked = asked_of("mine", store, head={"epochs": 1, "gamma": "val_ratio"})
-    found = run(tmp_path / "out", expand(build_comparison(["mac_cal"]), asked), store)
+    request = request_for("mine", store, head={"epochs": 1, "gamma": "val_ratio"})
+    found = run(tmp_path / "out", expand(build_comparison(["mac_cal"]), request), store)
     assert found["mac_cal"]["status"] == "done"
 
 
-@each("names", [("calib", "test"), ("select", "calib", "test"), tuple(SIZES)])
-def test_logits_alone_feed_posthoc_methods(tmp_path, names):
+@pytest.mark.parametrize("names", [("calib", "test"), ("select", "calib", "test"), tuple(SIZES)])
+def test_logits_alone_suffice_for_post_hoc_methods(tmp_path, names):
     store = Store(tmp_path / "store")
     write_import("mine", check_files(**splits_of(tmp_path, names=names)), store, replace=False)
-    asked = asked_of("mine", store)
-    found = run(tmp_path / "out", expand(build_comparison(PIPELINES[:2]), asked), store)
+    request = request_for("mine", store)
+    found = run(tmp_path / "out", expand(build_comparison(PIPELINES[:2]), request), store)
     assert {row["status"] for row in found.values()} == {"done"}
     knows_train = found["ce"].get("train/accuracy") is not None
     assert knows_train is ("train" in names)
     with pytest.raises(UserError, match="head method 'retrain' is trained on features of train"):
-        expand(build_comparison(["ce", "retrain"]), asked)
+        expand(build_comparison(["ce", "retrain"]), request)
 
 
 def test_a_search_reads_no_test(tmp_path, store):
     write_import("mine", check_files(**with_features(tmp_path)), store, replace=False)
-    asked = asked_of("mine", store, head={"epochs": 1})
-    found = run(tmp_path / "out", expand(build_comparison(PIPELINES), asked), store, is_search=True)
+    request = request_for("mine", store, head={"epochs": 1})
+    found = run(
+        tmp_path / "out", expand(build_comparison(PIPELINES), request), store, is_search=True
+    )
     assert all(row.get("test/ece") is None for row in found.values())
 
 
 def test_a_network_and_its_exported_features_give_the_same_numbers(tmp_path, store):
     """The bank of a trained network, written out and imported: every number is the network's."""
     slots = {"data": {"train_fraction": 0.3}, "network": {"epochs": 1, "augment": "none"}}
-    given = {**slots, "head": {"epochs": 2, "augment": "none"}}
-    trials = expand(build_comparison(PIPELINES), ResolvedRequest(given))
+    settings = {**slots, "head": {"epochs": 2, "augment": "none"}}
+    trials = expand(build_comparison(PIPELINES), ResolvedRequest(settings))
     plan = make_plan(trials, set())
     for kind, works in ((NetworkWorker, plan.networks), (HeadWorker, plan.head_batches)):
         for work in works:
@@ -525,8 +527,8 @@ def test_a_network_and_its_exported_features_give_the_same_numbers(tmp_path, sto
     weight, bias = bank.own_head()
     files["head"] = [str(write(tmp_path / "h.npz", weight=weight.numpy(), bias=bias.numpy()))]
     write_import("mine", check_files(**files), store, replace=False)
-    asked = asked_of("mine", store, head={"epochs": 2})
-    found = run(tmp_path / "imported", expand(build_comparison(PIPELINES), asked), store)
+    request = request_for("mine", store, head={"epochs": 2})
+    found = run(tmp_path / "imported", expand(build_comparison(PIPELINES), request), store)
     metrics = [k for k, v in own["ce"].items() if k.startswith(("select/", "test/")) and v]
     for name in PIPELINES:
         assert {k: found[name][k] for k in metrics} == {k: own[name][k] for k in metrics}
@@ -545,18 +547,18 @@ def record(**changes):
 
 
 def test_identity_is_the_content_and_not_the_name(tmp_path, store):
-    given = check_files(**splits_of(tmp_path))
-    write_import("mine", given, store, replace=False)
-    write_import("yours", given, store, replace=False)
-    one, two = (resolve_spec(asked_of(name, store).overrides) for name in ("mine", "yours"))
+    files = check_files(**splits_of(tmp_path))
+    write_import("mine", files, store, replace=False)
+    write_import("yours", files, store, replace=False)
+    one, two = (resolve_spec(request_for(name, store).overrides) for name in ("mine", "yours"))
     assert one.hash == two.hash
     assert "mine" not in one.canonical_json()
     assert one == TrialSpec.build(**one.model_dump())
     assert isinstance(one.data.imported, ImportedData)
 
 
-@each(
-    ("given", "told"),
+@pytest.mark.parametrize(
+    ("given", "message"),
     [
         ({"data": {"label_noise": 0.1}}, "label_noise needs images"),
         ({"data": {"split": "whole"}}, "split needs images"),
@@ -571,13 +573,13 @@ def test_identity_is_the_content_and_not_the_name(tmp_path, store):
         ({"head": {"method": "retrain", "bn_mode": "train"}}, "one clean view"),
     ],
 )
-def test_what_needs_images_or_a_network_is_refused(given, told):
+def test_requests_that_need_images_or_a_network_are_refused(given, message):
     slots = {**given, "data": {"imported": record(), **given.get("data", {})}}
-    with pytest.raises(UserError, match=told):
+    with pytest.raises(UserError, match=message):
         resolve_spec(ResolvedRequest(slots).overrides)
 
 
-@each(
+@pytest.mark.parametrize(
     "slots",
     [
         {"data": {"dataset": "imported"}},
@@ -586,16 +588,16 @@ def test_what_needs_images_or_a_network_is_refused(given, told):
         {"network": {"backbone": "imported", "epochs": 0}},
     ],
 )
-def test_half_of_an_import_is_no_spec(slots):
+def test_an_incomplete_import_is_refused(slots):
     with pytest.raises(UserError, match="go together"):
         TrialSpec.build(**{"network": {}, **slots})
 
 
-@each("ladder", sorted(LADDERS))
+@pytest.mark.parametrize("ladder", sorted(LADDERS))
 def test_ladders_run_as_far_as_they_need_no_network(ladder):
-    asked = ResolvedRequest({"data": {"imported": record()}}).with_recipe()
+    request = ResolvedRequest({"data": {"imported": record()}}).with_recipe()
     try:
-        trials = expand(LADDERS[ladder], asked)
+        trials = expand(LADDERS[ladder], request)
     except UserError as error:
         assert "nothing is left to run" in str(error)  # noqa: PT017
         return
@@ -604,28 +606,28 @@ def test_ladders_run_as_far_as_they_need_no_network(ladder):
 
 
 def test_decoupling_leaves_out_what_runs_the_network():
-    asked = ResolvedRequest({"data": {"imported": record()}}).with_recipe()
-    labels = {trial.label for trial in expand(LADDERS["decoupling"], asked)}
+    request = ResolvedRequest({"data": {"imported": record()}}).with_recipe()
+    labels = {trial.label for trial in expand(LADDERS["decoupling"], request)}
     assert labels
     assert not any("BN train" in label for label in labels)
 
 
-@each("name", ["mac_cal", "decoupling"])
+@pytest.mark.parametrize("name", ["mac_cal", "decoupling"])
 def test_heads_of_a_ladder_need_features(name):
-    asked = ResolvedRequest({"data": {"imported": record(width=0)}}).with_recipe()
+    request = ResolvedRequest({"data": {"imported": record(width=0)}}).with_recipe()
     with pytest.raises(UserError, match="has no features"):
-        expand(LADDERS[name], asked)
+        expand(LADDERS[name], request)
 
 
-def test_an_unknown_name_says_how_to_import(store):
+def test_an_unknown_import_names_the_import_command(store):
     with pytest.raises(UserError, match="tune-calib import mine"):
-        asked_of("mine", store)
+        request_for("mine", store)
 
 
 # --- the command
 
 
-def test_the_command_says_what_it_decided(tmp_path):
+def test_the_import_command_prints_its_decisions(tmp_path):
     files = splits_of(tmp_path, as_probs(np.asarray), names=("calib", "test"))
     arguments = [
         "import", "mine", "--calib", files["calib"][0], "--test", files["test"][0],
@@ -644,7 +646,7 @@ def test_the_command_says_what_it_decided(tmp_path):
     assert here(*arguments).stdout == done.stdout
 
 
-@each("how", ["NaN", "a label too large", "no sums of one", "transposed"])
+@pytest.mark.parametrize("how", ["NaN", "a label too large", "no sums of one", "transposed"])
 def test_the_command_ends_with_2_and_writes_nothing(tmp_path, how):
     files = splits_of(tmp_path, WRONG[how][0])
     options = [word for name in SIZES for word in (f"--{name}", files[name][0])]
@@ -653,7 +655,7 @@ def test_the_command_ends_with_2_and_writes_nothing(tmp_path, how):
     assert not (tmp_path / "store").exists()
 
 
-def test_imported_takes_the_place_of_a_data_set(tmp_path):
+def test_imported_excludes_a_data_set(tmp_path):
     done = here("compare", "ce", "--imported", "mine", "--dataset", "cifar10", "--out", tmp_path)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert "takes the place of --dataset" in done.stderr

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tests.classifiers import classifier_of
-from tests.support import damaged, each, rows, small_spec
+from tests.support import damaged, rows, small_spec
 from tune_calib.data.splits import load_test
 from tune_calib.documents import seal
 from tune_calib.engine.network import TrainedNetwork, build
@@ -119,8 +119,8 @@ def perceptron():
 """
 
 
-@each("kind", ["head", "backbone"])
-def test_a_plug_in_is_asked_for_and_never_run_unasked(kind, bank, images, tmp_path):
+@pytest.mark.parametrize("kind", ["head", "backbone"])
+def test_a_plug_in_is_loaded_only_with_consent(kind, bank, images, tmp_path):
     before, path = plugins.in_use(), tmp_path / "own.py"
     source = Path(__file__).parents[2] / "docs" / "examples" / "plugin_head.py"
     path.write_text(source.read_text() if kind == "head" else OWN_BACKBONE)
@@ -155,7 +155,7 @@ def test_a_plug_in_is_asked_for_and_never_run_unasked(kind, bank, images, tmp_pa
         plugins.use(before)
 
 
-@each("name", ["mac_cal", "vtst", "network-temperature"])
+@pytest.mark.parametrize("name", ["mac_cal", "vtst", "network-temperature"])
 def test_a_loaded_network_is_a_module_like_any_other(name, exported, images, tmp_path):
     network = load_calibrated(exported / name)
     before = network(images)
@@ -171,8 +171,8 @@ def test_a_loaded_network_is_a_module_like_any_other(name, exported, images, tmp
     assert torch.equal(other.to("cpu")(images), before)
 
 
-@each(
-    ("given", "told"),
+@pytest.mark.parametrize(
+    ("given", "message"),
     [
         (lambda x: x.float() / 255, "uint8"),
         (lambda x: x.numpy() / 255, "uint8, pixels from 0 to 255, got float64"),
@@ -182,12 +182,14 @@ def test_a_loaded_network_is_a_module_like_any_other(name, exported, images, tmp
         (lambda x: x[:0], "no image"),
     ],
 )
-def test_other_images_are_one_line(given, told, exported, images):
-    with pytest.raises(UserError, match=told):
+def test_other_images_are_one_line(given, message, exported, images):
+    with pytest.raises(UserError, match=message):
         load_calibrated(exported / "network")(given(images))
 
 
-@each("rows_", [torch.zeros(2, 3), torch.zeros(10), torch.full((2, 10), torch.nan), [[0.0] * 10]])
+@pytest.mark.parametrize(
+    "rows_", [torch.zeros(2, 3), torch.zeros(10), torch.full((2, 10), torch.nan), [[0.0] * 10]]
+)
 def test_other_logits_are_one_line(rows_, exported):
     with pytest.raises(UserError, match="logits"):
         load_calibrated(exported / "network").from_logits(rows_)
@@ -199,8 +201,10 @@ def copied(exported, tmp_path, name="mac_cal"):
     return tmp_path / "x.json"
 
 
-@each("how", ["empty", "truncated", "binary", "a list", "null", "deep", "foreign", "another type"])
-@each("ending", [".json", ".safetensors"])
+@pytest.mark.parametrize(
+    "how", ["empty", "truncated", "binary", "a list", "null", "deep", "foreign", "another type"]
+)
+@pytest.mark.parametrize("ending", [".json", ".safetensors"])
 def test_a_damaged_file_is_one_line(how, ending, exported, tmp_path):
     path = copied(exported, tmp_path)
     if ending == ".safetensors" and how == "another type":

@@ -17,7 +17,7 @@ from sklearn.model_selection import cross_val_score
 
 import tune_calib
 from tests.classifiers import POSTHOC, TOLD, classifier_of, spec_of
-from tests.support import each
+from tests.support import sample
 from tune_calib.engine.evaluate import SplitLogits, evaluate_one
 from tune_calib.engine.head_batch import HeadBatchTrainer
 from tune_calib.errors import UserError
@@ -39,7 +39,7 @@ def drawn(classes, samples=400, seed=0):
     return logits, labels
 
 
-def given_to(name):
+def samples_for(name):
     return drawn(METHODS[name].classes or 5)
 
 
@@ -49,9 +49,9 @@ def fitted(estimator, *given):
         return estimator.fit(*given)
 
 
-@each("name", POSTHOC)
-def test_every_post_hoc_method_gives_the_numbers_of_a_trial(name):
-    logits, labels = given_to(name)
+@pytest.mark.parametrize("name", POSTHOC)
+def test_every_post_hoc_estimator_equals_its_trial(name):
+    logits, labels = samples_for(name)
     calib, test = SplitLogits(logits[None, :200], labels[:200]), logits[200:]
     slot = PostHocSlot.build(method=name, params={})
     held_out = SplitLogits(test[None], labels[200:])
@@ -73,7 +73,7 @@ def test_every_post_hoc_method_gives_the_numbers_of_a_trial(name):
         assert torch.equal(estimator.predict(test), test.argmax(1))
 
 
-@each("name", POSTHOC)
+@pytest.mark.parametrize("name", POSTHOC)
 def test_every_estimator_keeps_the_conventions(name):
     estimator = of(name)()
     settings = METHODS[name].params.model_fields
@@ -82,7 +82,7 @@ def test_every_estimator_keeps_the_conventions(name):
     assert all(setting in of(name).__doc__ for setting in settings)
     with pytest.raises(NotFittedError):
         estimator.predict_proba(np.zeros((2, 5)))
-    logits, labels = given_to(name)
+    logits, labels = samples_for(name)
     fitted(estimator, logits, labels)
     again = pickle.loads(pickle.dumps(estimator))
     assert torch.equal(again.predict_proba(logits), estimator.predict_proba(logits))
@@ -107,9 +107,9 @@ def test_a_setting_may_be_named_as_a_method_and_is_checked_by_fit():
         tune_calib.TemperatureScaling(fit="lbfgs").fit(logits, labels)
 
 
-@each("name", POSTHOC)
-def test_probabilities_are_not_taken_for_logits(name):
-    logits, labels = given_to(name)
+@pytest.mark.parametrize("name", POSTHOC)
+def test_probabilities_are_refused_as_logits(name):
+    logits, labels = samples_for(name)
     probs = logits.softmax(1)
     for given in (probs, probs.bfloat16(), probs.double().numpy()):
         with pytest.raises(ValueError, match="logits look like probabilities"):
@@ -123,7 +123,7 @@ def test_probabilities_are_not_taken_for_logits(name):
     estimator.predict_proba(probs[:1])
 
 
-@each("name", POSTHOC, few=4)
+@pytest.mark.parametrize("name", sample(POSTHOC, 4))
 def test_whole_weights_count_a_sample_as_often_as_repeated_rows(name):
     logits, labels = drawn(METHODS[name].classes or 3, 100)
     counts = torch.randint(0, 4, (100,), generator=torch.Generator().manual_seed(1))
@@ -218,7 +218,7 @@ def test_two_classes_have_scores_that_scikit_learn_ranks():
     assert head.decision_function(FEATURES).shape == (40,)
 
 
-def test_labels_in_the_order_of_text_are_refused_and_any_order_can_be_given():
+def test_labels_sorted_as_text_are_refused_unless_classes_are_passed():
     logits, labels = drawn(12, 1000)
     names = labels.numpy().astype(str)
     with pytest.raises(ValueError, match=r"in the order of their numbers; to keep them, give"):
@@ -235,7 +235,7 @@ def test_labels_in_the_order_of_text_are_refused_and_any_order_can_be_given():
     )
 
 
-@each("shift", [1, -1])
+@pytest.mark.parametrize("shift", [1, -1])
 def test_labels_that_count_from_another_number_are_refused(shift):
     logits, labels = drawn(5, 1000)
     is_kept = labels < 4 if shift == 1 else labels > 0
@@ -252,7 +252,7 @@ def test_labels_that_count_from_another_number_are_refused(shift):
             scaling.fit(logits, names, classes=classes)
 
 
-@each("classes", [[0, 0, 1], [[0, 1, 2]], 4, ["a", "b"]])
+@pytest.mark.parametrize("classes", [[0, 0, 1], [[0, 1, 2]], 4, ["a", "b"]])
 def test_classes_that_are_not_those_of_the_columns_are_refused(classes):
     with pytest.raises(ValueError, match=r"class|different values"):
         tune_calib.TemperatureScaling().fit(LOGITS, LABELS, classes=classes)
@@ -276,8 +276,8 @@ def nearly_probabilities():
         yield name, values
 
 
-@each(("name", "probs"), list(nearly_probabilities()))
-def test_what_may_be_probabilities_is_refused_unless_told(name, probs):
+@pytest.mark.parametrize(("name", "probs"), list(nearly_probabilities()))
+def test_possible_probabilities_are_refused_without_outputs(name, probs):
     labels = drawn(4)[1]
     for call in (tune_calib.TemperatureScaling().fit, tune_calib.calibration_report):
         with pytest.raises(ValueError, match=r'look like probabilities.*outputs="probs"'):
@@ -288,7 +288,7 @@ def test_what_may_be_probabilities_is_refused_unless_told(name, probs):
             tune_calib.calibration_report(probs, labels, outputs="probs")
 
 
-def test_probabilities_are_taken_where_they_are_named():
+def test_probabilities_are_accepted_with_outputs_probs():
     logits, labels = drawn(4)
     probs = logits.softmax(1)
     by_logits = tune_calib.TemperatureScaling().fit(probs.log(), labels)
@@ -313,8 +313,8 @@ def test_flags_are_warnings():
 LOGITS, LABELS = drawn(3, 30)
 
 
-@each(
-    ("logits", "labels", "told"),
+@pytest.mark.parametrize(
+    ("logits", "labels", "message"),
     [
         (LOGITS[None], LABELS, r"logits must be \(samples, numbers\), got shape \(1, 30, 3\)"),
         (LOGITS[0], LABELS, r"labels must be \(3,\)|labels must be in 0 to 1"),
@@ -332,11 +332,11 @@ LOGITS, LABELS = drawn(3, 30)
         (LOGITS, LOGITS, "labels must be integers"),
     ],
 )
-@each("kind", ["tensor", "array"])
-def test_what_does_not_fit_is_one_line(kind, logits, labels, told):
+@pytest.mark.parametrize("kind", ["tensor", "array"])
+def test_wrong_inputs_of_estimators_are_one_line(kind, logits, labels, message):
     if kind == "array":
         logits, labels = (x.numpy() if isinstance(x, torch.Tensor) else x for x in (logits, labels))
-    with pytest.raises(ValueError, match=told) as found:
+    with pytest.raises(ValueError, match=message) as found:
         tune_calib.TemperatureScaling().fit(logits, labels)
     assert "\n" not in str(found.value)
 
@@ -350,7 +350,9 @@ def test_other_classes_than_in_fit_are_one_line():
 NAMES = np.array(["cat", "dog", "eel"])
 
 
-@each("names", [NAMES, NAMES.astype(object), np.array([3, 7, 20]), np.array([-1, 0, 1])])
+@pytest.mark.parametrize(
+    "names", [NAMES, NAMES.astype(object), np.array([3, 7, 20]), np.array([-1, 0, 1])]
+)
 def test_labels_may_have_any_names(names):
     plain = tune_calib.TemperatureScaling().fit(LOGITS.numpy(), LABELS.numpy())
     named = tune_calib.TemperatureScaling().fit(LOGITS.numpy(), names[LABELS])
@@ -384,7 +386,7 @@ def test_scores_of_two_classes_are_logits_of_the_second_over_the_first():
         np.testing.assert_array_equal(one.predict(given), np.asarray(decided > 0).astype(int))
 
 
-def test_an_unknown_name_suggests_the_nearest_and_modules_are_still_found():
+def test_an_unknown_attribute_suggests_the_nearest_name():
     with pytest.raises(AttributeError, match="did you mean 'TemperatureScaling'"):
         tune_calib.TemperatureScalling  # noqa: B018
     assert not hasattr(tune_calib, "no_such_module")
@@ -395,9 +397,11 @@ def settings_of(spec):
     return {**plain.pop("params"), **plain}
 
 
-@each(("told", "rule"), list(zip(TOLD, itertools.cycle(["last", "min_val_nll"]))), few=4)
-def test_a_head_has_the_numbers_of_a_trial_on_the_same_features(told, rule, bank):
-    spec = spec_of(told, select=rule, seed=1)
+@pytest.mark.parametrize(
+    ("message", "rule"), sample(list(zip(TOLD, itertools.cycle(["last", "min_val_nll"]))), 4)
+)
+def test_a_head_has_the_numbers_of_a_trial_on_the_same_features(message, rule, bank):
+    spec = spec_of(message, select=rule, seed=1)
     expected = classifier_of(spec, bank).logits(bank.test()).logits[0]
     head = tune_calib.RetrainedHead(**settings_of(spec))
     train, select, test = bank.train(), bank.select(), bank.test()
@@ -415,7 +419,7 @@ def test_a_head_has_the_numbers_of_a_trial_on_the_same_features(told, rule, bank
     )
 
 
-def test_a_head_starts_from_that_of_the_network_and_asks_for_what_it_needs(bank):
+def test_a_head_that_continues_needs_the_head_of_the_network(bank):
     train, select = bank.train(), bank.select()
     held_out = (select.features, select.labels)
     trainer = HeadBatchTrainer(
@@ -443,8 +447,8 @@ FEATURES = torch.randn(40, 6, generator=torch.Generator().manual_seed(0))
 CLASSES = torch.arange(40) % 4
 
 
-@each(
-    ("settings", "given", "told"),
+@pytest.mark.parametrize(
+    ("settings", "given", "message"),
     [
         ({"method": "ce"}, {}, "is a network method, not a head method"),
         ({"method": "temperature"}, {}, "is a posthoc method"),
@@ -466,10 +470,10 @@ CLASSES = torch.arange(40) % 4
         ({}, {"features": FEATURES.where(FEATURES < 1, torch.inf)}, "features must be finite"),
     ],
 )
-def test_what_a_head_cannot_use_is_one_line(settings, given, told):
+def test_unusable_inputs_of_a_head_are_one_line(settings, given, message):
     names = {"features": "X", "labels": "y"}
     given = {names.get(name, name): value for name, value in given.items()}
     arguments = {"X": FEATURES, "y": CLASSES, **given}
-    with pytest.raises((ValueError, UserError, TypeError), match=told) as found:
+    with pytest.raises((ValueError, UserError, TypeError), match=message) as found:
         tune_calib.RetrainedHead(**{"epochs": 2, **settings}).fit(**arguments)
     assert "\n" not in str(found.value)

@@ -23,7 +23,6 @@ from sklearn.utils import estimator_checks
 from torch import nn
 
 import tune_calib
-from tests.support import each
 
 NAMES = np.array(["ant", "bee", "cat"])
 CLASSIFIERS = {
@@ -42,8 +41,8 @@ def data(classes):
     return np.split(samples, 3), np.split(NAMES[labels], 3)
 
 
-@each("classes", [2, 3])
-@each("name", CLASSIFIERS)
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("name", CLASSIFIERS)
 def test_a_fitted_classifier_is_calibrated_and_not_trained(name, classes):
     (train, calib, test), (y_train, y_calib, y_test) = data(classes)
     classifier = clone(CLASSIFIERS[name]).fit(train, y_train)
@@ -133,8 +132,8 @@ class Returning(nn.Module):
         return self.function(self.layer(x))
 
 
-@each(
-    ("function", "told"),
+@pytest.mark.parametrize(
+    ("function", "message"),
     [
         (lambda x: {"logits": x}, r"logits \(500, C\) for 500 samples, got a dict"),
         (lambda x: (x, x), "got a tuple"),
@@ -142,16 +141,16 @@ class Returning(nn.Module):
         (lambda x: x[None], r"got \(1, 500, 3\)"),
     ],
 )
-def test_a_module_that_returns_no_logits_is_one_line(function, told):
+def test_a_module_that_returns_no_logits_is_one_line(function, message):
     module, samples = Returning(function), np.zeros((501, 8))
-    with pytest.raises(ValueError, match=told) as found:
+    with pytest.raises(ValueError, match=message) as found:
         tune_calib.CalibratedClassifier(module).fit(samples, np.arange(501) % 3)
     assert "\n" not in str(found.value)
     assert module.training
 
 
-@each("kind", ["array", "tensor"])
-def test_a_module_is_called_in_evaluation_mode(kind):
+@pytest.mark.parametrize("kind", ["array", "tensor"])
+def test_a_module_is_applied_in_evaluation_mode(kind):
     torch.manual_seed(0)
     module = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.Dropout(0.5), nn.Linear(16, 3))
     module[1].eval()  # a part that its user has frozen
@@ -199,7 +198,7 @@ OF_METHODS = (
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_what_scikit_learn_checks_of_every_estimator():
+def test_checks_of_scikit_learn_pass():
     (samples, *_), (names, *_) = data(2)
     classifier = GaussianNB().fit(samples[:, :2], (names == "bee").astype(int))
     wrapper = tune_calib.CalibratedClassifier(classifier)
@@ -260,7 +259,7 @@ ESTIMATORS = [*tune_calib.ESTIMATORS, "RetrainedHead"]
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-@each("name", ESTIMATORS)
+@pytest.mark.parametrize("name", ESTIMATORS)
 def test_every_check_of_scikit_learn_passes_but_those_that_cannot_apply(name):
     pytest.importorskip("sklearn", minversion="1.6")
     is_head = name == "RetrainedHead"

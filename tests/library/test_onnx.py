@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.classifiers import HEADS, OF_DIGITS, POSTHOC, TOLD, classifier_of, spec_of
-from tests.support import CPU, each, sample, small_spec
+from tests.support import CPU, sample, small_spec
 from tune_calib.data.splits import load_test
 from tune_calib.engine.artifacts import load_network
 from tune_calib.engine.classifier import Classifier, tensors_of_trial
@@ -24,20 +24,20 @@ DRAWN = {"vtst", "mac_cal drawn"}
 SMALL = {"mac_cal": {"width": 8}, "vtst": {"latent": 8, "evaluation": "mean"}, "tst": {"latent": 8}}
 
 
-def found_by_onnx(file, name, given, output="probabilities"):
+def run_onnx(file, name, given, output="probabilities"):
     session = onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
-    assert [each.name for each in session.get_inputs()] == [name]
+    assert [input_.name for input_ in session.get_inputs()] == [name]
     return torch.from_numpy(session.run([output], {name: np.asarray(given)})[0])
 
 
-@each("told", [None, "mac_cal last mask"], few=1)
-def test_images_in_probabilities_out(told, bank, trained, tmp_path):
-    check_images(told, bank, trained, tmp_path)
+@pytest.mark.parametrize("message", sample([None, "mac_cal last mask"], 1))
+def test_an_onnx_file_maps_images_to_probabilities(message, bank, trained, tmp_path):
+    check_images(message, bank, trained, tmp_path)
 
 
 @pytest.mark.slow
-@each("told", [told for told in TOLD if told not in DRAWN])
-def test_images_in_probabilities_out_of_every_head(told, bank, trained, tmp_path):
+@pytest.mark.parametrize("told", [told for told in TOLD if told not in DRAWN])
+def test_an_onnx_file_of_every_head_maps_images_to_probabilities(told, bank, trained, tmp_path):
     check_images(told, bank, trained, tmp_path)
 
 
@@ -47,9 +47,9 @@ def check_images(told, bank, trained, tmp_path):
     write_onnx(network, tmp_path / "x.onnx")
     images = load_test(spec.data, None).images
     for some in (images[:1], images[:7], images):
-        found = found_by_onnx(tmp_path / "x.onnx", "images", some)
-        assert found.dtype == torch.float32
-        assert (found - network(some)).abs().max() <= CLOSE
+        outputs = run_onnx(tmp_path / "x.onnx", "images", some)
+        assert outputs.dtype == torch.float32
+        assert (outputs - network(some)).abs().max() <= CLOSE
 
 
 # An affine map of logits is that of matrix, one of log-probabilities that of dirichlet.
@@ -62,34 +62,34 @@ TWO_CLASSES = [name for name in POSTHOC if name not in OF_DIGITS]
 
 
 @pytest.mark.parametrize(
-    ("told", "posthoc"),
+    ("message", "posthoc"),
     [*sample(ONCE, 2), *(pytest.param(*pair, marks=pytest.mark.slow) for pair in CROSSED)],
 )
-def test_every_head_with_every_transform(told, posthoc, bank, tmp_path):
-    params = SMALL.get(told, {})
-    spec = spec_of(told, posthoc, **({"epochs": 1, "params": params} if told else {}))
+def test_onnx_files_hold_every_head_with_every_transform(message, posthoc, bank, tmp_path):
+    params = SMALL.get(message, {})
+    spec = spec_of(message, posthoc, **({"epochs": 1, "params": params} if message else {}))
     network = CalibratedNetwork(spec, classifier_of(spec, bank), None)
     write_onnx(network, tmp_path / "x.onnx")
     test = bank.test()
-    name, given = ("features", test.features) if told else ("logits", test.logits)
-    found = found_by_onnx(tmp_path / "x.onnx", name, given)
-    logits = found_by_onnx(tmp_path / "x.onnx", name, given, "uncalibrated")
+    name, given = ("features", test.features) if message else ("logits", test.logits)
+    outputs = run_onnx(tmp_path / "x.onnx", name, given)
+    logits = run_onnx(tmp_path / "x.onnx", name, given, "uncalibrated")
     own = network.classifier.uncalibrated(test.features, test.logits)[0]
     assert torch.allclose(logits, own, rtol=CLOSE, atol=CLOSE)
     # On the same logits: a transform may have steps, and enlarges their last digits there.
     calibrated = network.classifier.transform.transform(logits.double()[None])[0].softmax(-1)
-    assert (found - calibrated).abs().max() <= CLOSE
-    if not told:
-        assert (found - network.from_logits(given)).abs().max() <= CLOSE
+    assert (outputs - calibrated).abs().max() <= CLOSE
+    if not message:
+        assert (outputs - network.from_logits(given)).abs().max() <= CLOSE
 
 
-def test_a_method_with_a_say_in_the_logits_is_exported_with_it(folder, tmp_path):
+def test_a_method_that_changes_the_logits_is_exported_with_its_change(folder, tmp_path):
     out, specs = folder
     trial = specs["network of balcal"].hash
     export(out, out / "store", None, str(tmp_path / "x"), trial, is_onnx=True)
     images = load_test(small_spec().data, None).images
-    found = found_by_onnx(tmp_path / "x.onnx", "images", images)
-    assert (found - load_calibrated(tmp_path / "x")(images)).abs().max() <= CLOSE
+    outputs = run_onnx(tmp_path / "x.onnx", "images", images)
+    assert (outputs - load_calibrated(tmp_path / "x")(images)).abs().max() <= CLOSE
 
 
 def of_logits(posthoc, logits, labels):
@@ -108,15 +108,15 @@ def of_logits(posthoc, logits, labels):
     return CalibratedNetwork(spec, classifier, None)
 
 
-@each("posthoc", TWO_CLASSES)
-def test_transforms_of_two_classes(posthoc, tmp_path):
+@pytest.mark.parametrize("posthoc", TWO_CLASSES)
+def test_onnx_files_hold_transforms_of_two_classes(posthoc, tmp_path):
     chance = torch.Generator().manual_seed(0)
     logits, labels = torch.randn(300, 2, generator=chance), torch.arange(300) % 2
     logits[range(300), labels] += 1
     network = of_logits(posthoc, logits, labels)
     write_onnx(network, tmp_path / "x.onnx")
-    found = found_by_onnx(tmp_path / "x.onnx", "logits", logits)
-    assert (found - network.from_logits(logits)).abs().max() <= CLOSE
+    outputs = run_onnx(tmp_path / "x.onnx", "logits", logits)
+    assert (outputs - network.from_logits(logits)).abs().max() <= CLOSE
 
 
 def saturated(samples=1500, classes=10):
@@ -133,18 +133,18 @@ def saturated(samples=1500, classes=10):
         for name in OF_DIGITS
     ],
 )
-def test_saturated_and_tied_logits(posthoc, tmp_path):
+def test_onnx_files_are_exact_on_saturated_and_tied_logits(posthoc, tmp_path):
     logits, labels = saturated()
     network = of_logits(posthoc, logits, labels)
     write_onnx(network, tmp_path / "x.onnx")
     fresh = torch.randn(300, 10, generator=torch.Generator().manual_seed(1))
     tied = fresh.round().clamp(-1, 1)
     for own in (30 * fresh, 300 * fresh, tied, 200 * tied, 1000 * torch.eye(10), 0 * fresh):
-        found = found_by_onnx(tmp_path / "x.onnx", "logits", own)
-        assert (found - network.from_logits(own)).abs().max() <= CLOSE
+        outputs = run_onnx(tmp_path / "x.onnx", "logits", own)
+        assert (outputs - network.from_logits(own)).abs().max() <= CLOSE
 
 
-@each("has_network", [False, True], few=1)
+@pytest.mark.parametrize("has_network", sample([False, True], 1))
 def test_a_file_that_differs_on_saturated_logits_is_refused(
     has_network, bank, trained, tmp_path, monkeypatch
 ):
@@ -162,9 +162,9 @@ def test_a_file_that_differs_on_saturated_logits_is_refused(
     assert not list(tmp_path.iterdir())
 
 
-@each("told", sorted(DRAWN))
-def test_what_draws_is_refused_in_one_line(told, bank, tmp_path):
-    spec = spec_of(told, epochs=1)
+@pytest.mark.parametrize("message", sorted(DRAWN))
+def test_a_stochastic_head_is_refused_in_one_line(message, bank, tmp_path):
+    spec = spec_of(message, epochs=1)
     network = CalibratedNetwork(spec, classifier_of(spec, bank), None)
     with pytest.raises(UserError, match="draws random numbers to predict") as found:
         write_onnx(network, tmp_path / "x.onnx")

@@ -9,14 +9,13 @@ from scipy.stats import binom
 
 import tune_calib
 from tests.metrics.test_without_bins import case
-from tests.support import each
 from tune_calib.metrics.bootstrap import bootstrap
 from tune_calib.metrics.summary import evaluate
 from tune_calib.spec.metrics import METRICS
 
 
-@each("kind", [np.asarray, torch.as_tensor, np.float32, torch.Tensor.tolist])
-def test_a_report_of_arrays_and_tensors(kind):
+@pytest.mark.parametrize("kind", [np.asarray, torch.as_tensor, np.float32, torch.Tensor.tolist])
+def test_a_report_accepts_arrays_and_tensors(kind):
     logits, labels = case(300, 4)
     given = kind(logits)
     report = tune_calib.calibration_report(given, labels.tolist(), resamples=40, seed=2)
@@ -32,7 +31,7 @@ def test_a_report_of_arrays_and_tensors(kind):
         assert row["upper"] == pytest.approx(float(intervals[name].upper), abs=1e-12)
 
 
-def test_a_table_a_figure_and_a_page_of_a_notebook():
+def test_a_report_has_a_table_a_figure_and_a_notebook_page():
     logits, labels = case(300, 4)
     report = tune_calib.calibration_report(logits, labels, resamples=40)
     table = report.table()
@@ -68,8 +67,8 @@ def test_a_table_a_figure_and_a_page_of_a_notebook():
     assert f"<td>{shown}</td>" in html
 
 
-@each(("scale", "is_explained"), [(1, True), (0.2, False)])
-def test_an_interval_that_ends_at_its_value_is_explained_once(scale, is_explained):
+@pytest.mark.parametrize(("scale", "is_explained"), [(1, True), (0.2, False)])
+def test_intervals_that_end_at_their_value_are_noted_once(scale, is_explained):
     # The labels of ``case`` are drawn at two thirds of its logits.
     logits, labels = case(600, 4)
     report = tune_calib.calibration_report(logits / 1.5 * scale, labels, resamples=40)
@@ -92,7 +91,7 @@ def test_a_table_in_latex_and_json_is_one_call():
         report.table("html")
 
 
-def test_what_is_not_defined_is_told_as_such():
+def test_undefined_metrics_are_missing():
     logits, _ = case(40, 3)
     report = tune_calib.calibration_report(logits, logits.argmax(1), resamples=20)
     told = report.metrics.set_index("metric")
@@ -103,8 +102,8 @@ def test_what_is_not_defined_is_told_as_such():
 LOGITS, LABELS = np.array([[2.0, 0.0], [1.0, 3.0]]), np.array([0, 1])
 
 
-@each(
-    ("logits", "labels", "options", "told"),
+@pytest.mark.parametrize(
+    ("logits", "labels", "options", "message"),
     [
         (LOGITS[0], LABELS, {}, "logits must be"),
         (LOGITS * np.nan, LABELS, {}, "finite"),
@@ -121,8 +120,8 @@ LOGITS, LABELS = np.array([[2.0, 0.0], [1.0, 3.0]]), np.array([0, 1])
         (LOGITS, LABELS, {"resamples": 2.5}, "resamples must be"),
     ],
 )
-def test_a_wrong_input_is_refused_in_one_line(logits, labels, options, told):
-    with pytest.raises(ValueError, match=told) as refused:
+def test_a_wrong_input_is_refused_in_one_line(logits, labels, options, message):
+    with pytest.raises(ValueError, match=message) as refused:
         tune_calib.calibration_report(logits, labels, **options)
     assert "\n" not in str(refused.value)
 
@@ -156,7 +155,7 @@ def test_progress_of_intervals_is_one_line_of_a_terminal(monkeypatch, capsys):
     assert capsys.readouterr().err == ""
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     assert tune_calib.calibration_report(logits, labels, resamples=5).metrics is not None
-    told = capsys.readouterr().err
-    assert "computing intervals: 0 of 5" in told
-    assert told.endswith("\033[K")
-    assert "\n" not in told
+    message = capsys.readouterr().err
+    assert "computing intervals: 0 of 5" in message
+    assert message.endswith("\033[K")
+    assert "\n" not in message

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tests import support
-from tests.support import CPU, drive, each, here, small_spec
+from tests.support import CPU, drive, here, small_spec
 from tune_calib.conformance import suite
 from tune_calib.conformance.bench import (
     Bench,
@@ -218,21 +218,21 @@ def test_settings_that_every_slot_has_are_named_apart():
         record(replace(METHODS["ce"], params=Taken), None)
 
 
-@each(
-    ("text", "said"),
+@pytest.mark.parametrize(
+    ("text", "message"),
     [("", "ValueError"), ("\n ", "ValueError"), ("why\nmore", "ValueError: why more")],
 )
-def test_an_error_of_any_text_is_one_line_of_a_check(text, said, bench, monkeypatch):
+def test_an_error_of_any_text_is_one_line_of_a_check(text, message, bench, monkeypatch):
     def fails(info, bench):
         raise ValueError(text)
 
     monkeypatch.setattr(suite, "checks_of", lambda info: (Check("any", "what it must do", fails),))
     (found,) = results("ce", bench)
-    assert (found.outcome, found.reason) == ("failed", said)
+    assert (found.outcome, found.reason) == ("failed", message)
 
 
 @pytest.mark.parametrize("is_broken", [False, True])
-def test_the_command_says_what_failed_and_ends_so(is_broken, tmp_path):
+def test_check_method_lists_failures_and_sets_the_exit_code(is_broken, tmp_path):
     body = BROKEN["a temperature for all"][1] if is_broken else "pass"
     (tmp_path / "plugin.py").write_text(POSTHOC.format(body=body))
     done = here("check-method", "broken", "--plugin", tmp_path / "plugin.py")

@@ -8,7 +8,7 @@ from pybtex.database import BibliographyData, parse_string
 from typer.testing import CliRunner
 
 from docs.generate.formulas import drawn
-from tests.support import each, here
+from tests.support import here
 from tune_calib.cli import app
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.slots.data import DataSlot
@@ -26,7 +26,7 @@ def bibliography(text: str) -> BibliographyData:
     return parse_string(text, "bibtex")
 
 
-@each("name", list(METHODS))
+@pytest.mark.parametrize("name", list(METHODS))
 def test_a_method_has_a_formula_that_can_be_drawn(name):
     formula = METHODS[name].formula
     drawing = ElementTree.fromstring(drawn(formula).replace("&", "&amp;"))
@@ -40,7 +40,7 @@ def test_a_formula_that_would_be_printed_as_it_is_is_refused():
         drawn(r"\unknowncommand{x}")
 
 
-@each("name", list(METHODS))
+@pytest.mark.parametrize("name", list(METHODS))
 def test_a_method_names_its_paper(name):
     info = METHODS[name]
     entries = bibliography(info.bibtex).entries
@@ -56,8 +56,8 @@ def test_a_method_names_its_paper(name):
     assert named or surname in ("FeDLaS", "MaC-Cal")
 
 
-@each(("name", "key"), list(FIELDS))
-def test_a_setting_is_described_and_so_is_each_of_its_options(name, key):
+@pytest.mark.parametrize(("name", "key"), list(FIELDS))
+def test_a_setting_and_its_options_have_descriptions(name, key):
     field = FIELDS[name, key]
     assert field.description
     for option in options(field.annotation):
@@ -72,8 +72,8 @@ def options(annotation) -> list[str]:
     return [value for part in get_args(annotation) for value in options(part)]
 
 
-@each("slot", [DataSlot, NetworkSlot, HeadSlot])
-def test_a_setting_of_a_slot_is_described(slot):
+@pytest.mark.parametrize("slot", [DataSlot, NetworkSlot, HeadSlot])
+def test_settings_of_slots_have_descriptions(slot):
     missing = [key for key, field in slot.model_fields.items() if not field.description]
     assert missing == []
 
@@ -101,7 +101,7 @@ def test_all_methods_can_be_cited_together():
 
 
 def test_an_unknown_method_is_one_line():
-    found = here("cite", "mbsl")
-    assert found.returncode == 2
-    assert found.stdout == ""
-    assert found.stderr.strip() == "error: unknown method 'mbsl'; did you mean 'mbls'?"
+    done = here("cite", "mbsl")
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.strip() == "error: unknown method 'mbsl'; did you mean 'mbls'?"

@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from tests.support import each
 from tune_calib.conformance.bench import toy_batch, toy_method, toy_network
 from tune_calib.methods._base import log_mean_exp
 from tune_calib.spec.methods import METHODS
@@ -17,7 +16,7 @@ def methods(**settings):
     return network, joint, gaussian
 
 
-def test_both_start_as_one_head():
+def test_joint_variants_start_from_equal_heads():
     network, joint, gaussian = methods(evaluation="mean")
     images = toy_batch(4).images
     given, expected = (each(network, images).logits for each in (gaussian, joint))
@@ -38,7 +37,7 @@ def test_a_sample_is_judged_alike_in_any_batch_and_under_averaged_draws():
     assert torch.allclose(whole.logits.exp().sum(1), torch.ones(len(images)))
 
 
-@each("weight", [0.0, 1.0, 3.0])
+@pytest.mark.parametrize("weight", [0.0, 1.0, 3.0])
 def test_the_loss_is_the_entropy_of_a_draw_and_the_divergence(weight):
     network, _, gaussian = methods(kl_weight=weight)
     batch = toy_batch(4)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from tests.support import each
+from tests.support import sample
 from tune_calib.methods import cpc
 from tune_calib.methods._base import EpochFeedback, NetworkContext
 from tune_calib.spec.methods import METHODS
@@ -55,7 +55,7 @@ VARIANTS = [
 ]
 
 
-@each(("name", "params"), VARIANTS)
+@pytest.mark.parametrize(("name", "params"), VARIANTS)
 def test_gradients_are_those_of_finite_differences(name, params):
     method = build(name, **params).double().eval()
     logits, labels, features, indices = batch()
@@ -67,10 +67,12 @@ def test_gradients_are_those_of_finite_differences(name, params):
     assert torch.autograd.gradcheck(lambda z: method.loss(z, labels, features, indices), (logits,))
 
 
-@each("dtype", [torch.float32, torch.float64])
-@each("scale", [0.0, 1e-6, 1.0, 30.0, 1e4])
-@each("classes", [2, 3, 5])
-@each("samples", [1, 2, 6])
+DEGENERATE = list(
+    product((torch.float32, torch.float64), (0.0, 1e-6, 1.0, 30.0, 1e4), (2, 3, 5), (1, 2, 6))
+)
+
+
+@pytest.mark.parametrize(("dtype", "scale", "classes", "samples"), sample(DEGENERATE, 18))
 @pytest.mark.parametrize("name", NAMES)
 def test_degenerate_batches_are_finite(name, samples, classes, scale, dtype):
     logits, drawn, features, indices = batch(samples, classes, scale, dtype)
@@ -86,7 +88,7 @@ def test_degenerate_batches_are_finite(name, samples, classes, scale, dtype):
         assert all(bool(tensor.isfinite().all()) for tensor in finite)
 
 
-@each("gamma", [0.2, 0.5, 1.0])
+@pytest.mark.parametrize("gamma", [0.2, 0.5, 1.0])
 def test_a_focal_gradient_vanishes_at_certainty_in_single_precision(gamma):
     method = build("adafocal", gamma_initial=gamma)
     logits = torch.tensor([[17.3, 0.0, 0.0]], requires_grad=True)
@@ -163,11 +165,11 @@ def test_the_oracle_smooths_a_confident_mistake_most():
     assert (amounts[1] > amounts[0]).all()
 
 
-@each(
+@pytest.mark.parametrize(
     "indicator",
     ["norm_l1", "norm_l2", "norm_linf", "max_prob", "max_logit", "constant", "random"],
 )
-@each("gate", ["learned", "positive", "negative", "random", "oracle"])
+@pytest.mark.parametrize("gate", ["learned", "positive", "negative", "random", "oracle"])
 def test_every_gate_and_indicator_trains_and_records_the_same_twice(gate, indicator):
     logits, labels, features, indices = batch(dtype=torch.float32)
     losses = []
@@ -240,7 +242,7 @@ def is_valid(name, params):
     return True
 
 
-@each("name", NAMES)
+@pytest.mark.parametrize("name", NAMES)
 def test_every_setting_of_a_loss_changes_it(name):
     fields = METHODS[name].params.model_fields
     defaults = METHODS[name].params().model_dump()
@@ -281,7 +283,7 @@ def test_the_entropy_of_crl_is_divided_by_its_scale():
         assert found == pytest.approx(plain + ranking), scale
 
 
-@each("alpha", [0.1, 0.3])
+@pytest.mark.parametrize("alpha", [0.1, 0.3])
 def test_mdca_smooths_the_wrong_classes_by_its_alpha(alpha):
     logits, labels, features, indices = batch()
     method = build("mdca", pairing="ls_wrong_only", alpha=alpha, beta=0.0)

@@ -8,7 +8,6 @@ import pytest
 import torch
 
 import tune_calib.methods
-from tests.support import each
 from tune_calib.methods._base import nll
 from tune_calib.methods.temperature import TemperatureParams, TemperatureScaling
 from tune_calib.registry import Registry
@@ -16,8 +15,8 @@ from tune_calib.spec.methods import METHODS, MethodInfo
 from tune_calib.spec.slots.posthoc import PostHocSlot
 
 
-@each("name", list(METHODS))
-def test_a_record_says_where_the_method_is_from(name):
+@pytest.mark.parametrize("name", list(METHODS))
+def test_a_record_has_year_and_url(name):
     info = METHODS[name]
     assert info.name == name
     assert 2000 < info.year < 2100
@@ -45,7 +44,7 @@ def logits_and_labels(scale: float):
     return logits * scale, labels
 
 
-@each("scale", [0.2, 1.0, 8.0])
+@pytest.mark.parametrize("scale", [0.2, 1.0, 8.0])
 def test_the_temperature_is_the_minimum_of_the_nll(scale):
     logits, labels = logits_and_labels(scale)
     scaling = TemperatureScaling(TemperatureParams())
@@ -61,7 +60,7 @@ def test_the_temperature_is_the_minimum_of_the_nll(scale):
     assert torch.equal(scaling.transform(logits).argmax(-1), logits.argmax(-1))
 
 
-@each("scale", [2e-3, 1e9])
+@pytest.mark.parametrize("scale", [2e-3, 1e9])
 def test_temperatures_follow_the_scale_of_the_logits(scale):
     logits, labels = logits_and_labels(1.0)
     logits, labels = logits[:1, :150].double(), labels[:150]
@@ -76,8 +75,8 @@ def test_temperatures_follow_the_scale_of_the_logits(scale):
         assert temperatures[1] == pytest.approx(temperatures[0], rel=1e-3), method
 
 
-@each("method", ["temperature", "svs", "ets"])
-@each("scale", [1e-3, 1.0, 1e5])
+@pytest.mark.parametrize("method", ["temperature", "svs", "ets"])
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e5])
 def test_a_temperature_that_is_not_the_best_is_flagged(method, scale):
     logits, _ = logits_and_labels(scale)
     info = METHODS[method]

@@ -15,7 +15,6 @@ import pytest
 
 import tests.parity_compare
 from tests.parity_compare.metrics import COMPARERS as METRIC_COMPARERS
-from tests.support import each
 from tune_calib.spec.methods import METHODS
 
 OPEN = Path(__file__).parents[1] / "parity"
@@ -37,19 +36,19 @@ for _path in VECTORS:
 
 
 @pytest.mark.parametrize("method", list(CASES))
-def test_every_vector_of_a_method(method):
+def test_methods_equal_the_vectors_of_the_authors(method):
     if method not in COMPARERS and method not in METHODS:
         pytest.skip(f"{method} is not in the project")
     assert method in COMPARERS, "in the project, but nothing compares its vectors"
 
-    @each("path", CASES[method])
+    @pytest.mark.parametrize("path", CASES[method])
     def compare(path):
         COMPARERS[method](json.loads(path.read_text()))
 
     compare()
 
 
-def test_the_open_vectors_are_there():
+def test_the_public_vectors_exist():
     methods = [json.loads(path.read_text())["method"] for path in OPEN.glob("*.json")]
     assert len(methods) == 150
     assert sum(method in METRIC_COMPARERS for method in methods) == 60

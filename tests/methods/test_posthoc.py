@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.support import each
+from tests.support import sample
 from tune_calib.engine.evaluate import SplitLogits, evaluate_one
 from tune_calib.errors import UserError
 from tune_calib.methods import _affine
@@ -95,22 +95,20 @@ HARD = [
 
 
 @pytest.mark.parametrize("kind", HARD)
-@each(("name", "settings"), SETTINGS, few=8)
-def test_hard_inputs_give_finite_logits_and_keep_the_accuracy_where_it_is_said(
-    name, settings, kind
-):
+@pytest.mark.parametrize(("name", "settings"), sample(SETTINGS, 5))
+def test_hard_inputs_give_finite_logits_and_preserve_the_accuracy(name, settings, kind):
     logits, labels = hard(kind, METHODS[name].classes or 5)
-    found, _ = fitted(name, logits, labels, settings)
+    transform, _ = fitted(name, logits, labels, settings)
     for given in (logits, *(scale * drawn(50, logits.shape[1])[0] for scale in (1e-3, 1, 1e4))):
         given = given.to(logits.dtype)
-        changed = found.transform(given[None])[0]
+        changed = transform.transform(given[None])[0]
         assert changed.dtype == given.dtype
         assert changed.isfinite().all()
         if METHODS[name].keeps_accuracy:
             assert torch.equal(changed.argmax(1), given.argmax(1))
-    assert all(value.isfinite().all() for value in found.fitted().values())
+    assert all(value.isfinite().all() for value in transform.fitted().values())
     again = method(name, settings)
-    again.load_state(found.state())
+    again.load_state(transform.state())
     assert torch.equal(again.transform(given[None])[0], changed)
 
 
@@ -121,22 +119,22 @@ MANY = [
 ]
 
 
-@each(("name", "classes"), MANY, few=1)
-def test_many_classes_of_which_most_are_missing(name, classes):
+@pytest.mark.parametrize(("name", "classes"), sample(MANY, 1))
+def test_many_missing_classes_give_finite_logits(name, classes):
     check_many_classes(name, classes)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@each("name", FULL)
-def test_a_thousand_classes_of_a_full_matrix(name):
+@pytest.mark.parametrize("name", FULL)
+def test_a_full_matrix_fits_a_thousand_classes(name):
     check_many_classes(name, 1000)
 
 
 def check_many_classes(name, classes):
     logits, labels = drawn(60, classes)
-    found, flags = fitted(name, logits, labels)
-    assert found.transform(logits[None]).isfinite().all()
+    transform, flags = fitted(name, logits, labels)
+    assert transform.transform(logits[None]).isfinite().all()
     assert ("posthoc_unconverged" in flags) == (name in ("vector", *FULL))
 
 
@@ -147,9 +145,9 @@ NO_OPTIMUM = {
 }
 
 
-@each("kind", [*NO_OPTIMUM, None])
-@each("name", [n for n in NAMES if issubclass(
-    METHODS[n].implementation, FittedAlone)], few=4)  # fmt: skip
+@pytest.mark.parametrize("kind", [*NO_OPTIMUM, None])
+@pytest.mark.parametrize("name", sample([n for n in NAMES if issubclass(
+    METHODS[n].implementation, FittedAlone)], 4))  # fmt: skip
 def test_a_fit_without_an_optimum_is_flagged_and_an_ordinary_one_is_not(name, kind):
     classes = METHODS[name].classes or 5
     if kind == "a class missing" and classes == 2:
@@ -178,16 +176,16 @@ def test_a_matrix_without_penalties_that_gets_all_right_is_flagged():
     assert "posthoc_harms" in free_.flags
 
 
-@each("scale", [0.3, 1.0, 4.0], few=1)
-@each("name", [name for name in NAMES if METHODS[name].classes is None])
-def test_no_parametric_method_is_flagged_where_it_is_wanted(name, scale):
+@pytest.mark.parametrize("scale", sample([0.3, 1.0, 4.0], 1))
+@pytest.mark.parametrize("name", [name for name in NAMES if METHODS[name].classes is None])
+def test_no_parametric_method_is_flagged_on_ordinary_logits(name, scale):
     logits, labels = drawn(2000, 4, scale)
     flags = fitted(name, logits, labels)[1]
     assert flags <= ({"posthoc_harms"} if name in ("isotonic", "histogram", "spline") else set())
 
 
-@each("name", NAMES, few=6)
-def test_what_is_fitted_mends_an_over_confident_classifier(name):
+@pytest.mark.parametrize("name", sample(NAMES, 6))
+def test_fitting_calibrates_an_over_confident_classifier(name):
     classes = METHODS[name].classes or 4
     splits = {"calib": 0, "select": 1, "test": 2}
     logits = {
@@ -208,7 +206,7 @@ def test_folds_are_a_partition_and_one_sample_has_none():
     assert folds(torch.zeros(1)) == []
 
 
-@each("classes", [3, 5, 10])
+@pytest.mark.parametrize("classes", [3, 5, 10])
 def test_folds_divide_every_class_evenly_whatever_the_order_and_the_names_of_classes(classes):
     in_turn = torch.arange(203) % classes
     drawn = torch.randint(classes, (203,), generator=torch.Generator().manual_seed(classes))
@@ -232,7 +230,7 @@ class Lowered(FittedAlone):
 
 
 # The NLL is log 2 without the offset; with labels of one class alone it is exactly as much more.
-@each(
+@pytest.mark.parametrize(
     ("offset", "labels", "is_harmful"),
     [
         (0.01, [0] * 100, False),  # 0.7 % more
@@ -248,18 +246,18 @@ def test_harm_is_more_than_noise_and_more_than_a_hundredth_of_the_nll(offset, la
     assert found.flags()["posthoc_harms"].tolist() == [is_harmful]
 
 
-def test_penalties_are_chosen_only_where_they_are_not_given():
+def test_penalties_are_selected_unless_set():
     logits, labels = drawn(500, 5)
-    found, _ = fitted("dirichlet", logits, labels, {"off_diagonal": 3.0})
-    assert float(found.fitted()["off_diagonal"]) == 3
-    assert float(found.fitted()["intercept"]) in (1e4, 1e2, 1, 1e-2, 1e-4)
-    found, _ = fitted("matrix", logits, labels, {"intercept": 3.0})
-    assert float(found.fitted()["intercept"]) == 3
+    transform, _ = fitted("dirichlet", logits, labels, {"off_diagonal": 3.0})
+    assert float(transform.fitted()["off_diagonal"]) == 3
+    assert float(transform.fitted()["intercept"]) in (1e4, 1e2, 1, 1e-2, 1e-4)
+    transform, _ = fitted("matrix", logits, labels, {"intercept": 3.0})
+    assert float(transform.fitted()["intercept"]) == 3
 
 
 # A trial that is flagged for a class that is missing is fitted less exactly by steps of many.
-@each(("kind", "within"), [(None, 1e-6), ("a class missing", 1e-3)], few=1)
-@each("name", ["vector", "matrix", "dirichlet", "svs", "sms"])
+@pytest.mark.parametrize(("kind", "within"), sample([(None, 1e-6), ("a class missing", 1e-3)], 1))
+@pytest.mark.parametrize("name", ["vector", "matrix", "dirichlet", "svs", "sms"])
 def test_both_solvers_find_one_map(name, kind, within, monkeypatch):
     logits, labels = drawn(2000, 5, 1.5) if kind is None else hard(kind, 5)
     settings = {"off_diagonal": 1.0, "intercept": 1.0} if name in FULL else {}
@@ -273,13 +271,13 @@ def test_both_solvers_find_one_map(name, kind, within, monkeypatch):
     assert float(own) == pytest.approx(float(theirs), abs=within)
 
 
-@each("name", ["vector", *FULL])
+@pytest.mark.parametrize("name", ["vector", *FULL])
 def test_a_class_that_calib_lacks_keeps_its_temperature(name):
     logits, labels = drawn(300, 5, 3.0)
     kept = labels != 2
-    found, flags = fitted(name, logits[kept], labels[kept])
+    transform, flags = fitted(name, logits[kept], labels[kept])
     assert "posthoc_unconverged" in flags
-    state = {key: values[0] for key, values in found.state().items()}
+    state = {key: values[0] for key, values in transform.state().items()}
     row = state["weight"] if name == "vector" else state["weight"].diagonal()
     temperature, _ = fitted("temperature", logits[kept], labels[kept])
     assert 1 / float(row[2]) == pytest.approx(float(temperature.fitted()["temperature"]), rel=1e-3)
@@ -287,7 +285,7 @@ def test_a_class_that_calib_lacks_keeps_its_temperature(name):
     # It is not driven out: where it comes up it costs no more than it did.
     plain, mended = (
         -label_log_probs(z, labels)[~kept].mean()
-        for z in (logits, found.transform(logits[None])[0])
+        for z in (logits, transform.transform(logits[None])[0])
     )
     assert mended < 1.5 * plain
 
@@ -306,10 +304,10 @@ def test_beta_of_more_than_two_classes_is_refused_in_one_line():
 
 def test_beta_rises_and_its_middle_may_move():
     logits, labels = drawn(2000, 2)
-    found, _ = fitted("beta", logits + torch.tensor([0.0, 3.0]), labels)
+    transform, _ = fitted("beta", logits + torch.tensor([0.0, 3.0]), labels)
     margins = torch.linspace(-9, 9, 100, dtype=torch.float64)
     given = torch.stack([torch.zeros_like(margins), margins], 1)
-    changed = found.transform(given[None])[0]
+    changed = transform.transform(given[None])[0]
     assert ((changed[:, 1] - changed[:, 0]).diff() >= 0).all()
     assert METHODS["beta"].keeps_accuracy is False
     assert not torch.equal(changed.argmax(1), given.argmax(1))

@@ -11,7 +11,6 @@ from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 
 from tests.methods.test_posthoc import drawn, fitted
-from tests.support import each
 
 SIZES = [(500, 3), (3000, 10)]
 
@@ -43,8 +42,8 @@ def case(samples, classes, kind="random"):
     return logits, labels, drawn(200, classes, 2.0, seed=1)[0]
 
 
-@each("kind", ["random", "saturated", "a class missing"])
-@each("size", SIZES)
+@pytest.mark.parametrize("kind", ["random", "saturated", "a class missing"])
+@pytest.mark.parametrize("size", SIZES)
 def test_the_temperature_is_that_of_probmetrics(size, kind):
     logits, labels, new = case(*size, kind)
     oracle = of_probmetrics("TemperatureScalingCalibrator")(max_bisection_steps=50)
@@ -52,49 +51,49 @@ def test_the_temperature_is_that_of_probmetrics(size, kind):
     from probmetrics.distributions import CategoricalLogits
 
     oracle.fit_torch(CategoricalLogits(logits), labels)
-    found, _ = fitted("temperature", logits, labels)
+    transform, _ = fitted("temperature", logits, labels)
     expected = (new * float(oracle.invtemp_)).softmax(1)
-    assert probabilities(found, new) == pytest.approx(expected.numpy(), abs=1e-6)
+    assert probabilities(transform, new) == pytest.approx(expected.numpy(), abs=1e-6)
 
 
-@each("size", SIZES)
+@pytest.mark.parametrize("size", SIZES)
 def test_vector_scaling_is_not_above_that_of_probmetrics(size):
     logits, labels, new = case(*size)
     oracle = of_probmetrics("VectorScalingCalibrator")()
     from probmetrics.distributions import CategoricalLogits
 
     oracle.fit_torch(CategoricalLogits(logits), labels)
-    found, flags = fitted("vector", logits, labels)
+    transform, flags = fitted("vector", logits, labels)
     assert not flags
     own, theirs = (
         -values.log_softmax(1)[torch.arange(len(labels)), labels].mean()
-        for values in (found.transform(logits[None])[0], logits / oracle.temp_ + oracle.bias_)
+        for values in (transform.transform(logits[None])[0], logits / oracle.temp_ + oracle.bias_)
     )
     assert float(own) == pytest.approx(float(theirs), abs=1e-6)
     assert own <= theirs + 1e-12
     expected = (new / oracle.temp_ + oracle.bias_).softmax(1)
-    assert probabilities(found, new) == pytest.approx(expected.numpy(), abs=2e-3)
+    assert probabilities(transform, new) == pytest.approx(expected.numpy(), abs=2e-3)
 
 
-@each("size", SIZES)
-@each("name", ["matrix", "dirichlet"])
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("name", ["matrix", "dirichlet"])
 def test_a_matrix_without_penalties_is_the_logistic_regression_of_scikit_learn(name, size):
     logits, labels, new = case(*size)
-    found, flags = fitted(name, logits, labels, {"off_diagonal": 0.0, "intercept": 0.0})
+    transform, flags = fitted(name, logits, labels, {"off_diagonal": 0.0, "intercept": 0.0})
     assert not flags
     inputs, others = ((z if name == "matrix" else z.log_softmax(1)).numpy() for z in (logits, new))
     oracle = LogisticRegression(C=np.inf, tol=1e-10, max_iter=10_000).fit(inputs, labels)
-    assert probabilities(found, new) == pytest.approx(oracle.predict_proba(others), abs=5e-4)
+    assert probabilities(transform, new) == pytest.approx(oracle.predict_proba(others), abs=5e-4)
 
 
-@each("penalties", [(1.0, 1.0), (1e4, 1e-2), (1e-2, 1e2)])
-@each("name", ["matrix", "dirichlet"])
+@pytest.mark.parametrize("penalties", [(1.0, 1.0), (1e4, 1e-2), (1e-2, 1e2)])
+@pytest.mark.parametrize("name", ["matrix", "dirichlet"])
 def test_the_published_objective_with_odir_has_no_slope_by_autograd(name, penalties):
     logits, labels, _ = case(1000, 5)
     settings = dict(zip(("off_diagonal", "intercept"), penalties, strict=True))
-    found, flags = fitted(name, logits, labels, settings)
+    transform, flags = fitted(name, logits, labels, settings)
     assert not flags
-    state = found.state()
+    state = transform.state()
     weight, bias = (state[key][0].clone().requires_grad_() for key in ("weight", "intercept"))
     inputs = logits if name == "matrix" else logits.log_softmax(1)
     loss = torch.nn.functional.cross_entropy(inputs @ weight.T + bias, labels)
@@ -104,32 +103,32 @@ def test_the_published_objective_with_odir_has_no_slope_by_autograd(name, penalt
     assert max(weight.grad.abs().max(), bias.grad.abs().max()) < 1e-4
 
 
-@each("kind", ["random", "saturated", "a class missing"])
-@each("size", [*SIZES, (12, 4), (300, 100)])
-@each(("name", "oracle"), [("svs", "SVSCalibrator"), ("sms", "SMSCalibrator")])
+@pytest.mark.parametrize("kind", ["random", "saturated", "a class missing"])
+@pytest.mark.parametrize("size", [*SIZES, (12, 4), (300, 100)])
+@pytest.mark.parametrize(("name", "oracle"), [("svs", "SVSCalibrator"), ("sms", "SMSCalibrator")])
 def test_structured_scaling_is_that_of_probmetrics(name, oracle, size, kind):
     logits, labels, new = case(*size, kind)
     theirs = of_probmetrics(oracle)()
     theirs.fit(logits.softmax(1).numpy(), labels.numpy())
     # It takes probabilities in single precision: one below 1e-38 is that.
     lowest = np.log(np.finfo(np.float32).tiny)
-    found, flags = fitted(name, logits.log_softmax(1).clamp_min(lowest), labels)
+    transform, flags = fitted(name, logits.log_softmax(1).clamp_min(lowest), labels)
     assert "posthoc_unconverged" not in flags
     expected = theirs.predict_proba(new.softmax(1).numpy())
     # Its solver stops earlier.
-    assert probabilities(found, new) == pytest.approx(expected, abs=5e-3)
+    assert probabilities(transform, new) == pytest.approx(expected, abs=5e-3)
 
 
-@each("kind", ["random", "a class missing"])
-@each("size", [*SIZES, (12, 4)])
-@each(("loss", "theirs"), [("brier", "mse"), ("nll", "ce")])
+@pytest.mark.parametrize("kind", ["random", "a class missing"])
+@pytest.mark.parametrize("size", [*SIZES, (12, 4)])
+@pytest.mark.parametrize(("loss", "theirs"), [("brier", "mse"), ("nll", "ce")])
 def test_the_weights_of_ets_are_not_above_those_of_probmetrics(loss, theirs, size, kind):
     logits, labels, _ = case(*size, kind)
     oracle = of_probmetrics("ETSCalibrator")(loss=theirs)
     oracle.fit(logits.softmax(1).numpy(), labels.numpy())
-    found, _ = fitted("ets", logits, labels, {"loss": loss})
+    transform, _ = fitted("ets", logits, labels, {"loss": loss})
     expected = torch.from_numpy(oracle.predict_proba(logits.softmax(1).numpy()))
-    probs = torch.from_numpy(probabilities(found, logits))
+    probs = torch.from_numpy(probabilities(transform, logits))
 
     def value(p):
         if loss == "nll":
@@ -141,11 +140,11 @@ def test_the_weights_of_ets_are_not_above_those_of_probmetrics(loss, theirs, siz
         assert value(probs) == pytest.approx(value(expected), abs=1e-3)
 
 
-@each("kind", ["random", "saturated", "a class missing"])
-@each("size", [*SIZES, (12, 4), (300, 100)])
+@pytest.mark.parametrize("kind", ["random", "saturated", "a class missing"])
+@pytest.mark.parametrize("size", [*SIZES, (12, 4), (300, 100)])
 def test_isotonic_curves_are_those_of_scikit_learn(size, kind):
     logits, labels, new = case(*size, kind)
-    found, _ = fitted("isotonic", logits, labels)
+    transform, _ = fitted("isotonic", logits, labels)
     probs, others = logits.softmax(1).numpy(), new.softmax(1).numpy()
     curves = [
         IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip")
@@ -156,27 +155,29 @@ def test_isotonic_curves_are_those_of_scikit_learn(size, kind):
     expected = np.stack(curves, 1)
     total = expected.sum(1, keepdims=True)
     expected = np.where(total > 0, expected / np.maximum(total, 1e-300), 1 / size[1])
-    assert probabilities(found, new) == pytest.approx(expected, abs=1e-9)
+    assert probabilities(transform, new) == pytest.approx(expected, abs=1e-9)
 
 
-@each("kind", ["random", "saturated", "a class missing"])
-@each("size", [*SIZES, (12, 4), (300, 100)])
+@pytest.mark.parametrize("kind", ["random", "saturated", "a class missing"])
+@pytest.mark.parametrize("size", [*SIZES, (12, 4), (300, 100)])
 def test_the_curve_of_all_classes_is_that_of_scikit_learn(size, kind):
     logits, labels, new = case(*size, kind)
-    found, _ = fitted("irm", logits, labels)
+    transform, _ = fitted("irm", logits, labels)
     targets = torch.nn.functional.one_hot(labels, size[1])
     curve = IsotonicRegression(y_min=0, y_max=1, out_of_bounds="clip")
     curve.fit(logits.softmax(1).flatten().numpy(), targets.flatten().numpy())
     probs = new.softmax(1).numpy()
     expected = curve.predict(probs.ravel()).reshape(probs.shape) + 1e-9 * probs
     expected /= expected.sum(1, keepdims=True)
-    assert probabilities(found, new) == pytest.approx(expected, abs=1e-6)
+    assert probabilities(transform, new) == pytest.approx(expected, abs=1e-6)
 
 
-@each(("binning", "strategy"), [("equal_width", "uniform"), ("equal_mass", "quantile")])
+@pytest.mark.parametrize(
+    ("binning", "strategy"), [("equal_width", "uniform"), ("equal_mass", "quantile")]
+)
 def test_histograms_are_those_of_probmetrics(binning, strategy):
     logits, labels, new = case(5000, 4)
-    found, _ = fitted("histogram", logits, labels, {"binning": binning, "bins": 8})
+    transform, _ = fitted("histogram", logits, labels, {"binning": binning, "bins": 8})
     shares = []
     for k in range(4):
         oracle = of_probmetrics("BinaryHistogramBinningCalibrator")(8, strategy)
@@ -187,26 +188,26 @@ def test_histograms_are_those_of_probmetrics(binning, strategy):
         shares.append(oracle.predict_proba(pairs[1])[:, 1])
     expected = np.stack(shares, 1)
     expected /= expected.sum(1, keepdims=True)
-    assert probabilities(found, new) == pytest.approx(expected, abs=1e-6)
+    assert probabilities(transform, new) == pytest.approx(expected, abs=1e-6)
 
 
 def test_an_empty_bin_has_its_centre():
     logits, labels = drawn(50, 2)
-    found, _ = fitted("histogram", 0.01 * logits, labels, {"binning": "equal_width", "bins": 4})
+    transform, _ = fitted("histogram", 0.01 * logits, labels, {"binning": "equal_width", "bins": 4})
     # Probabilities on calib are near 1/2: the outer bins are empty.
     probs = torch.tensor([[0.05, 0.95]], dtype=torch.float64)
-    assert probabilities(found, probs.log()) == pytest.approx(np.array([[0.125, 0.875]]))
+    assert probabilities(transform, probs.log()) == pytest.approx(np.array([[0.125, 0.875]]))
 
 
-@each("size", [*SIZES, (12, 4), (300, 100)])
+@pytest.mark.parametrize("size", [*SIZES, (12, 4), (300, 100)])
 def test_splines_of_the_top_label_are_those_of_probmetrics(size):
     logits, labels, new = case(*size)
-    found, _ = fitted("spline", logits, labels)
+    transform, _ = fitted("spline", logits, labels)
     oracle = of_probmetrics("CDFSplineCalibrator")()
     (own, named), (others, first) = (z.softmax(1).max(1) for z in (logits, new))
     oracle.fit(torch.stack([1 - own, own], 1).numpy(), (named == labels).long().numpy())
     expected = oracle.predict_proba(torch.stack([1 - others, others], 1).numpy())[:, 1]
-    top = probabilities(found, new)[np.arange(len(new)), first.numpy()]
+    top = probabilities(transform, new)[np.arange(len(new)), first.numpy()]
     # Where theirs is below what the second class would have, the first one would not be first.
     second = new.softmax(1).topk(2).values[:, 1] / (1 - others)
     kept = expected > (second / (1 + second)).numpy()
@@ -214,18 +215,20 @@ def test_splines_of_the_top_label_are_those_of_probmetrics(size):
     assert (top[~kept] >= expected[~kept]).all()
 
 
-@each("seed", range(3))
+@pytest.mark.parametrize("seed", range(3))
 def test_beta_is_the_logistic_regression_of_scikit_learn(seed):
     logits, labels = drawn(2000, 2, 2.0, seed)
     logits = logits + torch.tensor([0.0, 0.5])
-    found, flags = fitted("beta", logits, labels)
+    transform, flags = fitted("beta", logits, labels)
     assert not flags
     log_probs = logits.log_softmax(1)
     features = torch.stack([log_probs[:, 1], -log_probs[:, 0]], 1).numpy()
     oracle = LogisticRegression(C=np.inf, tol=1e-10, max_iter=10_000).fit(features, labels)
     # Its weights are positive here, so that the bounds of the method are not met.
     assert (oracle.coef_ > 0).all()
-    assert probabilities(found, logits) == pytest.approx(oracle.predict_proba(features), abs=1e-5)
+    assert probabilities(transform, logits) == pytest.approx(
+        oracle.predict_proba(features), abs=1e-5
+    )
 
 
 def test_a_weight_of_beta_that_would_be_negative_is_dropped():
@@ -235,9 +238,9 @@ def test_a_weight_of_beta_that_would_be_negative_is_dropped():
     truth = torch.sigmoid(margins.clamp(max=0.0) - margins.clamp(min=0.0))
     labels = torch.bernoulli(truth, generator=chance).long()
     logits = torch.stack([torch.zeros_like(margins), margins], 1)
-    found, flags = fitted("beta", logits, labels)
+    transform, flags = fitted("beta", logits, labels)
     assert "posthoc_unconverged" not in flags
-    weights = found.fitted()
+    weights = transform.fitted()
     assert min(float(weights["a"]), float(weights["b"])) == 0
     kept = "a" if float(weights["a"]) > 0 else "b"
     column = logits.log_softmax(1)[:, 1] if kept == "a" else -logits.log_softmax(1)[:, 0]

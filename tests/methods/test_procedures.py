@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 
-from tests.support import CPU, each, small_spec
+from tests.support import CPU, small_spec
 from tune_calib.data.splits import load_development
 from tune_calib.engine.head_batch import HeadBatchTrainer
 from tune_calib.engine.network import NetworkTrainer, predict
@@ -51,7 +51,7 @@ def meta_network(name: str) -> Network:
 # --- mixing
 
 
-@each("alpha", [0.2, 1.0, 4.0])
+@pytest.mark.parametrize("alpha", [0.2, 1.0, 4.0])
 def test_beta_has_its_moments(alpha):
     chance = torch.Generator().manual_seed(0)
     drawn = torch.tensor([draw_beta(alpha, chance) for _ in range(4000)])
@@ -59,14 +59,14 @@ def test_beta_has_its_moments(alpha):
     assert float(drawn.var()) == pytest.approx(1 / (4 * (2 * alpha + 1)), abs=0.015)
 
 
-def test_beta_at_the_edges():
+def test_beta_draws_at_the_edges_are_zero_or_one():
     chance = torch.Generator().manual_seed(0)
     assert draw_beta(0.0, chance) == 1.0
     assert {draw_beta(1e-12, chance) for _ in range(50)} == {0.0, 1.0}
 
 
-@each("margin", [0.0, 0.5])
-def test_shares_keep_their_margin_and_unmix_inverts_mix(margin):
+@pytest.mark.parametrize("margin", [0.0, 0.5])
+def test_shares_differ_by_the_margin_and_unmix_inverts_mix(margin):
     chance = torch.Generator().manual_seed(0)
     first, second = torch.randn(2, 6, 3, generator=chance, dtype=torch.float64)
     for _ in range(50):
@@ -82,12 +82,12 @@ def test_equal_draws_are_drawn_again_without_a_margin():
     assert draw_shares(lambda: next(draws), 0.0) == pytest.approx((0.7, 0.4))
 
 
-def test_shares_that_never_come_are_one_line():
+def test_an_impossible_margin_of_shares_is_one_line():
     with pytest.raises(UserError, match="smaller margin"):
         draw_shares(lambda: 0.5, 0.5)
 
 
-@each("method", ["mixup", "mit_l", "mit_a"])
+@pytest.mark.parametrize("method", ["mixup", "mit_l", "mit_a"])
 def test_a_killed_run_of_a_mixing_method_equals_an_uninterrupted_one(method):
     whole = trainer(method, lr=0.01)
     list(whole)
@@ -113,7 +113,7 @@ def test_mixup_without_mixing_is_cross_entropy():
 # --- stages
 
 
-@each(
+@pytest.mark.parametrize(
     ("name", "sections"),
     [("small_cnn", 5), ("resnet8", 6), ("resnet18", 6), ("densenet121", 6)],
 )
@@ -132,7 +132,7 @@ def test_stages_one_after_the_other_are_the_backbone(name, sections):
     assert not any("cut_into" in name for name in network.state_dict())
 
 
-@each(("name", "sections"), [("wrn26_10", 5), ("resnet110", 6)])
+@pytest.mark.parametrize(("name", "sections"), [("wrn26_10", 5), ("resnet110", 6)])
 def test_the_large_networks_have_stages_too(name, sections):
     network = meta_network(name)
     stages = network.stages()
@@ -145,7 +145,7 @@ def test_the_large_networks_have_stages_too(name, sections):
     assert features.shape == (2, network.width)
 
 
-@each("method", ["mit_a", "balcal"])
+@pytest.mark.parametrize("method", ["mit_a", "balcal"])
 def test_a_backbone_without_stages_is_one_line(method):
     network = meta_network("vit_tiny_patch16_224")
     info = METHODS[method]
@@ -165,7 +165,7 @@ def test_a_timm_model_with_an_attribute_of_that_name_has_none():
 # --- PLP
 
 
-def test_plp_moves_what_its_schedule_says_and_nothing_else():
+def test_plp_trains_exactly_the_tensors_of_its_schedule():
     run = trainer("plp", lr=0.05, epochs=20)
     names = [name for name, _ in run.network.named_parameters()]
     counts = []
@@ -183,7 +183,7 @@ def test_plp_moves_what_its_schedule_says_and_nothing_else():
     assert counts[-1] == 3
 
 
-@each(
+@pytest.mark.parametrize(
     ("gamma", "counts"),
     [(1.0, [9, 6, 6, 3, 3]), (2.0, [6, 6, 3, 3, 3]), (0.5, [9, 9, 6, 6, 3])],
 )
@@ -208,7 +208,7 @@ def test_derived_boundaries_are_blocks_and_as_many_as_published_ones():
     assert derived[0] == 161
 
 
-@each(
+@pytest.mark.parametrize(
     ("name", "groups"),
     [("small_cnn", 5), ("resnet8", 6), ("wrn26_10", 11), ("densenet121", 11), ("resnet110", 11)],
 )
@@ -282,7 +282,7 @@ def test_the_etf_and_the_share_survive_a_load():
     assert reports[0]["balcal/share"] == 0.8
 
 
-def test_an_etf_is_one():
+def test_the_etf_is_equiangular():
     etf = draw_etf(32, 5, seed=3).double()
     cosines = etf.T @ etf
     expected = torch.full((5, 5), -1 / 4, dtype=torch.float64).fill_diagonal_(1)
@@ -316,7 +316,7 @@ def heads(seeds, **params):
     ]
 
 
-@each("evaluation", ["mc", "mean"])
+@pytest.mark.parametrize("evaluation", ["mc", "mean"])
 def test_a_variational_head_does_not_depend_on_its_head_batch(evaluation, bank):
     runs = []
     for seeds in ((0, 1, 2), (2,)):

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tests.metrics.test_without_bins import case
-from tests.support import each
+from tests.support import sample
 from tune_calib.metrics.bootstrap import bootstrap, draw, drawn_metrics
 from tune_calib.metrics.calibration import classwise_debiased
 from tune_calib.metrics.conformal import threshold
@@ -21,8 +21,8 @@ def as_drawn(drawn):
     return {n: values[AS_DRAWN] if n in DISTANCES else values for n, values in drawn.items()}
 
 
-@each("ties", [False, True], few=1)
-@each("size", [(1, 3), (2, 2), (40, 3), (300, 5), (500, 40)])
+@pytest.mark.parametrize("ties", sample([False, True], 1))
+@pytest.mark.parametrize("size", [(1, 3), (2, 2), (40, 3), (300, 5), (500, 40)])
 def test_every_metric_of_every_draw_equals_that_of_the_drawn_samples(size, ties):
     logits, labels = case(*size, ties=ties)
     calib = case(100, size[1])
@@ -45,7 +45,7 @@ def test_every_metric_of_every_draw_equals_that_of_the_drawn_samples(size, ties)
             ), name
 
 
-def test_probabilities_of_zero_and_one():
+def test_the_bootstrap_accepts_probabilities_of_zero_and_one():
     logits, labels = case(200, 4)
     logits = 2000 * logits  # softmax is exactly 0 and 1
     counts = draw(len(labels), 10, seed=0)
@@ -73,60 +73,60 @@ def test_a_head_batch_has_the_intervals_of_each_classifier():
 
 def test_a_percentile_interval_leaves_out_a_fortieth_of_the_draws_at_each_end():
     logits, labels = case(100, 3)
-    found = bootstrap(logits[None], labels, 50)
+    intervals = bootstrap(logits[None], labels, 50)
     for name in ("accuracy", "nll", "brier", "aurc"):
-        ends = found[name].draws[0].quantile(torch.tensor([0.025, 0.975], dtype=torch.float64))
-        assert torch.allclose(torch.cat([found[name].lower, found[name].upper]), ends), name
+        ends = intervals[name].draws[0].quantile(torch.tensor([0.025, 0.975], dtype=torch.float64))
+        assert torch.allclose(torch.cat([intervals[name].lower, intervals[name].upper]), ends), name
 
 
-def test_the_seed_decides():
+def test_the_seed_determines_the_draws():
     logits, labels = case(300, 5)
     first, again, other = (bootstrap(logits[None], labels, 50, seed) for seed in (0, 0, 1))
     assert first["ece"].lower == again["ece"].lower
     assert first["nll"].lower != other["nll"].lower
 
 
-@each("scale", [0.5, 1.0, 2.0], few=2)
-@each("ties", [False, True])
+@pytest.mark.parametrize("scale", sample([0.5, 1.0, 2.0], 2))
+@pytest.mark.parametrize("ties", [False, True])
 def test_what_is_printed_lies_within_its_interval(scale, ties):
     logits, labels = case(400, 5, scale, ties)
     values = evaluate(logits, labels)
-    found = bootstrap(logits[None], labels, 200)
+    intervals = bootstrap(logits[None], labels, 200)
     for name in DISTANCES:
-        assert found[name].lower <= values[name] + 1e-12, name
-        assert values[name] <= found[name].upper + 1e-12, name
-    for name, interval in found.items():
+        assert intervals[name].lower <= values[name] + 1e-12, name
+        assert values[name] <= intervals[name].upper + 1e-12, name
+    for name, interval in intervals.items():
         assert METRICS[name].lower <= interval.lower <= interval.upper <= METRICS[name].upper, name
 
 
-@each("seed", [1, 4, 7], few=1)
-def test_of_few_different_confidences_too(seed):
+@pytest.mark.parametrize("seed", sample([1, 4, 7], 1))
+def test_printed_values_of_few_confidences_lie_within_their_interval(seed):
     # The ends alone would leave the debiased ECE below its interval.
     chance = torch.Generator().manual_seed(seed)
     true = 2 * torch.randn(300, 2, generator=chance, dtype=torch.float64)
     labels = torch.multinomial(true.softmax(-1), 1, generator=chance).flatten()
     logits = (0.19 * true).round()
     value = evaluate(logits, labels)["debiased_ece"]
-    found = bootstrap(logits[None], labels, 100)["debiased_ece"]
-    assert 0 < found.lower <= value <= found.upper
+    intervals = bootstrap(logits[None], labels, 100)["debiased_ece"]
+    assert 0 < intervals.lower <= value <= intervals.upper
 
 
 @pytest.mark.slow
-def test_of_a_calibrated_classifier_the_interval_holds_zero():
+def test_the_interval_of_a_calibrated_classifier_holds_zero():
     hits = dict.fromkeys(DISTANCES, 0)
     for seed in range(40):
         chance = torch.Generator().manual_seed(seed)
         logits = 2 * torch.randn(800, 4, generator=chance, dtype=torch.float64)
         labels = torch.multinomial(logits.softmax(-1), 1, generator=chance).flatten()
-        found = bootstrap(logits[None], labels, 100, seed)
+        intervals = bootstrap(logits[None], labels, 100, seed)
         for name in DISTANCES:
-            hits[name] += bool(found[name].lower == 0)
+            hits[name] += bool(intervals[name].lower == 0)
     # Of 40 intervals at 95 % 38 hold it; below 33 is less likely than one in a thousand.
     assert min(hits.values()) >= 33, hits
 
 
 @pytest.mark.slow
-def test_of_an_over_confident_classifier_the_interval_holds_the_truth_and_not_zero():
+def test_the_interval_of_an_over_confident_classifier_holds_the_truth_and_not_zero():
     chance = torch.Generator().manual_seed(0)
     true = 2 * torch.randn(200_000, 4, generator=chance, dtype=torch.float64)
     labels = torch.multinomial(true.softmax(-1), 1, generator=chance).flatten()
@@ -135,10 +135,10 @@ def test_of_an_over_confident_classifier_the_interval_holds_the_truth_and_not_ze
     hits = dict.fromkeys(names, 0)
     for part in range(40):
         own = slice(100_000 + 2000 * part, 102_000 + 2000 * part)
-        found = bootstrap(2 * true[None, own], labels[own], 100, part)
+        intervals = bootstrap(2 * true[None, own], labels[own], 100, part)
         for name in names:
-            assert found[name].lower > 0
-            hits[name] += bool(found[name].lower <= truth[name] <= found[name].upper)
+            assert intervals[name].lower > 0
+            hits[name] += bool(intervals[name].lower <= truth[name] <= intervals[name].upper)
     assert min(hits.values()) >= 33, hits
 
 
@@ -159,8 +159,8 @@ def test_the_interval_of_the_debiased_classwise_error_holds_the_truth(spread, bo
     hits = 0
     for seed in range(40):
         logits, labels = draw_samples(2000)
-        found = bootstrap(logits[None], labels, 100, seed)["classwise_debiased"]
-        hits += bool(found.lower <= truth <= found.upper)
+        intervals = bootstrap(logits[None], labels, 100, seed)["classwise_debiased"]
+        hits += bool(intervals.lower <= truth <= intervals.upper)
     # Of 40 intervals at 95 % 38 hold it; below 34 is less likely than one in a hundred.
     assert hits >= 34
 
@@ -172,16 +172,18 @@ def test_a_metric_of_a_plug_in_has_an_interval_too(monkeypatch):
     own = Metric("half_wrong", "Half", "min", "fraction", compute=half_wrong)
     monkeypatch.setitem(METRICS._records, own.name, own)
     logits, labels = case(100, 3)
-    found = bootstrap(logits[None], labels, 30)
-    assert float(found[own.name].lower) == pytest.approx((1 - float(found["accuracy"].upper)) / 2)
+    intervals = bootstrap(logits[None], labels, 30)
+    assert float(intervals[own.name].lower) == pytest.approx(
+        (1 - float(intervals["accuracy"].upper)) / 2
+    )
 
 
-def test_the_calibration_parts_of_both_scores_are_never_said_to_be_below_zero():
+def test_intervals_of_calibration_parts_are_cut_at_zero():
     chance = torch.Generator().manual_seed(0)
     logits = 2 * torch.randn(20, 3, generator=chance, dtype=torch.float64)
     labels = torch.multinomial(logits.softmax(-1), 1, generator=chance).flatten()
-    found = bootstrap(logits[None], labels, 30)
+    intervals = bootstrap(logits[None], labels, 30)
     for name in ("nll_calibration", "brier_calibration"):
         # Of few samples of a calibrated classifier, the temperatures of the folds do harm.
-        assert float(found[name].draws[0].quantile(0.975)) < 0
-        assert float(found[name].lower) < 0 == float(found[name].upper)
+        assert float(intervals[name].draws[0].quantile(0.975)) < 0
+        assert float(intervals[name].lower) < 0 == float(intervals[name].upper)

@@ -5,7 +5,6 @@ from sklearn.metrics import brier_score_loss, log_loss, roc_auc_score
 from torchmetrics.functional.classification import multiclass_calibration_error
 
 from tests.parity_compare.metrics import left_table
-from tests.support import each
 from tune_calib.metrics import calibration, ood, scoring
 from tune_calib.metrics.binning import adaptive_table, bin_table
 from tune_calib.metrics.samples import Samples
@@ -37,7 +36,9 @@ def test_ece_equals_a_loop_over_bins():
     assert calibration.ece(Samples(probs, labels)).tolist() == pytest.approx(expected, abs=1e-12)
 
 
-@each("samples", [400, 405, 7])  # shared evenly by 15 bins or not, and fewer than bins
+@pytest.mark.parametrize(
+    "samples", [400, 405, 7]
+)  # shared evenly by 15 bins or not, and fewer than bins
 def test_edges_of_adaptive_bins_are_interpolated_as_in_the_authors_code(samples):
     logits, labels = random_case(samples)
     probs = logits.softmax(-1)
@@ -49,7 +50,7 @@ def test_edges_of_adaptive_bins_are_interpolated_as_in_the_authors_code(samples)
         assert upper.tolist() == pytest.approx(edges[1:], abs=1e-15)
 
 
-@each(("ours", "norm"), [("ece", "l1"), ("mce", "max")])
+@pytest.mark.parametrize(("ours", "norm"), [("ece", "l1"), ("mce", "max")])
 def test_the_left_convention_equals_torchmetrics(ours, norm):
     logits, labels = random_case(dtype=torch.float32)
     probs = logits.softmax(-1)
@@ -82,9 +83,9 @@ def test_a_head_batch_gives_the_numbers_of_each_head():
         )
 
 
-@each("scale", [0.0, 0.1, 3.0, 300.0])
-@each("samples", [1, 2, 7, 400])
-@each("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("scale", [0.0, 0.1, 3.0, 300.0])
+@pytest.mark.parametrize("samples", [1, 2, 7, 400])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_every_metric_is_within_its_bounds(scale, samples, dtype):
     logits, labels = random_case(samples=samples, scale=scale, dtype=dtype)
     values = evaluate(logits, labels, (logits, labels))
@@ -105,7 +106,7 @@ def test_every_metric_is_within_its_bounds(scale, samples, dtype):
     assert torch.allclose(parts, values["ece"], atol=1e-6)
 
 
-@each("in_search", [False, True])
+@pytest.mark.parametrize("in_search", [False, True])
 def test_a_search_has_what_it_may_optimise_and_no_more_than_is_quick(in_search):
     logits, labels = random_case()
     values = evaluate(logits, labels, (logits, labels), in_search)
@@ -116,7 +117,7 @@ def test_a_search_has_what_it_may_optimise_and_no_more_than_is_quick(in_search):
     assert set(searchable_metrics()) <= set(values)
 
 
-def test_a_calibrated_and_a_wrong_predictor():
+def test_metrics_of_a_calibrated_and_a_wrong_predictor():
     sure = torch.tensor([[1.0, 0.0]] * 4)
     right, wrong = torch.zeros(4, dtype=torch.long), torch.ones(4, dtype=torch.long)
     assert calibration.ece(Samples(sure, right)) == 0
@@ -129,7 +130,7 @@ def test_a_calibrated_and_a_wrong_predictor():
     assert table.count[:-1].sum() == 0
 
 
-@each("columns", [[0, 1, 2], [2, 0, 1]])
+@pytest.mark.parametrize("columns", [[0, 1, 2], [2, 0, 1]])
 def test_classwise_ece_is_the_mean_over_all_classes_in_any_order(columns):
     probs = torch.tensor([[0.8, 0.1, 0.1], [0.7, 0.2, 0.1], [0.2, 0.7, 0.1], [0.1, 0.8, 0.1]])
     labels = torch.tensor(columns).argsort()[torch.tensor([0, 0, 1, 1])]
@@ -142,14 +143,14 @@ def test_an_edge_belongs_to_the_bin_below():
     assert left_table(probs, torch.tensor([0]), bins=5).count.argmax() == 3
 
 
-@each("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_entropy_of_a_certain_and_of_an_even_prediction(dtype):
     probs = torch.tensor([[1.0, 0.0, 0.0, 0.0], [0.25] * 4], dtype=dtype)
     assert ood.entropy(probs).tolist() == pytest.approx([0.0, np.log(4)])
 
 
-@each("dtype", [torch.float32, torch.float64])
-@each("shape", [(7, 3), (200, 40), (3, 200, 40)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("shape", [(7, 3), (200, 40), (3, 200, 40)])
 def test_the_brier_score_in_parts_has_the_digits_of_the_whole(shape, dtype, monkeypatch):
     chance = torch.Generator().manual_seed(0)
     probs = (3 * torch.randn(shape, generator=chance, dtype=dtype)).softmax(-1)
@@ -176,8 +177,8 @@ PROBS = torch.tensor([[0.5, 0.5], [0.9, 0.1]])
 LABELS = torch.tensor([0, 1])
 
 
-@each(
-    ("probs", "labels", "told"),
+@pytest.mark.parametrize(
+    ("probs", "labels", "message"),
     [
         (PROBS * float("nan"), LABELS, "in \\[0, 1\\]"),
         (PROBS * 3, LABELS, "in \\[0, 1\\]"),
@@ -190,12 +191,12 @@ LABELS = torch.tensor([0, 1])
         (PROBS.half(), LABELS, "float32 or float64"),
     ],
 )
-@each(
+@pytest.mark.parametrize(
     "metric",
     [calibration.ece, calibration.aece, calibration.cece, scoring.accuracy, scoring.brier],
 )
-def test_a_wrong_input_is_refused(metric, probs, labels, told):
-    with pytest.raises(ValueError, match=told):
+def test_a_wrong_input_is_refused(metric, probs, labels, message):
+    with pytest.raises(ValueError, match=message):
         metric(Samples(probs, labels))
 
 

@@ -9,7 +9,7 @@ import torch
 from scipy.optimize import minimize_scalar
 
 import tune_calib
-from tests.support import each
+from tests.support import sample
 from tune_calib.engine.evaluate import SplitLogits, evaluate_one
 from tune_calib.methods.temperature import converged
 from tune_calib.metrics import conformal, refinement
@@ -24,11 +24,11 @@ def numbers(probs, labels, dtype=torch.float64):
     """Metrics of probabilities whose zeros are raised to 1e-12, as for the logits of a type."""
     logits = np.clip(np.asarray(probs, dtype=np.float64), 1e-12, None)
     logits = torch.from_numpy(np.log(logits)).to(dtype)
-    found = evaluate(logits.double(), torch.as_tensor(labels), dtype=dtype)
-    return {name: float(value) for name, value in found.items()}
+    evaluation = evaluate(logits.double(), torch.as_tensor(labels), dtype=dtype)
+    return {name: float(value) for name, value in evaluation.items()}
 
 
-@each("samples", [200, 201, 20])
+@pytest.mark.parametrize("samples", [200, 201, 20])
 def test_tied_samples_share_a_bin_of_the_debiased_error(samples):
     labels = np.arange(samples) % 2
     probs = np.array([[0.6, 0.4]] * samples)
@@ -38,7 +38,7 @@ def test_tied_samples_share_a_bin_of_the_debiased_error(samples):
         assert found == pytest.approx(0.0935, abs=5e-5)
 
 
-@each("seed", range(4))
+@pytest.mark.parametrize("seed", range(4))
 def test_groups_of_ties_share_bins_as_in_the_code_of_its_authors(seed):
     chance = np.random.default_rng(seed)
     confidence = chance.choice([0.55, 0.6, 0.7, 0.71, 0.9], 150, p=[0.1, 0.4, 0.2, 0.2, 0.1])
@@ -48,7 +48,7 @@ def test_groups_of_ties_share_bins_as_in_the_code_of_its_authors(seed):
     assert numbers(probs, labels)["debiased_ece"] == pytest.approx(theirs, abs=1e-9)
 
 
-@each("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_rounding_divides_no_equal_confidences(dtype):
     probs, labels = [[0, 0.4, 0.6], [0.1, 0.3, 0.6]] * 50, [2, 0] * 50
     found = numbers(probs, labels, dtype)
@@ -192,25 +192,25 @@ def by_fractions(rows, labels):
     }
 
 
-@each("seed", range(200), few=6)
+@pytest.mark.parametrize("seed", sample(range(200), 6))
 def test_metrics_of_rounded_logits_are_those_of_fractions(seed):
     rows, labels, logits = exact_case(seed)
-    found = evaluate(logits.double(), torch.tensor(labels), dtype=logits.dtype)
+    evaluation = evaluate(logits.double(), torch.tensor(labels), dtype=logits.dtype)
     for name, value in by_fractions(rows, labels).items():
-        assert float(found[name]) == pytest.approx(float(value), abs=1e-6, nan_ok=True), name
+        assert float(evaluation[name]) == pytest.approx(float(value), abs=1e-6, nan_ok=True), name
     chance = np.random.default_rng(seed)
     order = chance.permutation(len(labels))
     columns = chance.permutation(logits.shape[1])
     names = torch.tensor(np.argsort(columns))[torch.tensor(labels)]
     mixed = logits[:, columns][order].double()
     again = evaluate(mixed, names[order], dtype=logits.dtype)
-    for name, value in found.items():
+    for name, value in evaluation.items():
         if not name.endswith(("_calibration", "_refinement")):
             assert float(again[name]) == pytest.approx(float(value), abs=1e-6, nan_ok=True), name
 
 
-@each("seed", range(200), few=6)
-def test_of_any_kind_and_scale_outputs_give_the_same_temperature_or_one_line(seed):
+@pytest.mark.parametrize("seed", sample(range(200), 6))
+def test_equal_outputs_of_any_kind_give_the_same_temperature_or_one_line(seed):
     rows, labels, logits = exact_case(seed)
     labels = torch.tensor(labels)
     probs = np.array(rows, dtype=np.float64)

@@ -9,7 +9,6 @@ from scipy.optimize import minimize_scalar
 from scipy.stats import norm
 from sklearn.metrics import log_loss, roc_auc_score
 
-from tests.support import each
 from tune_calib.metrics import binning, conformal, refinement, smooth
 from tune_calib.metrics.summary import evaluate
 
@@ -39,8 +38,8 @@ def smooth_at(over, width):
 SIZES = [(600, 5), (1003, 3), (2000, 30)]
 
 
-@each("ties", [False, True])
-@each("samples", range(350, 362))
+@pytest.mark.parametrize("ties", [False, True])
+@pytest.mark.parametrize("samples", range(350, 362))
 def test_one_classifier_has_the_digits_that_it_has_in_a_batch(samples, ties):
     logits, labels = case(samples, ties=ties)
     calib = case(samples + 1, ties=ties)
@@ -51,8 +50,8 @@ def test_one_classifier_has_the_digits_that_it_has_in_a_batch(samples, ties):
     )
 
 
-@each("size", SIZES)
-@each("scale", [0.7, 1.0, 2.0])
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("scale", [0.7, 1.0, 2.0])
 def test_debiased_ece_equals_the_code_of_its_authors(size, scale):
     logits, labels = case(*size, scale=scale)
     probs = logits.softmax(-1)
@@ -65,8 +64,8 @@ def test_debiased_ece_equals_the_code_of_its_authors(size, scale):
     assert float(values["classwise_debiased"]) == pytest.approx(theirs, abs=1e-9)
 
 
-@each("size", SIZES)
-@each("scale", [0.7, 1.0, 2.0])
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("scale", [0.7, 1.0, 2.0])
 def test_smooth_ece_equals_relplot(monkeypatch, size, scale):
     # Its grid has the point at 1 once, though its mirror image is there too: confidences within a
     # thousandth of 1 count less than they should. By the definition they count whole.
@@ -93,7 +92,7 @@ def integrated(confidence, correct, width):
     return np.abs(kernels @ (confidence - correct) / len(correct)).mean()
 
 
-@each("scale", [0.7, 1.0, 2.0])
+@pytest.mark.parametrize("scale", [0.7, 1.0, 2.0])
 def test_the_width_of_smooth_ece_equals_the_error(scale):
     logits, labels = case(scale=scale)
     found = float(evaluate(logits, labels)["smooth_ece"])
@@ -102,7 +101,7 @@ def test_the_width_of_smooth_ece_equals_the_error(scale):
     assert smooth_at(over, found) == pytest.approx(found, abs=1e-9)
 
 
-@each("size", SIZES)
+@pytest.mark.parametrize("size", SIZES)
 def test_ranks_without_ties_equal_a_loop(size):
     logits, labels = case(*size)
     values, (confidence, correct) = evaluate(logits, labels), top(logits, labels)
@@ -117,7 +116,7 @@ def test_ranks_without_ties_equal_a_loop(size):
     assert float(values["e_aurc"]) == pytest.approx(area - least)
 
 
-@each("size", SIZES)
+@pytest.mark.parametrize("size", SIZES)
 def test_sweep_ece_equals_a_loop(size):
     logits, labels = case(*size)
     confidence, correct = top(logits, labels)
@@ -132,7 +131,7 @@ def test_sweep_ece_equals_a_loop(size):
     assert float(evaluate(logits, labels)["sweep_ece"]) == pytest.approx(expected)
 
 
-@each("ties", [False, True])
+@pytest.mark.parametrize("ties", [False, True])
 def test_error_auroc_equals_scikit_learn(ties):
     logits, labels = case(ties=ties)
     confidence, correct = top(logits, labels)
@@ -141,7 +140,7 @@ def test_error_auroc_equals_scikit_learn(ties):
     assert found == pytest.approx(roc_auc_score(correct, confidence.round(12)))
 
 
-def test_of_equal_confidences_every_order_counts_alike():
+def test_ranks_of_equal_confidences_average_over_their_orders():
     logits, labels = case(samples=300, ties=True)
     confidence, correct = top(logits, labels)
     assert len(np.unique(confidence)) < 50
@@ -156,7 +155,7 @@ def test_of_equal_confidences_every_order_counts_alike():
     assert abs(found - np.mean(areas)) < 4 * error
 
 
-@each("ties", [False, True])
+@pytest.mark.parametrize("ties", [False, True])
 def test_no_metric_but_those_of_folds_depends_on_the_order_of_samples(ties):
     logits, labels = case(ties=ties)
     mixed = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
@@ -207,14 +206,14 @@ def test_refinement_is_that_of_shuffled_samples_where_labels_come_in_turn():
     )
 
 
-@each("scale", [1e-3, 1e9])
+@pytest.mark.parametrize("scale", [1e-3, 1e9])
 def test_the_parts_of_scores_do_not_depend_on_the_scale_of_the_logits(scale):
     logits, labels = case(300)
     expected, found = (refinement.cross_fitted(s * logits, labels)[0].mean() for s in (1, scale))
     assert float(found) == pytest.approx(float(expected), abs=1e-6)
 
 
-def test_a_temperature_without_end_stays_in_its_range():
+def test_an_unbounded_temperature_stays_in_its_range():
     logits = torch.eye(4, dtype=torch.float64).repeat(5, 1)
     labels = torch.arange(4).repeat(5)
     inverse = float(refinement.inverse_temperature(logits, labels))
@@ -224,7 +223,7 @@ def test_a_temperature_without_end_stays_in_its_range():
     assert float(refinement.inverse_temperature(-logits, labels)) == pytest.approx(0.01, rel=1e-3)
 
 
-@each("classes", [3, 50])
+@pytest.mark.parametrize("classes", [3, 50])
 def test_conformal_sets_cover_nine_of_ten(classes):
     logits, labels = case(8000, classes)
     parts = [(logits[own], labels[own]) for own in (slice(0, 4000), slice(4000, 8000))]
@@ -238,17 +237,17 @@ def test_conformal_sets_cover_nine_of_ten(classes):
     assert float(values["conformal_size"]) == pytest.approx(float(sizes.mean()))
 
 
-def test_few_calib_samples_promise_nothing_and_every_class_is_in():
+def test_few_calib_samples_give_conformal_sets_of_all_classes():
     logits, labels = case(8, 5)
     values = evaluate(logits, labels, calib=(logits, labels))
     assert float(values["conformal_size"]) == 5
     assert float(values["conformal_coverage"]) == 1
 
 
-@each("is_right", [True, False])
-@each("samples", [1, 2, 40])
-@each("classes", [2, 5])
-def test_all_right_and_all_wrong(is_right, samples, classes):
+@pytest.mark.parametrize("is_right", [True, False])
+@pytest.mark.parametrize("samples", [1, 2, 40])
+@pytest.mark.parametrize("classes", [2, 5])
+def test_metrics_are_defined_if_all_or_no_samples_are_right(is_right, samples, classes):
     logits, _ = case(samples, classes)
     best = logits.argmax(-1)
     labels = best if is_right else (best + 1) % classes

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.support import each
+from tests.support import sample
 from tune_calib.errors import UserError
 from tune_calib.models.backbones.small import DEPTHS, PatchTransform
 from tune_calib.models.base import build_network
@@ -17,23 +17,25 @@ def parameters(module: nn.Module) -> int:
     return sum(p.numel() for p in module.parameters())
 
 
-@each(
+@pytest.mark.parametrize(
     ("name", "classes", "expected"),
-    [
-        ("resnet50", 10, 23_520_842),
-        ("resnet50", 100, 23_705_252),
-        ("resnet101", 10, 42_512_970),
-        ("resnet101", 100, 42_697_380),
-        ("resnet110", 10, 45_864_522),
-        ("resnet110", 100, 46_048_932),
-        ("wrn26_10", 10, 36_481_434),
-        ("wrn26_10", 100, 36_539_124),
-        ("wrn28_10", 10, 36_479_194),
-        ("wrn28_10", 100, 36_536_884),
-        ("densenet121", 10, 6_956_298),
-        ("densenet121", 100, 7_048_548),
-    ],
-    few=6,
+    sample(
+        [
+            ("resnet50", 10, 23_520_842),
+            ("resnet50", 100, 23_705_252),
+            ("resnet101", 10, 42_512_970),
+            ("resnet101", 100, 42_697_380),
+            ("resnet110", 10, 45_864_522),
+            ("resnet110", 100, 46_048_932),
+            ("wrn26_10", 10, 36_481_434),
+            ("wrn26_10", 100, 36_539_124),
+            ("wrn28_10", 10, 36_479_194),
+            ("wrn28_10", 100, 36_536_884),
+            ("densenet121", 10, 6_956_298),
+            ("densenet121", 100, 7_048_548),
+        ],
+        6,
+    ),
 )
 def test_parameter_counts_are_those_of_the_papers(name: str, classes: int, expected: int):
     with torch.device("meta"):
@@ -42,7 +44,9 @@ def test_parameter_counts_are_those_of_the_papers(name: str, classes: int, expec
     assert parameters(network) == expected
 
 
-@each(("name", "expected"), [("resnet50", 25_138_952), ("resnet101", 44_131_080)])
+@pytest.mark.parametrize(
+    ("name", "expected"), [("resnet50", 25_138_952), ("resnet101", 44_131_080)]
+)
 def test_the_size_of_the_images_decides_on_the_networks_of_tiny_imagenet(name: str, expected: int):
     with torch.device("meta"):
         backbone, width = BACKBONES[name].build(3, 64, "reference")
@@ -53,7 +57,7 @@ def test_the_size_of_the_images_decides_on_the_networks_of_tiny_imagenet(name: s
     assert network.stages()[-1](torch.zeros(2, 2048, 8, 8)).shape == (2, 8192)
 
 
-@each(("init", "scale"), [("reference", 1.0), ("timm", 0.0)])
+@pytest.mark.parametrize(("init", "scale"), [("reference", 1.0), ("timm", 0.0)])
 def test_the_networks_of_tiny_imagenet_are_drawn_with_fan_out(init: str, scale: float):
     torch.manual_seed(0)
     backbone, _ = BACKBONES["resnet50"].build(3, 64, init)
@@ -62,7 +66,7 @@ def test_the_networks_of_tiny_imagenet_are_drawn_with_fan_out(init: str, scale: 
     assert bool((block.bn3.weight == scale).all())
 
 
-@each("init", ["reference", "timm"], few=1)
+@pytest.mark.parametrize("init", sample(["reference", "timm"], 1))
 def test_wrn28_10_is_that_of_tst_and_balcal(init: str):
     torch.manual_seed(0)
     backbone, width = BACKBONES["wrn28_10"].build(3, 32, init)
@@ -91,7 +95,7 @@ def test_wrn28_10_is_that_of_tst_and_balcal(init: str):
     torch.testing.assert_close(down(corner)[0, :, 1, 1], down.weight[:, 0, 0, 0])
 
 
-@each(("name", "expected"), [("resnet20", 272_474), ("resnet32", 466_906)])
+@pytest.mark.parametrize(("name", "expected"), [("resnet20", 272_474), ("resnet32", 466_906)])
 def test_narrow_resnets_have_the_published_trunk(name: str, expected: int):
     # The papers' counts are of a classifier on 64 channels and no widening to 512.
     backbone, _ = BACKBONES[name].build(3, 32, "reference")
@@ -115,20 +119,20 @@ def convolutions(module: nn.Module) -> int:
     return sum(isinstance(m, nn.Conv2d) and m.kernel_size == (3, 3) for m in module.modules())
 
 
-@each("depth", DEPTHS)
+@pytest.mark.parametrize("depth", DEPTHS)
 def test_narrow_resnets_have_the_depth_of_their_name(depth: int):
     backbone, _ = BACKBONES[f"resnet{depth}"].build(3, 32, "reference")
     assert convolutions(backbone) == depth - 1
 
 
-@each(
+@pytest.mark.parametrize(
     ("name", "channels", "size"),
     [
         *((name, 3, 32) for name in ("small_cnn", "fast_cnn", "fast_dct", "resnet8", "resnet20")),
         *((name, 1, 8) for name in ("small_cnn", "fast_dct", "resnet8", "resnet10t")),
     ],
 )
-def test_features_are_non_negative_and_feed_the_head(name: str, channels: int, size: int):
+def test_features_are_non_negative_and_the_input_of_the_head(name: str, channels: int, size: int):
     network = build_network(name, "reference", channels, size, 7, seed=0).eval()
     with torch.no_grad():
         output = network(torch.randn(3, channels, size, size))
@@ -152,7 +156,7 @@ def test_the_large_networks_run_forward_and_backward(name: str, width: int):
     assert all(p.grad is not None for p in network.parameters())
 
 
-@each("name", ["resnet8", "resnet10t"])
+@pytest.mark.parametrize("name", ["resnet8", "resnet10t"])
 def test_weights_depend_on_the_seed_alone(name: str):
     torch.manual_seed(1)
     first = build_network(name, "reference", 3, 32, 10, seed=0).state_dict()
@@ -175,7 +179,7 @@ def last_scales(backbone: nn.Module) -> list[float]:
     return [float(m.weight.detach().abs().sum()) for m in blocks if isinstance(m, nn.BatchNorm2d)]
 
 
-@each("name", ["resnet18", "resnet8"])
+@pytest.mark.parametrize("name", ["resnet18", "resnet8"])
 def test_reference_and_timm_initialisation_differ_as_documented(name: str):
     torch.manual_seed(0)
     reference, _ = BACKBONES[name].build(3, 32, "reference")
@@ -229,7 +233,7 @@ def test_a_model_that_cannot_take_the_images_is_one_line():
     assert "\n" not in str(error.value)
 
 
-@each("name", ["resnet2O", "no_such_model", "resnet50.a1_in1k", ""])
+@pytest.mark.parametrize("name", ["resnet2O", "no_such_model", "resnet50.a1_in1k", ""])
 def test_unknown_backbones_are_refused(name: str):
     with pytest.raises(UserError, match="unknown backbone"):
         NetworkSlot(backbone=name, params={})

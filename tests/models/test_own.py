@@ -6,7 +6,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from tests.support import CPU, each, here, rows
+from tests.support import CPU, here, rows
 from tune_calib.data.splits import load_development
 from tune_calib.engine.artifacts import NetworkTraining, load_network
 from tune_calib.engine.network import build
@@ -109,7 +109,8 @@ def colours():
 
 
 @pytest.fixture(autouse=True)
-def as_before():
+def restored_plugins():
+    """Unload the plug-ins of a test: they are registered for the whole process."""
     before = plugins.in_use()
     yield
     plugins.use(before)
@@ -122,7 +123,7 @@ def file(tmp_path) -> Path:
     return path
 
 
-def given_with(backbone: str, weights: Path) -> ResolvedRequest:
+def request_with(backbone: str, weights: Path) -> ResolvedRequest:
     network = {"backbone": backbone, "weights": str(weights), "epochs": 0}
     return ResolvedRequest({"data": {"norm": "dataset"}, "network": network}).with_recipe()
 
@@ -142,13 +143,13 @@ def weights_of(function: str, at: Path) -> tuple[Path, torch.nn.Module]:
     return at, module.eval()
 
 
-@each("function", ["net", "plain", "by_name", "nested", "extractor"])
-def test_it_gives_what_its_module_gives(function, file, tmp_path):
+@pytest.mark.parametrize("function", ["net", "plain", "by_name", "nested", "extractor"])
+def test_a_backbone_file_gives_the_outputs_of_its_module(function, file, tmp_path):
     weights, module = weights_of(function, tmp_path / "w.safetensors")
     backbone = plugins.backbone(f"{file}:{function}")
     assert backbone == f"lab.{function}"
     store = Store(tmp_path / "s")
-    spec = resolve_files(given_with(backbone, weights), None, store.root).spec()
+    spec = resolve_files(request_with(backbone, weights), None, store.root).spec()
     assert spec.network.plugin == plugins.read(str(file)).content
     assert str(tmp_path) not in spec.canonical_json()
     run = NetworkTraining(spec, store, load_development(spec.data, None), CPU)
@@ -161,8 +162,8 @@ def test_it_gives_what_its_module_gives(function, file, tmp_path):
     assert torch.allclose(logits, module(images), atol=1e-5)
 
 
-@each("function", ["net", "extractor"])
-def test_it_may_be_trained_like_any_other_and_reckoned_without_numbers(function, file):
+@pytest.mark.parametrize("function", ["net", "extractor"])
+def test_a_backbone_file_is_trained_and_forecast_like_any_other(function, file):
     backbone = plugins.backbone(f"{file}:{function}")
     spec = TrialSpec.build(network={"backbone": backbone, "epochs": 1, "augment": "none"})
     one, two = (build(spec, 2)[0].state_dict() for _ in range(2))
@@ -170,7 +171,7 @@ def test_it_may_be_trained_like_any_other_and_reckoned_without_numbers(function,
     assert build_empty(spec, 2)[0].width == 16
 
 
-@each(
+@pytest.mark.parametrize(
     ("function", "message"),
     [
         ("softmax", "the last layer of .* has shape none, .*output of a linear layer"),
@@ -186,13 +187,13 @@ def test_it_may_be_trained_like_any_other_and_reckoned_without_numbers(function,
         ("nett", "has no function 'nett'; it has: net, plain"),
     ],
 )
-def test_what_it_cannot_be_is_one_line(function, message, file, tmp_path):
+def test_an_unusable_backbone_file_is_one_line(function, message, file, tmp_path):
     is_alike = function in ("softmax", "twice", "skip", "pair", "tokens")
     weights, _ = weights_of(function if is_alike else "nested", tmp_path / "w.safetensors")
 
     def take() -> None:
         backbone = plugins.backbone(f"{file}:{function}")
-        resolve_files(given_with(backbone, weights), None, tmp_path / "s")
+        resolve_files(request_with(backbone, weights), None, tmp_path / "s")
 
     with pytest.raises(UserError, match=message) as told:
         take()
@@ -251,7 +252,7 @@ def test_a_folder_goes_on_without_the_file(file, tmp_path):
     assert rows(out) == found
 
 
-def test_a_sweep_file_names_it_from_where_it_lies(file, tmp_path):
+def test_an_experiment_file_names_a_backbone_relative_to_itself(file, tmp_path):
     weights, _ = weights_of("net", tmp_path / "w.safetensors")
     sweep = tmp_path / "sweep.yaml"
     sweep.write_text(
@@ -261,9 +262,9 @@ def test_a_sweep_file_names_it_from_where_it_lies(file, tmp_path):
         "seeds: 3\n"
         "entries: {a: {methods: [temperature, retrain]}, b: {ladder: decoupling}}\n"
     )
-    told = here("run", sweep, "--dry-run")
-    assert told.returncode == 0, told.stderr
-    assert "a-digits-lab.net" in told.stdout
+    done = here("run", sweep, "--dry-run")
+    assert done.returncode == 0, done.stderr
+    assert "a-digits-lab.net" in done.stdout
     sweep.write_text(sweep.read_text().replace("lab.py:net", "lab.py:nett"))
     wrong = here("run", sweep, "--dry-run")
     assert wrong.returncode == 2

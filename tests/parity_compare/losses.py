@@ -103,13 +103,13 @@ def without_defect(case: dict[str, Any], logits: Tensor, labels: Tensor) -> Tens
 
 def loss(case: dict[str, Any]) -> None:
     """Compare loss, gradients and state; a defect of the authors', with what we document."""
-    given, expected, tolerance = case["inputs"], case["expected"], case["tolerance"]
+    inputs, expected, tolerance = case["inputs"], case["expected"], case["tolerance"]
     label = case["id"]
     method = load(case)
-    logits = tensor(given["logits"], DTYPE).requires_grad_()
-    labels = torch.tensor(given["targets"])
-    features = tensor(given.get("features", [[0.0]] * len(labels)), DTYPE).requires_grad_()
-    indices = torch.tensor(given.get("sample_index", range(len(labels))))
+    logits = tensor(inputs["logits"], DTYPE).requires_grad_()
+    labels = torch.tensor(inputs["targets"])
+    features = tensor(inputs.get("features", [[0.0]] * len(labels)), DTYPE).requires_grad_()
+    indices = torch.tensor(inputs.get("sample_index", range(len(labels))))
     value = method.loss(logits, labels, features, indices)
     if case["hyperparameters"].get("reduction") == "sum":
         value = value * len(labels)
@@ -160,18 +160,18 @@ def compare_state(case: dict[str, Any], method: NetworkMethod) -> None:
 
 
 def cross_entropy_wrong_only(case: dict[str, Any]) -> None:
-    given, expected = case["inputs"], case["expected"]
-    logits = tensor(given["logits"], DTYPE).requires_grad_()
+    inputs, expected = case["inputs"], case["expected"]
+    logits = tensor(inputs["logits"], DTYPE).requires_grad_()
     alpha = case["hyperparameters"]["alpha"]
-    value = ls_wrong_only(logits, torch.tensor(given["targets"]), alpha)
+    value = ls_wrong_only(logits, torch.tensor(inputs["targets"]), alpha)
     value.backward()
     close(value, expected["loss"], case["tolerance"], case["id"])
     close(logits.grad, expected["grad_logits"], case["tolerance"], f"{case['id']} grad")
 
 
 def adafocal_update(case: dict[str, Any]) -> None:
-    given, expected = case["inputs"], case["expected"]
-    logits, labels = tensor(given["val_logits"], DTYPE), torch.tensor(given["val_targets"])
+    inputs, expected = case["inputs"], case["expected"]
+    logits, labels = tensor(inputs["val_logits"], DTYPE), torch.tensor(inputs["val_targets"])
     gamma = tensor([b["gamma"] for b in case["state"]["bins"]])
     params = AdaFocalParams.model_construct(**settings(case), bins=len(gamma))
     bins, moved = update(gamma, logits, labels, params)

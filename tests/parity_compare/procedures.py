@@ -53,26 +53,26 @@ def _compare(case: dict[str, Any], actual: dict[str, Any]) -> None:
 
 
 def mixup(case: dict[str, Any]) -> None:
-    given = case["inputs"]
-    logits, labels = _leaf(given["logits"]), torch.tensor(given["targets"])
-    order, share = torch.tensor(given["permutation"]), given["lam"]
+    inputs = case["inputs"]
+    logits, labels = _leaf(inputs["logits"]), torch.tensor(inputs["targets"])
+    order, share = torch.tensor(inputs["permutation"]), inputs["lam"]
     loss = mixup_loss(logits, labels, labels[order], share)
     loss.backward()
-    images = tensor(given["x"], DTYPE)
+    images = tensor(inputs["x"], DTYPE)
     mixed = mix(images, images[order], share)
     _compare(case, {"loss": loss, "grad_logits": logits.grad, "mixed_x": mixed})
 
 
 def mit_l(case: dict[str, Any]) -> None:
     """Equal, but for equal shares: the authors' code divides by zero and ours draws again."""
-    given = case["inputs"]
-    if given["beta_draw_1"] == given["beta_draw_2"] == 0.5:
+    inputs = case["inputs"]
+    if inputs["beta_draw_1"] == inputs["beta_draw_2"] == 0.5:
         again = iter([0.5, 0.5, 0.75, 0.25])
         assert draw_shares(lambda: next(again), 0.0) == (0.75, 0.25)
         return
-    labels, order = torch.tensor(given["targets"]), torch.tensor(given["permutation"])
-    outputs = [_leaf(given["mixed_output1"]), _leaf(given["mixed_output2"])]
-    draws = iter([given["beta_draw_1"], given["beta_draw_2"]])
+    labels, order = torch.tensor(inputs["targets"]), torch.tensor(inputs["permutation"])
+    outputs = [_leaf(inputs["mixed_output1"]), _leaf(inputs["mixed_output2"])]
+    draws = iter([inputs["beta_draw_1"], inputs["beta_draw_2"]])
     shares = draw_shares(lambda: next(draws), case["hyperparameters"]["margin"])
     loss = mit_loss(*unmix(*outputs, *shares), labels, labels[order])
     loss.backward()
@@ -104,16 +104,16 @@ class _Toy(nn.Module):
 
 
 def mit_a(case: dict[str, Any]) -> None:
-    given = case["inputs"]
+    inputs = case["inputs"]
     network = _Toy(case["state"])
     method = MitAll(MitParams(margin=case["hyperparameters"]["margin"]), _context())
     method.adapt(network)
-    labels = torch.tensor(given["targets"])
-    batch = Batch(tensor(given["x"], DTYPE), labels, torch.arange(len(labels)))
+    labels = torch.tensor(inputs["targets"])
+    batch = Batch(tensor(inputs["x"], DTYPE), labels, torch.arange(len(labels)))
     method.begin_epoch(0, torch.Generator())
-    order = torch.tensor(given["permutation"])
+    order = torch.tensor(inputs["permutation"])
     with (
-        mock.patch.object(mit, "draw_beta", side_effect=given["beta_draws"]),
+        mock.patch.object(mit, "draw_beta", side_effect=inputs["beta_draws"]),
         mock.patch.object(torch, "randperm", return_value=order),
     ):
         step = method.step(network, batch)
@@ -124,13 +124,16 @@ def mit_a(case: dict[str, Any]) -> None:
 
 def plp_schedule(case: dict[str, Any]) -> None:
     """Equal, but where starts coincide: the authors' loop stalls there and ours goes on."""
-    asked = case["hyperparameters"]
-    boundaries, epochs = PUBLISHED[asked["n_parameter_tensors"]], asked["epochs"]
-    counts = schedule(boundaries, asked["gamma"], epochs)
+    hyperparameters = case["hyperparameters"]
+    boundaries, epochs = (
+        PUBLISHED[hyperparameters["n_parameter_tensors"]],
+        hyperparameters["epochs"],
+    )
+    counts = schedule(boundaries, hyperparameters["gamma"], epochs)
     assert len(counts) == case["expected"]["n_epochs_run"]
     changes = [[e, n] for e, n in enumerate(counts) if e == 0 or n != counts[e - 1]]
     total = len(boundaries)
-    starts = [int((j / total) ** asked["gamma"] * epochs) for j in range(total)]
+    starts = [int((j / total) ** hyperparameters["gamma"] * epochs) for j in range(total)]
     if len(set(starts)) == total:
         assert changes == case["expected"]["changes"]
         return
@@ -141,13 +144,15 @@ def plp_schedule(case: dict[str, Any]) -> None:
 
 def plp_sgd(case: dict[str, Any]) -> None:
     """The engine's way: no gradient for what ``trained`` leaves out, then torch's SGD."""
-    given, asked = case["inputs"], case["hyperparameters"]
-    parameters = [nn.Parameter(tensor(value, DTYPE)) for value in given["params"]]
+    inputs, hyperparameters = case["inputs"], case["hyperparameters"]
+    parameters = [nn.Parameter(tensor(value, DTYPE)) for value in inputs["params"]]
     known = set(inspect.signature(torch.optim.SGD).parameters)
-    optimizer = torch.optim.SGD(parameters, **{k: v for k, v in asked.items() if k in known})
+    optimizer = torch.optim.SGD(
+        parameters, **{k: v for k, v in hyperparameters.items() if k in known}
+    )
     method = Plp(PlpParams(), _context())
-    for number, grads in enumerate(given["grads_per_step"]):
-        method.count = given["first_frozen_index_per_step"][number]
+    for number, grads in enumerate(inputs["grads_per_step"]):
+        method.count = inputs["first_frozen_index_per_step"][number]
         trained = {id(parameter) for parameter in method.trained(parameters)}
         for parameter, grad in zip(parameters, grads, strict=True):
             parameter.grad = tensor(grad, DTYPE) if id(parameter) in trained else None
@@ -164,10 +169,10 @@ def balcal_etf(case: dict[str, Any]) -> None:
 
 def balcal_lambda(case: dict[str, Any]) -> None:
     """Equal, but where the authors' code takes logits in [0, 1] for probabilities."""
-    given, asked = case["inputs"], case["hyperparameters"]
-    linear, etf = tensor(given["logits_linear"], DTYPE), tensor(given["logits_etf"], DTYPE)
-    labels = torch.tensor(given["targets"])
-    share = find_share(linear, etf, labels, asked["delta"])
+    inputs, hyperparameters = case["inputs"], case["hyperparameters"]
+    linear, etf = tensor(inputs["logits_linear"], DTYPE), tensor(inputs["logits_etf"], DTYPE)
+    labels = torch.tensor(inputs["targets"])
+    share = find_share(linear, etf, labels, hyperparameters["delta"])
     if not bool(((linear >= 0) & (linear <= 1)).all()):
         _compare(case, {"lamd": share})
         return
@@ -175,15 +180,15 @@ def balcal_lambda(case: dict[str, Any]) -> None:
     def gap(lam: float) -> float:
         probs = (lam * linear + (1 - lam) * etf).softmax(1)
         right = (probs.argmax(1) == labels).to(DTYPE).mean()
-        return float(asked["delta"] * right - probs.amax(1).mean())
+        return float(hyperparameters["delta"] * right - probs.amax(1).mean())
 
     assert share == 1 if gap(1.0) > 0 else share == 1 or abs(gap(share)) < abs(gap(1.0))
 
 
 def balcal_loss_(case: dict[str, Any]) -> None:
-    given = case["inputs"]
-    linear, features = _leaf(given["logits_linear"]), _leaf(given["etf_features"])
-    etf, labels = tensor(given["M"], DTYPE), torch.tensor(given["targets"])
+    inputs = case["inputs"]
+    linear, features = _leaf(inputs["logits_linear"]), _leaf(inputs["etf_features"])
+    etf, labels = tensor(inputs["M"], DTYPE), torch.tensor(inputs["targets"])
     share = torch.tensor(case["state"]["lamd"], dtype=DTYPE)
     method = BalCal(BalCalParams(), _context(classes=etf.shape[1], width=max(etf.shape)))
     method.etf, method.share = etf, share
@@ -217,9 +222,9 @@ HEAD_NAMES = {
 
 def _head(case: dict[str, Any], **params: Any) -> tuple[HeadMethod, dict[str, str]]:
     """One head with the weights of the case; its tensors by the names of the case."""
-    asked, name = case["hyperparameters"], case["method"]
-    slot = HeadSlot(method=name, params={"latent": asked["latent_dim"], **params})
-    width, classes = asked["feature_dim"], asked["num_classes"]
+    hyperparameters, name = case["hyperparameters"], case["method"]
+    slot = HeadSlot(method=name, params={"latent": hyperparameters["latent_dim"], **params})
+    width, classes = hyperparameters["feature_dim"], hyperparameters["num_classes"]
     context = HeadContext(
         width,
         classes,
@@ -267,9 +272,9 @@ def tst(case: dict[str, Any]) -> None:
 
 
 def vtst(case: dict[str, Any]) -> None:
-    given = case["inputs"]
+    inputs = case["inputs"]
     head, names = _head(case, mc_samples=case["hyperparameters"]["mc_samples"])
-    train, drawn = tensor(given["eps_train"], DTYPE), tensor(given["eps_mc"], DTYPE)
+    train, drawn = tensor(inputs["eps_train"], DTYPE), tensor(inputs["eps_mc"], DTYPE)
 
     head.noise = lambda like: train[None]  # type: ignore[attr-defined]
     head.noise_at = lambda first, draw, like: drawn[draw][None]  # type: ignore[attr-defined]

@@ -5,7 +5,7 @@ import json
 import pytest
 
 import tune_calib
-from tests.support import QUICK, SETTINGS, drive, here, job_in, keep_ray, on_ray, rows, run_of
+from tests.support import QUICK, SETTINGS, drive, here, job_in, on_ray, rows, run_of, shared_ray
 from tune_calib.engine.store import Store
 from tune_calib.results.tables import read_table
 from tune_calib.tuning.run import execute_run
@@ -41,10 +41,10 @@ def test_both_executors_give_the_same_rows(name, tmp_path):
 
 
 @pytest.mark.parametrize("uses_ray", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_a_ladder_is_that_of_fresh_actors(uses_ray, tmp_path):
+def test_reused_actors_give_the_rows_of_fresh_ones(uses_ray, tmp_path):
     run = tmp_path / "run"
     if uses_ray:
-        keep_ray()
+        shared_ray()
     with on_ray(uses_ray):
         assert execute_run(job_in(run)).crashed == []
     assert not uses_ray or max(read_table(run, "trials")["actor_resets"].to_pylist()) > 0
@@ -61,10 +61,10 @@ def test_a_ladder_is_that_of_fresh_actors(uses_ray, tmp_path):
 
 @pytest.mark.slow
 def test_command_line_experiment_file_and_python_give_the_same_rows_on_ray_and_without(tmp_path):
-    keep_ray()
+    shared_ray()
     quick = {"epochs": 2, "augment": "none"}
-    given = {"data": {"train_fraction": 0.25}, "network": quick, "head": quick}
-    content = {"set": given, "entries": {"a": {"ladder": "mac_cal"}}}
+    settings = {"data": {"train_fraction": 0.25}, "network": quick, "head": quick}
+    content = {"set": settings, "entries": {"a": {"ladder": "mac_cal"}}}
     found = []
     # As a user names it: Ray by default, and ``none`` for no Ray.
     for name, address in (("ray", {}), ("none", {"address": "none"})):

@@ -18,10 +18,10 @@ from tests.support import (
     QUICK,
     command_line,
     here,
-    keep_ray,
     on_ray,
     rows,
     run_of,
+    shared_ray,
     small_spec,
 )
 from tune_calib.errors import UserError
@@ -90,7 +90,7 @@ def test_a_bound_trainable_runs_in_any_tuner(trained, tmp_path):
         ),
         run_config=tune.RunConfig(storage_path=str(tmp_path / "ray"), verbose=0),
     )
-    keep_ray()
+    shared_ray()
     results = tuner.fit()
     assert not results.errors
     assert 0 <= results.get_best_result().metrics["select/ece"] <= 1
@@ -100,7 +100,7 @@ def test_a_bound_trainable_runs_in_any_tuner(trained, tmp_path):
 
 def test_a_running_ray_is_used_again_and_left():
     """As in a notebook, whose Ray may be one of a cluster."""
-    keep_ray()
+    shared_ray()
     first = ray.get_runtime_context().get_node_id()
     with ray_session(None):
         assert ray.get_runtime_context().get_node_id() == first
@@ -114,13 +114,13 @@ def test_a_running_ray_is_used_again_and_left():
         pass
 
 
-def test_a_local_ray_listens_on_the_loopback_alone_and_asks_for_its_token():
-    keep_ray()
-    own = {os.getpid(), *(each.pid for each in psutil.Process().children(recursive=True))}
+def test_a_local_ray_listens_on_the_loopback_alone_and_requires_its_token():
+    shared_ray()
+    own = {os.getpid(), *(process.pid for process in psutil.Process().children(recursive=True))}
     listening = {
-        ip_address(each.laddr.ip)
-        for each in psutil.net_connections("tcp")
-        if each.status == psutil.CONN_LISTEN and each.pid in own
+        ip_address(connection.laddr.ip)
+        for connection in psutil.net_connections("tcp")
+        if connection.status == psutil.CONN_LISTEN and connection.pid in own
     }
     assert listening
     for address in listening:

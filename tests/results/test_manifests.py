@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from tests import fake_results
-from tests.support import each
 from tune_calib.documents import CHECKSUM, seal
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.results.folders import find_sweep_manifest
@@ -44,7 +43,7 @@ def content(kind, folder):
     return json.loads((folder / kind.file_name).read_text())
 
 
-@each(("kind", "folder"), STORED)
+@pytest.mark.parametrize(("kind", "folder"), STORED)
 def test_a_file_of_an_earlier_version_is_written_again_as_it_was(kind, folder, tmp_path):
     """What it lacks is not made up, and what is no more written stays."""
     kind.read(folder).write(tmp_path)
@@ -54,7 +53,7 @@ def test_a_file_of_an_earlier_version_is_written_again_as_it_was(kind, folder, t
     assert list(after)[: len(known)] == known
 
 
-@each("kind", KINDS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_further_keys_of_a_later_version_stay(kind, out, tmp_path):
     path = out / kind.file_name
     written = kind.read(out)
@@ -65,9 +64,9 @@ def test_further_keys_of_a_later_version_stay(kind, out, tmp_path):
     assert content(kind, out)["later"] == {"a": 1}
 
 
-@each("kind", KINDS)
-@each(
-    ("text", "error", "says"),
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("text", "error", "message"),
     [
         ("{", DamagedFileError, "is incomplete"),
         ("[" * 100_000, DamagedFileError, "is incomplete"),
@@ -76,13 +75,13 @@ def test_further_keys_of_a_later_version_stay(kind, out, tmp_path):
         ('{"version": 99}', UserError, "later tune-calib"),
     ],
 )
-def test_what_is_damaged_foreign_or_of_a_later_version_is_told_apart(kind, text, error, says, out):
+def test_damaged_foreign_and_later_files_raise_different_errors(kind, text, error, message, out):
     (out / kind.file_name).write_text(text)
-    with pytest.raises(error, match=says):
+    with pytest.raises(error, match=message):
         kind.read(out)
 
 
-@each("kind", KINDS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_file_that_was_edited_is_damaged(kind, out):
     path = out / kind.file_name
     edited = json.loads(path.read_text()) | {"version": 1, "rule": "another", "title": "another"}
@@ -95,15 +94,15 @@ def test_a_file_that_was_edited_is_damaged(kind, out):
         kind.read(out)
 
 
-@each("value", ["1", True, None, [1.5]])
-def test_values_are_of_their_kind(value, out):
+@pytest.mark.parametrize("value", ["1", True, None, [1.5]])
+def test_values_of_another_type_are_refused(value, out):
     path = out / SweepManifest.file_name
     path.write_bytes(seal({**content(SweepManifest, out), "network_seeds": value}))
     with pytest.raises(ForeignFileError):
         SweepManifest.read(out)
 
 
-def test_what_the_rows_tell_is_never_written_as_if_it_was_lost(out):
+def test_a_manifest_rebuilt_from_rows_is_not_written_as_lost(out):
     (out / SweepManifest.file_name).unlink()
     (out / SearchManifest.file_name).unlink()
     (out / SearchOutcome.file_name).unlink()

@@ -5,7 +5,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.support import each
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.paths import atomic_write
 from tune_calib.results.tables import SCHEMAS, read_table, write_file, write_results
@@ -15,7 +14,7 @@ def row(**values):
     return {"schema_version": 1, "spec_hash": "a", "status": "done", **values}
 
 
-def test_what_is_written_is_read(tmp_path):
+def test_written_tables_are_read_back(tmp_path):
     write_results(tmp_path, "one", {"trials": [row(**{"test/ece": 0.25})]})
     write_results(tmp_path, "two", {"trials": [row(spec_hash="b", **{"select/nll": 1.5})]})
     table = read_table(tmp_path, "trials")
@@ -56,7 +55,7 @@ def test_a_file_of_a_later_schema_is_refused(tmp_path, monkeypatch):
         read_table(tmp_path, "trials")
 
 
-@each("table", ["trials", "bins", "curves"])
+@pytest.mark.parametrize("table", ["trials", "bins", "curves"])
 def test_a_flipped_bit_is_refused(tmp_path, table):
     rows = [row(spec_hash=f"{i}", **{"test/ece": i / 100}) for i in range(50)]
     bins = [{"spec_hash": f"{i}", "split": "test", "bin": i, "count": i} for i in range(50)]
@@ -104,7 +103,7 @@ def test_a_folder_that_cannot_be_written_is_one_line(tmp_path):
         atomic_write(tmp_path / "file" / "x", b"")
 
 
-def test_a_file_that_cannot_be_read_is_not_called_damaged(tmp_path):
+def test_an_unreadable_file_is_refused_but_not_as_damaged(tmp_path):
     link = tmp_path / "trials" / "a.parquet"
     link.parent.mkdir()
     link.symlink_to(link)

@@ -2,11 +2,12 @@
 
 import json
 from dataclasses import replace
+from itertools import product
 
 import pytest
 from optuna.distributions import IntDistribution
 
-from tests.support import each, here
+from tests.support import here, sample
 from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.recipe import RECIPES, fitting
@@ -27,23 +28,24 @@ def published(candidates):
     return [space.active({**defaults, **point}) for point in space.first]
 
 
-def suited_to(asked, dataset):
+def with_fitting_recipe(asked, dataset):
     """By its quick setting, else by a recipe that fits; pretrained networks have weights."""
     name = None if DATASETS[dataset].quick else fitting(dataset)[0]
     if name and RECIPES[name].pretrained:
-        given = {**asked.overrides, "network": {"weights": "0123456789abcdef"}}
-        asked = replace(asked, overrides=given, own_recipes=False)  # which they cannot have
+        settings = {**asked.overrides, "network": {"weights": "0123456789abcdef"}}
+        asked = replace(asked, overrides=settings, own_recipes=False)  # which they cannot have
     return asked.with_recipe(name)
 
 
-@each("own_recipes", [False, True])
-@each("suited", [False, True])
-@pytest.mark.parametrize("dataset", list(DATASETS))
-@each("name", list(SPACES))
+@pytest.mark.parametrize(
+    ("dataset", "suited", "own_recipes"),
+    sample(product(DATASETS, (False, True), (False, True)), 5),
+)
+@pytest.mark.parametrize("name", list(SPACES))
 def test_every_first_point_lies_in_the_space_and_makes_a_spec(name, dataset, suited, own_recipes):
-    given = {"data": {"dataset": dataset}}
-    asked = ResolvedRequest(given, own_recipes=own_recipes)
-    candidates = Candidates(name, suited_to(asked, dataset) if suited else asked)
+    settings = {"data": {"dataset": dataset}}
+    request = ResolvedRequest(settings, own_recipes=own_recipes)
+    candidates = Candidates(name, with_fitting_recipe(request, dataset) if suited else request)
     points = candidates.first()
     space = SPACES[name]
     assert points[0] == space.active(candidates.defaults)
@@ -54,7 +56,7 @@ def test_every_first_point_lies_in_the_space_and_makes_a_spec(name, dataset, sui
         assert candidates.trials(point, 0)
 
 
-def test_a_setting_that_is_given_is_not_searched_and_takes_its_dependents_along():
+def test_a_fixed_setting_and_its_dependents_are_not_searched():
     space = Space(
         "any",
         {
@@ -70,7 +72,7 @@ def test_a_setting_that_is_given_is_not_searched_and_takes_its_dependents_along(
     assert len(list(space.grid())) == 3 + 2 * 3
 
 
-@each(
+@pytest.mark.parametrize(
     ("low", "high", "step", "levels"),
     [(1, 10, 3, [1, 4, 10]), (0, 8, 2, [0, 4, 8]), (2, 3, 1, [2, 3]), (5, 5, 1, [5])],
 )

@@ -14,6 +14,7 @@ from tests.faults.common import stop_all
 
 @pytest.fixture(autouse=True)
 def _nothing_left_running():
+    """Stop the processes of a test that failed before it stopped them."""
     yield
     stop_all()
 

@@ -40,8 +40,8 @@ def wait_for_rows(out, process):
 def journal(tmp_path_factory):
     """The search with its study in a journal file."""
     out = tmp_path_factory.mktemp("journal") / "search"
-    code, said = finish(start(*SEARCH, "--out", out))
-    assert code == 0, said
+    code, output = finish(start(*SEARCH, "--out", out))
+    assert code == 0, output
     return result(out)
 
 
@@ -51,8 +51,8 @@ def test_a_search_is_the_same_in_a_database_killed_and_resumed(postgres, journal
     wait_for_rows(out, process)
     process.kill()
     process.wait()
-    code, said = finish(start("resume", out, "--study-storage", postgres.url))
-    assert code == 0, said
+    code, output = finish(start("resume", out, "--study-storage", postgres.url))
+    assert code == 0, output
     assert result(out) == journal
     (study,) = optuna.get_all_study_summaries(postgres.url)
     assert study.n_trials == TRIALS
@@ -64,16 +64,16 @@ def test_a_server_that_goes_away_is_one_line_and_loses_nothing(postgres, journal
     process = start(*arguments)
     wait_for_rows(out, process)
     postgres.stop()
-    code, said = finish(process)
+    code, output = finish(process)
     assert code not in (0, None)
-    assert "Traceback" not in said
-    assert "--study-storage" in said
+    assert "Traceback" not in output
+    assert "--study-storage" in output
     postgres.start()
-    code, said = finish(start(*arguments))
-    assert code == 0, said
+    code, output = finish(start(*arguments))
+    assert code == 0, output
     hashes = [row["spec_hash"] for row in result(out)]
     assert len(hashes) == len(set(hashes))
     undisturbed = tmp_path / "undisturbed"
-    code, said = finish(start(*SEARCH, "--sampler-seed", 1, "--out", undisturbed))
-    assert code == 0, said
+    code, output = finish(start(*SEARCH, "--sampler-seed", 1, "--out", undisturbed))
+    assert code == 0, output
     assert result(out) == result(undisturbed)

@@ -21,8 +21,8 @@ pytestmark = [pytest.mark.s3, pytest.mark.timeout(600)]
 def reference(tmp_path_factory):
     """Result of the sweep on the disk of this machine."""
     out = tmp_path_factory.mktemp("reference") / "sweep"
-    code, said = run(out)
-    assert code == 0, said
+    code, output = run(out)
+    assert code == 0, output
     return result(out)
 
 
@@ -51,7 +51,7 @@ def versions(out):
 
 
 def in_the_middle_of_a_network(out, store):
-    return any((each / "manifest.json").exists() for each in (store / "checkpoints").iterdir())
+    return any((path / "manifest.json").exists() for path in (store / "checkpoints").iterdir())
 
 
 def between_heads(out, store):
@@ -59,7 +59,9 @@ def between_heads(out, store):
 
 
 @pytest.mark.parametrize("moment", [in_the_middle_of_a_network, between_heads])
-def test_killed_and_run_again_elsewhere_it_is_the_same(moment, bucket, reference, another_machine):
+def test_a_killed_run_resumed_elsewhere_gives_the_same_rows(
+    moment, bucket, reference, another_machine
+):
     out, store = (
         parse_path(f"{bucket}/{moment.__name__}"),
         parse_path(f"{bucket}/{moment.__name__}-store"),
@@ -70,25 +72,25 @@ def test_killed_and_run_again_elsewhere_it_is_the_same(moment, bucket, reference
     process.wait()
     before = versions(out)
     another_machine("second")
-    code, said = run(out, "--store", store)
-    assert code == 0, said
+    code, output = run(out, "--store", store)
+    assert code == 0, output
     assert result(out) == reference
     after = versions(out)
     assert before.items() <= after.items()
     assert not [*(store / "checkpoints").iterdir()]
-    code, said = run(out, "--store", store)
-    assert code == 0, said
+    code, output = run(out, "--store", store)
+    assert code == 0, output
     assert versions(out) == after
 
 
-def test_a_sweep_is_reported_where_it_lies(bucket, reference):
+def test_a_run_is_reported_from_object_storage(bucket, reference):
     out = parse_path(f"{bucket}/reported")
-    code, said = run(out)
-    assert code == 0, said
+    code, output = run(out)
+    assert code == 0, output
     assert result(out) == reference
-    told = cli("status", out)
-    assert told.returncode == 0, told.stderr
-    assert f"{out}: 12 trials planned: 12 done" in told.stdout
+    done = cli("status", out)
+    assert done.returncode == 0, done.stderr
+    assert f"{out}: 12 trials planned: 12 done" in done.stdout
     again = cli("report", out)
     assert again.returncode == 0, again.stderr
     assert f"  {out}/report.html" in again.stdout
@@ -127,7 +129,7 @@ def test_trials_on_a_cluster_reach_the_store(bucket, cluster):
     assert f"  {out}/report.html" in ended.stdout
 
 
-def test_what_cannot_be_written_is_one_line_before_anything_starts(bucket, tmp_path):
+def test_an_unwritable_url_is_one_line_before_anything_starts(bucket, tmp_path):
     absent = "s3://nobody-made-it/out"
     said = refused("ablate", "mac_cal", "--out", absent)
     assert said.startswith(f"error: cannot write {absent}")
@@ -137,13 +139,13 @@ def test_what_cannot_be_written_is_one_line_before_anything_starts(bucket, tmp_p
     assert not (tmp_path / "out" / "trials").exists()
 
 
-def test_without_a_server_it_is_one_line(bucket, monkeypatch):
+def test_a_missing_server_is_one_line(bucket, monkeypatch):
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     assert refused("ablate", "mac_cal", "--out", f"{bucket}/out").startswith("error: cannot")
     assert refused("status", f"{bucket}/out").startswith("error: cannot reach")
 
 
-def test_with_a_wrong_key_it_is_one_line(bucket, monkeypatch):
+def test_a_wrong_key_is_one_line(bucket, monkeypatch):
     monkeypatch.setattr("moto.settings.INITIAL_NO_AUTH_ACTION_COUNT", 0.0)
     assert refused("ablate", "mac_cal", "--out", f"{bucket}/out").startswith("error: cannot")
 

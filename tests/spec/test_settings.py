@@ -12,7 +12,7 @@ from analysis.ladder.recipes import recipes
 from analysis.load import Sweep, load
 from tests import fake_results
 from tests.docs.test_pages import blocks, page
-from tests.support import each
+from tests.support import sample
 from tune_calib.errors import UserError
 from tune_calib.experiments.entries import plan_entries
 from tune_calib.experiments.file import read_experiment_file
@@ -46,9 +46,9 @@ def named(kind: str) -> list[str]:
 
 
 def planned(names, dataset="digits", own_recipes=False, recipe=None, **given):
-    asked = {"data": {"dataset": dataset}, **given}
+    settings = {"data": {"dataset": dataset}, **given}
     ladder = build_comparison(names)
-    return expand(ladder, ResolvedRequest(asked, own_recipes=own_recipes).with_recipe(recipe))
+    return expand(ladder, ResolvedRequest(settings, own_recipes=own_recipes).with_recipe(recipe))
 
 
 # docs/pages/methods/index.md#recipes: what the authors' programs set.
@@ -79,7 +79,7 @@ def slot_of(spec: TrialSpec, name: str) -> OptimisedSlot:
     return getattr(spec, METHODS[name].kind)
 
 
-@each("dataset", [name for name in DATASETS if DATASETS[name].quick])
+@pytest.mark.parametrize("dataset", [name for name in DATASETS if DATASETS[name].quick])
 def test_by_default_all_methods_of_a_comparison_have_one_recipe(dataset):
     for kind in ("network", "head"):
         fields = OPTIMISER & set((NetworkSlot if kind == "network" else HeadSlot).model_fields)
@@ -90,8 +90,8 @@ def test_by_default_all_methods_of_a_comparison_have_one_recipe(dataset):
         assert {name: found[name].pop() for name in suited} == suited
 
 
-@each("dataset", ["cifar10", "digits"])
-@each("name", [*named("network"), *named("head")])
+@pytest.mark.parametrize("dataset", ["cifar10", "digits"])
+@pytest.mark.parametrize("name", [*named("network"), *named("head")])
 def test_an_own_recipe_is_that_of_the_authors(name, dataset):
     (trial,) = planned([name], dataset, own_recipes=True)
     slot = slot_of(trial.spec, name)
@@ -105,7 +105,7 @@ def test_an_own_recipe_is_that_of_the_authors(name, dataset):
     assert {field: getattr(slot, field) for field in told} == told
 
 
-@each("name", named("network"))
+@pytest.mark.parametrize("name", named("network"))
 def test_milestones_follow_the_authors_schedule(name):
     epochs = {"crl": 300, "mdca": 160}.get(name, 350)
     drops = {"crl": [150, 250], "mdca": [80, 120], "balcal": []}
@@ -126,8 +126,8 @@ def test_a_data_set_of_the_papers_drops_the_last_batch_on_cifar10_alone():
         assert has == ({"cifar10"} if "cifar10" in map(str, AUTHORS.get(name, ())) else set())
 
 
-@each("own_recipes", [False, True])
-@each(
+@pytest.mark.parametrize("own_recipes", [False, True])
+@pytest.mark.parametrize(
     ("backbone", "gamma"),
     [("resnet50", 5), ("resnet110", 4.5), ("wrn26_10", 2.6), ("densenet121", 5), ("small_cnn", 5)],
 )
@@ -143,34 +143,34 @@ def configured(name, dataset, own_recipes, nested):
     """Configuration of a Trainable, and what the command line is given, for equal settings."""
     kind, (key, setting) = METHODS[name].kind, next(iter(SPACES[name].settings.items()))
     key, value = key.partition(".")[2], setting.levels()[-1]
-    given = {"network": {"epochs": 7}}
+    settings = {"network": {"epochs": 7}}
     if kind == "head":
-        given["head"] = {"epochs": 3}
-    config = {slot: dict(asked) for slot, asked in given.items()}
-    given[kind] = {**given.get(kind, {}), key: value}
+        settings["head"] = {"epochs": 3}
+    config = {slot: dict(asked) for slot, asked in settings.items()}
+    settings[kind] = {**settings.get(kind, {}), key: value}
     is_param = nested and key in METHODS[name].params.model_fields
     own = {"params": {key: value}} if is_param else {key: value}
     config[kind] = {**config.get(kind, {}), **own}
-    return {**config, "data": {"dataset": dataset}, "own_recipes": own_recipes}, given
+    return {**config, "data": {"dataset": dataset}, "own_recipes": own_recipes}, settings
 
 
-@each("own_recipes", [False, True])
-@each("nested", [False, True])
-@each("dataset", [name for name in DATASETS if DATASETS[name].quick])
-@each("name", list(SPACES))
+@pytest.mark.parametrize("own_recipes", [False, True])
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize("dataset", sample([name for name in DATASETS if DATASETS[name].quick], 2))
+@pytest.mark.parametrize("name", list(SPACES))
 def test_a_trainable_has_the_trial_of_the_command_line(name, dataset, nested, own_recipes):
     config, given = configured(name, dataset, own_recipes, nested)
     spec = resolve_trial(name, config)
     (trial,) = planned([name], dataset, own_recipes, **given)
-    asked = {"data": {"dataset": dataset}, **given}
-    point = Candidates(name, ResolvedRequest(asked, own_recipes=own_recipes).with_recipe()).trials(
-        {}, 0
-    )[0]
+    settings = {"data": {"dataset": dataset}, **given}
+    point = Candidates(
+        name, ResolvedRequest(settings, own_recipes=own_recipes).with_recipe()
+    ).trials({}, 0)[0]
     assert spec.hash == trial.spec.hash == point.spec.hash
 
 
-@each(
-    ("slots", "told"),
+@pytest.mark.parametrize(
+    ("slots", "message"),
     [
         ({"head": {"method": "mac_cal", "gama": 1}}, "did you mean 'gamma'"),
         ({"head": {"method": "mac_cal", "params": {"gama": 1}}}, "did you mean 'gamma'"),
@@ -181,17 +181,17 @@ def test_a_trainable_has_the_trial_of_the_command_line(name, dataset, nested, ow
         ({"data": {"dataset": "digit"}}, "did you mean 'digits'"),
     ],
 )
-def test_a_wrong_setting_is_one_line(slots, told):
+def test_a_wrong_setting_is_one_line(slots, message):
     with pytest.raises(UserError) as caught:
         resolve_spec(slots)
-    assert told in str(caught.value)
+    assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 OLD = json.loads((Path(__file__).parent / "old_rows.json").read_text())
 
 
-@each("row", OLD)
+@pytest.mark.parametrize("row", OLD)
 def test_a_row_of_an_earlier_version_keeps_its_identity(row):
     spec = TrialSpec.build(**row["spec"])
     assert (spec.hash, spec.network_id) == (row["hash"], row["network_id"])
@@ -205,11 +205,13 @@ def test_rows_of_the_example_give_the_hashes_that_they_have():
 
 
 def job(out: Path, own_recipes: bool, names=("ce", "tst")) -> LadderRun:
-    asked = ResolvedRequest({"data": {"dataset": "digits"}}, own_recipes=own_recipes).with_recipe()
-    return LadderRun(build_comparison(names), asked, RunLocation(out, out / "store"))
+    request = ResolvedRequest(
+        {"data": {"dataset": "digits"}}, own_recipes=own_recipes
+    ).with_recipe()
+    return LadderRun(build_comparison(names), request, RunLocation(out, out / "store"))
 
 
-def test_own_recipes_make_another_sweep_and_search_and_none_the_one_of_before(tmp_path):
+def test_own_recipes_change_the_hashes_of_runs_and_their_absence_does_not(tmp_path):
     asked = {own: job(tmp_path, own) for own in (False, True)}
     sweeps = {own: one.build_manifest().sweep for own, one in asked.items()}
     assert sweeps[False] == "82669afa07cdd694"
@@ -235,7 +237,9 @@ ENTRIES = {
 }
 
 
-@each(("kind", "top", "own"), list(product(ENTRIES, (None, True, False), (None, True, False))))
+@pytest.mark.parametrize(
+    ("kind", "top", "own"), list(product(ENTRIES, (None, True, False), (None, True, False)))
+)
 def test_own_recipes_of_a_sweep_file_hold_for_methods_and_searches(kind, top, own, tmp_path):
     text, network = ENTRIES[kind]
     lines = [f"out: {tmp_path / 'out'}"]
@@ -257,43 +261,47 @@ def test_own_recipes_of_a_sweep_file_hold_for_methods_and_searches(kind, top, ow
         assert network(work).optimizer == ("adam" if expected else "sgd")
 
 
-@each("own_recipes", [False, True])
+@pytest.mark.parametrize("own_recipes", [False, True])
 def test_the_caption_names_the_recipe(own_recipes):
     trials = planned(["ce", "balcal", "mac_cal"], own_recipes=own_recipes)
-    asked = ResolvedRequest({"data": {"dataset": "digits"}}, own_recipes=own_recipes).with_recipe()
-    told = describe_setting(trials, build_comparison(["ce"]), asked)
+    request = ResolvedRequest(
+        {"data": {"dataset": "digits"}}, own_recipes=own_recipes
+    ).with_recipe()
+    caption = describe_setting(trials, build_comparison(["ce"]), request)
     if own_recipes:
-        assert told.endswith("each method by its authors' recipe")
-        assert "SGD, lr 0.05" not in told
+        assert caption.endswith("each method by its authors' recipe")
+        assert "SGD, lr 0.05" not in caption
     else:
-        assert "60 epochs: SGD, lr 0.1, batch 32, weight decay 0.0001, mean loss, clip 2;" in told
-        assert "SGD, lr 0.05, batch 16, weight decay 0.0005, mean loss, no clip;" in told
-        assert told.endswith("one recipe for all")
+        assert (
+            "60 epochs: SGD, lr 0.1, batch 32, weight decay 0.0001, mean loss, clip 2;" in caption
+        )
+        assert "SGD, lr 0.05, batch 16, weight decay 0.0005, mean loss, no clip;" in caption
+        assert caption.endswith("one recipe for all")
 
 
-def test_the_caption_tells_recipes_that_settings_make_differ():
+def test_the_caption_notes_different_recipes():
     ladder = build_comparison(["ce", "fl"], [{}, {"network": {"lr": 0.01}}])
-    given = {"data": {"dataset": "digits"}}
-    trials = expand(ladder, ResolvedRequest(given).with_recipe())
-    told = describe_setting(trials, ladder, ResolvedRequest(given).with_recipe())
-    assert told.endswith("recipes differ")
-    assert "lr " not in told
+    settings = {"data": {"dataset": "digits"}}
+    trials = expand(ladder, ResolvedRequest(settings).with_recipe())
+    caption = describe_setting(trials, ladder, ResolvedRequest(settings).with_recipe())
+    assert caption.endswith("recipes differ")
+    assert "lr " not in caption
 
 
 def test_the_caption_of_a_ladder_names_whose_recipe_its_heads_take():
-    ladder, given = LADDERS["decoupling"], {"data": {"dataset": "digits"}}
-    trials = expand(ladder, ResolvedRequest(given).with_recipe())
-    told = describe_setting(trials, ladder, ResolvedRequest(given).with_recipe())
-    assert "heads 40 epochs, recipe of tst: Adam, lr 0.0001, batch 256" in told
-    assert told.endswith("one recipe for all networks, one by another optimiser for all heads")
+    ladder, settings = LADDERS["decoupling"], {"data": {"dataset": "digits"}}
+    trials = expand(ladder, ResolvedRequest(settings).with_recipe())
+    caption = describe_setting(trials, ladder, ResolvedRequest(settings).with_recipe())
+    assert "heads 40 epochs, recipe of tst: Adam, lr 0.0001, batch 256" in caption
+    assert caption.endswith("one recipe for all networks, one by another optimiser for all heads")
 
 
 def test_a_ladder_whose_heads_have_another_optimiser_lists_it():
-    ladder, asked = (
+    ladder, request = (
         LADDERS["decoupling"],
         ResolvedRequest({"data": {"dataset": "digits"}}).with_recipe(),
     )
-    joint, longer, heads, drifting = rows_of(sweep_of(expand(ladder, asked)))
+    joint, longer, heads, drifting = rows_of(sweep_of(expand(ladder, request)))
     assert joint["rungs"].startswith("joint, frozen, continued linear")
     assert longer["rungs"] == "joint, longer"
     for head in (heads, drifting):
@@ -303,7 +311,7 @@ def test_a_ladder_whose_heads_have_another_optimiser_lists_it():
             "batch": ("32", "256"),
         }  # fmt: skip
     assert [row["epochs"] for row in (joint, longer, heads)] == ["60", "100", "40"]
-    same = expand(LADDERS["mac_cal"], asked)
+    same = expand(LADDERS["mac_cal"], request)
     assert not recipes(sweep_of(same)).records
 
 
@@ -374,5 +382,5 @@ def test_a_method_in_a_tuner_of_your_own_chooses_a_head_that_was_trained(tmp_pat
 
 def test_zero_epochs_of_a_request_are_those_of_a_frozen_network():
     request = AblateRequest(ladder="mac_cal", epochs=0, head_epochs=3)
-    given = resolve_settings(request)
-    assert (given["network"], given["head"]) == ({"epochs": 0}, {"epochs": 3})
+    settings = resolve_settings(request)
+    assert (settings["network"], settings["head"]) == ({"epochs": 0}, {"epochs": 3})

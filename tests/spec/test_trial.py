@@ -5,7 +5,6 @@ import sys
 
 import pytest
 
-from tests.support import each
 from tune_calib.errors import UserError
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.settings import own_recipe
@@ -59,15 +58,15 @@ def test_network_id_knows_data_and_network_alone():
     assert other_seed.network_id != spec.network_id
 
 
-@each("name", [name for name in METHODS if METHODS[name].classes is None])
+@pytest.mark.parametrize("name", [name for name in METHODS if METHODS[name].classes is None])
 def test_every_method_round_trips_in_its_slot(name):
     kind = METHODS[name].kind
     spec = TrialSpec.build(**{"network": {}, kind: {"method": name}})
     assert TrialSpec.build(**json.loads(spec.canonical_json())) == spec
 
 
-@each(
-    ("slots", "told"),
+@pytest.mark.parametrize(
+    ("slots", "message"),
     [
         ({"network": {"method": "cee"}}, "did you mean 'ce'"),
         ({"network": {"method": "mac_cal"}}, "is a head method"),
@@ -114,10 +113,10 @@ def test_every_method_round_trips_in_its_slot(name):
         ),
     ],
 )
-def test_a_mistake_is_one_line_that_names_it(slots, told):
+def test_a_mistake_is_one_line_that_names_it(slots, message):
     with pytest.raises(UserError) as caught:
         TrialSpec.build(**slots)
-    assert told in str(caught.value)
+    assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
@@ -129,7 +128,7 @@ def test_spec_and_results_need_no_torch():
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 
-@each(
+@pytest.mark.parametrize(
     ("slots", "trial", "network"),
     [
         (GOLDEN, "44483fa5ce1ebac5", "87fcd35c76b80d17"),
@@ -145,7 +144,7 @@ def test_spec_and_results_need_no_torch():
         ),
     ],
 )
-def test_a_setting_that_came_later_leaves_the_hashes_of_before(slots, trial, network):
+def test_settings_at_their_defaults_leave_hashes_unchanged(slots, trial, network):
     """The literals were computed before ``threads`` was a setting."""
     spec = TrialSpec.build(**slots)
     assert (spec.hash, spec.network_id) == (trial, network)
@@ -153,7 +152,7 @@ def test_a_setting_that_came_later_leaves_the_hashes_of_before(slots, trial, net
     assert TrialSpec.build(**written).hash == trial
 
 
-@each("threads", [2, 64])
+@pytest.mark.parametrize("threads", [2, 64])
 def test_another_number_of_threads_is_another_network(threads):
     plain = TrialSpec.build(**GOLDEN)
     spec = TrialSpec.build(**{**GOLDEN, "network": {**GOLDEN["network"], "threads": threads}})

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import each
 from tune_calib.cli.defaults import _parse
 from tune_calib.engine import weights
 from tune_calib.errors import UserError
@@ -27,13 +26,13 @@ UNCLEAR = [
 ]  # fmt: skip
 
 
-@each("text", CLEAR)
+@pytest.mark.parametrize("text", CLEAR)
 def test_a_value_that_all_read_alike_is_read(text):
     value = parse_yaml(f"a: {text}")[0]["a"]
     assert (value, type(value)) == (CLEAR[text], type(CLEAR[text]))
 
 
-@each("text", UNCLEAR)
+@pytest.mark.parametrize("text", UNCLEAR)
 def test_a_value_that_versions_of_yaml_read_differently_is_refused(text):
     with pytest.raises(UnclearError, match="or put it in quotes"):
         parse_yaml(f"a: [1, {text}]")
@@ -54,9 +53,9 @@ READERS = {
 }
 
 
-@each("reader", READERS)
-@each("kind", ["pipe", "socket", "device"])
-def test_what_is_no_file_is_not_opened(reader, kind, tmp_path, monkeypatch):
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("kind", ["pipe", "socket", "device"])
+def test_pipes_sockets_and_devices_are_not_opened(reader, kind, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # the path of a socket must be short
     path = Path("x.py")
     if kind == "pipe":

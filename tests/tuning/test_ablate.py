@@ -14,7 +14,6 @@ from tests.support import (
     SETTINGS,
     command_line,
     drive,
-    each,
     here,
     job_in,
     rows,
@@ -56,10 +55,10 @@ def test_the_same_command_again_does_nothing(whole):
     before = {path: path.stat().st_mtime_ns for path in out.rglob("*.parquet")}
     command = command_line("ablate", "mac_cal", "--seeds", 2, "--controls", *QUICK, "--out", out)
     again = [command[0], "-X", "importtime", *command[1:]]
-    said = subprocess.run(again, capture_output=True, text=True, check=True)
-    assert said.stdout == done.stdout
-    assert f"nothing is left to do in {out}" in said.stderr
-    imported = {line.rpartition("|")[2].strip() for line in said.stderr.splitlines()}
+    output = subprocess.run(again, capture_output=True, text=True, check=True)
+    assert output.stdout == done.stdout
+    assert f"nothing is left to do in {out}" in output.stderr
+    imported = {line.rpartition("|")[2].strip() for line in output.stderr.splitlines()}
     assert "tune_calib.cli" in imported
     assert not {"torch", "ray", "pandas", "matplotlib"} & imported
     assert {path: path.stat().st_mtime_ns for path in out.rglob("*.parquet")} == before
@@ -84,7 +83,7 @@ def test_command_line_sweep_file_and_python_give_the_same_rows(whole, tmp_path):
     assert rows(ran["a-digits"].out, "sweep") == rows(out, "sweep")
 
 
-def test_python_finds_done_what_the_command_line_did(whole):
+def test_python_reuses_finished_trials_of_the_command_line(whole):
     out, _ = whole
     asked = {"seeds": 2, "controls": True, "epochs": 2, "head_epochs": 2, "set": SETTINGS}
     before = {path: path.stat().st_mtime_ns for path in out.rglob("*.parquet")}
@@ -95,8 +94,8 @@ def test_python_finds_done_what_the_command_line_did(whole):
     assert sorted(shlex.split(told)) == sorted(shlex.split(command))
 
 
-@each("seeds", [(2, 1), (1, 2)])
-def test_a_folder_keeps_its_seeds_whatever_is_asked_for_afterwards(seeds, tmp_path):
+@pytest.mark.parametrize("seeds", [(2, 1), (1, 2)])
+def test_a_folder_preserves_its_largest_number_of_seeds(seeds, tmp_path):
     for count in seeds:
         manifest = job_in(tmp_path, seeds=count).build_manifest()
         manifest.write(tmp_path)
@@ -104,7 +103,7 @@ def test_a_folder_keeps_its_seeds_whatever_is_asked_for_afterwards(seeds, tmp_pa
     assert {trial.head_seed for trial in manifest.planned} == {None, 0, 1}
 
 
-def test_another_question_in_the_same_folder_is_refused(whole):
+def test_another_run_in_the_same_folder_is_refused(whole):
     out, _ = whole
     refused = here("ablate", "mac_cal", "--seeds", 2, "--out", out)
     assert refused.returncode == 2
@@ -139,8 +138,8 @@ def test_a_saved_head_batch_goes_on_as_if_nothing_had_happened(trained, tmp_path
     assert rows(tmp_path / "whole") == rows(tmp_path / "resumed")
 
 
-@each(
-    ("arguments", "told"),
+@pytest.mark.parametrize(
+    ("arguments", "message"),
     [
         (["mac_call"], "did you mean 'mac_cal'"),
         (["mac_cal", "--dataset", "digit"], "did you mean 'digits'"),
@@ -162,10 +161,10 @@ def test_a_saved_head_batch_goes_on_as_if_nothing_had_happened(trained, tmp_path
     ],
 )
 def test_a_mistake_on_the_command_line_is_one_line_and_exit_code_2(
-    arguments, told, tmp_path, refusal
+    arguments, message, tmp_path, refusal
 ):
     out = tmp_path / "out"
-    assert told in refusal("ablate", *arguments, "--out", out)
+    assert message in refusal("ablate", *arguments, "--out", out)
     assert not out.exists()
 
 
@@ -174,8 +173,8 @@ def test_a_truncated_parquet_is_one_line_and_exit_code_2(cifar_root, tmp_path, r
         whole = (cifar_root / "cifar10" / name).read_bytes()
         (tmp_path / name).write_bytes(whole[: len(whole) // 2])
     arguments = ("--dataset", "cifar10", "--data-root", tmp_path)
-    said = refusal("ablate", "mac_cal", *arguments, "--out", tmp_path / "out")
-    assert "train.parquet" in said
+    message = refusal("ablate", "mac_cal", *arguments, "--out", tmp_path / "out")
+    assert "train.parquet" in message
 
 
 @pytest.mark.parametrize("command", ["report", "status"])
@@ -197,8 +196,8 @@ LISTED = {
 }
 
 
-@each("what", LISTED)
-def test_what_is_registered_is_listed(what):
+@pytest.mark.parametrize("what", LISTED)
+def test_registered_records_are_listed(what):
     listed = json.loads(here("list", what, "--json").stdout)
     names = [entry["name"] for entry in listed]
     assert names == sorted(names)
@@ -243,7 +242,7 @@ def test_no_result_file_of_the_suite_needs_a_pickle(whole):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("epochs", [1, 3])
-def test_a_profile_tells_where_an_epoch_went_and_changes_no_digit(epochs, tmp_path):
+def test_a_profile_is_written_and_changes_no_digit(epochs, tmp_path):
     ladder = ["compare", "ce", "ls", "--epochs", epochs]
     plain, told = tmp_path / "plain", tmp_path / "told"
     assert here(*ladder, "--out", plain).returncode == 0

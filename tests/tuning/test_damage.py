@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests import fake_results
-from tests.support import DAMAGE, damaged, each, sample
+from tests.support import DAMAGE, damaged, sample
 from tune_calib.cli import main
 from tune_calib.data.splits import load_development
 from tune_calib.documents import seal
@@ -31,7 +31,7 @@ WAYS = [*FEW, *(pytest.param(how, marks=pytest.mark.slow) for how in DAMAGE if h
 
 
 @pytest.fixture
-def said(capsys):
+def run_line(capsys):
     """Exit code, stdout and stderr of a command; a failure is one line."""
 
     def run(*words):
@@ -60,23 +60,23 @@ READERS = {
 
 
 @pytest.mark.parametrize("how", WAYS)
-@each("name", ["ladder", "compare"])
-def test_a_lost_sweep_manifest_is_told_by_the_rows(name, how, tmp_path, said):
+@pytest.mark.parametrize("name", ["ladder", "compare"])
+def test_a_lost_manifest_is_rebuilt_from_the_rows(name, how, tmp_path, run_line):
     out = copy(name, tmp_path)
     whole = json.loads((out / "sweep.json").read_text())
-    before = {k: said(*_words(w, out, whole))[1] for k, w in READERS.items()}
+    before = {k: run_line(*_words(w, out, whole))[1] for k, w in READERS.items()}
     damaged(out / "sweep.json", how)
     for command, words in READERS.items():
-        code, told, err = said(*_words(words, out, whole))
+        code, output, err = run_line(*_words(words, out, whole))
         assert code == 0, err
-        assert "sweep.json is lost" in told, command
+        assert "sweep.json is lost" in output, command
         if command == "status":
             counts = [line for line in before[command].splitlines() if line.startswith("  ")]
-            assert all(line in told for line in counts)
+            assert all(line in output for line in counts)
         else:  # the numbers are the same ones
             is_number = re.compile(r"\d\.\d").search
             numbers = [line for line in before[command].splitlines() if is_number(line)]
-            assert [line for line in numbers if line not in told.splitlines()] == []
+            assert [line for line in numbers if line not in output.splitlines()] == []
 
 
 def _words(words, out, manifest):
@@ -84,31 +84,31 @@ def _words(words, out, manifest):
     return [str(out) if w == "OUT" else base if w == "BASE" else w for w in words]
 
 
-def test_the_report_of_a_lost_manifest_has_the_table_and_says_so_loudly(tmp_path, said):
+def test_the_report_of_a_lost_manifest_has_the_table_and_a_warning(tmp_path, run_line):
     out = copy("ladder", tmp_path)
-    table = said("report", out)[1].splitlines()
+    table = run_line("report", out)[1].splitlines()
     damaged(out / "sweep.json", "truncated")
-    code, told, _ = said("report", out)
+    code, output, _ = run_line("report", out)
     assert code == 0
     numbers = [line for line in table if "±" in line and not line.startswith("MaC-Cal:")]
     assert len(numbers) > 5
-    assert [line for line in numbers if line not in told.splitlines()] == []
-    assert "INCOMPLETE: sweep.json is lost" in told
+    assert [line for line in numbers if line not in output.splitlines()] == []
+    assert "INCOMPLETE: sweep.json is lost" in output
     assert "sweep.json is lost" in (out / "report.html").read_text()
-    assert json.loads((EXAMPLE / "ladder" / "sweep.json").read_text())["title"] in told
+    assert json.loads((EXAMPLE / "ladder" / "sweep.json").read_text())["title"] in output
 
 
 @pytest.mark.parametrize("how", WAYS[1:])
-def test_a_damaged_sweep_without_rows_leads_to_its_command(how, tmp_path, said):
+def test_a_damaged_sweep_without_rows_leads_to_its_command(how, tmp_path, run_line):
     fake_results.write(tmp_path / "out")
     damaged(tmp_path / "out" / "sweep.json", how)
     shutil.rmtree(tmp_path / "out" / "trials")
-    code, _, err = said("status", tmp_path / "out")
+    code, _, err = run_line("status", tmp_path / "out")
     assert code == 2
     assert "run the command of the run again" in err or "choose another folder" in err
 
 
-@each(
+@pytest.mark.parametrize(
     ("name", "file", "commands"),
     [
         ("ladder", "sweep.json", ["status", "report", "ranks", "significance"]),
@@ -116,23 +116,25 @@ def test_a_damaged_sweep_without_rows_leads_to_its_command(how, tmp_path, said):
         ("search", SEARCH_OUTCOME, ["report"]),
     ],
 )
-def test_a_later_version_asks_for_an_update(name, file, commands, tmp_path, said):
+def test_a_file_of_a_later_version_requires_an_update(name, file, commands, tmp_path, run_line):
     out = copy(name, tmp_path)
     content = json.loads((out / file).read_text())
     (out / file).write_bytes(seal(content | {"version": 99}))
     for command in commands:
-        code, _, err = said(command, out)
+        code, _, err = run_line(command, out)
         assert code == 2
         assert "has format 99" in err
         assert "update" in err
 
 
 @pytest.mark.parametrize("how", WAYS)
-@each("command", ["status", "report", "resume", "evaluate"])
-def test_a_lost_search_manifest_leads_to_the_command_that_restores_it(command, how, tmp_path, said):
+@pytest.mark.parametrize("command", ["status", "report", "resume", "evaluate"])
+def test_a_lost_search_manifest_leads_to_the_command_that_restores_it(
+    command, how, tmp_path, run_line
+):
     out = copy("search", tmp_path)
     damaged(out / SEARCH_MANIFEST, how)
-    code, _, err = said(command, out)
+    code, _, err = run_line(command, out)
     assert code == 2
     assert f"tune-calib search mac_cal ... --out {out}" in err
     assert "restores" in err
@@ -190,39 +192,39 @@ SEARCH = ["search", "mac_cal", "--trials", 4, "--guard", 0.02]
 
 
 @pytest.mark.parametrize("how", WAYS)
-def test_the_same_command_restores_a_sweep_and_another_is_refused(how, tmp_path, begun, said):
+def test_the_same_command_restores_a_sweep_and_another_is_refused(how, tmp_path, begun, run_line):
     out = tmp_path / "out"
     assert begun(*SWEEP, "--out", out)
     before = finish(out)
     rows = read_table(out, "trials")
     damaged(out / "sweep.json", how)
-    code, _, err = said("ablate", "mac_cal", "--set", "head.gamma=0.5", "--out", out)
+    code, _, err = run_line("ablate", "mac_cal", "--set", "head.gamma=0.5", "--out", out)
     assert code == 2
     assert "contains another run" in err
-    code, told, err = said(*SWEEP, "--out", out)  # nothing is left to do
+    code, output, err = run_line(*SWEEP, "--out", out)  # nothing is left to do
     assert code == 0, err
-    assert "10.00" in told
+    assert "10.00" in output
     after = json.loads((out / "sweep.json").read_text())
     assert {**after, "command": ""} == {**before, "command": ""}
     assert read_table(out, "trials").equals(rows)
 
 
-def test_a_lost_sweep_keeps_the_seeds_that_the_command_does_not_name(tmp_path, begun, said):
+def test_a_lost_sweep_keeps_the_seeds_that_the_command_does_not_name(tmp_path, begun, run_line):
     out = tmp_path / "out"
     assert begun("ablate", "mac_cal", "--seeds", 3, "--out", out)
     before = finish(out)
     damaged(out / "sweep.json", "empty")
-    assert said(*SWEEP, "--out", out)[0] == 0
+    assert run_line(*SWEEP, "--out", out)[0] == 0
     after = json.loads((out / "sweep.json").read_text())
     assert after["network_seeds"] == [0, 1, 2]
     key = "spec_hash"
     assert sorted(p[key] for p in after["planned"]) == sorted(p[key] for p in before["planned"])
 
 
-@each("is_begun", [True, False])
+@pytest.mark.parametrize("is_begun", [True, False])
 @pytest.mark.parametrize("how", WAYS)
 def test_the_same_command_restores_a_search_and_another_is_refused(
-    how, is_begun, tmp_path, begun, said
+    how, is_begun, tmp_path, begun, run_line
 ):
     out = tmp_path / "out"
     assert begun(*SEARCH, "--out", out)
@@ -237,7 +239,7 @@ def test_the_same_command_restores_a_search_and_another_is_refused(
         write_results(out, "network", {"trials": [row]})
     damaged(out / SEARCH_MANIFEST, how)
     if is_begun:
-        code, _, err = said("search", "mac_cal", "--guard", 0.5, "--out", out)
+        code, _, err = run_line("search", "mac_cal", "--guard", 0.5, "--out", out)
         assert code == 2
         assert "contains another search" in err
     assert begun(*SEARCH, "--out", out)
@@ -246,11 +248,11 @@ def test_the_same_command_restores_a_search_and_another_is_refused(
     assert after["question"] == before["question"]
 
 
-def test_a_damaged_journal_is_one_line_that_leads_on(tmp_path, begun, said):
+def test_a_damaged_journal_is_one_line_that_leads_on(tmp_path, begun, run_line):
     out = tmp_path / "out"
     assert begun(*SEARCH, "--out", out)
     (out / "study.log").write_bytes(b"garbage\n{}\n")
-    code, _, err = said(*SEARCH, "--out", out)
+    code, _, err = run_line(*SEARCH, "--out", out)
     assert code == 2
     assert "study.log is damaged; move it away" in err
     (out / "study.log").unlink()
@@ -268,36 +270,36 @@ def of_a_file(tmp_path):
 
 
 @pytest.mark.parametrize("command", sample(["status", "report"], 1))
-def test_the_folder_of_a_sweep_file_tells_all_of_its_entries(command, of_a_file, said):
-    code, told, err = said(command, of_a_file)
+def test_the_folder_of_an_experiment_file_shows_all_of_its_entries(command, of_a_file, run_line):
+    code, output, err = run_line(command, of_a_file)
     assert code == 0, err
-    assert [line for line in told.splitlines() if line.startswith("==")] == [
+    assert [line for line in output.splitlines() if line.startswith("==")] == [
         "== ladder ==", "== search ==",
     ]  # fmt: skip
     for name in ("ladder", "search"):
-        assert said(command, of_a_file / name)[1].strip() in told
+        assert run_line(command, of_a_file / name)[1].strip() in output
 
 
 @pytest.mark.parametrize("command", sample(["status", "report"], 1))
-def test_an_entry_that_cannot_be_told_does_not_hide_the_others(command, of_a_file, capsys):
+def test_an_unreadable_entry_does_not_hide_the_others(command, of_a_file, capsys):
     (of_a_file / "search" / SEARCH_MANIFEST).write_text("{")
     with pytest.raises(SystemExit) as ended:
         main([command, str(of_a_file)])
-    told = capsys.readouterr().out
+    output = capsys.readouterr().out
     assert ended.value.code == 1
-    assert "error: " in told.split("== search ==")[1]
-    assert "decaying adaptive sparsity" in told
+    assert "error: " in output.split("== search ==")[1]
+    assert "decaying adaptive sparsity" in output
 
 
 @pytest.mark.parametrize("command", ["status", "report"])
-def test_an_ordinary_folder_is_one_line_and_left_as_it_was(command, tmp_path, said):
+def test_an_ordinary_folder_is_one_line_and_left_as_it_was(command, tmp_path, run_line):
     for name in ("photos", "clinic"):
         (tmp_path / name / "trials").mkdir(parents=True)
     for name in (SWEEP_MANIFEST, SEARCH_MANIFEST):
         (tmp_path / "clinic" / name).write_text('{"of": "another program"}')
     before = sorted(tmp_path.rglob("*"))
-    code, told, err = said(command, tmp_path)
-    assert (code, told) == (2, "")
+    code, output, err = run_line(command, tmp_path)
+    assert (code, output) == (2, "")
     assert f"{tmp_path} contains no {SWEEP_MANIFEST}" in err
     assert sorted(tmp_path.rglob("*")) == before
 
@@ -313,31 +315,31 @@ WRONG_FOLDERS = {
 }
 
 
-@each("table", ["trials", "bins"])
-@each("how", WRONG_FOLDERS)
-@each("command", ["status", "report"])
-def test_what_is_no_folder_is_no_empty_folder(command, how, table, tmp_path, said):
+@pytest.mark.parametrize("table", ["trials", "bins"])
+@pytest.mark.parametrize("how", WRONG_FOLDERS)
+@pytest.mark.parametrize("command", ["status", "report"])
+def test_a_missing_folder_is_not_an_empty_one(command, how, table, tmp_path, run_line):
     if (command, table) == ("status", "bins"):
         return  # which it does not read
     out = copy("ladder", tmp_path)
     make, reason = WRONG_FOLDERS[how]
     shutil.rmtree(out / table)
     make(out / table)
-    code, told, err = said(command, out)
-    assert (code, told) == (2, "")
+    code, output, err = run_line(command, out)
+    assert (code, output) == (2, "")
     assert f"{out / table}: " in err
     assert reason in err
 
 
-def test_an_evaluation_below_a_search_is_no_entry(tmp_path, said):
+def test_an_evaluation_below_a_search_is_no_entry(tmp_path, run_line):
     out = copy("search", tmp_path)
     shutil.copytree(EXAMPLE / "compare", out / "evaluation")
-    assert "==" not in said("status", out)[1]
+    assert "==" not in run_line("status", out)[1]
 
 
-def test_a_search_without_its_study_is_not_said_to_have_found_nothing(tmp_path, said):
+def test_evaluating_a_search_without_its_study_is_refused(tmp_path, run_line):
     out = copy("search", tmp_path)
-    code, _, err = said("evaluate", out)
+    code, _, err = run_line("evaluate", out)
     assert code == 2
     assert "with different numbers (generation 1" in err
     for path in (out / "trials").iterdir():
@@ -346,13 +348,13 @@ def test_a_search_without_its_study_is_not_said_to_have_found_nothing(tmp_path, 
             digest = load_development(DataSlot.build(**json.loads(row["data"])), None).digest
             row |= {"numbers": NUMBERS, "data_digest": digest}
         write_results(out, path.stem, {"trials": rows})
-    code, _, err = said("evaluate", out)
+    code, _, err = run_line("evaluate", out)
     assert code == 2
     assert "run tune-calib resume" in err
 
 
 @pytest.mark.parametrize("manifest", [b"{\xcc", b"{", b"[]", b"{}"])
-def test_a_bank_with_a_damaged_manifest_is_to_be_made_again(manifest, tmp_path):
+def test_a_bank_with_a_damaged_manifest_is_planned_again(manifest, tmp_path):
     head = {"method": "mac_cal"}
     trial = PlannedTrial(TrialSpec.build(network={}, head=head), rung=0, label="")
     store = Store(tmp_path)
@@ -362,11 +364,11 @@ def test_a_bank_with_a_damaged_manifest_is_to_be_made_again(manifest, tmp_path):
     assert f"banks/{bank.name}" in lacking(make_plan([trial], set()), store)
 
 
-@each(
+@pytest.mark.parametrize(
     ("seeds", "is_paired"),
     [([(0, 0), (1, 1)], True), ([(0, 0), (0, 1), (1, 0), (1, 1)], False), ([(0, 3)], True)],
 )
-def test_a_lost_sweep_manifest_tells_paired_seeds_from_crossed_ones(seeds, is_paired, tmp_path):
+def test_a_manifest_rebuilt_from_rows_has_paired_or_crossed_seeds(seeds, is_paired, tmp_path):
     (row,) = read_table(EXAMPLE / "ladder", "trials").slice(0, 1).to_pylist()
     for network, head in seeds:
         name = f"{network}{head}"

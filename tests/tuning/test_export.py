@@ -47,7 +47,7 @@ def own(sweep, tmp_path):
     return shutil.copytree(sweep, tmp_path / "out")
 
 
-def told_of(file):
+def description_of(file):
     return json.loads(file.with_suffix(".json").read_text())
 
 
@@ -60,7 +60,7 @@ def test_the_best_is_the_best_on_select(metric, sweep, tmp_path):
     found = [row for row in rows(sweep) if "chance" not in (row["flags"] or "")]
     assert len(found) == 2
     best = (max if metric == "accuracy" else min)(found, key=lambda row: row[key])
-    about = told_of(tmp_path / "best.json")
+    about = description_of(tmp_path / "best.json")
     assert about["metrics"][key] == best[key]
     assert about["metrics"]["test/ece"] == next(
         row["test/ece"] for row in found if row["spec_hash"] == about["trial"]
@@ -71,7 +71,7 @@ def test_the_best_is_the_best_on_select(metric, sweep, tmp_path):
     assert "on test:" in done.stdout
 
 
-def test_a_trial_is_named_by_how_its_hash_begins_and_onnx_lies_beside(sweep, tmp_path):
+def test_export_selects_a_trial_by_the_start_of_its_hash_and_adds_onnx(sweep, tmp_path):
     name = rows(sweep)[0]["spec_hash"]
     done = here("export", sweep, tmp_path / "x.json", "--trial", name[:8], "--onnx")
     assert done.returncode == 0, done.stderr
@@ -80,7 +80,7 @@ def test_a_trial_is_named_by_how_its_hash_begins_and_onnx_lies_beside(sweep, tmp
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         ([], "contains 4 finished trials; select one with --trial HASH"),
         (["--best", "test/ece"], "selected on select, never on test; use --best ece"),
@@ -91,12 +91,12 @@ def test_a_trial_is_named_by_how_its_hash_begins_and_onnx_lies_beside(sweep, tmp
         (["--trial", "abc", "--best", "ece"], "give one of them"),
     ],
 )
-def test_what_is_not_one_trial_is_one_line(words, told, sweep, tmp_path, refusal):
-    assert told in refusal("export", sweep, tmp_path / "x", *words)
+def test_an_ambiguous_trial_is_one_line(words, message, sweep, tmp_path, refusal):
+    assert message in refusal("export", sweep, tmp_path / "x", *words)
     assert not list(tmp_path.iterdir())
 
 
-def test_files_are_not_written_over_and_folders_without_results_are_told(sweep, tmp_path, refusal):
+def test_export_overwrites_nothing_and_refuses_folders_without_results(sweep, tmp_path, refusal):
     (tmp_path / "x.json").write_text("mine")
     assert "already exists" in refusal("export", sweep, tmp_path / "x", "--best", "ece")
     assert (tmp_path / "x.json").read_text() == "mine"
@@ -105,7 +105,7 @@ def test_files_are_not_written_over_and_folders_without_results_are_told(sweep, 
     assert "give the --store of the run" in absent
 
 
-def test_what_another_machine_kept_is_made_again_and_other_numbers_are_refused(own, bank, tmp_path):
+def test_a_foreign_stored_head_is_retrained_and_other_numbers_are_refused(own, bank, tmp_path):
     spec, other = HEAD(seed=0), HEAD(seed=1)
     kept = own / "store" / KIND
     export(own, own / "store", None, str(tmp_path / "a"), spec.hash)
@@ -116,7 +116,7 @@ def test_what_another_machine_kept_is_made_again_and_other_numbers_are_refused(o
     first, second = (load_calibrated(tmp_path / name).from_features(features) for name in "ab")
     assert torch.equal(first, second)
     whole = next(row for row in rows(own) if row["spec_hash"] == spec.hash)
-    assert told_of(tmp_path / "b.json")["metrics"]["test/ece"] == whole["test/ece"]
+    assert description_of(tmp_path / "b.json")["metrics"]["test/ece"] == whole["test/ece"]
     # As a row of another version of the program would be.
     changed = {**whole, "select/nll": whole["select/nll"] + 1e-3}
     write_results(own, "heads", {"trials": [changed]})
@@ -126,12 +126,12 @@ def test_what_another_machine_kept_is_made_again_and_other_numbers_are_refused(o
 
 
 @pytest.mark.parametrize(("head", "takes"), sample([("mac_cal", "features"), (None, "logits")], 1))
-def test_of_imported_features_and_logits_it_takes_what_was_imported(head, takes, tmp_path):
+def test_exports_of_imported_data_accept_what_was_imported(head, takes, tmp_path):
     store = Store(tmp_path / "store")
-    given = check_files(**with_features(tmp_path))
-    write_import("mine", given, store, replace=False)
+    files = check_files(**with_features(tmp_path))
+    write_import("mine", files, store, replace=False)
     slots = {
-        "data": {"dataset": "imported", "imported": given.record.model_dump()},
+        "data": {"dataset": "imported", "imported": files.record.model_dump()},
         "network": {"backbone": "imported", "epochs": 0},
         "posthoc": {"method": "temperature"},
     }
@@ -143,7 +143,7 @@ def test_of_imported_features_and_logits_it_takes_what_was_imported(head, takes,
     assert done.returncode == 0, done.stderr
     network = load_calibrated(tmp_path / "x")
     assert network.record.images is None
-    test = bank_of(store, given.record).test()
+    test = bank_of(store, files.record).test()
     probs = getattr(network, f"from_{takes}")(getattr(test, takes))
     (row,) = rows(tmp_path)
     scores = evaluate(probs.log()[None], test.labels)
@@ -158,7 +158,7 @@ def test_of_imported_features_and_logits_it_takes_what_was_imported(head, takes,
     assert (found - probs).abs().max() <= CLOSE
 
 
-def test_of_a_search_it_is_the_choice(tmp_path):
+def test_the_export_of_a_search_is_its_choice(tmp_path):
     search = EXAMPLE / "search"
     row = _chosen(search, None, None)
     assert row["status"] == "done"
@@ -168,7 +168,9 @@ def test_of_a_search_it_is_the_choice(tmp_path):
     shutil.rmtree(copy / "evaluation", ignore_errors=True)
     row = _chosen(copy, None, None)
     outcome = SearchOutcome.read(copy)
-    chosen = next(each for each in outcome.suggestions if each.number == outcome.chosen)
+    chosen = next(
+        suggestion for suggestion in outcome.suggestions if suggestion.number == outcome.chosen
+    )
     assert row["spec_hash"] == chosen.specs[0]
     assert row.get("test/ece") is None
     with pytest.raises(UserError, match="selected by its own metrics"):
@@ -193,7 +195,7 @@ def test_of_a_search_it_is_the_choice(tmp_path):
 
 @pytest.mark.parametrize("done", [["baseline"], ["baseline", "chosen"], []])
 @pytest.mark.parametrize("asked", [["baseline", "chosen"], ["baseline"]])
-def test_the_baseline_is_taken_for_the_choice_of_a_search_only_where_it_is(asked, done, tmp_path):
+def test_the_baseline_of_a_search_is_chosen_only_if_it_is_the_choice(asked, done, tmp_path):
     copy = shutil.copytree(EXAMPLE / "search", tmp_path / "search")
     searched = _chosen(copy, None, None)
     manifest = SweepManifest.read(EXAMPLE / "ladder")
@@ -212,8 +214,8 @@ def test_the_baseline_is_taken_for_the_choice_of_a_search_only_where_it_is(asked
 
 
 @pytest.mark.slow
-def test_of_files_that_cannot_all_be_written_none_stays(sweep, tmp_path, refusal):
+def test_a_failed_export_leaves_no_files(sweep, tmp_path, refusal):
     # With the longest of its endings it is no name of a file.
-    told = refusal("export", sweep, tmp_path / ("x" * 210), "--best", "ece", "--onnx")
-    assert "cannot write" in told
+    message = refusal("export", sweep, tmp_path / ("x" * 210), "--best", "ece", "--onnx")
+    assert "cannot write" in message
     assert not list(tmp_path.iterdir())

@@ -11,7 +11,7 @@ from analysis.compare.ranks import average
 from analysis.compare.ranks import draw_averages as draw
 from analysis.compare.ranks import view_averages as view
 from tests import fake_results
-from tests.support import each, here
+from tests.support import here, sample
 from tune_calib.api import statistics
 from tune_calib.documents import seal
 from tune_calib.errors import UserError
@@ -34,17 +34,17 @@ def write_resnets(out, seeds):
     manifest.write_bytes(seal(plain))
 
 
-def test_seeds_first_then_columns(tmp_path):
+def test_averages_are_over_seeds_and_then_over_columns(tmp_path):
     fake_results.write(tmp_path / "one", seeds=1)
     write_resnets(tmp_path / "three", seeds=3)
-    found = averages_of(tmp_path / "one", tmp_path / "three")
-    assert len(found.columns) == 2
+    averages = averages_of(tmp_path / "one", tmp_path / "three")
+    assert len(averages.columns) == 2
     for rung, label in enumerate(fake_results.LABELS):
         one, three = fake_results.value(rung, 0), fake_results.value(rung, 1)
-        assert found.values.loc[label, "ece"] == pytest.approx((one + three) / 2)
+        assert averages.values.loc[label, "ece"] == pytest.approx((one + three) / 2)
 
 
-@each(
+@pytest.mark.parametrize(
     ("table", "method", "metric", "mean"),
     [
         ("fedlas/table4", "CE", "o_ece", 7.70),
@@ -52,12 +52,12 @@ def test_seeds_first_then_columns(tmp_path):
     ],
 )
 def test_a_published_table_is_averaged_over_its_columns(table, method, metric, mean):
-    found = averages_of(metrics=("o_ece", "u_ece"), table=table)
-    assert round(100 * found.values.loc[method, metric], 2) == mean
-    assert len(found.columns) == 3
+    averages = averages_of(metrics=("o_ece", "u_ece"), table=table)
+    assert round(100 * averages.values.loc[method, metric], 2) == mean
+    assert len(averages.columns) == 3
 
 
-@each("form", ["plain", "markdown", "latex", "html", "csv", "json"], few=2)
+@pytest.mark.parametrize("form", sample(["plain", "markdown", "latex", "html", "csv", "json"], 2))
 def test_every_format_has_every_mean(form, tmp_path):
     fake_results.write(tmp_path)
     text = view(averages_of(tmp_path)).render(form)
@@ -82,17 +82,17 @@ def test_a_trial_at_chance_in_one_column_is_never_the_best(tmp_path):
     assert ranks == {"vanilla": 0, "+ one": 2, "+ two": 1, "control †": 0}
 
 
-def test_what_has_no_number_does_not_count_and_is_told(tmp_path):
+def test_methods_without_numbers_are_left_out_and_named(tmp_path):
     fake_results.write(tmp_path / "whole")
     fake_results.write(tmp_path / "bad", bad="diverged")
-    found = averages_of(tmp_path / "bad")
-    assert "+ two" not in found.values.index
-    assert "left out, without any number: + two" in found.notes
+    averages = averages_of(tmp_path / "bad")
+    assert "+ two" not in averages.values.index
+    assert "left out, without any number: + two" in averages.notes
     with pytest.raises(UserError, match="no column of these results has Classwise ECE"):
         averages_of(tmp_path / "whole", metrics=("ece", "cece"))
 
 
-@each("metric", ["ece", "o_ece,u_ece", "ece, o_ece ,u_ece"])
+@pytest.mark.parametrize("metric", ["ece", "o_ece,u_ece", "ece, o_ece ,u_ece"])
 def test_bars_need_both_parts(metric, tmp_path):
     done = here("averages", "analysis/example/compare", "--metric", metric, "--figure", tmp_path)
     if metric == "ece":
@@ -103,17 +103,17 @@ def test_bars_need_both_parts(metric, tmp_path):
 
 
 def test_the_bars_of_a_method_are_its_ece():
-    found = averages_of(table="fedlas/table4", metrics=("o_ece", "u_ece"))
-    (axis,) = draw(found).axes
+    averages = averages_of(table="fedlas/table4", metrics=("o_ece", "u_ece"))
+    (axis,) = draw(averages).axes
     widths = [bar.get_width() for bar in axis.patches]
-    methods = len(found.values)
+    methods = len(averages.values)
     ends = [over + under for over, under in zip(widths[:methods], widths[methods:], strict=True)]
-    assert ends == pytest.approx(list(100 * found.values.sum(axis=1)))
-    assert [label.get_text() for label in axis.get_yticklabels()] == list(found.values.index)
+    assert ends == pytest.approx(list(100 * averages.values.sum(axis=1)))
+    assert [label.get_text() for label in axis.get_yticklabels()] == list(averages.values.index)
 
 
-@each(
-    ("options", "told"),
+@pytest.mark.parametrize(
+    ("options", "message"),
     [
         (["--metric", "ece,eece"], "unknown metric 'eece'"),
         (["--metric", "ece,confidence_gap"], "has no best value"),
@@ -123,12 +123,12 @@ def test_the_bars_of_a_method_are_its_ece():
         (["--label", "tab:x"], "add --latex"),
     ],
 )
-def test_a_mistake_is_one_line(options, told, refusal):
-    assert told in refusal("averages", "analysis/example/compare", *options)
+def test_a_mistake_is_one_line(options, message, refusal):
+    assert message in refusal("averages", "analysis/example/compare", *options)
 
 
-@each("command", ["ranks", "averages"])
-def test_only_the_columns_that_were_asked_for_count(command):
+@pytest.mark.parametrize("command", ["ranks", "averages"])
+def test_only_the_selected_columns_count(command):
     """Of six columns, two are of each data set."""
     chosen = ["cifar100", "cifar10"]
     words = [word for name in chosen for word in ("--where", f"dataset={name}")]

@@ -12,7 +12,7 @@ from analysis.compare.claims import judge
 from analysis.compare.intervals import t_interval
 from analysis.load import load
 from tests import fake_results
-from tests.support import each
+from tests.support import sample
 from tune_calib.metrics.binning import top_label
 from tune_calib.metrics.bootstrap import bootstrap
 from tune_calib.results.tables import read_table, write_table
@@ -112,20 +112,20 @@ CLAIMS = {
 }
 
 
-@each("name", CLAIMS)
+@pytest.mark.parametrize("name", CLAIMS)
 def test_a_claim_is_judged_by_its_kind(name, usual):
     claim, outcome = CLAIMS[name]
-    found = judge([[usual]], claim)
-    assert (found.outcome, found.pairs, found.why) == (outcome, 5, "")
-    assert found.low <= found.difference <= found.high
+    verdict = judge([[usual]], claim)
+    assert (verdict.outcome, verdict.pairs, verdict.why) == (outcome, 5, "")
+    assert verdict.low <= verdict.difference <= verdict.high
 
 
-def test_out_of_the_regime_there_is_no_verdict(tmp_path):
+def test_a_failed_network_check_prevents_a_verdict(tmp_path):
     sweep = written(tmp_path, gap=-0.05)
     for name, (claim, _) in CLAIMS.items():
-        found = judge([[sweep]], claim)
-        assert found.outcome == "no verdict", name
-        assert "over-confident" in found.why, name
+        verdict = judge([[sweep]], claim)
+        assert verdict.outcome == "no verdict", name
+        assert "over-confident" in verdict.why, name
 
 
 def test_a_quantity_that_no_finished_trial_has_gives_no_verdict(usual):
@@ -135,23 +135,23 @@ def test_a_quantity_that_no_finished_trial_has_gives_no_verdict(usual):
     held = judge([[sweep]], claimed("+ one", (), "q_settling", kind="sign"))
     assert (held.outcome, held.pairs) == ("held", 5)
     for than in ((), ("+ one",)):
-        found = judge([[sweep]], claimed("+ two", than, "q_settling", kind="sign"))
-        assert (found.outcome, found.pairs) == ("no verdict", 0)
-        assert found.why.startswith("no seed has a value for ")
+        verdict = judge([[sweep]], claimed("+ two", than, "q_settling", kind="sign"))
+        assert (verdict.outcome, verdict.pairs) == ("no verdict", 0)
+        assert verdict.why.startswith("no seed has a value for ")
     values = values.assign(status=values["status"].where(rung != 2, "failed"))
-    found = judge([[replace(usual, trials=values)]], replace(found.claim, than=()))
-    assert found.outcome == "not decided"
+    verdict = judge([[replace(usual, trials=values)]], replace(verdict.claim, than=()))
+    assert verdict.outcome == "not decided"
 
 
-@each("seeds", [1, 2])
-def test_with_few_seeds_nothing_is_decided(seeds, tmp_path):
-    found = judge([[written(tmp_path, seeds)]], CLAIMS["order"][0])
-    assert (found.outcome, found.seeds) == ("not decided", 3)
-    assert "of at least 3 seeds" in found.why
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_few_seeds_do_not_decide_a_claim(seeds, tmp_path):
+    verdict = judge([[written(tmp_path, seeds)]], CLAIMS["order"][0])
+    assert (verdict.outcome, verdict.seeds) == ("not decided", 3)
+    assert "of at least 3 seeds" in verdict.why
 
 
 @pytest.mark.slow
-def test_the_seeds_that_a_decision_takes_decide_it(tmp_path):
+def test_the_estimated_number_of_seeds_decides_a_claim(tmp_path):
     claim = claimed("+ two", ("+ one",))
     few = judge([[written(tmp_path / "few", 4, noise=0.02)]], claim)
     assert few.outcome == "not decided"
@@ -161,37 +161,37 @@ def test_the_seeds_that_a_decision_takes_decide_it(tmp_path):
     assert many.outcome == "held"
 
 
-def test_an_interval_over_both_ends_of_what_is_close_decides_nothing(tmp_path):
+def test_an_interval_wider_than_the_margin_does_not_decide_a_claim(tmp_path):
     claim = claimed("+ two", ("+ one",), kind="close", least=0.03)
-    found = judge([[written(tmp_path, 4, noise=0.02)]], claim)
-    assert (found.outcome, found.why) == ("not decided", "the interval includes both outcomes")
-    assert found.low < -claim.least < found.high
+    verdict = judge([[written(tmp_path, 4, noise=0.02)]], claim)
+    assert (verdict.outcome, verdict.why) == ("not decided", "the interval includes both outcomes")
+    assert verdict.low < -claim.least < verdict.high
 
 
-@each("seeds", [2, 5])
-@each("than", [(), ("vanilla",)])
-def test_what_is_no_metric_is_judged_over_seeds_alone(seeds, than, tmp_path):
+@pytest.mark.parametrize("seeds", [2, 5])
+@pytest.mark.parametrize("than", [(), ("vanilla",)])
+def test_other_quantities_are_judged_over_seeds_alone(seeds, than, tmp_path):
     sweep = written(tmp_path, seeds)
     own = sweep.trials["rung"] + 0.01 * sweep.trials["network_seed"] ** 2
     sweep = replace(sweep, trials=sweep.trials.assign(**{"test/own": own}))
     claim = claimed("+ two", than, "own", kind="sign", is_rise=True)
-    found = judge([[sweep]], claim)
+    verdict = judge([[sweep]], claim)
     if seeds < 3:
-        assert (found.outcome, found.why) == ("not decided", "2 of at least 3 seeds")
+        assert (verdict.outcome, verdict.why) == ("not decided", "2 of at least 3 seeds")
         return
-    assert found.outcome == "held"
+    assert verdict.outcome == "held"
     spread = own[sweep.trials["rung"] == 2] if not than else own[:0]
     expected = t_interval(spread.to_numpy()) if len(spread) else (2, 2)
-    assert (found.low, found.high) == pytest.approx(expected)
+    assert (verdict.low, verdict.high) == pytest.approx(expected)
 
 
-def test_where_samples_are_too_few_no_seeds_help(tmp_path):
-    found = judge([[written(tmp_path, own=0.3)]], CLAIMS["order"][0])
-    assert (found.outcome, found.seeds) == ("not decided", None)
-    assert "however many seeds" in found.why
+def test_more_seeds_do_not_replace_test_samples(tmp_path):
+    verdict = judge([[written(tmp_path, own=0.3)]], CLAIMS["order"][0])
+    assert (verdict.outcome, verdict.seeds) == ("not decided", None)
+    assert "however many seeds" in verdict.why
 
 
-def test_draws_that_rungs_share_make_no_difference_uncertain(usual, tmp_path):
+def test_shared_draws_cancel_in_a_difference(usual, tmp_path):
     claim = claimed("+ one", ("vanilla",))
     assert judge([[usual]], claim).outcome == "held"
     # Without the draws their own errors alone are known, which are those of all samples.
@@ -209,20 +209,20 @@ def table_schema():
     return SCHEMAS["intervals"]
 
 
-@each("but", [(2,), (0, 1, 2, 3)])
-@each("metric", ["ece", "nll"])
+@pytest.mark.parametrize("but", [(2,), (0, 1, 2, 3)])
+@pytest.mark.parametrize("metric", ["ece", "nll"])
 def test_without_errors_over_the_samples_there_is_no_decision(but, metric, tmp_path):
     fake_results.write(tmp_path, seeds=5)
     fake_results.add_regime(tmp_path)
     if len(but) < 4:
         draw(tmp_path, but=but)
-    found = judge([[load(tmp_path)]], claimed("+ two", ("vanilla",), metric))
-    assert (found.outcome, found.why) == (
+    verdict = judge([[load(tmp_path)]], claimed("+ two", ("vanilla",), metric))
+    assert (verdict.outcome, verdict.why) == (
         "not decided", "no intervals over the test samples",
     )  # fmt: skip
 
 
-@each("metric", ["ece", "accuracy"])
+@pytest.mark.parametrize("metric", ["ece", "accuracy"])
 def test_without_a_bootstrap_the_errors_of_the_rungs_add_up(metric, tmp_path):
     fake_results.write(tmp_path, seeds=5)
     fake_results.add_regime(tmp_path)
@@ -231,7 +231,7 @@ def test_without_a_bootstrap_the_errors_of_the_rungs_add_up(metric, tmp_path):
             path, {"test/confidence_gap_se": 0.01, "test/confidence_gap": 0.2, "test/ece": 0.3}
         )
     sweep = load(tmp_path)
-    found = judge([[sweep]], claimed("+ two", ("vanilla",), metric))
+    verdict = judge([[sweep]], claimed("+ two", ("vanilla",), metric))
     bins = sweep.bins[sweep.bins["split"] == "test"].astype({"spec_hash": str})
     trials = sweep.trials.join(bins.groupby("spec_hash")["count"].sum(), "spec_hash")
     value = trials["test/accuracy"]
@@ -241,54 +241,54 @@ def test_without_a_bootstrap_the_errors_of_the_rungs_add_up(metric, tmp_path):
     }[metric]
     errors = np.sqrt(variance.clip(lower=0)).groupby(trials["rung"]).mean()[[0, 2]]
     # Equal differences of all seeds: the interval is over the samples only.
-    assert found.width / 2 == pytest.approx(stats.norm.ppf(0.975) * np.hypot(*errors), rel=1e-3)
+    assert verdict.width / 2 == pytest.approx(stats.norm.ppf(0.975) * np.hypot(*errors), rel=1e-3)
 
 
-@each("scale", [1.0, 0.3], few=2)
+@pytest.mark.parametrize("scale", sample([1.0, 0.3], 2))
 def test_errors_without_a_bootstrap_bound_those_with_one(scale):
     chance = torch.Generator().manual_seed(0)
     logits = 3 * torch.randn(2000, 5, generator=chance).double()
     # Over-confident with the second scale, calibrated with the first.
     labels = torch.multinomial((logits * scale).softmax(-1), 1, generator=chance)[:, 0]
-    found = bootstrap(logits[None], labels, 400)
+    intervals = bootstrap(logits[None], labels, 400)
     confidence, correct = top_label(logits.softmax(-1), labels)
     square = ((confidence - correct) ** 2).mean()
     for name in ("ece", "aece", "o_ece", "u_ece"):
-        bound = ((square - found[name].draws.mean() ** 2) / len(labels)) ** 0.5
-        assert 0 < float(found[name].se) <= 1.1 * float(bound)
+        bound = ((square - intervals[name].draws.mean() ** 2) / len(labels)) ** 0.5
+        assert 0 < float(intervals[name].se) <= 1.1 * float(bound)
 
 
 def test_a_rung_that_was_not_run_is_named(usual):
-    found = judge([[usual]], claimed("+ three", ("vanilla",)))
-    assert (found.outcome, found.why) == ("not decided", "not run: + three")
+    verdict = judge([[usual]], claimed("+ three", ("vanilla",)))
+    assert (verdict.outcome, verdict.why) == ("not decided", "not run: + three")
 
 
 def test_diverged_trials_are_no_numbers(tmp_path):
     fake_results.write(tmp_path, seeds=5, bad="diverged")
     fake_results.add_regime(tmp_path)
     draw(tmp_path)
-    found = judge([[load(tmp_path)]], CLAIMS["order"][0])
-    assert (found.outcome, found.why) == (
+    verdict = judge([[load(tmp_path)]], CLAIMS["order"][0])
+    assert (verdict.outcome, verdict.why) == (
         "not decided",
         "no seed has a value for all compared rungs",
     )
 
 
-@each(("networks", "outcome"), [(2, "not decided"), (3, "held"), (4, "held")])
-def test_of_given_networks_the_pairs_are_the_networks(tmp_path, networks, outcome):
+@pytest.mark.parametrize(("networks", "outcome"), [(2, "not decided"), (3, "held"), (4, "held")])
+def test_pairs_of_frozen_networks_are_the_networks(tmp_path, networks, outcome):
     sweeps = [written(tmp_path / str(index)) for index in range(networks)]
-    found = judge([sweeps], CLAIMS["order"][0])
-    assert (found.outcome, found.pairs) == (outcome, networks)
+    verdict = judge([sweeps], CLAIMS["order"][0])
+    assert (verdict.outcome, verdict.pairs) == (outcome, networks)
     alone = judge([[sweeps[0]]], CLAIMS["order"][0])
-    assert found.difference == pytest.approx(alone.difference)
+    assert verdict.difference == pytest.approx(alone.difference)
     assert alone.pairs == 5
     if outcome == "held":
         # Networks share the test samples: their number does not make the error smaller.
-        width, of_one = found.high - found.low, alone.high - alone.low
+        width, of_one = verdict.high - verdict.low, alone.high - alone.low
         assert width == pytest.approx(of_one, rel=0.2)
 
 
-def test_one_network_without_numbers_or_out_of_the_regime_decides_nothing(tmp_path):
+def test_one_network_without_numbers_or_outside_the_check_prevents_a_verdict(tmp_path):
     sweeps = [written(tmp_path / str(index)) for index in range(3)]
     other = judge([[*sweeps, written(tmp_path / "other", gap=-0.05)]], CLAIMS["order"][0])
     assert other.outcome == "no verdict"
@@ -296,7 +296,7 @@ def test_one_network_without_numbers_or_out_of_the_regime_decides_nothing(tmp_pa
     assert (lacks.outcome, lacks.why) == ("not decided", "not run: + ten")
 
 
-def test_that_one_of_many_is_wrong_is_said_where_chance_is_allowed_for(tmp_path):
+def test_a_claim_about_many_rungs_is_corrected_for_chance(tmp_path):
     sweep = written(tmp_path, 3, noise=0.0025)
     alone = judge([[sweep]], claimed("+ one", ("+ two",)))
     assert alone.outcome == "not held"
@@ -308,24 +308,24 @@ def test_a_mean_over_data_sets_is_judged_seed_by_seed(tmp_path):
     sweeps = [written(tmp_path / str(index), 3, noise=0.002 * index) for index in range(3)]
     claim = claimed("+ two", ("vanilla",))
     each = [judge([[sweep]], claim) for sweep in sweeps]
-    found = judge([[sweep] for sweep in sweeps], claim)
-    assert (found.outcome, found.pairs) == ("held", 3)
-    assert found.difference == pytest.approx(np.mean([one.difference for one in each]))
+    verdict = judge([[sweep] for sweep in sweeps], claim)
+    assert (verdict.outcome, verdict.pairs) == ("held", 3)
+    assert verdict.difference == pytest.approx(np.mean([one.difference for one in each]))
     # All are on the same test samples, whose error does not shrink with the number of networks.
-    assert found.high - found.low >= min(one.high - one.low for one in each) * 0.9
+    assert verdict.high - verdict.low >= min(one.high - one.low for one in each) * 0.9
     lacks = judge([[sweeps[0]], [sweeps[1]]], claimed("+ ten", ("vanilla",)))
     assert (lacks.outcome, lacks.why) == ("not decided", "not run: + ten")
 
 
 def test_a_trend_is_the_slope_per_rung(usual):
-    found = judge([[usual]], claimed("vanilla", ("+ one", "+ two"), kind="trend"))
+    verdict = judge([[usual]], claimed("vanilla", ("+ one", "+ two"), kind="trend"))
     ends = judge([[usual]], claimed("+ two", ("vanilla",)))
-    assert found.difference == pytest.approx(ends.difference / 2)
-    assert found.than == ""
+    assert verdict.difference == pytest.approx(ends.difference / 2)
+    assert verdict.than == ""
 
 
 def test_ranks_are_among_all_rungs(usual):
-    found = judge([[usual]], claimed("+ two", ("vanilla",), kind="rank"))
+    verdict = judge([[usual]], claimed("+ two", ("vanilla",), kind="rank"))
     order = usual.trials.groupby("rung")["test/ece"].mean().rank()
     labels = {label: rung for rung, label in usual.labels.items()}
-    assert found.difference == order[labels["+ two"]] - order[labels["vanilla"]]
+    assert verdict.difference == order[labels["+ two"]] - order[labels["vanilla"]]

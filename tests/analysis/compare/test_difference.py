@@ -10,7 +10,7 @@ from scipy import stats
 from analysis.compare.difference import difference
 from analysis.load import load
 from tests import fake_results
-from tests.support import each
+from tests.support import sample
 from tune_calib.documents import seal
 from tune_calib.errors import UserError
 from tune_calib.results.tables import read_table, write_results
@@ -56,8 +56,8 @@ def test_the_difference_is_that_of_the_matched_trials(first, tmp_path):
     second = sweep(tmp_path / "b", seeds=4)
     # Noise, so that there is a spread to make an interval of.
     second.trials["test/ece"] += np.random.default_rng(0).normal(0.01, 0.01, len(second.trials))
-    found = difference(first, second, ["ece"])
-    for _, row in found.frame.iterrows():
+    comparison = difference(first, second, ["ece"])
+    for _, row in comparison.frame.iterrows():
         a, b = (
             s.trials[s.trials["rung_label"] == row["rung"]].set_index("network_seed")["test/ece"]
             for s in (first, second)
@@ -71,49 +71,49 @@ def test_the_difference_is_that_of_the_matched_trials(first, tmp_path):
 
 
 def test_a_shift_of_all_has_no_spread_and_no_interval(first, tmp_path):
-    found = difference(first, sweep(tmp_path / "b", shift=0.02), ["ece"])
-    np.testing.assert_allclose(found.frame["difference"], 0.02)
-    assert found.frame["low"].isna().all()
-    rows = found.tables[0].records
+    comparison = difference(first, sweep(tmp_path / "b", shift=0.02), ["ece"])
+    np.testing.assert_allclose(comparison.frame["difference"], 0.02)
+    assert comparison.frame["low"].isna().all()
+    rows = comparison.tables[0].records
     assert {row["B - A"].text for row in rows} == {"+2.00"}
     assert {row["95 % interval"].text for row in rows} == {"-"}
 
 
-def test_the_same_trials_are_called_so(first, tmp_path):
-    found = difference(first, sweep(tmp_path / "b", again=""))
-    assert not found.frame["difference"].any()
-    assert "Trials with equal settings and seeds in both: 20." in found.notes
+def test_equal_trials_are_counted_in_a_note(first, tmp_path):
+    comparison = difference(first, sweep(tmp_path / "b", again=""))
+    assert not comparison.frame["difference"].any()
+    assert "Trials with equal settings and seeds in both: 20." in comparison.notes
 
 
 def test_rungs_of_one_sweep_are_named_and_left_out(first, tmp_path):
     second = sweep(tmp_path / "b", rename={"+ one": "+ other"}, bad="diverged")
-    found = difference(first, second, ["ece"])
-    assert list(found.frame["rung"]) == ["vanilla", "+ two", "control"]
-    assert found.frame.set_index("rung")["pairs"].to_dict() == {
+    comparison = difference(first, second, ["ece"])
+    assert list(comparison.frame["rung"]) == ["vanilla", "+ two", "control"]
+    assert comparison.frame.set_index("rung")["pairs"].to_dict() == {
         "vanilla": 5, "+ two": 0, "control": 5
     }  # fmt: skip
-    assert {"Only in A: + one.", "Only in B: + other."} <= set(found.notes)
-    assert any("B: INCOMPLETE: + two: 5 of 5 diverged" in note for note in found.notes)
+    assert {"Only in A: + one.", "Only in B: + other."} <= set(comparison.notes)
+    assert any("B: INCOMPLETE: + two: 5 of 5 diverged" in note for note in comparison.notes)
 
 
-def test_settings_that_differ_are_told(first, tmp_path):
+def test_different_settings_are_listed(first, tmp_path):
     second = sweep(tmp_path / "b")
     for out, noise in ((first, 0.0), (second, 0.2)):
         out.trials["data"] = json.dumps({"dataset": "digits", "label_noise": noise})
-    found = difference(first, second, ["ece"])
-    assert [list(each.values()) for each in found.content["settings"]] == [
+    comparison = difference(first, second, ["ece"])
+    assert [list(each.values()) for each in comparison.content["settings"]] == [
         ["data.label_noise", "0.0", "0.2"]
     ]
 
 
-@each("form", ["plain", "markdown", "latex", "html", "csv", "json"], few=2)
+@pytest.mark.parametrize("form", sample(["plain", "markdown", "latex", "html", "csv", "json"], 2))
 def test_every_format_has_every_rung(first, tmp_path, form):
     text = difference(first, sweep(tmp_path / "b", shift=0.01)).render(form)
     for label in fake_results.LABELS:
         assert label in text
 
 
-@each(
+@pytest.mark.parametrize(
     ("options", "words"),
     [
         ({"rename": {n: f"{n}!" for n in fake_results.LABELS}}, "no rung has the same name"),
@@ -121,7 +121,7 @@ def test_every_format_has_every_rung(first, tmp_path, form):
         ({"bad": "diverged", "bad_rungs": (0, 1, 2, 3)}, "no seed has a number in both runs"),
     ],
 )
-def test_what_cannot_be_matched_is_refused(first, tmp_path, options, words):
+def test_unmatched_runs_are_refused(first, tmp_path, options, words):
     second = sweep(tmp_path / "b", **options)
     with pytest.raises(UserError, match=words):
         difference(first, second, ["ece"])
@@ -131,10 +131,10 @@ def test_a_rung_of_one_trial_is_one_pair_and_not_one_for_each_head_seed(first, t
     fake_results.write(tmp_path / "b", seeds=5)
     second = load(tmp_path / "b")
     second.trials["test/ece"] += 0.02
-    found = difference(on_one_network(first), on_one_network(second), ["ece"])
-    pairs = found.frame.set_index("rung")["pairs"]
+    comparison = difference(on_one_network(first), on_one_network(second), ["ece"])
+    pairs = comparison.frame.set_index("rung")["pairs"]
     assert pairs.to_dict() == {"vanilla": 1, "+ one": 5, "+ two": 5, "control": 5}
-    assert found.frame["difference"].tolist() == pytest.approx([0.02] * 4)
+    assert comparison.frame["difference"].tolist() == pytest.approx([0.02] * 4)
 
 
 def test_one_folder_twice_is_refused(first):
@@ -153,8 +153,8 @@ def test_a_rung_of_one_trial_in_one_run_alone_is_a_pair_with_each_trial_of_the_o
     ]
     seeds = {"paired_seeds": False, "network_seeds": [0]}
     second = fake_results.with_manifest(second, **seeds, planned=planned)
-    found = difference(on_one_network(first), second, ["ece"])
-    rows = found.frame.set_index("rung")
+    comparison = difference(on_one_network(first), second, ["ece"])
+    rows = comparison.frame.set_index("rung")
     assert rows["pairs"].to_dict() == {"vanilla": 5, "+ one": 5, "+ two": 5, "control": 5}
     of_one, of_all = fake_results.value(0, 0), fake_results.value(0, 2)
     assert rows.loc["vanilla", "difference"] == pytest.approx(of_all - of_one)

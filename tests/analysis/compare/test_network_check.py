@@ -21,7 +21,7 @@ from analysis.ladder import tables
 from analysis.load import load
 from analysis.report import write_report
 from tests import fake_results
-from tests.support import each, here
+from tests.support import here, sample
 
 RIVALS = ("base", "variant", "variant", "variant")
 GAPS = {"over": 0.05, "neither": 0.001, "under": -0.05}
@@ -40,10 +40,10 @@ def written(out, gap, seeds=8, **options):
     return load(out)
 
 
-@each("only_heads", [False, True])
-@each("seeds", [1, 3])
-@each("name", GAPS, few=2)
-def test_the_base_is_told_with_its_interval(name, seeds, only_heads, tmp_path):
+@pytest.mark.parametrize("only_heads", [False, True])
+@pytest.mark.parametrize("seeds", [1, 3])
+@pytest.mark.parametrize("name", sample(GAPS, 2))
+def test_the_sentence_about_the_base_has_its_interval(name, seeds, only_heads, tmp_path):
     regime = compute_network_check(written(tmp_path, GAPS[name], seeds, only_heads=only_heads))
     assert regime.networks == seeds
     assert regime.train == pytest.approx(0.99 + 0.001 * (seeds - 1) / 2)
@@ -57,9 +57,9 @@ def test_the_base_is_told_with_its_interval(name, seeds, only_heads, tmp_path):
     assert bool(regime.why_no_verdict) == (name != "over") == (WARNING in regime.sentence)
 
 
-@each("drift", [-0.01, 0.01])
-@each("order", [1, -1])
-def test_a_network_itself_is_believed_before_heads_with_statistics_that_drifted(order, drift):
+@pytest.mark.parametrize("drift", [-0.01, 0.01])
+@pytest.mark.parametrize("order", [1, -1])
+def test_the_check_prefers_rows_of_networks_to_rows_of_heads(order, drift):
     own = {"head_method": None, "test/confidence_gap": 0.05, "base/test/confidence_gap": None}
     head = {
         "head_method": "tst",
@@ -71,7 +71,7 @@ def test_a_network_itself_is_believed_before_heads_with_statistics_that_drifted(
     assert known_networks(rows)["gap"].tolist() == [0.05]
 
 
-def test_of_results_of_before_nothing_is_claimed_and_nothing_is_taken(tmp_path):
+def test_results_without_the_check_have_p_values_and_no_verdict(tmp_path):
     sweep = written(tmp_path, None)
     regime = compute_network_check(sweep)
     assert regime.sentence == "The over-confidence of the base network was not recorded"
@@ -79,8 +79,8 @@ def test_of_results_of_before_nothing_is_claimed_and_nothing_is_taken(tmp_path):
     assert judge(over_seeds(sweep, "ece"), "wilcoxon", "vanilla").comparisons["p"].notna().all()
 
 
-@each("test", [*PAIRED_TESTS, "friedman"], few=2)
-@each("name", GAPS, few=2)
+@pytest.mark.parametrize("test", sample([*PAIRED_TESTS, "friedman"], 2))
+@pytest.mark.parametrize("name", sample(GAPS, 2))
 def test_tests_of_any_networks_have_a_p_and_a_warning(name, test, tmp_path):
     matched = over_seeds(written(tmp_path, GAPS[name]), "ece")
     # The invented numbers have one difference for all seeds, on which no t test is made.
@@ -97,8 +97,8 @@ def test_tests_of_any_networks_have_a_p_and_a_warning(name, test, tmp_path):
         assert (WARNING in text) == (name != "over")
 
 
-@each("name", GAPS, few=2)
-def test_every_page_and_table_says_it(name, tmp_path):
+@pytest.mark.parametrize("name", sample(GAPS, 2))
+def test_every_page_and_table_has_the_check(name, tmp_path):
     written(tmp_path, GAPS[name])
     printed = write_report(tmp_path)
     texts = [path.read_text() for path in tmp_path.glob("tables/ladder.*") if path.suffix != ".csv"]
@@ -112,8 +112,10 @@ def test_every_page_and_table_says_it(name, tmp_path):
     assert (WARNING in significance) == (name != "over")
 
 
-@each("gaps", [(0.05, 0.05), (0.05, -0.05), (0.0, None), (None, None)], few=2)
-def test_over_several_sweeps_each_has_its_warning(gaps, tmp_path):
+@pytest.mark.parametrize(
+    "gaps", sample([((0.05, 0.05),), ((0.05, -0.05),), ((0.0, None),), ((None, None),)], 2)
+)
+def test_each_of_several_runs_has_its_warning(gaps, tmp_path):
     for number, gap in enumerate(gaps):
         written(tmp_path / str(number), gap)
     found = collect([tmp_path / "0", tmp_path / "1"], None, "ece")
@@ -131,7 +133,7 @@ def test_over_several_sweeps_each_has_its_warning(gaps, tmp_path):
     assert done.stdout.count(WARNING) == len(warned)
 
 
-def test_a_comparison_stands_on_plain_networks_where_it_has_some(tmp_path):
+def test_a_comparison_is_checked_by_its_plain_networks(tmp_path):
     sweep = written(tmp_path, 0.05, seeds=2, method="ls")
     assert compute_network_check(sweep).method == "ls"
     trials = sweep.trials.copy()
@@ -143,8 +145,8 @@ def test_a_comparison_stands_on_plain_networks_where_it_has_some(tmp_path):
     assert (regime.method, regime.networks, regime.gap) == ("ce", 2, -0.2)
 
 
-@each("column", ["select/confidence_gap", "base/select/confidence_gap"])
-def test_a_search_is_told_by_its_baseline_on_select(column):
+@pytest.mark.parametrize("column", ["select/confidence_gap", "base/select/confidence_gap"])
+def test_a_search_is_checked_by_its_baseline_on_select(column):
     head = "mac_cal" if column.startswith("base") else None
     row = {"rung": -1, "status": "done", "network_id": "a", "head_method": head}
     trials = pd.DataFrame(
@@ -156,7 +158,7 @@ def test_a_search_is_told_by_its_baseline_on_select(column):
     assert compute_baseline_check(trials[["rung", "status"]]).sentence.endswith("not recorded")
 
 
-def test_the_table_has_columns_of_it_where_they_are_asked_for(tmp_path):
+def test_the_table_has_columns_of_the_check_on_request(tmp_path):
     written(tmp_path, 0.05)
     heads = {"Network on train (%)", "Confidence gap (%)"}
     assert not heads & set(tables.ladder(load(tmp_path)).heads)
@@ -173,9 +175,9 @@ def test_a_search_has_no_such_columns(tmp_path, refusal):
     assert "contains a search" in refusal("report", tmp_path, "--regime")
 
 
-@each("networks", [1, 3, 5])
-@each("spread", [0.0, 0.01])
-def test_the_interval_holds_the_true_gap_as_often_as_it_says(networks, spread):
+@pytest.mark.parametrize("networks", [1, 3, 5])
+@pytest.mark.parametrize("spread", [0.0, 0.01])
+def test_the_interval_of_the_gap_has_its_nominal_coverage(networks, spread):
     """Networks of one recipe on one set of images: of both there are others."""
     chance = np.random.default_rng(0)
     images, sd, repeats, found = 400, 0.3, 600, 0
@@ -199,6 +201,6 @@ def test_significance_on_the_command_line_has_p_and_warns(tmp_path):
     assert any(WARNING in note for note in content["notes"])
 
 
-def test_of_imported_data_without_train_it_is_said(tmp_path):
+def test_the_sentence_names_an_unknown_fit_to_train(tmp_path):
     regime = replace(compute_network_check(written(tmp_path, GAPS["over"])), train=float("nan"))
     assert regime.sentence.startswith("Base network (ce) (fit to train unknown) is over-confident")

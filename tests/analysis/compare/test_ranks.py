@@ -9,7 +9,6 @@ from analysis.compare.ranks import rank, tidy_ranks, view
 from analysis.published import published
 from analysis.tidy import COLUMNS
 from tests import fake_results
-from tests.support import each
 from tune_calib.cli import app
 from tune_calib.documents import seal
 from tune_calib.errors import UserError
@@ -49,8 +48,8 @@ def run(*arguments):
     return result.stdout
 
 
-@each("metric", ["ece", "aece"])
-@each("table", ["fedlas/table1", "fedlas/table2"])
+@pytest.mark.parametrize("metric", ["ece", "aece"])
+@pytest.mark.parametrize("table", ["fedlas/table1", "fedlas/table2"])
 def test_the_printed_ranks_are_reproduced_for_every_method(table, metric):
     everything = published(table)
     printed = everything[everything["metric"] == f"rank_{metric}"].set_index("method")["value"]
@@ -78,14 +77,16 @@ def test_the_averages_of_mac_cal_table_3_are_means_of_table_1():
     assert compared == 20
 
 
-@each(("ranking", "places"), [("competition", [1, 1, 3]), ("average", [1.5, 1.5, 3])])
-def test_ties_share_a_place(ranking, places):
+@pytest.mark.parametrize(
+    ("ranking", "places"), [("competition", [1, 1, 3]), ("average", [1.5, 1.5, 3])]
+)
+def test_tied_methods_share_a_rank(ranking, places):
     table = rank(frame({"a": [0.1], "b": [0.1], "c": [0.2]}), "ece", ranking)
     assert table.summary["mean_rank"].tolist() == places
     assert table.summary["wins"].tolist() == [1, 1, 0]
 
 
-def test_what_prints_alike_ties_and_the_direction_counts():
+def test_equal_printed_values_tie_in_the_direction_of_the_metric():
     values = {"a": [0.90001], "b": [0.90002], "c": [0.8]}
     assert rank(frame(values, "accuracy"), "accuracy").summary["mean_rank"].tolist() == [1, 1, 3]
     assert rank(frame(values, "ece"), "ece").summary["mean_rank"].to_dict() == {
@@ -93,8 +94,8 @@ def test_what_prints_alike_ties_and_the_direction_counts():
     }  # fmt: skip
 
 
-@each(("metric", "best"), [("ece", 0.1), ("accuracy", 0.9)])
-def test_what_is_at_chance_is_ranked_last_whatever_its_value(metric, best):
+@pytest.mark.parametrize(("metric", "best"), [("ece", 0.1), ("accuracy", 0.9)])
+def test_methods_at_chance_are_ranked_last(metric, best):
     values = frame({"a": [best, best], "b": [0.2, 0.2], "c": [0.3, 0.3]}, metric)
     is_chance = (values["method"] == "a") & (values["backbone"] == "b0")
     table = rank(values.assign(flags=is_chance.map({True: CHANCE, False: ""})), metric)
@@ -103,7 +104,7 @@ def test_what_is_at_chance_is_ranked_last_whatever_its_value(metric, best):
     assert "a method at chance in a column is ranked last there" in table.notes
 
 
-def test_a_column_without_a_number_of_every_method_does_not_count_and_is_told():
+def test_an_incomplete_column_is_left_out_and_named():
     nan = float("nan")
     table = rank(frame({"a": [0.1, 0.2, 0.1], "b": [0.2, nan, 0.2], "c": [nan] * 3}), "ece")
     assert table.summary["columns"].tolist() == [2, 2]
@@ -130,7 +131,7 @@ def test_a_label_with_two_meanings_is_refused():
     assert same.n.max(axis=None) == 1
 
 
-@each("order", [1, -1])
+@pytest.mark.parametrize("order", [1, -1])
 def test_a_trial_that_crashed_in_one_sweep_and_is_done_in_another_has_its_number(order):
     whole = frame({"a": [0.1, 0.1], "b": [0.2, 0.3]}, n=2)
     crashed = whole.assign(source="t")
@@ -140,7 +141,7 @@ def test_a_trial_that_crashed_in_one_sweep_and_is_done_in_another_has_its_number
     assert table.n.to_numpy().tolist() == [[2, 2], [2, 2]]
 
 
-@each(
+@pytest.mark.parametrize(
     ("values", "message"),
     [
         ({"a": [0.1, 0.2]}, "with only one method"),
@@ -148,11 +149,11 @@ def test_a_trial_that_crashed_in_one_sweep_and_is_done_in_another_has_its_number
         ({"a": [0.1, 0.1], "b": [0.1, 0.1]}, "all methods tie"),
     ],
 )
-def test_ranks_that_say_little_say_so(values, message):
+def test_inconclusive_ranks_have_a_note(values, message):
     assert any(message in note for note in rank(frame(values), "ece").notes)
 
 
-@each(
+@pytest.mark.parametrize(
     ("values", "metric", "ranking", "message"),
     [
         ({"a": [0.1]}, "eec", "competition", "unknown metric 'eec'; did you mean 'ece'"),
@@ -166,7 +167,7 @@ def test_ranks_that_say_little_say_so(values, message):
         ),
     ],
 )  # fmt: skip
-def test_nothing_to_rank_is_one_line(values, metric, ranking, message):
+def test_an_empty_ranking_is_refused_in_one_line(values, metric, ranking, message):
     with pytest.raises(UserError, match=message) as told:
         rank(frame(values), metric, ranking)
     assert "\n" not in str(told.value)
@@ -203,7 +204,7 @@ def test_html_and_latex_escape_names():
     assert r"c\_d" in view(table).render("latex")
 
 
-def test_sweeps_are_ranked_together_and_what_is_missing_is_told(tmp_path):
+def test_sweeps_are_ranked_together_and_missing_trials_are_listed(tmp_path):
     fake_results.write(tmp_path / "one")
     fake_results.write(tmp_path / "two", bad="diverged")
     table, notes, *_ = collect([tmp_path / "one", tmp_path / "two"], None, "ece")
@@ -221,21 +222,21 @@ def test_ood_metrics_are_ranked_over_the_shifted_sets():
     assert "AUROC (%) ↑" in text
 
 
-@each("metric", OOD_METRICS)
-def test_a_metric_of_foreign_images_is_asked_for_where_nobody_looked(metric, tmp_path):
+@pytest.mark.parametrize("metric", OOD_METRICS)
+def test_a_missing_metric_of_foreign_images_names_the_option_that_adds_it(metric, tmp_path):
     fake_results.write(tmp_path)
     with pytest.raises(UserError, match="repeat the command of the run with `shift`"):
         collect([tmp_path], None, metric)
     assert collect([], "fedlas/table3", metric)
 
 
-@each("metric", [name for name in METRICS if METRICS[name].direction is None])
-@each("ask", ["ranks", "significance"])
+@pytest.mark.parametrize("metric", [name for name in METRICS if METRICS[name].direction is None])
+@pytest.mark.parametrize("ask", ["ranks", "significance"])
 def test_a_metric_of_which_no_value_is_the_best_ranks_nothing(ask, metric, tmp_path, refusal):
     fake_results.write(tmp_path)
-    said = refusal(ask, tmp_path, "--metric", metric)
-    assert f"metric {metric} " in said
-    assert "use ece, o_ece or u_ece" in said
+    message = refusal(ask, tmp_path, "--metric", metric)
+    assert f"metric {metric} " in message
+    assert "use ece, o_ece or u_ece" in message
 
 
 def test_a_filter_narrows_the_columns(tmp_path):
@@ -246,7 +247,7 @@ def test_a_filter_narrows_the_columns(tmp_path):
         run("--published", "fedlas/table1", "--where", "dataset=cifar11")
 
 
-@each(
+@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ((), "name either folders of runs or a table by `published`"),
@@ -274,7 +275,7 @@ def test_heads_are_the_titles_that_a_sweep_recorded_else_those_of_the_papers(tmp
     assert "CIFAR-10 DenseNet-121" in run("--published", "maccal/table1", "--markdown")
 
 
-def test_columns_of_one_title_keep_their_names_apart():
+def test_columns_with_equal_titles_are_shown_by_name():
     table = rank(frame({"a": [0.1, 0.2], "b": [0.3, 0.1]}), "ece", titles={"b0": "B", "b1": "B"})
     heads = view(table).render("markdown").splitlines()[0]
     assert "d b0" in heads

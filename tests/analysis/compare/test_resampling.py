@@ -13,7 +13,7 @@ from analysis.compare.intervals import ece_interval, over_samples
 from analysis.load import load
 from analysis.report import write_report
 from tests import fake_results
-from tests.support import each
+from tests.support import sample
 from tune_calib.spec.metrics import column
 
 
@@ -37,9 +37,9 @@ def sweep_of(gap: float, samples: int, chance: np.random.Generator, bins: int = 
     )
 
 
-@each("samples", [300, 2000], few=1)
-@each("gap", [0.0, 0.1, -0.03], few=2)
-def test_the_intervals_cover_what_is_true_about_as_often_as_they_say(gap, samples):
+@pytest.mark.parametrize("samples", sample([300, 2000], 1))
+@pytest.mark.parametrize("gap", sample([0.0, 0.1, -0.03], 2))
+def test_the_intervals_have_about_their_nominal_coverage(gap, samples):
     # A calibrated network too: there each bootstrap interval of an ECE fails.
     chance = np.random.default_rng(1)
     repeats, hits = 60, {"ece": 0, "accuracy": 0}
@@ -51,8 +51,8 @@ def test_the_intervals_cover_what_is_true_about_as_often_as_they_say(gap, sample
     assert hits["accuracy"] / repeats >= 0.9
 
 
-@each("samples", [1, 2, 20, 500], few=2)
-@each("gap", [-1.0, -0.1, 0.0, 0.1, 1.0], few=3)
+@pytest.mark.parametrize("samples", sample([1, 2, 20, 500], 2))
+@pytest.mark.parametrize("gap", sample([-1.0, -0.1, 0.0, 0.1, 1.0], 3))
 def test_every_interval_holds_its_estimate_and_stays_in_the_unit_range(gap, samples):
     for seed in range(4):
         sweep = sweep_of(gap, samples, np.random.default_rng(seed))
@@ -63,8 +63,8 @@ def test_every_interval_holds_its_estimate_and_stays_in_the_unit_range(gap, samp
             assert high > low  # also where every sample is right
 
 
-@each("right", [50, 80])
-def test_of_one_bin_the_interval_of_the_ece_is_that_of_its_accuracy(right):
+@pytest.mark.parametrize("right", [50, 80])
+def test_the_interval_of_a_one_bin_ece_is_that_of_the_accuracy(right):
     one = (np.array([100.0]), np.array([right / 100]), np.array([0.9]))
     wilson = stats.binomtest(right, 100).proportion_ci(method="wilson")
     found = ece_interval(*one)

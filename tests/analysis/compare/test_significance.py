@@ -21,7 +21,7 @@ from analysis.load import load
 from analysis.published import published
 from analysis.report import write_report
 from tests import drawing, fake_results
-from tests.support import each
+from tests.support import sample
 from tune_calib.cli import app
 from tune_calib.documents import seal
 from tune_calib.errors import UserError
@@ -69,10 +69,10 @@ def test_an_interval_of_a_mean_stays_within_what_the_metric_can_be():
     assert near["high"][1] == 1
 
 
-@each("test", ["t", "wilcoxon"])
-@each("n", [3, 5, 6, 7, 10, 20, 60], few=3)
-@each("shift", [0.0, 0.5, 1.0, 2.0], few=2)
-def test_an_interval_leaves_0_out_exactly_where_p_says_so_and_holds_its_estimate(test, n, shift):
+@pytest.mark.parametrize("test", ["t", "wilcoxon"])
+@pytest.mark.parametrize("n", sample([3, 5, 6, 7, 10, 20, 60], 3))
+@pytest.mark.parametrize("shift", sample([0.0, 0.5, 1.0, 2.0], 2))
+def test_an_interval_excludes_zero_if_p_is_significant_and_contains_its_estimate(test, n, shift):
     rng = np.random.default_rng(n)
     a = rng.normal(0.1, 0.01, n)
     others = {f"b{k}": a + 0.01 * (rng.standard_t(2, n) + shift) for k in range(8)}
@@ -98,7 +98,7 @@ def test_the_signed_rank_interval_is_that_of_the_textbook():
     assert told["p"] == pytest.approx(0.039, abs=0.001)
 
 
-def test_many_differences_have_the_interval_of_few(monkeypatch):
+def test_intervals_of_many_and_few_differences_agree(monkeypatch):
     values = np.random.default_rng(0).normal(0.1, 1.0, 400)
     center, (low, high) = hodges_lehmann(values), signed_rank_interval(values)
     monkeypatch.setattr(intervals, "MOST_EXACT", 100)
@@ -108,7 +108,7 @@ def test_many_differences_have_the_interval_of_few(monkeypatch):
     assert signed_rank_interval(values) != (low, high)
 
 
-@each("d", [[0, 1, 2, 3, 4, 5, 6], [1, 1, 2, 3, 4, 5, 6], [-1, 1, 2, 3, 4, 5]])
+@pytest.mark.parametrize("d", [[0, 1, 2, 3, 4, 5, 6], [1, 1, 2, 3, 4, 5, 6], [-1, 1, 2, 3, 4, 5]])
 def test_zeros_and_ties_have_a_p_and_a_sentence_instead_of_an_interval(d):
     a = np.linspace(0.1, 0.2, len(d))
     verdict = judge(matched({"a": a, "b": a + 0.01 * np.array(d)}), "wilcoxon", "a")
@@ -119,8 +119,8 @@ def test_zeros_and_ties_have_a_p_and_a_sentence_instead_of_an_interval(d):
     assert "No interval if" not in view(judge(verdict.matched, "t", "a")).render("plain")
 
 
-@each(("test", "name"), [("t", "mean diff"), ("wilcoxon", "Hodges-Lehmann")])
-def test_the_tables_name_estimate_and_interval_and_say_that_holm_is_not_in_it(test, name):
+@pytest.mark.parametrize(("test", "name"), [("t", "mean diff"), ("wilcoxon", "Hodges-Lehmann")])
+def test_the_tables_name_estimate_and_interval_without_holms_correction(test, name):
     rng = np.random.default_rng(3)
     values = {m: rng.normal(0.1, 0.01, 8) for m in "abc"}
     for form in ("plain", "markdown", "latex", "json"):
@@ -129,7 +129,7 @@ def test_the_tables_name_estimate_and_interval_and_say_that_holm_is_not_in_it(te
         assert name in text or form in ("json", "latex")  # no heads there, broken ones here
 
 
-@each("values", [[0.1], [0.1, 0.2], [0.1, 0.1, 0.1]])
+@pytest.mark.parametrize("values", [[0.1], [0.1, 0.2], [0.1, 0.1, 0.1]])
 def test_few_values_have_no_interval(values):
     told = spreads_of(matched({"a": values})).iloc[0]
     assert np.isnan(told["low"])
@@ -174,7 +174,7 @@ def test_better_follows_the_direction_of_the_metric():
     assert compare(matched(values, "ece"), "a", "t")["better"].item() == 0
 
 
-@each(
+@pytest.mark.parametrize(
     ("a", "b", "test", "statement"),
     [
         ([0.1] * 5, [0.2, 0.3, 0.4, 0.5, 0.6], "wilcoxon", "too few pairs that differ (5)"),
@@ -197,26 +197,26 @@ def test_too_little_data_gives_a_statement_instead_of_a_p(a, b, test, statement)
 
 
 def test_friedman_gives_the_ranks_and_the_critical_difference_of_demsar():
-    told = friedman(matched(dict(zip("abcd", np.array(DEMSAR).T, strict=True)), "auroc"))
-    assert told.ranks.round(3).tolist() == [3.143, 2.0, 2.893, 1.964]
-    assert told.critical_difference == pytest.approx(1.25, abs=0.005)
+    verdict = friedman(matched(dict(zip("abcd", np.array(DEMSAR).T, strict=True)), "auroc"))
+    assert verdict.ranks.round(3).tolist() == [3.143, 2.0, 2.893, 1.964]
+    assert verdict.critical_difference == pytest.approx(1.25, abs=0.005)
     # He prints 9.28 without the correction for ties, which SciPy makes.
-    uncorrected = 12 * 14 / (4 * 5) * ((told.ranks**2).sum() - 4 * 25 / 4)
+    uncorrected = 12 * 14 / (4 * 5) * ((verdict.ranks**2).sum() - 4 * 25 / 4)
     assert uncorrected == pytest.approx(9.28, abs=0.01)
-    assert told.statistic > uncorrected
-    assert told.p < 0.05
+    assert verdict.statistic > uncorrected
+    assert verdict.p < 0.05
 
 
-def test_nemenyi_tells_apart_what_is_further_than_the_critical_difference():
+def test_nemenyi_separates_methods_beyond_the_critical_difference():
     table = rank(published("fedlas/table1"), "ece")
-    told = friedman(over_columns(table))
-    apart = np.abs(np.subtract.outer(told.ranks.to_numpy(), told.ranks.to_numpy()))
-    differs = told.nemenyi.loc[told.ranks.index, told.ranks.index].to_numpy() < 0.05
-    assert (differs == (apart > told.critical_difference)).all()
+    verdict = friedman(over_columns(table))
+    apart = np.abs(np.subtract.outer(verdict.ranks.to_numpy(), verdict.ranks.to_numpy()))
+    differs = verdict.nemenyi.loc[verdict.ranks.index, verdict.ranks.index].to_numpy() < 0.05
+    assert (differs == (apart > verdict.critical_difference)).all()
     assert differs.any()
 
 
-@each(
+@pytest.mark.parametrize(
     ("values", "statement"),
     [
         ({"a": [0.1] * 6, "b": [0.2] * 6}, "three methods, not 2"),
@@ -227,40 +227,40 @@ def test_nemenyi_tells_apart_what_is_further_than_the_critical_difference():
     ],
 )
 def test_too_little_data_for_friedman_gives_a_statement(values, statement):
-    told = friedman(matched(values))
-    assert statement in told.statement
-    assert np.isnan(told.p)
-    assert draw_critical_difference(told) is None
+    verdict = friedman(matched(values))
+    assert statement in verdict.statement
+    assert np.isnan(verdict.p)
+    assert draw_critical_difference(verdict) is None
     for form in ("plain", "markdown", "latex", "html", "csv", "json"):
         assert view(judge(matched(values), "friedman")).render(form)
 
 
-def test_the_last_bit_of_a_float_breaks_no_tie_of_friedmans_ranks():
-    told = friedman(matched({"a": [0.1 + 0.2] * 6, "b": [0.3] * 6, "c": [0.5] * 6}))
-    assert told.ranks.tolist() == [1.5, 1.5, 3.0]
+def test_rounding_errors_preserve_ties_of_friedmans_ranks():
+    verdict = friedman(matched({"a": [0.1 + 0.2] * 6, "b": [0.3] * 6, "c": [0.5] * 6}))
+    assert verdict.ranks.tolist() == [1.5, 1.5, 3.0]
 
 
-def test_no_pair_is_told_apart_if_friedman_finds_nothing():
+def test_no_pair_is_separated_if_friedman_is_not_significant():
     values = {m: np.roll([0.1, 0.2, 0.3, 0.4, 0.5, 0.6], 2 * i) for i, m in enumerate("abc")}
-    told = friedman(matched(values))
-    assert told.p > 0.05
-    assert told.nemenyi is None
+    verdict = friedman(matched(values))
+    assert verdict.p > 0.05
+    assert verdict.nemenyi is None
     style.apply()
-    assert draw_critical_difference(told) is not None
+    assert draw_critical_difference(verdict) is not None
 
 
-def test_what_is_left_out_is_told():
+def test_methods_and_blocks_left_out_are_listed():
     values = {m: [0.1 + i, 0.2, 0.3, 0.5 - i, 0.1, np.nan] for i, m in enumerate("abc")}
     values["a"][5] = 0.1
-    told = friedman(matched({**values, "d": [np.nan] * 6}))
-    assert told.blocks == 5
-    assert told.notes == (
+    verdict = friedman(matched({**values, "d": [np.nan] * 6}))
+    assert verdict.blocks == 5
+    assert verdict.notes == (
         "left out, without any number: d",
         "1 blocks left out, since a method has no number there",
     )
 
 
-@each(
+@pytest.mark.parametrize(
     ("values", "test", "baseline", "message"),
     [
         ({"a": [0.1], "b": [0.1]}, "anova", "a", "unknown `test` 'anova'; known: wilcoxon, t"),
@@ -366,7 +366,7 @@ def test_without_the_base_network_all_name_the_first_method(tmp_path):
     assert f"Baseline: {first}" in paired.matched.notes
 
 
-@each(
+@pytest.mark.parametrize(
     ("eces", "ending"),
     [
         # The third and fourth methods differ by -2, 0 and 2 points on the three seeds.
@@ -379,7 +379,7 @@ def test_without_the_base_network_all_name_the_first_method(tmp_path):
         ((0.06, 0.02, 0.05, 0.2), ""),
     ],
 )
-def test_the_headline_says_if_the_runner_up_is_not_separated(tmp_path, eces, ending):
+def test_the_headline_mentions_a_runner_up_that_is_not_separated(tmp_path, eces, ending):
     lead = describe_best(compared(tmp_path, ["fl", "ce", "ls", "mac_cal"], eces))
     assert ("not separated" in lead) == bool(ending)
     assert ending in lead
@@ -392,7 +392,7 @@ def test_a_ladder_and_a_single_survivor_have_nothing_to_test(tmp_path):
     assert for_report(load(tmp_path / "one"), "t") == []
 
 
-def test_one_seed_is_told_in_the_report(tmp_path):
+def test_a_report_of_one_seed_explains_missing_tests(tmp_path):
     fake_results.write(tmp_path, seeds=1, kinds=RIVALS)
     with drawing.figures("svg", names=("critical_difference",)):
         assert "critical_difference: not drawn, too few blocks (1)" in write_report(tmp_path)

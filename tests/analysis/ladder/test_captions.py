@@ -3,6 +3,7 @@
 import json
 
 import pandas as pd
+import pytest
 
 from analysis.figure import LADDER_FIGURES
 from analysis.ladder.figures.cost import cost_table
@@ -12,7 +13,7 @@ from analysis.ladder.tables import describe_setting, ladder, plan, trials
 from analysis.load import load
 from analysis.report import write_report
 from tests import fake_results
-from tests.support import drive, each, small_spec
+from tests.support import drive, sample, small_spec
 from tune_calib.api.calls import open_results
 from tune_calib.results.tables import read_table, write_results
 from tune_calib.spec.names import FLAGS, HEAD_BELOW
@@ -28,13 +29,15 @@ def captions(out):
     return {figure.name: (figure.title, figure.full_caption(results)) for figure in figures}
 
 
-@each("lost", [(), ("1-0",), ("1-0", "2-0", "2-1"), ("1-1", "2-1", "3-1", "0-1")], few=2)
-@each(
-    ("seeds", "kinds"),
-    [(1, RIVALS), (2, fake_results.KINDS), (6, RIVALS), (6, fake_results.KINDS)],
-    few=2,
+@pytest.mark.parametrize(
+    "lost",
+    sample([((),), (("1-0",),), (("1-0", "2-0", "2-1"),), (("1-1", "2-1", "3-1", "0-1"),)], 2),
 )
-def test_captions_tell_the_trials_that_are_there(tmp_path, kinds, seeds, lost):
+@pytest.mark.parametrize(
+    ("seeds", "kinds"),
+    sample([(1, RIVALS), (2, fake_results.KINDS), (6, RIVALS), (6, fake_results.KINDS)], 2),
+)
+def test_captions_count_the_present_trials(tmp_path, kinds, seeds, lost):
     fake_results.write(tmp_path, seeds=seeds, kinds=kinds)
     for name in lost:
         (tmp_path / "trials" / f"{name}.parquet").unlink(missing_ok=True)
@@ -68,7 +71,7 @@ def measured(out, **changes):
     return load(out)
 
 
-def test_costs_are_medians_of_what_was_measured_and_a_post_hoc_method_has_not_the_networks(
+def test_costs_are_medians_and_post_hoc_methods_exclude_their_network(
     tmp_path,
 ):
     fake_results.write(tmp_path, seeds=3)
@@ -141,15 +144,13 @@ def with_heads(out, lost, error=0.01, epochs=20):
     return out
 
 
-@each(
+@pytest.mark.parametrize(
     ("lost", "error", "is_told"),
-    [(0.18, 0.01, True), (0.04, 0.001, False), (0.06, 0.01, True), (0.06, 0.03, False),
+    sample([(0.18, 0.01, True), (0.04, 0.001, False), (0.06, 0.01, True), (0.06, 0.03, False),
      (-0.18, 0.01, False)],
-    few=2,
+    2),
 )  # fmt: skip
-def test_heads_far_below_their_network_are_told_with_how_they_were_trained(
-    tmp_path, lost, error, is_told
-):
+def test_heads_far_below_their_network_have_a_remark(tmp_path, lost, error, is_told):
     with_heads(tmp_path, lost, error)
     results = open_results(tmp_path)
     line = "+ two: 3 of 3 heads far less accurate on test than the network "

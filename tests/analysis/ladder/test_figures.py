@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -37,12 +36,6 @@ def out(tmp_path):
     return tmp_path
 
 
-@pytest.fixture(autouse=True)
-def close():
-    yield
-    plt.close("all")
-
-
 def results(out):
     return LadderResults(load(out))
 
@@ -67,7 +60,7 @@ def test_chance_is_the_binomial_interval_of_the_bin():
     assert band["high"].item() == pytest.approx(0.8 + half, abs=1e-3)
 
 
-def test_one_sample_tells_nothing_and_pooling_trials_tells_no_more():
+def test_the_consistency_band_of_one_sample_is_everything_and_pooling_keeps_it():
     band = consistency_band(bins_of([1, 9_999], [0.5, 0.9]))
     assert band.loc[0].tolist() == [0, 1]
     one = consistency_band(bins_of([500, 500], [0.4, 0.9]))
@@ -102,7 +95,7 @@ def test_the_rarest_bin_has_a_bar_on_a_labelled_scale(out):
     assert all(bottom <= tick <= top for tick in lower.get_yticks())
 
 
-def test_many_methods_stand_six_in_a_row(tmp_path, monkeypatch):
+def test_many_methods_have_rows_of_six(tmp_path, monkeypatch):
     fake_results.write(tmp_path, seeds=1)
     monkeypatch.setattr(bins, "FEW", 3)
     places = [axis.get_position().y0 for axis in draw_confidence(results(tmp_path)).axes]
@@ -110,11 +103,11 @@ def test_many_methods_stand_six_in_a_row(tmp_path, monkeypatch):
     assert len(set(places)) == 1
 
 
-def test_five_or_six_panels_stand_in_rows_of_three():
+def test_five_or_six_panels_have_rows_of_three():
     assert [style.columns_of(count) for count in (1, 2, 4, 5, 6, 7, 12)] == [2, 2, 4, 3, 3, 4, 4]
 
 
-def test_the_front_holds_what_no_other_beats():
+def test_the_front_holds_the_methods_that_no_other_dominates():
     means = pd.DataFrame(
         {"accuracy": [90, 92, 91, 89, 92, 90], "ece": [2, 5, 3, 4, 5, 2.5]}, index=list("abcdef")
     )
@@ -136,7 +129,7 @@ def test_methods_side_by_side_have_a_front_and_steps_have_arrows(tmp_path):
     assert not [line for line in steps.axes[0].lines if line.get_linestyle() == "--"]
 
 
-def test_sparsity_is_what_is_not_kept(out):
+def test_the_axis_of_sparsity_is_the_complement_of_the_share(out):
     figure = draw_sparsity(results(out))
     figure.canvas.draw()  # the second axis follows the first then
     kept, sparse = figure.axes[0].get_ylim(), figure.axes[0].child_axes[0].get_ylim()
@@ -219,7 +212,7 @@ def test_the_dots_are_the_last_epoch_with_both_correlations(out):
 
 
 @pytest.mark.slow
-def test_results_from_before_confidence_was_recorded_are_told(out, with_figures):
+def test_results_without_recorded_confidence_have_a_remark(out, with_figures):
     sweep = sampled(out, [None] * 5)
     assert draw_norm_confidence(LadderResults(sweep)) is None
     assert "norm_confidence: not drawn, the version that wrote" in write_report(out)
@@ -285,7 +278,7 @@ def test_the_map_has_a_dot_a_sample_and_is_the_same_twice(out):
     assert "30 samples" in maps[0].get_title()
 
 
-def test_corruptions_of_which_one_metric_was_kept_are_no_figure(out):
+def test_corruptions_without_accuracy_have_no_figure(out):
     fake_results.add_shifts(out, ["generated/fog"])
     sweep = load(out)
     lost = [name for name in sweep.trials if name.startswith("generated/fog") and "acc" in name]

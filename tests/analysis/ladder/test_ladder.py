@@ -20,7 +20,6 @@ from analysis.tables.latex import latex
 from analysis.tables.render import markdown
 from analysis.text import Cell, ranked
 from tests import fake_results
-from tests.support import each
 from tune_calib.console import Screen
 from tune_calib.documents import seal
 from tune_calib.errors import UserError
@@ -37,7 +36,7 @@ def cell(table, label, metric, name):
     return table[(table["label"] == label) & (table["metric"] == metric)][name].item()
 
 
-def test_means_spreads_and_changes(out):
+def test_the_table_has_means_spreads_and_changes(out):
     table = ladder_table(load(out))
     assert cell(table, "vanilla", "ece", "mean") == pytest.approx(0.11)
     assert cell(table, "vanilla", "ece", "sd") == pytest.approx(0.01)
@@ -140,8 +139,8 @@ def test_one_seed_has_no_spread_and_no_complaint(tmp_path):
     write_report(tmp_path)
 
 
-@each("bad", ["diverged", "crashed"])
-def test_a_rung_that_failed_is_told_and_does_not_enter_a_mean(tmp_path, bad):
+@pytest.mark.parametrize("bad", ["diverged", "crashed"])
+def test_a_failed_rung_is_reported_and_does_not_enter_a_mean(tmp_path, bad):
     fake_results.write(tmp_path, bad=bad)
     text = write_report(tmp_path)
     assert f"3 x + two: {bad}, the loss is not finite" in text
@@ -157,7 +156,7 @@ def test_a_failed_rung_is_not_skipped_by_the_change_from_the_rung_before(tmp_pat
     assert math.isnan(cell(table, "+ one", "ece", "mean"))
 
 
-def test_missing_trials_are_told_loudly(out):
+def test_missing_trials_are_reported_as_incomplete(out):
     (out / "trials" / "2-1.parquet").unlink()
     assert "INCOMPLETE: 1 of 12 trials missing" in write_report(out)
     status = sweep_status(out)
@@ -172,7 +171,7 @@ def test_a_finished_run_is_not_to_be_continued(out):
     assert "continue with: " in sweep_status(out)
 
 
-def test_no_result_yet_is_a_sentence(out):
+def test_a_report_without_results_is_a_sentence(out):
     for path in (out / "trials").iterdir():
         path.unlink()
     assert "no result yet" in write_report(out)
@@ -192,7 +191,7 @@ def test_the_trajectory_is_of_rungs_whose_q_moves(out):
     assert trajectory(sweep, 2, "q")["mean"].tolist() == pytest.approx([0.51, 0.52, 0.53])
 
 
-def test_what_varied_is_said(out):
+def test_the_report_names_the_seeds_that_varied(out):
     sweep = fake_results.with_manifest(load(out), paired_seeds=False, network_seeds=[0])
     assert spread_over(sweep) == "3 head seeds on 1 network: the spread is that of the head alone"
 
@@ -227,7 +226,7 @@ def test_a_base_without_numbers_leaves_its_changes_out(tmp_path):
     assert draw_tradeoff(results) is not None
 
 
-def test_what_is_not_recorded_is_told(out):
+def test_figures_without_records_are_not_drawn(out):
     for folder in ("curves", "bins"):
         for path in (out / folder).iterdir():
             path.unlink()
@@ -249,7 +248,7 @@ def test_published_values_stand_in_the_tidy_table(out):
     assert table[table["label"] == "control"][name].isna().all()
 
 
-def test_latex_says_how_trials_ended_and_escapes(tmp_path):
+def test_latex_has_the_states_of_trials_and_escapes_labels(tmp_path):
     fake_results.write(tmp_path, bad="crashed")
     path = tmp_path / "sweep.json"
     manifest = json.loads(path.read_text())

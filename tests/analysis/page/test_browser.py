@@ -84,7 +84,7 @@ def head(driver, table, text):
     raise AssertionError(f"{table} has no column {text}")
 
 
-def test_opening_fetches_nothing_and_complains_of_nothing(opened, page_url):
+def test_opening_the_page_makes_no_request_and_no_error(opened, page_url):
     assert opened.get_log("browser") == []
     messages = [json.loads(entry["message"])["message"] for entry in opened.get_log("performance")]
     asked = [m["params"]["request"]["url"] for m in messages if m["method"].endswith("BeSent")]
@@ -107,7 +107,7 @@ def test_every_figure_is_drawn(opened):
         assert opened.execute_script(script, picture)
 
 
-def test_a_head_sorts_up_then_down_then_as_it_was(opened):
+def test_a_column_head_sorts_up_then_down_then_restores_the_order(opened):
     place, button = head(opened, "ladder", "ECE")
     assert column(opened, "ladder", 0) == ["vanilla", "+ one", "+ two", "control"]
     before = column(opened, "ladder", place)
@@ -133,7 +133,7 @@ def test_only_one_column_is_marked_as_sorted_and_gaps_stand_last(opened):
     assert len(set(numbers)) > 5
 
 
-def test_words_and_lists_filter_together_and_the_count_is_told(opened):
+def test_words_and_lists_filter_together_and_the_count_is_shown(opened):
     assert one(opened, "#trial-rows output").text == "24 rows"
     field = one(opened, "#trial-rows input")
     field.send_keys("CONTROL")
@@ -148,13 +148,13 @@ def test_words_and_lists_filter_together_and_the_count_is_told(opened):
     assert opened.get_log("browser") == []
 
 
-def test_a_filter_is_kept_when_the_table_is_sorted(opened):
+def test_sorting_a_table_preserves_its_filter(opened):
     one(opened, "#trial-rows input").send_keys("vanilla")
     head(opened, "trial-rows", "ECE")[1].click()
     assert set(column(opened, "trial-rows", 0)) == {"vanilla"}
 
 
-def test_links_of_the_contents_lead_to_their_sections(opened):
+def test_navigation_links_lead_to_their_sections(opened):
     for link in opened.find_elements("css selector", "nav a"):
         link.click()
         target = link.get_attribute("href").partition("#")[2]
@@ -246,7 +246,7 @@ def seen(request, opened):
     opened.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
 
 
-def test_a_point_tells_what_it_is_and_is_marked_when_it_is_pointed_at(seen):
+def test_a_point_has_a_tooltip_and_is_highlighted_under_the_pointer(seen):
     from selenium.webdriver.common.action_chains import ActionChains
 
     driver, *_ = seen
@@ -272,7 +272,7 @@ def test_pages_do_not_scroll_sideways(seen):
     assert outer <= inner
 
 
-def test_a_box_that_hides_something_says_on_which_side(seen):
+def test_a_scrolled_box_marks_the_sides_with_hidden_columns(seen):
     driver, width, _ = seen
     sides = """
         const edges = document.querySelector("#trial-rows .edges"), box = edges.firstElementChild;
@@ -287,7 +287,7 @@ def test_a_box_that_hides_something_says_on_which_side(seen):
     assert driver.execute_script(sides, 1) == [hides, hides, False]
 
 
-def test_texts_stand_out_from_what_they_stand_on(seen):
+def test_texts_contrast_with_their_background(seen):
     driver, _, scheme = seen
     script = """
         const light = (color) => color.match(/[\\d.]+/g).slice(0, 3).map((part) => {

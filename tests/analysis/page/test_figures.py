@@ -19,7 +19,7 @@ from analysis.page.figures import draw_all, in_order
 from analysis.report import write_report, write_search_report
 from analysis.search.load import load_search
 from tests import fake_results
-from tests.support import each
+from tests.support import sample
 from tune_calib.errors import DamagedFileError, UserError
 
 POINTS = [fake_results.DEFAULTS, {**fake_results.DEFAULTS, "head.lr": 0.05}]
@@ -51,8 +51,8 @@ def register(room, monkeypatch):
     return registry.register
 
 
-@each(("room", "name"), EVERY)
-def test_a_figure_tells_what_it_is_without_being_drawn(room, name):
+@pytest.mark.parametrize(("room", "name"), EVERY)
+def test_a_figure_has_title_and_description_without_being_drawn(room, name):
     figure = ROOMS[room][name]
     assert figure.title[0].isupper()
     assert not figure.title.endswith(".")
@@ -84,7 +84,7 @@ def test_figures_are_drawn_of_results_of_any_kind(tmp_path):
     assert set(SEARCH_FIGURES) <= drawn
 
 
-@each("registry", ROOMS.values())
+@pytest.mark.parametrize("registry", ROOMS.values())
 def test_no_two_figures_stand_at_one_position(registry):
     positions = [figure.position for figure in in_order(registry)]
     assert positions == sorted(set(positions))
@@ -148,8 +148,8 @@ FAILURES = {
 }
 
 
-@each("case", FAILURES, few=2)
-def test_a_figure_that_fails_is_told_in_one_line_and_the_others_are_drawn(case, room, tmp_path):
+@pytest.mark.parametrize("case", sample(FAILURES, 2))
+def test_a_failing_figure_gives_one_line_and_the_others_are_drawn(case, room, tmp_path):
     figure, line = FAILURES[case]
     if room == "ladder":
         fake_results.write(tmp_path)
@@ -174,18 +174,18 @@ def test_a_report_with_a_figure_that_fails_is_whole(room, register, tmp_path, wi
     assert len(list((tmp_path / "figures").glob("*.svg"))) > 2
 
 
-@each("error", [DamagedFileError("half-written"), PermissionError(13, "no")])
-def test_what_is_of_the_folder_ends_the_report(error, tmp_path):
+@pytest.mark.parametrize("error", [DamagedFileError("half-written"), PermissionError(13, "no")])
+def test_an_error_of_the_folder_ends_the_report(error, tmp_path):
     with pytest.raises(type(error)):
         draw_all([Figure("own", "T", "R.", fails(error))], None, tmp_path)
 
 
-def test_nobody_is_told_of_a_figure_that_nobody_waits_for(tmp_path):
+def test_an_absent_figure_without_a_reason_has_no_remark(tmp_path):
     silent, loud = Figure("a", "T", "R.", nothing), Figure("b", "T", "R.", nothing, absent="no q")
     assert draw_all([silent, loud], None, tmp_path).remarks == ["b: not drawn, no q"]
 
 
-def test_an_odd_order_of_names_does_not_matter():
+def test_figures_do_not_depend_on_the_order_of_their_names():
     figures = [Figure(name, "T", "R.", nothing) for name in ("b", "a")]
     figures.append(replace(figures[0], name="first", position=1))
     assert [figure.name for figure in in_order({f.name: f for f in figures})] == ["first", "a", "b"]
@@ -223,8 +223,8 @@ HARMS = {
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a process is not copied")
-@each("harm", HARMS, few=1)
-def test_every_figure_is_drawn_whatever_becomes_of_the_copies(harm, tmp_path):
+@pytest.mark.parametrize("harm", sample(HARMS, 1))
+def test_every_figure_is_drawn_if_drawing_processes_die(harm, tmp_path):
     command = [sys.executable, "-c", PROGRAM.format(harm=HARMS[harm]), str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stderr) == (0, "")

@@ -28,7 +28,7 @@ from analysis.tidy import by_rung, settings
 from tests import fake_results
 from tests.drawing import FORMATS
 from tests.drawing import figures as drawn
-from tests.support import Reader, each, here
+from tests.support import Reader, here, sample
 from tune_calib.documents import seal
 from tune_calib.results.tables import SCHEMAS, read_table, write_results
 from tune_calib.spec.metrics import METRICS
@@ -164,7 +164,7 @@ def test_control_characters_are_written_out(out):
     assert r"\u001b" in here("status", f"no{CONTROLS}").stderr
 
 
-@each("bad", ["diverged", "crashed"], few=1)
+@pytest.mark.parametrize("bad", sample(["diverged", "crashed"], 1))
 def test_trials_that_ended_badly_are_named(tmp_path, bad):
     fake_results.write(tmp_path, bad=bad)
     text = rendered(tmp_path)
@@ -182,25 +182,25 @@ def test_missing_trials_are_named(out):
     assert texts(table, "reason")[0] == "no result on disk"
 
 
-def test_a_complete_sweep_says_so_and_has_no_table_of_the_unfinished(out):
+def test_a_complete_run_has_no_table_of_unfinished_trials(out):
     assert "all 12 planned trials are done" in rendered(out)
     assert not tables.unfinished(load(out)).records
 
 
-def test_what_is_not_drawn_is_said_on_the_page(tmp_path, with_figures):
+def test_the_page_names_figures_that_were_not_drawn(tmp_path, with_figures):
     fake_results.write(tmp_path, bad="diverged", bad_rungs=(0, 1, 2, 3))
     text = written(tmp_path)
     assert "reliability: not drawn" in text
     assert "<figure" not in text
 
 
-def test_the_print_stands_beside_ours_and_the_command_says_so(out):
+def test_the_page_shows_published_numbers_and_their_command(out):
     text = written(out, published="maccal/table5")
     assert "paper: CIFAR-10 DenseNet-121" in text
     assert "tune-calib report DIR --published maccal/table5" in text
 
 
-@each(
+@pytest.mark.parametrize(
     ("cell", "text", "value"),
     [
         (Cell.number("ece", 0.0784, 0.0156), "7.84 ± 1.56", 7.84),
@@ -228,21 +228,21 @@ def test_a_cell_is_sorted_by_the_number_that_it_prints(cell, text, value):
     assert str(page_row[0].value) != "-0.0"
 
 
-@each("metric", ["ece", "nll"])
-@each("chance", range(20))
+@pytest.mark.parametrize("metric", ["ece", "nll"])
+@pytest.mark.parametrize("chance", range(20))
 def test_the_number_of_a_cell_is_the_one_that_is_printed(metric, chance):
     for value in np.random.default_rng(chance).normal(scale=0.3, size=200):
         assert rounded(metric, value) == float(METRICS[metric].format(value))
 
 
-def test_a_column_is_one_of_numbers_though_a_cell_says_why_it_has_none():
+def test_a_column_is_numeric_despite_cells_without_numbers():
     cells = (Cell.of(1.0), Cell.of(2.0), Cell.of(None), Cell.of("diverged (3/3)"))
     x = Cell.of("x")
     table = Table("key", "caption", [{"a": x, "b": shown, "c": x} for shown in cells])
     assert table.are_numbers == [False, True, False]
 
 
-def test_a_table_too_long_for_a_browser_is_cut_and_says_so(out, monkeypatch):
+def test_a_table_too_long_for_a_browser_is_cut_with_a_note(out, monkeypatch):
     monkeypatch.setattr(table, "MAX_ROWS", 5)
     shown = tables.trials(load(out))
     assert len(shown.rows) == 5
@@ -309,7 +309,7 @@ def test_environment_and_revision_come_from_the_rows(out):
     assert "uncommitted changes" in text
 
 
-def test_settings_are_flat_without_seeds_and_told_by_rung():
+def test_settings_are_flat_without_seeds_and_grouped_by_rung():
     trials = pd.DataFrame(
         {
             "rung": [0, 1, 1],
@@ -335,7 +335,7 @@ def test_settings_are_flat_without_seeds_and_told_by_rung():
     ]
 
 
-@each("is_spread", [False, True])
+@pytest.mark.parametrize("is_spread", [False, True])
 def test_the_page_leads_with_the_best_rung_its_interval_and_the_network(is_spread, out):
     rows = read_table(out, "trials", "3-0").to_pylist()
     if is_spread:

@@ -24,7 +24,7 @@ from analysis.search.figures.points import (
 from analysis.search.figures.settings import draw_importance, draw_shares
 from analysis.search.load import is_complete, load_search
 from tests import drawing, fake_results
-from tests.support import Reader, each
+from tests.support import Reader, sample
 from tune_calib.cli import app
 from tune_calib.documents import seal
 from tune_calib.errors import UserError
@@ -101,7 +101,7 @@ def test_the_best_table_names_baseline_defaults_and_the_choice(out):
     assert rows[3]["head.width"] == "-"
 
 
-def test_importance_says_where_it_was_searched_and_what_is_published(out):
+def test_importance_shows_the_searched_range_and_published_values(out):
     rows = texts(search_tables.importance(load_search(out)))
     assert rows[0] == {
         "setting": "head.lr",
@@ -170,8 +170,8 @@ def test_a_suggestion_at_chance_has_no_value_in_a_figure(tmp_path):
 def test_a_suggestion_at_chance_has_its_sign_in_every_table(tmp_path):
     fake_results.write_search(tmp_path, POINTS, ECES)
     fake_results.add_flags(tmp_path / "trials" / "all.parquet", "chance")
-    told = write_search_report(tmp_path)
-    assert "† chance (8 trials): accuracy on select" in told
+    report = write_search_report(tmp_path)
+    assert "† chance (8 trials): accuracy on select" in report
     search = load_search(tmp_path)
     marked = [row["suggestion"].text for row in search_tables.suggestions(search).records]
     assert all(name.endswith(" †") for name in marked)
@@ -182,8 +182,8 @@ def test_a_suggestion_at_chance_has_its_sign_in_every_table(tmp_path):
 
 
 def test_a_report_is_complete_and_its_links_lead_somewhere(out, with_figures):
-    told = write_search_report(out)
-    assert "Complete: all 4 planned suggestions ended (n = 4)." in told
+    report = write_search_report(out)
+    assert "Complete: all 4 planned suggestions ended (n = 4)." in report
     read = Reader((out / "report.html").read_text())
     assert read.open == []
     for link in read.values("href"):
@@ -216,50 +216,52 @@ NONE_DONE = {
 }
 
 
-@each(
-    ("points", "eces", "statuses", "says"),
-    [
-        ([LINEAR], [0.05], None, {"share: not drawn, fewer than two suggestions are within"}),
-        (POINTS[:2], [None, None], ["crashed", "crashed"], NONE_DONE),
-        (POINTS[:2], [None, None], ["crashed", "diverged"], NONE_DONE),
-        (
-            [{"head.lr": 0.01}, {"head.lr": 0.1}],
-            [0.05, 0.06],
-            None,
-            {"parallel: not drawn, no two settings have two values each"},
-        ),
-        (POINTS, [0.05] * 4, None, {"importance: not drawn, too few to say"}),
-        (POINTS, [0.0] * 4, None, {"Complete: all 4 planned"}),
-        ([LINEAR] * 3, [0.05] * 3, None, {"sensitivity: not drawn, no setting has two values"}),
-    ],
-    few=3,
+@pytest.mark.parametrize(
+    ("points", "eces", "statuses", "message"),
+    sample(
+        [
+            ([LINEAR], [0.05], None, {"share: not drawn, fewer than two suggestions are within"}),
+            (POINTS[:2], [None, None], ["crashed", "crashed"], NONE_DONE),
+            (POINTS[:2], [None, None], ["crashed", "diverged"], NONE_DONE),
+            (
+                [{"head.lr": 0.01}, {"head.lr": 0.1}],
+                [0.05, 0.06],
+                None,
+                {"parallel: not drawn, no two settings have two values each"},
+            ),
+            (POINTS, [0.05] * 4, None, {"importance: not drawn, too few to say"}),
+            (POINTS, [0.0] * 4, None, {"Complete: all 4 planned"}),
+            ([LINEAR] * 3, [0.05] * 3, None, {"sensitivity: not drawn, no setting has two values"}),
+        ],
+        3,
+    ),
 )
-def test_too_little_is_a_plain_sentence(tmp_path, points, eces, statuses, says):
+def test_too_few_results_give_a_sentence(tmp_path, points, eces, statuses, message):
     fake_results.write_search(tmp_path, points, eces, statuses)
     drawn = ("share", "parallel", "importance", "sensitivity", "history", "front")
     with drawing.figures("svg", names=drawn):
-        told = write_search_report(tmp_path)
-    for text in says:
-        assert text in told
+        report = write_search_report(tmp_path)
+    for text in message:
+        assert text in report
     assert (tmp_path / "report.html").exists()
 
 
-def test_a_published_table_stands_beside_no_search(out):
+def test_a_search_report_refuses_a_published_table(out):
     told = CliRunner().invoke(app, ["report", str(out), "--published", "fedlas/table1"])
     assert "contains a search" in str(told.exception)
     told = CliRunner().invoke(app, ["report", str(out)])
     assert "2 (chosen)" in told.stdout
 
 
-def test_planned_suggestions_that_have_not_ended_are_told(tmp_path):
+def test_a_report_counts_planned_suggestions_that_have_not_ended(tmp_path):
     fake_results.write_search(tmp_path, POINTS, ECES, planned=9)
     assert not is_complete(tmp_path)
-    told = write_search_report(tmp_path)
-    assert "INCOMPLETE: of 9 planned suggestions, 4 done, 5 missing." in told
-    assert "5 suggestions have not ended" in told
+    report = write_search_report(tmp_path)
+    assert "INCOMPLETE: of 9 planned suggestions, 4 done, 5 missing." in report
+    assert "5 suggestions have not ended" in report
 
 
-def test_several_metrics_have_a_front_of_their_own(tmp_path):
+def test_several_metrics_have_a_figure_of_their_front(tmp_path):
     fake_results.write_search(tmp_path, POINTS, ECES, metrics=("accuracy", "ece"))
     style.apply()
     figure = draw_front(load_search(tmp_path))
@@ -309,7 +311,7 @@ def test_figures_show_the_settings_and_the_metric_that_are_chosen():
         assert search.figure(name, metric="accuracy")
 
 
-@each(
+@pytest.mark.parametrize(
     ("name", "options", "message"),
     [
         ("sensitivity", {"settings": "gama"}, "setting 'gama' was not searched"),

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests import fake_results
-from tests.support import cli, command_line, each, here, rows
+from tests.support import cli, command_line, here, rows
 from tune_calib.documents import seal
 from tune_calib.experiments.reproduced import TableRequest, build_file, update_lock
 from tune_calib.results.folders import LOCK, read_lock
@@ -38,15 +38,15 @@ def test_a_folder_is_of_one_scale(dry, tmp_path, refusal):
     locked(tmp_path, "cpu")
     before = content(tmp_path)
     # Behind another one: all are looked at before the first is begun.
-    said = refusal(
+    message = refusal(
         "reproduce", "tst/reproduction", TABLE, "--scale", "smoke", "--out", tmp_path, *dry
     )
-    assert f"{TABLE} at scale 'cpu', not 'smoke'; name another --out" in said
+    assert f"{TABLE} at scale 'cpu', not 'smoke'; name another --out" in message
     assert content(tmp_path) == before
 
 
 @pytest.mark.parametrize(
-    ("make", "told"),
+    ("make", "message"),
     [
         (lambda own: fake_results.write(own / "ladder-digits"), "contains another run"),
         (lambda own: (own / "notes.txt").write_text("mine"), "contains notes.txt"),
@@ -54,22 +54,22 @@ def test_a_folder_is_of_one_scale(dry, tmp_path, refusal):
         (lambda own: (own / LOCK).write_text("[]"), f"{LOCK} has no checksum"),
     ],
 )
-def test_a_folder_of_something_else_is_refused(make, told, tmp_path, refusal):
+def test_a_folder_of_something_else_is_refused(make, message, tmp_path, refusal):
     (tmp_path / FOLDER).mkdir()
     make(tmp_path / FOLDER)
     before = content(tmp_path)
-    assert told in refusal("reproduce", TABLE, "--scale", "smoke", "--out", tmp_path)
+    assert message in refusal("reproduce", TABLE, "--scale", "smoke", "--out", tmp_path)
     assert content(tmp_path) == before
 
 
-def test_a_file_beside_a_table_that_was_made_is_left_alone(tmp_path):
+def test_foreign_files_in_the_folder_of_a_table_are_left_alone(tmp_path):
     locked(tmp_path, "smoke")
     (tmp_path / FOLDER / "notes.txt").write_text("mine")
     done = here("reproduce", TABLE, "--scale", "smoke", "--out", tmp_path, "--dry-run")
     assert done.returncode == 0, done.stderr
 
 
-def test_what_is_made_with_given_networks_stays_in_the_table_without_them(tmp_path):
+def test_results_on_frozen_networks_stay_in_the_table_without_weights(tmp_path):
     ask = TableRequest(REPRODUCTIONS[TABLE], ReproduceRequest(scale="cpu", out=str(tmp_path)))
     file = build_file(ask)
     given = "ladder-given-resnet20_he-cifar10"
@@ -86,30 +86,30 @@ def test_what_is_made_with_given_networks_stays_in_the_table_without_them(tmp_pa
     assert (lock["command"], lock["runs"], set(lock["trials"])) == (told, found, set(found))
 
 
-def test_tables_that_cannot_be_made_are_told_together_and_nothing_is_begun(tmp_path, refusal):
+def test_impossible_tables_are_listed_together_before_anything_starts(tmp_path, refusal):
     out, data = tmp_path / "out", tmp_path / "data"
     data.mkdir()
     tables = ("fedlas/table2", "maccal/fig4", TABLE)
-    said = refusal("reproduce", *tables, "--scale", "gpu", "--out", out, "--data-root", data)
+    message = refusal("reproduce", *tables, "--scale", "gpu", "--out", out, "--data-root", data)
     for word in ("no scale 'gpu', only smoke, paper (fedlas/table2)", "(maccal/fig4)", "cifar100"):
-        assert word in said
+        assert word in message
     assert not out.exists()
-    said = refusal(
+    message = refusal(
         "reproduce", TABLE, "maccal/fig4", "--scale", "gpu", "--out", out, "--dry-run",
         "--gpu-model", "A100-80GB",
     )  # fmt: skip
-    assert "no scale 'gpu'" in said
+    assert "no scale 'gpu'" in message
 
 
 @pytest.mark.parametrize("dry", [[], ["--dry-run"]])
 @pytest.mark.parametrize("is_named", [False, True])
-def test_weights_to_start_from_are_told_with_all_that_lacks(is_named, dry, tmp_path, refusal):
+def test_missing_weights_are_listed_with_everything_else_missing(is_named, dry, tmp_path, refusal):
     words = ("--weights", tmp_path) if is_named else ()
-    said = refusal("reproduce", "fedlas/table2", "--scale", "paper", *words, *dry)
+    message = refusal("reproduce", "fedlas/table2", "--scale", "paper", *words, *dry)
     for own in REPRODUCTIONS["fedlas/table2"].scales["paper"]:
-        assert own.start in said
-    assert ("--weights" in said) != is_named
-    assert {"cub", "aircraft"} <= set(said.split())
+        assert own.start in message
+    assert ("--weights" in message) != is_named
+    assert {"cub", "aircraft"} <= set(message.split())
 
 
 @pytest.mark.slow
@@ -121,7 +121,7 @@ def test_hours_on_a_gpu_by_name_need_no_weights(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-@each("name", list(REPRODUCTIONS))
+@pytest.mark.parametrize("name", list(REPRODUCTIONS))
 def test_weights_to_start_from_are_of_a_recipe_that_takes_some(name):
     for scale, settings in REPRODUCTIONS[name].scales.items():
         for own in settings:
@@ -130,7 +130,7 @@ def test_weights_to_start_from_are_of_a_recipe_that_takes_some(name):
             assert not own.start or (len(own.backbones) == 1 and not own.weights)
 
 
-def test_the_print_names_data_sets_as_the_program_does():
+def test_published_tables_name_data_sets_as_the_program_does():
     from analysis.published import published, published_tables
 
     names = {name for table in published_tables() for name in published(table)["dataset"]}
@@ -147,22 +147,22 @@ def test_the_print_names_data_sets_as_the_program_does():
     ],
 )
 def test_a_wrong_setting_is_reported_at_the_option(setting, told, refusal):
-    said = refusal("reproduce", TABLE, "--scale", "smoke", "--set", setting)
-    assert said.removeprefix("error: ").startswith(told)
+    message = refusal("reproduce", TABLE, "--scale", "smoke", "--set", setting)
+    assert message.removeprefix("error: ").startswith(told)
 
 
 @pytest.mark.parametrize(
-    ("out", "told"),
+    ("out", "message"),
     [("file", "a file is where a folder should be"), ("nosuch://bucket/x", "nosuch")],
 )
-def test_an_out_that_is_no_folder_is_one_line(out, told, tmp_path, monkeypatch, refusal):
+def test_an_out_that_is_no_folder_is_one_line(out, message, tmp_path, monkeypatch, refusal):
     monkeypatch.chdir(tmp_path)
     Path("file").write_text("mine")
-    assert told in refusal("reproduce", TABLE, "--scale", "smoke", "--out", out)
+    assert message in refusal("reproduce", TABLE, "--scale", "smoke", "--out", out)
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
-def test_a_dry_run_counts_the_seeds_that_are_asked_for(tmp_path):
+def test_a_dry_run_counts_the_requested_seeds(tmp_path):
     words = ("reproduce", TABLE, "--scale", "smoke", "--out", tmp_path / "out", "--dry-run")
     assert "networks: 5 to train" in here(*words).stdout
     assert "networks: 2 to train" in here(*words, "--seeds", "2").stdout
@@ -172,7 +172,7 @@ FEW = ("maccal/table5", "tst/reproduction", "fedlas/table1")
 
 
 @pytest.mark.parametrize("names", [FEW, pytest.param(list(REPRODUCTIONS), marks=pytest.mark.slow)])
-def test_all_tables_are_asked_for_by_one_word(names, tmp_path, monkeypatch, refusal):
+def test_the_option_all_selects_all_tables(names, tmp_path, monkeypatch, refusal):
     records = {name: REPRODUCTIONS[name] for name in names}
     monkeypatch.setattr(REPRODUCTIONS, "_records", records)
     monkeypatch.setattr(REPRODUCTIONS, "_builtin_names", lambda: [])
@@ -209,7 +209,7 @@ def test_the_list_is_readable_in_a_hundred_columns(monkeypatch):
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGINT])
-def test_what_is_made_stays_when_the_second_of_three_tables_is_stopped(sign, tmp_path):
+def test_finished_tables_stay_if_a_later_one_is_stopped(sign, tmp_path):
     # The first is of a plug-in.
     plugin = "docs/examples/plugin_table.py"
     tables = ("smoothing/table2", "tst/reproduction", TABLE)
@@ -222,10 +222,10 @@ def test_what_is_made_stays_when_the_second_of_three_tables_is_stopped(sign, tmp
     while process.poll() is None and not [*second.glob("*/trials/*.parquet")]:
         time.sleep(0.05)
     os.killpg(process.pid, sign) if sign == signal.SIGKILL else process.send_signal(sign)
-    said = process.communicate()[1]
+    output = process.communicate()[1]
     if sign == signal.SIGINT:
         whole = shlex.join(["tune-calib", "reproduce", *tables, *rest])
-        assert f"continue with: {whole}" in said
+        assert f"continue with: {whole}" in output
     assert (first / "reproduction.html").exists()
     assert read_lock(first)["runs"] == {"methods-digits": "methods"}
     assert read_lock(first)["command"] == shlex.join(["tune-calib", "reproduce", tables[0], *rest])

@@ -13,7 +13,7 @@ from analysis.reproduction.files import PAGE, Made, write_reproduction
 from analysis.reproduction.overview import TABLES_PAGE, describe_tables, overview
 from analysis.reproduction.tables import compare_with_print, describe_print
 from tests import fake_results, support
-from tests.support import Reader, each, here
+from tests.support import Reader, here
 from tune_calib.console import shown
 from tune_calib.results.folders import LOCK
 from tune_calib.results.manifests import RungRecord
@@ -35,7 +35,7 @@ TABLE = Reproduction(
 FILES = {"table.md", "table.tex", "table.csv", "claims.md", "claims.tex", "claims.csv", PAGE}
 
 
-def test_ours_stand_beside_the_print_with_differences_on_the_same_data_alone(tmp_path):
+def test_differences_from_published_numbers_need_the_same_data_set(tmp_path):
     fake_results.write(tmp_path)
     sweep = load(tmp_path)
     digits = compare_with_print(TABLE, "ladder", sweep)
@@ -50,7 +50,7 @@ def test_ours_stand_beside_the_print_with_differences_on_the_same_data_alone(tmp
     assert rows[rows["rung"] == "control"]["paper"].isna().all()
 
 
-def test_files_say_the_same_as_verdicts(tmp_path):
+def test_files_agree_with_the_verdicts(tmp_path):
     fake_results.write(tmp_path / "a", seeds=5)
     fake_results.add_regime(tmp_path / "a")
     fake_results.add_intervals(tmp_path / "a", ["ece", "accuracy"])
@@ -94,8 +94,8 @@ def test_the_summary_is_of_networks_trained_on_all_images_where_there_are_any(tm
     assert "Judged only on networks trained on a part" in alone
 
 
-@each(
-    "over, wheres",
+@pytest.mark.parametrize(
+    ("over", "wheres"),
     [
         ("each", ["cifar10 small_cnn"] * 2 + ["svhn small_cnn"]),
         (
@@ -247,16 +247,16 @@ def test_pages_name_rungs_that_are_equal_in_every_trial(tmp_path):
     assert name not in notes(load(tmp_path))
 
 
-@each(
-    ("metric", "told"),
+@pytest.mark.parametrize(
+    ("metric", "message"),
     [
         # MaC-Cal is second on CIFAR-10 and first on CIFAR-100, and in all cases last from below.
         ("ood/mean/auroc", "-1.50 to -0.50; 2 of 2 printed comparisons support it"),
         ("ood/mean/fpr95", "-1.50 to -0.50; 2 of 2 printed comparisons support it"),
     ],
 )
-def test_printed_ranks_have_the_direction_of_their_metric(metric, told):
+def test_printed_ranks_have_the_direction_of_their_metric(metric, message):
     table = REPRODUCTIONS["maccal/table2"]
     claim = Claim("mac_cal", metric=metric, kind="rank", number=2.5, text="it is in the best two")
     rung = RungRecord(index=0, label="mac_cal", ingredient="", published=None, kind="variant")
-    assert describe_print(table, "methods", [rung], claim) == told
+    assert describe_print(table, "methods", [rung], claim) == message

@@ -11,7 +11,7 @@ from analysis.figure import LADDER_FIGURES
 from analysis.published import published
 from analysis.reproduction.quantities import QUANTITIES
 from analysis.tidy import parted
-from tests.support import each, here
+from tests.support import here, sample
 from tune_calib.errors import UserError
 from tune_calib.experiments.entries import build_entries, plan_entries
 from tune_calib.experiments.reproduced import (
@@ -30,7 +30,7 @@ EXAMPLE = Path(__file__).parents[3] / "docs/examples/smoothing_table2.yaml"
 AT = [(name, scale) for name in REPRODUCTIONS for scale in REPRODUCTIONS[name].scales]
 
 
-def asked(name, scale, tmp_path, **how):
+def table_request(name, scale, tmp_path, **how):
     gpu_model = how.pop("gpu_model", None)
     request = ReproduceRequest(scale=scale, out=str(tmp_path), **how)
     return TableRequest(REPRODUCTIONS[name], request, gpu_model)
@@ -42,7 +42,7 @@ def test_every_file_of_papers_registers_its_table():
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "message"),
     [
         ("rung: ls", "rungs: ls", "line 31: claims.0: rung is missing"),
         ("metric: acc", "metrics: acc", "line 40: claims.2.metrics: is not a setting"),
@@ -59,13 +59,13 @@ def test_every_file_of_papers_registers_its_table():
         ("metrics: [accuracy, ece]\n", "", "metrics is missing"),
     ],
 )
-def test_a_mistake_in_a_file_is_one_line_that_names_file_and_line(old, new, told, tmp_path):
+def test_a_mistake_in_a_file_is_one_line_that_names_file_and_line(old, new, message, tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_text(EXAMPLE.read_text().replace(old, new, 1))
     with pytest.raises(UserError) as error:
         build_entries(smoke_of(path))
     assert str(error.value).startswith(str(path))
-    assert told in str(error.value)
+    assert message in str(error.value)
     assert "\n" not in str(error.value)
 
 
@@ -93,7 +93,7 @@ def test_keys_of_an_entry_stand_above_those_of_the_scale_and_of_the_file(
     ("seeds", "asked", "heads"),
     [("5", None, 5), ("{networks: 2, heads: 4}", None, 4), ("5", 2, 2)],
 )
-def test_seeds_on_given_networks_are_those_of_heads(seeds, asked, heads, tmp_path):
+def test_seeds_on_frozen_networks_are_head_seeds(seeds, asked, heads, tmp_path):
     path = tmp_path / "mine.yaml"
     given = f"      weights: {{resnet20_he: x.safetensors}}\n      seeds: {seeds}"
     path.write_text(EXAMPLE.read_text().replace("      seeds: 1", given, 1))
@@ -103,7 +103,7 @@ def test_seeds_on_given_networks_are_those_of_heads(seeds, asked, heads, tmp_pat
     assert entry.seeds == SeedCounts(networks=1, heads=heads)
 
 
-@each("name", list(REPRODUCTIONS))
+@pytest.mark.parametrize("name", list(REPRODUCTIONS))
 def test_a_table_claims_something_of_rungs_that_it_runs(name):
     table = REPRODUCTIONS[name]
     assert table.claims or table.figures
@@ -130,7 +130,7 @@ def test_a_table_claims_something_of_rungs_that_it_runs(name):
         assert set(run.printed) <= labels[name]
 
 
-@each("name", [n for n in REPRODUCTIONS if REPRODUCTIONS[n].published])
+@pytest.mark.parametrize("name", [n for n in REPRODUCTIONS if REPRODUCTIONS[n].published])
 def test_every_row_and_metric_that_a_table_names_is_printed(name):
     table = REPRODUCTIONS[name]
     rows = published(table.published)
@@ -143,7 +143,7 @@ def test_every_row_and_metric_that_a_table_names_is_printed(name):
     assert set(rows["metric"]) & printed
 
 
-@each("name", list(REPRODUCTIONS))
+@pytest.mark.parametrize("name", list(REPRODUCTIONS))
 def test_a_table_has_the_scale_of_seconds_and_that_of_the_paper(name):
     scales = REPRODUCTIONS[name].scales
     assert {"smoke", "paper"} <= set(scales) <= set(SCALES)
@@ -153,11 +153,11 @@ def test_a_table_has_the_scale_of_seconds_and_that_of_the_paper(name):
     assert all(own.recipe == "fast" for own in scales.get("day", ()))
 
 
-@each(("name", "scale"), AT, few=16)
-@each("seeds", [None, 2], few=1)
+@pytest.mark.parametrize(("name", "scale"), sample(AT, 16))
+@pytest.mark.parametrize("seeds", sample([None, 2], 1))
 def test_a_table_expands_to_works_of_one_store(name, scale, seeds, tmp_path):
     # For a GPU by name no weights need be here that networks start from.
-    ask = asked(name, scale, tmp_path, seeds=seeds, gpu_model="A100-80GB")
+    ask = table_request(name, scale, tmp_path, seeds=seeds, gpu_model="A100-80GB")
     file = build_file(ask)
     works = plan_entries(file, needs_data=False, is_dry=True)
     runs = find_runs(ask)
@@ -171,9 +171,9 @@ def test_a_table_expands_to_works_of_one_store(name, scale, seeds, tmp_path):
         assert work.run.planned_trials
 
 
-@each(("name", "scale"), AT, few=12)
+@pytest.mark.parametrize(("name", "scale"), sample(AT, 12))
 def test_a_method_and_what_is_built_on_it_have_one_weight_of_the_penalty(name, scale, tmp_path):
-    file = build_file(asked(name, scale, tmp_path, gpu_model="A100-80GB"))
+    file = build_file(table_request(name, scale, tmp_path, gpu_model="A100-80GB"))
     for work in plan_entries(file, needs_data=False, is_dry=True):
         weights = {}
         for network in (trial.spec.network for trial in work.run.planned_trials):
@@ -183,11 +183,14 @@ def test_a_method_and_what_is_built_on_it_have_one_weight_of_the_penalty(name, s
             assert weights["mbls"] == weights["fedlas_mbls"]
 
 
-@each(("name", "scale"), AT)
-def test_given_networks_are_asked_for_by_their_folder_and_not_trained(name, scale, tmp_path):
+@pytest.mark.parametrize(("name", "scale"), AT)
+def test_frozen_networks_need_a_folder_and_are_not_trained(name, scale, tmp_path):
     table = REPRODUCTIONS[name]
     files = {file for own in table.scales[scale] for file in own.weights.values()}
-    without, ask = asked(name, scale, tmp_path), asked(name, scale, tmp_path, weights=tmp_path)
+    without, ask = (
+        table_request(name, scale, tmp_path),
+        table_request(name, scale, tmp_path, weights=tmp_path),
+    )
     assert set(without.left_out) == files
     missing = [line for line in find_lacking(ask) if "weights" in line]
     assert len(missing) == len(files) + sum(own.start is not None for own in table.scales[scale])
@@ -198,9 +201,11 @@ def test_given_networks_are_asked_for_by_their_folder_and_not_trained(name, scal
     assert all(entry.set.network["epochs"] == 0 for entry in given)
 
 
-def test_all_that_is_lacking_is_told_at_once(tmp_path):
+def test_everything_missing_is_listed_at_once(tmp_path):
     (tmp_path / "empty").mkdir()
-    ask = asked("maccal/table5", "cpu", tmp_path, data_root=tmp_path / "empty", weights=tmp_path)
+    ask = table_request(
+        "maccal/table5", "cpu", tmp_path, data_root=tmp_path / "empty", weights=tmp_path
+    )
     with pytest.raises(UserError) as told:
         refuse_lacking([ask])
     for word in ("cifar10", "cifar100", "resnet20.safetensors", "resnet56.safetensors"):
@@ -210,7 +215,7 @@ def test_all_that_is_lacking_is_told_at_once(tmp_path):
 
 def test_a_gpu_is_lacking_unless_nothing_is_started(tmp_path, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    ask = asked("maccal/table5", "paper", tmp_path)
+    ask = table_request("maccal/table5", "paper", tmp_path)
     assert "no GPU" in find_lacking(ask)
     assert "no GPU" not in find_lacking(ask, is_dry=True)
 
@@ -249,7 +254,7 @@ def test_a_figure_ladder_is_listed_below_its_table_and_not_among_the_ladders():
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         ([], "--list"),
         (["maccal/table5", "--list"], "--list"),
@@ -260,17 +265,17 @@ def test_a_figure_ladder_is_listed_below_its_table_and_not_among_the_ladders():
         (["maccal/table5", "--gpu-model", "A100-80GB"], "--gpu-model"),
     ],
 )
-def test_a_mistake_is_one_line(words, told, refusal):
-    assert told in refusal("reproduce", *words)
+def test_a_mistake_is_one_line(words, message, refusal):
+    assert message in refusal("reproduce", *words)
 
 
 def test_a_command_chooses_data_sets_gpus_and_settings(tmp_path):
     settings = {"network.precision": "bf16", "network.epochs": 3}
     how = {"dataset": ("cifar10",), "gpus": 0.5, "set": settings}
-    request = asked("fedlas/table3", "day", tmp_path, **how)
+    request = table_request("fedlas/table3", "day", tmp_path, **how)
     (entry,) = build_file(request).content.entries.values()
     # The same name, and therefore folder, as in a run of all data sets.
-    whole = build_file(asked("fedlas/table3", "day", tmp_path)).content.entries
+    whole = build_file(table_request("fedlas/table3", "day", tmp_path)).content.entries
     assert find_runs(request).keys() == {"methods-1"} < whole.keys()
     assert (entry.datasets, entry.resources.gpus) == (("cifar10",), 0.5)
     own = whole["methods-1"].set
@@ -278,12 +283,12 @@ def test_a_command_chooses_data_sets_gpus_and_settings(tmp_path):
 
 
 def test_a_data_set_that_a_scale_lacks_is_refused(tmp_path):
-    request = asked("maccal/table5", "day", tmp_path, dataset=("digits",))
+    request = table_request("maccal/table5", "day", tmp_path, dataset=("digits",))
     assert find_lacking(request) == ["no digits at scale 'day', only cifar100, cifar10"]
 
 
 def test_only_weights_of_the_chosen_data_sets_are_left_out(tmp_path):
-    assert len(asked("maccal/table5", "cpu", tmp_path).left_out) == 4
-    request = asked("maccal/table5", "cpu", tmp_path, dataset=("cifar100",))
+    assert len(table_request("maccal/table5", "cpu", tmp_path).left_out) == 4
+    request = table_request("maccal/table5", "cpu", tmp_path, dataset=("cifar100",))
     assert request.left_out == []
     assert [own.datasets for own in request.settings.values()] == [("cifar100",)]

@@ -12,7 +12,7 @@ from analysis.reproduction.quantities import QUANTITIES, printed_of, with_quanti
 from analysis.reproduction.tables import SEEDS_ONLY, compare_with_print
 from analysis.text import Cell
 from tests import fake_results
-from tests.support import each
+from tests.support import sample
 from tune_calib.results.tables import write_table
 from tune_calib.spec.metrics import METRICS
 from tune_calib.spec.reproduction import Claim, Reproduction, Run
@@ -52,7 +52,7 @@ def out(tmp_path):
     return folder
 
 
-@each("name", QUANTITIES, few=5)
+@pytest.mark.parametrize("name", sample(QUANTITIES, 5))
 def test_a_quantity_is_one_number_of_a_trial(name, out):
     assert name not in METRICS
     sweep = load(out)
@@ -66,7 +66,7 @@ def test_a_quantity_is_one_number_of_a_trial(name, out):
     assert Cell.number(printed_of(name), 0.5, 0.1).text.count("±") == 1
 
 
-@each(
+@pytest.mark.parametrize(
     ("name", "value"),
     [
         ("over_first", 0.25), ("over_last", 0.75), ("under_last", 0.25), ("over_change", 0.5),
@@ -96,7 +96,7 @@ def test_q_settles_only_where_tau_leaves_it_a_choice(out):
     assert found.filter(like="1-").to_dict() == pytest.approx({"1-1": -0.18, "1-2": 0.0})
 
 
-def test_ratios_stand_beside_the_printed_ratios_and_seconds_have_no_difference(out):
+def test_ratios_are_compared_with_published_ratios_and_seconds_are_not(out):
     sweep = fake_results.with_manifest(load(out), dataset="cifar10")
     rungs = [r.model_copy(update={"published": "MaC-Cal"}) for r in sweep.rungs[1:2]]
     sweep = fake_results.with_manifest(sweep, rungs=[sweep.rungs[0], *rungs])
@@ -109,7 +109,7 @@ def test_ratios_stand_beside_the_printed_ratios_and_seconds_have_no_difference(o
     assert np.isnan(seconds["difference"])
 
 
-def test_the_page_says_over_what_and_embeds_the_figures_that_were_drawn(out):
+def test_the_page_embeds_the_drawn_figures(out):
     figures = out / "figures"
     figures.mkdir()
     for kind in ("svg", "png", "pdf"):

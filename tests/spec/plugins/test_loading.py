@@ -80,7 +80,8 @@ BROKEN = {
 
 
 @pytest.fixture(autouse=True)
-def as_before():
+def restored_plugins():
+    """Unload the plug-ins of a test: they are registered for the whole process."""
     before = plugins.in_use()
     yield
     plugins.use(before)
@@ -111,18 +112,18 @@ def test_a_broken_plug_in_is_one_line_and_leaves_nothing(case, tmp_path):
 @pytest.mark.parametrize(
     "given", ["nothing.py", "nothing/here.py", "no.such.module", "tests.nothing"]
 )
-def test_what_is_not_there_is_one_line_at_the_command(given, refusal):
+def test_a_missing_plug_in_is_one_line_at_the_command(given, refusal):
     assert given.removesuffix(".py") in refusal("list", "methods", "--plugin", given)
 
 
-def test_the_same_twice_is_one_and_a_command_leaves_none(tmp_path):
+def test_a_plug_in_named_twice_is_loaded_once_and_unloaded_after_the_command(tmp_path):
     given = ("--plugin", written(tmp_path / "lab.py")) * 2
     assert "mine" in here("list", "methods", *given).stdout
     assert "mine" not in METHODS
     assert "unknown method 'mine'" in here("list", "methods", "mine").stderr
 
 
-def test_two_of_one_name_are_refused(tmp_path):
+def test_two_plug_ins_of_one_name_are_refused(tmp_path):
     plugins.load(written(tmp_path / "lab.py"))
     with pytest.raises(UserError, match="two plug-ins have the name lab"):
         plugins.load(written(tmp_path / "lab.py", GOOD + "# another"))
@@ -139,7 +140,7 @@ def test_what_it_makes_python_import_stays_the_programs(tmp_path):
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
-def test_what_is_registered_outside_a_plug_in_makes_no_spec(tmp_path):
+def test_records_registered_outside_a_plug_in_make_no_spec(tmp_path):
     path = written(tmp_path / "lab.py")
     exec(compile(Path(path).read_text(), path, "exec"), {"__name__": "lab"})
     try:
@@ -172,7 +173,7 @@ def test_a_module_is_known_by_all_of_its_package(is_package, tmp_path, monkeypat
         plugins.use([Plugin(name, contents[0], name)])
 
 
-def test_an_installed_package_is_always_there(tmp_path, monkeypatch):
+def test_plug_ins_of_installed_packages_are_always_loaded(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     written(tmp_path / "lab_installed.py")
     about = tmp_path / "lab-1.0.dist-info"
@@ -184,7 +185,7 @@ def test_an_installed_package_is_always_there(tmp_path, monkeypatch):
     assert given.returncode == 0
 
 
-def test_the_slot_that_it_fills_carries_its_content(tmp_path):
+def test_the_slot_of_a_plug_in_has_its_content_hash(tmp_path):
     plain = TrialSpec.build(network={}, head={"method": "tst"})
     plugins.load(
         str(EXAMPLES / "plugin_loss.py"),
@@ -221,7 +222,7 @@ def test_the_slot_that_it_fills_carries_its_content(tmp_path):
 
 
 @pytest.mark.parametrize("how", ["--set", "set"])
-def test_it_is_no_setting(how, refusal, tmp_path):
+def test_the_content_hash_of_a_plug_in_is_no_setting(how, refusal, tmp_path):
     file = tmp_path / "sweep.yaml"
     file.write_text("set: {network: {plugin: x}}\nentries: {a: {methods: [ls]}}\n")
     given = ("run", file) if how == "set" else ("compare", "ls", "--set", "network.plugin=x")

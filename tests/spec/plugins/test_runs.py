@@ -95,7 +95,7 @@ def test_a_folder_is_read_without_its_plug_ins_until_they_are_named(command, lab
 
 
 @pytest.mark.parametrize("where", ["no manifest", "a relative path", "a path in the folder"])
-def test_the_stored_copies_can_be_named_instead(where, copied, monkeypatch):
+def test_stored_copies_of_plug_ins_can_be_named(where, copied, monkeypatch):
     monkeypatch.chdir(copied.parent)
     path = copied / "sweep.json"
     manifest = json.loads(path.read_text())
@@ -112,7 +112,7 @@ def test_the_stored_copies_can_be_named_instead(where, copied, monkeypatch):
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_what_needs_the_code_is_refused_until_it_is_named(lab, copied, refusal):
+def test_commands_that_need_a_plug_in_are_refused_until_it_is_named(lab, copied, refusal):
     out = copied.parent / "file.safetensors"
     runs = (
         ["pictures", copied],
@@ -120,9 +120,9 @@ def test_what_needs_the_code_is_refused_until_it_is_named(lab, copied, refusal):
         ["compare", "ce", "mac_cal", *SHORT, "--out", copied],
     )
     for command in runs:
-        said = refusal(*command)
-        assert "needs the plug-ins plugin_" in said
-        assert set(said.split()) >= {str(word) for word in named(lab)}
+        message = refusal(*command)
+        assert "needs the plug-ins plugin_" in message
+        assert set(message.split()) >= {str(word) for word in named(lab)}
 
 
 READERS = (["status"], ["report"], ["pictures"], ["ranks"], ["significance"])
@@ -132,10 +132,10 @@ READERS = (["status"], ["report"], ["pictures"], ["ranks"], ["significance"])
 def test_a_changed_plug_in_is_refused_where_there_are_rows_of_the_old_one(
     command, copied, changed, refusal
 ):
-    said = refusal(*command, copied, "--plugin", changed)
-    assert f"contains results of plug-in {changed.stem} from before a change" in said
-    assert "another --out" in said
-    old = said.strip().rpartition("--plugin ")[2]
+    message = refusal(*command, copied, "--plugin", changed)
+    assert f"contains results of plug-in {changed.stem} from before a change" in message
+    assert "another --out" in message
+    old = message.strip().rpartition("--plugin ")[2]
     assert copied in Path(old).parents
     assert here("status", copied, "--plugin", old).returncode == 0
 
@@ -144,7 +144,7 @@ def test_the_command_itself_refuses_a_changed_plug_in_too(lab, changed, refusal)
     assert "from before a change" in refusal(*compare(lab))
 
 
-def test_of_a_plug_in_that_is_gone_the_stored_copy_is_offered(copied, lab):
+def test_a_missing_plug_in_suggests_its_stored_copy(copied, lab):
     path = lab / "plugin_head.py"
     path.rename(lab / "away.py")
     try:
@@ -155,7 +155,7 @@ def test_of_a_plug_in_that_is_gone_the_stored_copy_is_offered(copied, lab):
     assert f"--plugin {copy}" in note
 
 
-def test_what_is_done_is_not_done_again(lab):
+def test_finished_trials_of_a_plug_in_are_not_repeated(lab):
     before = rows(lab / "out")
     assert here(*compare(lab)).returncode == 0
     assert rows(lab / "out") == before
@@ -187,12 +187,12 @@ def test_a_sweep_file_is_forecast(file):
     assert "poly" not in METHODS
 
 
-def test_a_broken_plug_in_of_a_sweep_file_is_told_with_both_lines(file, refusal):
+def test_a_broken_plug_in_names_its_line_and_that_of_the_experiment_file(file, refusal):
     file.write_text(FILE.format(broken="lab/broken.py, "))
     (file.parent / "lab/broken.py").write_text("\n1 / 0\n")
-    said = refusal("run", file, "--dry-run")
-    assert f"{file} line 2: plugins" in said
-    assert "broken.py line 2: ZeroDivisionError" in said
+    message = refusal("run", file, "--dry-run")
+    assert f"{file} line 2: plugins" in message
+    assert "broken.py line 2: ZeroDivisionError" in message
 
 
 @pytest.mark.ray
@@ -210,8 +210,8 @@ def test_a_sweep_file_runs_on_two_nodes_that_have_no_such_file(own_ray, file, re
         while not list(out.glob("losses*/sweep.json")) and process.poll() is None:
             time.sleep(0.01)
         lab.rename(file.parent / "away")
-        _, said = process.communicate()
-        assert process.returncode == 0, said
+        _, output = process.communicate()
+        assert process.returncode == 0, output
         (found,) = out.glob("heads*")
         (file.parent / "away").rename(lab)
         assert {row["status"] for row in rows(found)} == {"done"}

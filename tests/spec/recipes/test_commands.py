@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.spec.recipes.resolved import WEIGHTS, asked_of
-from tests.support import each, here
+from tests.spec.recipes.support import WEIGHTS, request_for
+from tests.support import here
 from tune_calib.experiments.entries import plan_entries
 from tune_calib.experiments.file import read_experiment_file
 from tune_calib.results import digests
@@ -17,7 +17,7 @@ from tune_calib.tuning.caption import describe_setting
 
 
 @pytest.mark.parametrize(
-    ("settings", "told", "not_told"),
+    ("settings", "message", "not_told"),
     [
         ({}, ["SGD, lr 0.1, batch 128", "recipe focal (focal_calibration"], ["warm-up", "fp32"]),
         (
@@ -30,37 +30,40 @@ from tune_calib.tuning.caption import describe_setting
     ],
 )
 def test_a_caption_names_schedule_and_precision_where_they_are_not_the_default(
-    settings, told, not_told
+    settings, message, not_told
 ):
-    asked, ladder = asked_of("cifar10", "focal", **settings), build_comparison(["ce", "mac_cal"])
-    caption = describe_setting(expand(ladder, asked), ladder, asked)
-    assert all(words in caption for words in told)
+    request, ladder = (
+        request_for("cifar10", "focal", **settings),
+        build_comparison(["ce", "mac_cal"]),
+    )
+    caption = describe_setting(expand(ladder, request), ladder, request)
+    assert all(words in caption for words in message)
     assert not any(words in caption for words in not_told)
 
 
 def test_a_caption_names_what_is_done_to_the_images():
-    asked, ladder = asked_of("svhn", "plp"), build_comparison(["ce"])
-    assert describe_setting(expand(ladder, asked), ladder, asked).startswith(
+    request, ladder = request_for("svhn", "plp"), build_comparison(["ce"])
+    assert describe_setting(expand(ladder, request), ladder, request).startswith(
         "svhn; split plp; norm half"
     )
-    asked = asked_of("cub", "vit")
-    caption = describe_setting(expand(ladder, asked), ladder, asked)
+    request = request_for("cub", "vit")
+    caption = describe_setting(expand(ladder, request), ladder, request)
     assert caption.startswith("cub; resize 448; crop 384; vit_base_patch16_384")
     assert f"from the weights {WEIGHTS}" in caption
 
 
-@each("own_recipes", [False, True])
-@each("name", [None, QUICK, "focal"])
+@pytest.mark.parametrize("own_recipes", [False, True])
+@pytest.mark.parametrize("name", [None, QUICK, "focal"])
 def test_a_caption_names_the_recipe_and_what_was_changed(name, own_recipes):
-    asked = asked_of("cifar10", name, own_recipes, epochs=3)
+    request = request_for("cifar10", name, own_recipes, epochs=3)
     ladder = build_comparison(("ce",))
-    told = describe_setting(expand(ladder, asked), ladder, asked)
-    assert f"; recipe {name or QUICK} ({asked.recipe.title}" in told
-    assert "but network.epochs 3" in told
-    assert ("authors' recipe" in told) == own_recipes
+    caption = describe_setting(expand(ladder, request), ladder, request)
+    assert f"; recipe {name or QUICK} ({request.recipe.title}" in caption
+    assert "but network.epochs 3" in caption
+    assert ("authors' recipe" in caption) == own_recipes
 
 
-def test_a_run_that_has_nothing_to_do_says_no_recipe(tmp_path):
+def test_a_finished_run_prints_no_recipe(tmp_path):
     words = ["compare", "ce", "--epochs", "1", "--out", tmp_path / "out"]
     first, again = here(*words), here(*words)
     title = DATASETS["digits"].quick.title
@@ -89,8 +92,8 @@ WRONG = {
 }
 
 
-@each("wrong", list(WRONG))
-@each("command", COMMANDS)
+@pytest.mark.parametrize("wrong", list(WRONG))
+@pytest.mark.parametrize("command", COMMANDS)
 def test_a_wrong_recipe_is_one_line_and_leaves_nothing(command, wrong, tmp_path, refusal):
     words, told = WRONG[wrong]
     assert told in refusal(*command, *words, "--out", tmp_path / "out")
@@ -122,8 +125,8 @@ IN_FILE = {
 }
 
 
-@each("search", [False, True])
-@each("wrong", list(IN_FILE))
+@pytest.mark.parametrize("search", [False, True])
+@pytest.mark.parametrize("wrong", list(IN_FILE))
 def test_a_wrong_recipe_in_a_sweep_file_is_one_line_with_its_number(
     wrong, search, tmp_path, refusal
 ):
@@ -131,11 +134,11 @@ def test_a_wrong_recipe_in_a_sweep_file_is_one_line_with_its_number(
     path = tmp_path / "sweep.yaml"
     text = text.replace("OUT", str(tmp_path / "out"))
     path.write_text(text + ("    search: {trials: 2}\n" if search else ""))
-    said = refusal("run", path, "--dry-run")
+    message = refusal("run", path, "--dry-run")
     # A search of an entry is of one of its methods, and its spec is built where that stands.
     line += search and wrong == "no weights"
-    assert f"{path} line {line}: " in said
-    assert told in said
+    assert f"{path} line {line}: " in message
+    assert told in message
     assert not (tmp_path / "out").exists()
 
 
@@ -166,15 +169,15 @@ def test_a_folder_of_another_quick_setting_or_recipe_is_refused(
     other = replace(DATASETS["digits"], quick=Quick("another", settings))
     with monkeypatch.context() as patched:
         patched.setitem(DATASETS._records, "digits", other)
-        said = refusal(*words)
-        assert "has changed since it began" in said
+        message = refusal(*words)
+        assert "has changed since it began" in message
     lab = Recipe(
         "lab", "a lab's", "nobody", {"network": {"backbone": "small_cnn"}}, datasets=("digits",)
     )
     monkeypatch.setitem(RECIPES._records, "lab", lab)
     monkeypatch.setitem(RECIPES._origins, "lab", None)
-    said = refusal(*words, "--recipe", "lab")
-    assert "recipe" in said
+    message = refusal(*words, "--recipe", "lab")
+    assert "recipe" in message
     # As it was it goes on.
     assert here(*words).returncode == 0
     assert Path(tmp_path / "out").exists()

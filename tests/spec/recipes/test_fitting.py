@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.spec.recipes.resolved import BOTH, FITTING, NETWORKS, asked_of, needs_stages, spec_of
-from tests.support import each
+from tests.spec.recipes.support import BOTH, FITTING, NETWORKS, needs_stages, request_for, spec_of
+from tests.support import sample
 from tune_calib.errors import UserError
 from tune_calib.spec.backbones import BACKBONES
 from tune_calib.spec.datasets import DATASETS
@@ -11,39 +11,39 @@ from tune_calib.spec.ladder import build_comparison, expand
 from tune_calib.spec.recipe import QUICK, RECIPES, Recipe, fitting
 
 
-@each(("dataset", "name"), BOTH)
-def test_a_recipe_fits_a_data_set_or_says_in_one_line_which_do(dataset, name):
+@pytest.mark.parametrize(("dataset", "name"), BOTH)
+def test_a_recipe_fits_a_data_set_or_the_error_lists_those_that_fit(dataset, name):
     if name in fitting(dataset):
-        recipe = asked_of(dataset, name).recipe
+        recipe = request_for(dataset, name).recipe
         assert recipe.name == name
         assert recipe.title
         return
     with pytest.raises(UserError) as caught:
-        asked_of(dataset, name)
-    told = str(caught.value)
-    assert "\n" not in told
-    assert all(other in told for other in fitting(dataset))
+        request_for(dataset, name)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert all(other in message for other in fitting(dataset))
 
 
-@each("own_recipes", [False, True])
-@each(("dataset", "name"), FITTING)
+@pytest.mark.parametrize("own_recipes", [False, True])
+@pytest.mark.parametrize(("dataset", "name"), FITTING)
 def test_all_methods_expand_under_each_recipe(dataset, name, own_recipes):
     names = [*NETWORKS, "mac_cal", "tst", "ls+vtst+temperature"]
     if own_recipes and RECIPES[name].pretrained:
         with pytest.raises(UserError, match="`own_recipes` train networks from scratch"):
-            expand(build_comparison(names), asked_of(dataset, name, own_recipes))
+            expand(build_comparison(names), request_for(dataset, name, own_recipes))
         return
     # The joint variant of TST and BalCAL ask for stages that a vision transformer has not.
     names = [each for each in names if not needs_stages(each) or name != "vit"]
-    asked = asked_of(dataset, name, own_recipes)
-    for trial in expand(build_comparison(names), asked):
+    request = request_for(dataset, name, own_recipes)
+    for trial in expand(build_comparison(names), request):
         network = trial.spec.network
-        assert network.backbone == asked.recipe.at(dataset)["network"]["backbone"]
+        assert network.backbone == request.recipe.at(dataset)["network"]["backbone"]
         assert trial.spec.data.dataset == dataset
 
 
-@each("backbone", [*BACKBONES, "resnet18", "vit_base_patch16_384"])
-@each(("dataset", "name"), FITTING)
+@pytest.mark.parametrize("backbone", sample([*BACKBONES, "resnet18", "vit_base_patch16_384"], 4))
+@pytest.mark.parametrize(("dataset", "name"), FITTING)
 def test_a_recipe_that_is_named_takes_any_backbone(dataset, name, backbone):
     spec = spec_of(dataset, name, backbone=backbone)
     settings = RECIPES[name].at(dataset, backbone) if name != QUICK else {}
@@ -55,7 +55,7 @@ def test_a_recipe_that_is_named_takes_any_backbone(dataset, name, backbone):
     assert type(spec).model_validate_json(spec.canonical_json()).hash == spec.hash
 
 
-@each("dataset", [name for name in DATASETS if DATASETS[name].quick])
+@pytest.mark.parametrize("dataset", [name for name in DATASETS if DATASETS[name].quick])
 def test_the_quick_setting_that_nobody_named_is_for_its_backbones_alone(dataset):
     made_for = DATASETS[dataset].quick.backbones
     for backbone in ("small_cnn", "small_vgg", "resnet50", "resnet110"):
@@ -68,16 +68,16 @@ def test_the_quick_setting_that_nobody_named_is_for_its_backbones_alone(dataset)
             spec_of(dataset, None, backbone=backbone)
 
 
-@each("own_recipes", [False, True])
-@each(("dataset", "name"), FITTING)
-def test_what_is_asked_for_stands_above_recipes(dataset, name, own_recipes):
+@pytest.mark.parametrize("own_recipes", [False, True])
+@pytest.mark.parametrize(("dataset", "name"), FITTING)
+def test_requested_settings_override_recipes(dataset, name, own_recipes):
     if own_recipes and RECIPES[name].pretrained:
         return
-    asked = asked_of(dataset, name, own_recipes, epochs=7, lr=0.3, backbone="resnet20")
-    (trial,) = expand(build_comparison(["fl"]), asked)
+    request = request_for(dataset, name, own_recipes, epochs=7, lr=0.3, backbone="resnet20")
+    (trial,) = expand(build_comparison(["fl"]), request)
     network = trial.spec.network
     assert (network.epochs, network.lr, network.backbone) == (7, 0.3, "resnet20")
-    settings = {**asked.recipe.at(dataset, "resnet20")["network"], "method": "fl"}
+    settings = {**request.recipe.at(dataset, "resnet20")["network"], "method": "fl"}
     # Those of its authors stand above the recipe's, but not for these.
     assert network.augment == settings["augment"]
     assert network.batch_size == (
@@ -85,7 +85,7 @@ def test_what_is_asked_for_stands_above_recipes(dataset, name, own_recipes):
         if own_recipes
         else settings["batch_size"]
     )
-    told = asked.recipe_label
+    told = request.recipe_label
     assert told.startswith(f"{name}, but ")
     assert "network.epochs 7" in told
     assert told.endswith("each method by its authors' recipe") == own_recipes

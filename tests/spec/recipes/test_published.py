@@ -2,8 +2,7 @@
 
 import pytest
 
-from tests.spec.recipes.resolved import FITTING, needs_stages, spec_of
-from tests.support import each
+from tests.spec.recipes.support import FITTING, needs_stages, spec_of
 from tune_calib.spec.datasets import NORMS
 from tune_calib.spec.recipe import QUICK, fitting
 
@@ -43,7 +42,7 @@ def test_every_published_recipe_is_held_against_what_its_authors_wrote():
     assert set(PUBLISHED) == {(name, ds) for ds, name in FITTING if name not in (QUICK, "fast")}
 
 
-@each(("name", "dataset"), list(PUBLISHED))
+@pytest.mark.parametrize(("name", "dataset"), list(PUBLISHED))
 def test_a_recipe_is_the_published_one(name, dataset):
     network = spec_of(dataset, name).network
     drops = [round(share * network.epochs) for share in network.milestones]
@@ -80,7 +79,7 @@ DATA = {
 }
 
 
-@each(("name", "dataset"), list(DATA))
+@pytest.mark.parametrize(("name", "dataset"), list(DATA))
 def test_images_are_cut_normalised_and_resized_as_published(name, dataset):
     slot = spec_of(dataset, name).data
     info = slot.info
@@ -119,7 +118,7 @@ VALUES = [
 ]  # fmt: skip
 
 
-@each(("method", "dataset", "name", "backbone", "values"), VALUES)
+@pytest.mark.parametrize(("method", "dataset", "name", "backbone", "values"), VALUES)
 def test_a_method_has_the_values_of_its_paper(method, dataset, name, backbone, values):
     own = {"backbone": backbone} if backbone else {}
     for recipe in [name] if name else fitting(dataset):
@@ -154,6 +153,6 @@ def test_what_a_recipe_sets_otherwise_for_a_method_is_for_it_alone(dataset, back
 @pytest.mark.parametrize(
     ("dataset", "decay"), [("cifar10", 5e-4), ("cifar100", 5e-4), ("svhn", 5e-4)]
 )
-def test_plp_decays_more_than_what_its_code_base_trains_beside_it(dataset, decay):
+def test_plp_has_more_weight_decay_than_other_methods_of_its_code_base(dataset, decay):
     assert spec_of(dataset, "plp", "plp").network.weight_decay == decay
     assert spec_of(dataset, "plp", "mit_l").network.weight_decay == 1e-4

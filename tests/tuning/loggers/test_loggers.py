@@ -45,9 +45,9 @@ def logger(request, tmp_path, monkeypatch):
 
 
 def plan_of(seeds=1):
-    given = {"network": {"epochs": 2, "augment": "none"}, "head": {"epochs": 2}}
-    asked = ResolvedRequest(given, Seeds.count(seeds, None, None)).with_recipe()
-    return make_plan(expand(LADDERS["mac_cal"], asked), set())
+    settings = {"network": {"epochs": 2, "augment": "none"}, "head": {"epochs": 2}}
+    request = ResolvedRequest(settings, Seeds.count(seeds, None, None)).with_recipe()
+    return make_plan(expand(LADDERS["mac_cal"], request), set())
 
 
 def reported(work, **result):
@@ -120,7 +120,7 @@ def clean(label, logger):
     return re.sub(r"[^\w.+-]+", "-", f"{label},") if logger == "tensorboard" else f"{label},"
 
 
-def test_what_was_sent_is_not_sent_again(logger, tmp_path):
+def test_logged_rows_are_not_sent_again(logger, tmp_path):
     out = tmp_path / "runs" / "it"
     fake_results.write(out, seeds=1, bad="diverged")
     for _ in range(2):
@@ -180,16 +180,16 @@ def test_a_logger_that_fails_costs_no_trial(tmp_path, capsys, monkeypatch):
     (out / "tensorboard").write_text("a file in the way")
     with request_loggers(["tensorboard"]), followed(out, "fake"):
         pass
-    told = capsys.readouterr().err
-    assert told.count("\n") == 1
-    assert "logging to tensorboard failed" in told
+    message = capsys.readouterr().err
+    assert message.count("\n") == 1
+    assert "logging to tensorboard failed" in message
     (out / "tensorboard").unlink()
     with request_loggers(["tensorboard"]), followed(out, "fake"):
         pass
     assert len(list((out / "tensorboard").iterdir())) == 4
 
 
-def test_without_loggers_nothing_is_followed(tmp_path):
+def test_runs_without_loggers_send_nothing(tmp_path):
     with followed(tmp_path, "fake"):
         pass
     with request_loggers([]), followed(tmp_path, "fake"):

@@ -98,7 +98,7 @@ def test_a_terminal_shows_the_view_below_what_is_printed(monkeypatch):
     assert text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l")  # the cursor is there again
 
 
-def test_a_pipe_is_told_once_a_minute_and_of_what_takes_long_at_once(monkeypatch):
+def test_a_pipe_gets_a_line_a_minute_and_slow_steps_at_once(monkeypatch):
     told = io.StringIO()
     monkeypatch.setattr(sys, "stderr", told)
     monkeypatch.setattr(screen.LineDisplay, "every_s", 0.02)
@@ -133,7 +133,7 @@ def test_a_folder_where_nothing_can_be_written_is_worked_on_all_the_same(tmp_pat
         report_progress("reading")
 
 
-def test_what_a_driver_wrote_is_read_as_it_was(tmp_path):
+def test_the_progress_file_is_read_as_written(tmp_path):
     said = progress(notes=["so far: none"])
     said.write(tmp_path)
     assert read_progress(tmp_path) == said
@@ -158,7 +158,7 @@ def test_what_a_driver_wrote_is_read_as_it_was(tmp_path):
         (-300, False, True, False),  # a clock that is ahead
     ],
 )
-def test_a_dead_driver_is_told_from_a_living_one(silent_s, is_here, is_running, expected):
+def test_a_dead_driver_is_recognised(silent_s, is_here, is_running, expected):
     gone = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"],
                           capture_output=True, check=True)  # fmt: skip
     last = progress(
@@ -170,7 +170,7 @@ def test_a_dead_driver_is_told_from_a_living_one(silent_s, is_here, is_running, 
     assert is_dead(last, 1000.0 + silent_s) == expected
 
 
-def test_a_killed_driver_leaves_its_last_word_and_no_obstacle(tmp_path):
+def test_a_killed_driver_leaves_its_last_progress_and_no_lock(tmp_path):
     fake_results.write(tmp_path)
     (tmp_path / "trials" / "3-0.parquet").unlink()  # something is left to do
     driver = subprocess.Popen(

@@ -61,7 +61,7 @@ def run(tmp_path_factory):
     return sent, longest, (watcher.returncode, told, line), raw.decode()
 
 
-def test_it_is_never_still(run):
+def test_the_live_view_redraws_between_events(run):
     sent, longest, _, raw = run
     assert longest < STILL_S
     steps = ["loading the program", "starting Ray", "starting workers", "network 1 of 1: vanilla",
@@ -79,7 +79,7 @@ def test_it_is_never_still(run):
     assert not re.sub(CONTROL, "", last[last.index(ERASED) :]).strip()
 
 
-def test_whoever_watches_sees_it_end(run):
+def test_a_watcher_sees_the_end_of_a_run(run):
     code, told, lines = run[2]
     assert code == 0
     assert re.match(r"\d+:\d\d \w+", lines)

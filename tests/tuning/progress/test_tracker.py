@@ -16,7 +16,7 @@ def clock(monkeypatch):
     return now
 
 
-def test_whoever_listens_last_hears_and_nobody_need_listen():
+def test_progress_goes_to_the_last_listener_if_any():
     report_progress("nobody hears this")
     heard, inner = [], []
     with listening(heard.append):
@@ -78,7 +78,7 @@ def test_the_bar_of_a_search_counts_suggestions_and_not_its_trials():
     assert (tracker.record().running, tracker.record().notes) == ({}, [])
 
 
-def test_a_word_of_a_trial_that_has_ended_is_nothing():
+def test_progress_of_an_ended_trial_is_ignored():
     tracker = busy_tracker(running=1)
     (name,) = tracker.running
     tracker.end(name, {"done": 1})

@@ -14,7 +14,7 @@ def drawn(record, width=100, height=40) -> list[str]:
     console = Console(file=io.StringIO(), width=width, height=height, force_terminal=True,
                       color_system=None)  # fmt: skip
     segments = console.render(draw_view(record, console))
-    return [each.rstrip() for each in "".join(each.text for each in segments).splitlines()]
+    return [line.rstrip() for line in "".join(line.text for line in segments).splitlines()]
 
 
 @pytest.mark.parametrize("is_search", [False, True])
@@ -29,13 +29,13 @@ def test_a_view_fits_the_terminal_and_names_what_runs(width, is_search):
         assert "Accuracy 91.20 %, ECE 3.12 %" in lines[-1]
 
 
-def test_what_does_not_fit_is_counted():
+def test_trials_that_do_not_fit_are_counted():
     lines = drawn(busy_tracker(running=5).record(), height=7)
     assert len(lines) <= 7
     assert lines[-1] == "  and 3 more"
 
 
-def test_before_anything_runs_it_says_what_the_driver_does():
+def test_the_view_shows_the_work_of_the_driver_before_trials_run():
     drawing = ProgressEvent("drawing figures", 3, 12)
     idle = progress(running={}, total=0, activity=drawing, entry="a, 2 of 7")
     title, now = drawn(idle)
@@ -44,7 +44,7 @@ def test_before_anything_runs_it_says_what_the_driver_does():
     assert format_line(idle) == "a, 2 of 7; 0:00 drawing figures 3/12"
 
 
-def test_a_line_says_the_same():
+def test_the_log_line_has_the_content_of_the_view():
     said = format_line(
         progress(began=1000.0, written=1187.0, ended={"done": 11, "diverged": 1}, left_s=260.0)
     )
@@ -61,6 +61,6 @@ def test_a_phase_ends_with_a_line():
     assert said == "networks and heads: 30 of 30 trials ended (30 done) in 1:02"
 
 
-@pytest.mark.parametrize(("seconds", "told"), [(0, "0:00"), (59.9, "0:59"), (3725, "1:02:05")])
-def test_a_clock_has_hours_where_there_are_any(seconds, told):
-    assert clock(seconds) == told
+@pytest.mark.parametrize(("seconds", "message"), [(0, "0:00"), (59.9, "0:59"), (3725, "1:02:05")])
+def test_a_clock_has_hours_where_there_are_any(seconds, message):
+    assert clock(seconds) == message

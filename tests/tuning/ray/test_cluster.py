@@ -137,7 +137,7 @@ def test_the_slurm_script_names_the_nodes_that_it_waited_for(tmp_path, healthy, 
     assert ports == ["23999"]  # neither of Ray's workers nor of those that Linux assigns
 
 
-def test_the_slurm_script_asks_for_the_environment_if_it_is_not_active(tmp_path):
+def test_the_slurm_script_needs_an_active_environment(tmp_path):
     script = ["/bin/bash", str(FOLDER / "slurm.sh")]
     done = subprocess.run(script, env={"PATH": str(tmp_path)}, capture_output=True, text=True)
     assert done.returncode == 2

@@ -16,11 +16,11 @@ from tune_calib.tuning.work.provenance import Provenance
 
 
 @pytest.fixture
-def feed(trained, tmp_path):
+def plan_and_source(trained, tmp_path):
     """Two networks with heads; the store holds the first network, the second never ends well."""
     asked = small_spec().network
-    given = {"network": {key: getattr(asked, key) for key in ("backbone", "epochs", "augment")}}
-    planned = expand(LADDERS["mac_cal"], ResolvedRequest(given, Seeds((0, 1), (0,), False)))
+    settings = {"network": {key: getattr(asked, key) for key in ("backbone", "epochs", "augment")}}
+    planned = expand(LADDERS["mac_cal"], ResolvedRequest(settings, Seeds((0, 1), (0,), False)))
     plan = make_plan(planned, set())
     assert [trained.holds("networks", trial.network_id) for trial in plan.networks] == [True, False]
     run = Provenance(
@@ -29,32 +29,32 @@ def feed(trained, tmp_path):
     return plan, JobSource(plan, run)
 
 
-def names(feed, ids):
-    return [feed.suggest(number)["job"]["name"] for number in ids]
+def names(source, ids):
+    return [source.suggest(number)["job"]["name"] for number in ids]
 
 
-def test_heads_start_as_soon_as_their_network_is_finished_and_others_still_run(feed):
-    plan, feed = feed
+def test_heads_start_as_soon_as_their_network_is_finished_and_others_still_run(plan_and_source):
+    plan, source = plan_and_source
     first, second = plan.networks
-    assert names(feed, "ab") == [first.name, second.name]
-    assert feed.suggest("c") is None
-    feed.on_trial_complete("a", {}, error=False)
+    assert names(source, "ab") == [first.name, second.name]
+    assert source.suggest("c") is None
+    source.on_trial_complete("a", {}, error=False)
     heads = [trial.name for trial in plan.head_batches if trial.network_id == first.network_id]
-    assert names(feed, "cdefg"[: len(heads)]) == heads
-    assert feed.suggest("z") is None  # the second network is not finished
+    assert names(source, "cdefg"[: len(heads)]) == heads
+    assert source.suggest("z") is None  # the second network is not finished
 
 
-def test_heads_of_a_network_that_failed_do_not_start(feed):
-    _, feed = feed
-    names(feed, "ab")
-    feed.on_trial_complete("b", None, error=True)
-    assert feed.suggest("c") is None
-    feed.on_trial_complete("a", {}, error=False)
-    while (suggested := feed.suggest("h")) != OVER:
+def test_heads_of_a_network_that_failed_do_not_start(plan_and_source):
+    _, source = plan_and_source
+    names(source, "ab")
+    source.on_trial_complete("b", None, error=True)
+    assert source.suggest("c") is None
+    source.on_trial_complete("a", {}, error=False)
+    while (suggested := source.suggest("h")) != OVER:
         work = suggested["job"]
         assert work["kind"] == "head"
         assert work["trials"][0]["spec"]["network"]["seed"] == 0
-        feed.on_trial_complete("h", {}, error=False)
+        source.on_trial_complete("h", {}, error=False)
 
 
 @pytest.mark.parametrize("now", ["nothing", "another sweep", "no manifest"])

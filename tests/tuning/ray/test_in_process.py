@@ -63,14 +63,14 @@ def test_a_process_imports_no_more_than_it_needs_and_a_run_without_ray_not_ray(t
         (["compare", "ce", "--portable"], "network.portable with --address none needs ATEN_CPU"),
     ],
 )
-def test_what_needs_ray_is_refused_in_a_line(words, told, tmp_path, refusal):
+def test_options_that_need_ray_are_refused_in_one_line(words, told, tmp_path, refusal):
     out = tmp_path / "out"
-    said = refusal(*words, "--address", "none", "--out", out)
-    assert told.replace("`at_once`", "--at-once") in said
+    message = refusal(*words, "--address", "none", "--out", out)
+    assert told.replace("`at_once`", "--at-once") in message
     assert not out.exists()
 
 
-def test_a_process_is_left_as_it_was(tmp_path, monkeypatch):
+def test_the_state_of_the_process_is_restored(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "environ", os.environ.copy())
     threads = torch.get_num_threads()
     torch.set_num_threads(threads + 1)
@@ -116,7 +116,7 @@ def fails(monkeypatch):
     return choose
 
 
-def test_a_trial_that_crashes_is_told_and_the_others_go_on(fails, tmp_path):
+def test_a_crashed_trial_is_reported_and_the_others_continue(fails, tmp_path):
     out = tmp_path / "out"
     # Two steps and a last one of each network, in the order of the plan.
     fails(2, ZeroDivisionError("as it were"))
@@ -133,7 +133,7 @@ def test_a_trial_that_crashes_is_told_and_the_others_go_on(fails, tmp_path):
     assert sorted(row["network_method"] for row in rows(out)) == ["ce", "ls"]
 
 
-def test_ctrl_c_ends_it_and_the_same_command_goes_on(fails, tmp_path):
+def test_ctrl_c_ends_a_run_and_the_same_command_resumes_it(fails, tmp_path):
     whole, out = tmp_path / "whole", tmp_path / "out"
     assert here(*COMMAND, "--out", whole).returncode == 0
     steps = fails(2, KeyboardInterrupt())
@@ -184,7 +184,7 @@ def test_a_folder_that_is_moved_ends_the_run(tmp_path, monkeypatch):
     assert not list(tmp_path.glob("*/trials/*"))
 
 
-def test_those_who_watch_see_the_trial_that_runs(tmp_path, monkeypatch):
+def test_watchers_see_the_running_trial(tmp_path, monkeypatch):
     from tune_calib.tuning.progress import screen
 
     seen, heard = [], threading.Event()
@@ -234,16 +234,16 @@ def test_a_full_disk_in_a_search_is_no_crash_of_a_suggestion(fails, tmp_path):
     assert "2 planned = 2 trials of the study (2 done); 3 specs, 3 result rows" in again.stdout
 
 
-def test_an_address_that_is_none_at_all_names_the_choices(tmp_path):
+def test_an_invalid_address_lists_the_choices(tmp_path):
     with pytest.raises(UserError, match="use auto, HOST:PORT, or none to run without Ray"):
         tune_calib.compare(["ce"], address="None", out=tmp_path / "out")
 
 
-def test_a_sweep_file_says_it_too_and_its_search_goes_on_so(tmp_path, monkeypatch):
+def test_an_experiment_file_and_its_resumed_search_run_without_ray(tmp_path, monkeypatch):
     from tune_calib.tuning.ray import session
 
     monkeypatch.setattr(session, "ray_session", lambda *_: pytest.fail("Ray was started"))
-    monkeypatch.setattr(support, "keep_ray", lambda: None)
+    monkeypatch.setattr(support, "shared_ray", lambda: None)
     file, out = tmp_path / "sweep.yaml", tmp_path / "out"
     quick = {"network": {"epochs": 1, "augment": "none"}, "head": {"epochs": 1, "augment": "none"}}
     entries = {

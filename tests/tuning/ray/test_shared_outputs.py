@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 
-from tests.support import CPU, drive, each, rows, run_of, sample
+from tests.support import CPU, drive, rows, run_of, sample
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.artifacts import ensure_bank, load_network
 from tune_calib.engine.bank import FeatureBank, bank_key
@@ -32,10 +32,10 @@ def planned(*slots):
 
 def run(folder, trials, store, **provenance):
     """Carry some trials out, networks first."""
-    plan, given = make_plan(trials, set()), {**run_of(folder, store), **provenance}
+    plan, run_fields = make_plan(trials, set()), {**run_of(folder, store), **provenance}
     for kind, work in ((NetworkWorker, plan.networks), (HeadWorker, plan.head_batches)):
         for trial in work:
-            actor = kind({"job": trial.config(), "run": given})
+            actor = kind({"job": trial.config(), "run": run_fields})
             drive(actor)
             actor.cleanup()
     told = [{k: v for k, v in row.items() if v is not None} for row in rows(folder)]
@@ -86,7 +86,7 @@ def test_logits_of_the_bank_are_those_of_the_network_to_the_bit(tmp_path, own):
 
 
 @pytest.mark.parametrize("first", sample(["post-hoc", "heads", "search", "both"], 2))
-def test_whoever_comes_first_makes_what_the_others_need(tmp_path, first):
+def test_the_first_trial_computes_the_shared_outputs(tmp_path, first):
     """A bank gets what it lacks and loses nothing, and no number depends on the order."""
     store = Store(tmp_path / "store")
     head, scaled = planned({"head": HEAD}), planned({"posthoc": {"method": "temperature"}})
@@ -150,7 +150,7 @@ def test_trials_of_one_head_train_it_once_and_have_the_rows_of_trials_alone(
         assert together[trial.spec.hash] == alone
 
 
-@each(
+@pytest.mark.parametrize(
     ("weight_decay", "epochs"), [(1e10, 1), (1e30, 0)]
 )  # the weights grow 1e20-fold or 1e40-fold with each step, of which an epoch has one
 def test_the_curves_of_a_diverged_head_end_before_it_diverged(weight_decay, epochs, tmp_path, own):

@@ -64,7 +64,7 @@ def run_source(source, end=lambda running: (running.popitem()[0], {})):
             return
 
 
-def question_of(method, sampler="tpe", given=GIVEN, metrics=("ece",)):
+def definition_of(method, sampler="tpe", given=GIVEN, metrics=("ece",)):
     kind = METHODS[method].kind
     known = {"network", kind} if kind == "head" else {"network"}
     given = {slot: asked for slot, asked in given.items() if slot in known or slot == kind}

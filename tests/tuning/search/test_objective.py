@@ -2,14 +2,13 @@ import math
 
 import pytest
 
-from tests.support import each
 from tune_calib.cli.entry import as_option
 from tune_calib.errors import UserError
 from tune_calib.spec.metrics import METRICS, searchable_metrics
 from tune_calib.tuning.search.definition import Objective
 
 
-@each("name", list(METRICS))
+@pytest.mark.parametrize("name", list(METRICS))
 def test_only_what_a_search_computes_and_can_rank_is_optimised(name):
     if METRICS[name].is_searchable:
         assert Objective((name,), 0.01).metrics == (name,)

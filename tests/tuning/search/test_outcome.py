@@ -16,17 +16,17 @@ from tune_calib.tuning.search.run import SearchRun
 from tune_calib.tuning.search.state import SearchState
 
 
-def told(out, count, value, objective=ECE):
-    """A search by random whose suggestions got a standing each, and its outcome."""
+def outcome_of(out, count, value, objective=ECE):
+    """A search by random whose suggestions got a result each, and its outcome."""
     study = study_in(out, "random", objective=objective)
     definition = SearchDefinition("mac_cal", ResolvedRequest(GIVEN), objective, "random")
     state = SearchState(out, definition, study, count)
     for baseline in state.candidates.baseline():
         state.rows[baseline.spec.hash] = row(ece=0.1, accuracy=0.9)
     for number in range(count):
-        standing = value(study.suggestion(number).point)
-        study.write_result(number, standing)
-        state.results[number] = standing
+        result = value(study.suggestion(number).point)
+        study.write_result(number, result)
+        state.results[number] = result
     write_outcome(state, RunLocation(out, out / "store"))
     return json.loads((out / SEARCH_OUTCOME).read_text())
 
@@ -35,8 +35,8 @@ def by_q0(point):
     return SuggestionResult("done", (abs(point["head.q0"] - 0.6),), 0.0)
 
 
-def test_what_decides_is_the_most_important(tmp_path):
-    outcome = told(tmp_path, 60, by_q0)
+def test_the_deciding_setting_is_the_most_important(tmp_path):
+    outcome = outcome_of(tmp_path, 60, by_q0)
     shares = outcome["importance"]["shares"]["ece"]
     assert next(iter(shares)) == "head.q0"
     assert shares["head.q0"] > 0.4
@@ -47,7 +47,7 @@ def test_what_decides_is_the_most_important(tmp_path):
 
 def test_where_more_is_better_the_largest_count_as_the_best(tmp_path):
     objective = Objective(("accuracy",), 0.01)
-    low = told(
+    low = outcome_of(
         tmp_path,
         60,
         lambda p: SuggestionResult("done", (-abs(p["head.q0"] - 0.6),), 0.0),
@@ -57,10 +57,10 @@ def test_where_more_is_better_the_largest_count_as_the_best(tmp_path):
 
 
 def test_the_outcome_holds_the_choice_and_what_failed(tmp_path):
-    def standing(point):
+    def result_at(point):
         return SuggestionResult("diverged") if point["head.q0"] > 0.6 else by_q0(point)
 
-    outcome = told(tmp_path, 8, standing)
+    outcome = outcome_of(tmp_path, 8, result_at)
     entries = outcome["suggestions"]
     failed = [entry for entry in entries if entry["status"] == "diverged"]
     assert failed
@@ -73,7 +73,7 @@ def test_the_outcome_holds_the_choice_and_what_failed(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("count", "value", "says"),
+    ("count", "value", "message"),
     [
         (5, by_q0, "5 suggestions are done, but importance needs at least 20"),
         (20, lambda point: SuggestionResult("done", (0.5,), 0.0), "no setting distinguishes"),
@@ -81,13 +81,13 @@ def test_the_outcome_holds_the_choice_and_what_failed(tmp_path):
     ],
     ids=["few", "ties", "crashed"],
 )
-def test_without_importance_the_outcome_says_why(tmp_path, count, value, says):
-    importance = told(tmp_path, count, value)["importance"]
+def test_an_outcome_without_importance_has_a_reason(tmp_path, count, value, message):
+    importance = outcome_of(tmp_path, count, value)["importance"]
     assert importance["shares"] == {}
-    assert importance["statement"].startswith(says)
+    assert importance["statement"].startswith(message)
 
 
-def test_a_report_of_a_search_without_results_says_how_to_go_on(tmp_path):
+def test_a_report_of_a_search_without_results_names_the_resume_command(tmp_path):
     question = SearchDefinition("mac_cal", ResolvedRequest(GIVEN), ECE)
     job = SearchRun(question, 8, RunLocation(tmp_path, tmp_path / "store", command="it"))
     job.build_manifest().write(tmp_path)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.support import drive, each, rows, sample
+from tests.support import drive, rows, sample
 from tests.tuning.search.support import ECE, GIVEN, row, run_source, study_in
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.artifacts import NetworkTraining, ensure_bank
@@ -71,7 +71,7 @@ def test_the_choice_is_the_best_first_metric_of_the_pareto_set_within_the_guard(
 
 
 @pytest.mark.parametrize(
-    ("metrics", "told"),
+    ("metrics", "message"),
     [
         (("ecee",), "did you mean 'ece'"),
         (("ece", "ece"), "twice"),
@@ -79,12 +79,12 @@ def test_the_choice_is_the_best_first_metric_of_the_pareto_set_within_the_guard(
         (("ece", "confidence_gap"), "`metric` confidence_gap .* has no best value"),
     ],
 )
-def test_an_objective_that_cannot_be_is_refused(metrics, told):
-    with pytest.raises(UserError, match=told):
+def test_an_impossible_objective_is_refused(metrics, message):
+    with pytest.raises(UserError, match=message):
         Objective(metrics, 0.01)
 
 
-def asked_and_told(study: SearchStudy, count: int) -> list[dict]:
+def suggested_points(study: SearchStudy, count: int) -> list[dict]:
     """Suggestions, told three behind with values that depend on them alone."""
     points = []
     for number in range(count):
@@ -102,16 +102,16 @@ def asked_and_told(study: SearchStudy, count: int) -> list[dict]:
 @pytest.mark.parametrize("sampler", ["tpe", "random", "nsga2"])
 def test_equal_seeds_suggest_equally_and_others_do_not(tmp_path, sampler, metrics):
     objective = Objective(metrics, 0.01)
-    first = asked_and_told(study_in(tmp_path / "a", sampler, objective=objective), 24)
-    assert asked_and_told(study_in(tmp_path / "b", sampler, objective=objective), 24) == first
-    other = asked_and_told(study_in(tmp_path / "c", sampler, seed=1, objective=objective), 24)
+    first = suggested_points(study_in(tmp_path / "a", sampler, objective=objective), 24)
+    assert suggested_points(study_in(tmp_path / "b", sampler, objective=objective), 24) == first
+    other = suggested_points(study_in(tmp_path / "c", sampler, seed=1, objective=objective), 24)
     published = len(Candidates("mac_cal", ResolvedRequest(GIVEN)).first())
     assert other[:published] == first[:published]
     assert all(a != b for a, b in zip(other[published:], first[published:], strict=True))
 
 
 def test_a_study_cut_at_any_byte_goes_on_as_if_nothing_had_happened(tmp_path):
-    whole = asked_and_told(study_in(tmp_path / "whole"), 18)
+    whole = suggested_points(study_in(tmp_path / "whole"), 18)
     journal = (tmp_path / "whole" / JOURNAL).read_bytes()
     chance = random.Random(0)
     for cut in [0, *(chance.randrange(len(journal)) for _ in range(40))]:
@@ -119,12 +119,12 @@ def test_a_study_cut_at_any_byte_goes_on_as_if_nothing_had_happened(tmp_path):
         out.mkdir()
         (out / JOURNAL).write_bytes(journal[:cut])
         (out / f"{JOURNAL}.lock").symlink_to(out / JOURNAL)
-        assert asked_and_told(study_in(out), 18) == whole, cut
+        assert suggested_points(study_in(out), 18) == whole, cut
 
 
 @pytest.mark.parametrize("left", ["running", "waiting"])
-def test_what_an_earlier_version_left_half_made_is_finished(left, tmp_path):
-    whole = asked_and_told(study_in(tmp_path), 8)
+def test_a_partly_initialised_study_is_completed(left, tmp_path):
+    whole = suggested_points(study_in(tmp_path), 8)
     before = study_in(tmp_path)
     if left == "running":
         distribution = before._space.settings["head.lr"].distribution
@@ -208,7 +208,7 @@ def test_a_password_is_starred_wherever_it_stands():
         ("s3://bucket/a@b", "s3://bucket/a@b"),
     ],
 )
-def test_what_a_url_may_hold_of_a_secret_is_masked(url, masked, tmp_path):
+def test_secrets_in_urls_are_masked(url, masked, tmp_path):
     assert mask_url(url) == mask_url(masked) == masked
     command = command_line(["search", f"--study-storage={url}", "--study-storage", url])
     assert "SECRET" not in command
@@ -220,10 +220,10 @@ def test_what_a_url_may_hold_of_a_secret_is_masked(url, masked, tmp_path):
 
 
 def test_a_grid_is_every_combination_after_the_published_values(tmp_path):
-    given = {
+    settings = {
         "head": {"shape": "linear", "lr": 0.1, "weight_decay": 0.0, "q_min": 0.3, "gamma": 1.0}
     }
-    study = study_in(tmp_path, "grid", given=given)
+    study = study_in(tmp_path, "grid", given=settings)
     points = [dict(study.suggestion(number).point) for number in range(28)]
     assert points[0] == {"head.q0": 0.5, "head.tau0": 0.05, "head.tau_decay": 5.0}
     assert len({tuple(point.values()) for point in points}) == 28
@@ -281,7 +281,7 @@ def test_a_search_reads_no_test_split(whole, store):
         actor.test_split()
 
 
-def test_a_bank_of_a_search_gets_its_test_split_when_a_sweep_asks(whole, tmp_path):
+def test_a_bank_of_a_search_is_completed_with_test_for_a_ladder(whole, tmp_path):
     spec = whole.candidates.trials({}, 0)[0].spec
     store, cpu = Store(tmp_path), torch.device("cpu")
     run = NetworkTraining(spec, store, load_development(spec.data, None), cpu)
@@ -301,7 +301,7 @@ def test_a_bank_of_a_search_gets_its_test_split_when_a_sweep_asks(whole, tmp_pat
     assert torch.equal(opened.select().features, features)
 
 
-def test_counts_agree_at_the_end_or_it_is_an_error(whole):
+def test_differing_counts_at_the_end_are_an_error(whole):
     assert "20 planned = 20 trials of the study (20 done); 21 specs, 21 result rows" in (
         whole.reconcile()
     )
@@ -309,8 +309,8 @@ def test_counts_agree_at_the_end_or_it_is_an_error(whole):
         replace(whole, length=21).reconcile()
 
 
-@each(
-    ("change", "told"),
+@pytest.mark.parametrize(
+    ("change", "message"),
     [
         (lambda own: {}, None),
         (lambda own: {"b": own}, "a trial has two rows"),
@@ -318,21 +318,21 @@ def test_counts_agree_at_the_end_or_it_is_an_error(whole):
         (lambda own: {"a": None}, "trials without a row"),
     ],
 )
-def test_every_mismatch_of_plan_and_rows_is_told(change, told, whole, tmp_path):
+def test_every_mismatch_of_plan_and_rows_is_reported(change, message, whole, tmp_path):
     found = read_table(whole.out, "trials").to_pylist()
     for name, last in {"a": found[-1], **change(found[-1])}.items():
         if last is not None:
             write_results(tmp_path, name, {"trials": [last]})
     write_results(tmp_path, "others", {"trials": found[:-1]})
     state = replace(whole, out=tmp_path)
-    if told is None:
+    if message is None:
         assert "21 result rows" in state.reconcile()
         return
     with pytest.raises(UserError) as refused:
         state.reconcile()
     mismatches = str(refused.value).split("; ")[2:-1]
     assert len(mismatches) == 1
-    assert told in mismatches[0]
+    assert message in mismatches[0]
 
 
 def test_the_order_in_which_actors_end_changes_nothing(whole, store, tmp_path):
@@ -365,8 +365,8 @@ def test_more_trials_are_added_to_a_search(store, tmp_path):
 
 def test_heads_that_diverge_fail_in_the_study_and_do_not_win(store, tmp_path):
     setting = {"lr": 1e30, "clip_grad_norm": None}
-    given = {**GIVEN, "head": {**GIVEN["head"], **setting}}
-    state = searched(tmp_path / "out", store, planned=8, given=given)
+    settings = {**GIVEN, "head": {**GIVEN["head"], **setting}}
+    state = searched(tmp_path / "out", store, planned=8, given=settings)
     assert set(state.study.states()) == {"diverged"}
     assert state.objective.choose(state.results) is None
     state.reconcile()

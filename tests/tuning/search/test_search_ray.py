@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.support import QUICK, cli, command_line, each, here, rows
+from tests.support import QUICK, cli, command_line, here, rows
 from tune_calib.documents import seal
 
 # Each test starts Ray several times; on two busy cores that takes its time.
@@ -55,16 +55,16 @@ def test_a_search_of_heads_prints_its_choice_and_its_counts(whole):
     assert manifest["rule"] == "best ECE on select with at most 1 point of accuracy lost"
 
 
-def test_what_a_search_found_is_stored_and_written_again_where_it_is_not_there(whole):
+def test_the_outcome_of_a_search_is_stored_and_rebuilt_if_lost(whole):
     out, _ = whole
     stored = (out / "outcome.json").read_text()
     outcome = json.loads(stored)
     assert [entry["number"] for entry in outcome["suggestions"]] == list(range(16))
     assert outcome["importance"]["statement"].startswith("16 suggestions are done")
     (out / "outcome.json").unlink()
-    told = here("report", out)
-    assert told.returncode == 0, told.stderr
-    assert "all 16 planned suggestions ended" in told.stdout
+    done = here("report", out)
+    assert done.returncode == 0, done.stderr
+    assert "all 16 planned suggestions ended" in done.stdout
     assert (out / "outcome.json").read_text() == stored
     assert (out / "report.html").exists()
 
@@ -99,9 +99,9 @@ def test_the_same_command_on_the_same_folder_does_nothing_and_resume_neither(who
         pytest.param(signal.SIGTERM, marks=pytest.mark.slow),
     ],
 )
-def test_stopped_and_resumed_gives_the_same_search(whole, tmp_path, number):
+def test_a_stopped_and_resumed_search_is_the_same(whole, tmp_path, number):
     reference, _ = whole
-    out = tmp_path / "stopped"
+    out = tmp_path / "crashed"
     process = started(out, reference / "store", "--address", "none")
     sent = time.monotonic()
     process.send_signal(number)
@@ -169,16 +169,16 @@ def test_the_test_split_is_read_once_for_the_choice(whole, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_search_of_three_points_is_finished_and_says_so(tmp_path):
+def test_a_search_of_a_space_with_three_points_finishes(tmp_path):
     out = tmp_path / "few"
     command = ["search", "temperature", *QUICK[:2], "--trials", 40, "--at-once", 2, "--out", out]
     done = here(*command)
     assert done.returncode == 0, done.stderr
     assert "4 specs, 4 result rows" in done.stdout
     assert "40 were requested, but there are no more points" in done.stdout
-    told = here("status", out).stdout
-    assert "finished" in told
-    assert "go on" not in told
+    output = here("status", out).stdout
+    assert "finished" in output
+    assert "go on" not in output
     before = stamps(out)
     assert here("resume", out, "--trials", 80).returncode == 0
     assert stamps(out) == before
@@ -228,8 +228,8 @@ def test_diverging_networks_fail_in_the_study_and_do_not_end_the_search(tmp_path
     assert set(statuses.values()) == {"diverged"}
 
 
-@each(
-    ("arguments", "told"),
+@pytest.mark.parametrize(
+    ("arguments", "message"),
     [
         (["search", "mac_call"], "did you mean 'mac_cal'"),
         (["search", "mac_cal", "--sampler", "tpee"], "did you mean 'tpe'"),
@@ -250,7 +250,7 @@ def test_diverging_networks_fail_in_the_study_and_do_not_end_the_search(tmp_path
         (["evaluate", "nowhere", "--seeds", "0"], "--seeds"),
     ],
 )
-def test_a_mistake_is_one_line_and_exit_code_2(arguments, told, tmp_path, monkeypatch, refusal):
+def test_a_mistake_is_one_line_and_exit_code_2(arguments, message, tmp_path, monkeypatch, refusal):
     monkeypatch.chdir(tmp_path)
     out = ["--out", tmp_path / "out"] if arguments[0] == "search" else []
-    assert told in refusal(*arguments, *out)
+    assert message in refusal(*arguments, *out)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tests import fake_results
-from tests.tuning.search.support import any_job, moved, question_of, searched, stored
+from tests.tuning.search.support import any_job, definition_of, moved, searched, stored
 from tune_calib.cli import main
 from tune_calib.cli.defaults import format_typed
 from tune_calib.documents import seal
@@ -48,7 +48,7 @@ def write_rows(state, numbers) -> None:
 def half(tmp_path):
     """A search that was stopped half-way, and its driver's view of it."""
     out = tmp_path / "out"
-    question = question_of("mac_cal", "random")
+    question = definition_of("mac_cal", "random")
     job = replace(any_job(out), definition=question, length=12)
     manifest = job.build_manifest()
     state = searched(out, question, 5)
@@ -58,7 +58,7 @@ def half(tmp_path):
     return state
 
 
-def contents(out) -> dict:
+def read_files(out) -> dict:
     written = (SEARCH_OUTCOME, "report.html", ReportRecord.file_name)
     return {
         path: path.read_bytes()
@@ -67,7 +67,7 @@ def contents(out) -> dict:
     }
 
 
-def told(*arguments, capsys) -> str:
+def run_reader(*arguments, capsys) -> str:
     with pytest.raises(SystemExit) as ended:
         main([str(argument) for argument in arguments])
     captured = capsys.readouterr()
@@ -86,7 +86,7 @@ BESIDE = [(command, tail) for command in ("report", "status") for tail in TAILS]
         for pair in BESIDE
     ],
 )
-def test_a_reader_beside_a_live_driver_writes_nothing_of_its(half, capsys, command, tail):
+def test_a_reader_during_a_run_writes_none_of_its_files(half, capsys, command, tail):
     out, journal = half.out, half.out / JOURNAL
     with journal.open("ab") as file:
         file.write(tail)
@@ -98,19 +98,19 @@ def test_a_reader_beside_a_live_driver_writes_nothing_of_its(half, capsys, comma
         text=True,
     )
     assert driver.stdout.readline() == "at work\n"
-    before = contents(out)
+    before = read_files(out)
     assert {journal, out / LOCK, out / f"{JOURNAL}.lock"} <= before.keys()
-    text = told(command, out, capsys=capsys)
-    assert contents(out) == before
+    text = run_reader(command, out, capsys=capsys)
+    assert read_files(out) == before
     assert driver.poll() is None
     driver.communicate()
     assert "5 done" in text
     assert "7 missing" in text or "5 of 12 suggestions ended" in text
 
 
-def test_a_reader_of_a_driver_that_goes_on_meanwhile_takes_nothing_for_crashed(half):
+def test_a_reader_during_a_run_reports_no_crashes(half):
     """What is told after the rows were read has rows that were not."""
-    job = replace(any_job(half.out), definition=question_of("mac_cal", "random"), length=12)
+    job = replace(any_job(half.out), definition=definition_of("mac_cal", "random"), length=12)
     reader = open_state(job, is_read_only=True)
     read = reader.read_rows
 
@@ -147,7 +147,7 @@ def test_the_status_of_a_search_loads_no_torch(half):
 
 def test_a_reader_writes_no_study(half):
     before = (half.out / JOURNAL).read_bytes()
-    job = replace(any_job(half.out), definition=question_of("mac_cal", "tpe"))
+    job = replace(any_job(half.out), definition=definition_of("mac_cal", "tpe"))
     (half.out / SEARCH_MANIFEST).unlink()
     with pytest.raises(Exception, match="no study of this search"):
         open_state(job, is_read_only=True)
@@ -158,7 +158,7 @@ def test_a_reader_writes_no_study(half):
 def test_a_study_behind_a_password_is_named_to_its_readers(half, capsys, refusal, command):
     out, url = half.out, f"sqlite:///{half.out}/study.db"
     (out / JOURNAL).unlink()
-    question = question_of("mac_cal", "random")
+    question = definition_of("mac_cal", "random")
     job = moved(replace(any_job(out), definition=question), study_storage=url)
     state = open_state(job)
     for number in range(5):
@@ -172,8 +172,8 @@ def test_a_study_behind_a_password_is_named_to_its_readers(half, capsys, refusal
     if command == "report":
         assert "give its URL as --study-storage" in refusal(command, out)
     else:
-        assert "give its URL as --study-storage" in told(command, out, capsys=capsys)
-    text = told(command, out, "--study-storage", url, capsys=capsys)
+        assert "give its URL as --study-storage" in run_reader(command, out, capsys=capsys)
+    text = run_reader(command, out, "--study-storage", url, capsys=capsys)
     assert "5 done" in text
     assert not (out / JOURNAL).exists()
 
@@ -203,6 +203,6 @@ def test_a_password_is_in_no_file_and_is_named_again(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("command", ["report", "status"])
-def test_the_storage_of_a_study_that_is_not_is_refused(tmp_path, refusal, command):
+def test_the_storage_of_a_missing_study_is_refused(tmp_path, refusal, command):
     fake_results.write(tmp_path)
     assert "applies to a search" in refusal(command, tmp_path, "--study-storage", "sqlite:///x.db")

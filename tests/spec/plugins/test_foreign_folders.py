@@ -142,13 +142,13 @@ def test_nothing_is_written_through_a_link_of_a_folder(home, refusal):
 
 
 @pytest.mark.parametrize("name", ["sweep.json", "trials/0-0.parquet"])
-def test_a_pipe_in_the_place_of_a_file_is_refused(name, home, refusal):
+def test_a_pipe_instead_of_a_file_is_refused(name, home, refusal):
     (home / "out" / name).unlink()
     os.mkfifo(home / "out" / name)
     assert "is a pipe or a device" in refusal("status", home / "out")
 
 
-def test_no_database_is_made_where_a_folder_says(home):
+def test_no_database_is_created_at_the_url_of_a_folder(home):
     out = home / "search"
     fake_results.write_search(out, [fake_results.DEFAULTS], [0.05])
     manifest = json.loads((out / "search.json").read_text())

@@ -26,13 +26,13 @@ HEAD = {"epochs": 2, "augment": "none"}
 
 
 def planned(file: Path, store: Path, names, seeds=1, **data):
-    given = {
+    settings = {
         "data": {"norm": "dataset", **data},
         "network": {"backbone": "small_cnn", "weights": str(file), "epochs": 0},
         "head": HEAD,
     }
-    asked = ResolvedRequest(given, Seeds.count(seeds, None, None)).with_recipe()
-    return expand(build_comparison(names), resolve_files(asked, None, store))
+    request = ResolvedRequest(settings, Seeds.count(seeds, None, None)).with_recipe()
+    return expand(build_comparison(names), resolve_files(request, None, store))
 
 
 def saw_what_is_held_out(path: Path) -> Path:
@@ -50,7 +50,7 @@ def saw_what_is_held_out(path: Path) -> Path:
 
 
 @pytest.mark.parametrize("names", [["ce"], ["temperature"], ["retrain"]])
-def test_one_that_saw_the_hold_out_is_refused_where_test_is_read(names, tmp_path):
+def test_a_network_trained_on_the_hold_out_is_refused_before_test(names, tmp_path):
     file, store = saw_what_is_held_out(tmp_path / "w.safetensors"), Store(tmp_path / "s")
     trials = planned(file, store.root, names)
     with pytest.raises(UserError, match="of test: it was trained on the held-out images"):
@@ -59,7 +59,7 @@ def test_one_that_saw_the_hold_out_is_refused_where_test_is_read(names, tmp_path
     run(tmp_path / "other", planned(file, store.root, names, holdout="test"), store)
 
 
-def test_two_given_networks_share_a_store_and_no_artifact(tmp_path):
+def test_two_frozen_networks_share_a_store_and_no_artifact(tmp_path):
     store = Store(tmp_path / "s")
     names = ["ce", "temperature", "retrain", "retrain+temperature"]
     found = []

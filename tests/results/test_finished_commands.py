@@ -3,7 +3,6 @@
 import pytest
 
 from tests import fake_results
-from tests.support import each
 from tune_calib.results import digests
 from tune_calib.results.folders import is_finished
 from tune_calib.results.manifests import SweepManifest
@@ -37,8 +36,8 @@ CHANGES = {
 }
 
 
-@each("what", CHANGES)
-def test_what_changed_is_looked_at_again(what, out):
+@pytest.mark.parametrize("what", CHANGES)
+def test_a_changed_folder_is_not_finished(what, out):
     CHANGES[what](out)
     assert not is_finished(out, COMMAND)
 

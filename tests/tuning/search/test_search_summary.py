@@ -9,13 +9,13 @@ from analysis.report import write_search_report
 from analysis.search.load import load_search
 from tests import fake_results
 from tests.analysis.search.test_search_report import POINTS
-from tests.support import each
+from tests.support import sample
 from tests.tuning.search.support import (
     GIVEN,
     any_job,
+    definition_of,
     moved,
     open_untrained,
-    question_of,
     row,
     searched,
 )
@@ -38,7 +38,7 @@ NO_GAIN = "no suggestion within the guard is better than the baseline in "
 
 def end_of(out, metrics, baseline, tried, flags=None) -> str:
     """What a search prints whose suggestions all have the same values."""
-    question = question_of("temperature", metrics=metrics)
+    question = definition_of("temperature", metrics=metrics)
     state = open_untrained(out, question)
     for row_of in state.rows.values():
         row_of.update({f"select/{name}": baseline for name in metrics}, **(flags or {}))
@@ -52,10 +52,10 @@ def end_of(out, metrics, baseline, tried, flags=None) -> str:
     return summarise(SearchResult(state, outcome, ""))
 
 
-@each("others", [(), ("mce",)], few=1)
-@each("metric", ON_SELECT, few=6)
-@each(("baseline", "tried"), [(0.3, 0.2), (0.2, 0.3), (0.3, 0.3)])
-def test_a_choice_that_is_no_gain_is_told_for_every_metric(
+@pytest.mark.parametrize("others", sample([((),), (("mce",),)], 1))
+@pytest.mark.parametrize("metric", sample(ON_SELECT, 6))
+@pytest.mark.parametrize(("baseline", "tried"), [(0.3, 0.2), (0.2, 0.3), (0.3, 0.3)])
+def test_a_choice_without_a_gain_is_reported_for_every_metric(
     tmp_path, metric, others, baseline, tried
 ):
     metrics = (metric, *(name for name in others if name != metric))
@@ -73,7 +73,7 @@ def test_a_choice_that_is_no_gain_is_told_for_every_metric(
 @pytest.mark.parametrize(
     ("eces", "is_gain"), [([0.07, 0.09], True), ([0.09, 0.1], False), ([0.08, 0.3], False)]
 )
-def test_the_page_and_the_printed_report_say_it_too(tmp_path, eces, is_gain):
+def test_the_page_and_the_printed_report_mention_a_choice_without_gain(tmp_path, eces, is_gain):
     fake_results.write_search(tmp_path, POINTS[:2], eces)
     assert load_search(tmp_path).outcome.chosen == 0
     text = write_search_report(tmp_path)
@@ -85,9 +85,9 @@ def test_the_page_and_the_printed_report_say_it_too(tmp_path, eces, is_gain):
 FLAGS = [None, "", "chance", "temperature_bound,chance", "temperature_bound"]
 
 
-@each("flags", FLAGS)
-@each("guard", [0.01, 0.5, 1.0])
-def test_what_is_at_chance_is_chosen_under_no_guard(guard, flags):
+@pytest.mark.parametrize("flags", FLAGS)
+@pytest.mark.parametrize("guard", [0.01, 0.5, 1.0])
+def test_a_suggestion_at_chance_is_never_chosen(guard, flags):
     objective = Objective(("ece",), guard)
     fine = row(ece=0.1, accuracy=0.9)
     low = {**row(ece=0.01, accuracy=0.9 - guard), "flags": flags}
@@ -100,8 +100,8 @@ def test_what_is_at_chance_is_chosen_under_no_guard(guard, flags):
     assert objective.find_front({1: standings[1]}) == ([] if is_chance else [1])
 
 
-@each("flags", FLAGS)
-def test_a_baseline_at_chance_is_told(tmp_path, flags):
+@pytest.mark.parametrize("flags", FLAGS)
+def test_a_baseline_at_chance_is_reported(tmp_path, flags):
     is_chance = "chance" in (flags or "")
     text = end_of(tmp_path / "out", ("ece",), 0.3, 0.2, {"flags": flags})
     assert (BASELINE_AT_CHANCE in text) == is_chance
@@ -112,9 +112,9 @@ def test_a_baseline_at_chance_is_told(tmp_path, flags):
     assert (search.warnings() == [BASELINE_AT_CHANCE]) == is_chance
 
 
-def asked(out, *lengths) -> SearchManifest:
+def extended_manifest(out, *lengths) -> SearchManifest:
     """The manifest of a search that was asked for in some lengths, each by a command."""
-    question = question_of("mac_cal")
+    question = definition_of("mac_cal")
     for count in lengths:
         job = replace(any_job(out), definition=question, length=count)
         manifest = moved(job, command=f"search --trials {count}").build_manifest()
@@ -127,8 +127,8 @@ def asked(out, *lengths) -> SearchManifest:
     ("lengths", "commands"),
     [((8,), [8]), ((8, 16), [8, 16]), ((8, 8, 16, 9, 40), [8, 16, 40]), ((16, 8), [16])],
 )
-def test_the_page_tells_every_command_that_made_the_search_longer(tmp_path, lengths, commands):
-    manifest = asked(tmp_path / "asked", *lengths)
+def test_the_page_lists_every_command_that_extended_the_search(tmp_path, lengths, commands):
+    manifest = extended_manifest(tmp_path / "asked", *lengths)
     assert manifest.trials == max(lengths)
     assert manifest.command == f"search --trials {lengths[0]}"
     fake_results.write_search(tmp_path, POINTS, [0.07, 0.2, 0.04, 0.05])
@@ -140,14 +140,14 @@ def test_the_page_tells_every_command_that_made_the_search_longer(tmp_path, leng
     assert "\n".join(f"search --trials {count}" for count in commands) in page
 
 
-def test_the_page_of_an_earlier_version_tells_how_many_were_asked_for(tmp_path):
+def test_the_page_of_a_manifest_without_commands_has_its_length(tmp_path):
     fake_results.write_search(tmp_path, POINTS, [0.07, 0.2, 0.04, 0.05])
     assert load_search(tmp_path).commands[-1] == "tune-calib resume DIR --trials 4"
-    manifest = asked(tmp_path / "asked", 8)
+    manifest = extended_manifest(tmp_path / "asked", 8)
     content = manifest.plain()
     del content["commands"]
     (tmp_path / "asked" / SEARCH_MANIFEST).write_bytes(seal(content))
-    told = [one.trials for one in asked(tmp_path / "asked", 20).commands]
+    told = [command.trials for command in extended_manifest(tmp_path / "asked", 20).commands]
     assert told == [8, 20]
 
 
@@ -161,10 +161,10 @@ def read(out, seeds, extend=False, choice=CHOICE):
     return [one.seeds for one in record.reads]
 
 
-@each("extend", [False, True])
-@each("version", ["now", "before"])
-@each("seeds", [1, 2, 3])
-def test_test_is_read_once_or_it_is_recorded(tmp_path, version, seeds, extend):
+@pytest.mark.parametrize("extend", [False, True])
+@pytest.mark.parametrize("version", ["now", "before"])
+@pytest.mark.parametrize("seeds", [1, 2, 3])
+def test_repeated_evaluations_on_test_are_recorded(tmp_path, version, seeds, extend):
     if version == "now":
         assert read(tmp_path, 2) == [2]
     else:  # kept the choice alone, its rule in other words; its sweep tells the seeds
@@ -188,7 +188,7 @@ def test_test_is_read_once_or_it_is_recorded(tmp_path, version, seeds, extend):
 
 
 @pytest.mark.parametrize("reads", [[2], [2, 5]], ids=len)
-def test_the_page_says_how_often_test_was_read(tmp_path, reads):
+def test_the_page_counts_the_evaluations_on_test(tmp_path, reads):
     fake_results.write_search(tmp_path, POINTS[:2], [0.07, 0.09])
     for seeds in reads:
         read(tmp_path, seeds, extend=True)
@@ -198,8 +198,8 @@ def test_the_page_says_how_often_test_was_read(tmp_path, reads):
     assert ("with 2 fresh seeds, then 5 fresh seeds" in page) == (len(reads) == 2)
 
 
-@each("gap", [0.05, -0.05])
-@each("metric", ON_SELECT)
+@pytest.mark.parametrize("gap", [0.05, -0.05])
+@pytest.mark.parametrize("metric", ON_SELECT)
 def test_optimism_is_positive_where_select_looked_better(tmp_path, metric, gap):
     """Whether a larger or a smaller value is better; and a choice that is no gain is told."""
     sign = 1 if METRICS[metric].is_less_better else -1
@@ -229,8 +229,8 @@ def test_optimism_is_positive_where_select_looked_better(tmp_path, metric, gap):
     assert read_table(tmp_path, "trials").num_rows == 3
 
 
-def test_a_search_at_its_end_says_that_there_are_no_more_points(tmp_path):
-    state = searched(tmp_path / "out", question_of("temperature"), 64)
+def test_an_exhausted_search_is_reported_as_such(tmp_path):
+    state = searched(tmp_path / "out", definition_of("temperature"), 64)
     asked_for = state.study.planned(64)
     assert len({tuple(v.values) for v in state.results.values()}) == 3
     fake_results.write_search(tmp_path / "page", POINTS, [0.07, 0.2, 0.04, 0.05])
@@ -244,10 +244,12 @@ def test_a_search_at_its_end_says_that_there_are_no_more_points(tmp_path):
     assert 3 <= asked_for < 64
 
 
-@each(("networks", "heads", "fresh"), [((0, 1), (0, 1), 2), ((0,), (0, 1, 6), 7), ((4,), (0,), 5)])
+@pytest.mark.parametrize(
+    ("networks", "heads", "fresh"), [((0, 1), (0, 1), 2), ((0,), (0, 1, 6), 7), ((4,), (0,), 5)]
+)
 def test_the_seeds_of_an_evaluation_are_new_to_networks_and_heads(networks, heads, fresh, tmp_path):
     seeds = Seeds(networks, heads, is_paired=networks == heads)
-    question = replace(question_of("mac_cal"), resolved=ResolvedRequest(GIVEN, seeds))
+    question = replace(definition_of("mac_cal"), resolved=ResolvedRequest(GIVEN, seeds))
     search = replace(any_job(tmp_path / "out"), definition=question)
     choice = SearchEvaluated(**CHOICE, reads=[ReadRecord(seeds=2, command="it")])
     request = EvaluateRequest(out=str(tmp_path / "out"), seeds=2)
@@ -256,7 +258,7 @@ def test_the_seeds_of_an_evaluation_are_new_to_networks_and_heads(networks, head
 
 
 def test_retries_do_not_make_a_space_larger(tmp_path):
-    state = searched(tmp_path / "out", question_of("temperature"), 64)
+    state = searched(tmp_path / "out", definition_of("temperature"), 64)
     points = len(state.study.states())
     assert state.study.planned(64) == points
     again = state.study.retry("done")

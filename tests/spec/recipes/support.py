@@ -18,18 +18,18 @@ WEIGHTS = "0123456789abcdef"
 NETWORKS = [name for name in METHODS if METHODS[name].kind == "network"]
 
 
-def asked_of(
+def request_for(
     dataset: str, name: str | None, own_recipes: bool = False, **network
 ) -> ResolvedRequest:
     """With what only files say of some data sets, and with weights where they are needed."""
     found = {"found": FOUND} if DATASETS[dataset].general else {}
     weights = {"weights": WEIGHTS} if name and RECIPES[name].pretrained else {}
-    given = {"data": {"dataset": dataset, **found}, "network": {**weights, **network}}
-    return ResolvedRequest(given, own_recipes=own_recipes).with_recipe(name)
+    settings = {"data": {"dataset": dataset, **found}, "network": {**weights, **network}}
+    return ResolvedRequest(settings, own_recipes=own_recipes).with_recipe(name)
 
 
 def spec_of(dataset: str, name: str | None, method: str = "ce", **network):
-    (trial,) = expand(build_comparison([method]), asked_of(dataset, name, **network))
+    (trial,) = expand(build_comparison([method]), request_for(dataset, name, **network))
     return trial.spec
 
 

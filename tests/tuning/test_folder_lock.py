@@ -74,9 +74,9 @@ def test_a_second_driver_is_refused_and_writes_nothing(name, tmp_path, refusal):
     with only_driver(out):
         before = tree(tmp_path)
         places = {"OUT": out, "FILE": file}
-        said = refusal(*(places.get(argument, argument) for argument in command))
+        message = refusal(*(places.get(argument, argument) for argument in command))
         assert tree(tmp_path) == before
-    assert "another tune-calib is running on" in said
+    assert "another tune-calib is running on" in message
 
 
 def test_an_entry_whose_folder_another_driver_holds_shows_none_of_its_numbers(tmp_path, capsys):

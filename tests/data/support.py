@@ -29,6 +29,6 @@ def refused(slot: DataSlot, root: Path) -> str:
     return str(error.value)
 
 
-def described(name: str, root: Path, images: Path, **data) -> DataSlot:
-    asked = ResolvedRequest({"data": {"dataset": name, **data}}).with_scanned_data(root, images)
-    return TrialSpec.build(data=asked.overrides["data"], network={}).data
+def scanned_slot(name: str, root: Path, images: Path, **data) -> DataSlot:
+    request = ResolvedRequest({"data": {"dataset": name, **data}}).with_scanned_data(root, images)
+    return TrialSpec.build(data=request.overrides["data"], network={}).data

@@ -6,7 +6,7 @@ import optuna
 import pytest
 from optuna.trial import TrialState, create_trial
 
-from tests.support import each
+from tests.support import sample
 from tests.tuning.search.support import study_in
 from tune_calib.tuning.search import study as study_module
 from tune_calib.tuning.search.definition import Objective, SuggestionResult
@@ -26,7 +26,7 @@ def read(request, monkeypatch):
     monkeypatch.setattr(study_module, "BEST", 3)
 
 
-def standing_of(number, point, metrics) -> SuggestionResult:
+def result_of(number, point, metrics) -> SuggestionResult:
     """Some end well, some lose accuracy, diverge or are stopped."""
     chance = random.Random(number)
     if chance.random() < 0.2:
@@ -35,7 +35,7 @@ def standing_of(number, point, metrics) -> SuggestionResult:
     return SuggestionResult("done", tuple(values), 0.02 * chance.random())
 
 
-def asked(out, objective, sampler, size, how, count=COUNT):
+def suggested(out, objective, sampler, size, how, count=COUNT):
     """Suggestions of a search in batches, each told when the one behind the next is asked for."""
     points = []
 
@@ -46,7 +46,7 @@ def asked(out, objective, sampler, size, how, count=COUNT):
     for start in range(0, count, size):
         for number in range(max(0, start - LAG * size), start - (LAG - 1) * size):
             if not study.suggestion(number).is_finished:
-                standing = standing_of(number, points[number], objective.metrics)
+                standing = result_of(number, points[number], objective.metrics)
                 study.write_result(number, standing)
         numbers, known = range(start, min(start + size, count)), max(0, start - size)
         if how == "together":
@@ -61,65 +61,67 @@ def asked(out, objective, sampler, size, how, count=COUNT):
     return points
 
 
-@each(
+@pytest.mark.parametrize(
     ("sampler", "metrics", "guard"),
-    [
-        *(("tpe", metrics, guard) for metrics in METRICS for guard in (0.005, 1.0)),
-        ("random", METRICS[0], 1.0),
-        ("nsga2", METRICS[0], 0.005),
-        ("nsga2", METRICS[2], 1.0),
-    ],
-    few=4,
+    sample(
+        [
+            *(("tpe", metrics, guard) for metrics in METRICS for guard in (0.005, 1.0)),
+            ("random", METRICS[0], 1.0),
+            ("nsga2", METRICS[0], 0.005),
+            ("nsga2", METRICS[2], 1.0),
+        ],
+        4,
+    ),
 )
-def test_together_is_as_one_by_one(tmp_path, read, sampler, metrics, guard):
+def test_a_batch_equals_single_suggestions(tmp_path, read, sampler, metrics, guard):
     objective = Objective(metrics, guard)
-    together = asked(tmp_path / "together", objective, sampler, 8, "together")
-    assert asked(tmp_path / "single", objective, sampler, 8, "one by one") == together
-    assert asked(tmp_path / "anew", objective, sampler, 8, "anew") == together
+    together = suggested(tmp_path / "together", objective, sampler, 8, "together")
+    assert suggested(tmp_path / "single", objective, sampler, 8, "one by one") == together
+    assert suggested(tmp_path / "anew", objective, sampler, 8, "anew") == together
 
 
-@each("size", [1, 5, 40])
-def test_batches_of_any_size(tmp_path, read, size):
+@pytest.mark.parametrize("size", [1, 5, 40])
+def test_batches_of_any_size_equal_single_suggestions(tmp_path, read, size):
     objective = Objective(("ece",), 0.01)
-    together = asked(tmp_path / "together", objective, "tpe", size, "together")
-    assert asked(tmp_path / "single", objective, "tpe", size, "one by one") == together
+    together = suggested(tmp_path / "together", objective, "tpe", size, "together")
+    assert suggested(tmp_path / "single", objective, "tpe", size, "one by one") == together
     assert len({tuple(point.items()) for point in together}) == COUNT
 
 
-@each("metrics", METRICS, few=1)
+@pytest.mark.parametrize("metrics", sample(zip(METRICS), 1))
 def test_a_batch_cut_at_any_byte_is_finished_as_it_would_have_been(tmp_path, read, metrics):
     objective = Objective(metrics, 0.01)
-    whole = asked(tmp_path / "whole", objective, "tpe", 8, "together")
+    whole = suggested(tmp_path / "whole", objective, "tpe", 8, "together")
     journal = (tmp_path / "whole" / JOURNAL).read_bytes()
     chance = random.Random(0)
     for cut in sorted(chance.randrange(len(journal)) for _ in range(8)):
         out = tmp_path / f"cut-{cut}"
         out.mkdir()
         (out / JOURNAL).write_bytes(journal[:cut])
-        assert asked(out, objective, "tpe", 8, "together") == whole, cut
+        assert suggested(out, objective, "tpe", 8, "together") == whole, cut
 
 
 def test_a_study_shorter_than_its_batch_and_a_later_search_agree(tmp_path, read):
     """A search of 13 that is made longer to 32: its last batch was cut short."""
     objective = Objective(("ece",), 0.01)
-    whole = asked(tmp_path / "whole", objective, "tpe", 8, "together")
-    asked(tmp_path / "longer", objective, "tpe", 8, "together", count=13)
+    whole = suggested(tmp_path / "whole", objective, "tpe", 8, "together")
+    suggested(tmp_path / "longer", objective, "tpe", 8, "together", count=13)
     study = study_in(tmp_path / "longer", objective=objective)
     for number in range(13):
         if not study.suggestion(number).is_finished:
-            study.write_result(number, standing_of(number, whole[number], objective.metrics))
-    assert asked(tmp_path / "longer", objective, "tpe", 8, "together") == whole
+            study.write_result(number, result_of(number, whole[number], objective.metrics))
+    assert suggested(tmp_path / "longer", objective, "tpe", 8, "together") == whole
 
 
-def test_suggestions_in_the_making_keep_others_away(tmp_path):
+def test_suggestions_of_a_batch_differ(tmp_path):
     """Constant liar: of a batch no two suggestions are near each other."""
     objective = Objective(("ece",), 1.0)
-    points = asked(tmp_path, objective, "tpe", 16, "together", count=64)
+    points = suggested(tmp_path, objective, "tpe", 16, "together", count=64)
     rates = [point["head.lr"] for point in points[48:]]
     assert len(set(rates)) == len(rates)
 
 
-@each("direction", ["minimize", "maximize"])
+@pytest.mark.parametrize("direction", ["minimize", "maximize"])
 def test_the_last_the_best_feasible_and_the_open_ones_are_read(direction):
     study = optuna.create_study(direction=direction)
     chance = random.Random(0)

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import each, here
+from tests.support import here
 
-ARCHIVE = Path(__file__).parents[1] / "made_before" / "0.1.0.tar.xz"
+ARCHIVE = Path(__file__).parents[1] / "present_format" / "0.1.0.tar.xz"
 QUICK = [
     "--epochs", "4", "--head-epochs", "2", "--set", "network.augment=none",
     "--set", "head.augment=none", "--set", "data.train_fraction=0.3", "--portable",
@@ -32,7 +32,7 @@ def cells(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def contents(folder: Path) -> dict[Path, bytes]:
+def read_files(folder: Path) -> dict[Path, bytes]:
     """Its tables and manifests."""
     paths = [*folder.rglob("*.parquet"), *folder.rglob("*.json")]
     return {path: path.read_bytes() for path in paths}
@@ -47,7 +47,7 @@ def contents(folder: Path) -> dict[Path, bytes]:
         ("search/evaluation", "tables/ladder.csv", "search/before/evaluation.csv"),
     ],
 )
-def test_a_report_has_the_numbers_that_it_had(folder, table, before, made):
+def test_a_report_has_the_stored_numbers(folder, table, before, made):
     done = here("report", made / folder)
     assert done.returncode == 0, done.stderr
     old, new = cells(made / before), cells(made / folder / table)
@@ -56,26 +56,26 @@ def test_a_report_has_the_numbers_that_it_had(folder, table, before, made):
     assert [{name: row[name] for name in old[0]} for row in new] == old
 
 
-def test_an_evaluated_search_is_told(made):
-    told = here("status", made / "search")
-    assert told.returncode == 0, told.stderr
-    assert "6 of 6 suggestions ended (6 done)" in told.stdout
-    assert "evaluated on test" in told.stdout
+def test_the_status_of_an_evaluated_search_is_printed(made):
+    done = here("status", made / "search")
+    assert done.returncode == 0, done.stderr
+    assert "6 of 6 suggestions ended (6 done)" in done.stdout
+    assert "evaluated on test" in done.stdout
 
 
-@each(
+@pytest.mark.parametrize(
     "command",
     [
         ("ablate", "mac_cal", *QUICK, "--out", "sweep"),
         ("evaluate", "search", "--seeds", 2),
     ],
 )
-def test_its_numbers_are_not_mixed_with_those_of_today(command, made, monkeypatch):
+def test_runs_of_other_numbers_are_refused(command, made, monkeypatch):
     for table in ("trials", "curves", "bins"):
         (made / "sweep" / table / f"{LAST}.parquet").unlink(missing_ok=True)
-    before = contents(made)
+    before = read_files(made)
     monkeypatch.chdir(made)
     refused = here(*command)
     assert refused.returncode == 2
     assert "with different numbers (generation 1, now 2)" in refused.stderr
-    assert contents(made) == before
+    assert read_files(made) == before

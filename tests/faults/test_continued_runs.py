@@ -176,15 +176,15 @@ def test_a_search_on_ray_that_is_killed_and_loses_rows_goes_on(number, tmp_path,
     out, whole = tmp_path / "out", tmp_path / "whole"
     words = ["search", "mac_cal", "--trials", 8, "--population", 2, *QUICK]
     words += ["--at-once", 1, "--store", tmp_path / "store"]
-    code, said = finish(spawn(command_line(*words, "--out", whole)))
-    assert code == 0, said
+    code, output = finish(spawn(command_line(*words, "--out", whole)))
+    assert code == 0, output
     process = spawn(command_line(*words, "--out", out))
     assert wait_until(lambda: len(files_of(out, "trials")) > 2 * number, process)
     process.kill()
     process.wait()
     time.sleep(1)
     delete(out, random.Random(number))
-    code, said = finish(spawn(command_line(*words, "--out", out)))
-    assert code == 0, said
+    code, output = finish(spawn(command_line(*words, "--out", out)))
+    assert code == 0, output
     assert result(out) == result(whole)
     note("search on Ray killed, rows deleted", "same rows, same choice")

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 import torch
 
-from tests.imports.test_imports import asked_of, splits_of
+from tests.imports.test_imports import request_for, splits_of
 from tests.support import CPU, QUICK, drive, here, rows, run_of, sample
 from tests.tuning.ray.test_shared_outputs import HEAD, planned, run
 from tune_calib.data.corruptions import MAIN, corrupted
@@ -63,7 +63,7 @@ def again(trial, store):
     return calibrated, load_test(spec.data, None)
 
 
-def found_by(rows, where):
+def values_on(rows, where):
     return {row["metric"]: row["value"] for row in rows if row["set"] == where}
 
 
@@ -77,17 +77,17 @@ def test_corrupted_images_are_judged_by_the_classifier_of_the_trial(index, finis
     for severity in (1, 4):
         images = corrupted(test.images, test.indices, "contrast", severity)
         wanted = evaluate(calibrated(images), test.labels, dtype=OUTPUTS)
-        found = found_by(looked, f"generated/contrast/{severity}")
+        found = values_on(looked, f"generated/contrast/{severity}")
         assert found == pytest.approx({m: float(wanted[m]) for m in CORRUPTION_METRICS}, abs=1e-5)
 
 
 @pytest.mark.parametrize("index", sample(range(len(TRIALS)), 3))
-def test_foreign_images_are_told_by_probability_and_entropy(index, finished):
+def test_foreign_images_are_scored_by_probability_and_entropy(index, finished):
     _, store = finished
     trial = TRIALS[index]
     calibrated, test = again(trial, store)
     looked = ExtraEvaluation(trial.spec, store, None, CPU).rows_on("ood/noise", trial.spec)
-    found = found_by(looked, "ood/noise")
+    found = values_on(looked, "ood/noise")
     assert set(found) == set(OOD_METRICS)
     (part,) = foreign_set("noise", DataSlot(), None, None, lambda: test).parts()
     noise = torch.cat(list(part.chunks(100, CPU)))
@@ -102,7 +102,7 @@ def carry_out(looks, out, store):
         drive(actor)
 
 
-def test_only_what_lacks_is_looked_at(finished, tmp_path):
+def test_only_missing_extra_evaluations_are_planned(finished, tmp_path):
     _, store = finished
     run(tmp_path, TRIALS, store)
     sets = ["ood/noise"]
@@ -130,11 +130,11 @@ def test_only_what_lacks_is_looked_at(finished, tmp_path):
     assert all(row["lower"] <= row["upper"] and row["se"] > 0 for row in ece)
 
 
-def test_trials_that_are_not_done_are_not_looked_at(tmp_path):
+def test_unfinished_trials_have_no_extra_evaluation(tmp_path):
     assert find_extra_jobs(["ood/noise"], 0, TRIALS, tmp_path) == []
 
 
-def test_nothing_is_written_of_another_classifier(finished, monkeypatch):
+def test_extra_rows_need_the_classifier_of_the_trial(finished, monkeypatch):
     _, store = finished
     trial = TRIALS[0]
     evaluation = ExtraEvaluation(trial.spec, store, None, CPU)
@@ -188,16 +188,18 @@ def test_too_few_draws_are_one_line(bootstrap):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["--shift", "svhn"], "svhn is not embedded"),
         (["--shift", "corruption"], "--shift 'corruption' is unknown; did you mean 'corruptions'?"),
         (["--bootstrap", "5"], "--bootstrap must be 0 or at least 100"),
     ],
 )
-def test_what_cannot_be_looked_at_is_refused_before_anything_starts(words, said, refusal, tmp_path):
+def test_impossible_extra_evaluations_are_refused_before_anything_starts(
+    words, message, refusal, tmp_path
+):
     out = tmp_path / "out"
-    assert said in refusal("compare", "ce", "--out", out, *words)
+    assert message in refusal("compare", "ce", "--out", out, *words)
     assert not out.exists()
 
 
@@ -205,7 +207,7 @@ def test_what_cannot_be_looked_at_is_refused_before_anything_starts(words, said,
 def test_imported_logits_have_intervals_and_no_images(posthoc, tmp_path):
     store = Store(tmp_path / "store")
     write_import("mine", check_files(**splits_of(tmp_path)), store, replace=False)
-    spec = resolve_spec({**asked_of("mine", store).overrides, **posthoc})
+    spec = resolve_spec({**request_for("mine", store).overrides, **posthoc})
     found = ExtraEvaluation(spec, store, None, CPU).intervals(spec, 100)
     (accuracy,) = [row for row in found if row["metric"] == "accuracy"]
     assert 0 <= accuracy["lower"] < accuracy["upper"] <= 1
@@ -215,7 +217,7 @@ def test_imported_logits_have_intervals_and_no_images(posthoc, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_look_is_asked_for_later_and_goes_on_where_it_was_killed(tmp_path):
+def test_extra_evaluations_can_be_added_later_and_resume_after_a_kill(tmp_path):
     out = tmp_path / "out"
     words = ["compare", "ce", "retrain+temperature", *QUICK, "--out", out]
     assert here(*words, "--shift", "noise").returncode == 0
@@ -240,7 +242,7 @@ def test_a_look_is_asked_for_later_and_goes_on_where_it_was_killed(tmp_path):
     assert {path: path.stat().st_mtime_ns for path in fog} == fog
 
 
-def test_all_kinds_are_asked_for_by_one_word():
+def test_corruptions_means_all_main_kinds():
     assert find_sets(("corruptions",), DataSlot(), None) == [f"generated/{k}" for k in MAIN]
 
 
@@ -251,7 +253,7 @@ def draws_of(out, **wanted):
     }
 
 
-def test_an_earlier_look_without_draws_is_looked_at_again_and_no_oftener(finished, tmp_path):
+def test_an_evaluation_without_draws_is_repeated_once(finished, tmp_path):
     _, store = finished
     run(tmp_path, TRIALS, store)
     sets = ["ood/noise", "generated/fog"]
@@ -259,7 +261,7 @@ def test_an_earlier_look_without_draws_is_looked_at_again_and_no_oftener(finishe
     assert draws_of(tmp_path) == {None}
     before = {path.name for path in tmp_path.glob("shifts/*")}
     told = rows_of_shifts(tmp_path)
-    looks = [each for each in find_extra_jobs(sets, 100, TRIALS[:2], tmp_path) if each.shift]
+    looks = [trial for trial in find_extra_jobs(sets, 100, TRIALS[:2], tmp_path) if trial.shift]
     assert sorted(each.shift for each in looks) == sorted(sets)
     carry_out(looks, tmp_path, store)
     # The same file, which is whole at any time, and the same values.

@@ -10,11 +10,11 @@ from dataclasses import replace
 import pytest
 
 from analysis.search.load import is_complete
-from tests.support import each
+from tests.support import sample
 from tests.tuning.search.support import (
     any_job,
+    definition_of,
     open_untrained,
-    question_of,
     run_source,
     searched,
     stored,
@@ -40,7 +40,7 @@ TRIALS = 12
 def whole(tmp_path_factory):
     """A finished search in its folder, with a row for each of its trials."""
     out = tmp_path_factory.mktemp("truth") / "whole"
-    state = searched(out, question_of("mac_cal"), TRIALS)
+    state = searched(out, definition_of("mac_cal"), TRIALS)
     job = replace(any_job(out), definition=state.definition, length=TRIALS)
     job.build_manifest().write(out)
     numbers = {t.spec.hash: -1 for t in state.candidates.baseline()}
@@ -56,7 +56,7 @@ def whole(tmp_path_factory):
 
 
 def points(state) -> list[dict]:
-    return [dict(each.point) for each in state.study.suggestions(range(TRIALS))]
+    return [dict(suggestion.point) for suggestion in state.study.suggestions(range(TRIALS))]
 
 
 def copy_of(whole, out):
@@ -109,7 +109,7 @@ def test_a_finished_suggestion_without_its_row_is_repeated_as_it_was(whole, tmp_
     assert (out / JOURNAL).read_bytes() == journal
 
 
-def test_a_lost_baseline_is_no_crash_and_no_end(whole, tmp_path):
+def test_a_lost_baseline_requires_a_resume(whole, tmp_path):
     out = tmp_path / "out"
     state = copy_of(whole, out)
     (baseline,) = state.candidates.baseline()
@@ -170,7 +170,10 @@ def test_a_study_has_one_folder_and_one_driver(whole, tmp_path):
     again.write_result(0, SuggestionResult("done", (0.1,), 0.0))
     (tmp_path / "a").rename(tmp_path / "c")  # moved: the former folder owns nothing
     moved_to = study_of(tmp_path / "c", url, whole)
-    assert [each.status for each in moved_to.suggestions(range(5))][:2] == ["done", "running"]
+    assert [suggestion.status for suggestion in moved_to.suggestions(range(5))][:2] == [
+        "done",
+        "running",
+    ]
 
 
 def test_a_study_of_another_machine_is_refused_in_any_case(whole, tmp_path, monkeypatch):
@@ -219,7 +222,7 @@ def test_a_damaged_database_is_one_line(whole, tmp_path):
 
 
 @pytest.mark.timeout(900)
-@each("seed", range(18, 50), few=1)
+@pytest.mark.parametrize("seed", sample(range(18, 50), 1))
 def test_flipped_bits_of_a_database_change_nothing_in_silence(whole, tmp_path, seed):
     url, out = database(tmp_path), tmp_path / "out"
     out.mkdir()

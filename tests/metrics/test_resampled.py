@@ -6,26 +6,28 @@ import torch
 from sklearn.metrics import roc_auc_score
 
 from tests.metrics.test_without_bins import case
-from tests.support import each
+from tests.support import sample
 from tune_calib.metrics.bootstrap import draw, drawn_detection, drawn_under_corruption
 from tune_calib.metrics.ood import detection
 from tune_calib.metrics.summary import under_corruption
 
 
-def places(counts):
+def drawn_indices(counts):
     return torch.arange(len(counts)).repeat_interleave(counts.long())
 
 
-@each("ties", [False, True])
-@each("sizes", [(20, 7), (1, 1), (40, 300), (300, 120)], few=1)
-@each("scale", [0.3, 1.0, 2000.0], few=1)
+@pytest.mark.parametrize("ties", [False, True])
+@pytest.mark.parametrize("sizes", sample([((20, 7),), ((1, 1),), ((40, 300),), ((300, 120),)], 1))
+@pytest.mark.parametrize("scale", sample([0.3, 1.0, 2000.0], 1))
 def test_detection_on_each_draw_is_that_of_the_drawn_samples(sizes, ties, scale):
     (inside, _), (outside, _) = (case(size, 4, ties=ties) for size in sizes)
     inside, outside = scale * inside, 0.6 * scale * outside.flip(0)
     own, foreign = (draw(size, 12, seed) for seed, size in enumerate(sizes))
     found = drawn_detection(inside, outside, own, foreign)
     for number in range(12):
-        wanted = detection(inside[places(own[number])], outside[places(foreign[number])])
+        wanted = detection(
+            inside[drawn_indices(own[number])], outside[drawn_indices(foreign[number])]
+        )
         for name, values in found.items():
             assert float(values[number]) == pytest.approx(wanted[name], abs=1e-12), name
 
@@ -44,13 +46,13 @@ def test_the_standard_error_is_that_of_a_loop_of_scikit_learn():
     assert float(found) == pytest.approx(np.std(errors, ddof=1), rel=1e-9)
 
 
-@each("ties", [False, True])
-@each("size", [(1, 3), (40, 3), (300, 5)])
+@pytest.mark.parametrize("ties", [False, True])
+@pytest.mark.parametrize("size", [(1, 3), (40, 3), (300, 5)])
 def test_corruptions_on_each_draw_are_those_of_the_drawn_samples(size, ties):
     logits, labels = case(*size, ties=ties)
     counts = draw(len(labels), 12, seed=3)
     found = drawn_under_corruption(logits, labels, counts)
     for number, own in enumerate(counts):
-        wanted = under_corruption(logits[places(own)], labels[places(own)])
+        wanted = under_corruption(logits[drawn_indices(own)], labels[drawn_indices(own)])
         for name, values in found.items():
             assert float(values[number]) == pytest.approx(wanted[name], abs=1e-12), name

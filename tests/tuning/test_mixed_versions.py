@@ -154,7 +154,7 @@ def is_accepted(request):
     accept_code(False)
 
 
-def test_rows_of_other_code_are_taken_only_if_the_user_accepts_them(is_accepted, copies, tmp_path):
+def test_rows_of_other_code_are_reused_only_with_consent(is_accepted, copies, tmp_path):
     known = copies["first"].by_slot[KEY]
     about = {"data_digest": known.digest, "numbers": NUMBERS, **NAMED, "code": json.dumps(OTHER)}
     written(tmp_path / "a" / "first", **about)
@@ -174,7 +174,7 @@ def test_networks_of_another_copy_in_the_store_are_refused_before_heads_stand_on
         copies["first"].refuse_other(tmp_path / "out", PLANNED)
 
 
-def test_rows_of_another_table_are_taken_from_the_same_images_alone(copies, tmp_path):
+def test_rows_are_reused_only_for_the_same_images(copies, tmp_path):
     known = copies["first"].by_slot[KEY]
     written(tmp_path / "a" / "first", data_digest=known.digest, numbers=NUMBERS)
     own = tmp_path / "b" / "own"
@@ -235,7 +235,7 @@ def test_neither_comparison_nor_search_is_continued_on_another_copy(roots, tmp_p
         ["resume", tmp_path / "search", "--trials", 2],
         ["evaluate", tmp_path / "search", "--seeds", 1],
     ):
-        said = refusal(*command)
-        assert "another copy of cifar10" in said
-        assert "--data-root" in said
+        message = refusal(*command)
+        assert "another copy of cifar10" in message
+        assert "--data-root" in message
     assert {path: path.read_bytes() for path in tmp_path.glob("*/trials/*")} == before

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support import each
+from tests.support import sample
 from tests.tuning.search.support import (
     any_job,
+    definition_of,
     moved,
-    question_of,
     read_file,
     searched,
     stored,
@@ -40,17 +40,16 @@ def points(state) -> list[dict]:
     return [dict(study.suggestion(number).point) for number in range(len(study.states()))]
 
 
-@each("metrics", [("ece",), ("ece", "accuracy")], few=1)
+@pytest.mark.parametrize("metrics", sample([(("ece",),), (("ece", "accuracy"),)], 1))
 # The second generation of nsga2 begins at 50.
-@each(
+@pytest.mark.parametrize(
     ("sampler", "lengths"),
-    [*((sampler, (2, 9, 27, 30)) for sampler in SAMPLERS), ("nsga2", (52, 58))],
-    few=3,
+    sample([*((sampler, (2, 9, 27, 30)) for sampler in SAMPLERS), ("nsga2", (52, 58))], 3),
 )
 def test_a_search_that_was_made_longer_is_the_search_of_that_length(
     tmp_path, sampler, lengths, metrics
 ):
-    question = question_of("mac_cal", sampler, metrics=metrics)
+    question = definition_of("mac_cal", sampler, metrics=metrics)
     whole = searched(tmp_path / "whole", question, lengths[-1])
     for length in lengths:
         longer = searched(tmp_path / "longer", question, length)
@@ -63,7 +62,7 @@ FEW = 10  # samplers draw with repeats: in 200 suggestions these come with near 
 
 def few_points(method) -> dict:
     """Settings that leave a method only some that are no real numbers, with few points."""
-    given = {"network": {"backbone": "small_cnn", "epochs": 1}}
+    settings = {"network": {"backbone": "small_cnn", "epochs": 1}}
     candidates = Candidates(method, ResolvedRequest())
     fixed = [n for n, s in candidates.space.settings.items() if s.values() is None]
     left = candidates.space.without({name: candidates.defaults[name] for name in fixed})
@@ -72,8 +71,8 @@ def few_points(method) -> dict:
         left = left.without({fixed[-1]: candidates.defaults[fixed[-1]]})
     for name in fixed:
         slot, _, key = name.partition(".")
-        given.setdefault(slot, {})[key] = candidates.defaults[name]
-    return given
+        settings.setdefault(slot, {})[key] = candidates.defaults[name]
+    return settings
 
 
 # Each method under one sampler, and each sampler under a quarter of them; all pairs are slow.
@@ -91,42 +90,42 @@ PAIRS = list(zip(SPACES, itertools.cycle(SAMPLERS), strict=False))
         ),
     ],
 )
-def test_a_finite_space_comes_to_its_end(tmp_path, pairs):
+def test_a_finite_space_is_exhausted(tmp_path, pairs):
     for method, sampler in pairs:
         comes_to_its_end(tmp_path / f"{method}-{sampler}", method, sampler)
 
 
 def comes_to_its_end(tmp_path, method, sampler):
     tmp_path.mkdir()
-    question = question_of(method, sampler, few_points(method))
+    question = definition_of(method, sampler, few_points(method))
     state = searched(tmp_path / "out", question, 200)
     space, study = state.candidates.space, state.study
     assert space.size <= FEW
-    found = points(state)
-    assert len({tuple(point.items()) for point in found}) == space.size
-    assert study.finished() == len(found) == study.planned(200) < 200
-    assert len({tuple(point.items()) for point in found[:-1]}) < space.size or space.size == 1
+    suggestions = points(state)
+    assert len({tuple(point.items()) for point in suggestions}) == space.size
+    assert study.finished() == len(suggestions) == study.planned(200) < 200
+    assert len({tuple(point.items()) for point in suggestions[:-1]}) < space.size or space.size == 1
     again = searched(tmp_path / "out", question, 300)
-    assert points(again) == found
-    assert again.study.planned(300) == len(found)
+    assert points(again) == suggestions
+    assert again.study.planned(300) == len(suggestions)
     assert again.objective.choose(again.results) == state.objective.choose(state.results)
 
 
-@each("sampler", SAMPLERS)
-def test_what_is_tried_again_comes_on_top_of_a_space_at_its_end(tmp_path, sampler):
-    question = question_of("temperature", sampler)
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_retried_suggestions_are_added_to_an_exhausted_space(tmp_path, sampler):
+    question = definition_of("temperature", sampler)
     study = searched(tmp_path / "out", question, 1).study
     study.suggestion(1)
     study.write_result(1, SuggestionResult("crashed"))
     assert study.retry("crashed") == [2]
-    found = points(searched(tmp_path / "out", question, 50))
-    assert found[2] == found[1]
-    assert {point["posthoc.fit"] for point in found} == {"nll", "grid_ece", "grid_nll"}
+    suggestions = points(searched(tmp_path / "out", question, 50))
+    assert suggestions[2] == suggestions[1]
+    assert {point["posthoc.fit"] for point in suggestions} == {"nll", "grid_ece", "grid_nll"}
 
 
-@each("asked", [2, 60])
-@each("sampler", SAMPLERS, few=2)
-@each("method", ["temperature", "ls", "mac_cal"], few=2)
+@pytest.mark.parametrize("asked", [2, 60])
+@pytest.mark.parametrize("sampler", sample(SAMPLERS, 2))
+@pytest.mark.parametrize("method", sample(["temperature", "ls", "mac_cal"], 2))
 def test_status_and_dry_run_count_suggestions_and_come_to_done(tmp_path, method, sampler, asked):
     text = (
         f"out: {tmp_path / 'out'}\nentries: {{a: {{methods: [{method}], "
@@ -152,7 +151,7 @@ def test_status_and_dry_run_count_suggestions_and_come_to_done(tmp_path, method,
 
 
 def test_a_planned_evaluation_writes_nothing(tmp_path):
-    question = question_of("mac_cal")
+    question = definition_of("mac_cal")
     job = replace(any_job(tmp_path / "out"), definition=question, length=4)
     job.out.mkdir()
     job.build_manifest().write(job.out)
@@ -177,11 +176,11 @@ entries:
 MACHINES = [1, 2, 64]
 
 
-def asked_on(cores, tmp_path, monkeypatch):
+def searches_on(cores, tmp_path, monkeypatch):
     """The searches of a sweep file and of the command line on a machine with some cores."""
     monkeypatch.setattr(os, "cpu_count", lambda: cores)
     read = read_file(tmp_path, SEARCHES.replace("OUT", str(tmp_path / "out")))
-    asked = {each.name: each.run for each in plan_entries(read, "it")}
+    asked = {entry.name: entry.run for entry in plan_entries(read, "it")}
     for at_once in (None, 1, 3):
         given = {"method": "mac_cal", "at_once": at_once, "out": tmp_path / "typed"}
         request = build_request(SearchRequest, given)
@@ -189,11 +188,11 @@ def asked_on(cores, tmp_path, monkeypatch):
     return asked
 
 
-@each("there", MACHINES)
-@each("here", MACHINES)
+@pytest.mark.parametrize("there", MACHINES)
+@pytest.mark.parametrize("here", MACHINES)
 def test_a_search_goes_on_on_a_machine_with_other_cores(tmp_path, monkeypatch, here, there):
-    begun = asked_on(here, tmp_path, monkeypatch)
-    elsewhere = asked_on(there, tmp_path, monkeypatch)
+    begun = searches_on(here, tmp_path, monkeypatch)
+    elsewhere = searches_on(there, tmp_path, monkeypatch)
     assert len(begun) == 11
     for name, job in begun.items():
         out = tmp_path / "at" / name
@@ -213,16 +212,16 @@ CHANGES = {
 }
 
 
-@each("tells", [True, False])
-@each("change", [None, *CHANGES])
+@pytest.mark.parametrize("tells", [True, False])
+@pytest.mark.parametrize("change", [None, *CHANGES])
 def test_a_search_of_a_version_with_other_defaults_is_refused(
     tmp_path, monkeypatch, capsys, refusal, change, tells
 ):
     """By resume, by evaluate and by the report of what has ended."""
     out = tmp_path / "out"
     # By the authors' recipes, which are defaults of the program and no part of the question.
-    asked = ResolvedRequest({"network": {"epochs": 1}}, own_recipes=True)
-    question = replace(question_of("mac_cal"), resolved=asked)
+    request = ResolvedRequest({"network": {"epochs": 1}}, own_recipes=True)
+    question = replace(definition_of("mac_cal"), resolved=request)
     state = searched(out, question, 3)
     job = replace(any_job(out), definition=question, length=9)
     manifest = moved(job, out=tmp_path / "new").build_manifest()
@@ -245,7 +244,7 @@ def test_a_search_of_a_version_with_other_defaults_is_refused(
     stored_bytes = (out / JOURNAL).read_bytes()
     capsys.readouterr()
     for command in ("resume", "evaluate", "report"):
-        told = refusal(command, out)
-        assert "other settings, and trials of both" in told
-        assert ("the baseline" in told) == (change == "the baseline")
+        message = refusal(command, out)
+        assert "other settings, and trials of both" in message
+        assert ("the baseline" in message) == (change == "the baseline")
     assert (out / JOURNAL).read_bytes() == stored_bytes

@@ -6,7 +6,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from tests.engine.test_weights import network_of
-from tests.support import CPU, each
+from tests.support import CPU, sample
 from tune_calib.data.splits import load_development
 from tune_calib.engine.artifacts import NetworkTraining
 from tune_calib.engine.evaluate import SplitLogits
@@ -33,12 +33,14 @@ def assert_same(fitted, network, less=("num_batches_tracked",)):
             assert torch.equal(fitted[name], tensor), name
 
 
-@each("backbone", ["small_cnn", "small_vgg", "resnet8", "resnet20_he"])
-@each("prefix", ["", "module.", "model.", "_orig_mod.", "module.model.", "backbone.", "net."])
-def test_a_prefix_is_no_other_name(backbone, prefix):
+@pytest.mark.parametrize("backbone", ["small_cnn", "small_vgg", "resnet8", "resnet20_he"])
+@pytest.mark.parametrize(
+    "prefix", ["", "module.", "model.", "_orig_mod.", "module.model.", "backbone.", "net."]
+)
+def test_prefixed_weight_names_are_accepted(backbone, prefix):
     source, other = (network_of(backbone, seed=seed) for seed in (1, 2))
-    given = renamed(source, lambda name: prefix + name.removeprefix("backbone."))
-    fitted, told = match_weights(other, given, "w", is_frozen=True)
+    weights = renamed(source, lambda name: prefix + name.removeprefix("backbone."))
+    fitted, told = match_weights(other, weights, "w", is_frozen=True)
     assert told == ""
     assert_same(fitted, source)
 
@@ -62,7 +64,7 @@ def numbers_from_behind(name: str) -> str:
     return f"features.{20 - int(layer)}{dot}{kind}" if layer.isdigit() else name
 
 
-@each(
+@pytest.mark.parametrize(
     ("own", "given", "message"),
     [
         (
@@ -80,7 +82,7 @@ def numbers_from_behind(name: str) -> str:
         (network_of(size=8), renamed(network_of("resnet32_he"), str), "unknown"),
     ],
 )  # fmt: skip
-def test_other_names_are_one_line(own, given, message):
+def test_foreign_weight_names_are_one_line(own, given, message):
     with pytest.raises(UserError, match=message) as told:
         match_weights(own, given, "w", is_frozen=True)
     assert "\n" not in str(told.value)
@@ -89,27 +91,27 @@ def test_other_names_are_one_line(own, given, message):
 
 def test_a_part_may_be_named_as_a_prefix():
     source, other = (Network(Attention(["model", "net"]), 4, 4) for _ in range(2))
-    given = renamed(source, lambda name: "module." + name.removeprefix("backbone."))
-    assert_same(match_weights(other, given, "w", is_frozen=True)[0], source)
+    weights = renamed(source, lambda name: "module." + name.removeprefix("backbone."))
+    assert_same(match_weights(other, weights, "w", is_frozen=True)[0], source)
 
 
 def test_two_tensors_of_one_name_are_one_line():
-    given = renamed(network_of(), lambda name: name.removeprefix("backbone."))
-    twice = {**given, **{f"model.{name}": tensor for name, tensor in given.items()}}
+    weights = renamed(network_of(), lambda name: name.removeprefix("backbone."))
+    twice = {**weights, **{f"model.{name}": tensor for name, tensor in weights.items()}}
     with pytest.raises(UserError, match="has both"):
         match_weights(network_of(), twice, "w")
 
 
 def test_a_last_layer_without_bias_has_one_of_zeros():
-    given = renamed(network_of(), str)
-    del given["head.bias"]
-    fitted, told = match_weights(network_of(), given, "w", is_frozen=True)
+    weights = renamed(network_of(), str)
+    del weights["head.bias"]
+    fitted, told = match_weights(network_of(), weights, "w", is_frozen=True)
     assert told == ""
     assert not fitted["head.bias"].any()
-    assert "other classes" in match_weights(network_of(), given, "w")[1]  # of what is trained on
+    assert "other classes" in match_weights(network_of(), weights, "w")[1]  # of what is trained on
 
 
-def test_half_precision_is_read_as_what_it_is():
+def test_half_precision_weights_become_single_precision():
     given = {name: t.half() if t.is_floating_point() else t
              for name, t in network_of(seed=3).state_dict().items()}  # fmt: skip
     network = network_of()
@@ -123,10 +125,10 @@ def test_a_timm_resnet_on_small_images_names_its_stem(tmp_path):
     source = timm.create_model("resnet18", num_classes=10, in_chans=1)
     file = tmp_path / "w.safetensors"
     save_file({k: v.contiguous() for k, v in source.state_dict().items()}, file)
-    given = {"data": {"norm": "dataset"},
+    settings = {"data": {"norm": "dataset"},
              "network": {"backbone": "resnet18", "weights": str(file), "epochs": 0}}  # fmt: skip
     with pytest.raises(UserError, match=r"conv1.weight .*different stem.*FILE.py:FUNCTION"):
-        resolve_files(ResolvedRequest(given).with_recipe(), None, tmp_path / "store")
+        resolve_files(ResolvedRequest(settings).with_recipe(), None, tmp_path / "store")
 
 
 def artifact(store: Store, method="ce", **network) -> tuple[TrialSpec, object]:
@@ -138,20 +140,20 @@ def artifact(store: Store, method="ce", **network) -> tuple[TrialSpec, object]:
     return spec, store.folder("networks", spec.network_id) / TENSORS
 
 
-def given_from(file, store, **data):
+def request_from(file, store, **data):
     network = {"backbone": "small_cnn", "weights": str(file), "epochs": 0}
     return resolve_files(
         ResolvedRequest({"data": data, "network": network}).with_recipe(), None, store
     )
 
 
-def test_a_network_of_this_program_knows_itself(tmp_path):
+def test_weights_of_this_program_record_their_training_data(tmp_path):
     spec, file = artifact(Store(tmp_path / "a"))
     assert trained_by(file) == spec
-    again = given_from(file, tmp_path / "b").spec()  # needs no --norm
+    again = request_from(file, tmp_path / "b").spec()  # needs no --norm
     assert again.data == spec.data
     assert trained_spec(again.network.weights, Store(tmp_path / "b")) == spec
-    assert given_from(file, tmp_path / "b", holdout="test").spec().data.holdout == "test"
+    assert request_from(file, tmp_path / "b", holdout="test").spec().data.holdout == "test"
     told = tmp_path / "w.safetensors"
     save_file({"x": torch.zeros(1)}, told, {"spec": spec.canonical_json()})
     assert trained_by(told) == spec
@@ -193,7 +195,7 @@ SEEN = [
 ]
 
 
-@each(("made", "data", "message"), SEEN)
+@pytest.mark.parametrize(("made", "data", "message"), SEEN)
 def test_a_hold_out_that_it_was_trained_on_is_refused(made, data, message):
     slots = {slot: dict(own) for slot, own in TRAINED[made].items()}
     slots["data"]["dataset"] = "cifar10"
@@ -216,12 +218,12 @@ def outputs(right: float, count: int) -> SplitLogits:
     return SplitLogits(logits, labels)
 
 
-@each(
+@pytest.mark.parametrize(
     ("held_out", "test", "is_refused"),
     [(0.99, 0.92, True), (0.94, 0.92, False), (0.92, 0.99, False), (1.0, 1.0, False),
      (0.0, 0.0, False), (1.0, 0.5, True)],
 )  # fmt: skip
-def test_one_that_is_better_on_what_is_held_out_saw_it(held_out, test, is_refused, tmp_path):
+def test_a_network_that_is_better_on_the_hold_out_is_refused(held_out, test, is_refused, tmp_path):
     spec = TrialSpec.build(network={"weights": HASH, "epochs": 0})
     logits = {"select": outputs(held_out, 1000), "calib": outputs(held_out, 1000)}
     store = Store(tmp_path)
@@ -237,7 +239,7 @@ def test_one_that_is_better_on_what_is_held_out_saw_it(held_out, test, is_refuse
     refuse_better(TrialSpec.build(network={"weights": HASH}), store, logits)  # it is trained here
 
 
-def test_a_given_network_whose_logits_overflow_refuses_the_run(tmp_path):
+def test_a_frozen_network_with_overflowing_logits_is_refused(tmp_path):
     spec = TrialSpec.build(network={"weights": HASH, "epochs": 0})
     logits = {name: outputs(0.5, 100) for name in ("select", "calib", "test")}
     logits["calib"].logits[0, 3, 1] = torch.nan
@@ -245,8 +247,8 @@ def test_a_given_network_whose_logits_overflow_refuses_the_run(tmp_path):
         refuse_better(spec, Store(tmp_path), logits)
 
 
-@each("beginning", [{}, {"weights": HASH}, {"weights": HASH, "epochs": 0}])
-def test_who_began_with_others_weights_does_not_know_what_they_saw(beginning, tmp_path):
+@pytest.mark.parametrize("beginning", [{}, {"weights": HASH}, {"weights": HASH, "epochs": 0}])
+def test_weights_started_from_other_weights_have_unknown_training_data(beginning, tmp_path):
     made = TrialSpec.build(network=beginning)
     file = tmp_path / "w.safetensors"
     save_file({"x": torch.zeros(1)}, file, {"spec": made.canonical_json()})
@@ -261,14 +263,14 @@ def test_who_began_with_others_weights_does_not_know_what_they_saw(beginning, tm
         refuse_better(spec, store, logits)
 
 
-@each("method", ["fedlas_ls", "balcal", "tst_joint", "vtst_joint"], few=2)
-def test_a_method_that_makes_the_logits_itself_is_refused(method, tmp_path):
+@pytest.mark.parametrize("method", sample(["fedlas_ls", "balcal", "tst_joint", "vtst_joint"], 2))
+def test_a_method_with_its_own_logits_is_refused_on_a_frozen_network(method, tmp_path):
     _, file = artifact(Store(tmp_path / "a"), method)
     if method == "fedlas_ls":  # its gate is of the training alone
-        given_from(file, tmp_path / "b")
+        request_from(file, tmp_path / "b")
         return
     with pytest.raises(UserError, match="the training method computes the logits"):
-        given_from(file, tmp_path / "b")
+        request_from(file, tmp_path / "b")
 
 
 def test_an_export_gives_its_network_with_its_own_head(tmp_path, capsys):
@@ -276,6 +278,6 @@ def test_an_export_gives_its_network_with_its_own_head(tmp_path, capsys):
     tensors = {f"network.{k}": v.contiguous() for k, v in source.state_dict().items()}
     file = tmp_path / "w.safetensors"
     save_file({**tensors, "classifier.head.weight": torch.zeros(3)}, file)
-    given_from(file, tmp_path / "store", norm="dataset")
+    request_from(file, tmp_path / "store", norm="dataset")
     assert "with its own head" in capsys.readouterr().err
     assert_same(match_weights(network_of(seed=1), tensors, "w", is_frozen=True)[0], source)

@@ -49,15 +49,15 @@ def written(out, trials=FIRST, **own):
     (out / "sweep.json").write_text("{}")
 
 
-def taken(tmp_path, planned=SECOND, sets=()):
+def reused_folder(tmp_path, planned=SECOND, sets=()):
     copies = Copies({}, None, Store(tmp_path / "store"))
     copy_rows(planned, tmp_path / "b" / "own", tmp_path, "second", "compare", sets, copies)
     return tmp_path / "b" / "own"
 
 
-def test_what_both_ask_for_is_taken_under_the_names_of_the_own_sweep(tmp_path):
+def test_reused_rows_get_the_names_of_the_new_run(tmp_path):
     written(tmp_path / "a" / "first")
-    own = taken(tmp_path)
+    own = reused_folder(tmp_path)
     assert len(COMMON) == 2
     rows = {r["spec_hash"]: r for r in read_table(own, "trials").to_pylist()}
     assert set(rows) == COMMON
@@ -74,13 +74,13 @@ def test_what_both_ask_for_is_taken_under_the_names_of_the_own_sweep(tmp_path):
     assert draws == [pytest.approx([0.1, 0.2])] * 2
 
 
-def test_intervals_of_before_draws_were_kept_are_made_again(tmp_path):
+def test_intervals_without_draws_are_not_reused(tmp_path):
     written(tmp_path / "a" / "first")
     for path in (tmp_path / "a" / "first" / "intervals").iterdir():
         content = read_table(path.parents[1], "intervals", path.stem)
         rows = [row | {"draws": None} for row in content.to_pylist()]
         write_table(path.parents[1], "intervals", path.stem, pa.Table.from_pylist(rows))
-    own = taken(tmp_path)
+    own = reused_folder(tmp_path)
     assert done(own) == COMMON
     assert read_table(own, "intervals").num_rows == 0
 
@@ -94,47 +94,47 @@ def test_intervals_of_before_draws_were_kept_are_made_again(tmp_path):
         (("generated/fog",), {"generated/fog/1", "generated/fog/2"}),
     ],
 )
-def test_of_shift_sets_those_that_are_asked_for(asked, expected, tmp_path):
+def test_only_requested_shift_sets_are_reused(asked, expected, tmp_path):
     written(tmp_path / "a" / "first")
-    found = read_table(taken(tmp_path, sets=asked), "shifts")["set"].to_pylist()
+    found = read_table(reused_folder(tmp_path, sets=asked), "shifts")["set"].to_pylist()
     assert set(found) == expected
 
 
 @pytest.mark.parametrize(
     "own", [{"status": "crashed"}, {"status": "diverged"}, {"plugins": json.dumps({"x": "1"})}]
 )
-def test_what_did_not_finish_or_is_of_another_plug_in_is_not(own, tmp_path):
+def test_unfinished_and_foreign_plug_in_rows_are_not_reused(own, tmp_path):
     written(tmp_path / "a" / "first", **own)
-    assert done(taken(tmp_path)) == set()
+    assert done(reused_folder(tmp_path)) == set()
 
 
-def test_a_folder_is_asked_once_and_what_it_got_later_comes_too(tmp_path):
+def test_reuse_adds_only_rows_written_since(tmp_path):
     ours = [t for t in FIRST if t.spec.hash in COMMON]
     written(tmp_path / "a" / "first", ours[:1])
-    own = taken(tmp_path)
+    own = reused_folder(tmp_path)
     assert len(done(own)) == 1
     written(tmp_path / "a" / "first", ours)
     assert set(find_rows(SECOND, own, tmp_path)) == {ours[1].spec.hash}
-    assert done(taken(tmp_path)) == COMMON
+    assert done(reused_folder(tmp_path)) == COMMON
     assert find_rows(SECOND, own, tmp_path) == {}
     before = sorted(path.name for path in own.rglob("*"))
-    taken(tmp_path)
+    reused_folder(tmp_path)
     assert sorted(path.name for path in own.rglob("*")) == before
 
 
-def test_nothing_is_looked_for_unless_asked_and_nothing_in_the_folder_itself(tmp_path):
+def test_reuse_is_optional_and_skips_the_own_folder(tmp_path):
     written(tmp_path / "a" / "first")
     assert find_rows(SECOND, tmp_path / "b" / "own", None) == {}
     assert find_rows(FIRST[:1], tmp_path / "a" / "first", tmp_path) == {}
 
 
-def test_a_damaged_folder_gives_nothing_and_stops_nobody(tmp_path):
+def test_a_damaged_folder_is_not_reused_and_stops_no_run(tmp_path):
     written(tmp_path / "a" / "first")
     fake_results.write(tmp_path / "a" / "other")
     (tmp_path / "a" / "0" / "trials").mkdir(parents=True)
     (tmp_path / "a" / "0" / "trials" / "x.parquet").write_bytes(b"no")
     (tmp_path / "a" / "0" / "sweep.json").write_text("{}")
-    assert done(taken(tmp_path)) == COMMON
+    assert done(reused_folder(tmp_path)) == COMMON
 
 
 def test_folders_with_different_numbers_of_a_trial_are_refused(tmp_path):
@@ -143,4 +143,4 @@ def test_folders_with_different_numbers_of_a_trial_are_refused(tmp_path):
     assert set(find_rows(SECOND, tmp_path / "b" / "own", tmp_path)) == COMMON
     written(tmp_path / "a" / "second", **{"test/ece": 0.3})
     with pytest.raises(UserError, match=r"different numbers in .*a/first and .*a/second"):
-        taken(tmp_path)
+        reused_folder(tmp_path)

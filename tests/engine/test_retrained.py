@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.support import CPU, each, small_spec
+from tests.support import CPU, sample, small_spec
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.artifacts import ensure_bank
 from tune_calib.engine.bank import FeatureBank, bank_key
@@ -41,9 +41,9 @@ def judged(spec, store, test):
     return evaluate_one(logits, spec.posthoc)
 
 
-@each("posthoc", [None, "temperature"])
-@each("augment", ["none", "standard"], few=1)
-@each("bn_mode", ["eval", "train"])
+@pytest.mark.parametrize("posthoc", [None, "temperature"])
+@pytest.mark.parametrize("augment", sample(["none", "standard"], 1))
+@pytest.mark.parametrize("bn_mode", ["eval", "train"])
 def test_a_head_gives_its_numbers_again(bn_mode, augment, posthoc, trained, test_split):
     head = {"method": "retrain", "bn_mode": bn_mode, "augment": augment, "views": 2, "epochs": 2}
     slots = {"posthoc": {"method": posthoc}} if posthoc else {}
@@ -76,9 +76,7 @@ def row_of(spec, metrics):
     }  # fmt: skip
 
 
-def test_pictures_of_a_sweep_are_taken_once_and_only_of_the_trial_itself(
-    trained, test_split, tmp_path
-):
+def test_pictures_are_made_once_and_need_equal_metrics(trained, test_split, tmp_path):
     spec = small_spec()
     metrics = judged(spec, trained, test_split).metrics
     for name, value in {"test/ece": 0.9, "test/accuracy": metrics["test/accuracy"] + 1e-5}.items():
@@ -98,5 +96,5 @@ def test_a_folder_without_numbers_is_one_line(tmp_path):
         take_pictures(tmp_path, tmp_path, None)
 
 
-def test_corruptions_are_asked_for_where_trials_are_run(refusal, tmp_path):
+def test_pictures_refuse_corruptions_and_name_the_option_of_runs(refusal, tmp_path):
     assert "run with --shift corruptions" in refusal("pictures", tmp_path, "--shift", "x")

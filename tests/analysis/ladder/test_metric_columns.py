@@ -13,7 +13,7 @@ from analysis.load import load
 from analysis.report import write_report
 from analysis.tables.render import markdown
 from tests import fake_results
-from tests.support import each
+from tests.support import sample
 from tune_calib.cli import app
 from tune_calib.errors import UserError
 from tune_calib.spec.metrics import METRICS, metrics_of_trials
@@ -29,7 +29,7 @@ def set_metrics(out, **values):
         fake_results.set_cells(path, {f"test/{name}": value for name, value in values.items()})
 
 
-def test_a_table_has_its_usual_columns_unless_others_are_asked_for(tmp_path):
+def test_a_table_has_its_usual_columns_or_the_requested_ones(tmp_path):
     fake_results.write(tmp_path)
     set_metrics(tmp_path, ks_error=0.0123, conformal_coverage=0.9, aurc=0.02)
     write_report(tmp_path)
@@ -49,7 +49,7 @@ def test_a_table_has_its_usual_columns_unless_others_are_asked_for(tmp_path):
     assert "--metric ks_error --metric conformal_coverage" in page
 
 
-@each("metric", ["ece", "ks_error", "nll", "conformal_coverage"], few=1)
+@pytest.mark.parametrize("metric", sample(["ece", "ks_error", "nll", "conformal_coverage"], 1))
 def test_each_metric_can_be_shown(tmp_path, metric):
     fake_results.write(tmp_path)
     set_metrics(tmp_path, ks_error=0.0123, conformal_coverage=0.9)
@@ -57,8 +57,8 @@ def test_each_metric_can_be_shown(tmp_path, metric):
     assert METRICS[metric].title in heads(tmp_path)
 
 
-@each(
-    ("options", "told"),
+@pytest.mark.parametrize(
+    ("options", "message"),
     [
         (["--metric", "kserror"], "unknown metric 'kserror'; did you mean 'ks_error'"),
         (["--metric", "ks_error"], "no trial has KS error on test"),
@@ -66,11 +66,11 @@ def test_each_metric_can_be_shown(tmp_path, metric):
         (["--intervals"], "no trial has intervals; run the command again with"),
     ],
 )
-def test_what_no_result_has_is_refused_in_one_line(tmp_path, options, told):
+def test_a_metric_of_no_result_is_refused_in_one_line(tmp_path, options, message):
     fake_results.write(tmp_path)
     done = CliRunner().invoke(app, ["report", str(tmp_path), *options])
     assert done.exit_code != 0
-    with pytest.raises(UserError, match=re.escape(told)) as refused:
+    with pytest.raises(UserError, match=re.escape(message)) as refused:
         write_report(
             tmp_path, metrics=options[1:] if "--metric" in options else (),
             intervals="--intervals" in options,
@@ -78,7 +78,7 @@ def test_what_no_result_has_is_refused_in_one_line(tmp_path, options, told):
     assert "\n" not in str(refused.value)
 
 
-def test_intervals_stand_behind_means_where_they_are_asked_for(tmp_path):
+def test_requested_intervals_follow_the_means(tmp_path):
     fake_results.write(tmp_path)
     fake_results.add_intervals(tmp_path, ["ece", "accuracy"])
     assert "[" not in markdown(tables.ladder(load(tmp_path))).split("\n\n")[0]
@@ -117,7 +117,7 @@ def test_a_rung_of_which_one_trial_has_no_interval_has_none(tmp_path):
     assert sum(low != low for low, _ in found) == 1
 
 
-def test_of_two_counts_of_draws_the_larger_holds(tmp_path):
+def test_the_larger_of_two_counts_of_draws_is_used(tmp_path):
     fake_results.write(tmp_path)
     fake_results.add_intervals(tmp_path, ["ece"], 5000)
     fake_results.add_intervals(tmp_path, ["ece"], 100)

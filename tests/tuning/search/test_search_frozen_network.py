@@ -7,7 +7,7 @@ import pytest
 
 from tests.engine.test_weights import saved
 from tests.support import CPU, here, rows
-from tests.tuning.ray.test_given import saw_what_is_held_out
+from tests.tuning.ray.test_frozen_networks import saw_what_is_held_out
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.artifacts import NetworkTraining, load_network
 from tune_calib.engine.evaluate import network_logits
@@ -55,7 +55,7 @@ def searched(exported, tmp_path_factory):
     return out
 
 
-def test_all_trials_stand_on_the_network_as_it_is(searched, exported):
+def test_all_trials_of_a_search_use_the_frozen_network(searched, exported):
     tried, evaluated = rows(searched), rows(searched / "evaluation")
     assert len({row["network_id"] for row in [*tried, *evaluated]}) == 1
     assert {row["network_seed"] for row in [*tried, *evaluated]} == {0}

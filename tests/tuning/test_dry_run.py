@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support import CPU, each, here, job_in
+from tests.support import CPU, here, job_in, sample
 from tune_calib.cli.look_up import format_markdown
 from tune_calib.documents import seal
 from tune_calib.engine.bank import bank_key
@@ -48,7 +48,7 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize("words", COMMANDS.values(), ids=COMMANDS)
-def test_a_dry_run_tells_settings_disk_and_time_and_writes_nothing(tmp_path, words):
+def test_a_dry_run_prints_settings_disk_and_time_and_writes_nothing(tmp_path, words):
     ended = here(*words, "--dry-run", "--out", tmp_path / "out")
     assert ended.returncode == 0, ended.stderr
     assert list(tmp_path.iterdir()) == []
@@ -68,18 +68,18 @@ def test_a_dry_run_tells_settings_disk_and_time_and_writes_nothing(tmp_path, wor
     assert ended.stdout.endswith("this is a dry run; no trial was started\n")
 
 
-@pytest.mark.parametrize(("words", "told"), [
+@pytest.mark.parametrize(("words", "message"), [
     (["ablate", "mac_cal", "--dataset", "cifar10", "--data-root", "nowhere"], "nowhere"),
     (["compare", "ce", "--shift", "nose"], "did you mean 'noise'"),
     (["search", "mac_cal", "--trials", "0"], "`trials`|--trials"),
     (["evaluate", "nowhere"], "nowhere"),
 ])  # fmt: skip
-def test_what_a_run_would_refuse_its_dry_run_refuses(tmp_path, monkeypatch, words, told):
+def test_a_dry_run_refuses_what_its_run_refuses(tmp_path, monkeypatch, words, message):
     monkeypatch.chdir(tmp_path)
     ended = here(*words, "--dry-run")
     assert (ended.returncode, ended.stdout) == (2, "")
     assert len(ended.stderr.strip().splitlines()) == 1
-    assert re.search(told, ended.stderr)
+    assert re.search(message, ended.stderr)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -104,7 +104,7 @@ def job_of(tmp_path, methods, shift=(), bootstrap=0, seeds=1):
 
 @pytest.mark.parametrize("behind", [1, 3])
 @pytest.mark.parametrize("seeds", [1, 2])
-def test_a_head_behind_several_post_hoc_methods_is_trained_once(tmp_path, behind, seeds):
+def test_a_head_of_several_post_hoc_methods_is_trained_once(tmp_path, behind, seeds):
     transforms = ["temperature", "isotonic", "histogram"][:behind]
     job = job_of(tmp_path, ["mac_cal", *(f"mac_cal+{name}" for name in transforms)], seeds=seeds)
     needs = find_needs(job, job.plan())
@@ -113,17 +113,17 @@ def test_a_head_behind_several_post_hoc_methods_is_trained_once(tmp_path, behind
     assert needs.planned == seeds * (behind + 1)
 
 
-@pytest.mark.parametrize(("more", "told"), [
+@pytest.mark.parametrize(("more", "message"), [
     (["mac_cal", "--trials", "9", "--at-once", "1"], "9 heads to train, at least 3 Ray trials"),
     # Every actor gets a share of a batch.
     (["mac_cal", "--trials", "32", "--population", "32", "--at-once", "4"],
      "32 heads to train, at least 5 Ray trials"),
     (["ls", "--trials", "3"], "4 networks and 0 heads to train, 4 Ray trials"),
 ])  # fmt: skip
-def test_a_search_tells_ray_trials_as_far_as_they_are_known(tmp_path, more, told):
+def test_a_dry_run_of_a_search_counts_ray_trials(tmp_path, more, message):
     words = ["search", more[0], "--epochs", "1", "--out", tmp_path / "out"]
     ended = here(*words, *more[1:], "--dry-run")
-    assert told in ended.stdout, ended.stderr
+    assert message in ended.stdout, ended.stderr
 
 
 def test_a_bank_that_a_search_left_without_test_is_made_again(tmp_path):
@@ -148,9 +148,9 @@ LOOKS_ASKED = {
 }
 
 
-@each("is_done", [False, True])
-@each(("shift", "bootstrap", "count"), LOOKS_ASKED.values(), few=3)
-def test_closer_looks_count_also_at_trials_that_are_to_be_done(
+@pytest.mark.parametrize("is_done", [False, True])
+@pytest.mark.parametrize(("shift", "bootstrap", "count"), sample(LOOKS_ASKED.values(), 3))
+def test_extra_evaluations_are_counted_for_planned_trials_too(
     tmp_path, shift, bootstrap, count, is_done
 ):
     job = job_of(tmp_path, ["ce", "temperature"], shift, bootstrap)
@@ -166,7 +166,7 @@ def test_closer_looks_count_also_at_trials_that_are_to_be_done(
     assert ("nothing: 2 of 2 trials are done" in describe_run(job, job.plan())) == needs.is_over
 
 
-@each("dataset", ["cifar10", "cifar100", "svhn", "tiny_imagenet"], few=1)
+@pytest.mark.parametrize("dataset", sample(["cifar10", "cifar100", "svhn", "tiny_imagenet"], 1))
 def test_a_forecast_reads_no_image_of_a_published_data_set(tmp_path, dataset):
     spec = TrialSpec.build(data={"dataset": dataset}, network={"backbone": "small_cnn"})
     rates = Rates(tmp_path, Store(tmp_path / "store"), None, CPU)
@@ -174,7 +174,7 @@ def test_a_forecast_reads_no_image_of_a_published_data_set(tmp_path, dataset):
     assert rates.network(spec).seconds > 0
 
 
-def test_a_forecast_that_fails_stops_no_run(tmp_path, monkeypatch):
+def test_a_failed_forecast_does_not_stop_a_run(tmp_path, monkeypatch):
     job = job_of(tmp_path, ["ce"])
     monkeypatch.setattr(Rates, "image_s", lambda *_: 1 / 0)
     told = describe_run(job, job.plan())
@@ -182,17 +182,17 @@ def test_a_forecast_that_fails_stops_no_run(tmp_path, monkeypatch):
     assert "1 of 1 trials, 1 network and 0 heads to train" in told
 
 
-@each(("seconds", "told"), [
+@pytest.mark.parametrize(("seconds", "message"), [
     (math.nan, "unknown"), (0.4, "0 s"), (119, "119 s"), (120, "2 min"), (7199, "120 min"),
     (7200, "2 h"), (5400 * 4, "6 h"), (4e6, "1,111 h"),
 ])  # fmt: skip
-def test_a_time_is_told_as_it_is_spoken_of(seconds, told):
-    assert format_duration(seconds) == told
+def test_durations_are_rounded_to_readable_units(seconds, message):
+    assert format_duration(seconds) == message
 
 
-@each("width", [60, 100])
-@each("name", sorted({*METHODS, *LADDERS}))
-def test_every_method_and_ladder_is_explained(name, width):
+@pytest.mark.parametrize("width", [60, 100])
+@pytest.mark.parametrize("name", sorted({*METHODS, *LADDERS}))
+def test_explain_describes_every_method_and_ladder(name, width):
     text = format_markdown(describe(name), width)
     lines = text.splitlines()
     long = [line for line in lines if len(line) > width and " " in line.strip()]
@@ -207,7 +207,7 @@ def test_every_method_and_ladder_is_explained(name, width):
         assert all(rung.label in text for rung in LADDERS[name].rungs)
 
 
-def test_readings_of_a_paper_are_told_with_its_method():
+def test_explain_lists_the_readings_of_a_paper():
     assert "when q moves" in describe("mac_cal")
     assert "## Readings of the papers: Epoch kept" in describe("tst")
 

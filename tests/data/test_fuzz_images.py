@@ -15,8 +15,8 @@ import pytest
 import torch
 from PIL import Image
 
-from tests.data.loaded import described, parts
-from tests.support import each
+from tests.data.support import parts, scanned_slot
+from tests.support import sample
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.errors import UserError
 
@@ -194,7 +194,7 @@ def written_parquet(case: Case) -> dict[str, list]:
     return expected
 
 
-@each("seed", range(300), few=12)
+@pytest.mark.parametrize("seed", sample(range(300), 12))
 def test_files_give_the_right_pixels_and_labels_or_one_line(seed, tmp_path):
     case = Case(seed, tmp_path / "data")
     expected = {"imagefolder": written_folder, "parquet": written_parquet}[case.kind](case)
@@ -208,10 +208,10 @@ def test_files_give_the_right_pixels_and_labels_or_one_line(seed, tmp_path):
         case.settings["classes"] = order
     slot = None
     with contextlib.suppress(UserError):
-        slot = described(case.kind, case.root, tmp_path / "cache", **case.settings)
+        slot = scanned_slot(case.kind, case.root, tmp_path / "cache", **case.settings)
     if slot is None:
         with pytest.raises(UserError) as error:
-            described(case.kind, case.root, tmp_path / "cache", **case.settings)
+            scanned_slot(case.kind, case.root, tmp_path / "cache", **case.settings)
         assert case.fault, error.value
         assert "\n" not in str(error.value)
         return

@@ -12,14 +12,13 @@ from tests.data.archives import (
     parquet,
     pixels_of,
 )
-from tests.data.loaded import described, refused
-from tests.support import each
+from tests.data.support import refused, scanned_slot
 from tune_calib.errors import UserError
 from tune_calib.spec.slots.data import DataSlot
 from tune_calib.spec.trial import TrialSpec
 
 
-def test_a_class_that_is_missing(archives, tmp_path):
+def test_a_missing_class_is_one_line(archives, tmp_path):
     root = shutil.copytree(archives(("tiny_imagenet", "official")), tmp_path / "tiny")
     shutil.rmtree(root / "tiny-imagenet-200" / "train" / "n00000007")
     assert "n00000007" in refused(DataSlot(dataset="tiny_imagenet"), root)
@@ -32,7 +31,7 @@ def test_a_class_that_is_missing(archives, tmp_path):
     assert "99 variants, expected 100" in refused(DataSlot(dataset="aircraft"), data)
 
 
-def test_a_grey_image_in_a_colour_set(tmp_path):
+def test_a_grey_image_in_a_colour_set_is_one_line(tmp_path):
     for part in ("train", "test"):
         images = [pixels_of(row, grey=row == 7) for row in range(20)]
         parquet(tmp_path / f"{part}.parquet", images, [row % 10 for row in range(20)])
@@ -40,8 +39,8 @@ def test_a_grey_image_in_a_colour_set(tmp_path):
     assert f"{tmp_path / 'train.parquet'}: row 7 is grey" in told
 
 
-@each("layout", [("cifar10", "binary"), ("cifar100", "binary")])
-def test_binary_files_that_are_cut_or_foreign(layout, archives, tmp_path):
+@pytest.mark.parametrize("layout", [("cifar10", "binary"), ("cifar100", "binary")])
+def test_cut_or_foreign_binary_files_are_one_line(layout, archives, tmp_path):
     root = shutil.copytree(archives(layout), tmp_path / "copy")
     slot = DataSlot(dataset=layout[0])
     file = next(root.rglob("test*.bin"))
@@ -55,7 +54,7 @@ def test_binary_files_that_are_cut_or_foreign(layout, archives, tmp_path):
     assert f"{file} does not exist" in refused(slot, root)
 
 
-def test_svhn_that_is_foreign_cut_or_out_of_range(tmp_path):
+def test_foreign_cut_or_out_of_range_svhn_files_are_one_line(tmp_path):
     slot = DataSlot(dataset="svhn")
     savemat(
         tmp_path / "train_32x32.mat", {"X": np.zeros((32, 32, 3, 2), np.uint8), "y": [[1], [0]]}
@@ -68,8 +67,8 @@ def test_svhn_that_is_foreign_cut_or_out_of_range(tmp_path):
         assert "train_32x32.mat" in refused(slot, tmp_path)
 
 
-@each("name", ["images.txt", "image_class_labels.txt", "train_test_split.txt"])
-def test_lists_of_cub_that_are_damaged(name, archives, tmp_path):
+@pytest.mark.parametrize("name", ["images.txt", "image_class_labels.txt", "train_test_split.txt"])
+def test_damaged_lists_of_cub_are_one_line(name, archives, tmp_path):
     root = shutil.copytree(archives(("cub", "official")), tmp_path / "cub")
     file = root / "CUB_200_2011" / name
     for content in ("", "1\n", "1 900\n2 x\n", None):
@@ -81,12 +80,12 @@ def test_lists_of_cub_that_are_damaged(name, archives, tmp_path):
         file.write_text("")
 
 
-@each("content", [b"", b"no image", encoded(pixels_of(0, 16))[:60]])
+@pytest.mark.parametrize("content", [b"", b"no image", encoded(pixels_of(0, 16))[:60]])
 def test_a_damaged_image_is_named(content, tmp_path):
     root = image_folder(tmp_path)
     (root / "train" / "class1" / "003.png").write_bytes(content)
     with pytest.raises(UserError, match=r"class1/003\.png is not an image") as error:
-        described("imagefolder", root, tmp_path / "cache")
+        scanned_slot("imagefolder", root, tmp_path / "cache")
     assert "\n" not in str(error.value)
 
 

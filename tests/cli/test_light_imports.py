@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from tests import fake_results
-from tests.support import each, here
+from tests.support import here
 from tune_calib.cli.look_up import LISTS
 
-ARCHIVE = Path(__file__).parents[1] / "made_before" / "0.1.0.tar.xz"
+ARCHIVE = Path(__file__).parents[1] / "present_format" / "0.1.0.tar.xz"
 SLOW = ("torch", "ray", "pandas", "matplotlib", "timm", "sklearn", "statsmodels", "torchvision")
 QUICK = {
     "help": ["--help"],
@@ -90,26 +90,26 @@ def _import_from(folder):
     return ended.returncode, (ended.stdout + ended.stderr).splitlines()[-1]
 
 
-@each(
-    ("found", "file", "name"),
+@pytest.mark.parametrize(
+    ("shown", "file", "name"),
     [
         ("analysis", "analysis/__init__.py", "analysis"),
         ("ablations.py", "ablations.py", "ablations"),
     ],
 )
-def test_a_file_that_hides_a_package_of_the_program_is_named(found, file, name, tmp_path):
+def test_a_file_that_hides_a_package_of_the_program_is_named(shown, file, name, tmp_path):
     path = tmp_path / file
     path.parent.mkdir(exist_ok=True)
     path.write_text("print('executed')")
     code, line = _import_from(tmp_path)
     assert code == 1
-    assert f"ImportError: {tmp_path / found} hides the package {name} of tune-calib" in line
+    assert f"ImportError: {tmp_path / shown} hides the package {name} of tune-calib" in line
     path.unlink()
     assert _import_from(tmp_path) == (0, "imported")
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory):
+def outcomes(tmp_path_factory):
     """Exit code and slow modules of each command, in one process."""
     folder = tmp_path_factory.mktemp("start")
     fake_results.write(folder / "SWEEP")
@@ -127,21 +127,21 @@ def found(tmp_path_factory):
     return json.loads((folder / "found.json").read_text())
 
 
-def test_the_package_alone_imports_nothing(found):
-    assert found["import"] == []
+def test_importing_the_package_imports_nothing_slow(outcomes):
+    assert outcomes["import"] == []
 
 
-@each("name", QUICK)
-def test_what_is_told_at_once_imports_nothing_slow(found, name):
-    assert found[name] == [0, []]
+@pytest.mark.parametrize("name", QUICK)
+def test_quick_commands_import_nothing_slow(outcomes, name):
+    assert outcomes[name] == [0, []]
 
 
-@each("name", REFUSED)
-def test_what_is_refused_at_once_imports_nothing_slow(found, name):
-    assert found[name] == [2, []]
+@pytest.mark.parametrize("name", REFUSED)
+def test_quick_refusals_import_nothing_slow(outcomes, name):
+    assert outcomes[name] == [2, []]
 
 
-def test_a_plug_in_is_listed_beside_the_index():
+def test_a_plug_in_is_listed_with_the_index():
     plugin = Path(__file__).parents[2] / "docs" / "examples" / "plugin_head.py"
     before = json.loads(here("list", "methods", "--json").stdout)
     beside = json.loads(here("list", "methods", "--json", "--plugin", plugin).stdout)

@@ -31,7 +31,7 @@ def test_networks_and_heads_are_numbered_and_named_by_rung_and_seed(kind):
     assert last.config()["title"] == last.title
 
 
-def test_a_network_that_heads_alone_need_is_called_by_its_method():
+def test_a_network_needed_by_heads_alone_is_named_after_its_method():
     planned = expand(build_comparison(["mac_cal"]), ResolvedRequest().with_recipe())
     heads = [trial for trial in planned if trial.spec.head is not None]
     (network,) = make_plan(heads, set()).networks
@@ -39,16 +39,16 @@ def test_a_network_that_heads_alone_need_is_called_by_its_method():
 
 
 @pytest.mark.parametrize(
-    ("numbers", "seeds", "told"),
+    ("numbers", "seeds", "message"),
     [
         ([4], 1, "suggestion 4, seed 0"),
         ([3, 4, 5], 1, "suggestions 3-5, seed 0"),
         ([3, 5], 2, "suggestions 3, 5, seeds 0-1"),
     ],
 )
-def test_trials_of_a_search_are_called_by_their_suggestions(numbers, seeds, told):
+def test_trials_of_a_search_are_named_after_their_suggestions(numbers, seeds, message):
     candidates = Candidates(
         "mac_cal", replace(ResolvedRequest(), seeds=Seeds.count(seeds, None, None))
     )
     trials = [trial for number in numbers for trial in candidates.trials({}, number)]
-    assert format_suggestions(trials) == told
+    assert format_suggestions(trials) == message

@@ -2,8 +2,9 @@
 
 import math
 
+import pytest
+
 from tests.metrics.test_without_bins import case
-from tests.support import each
 from tune_calib.engine.evaluate import SplitLogits, evaluate_one
 from tune_calib.spec.metrics import METRICS, column, metrics_of_trials
 from tune_calib.spec.slots.posthoc import PostHocSlot
@@ -14,7 +15,7 @@ def split(samples, is_right=False):
     return SplitLogits(logits[None].float(), logits.argmax(-1) if is_right else labels)
 
 
-@each("posthoc", [None, PostHocSlot(method="temperature")])
+@pytest.mark.parametrize("posthoc", [None, PostHocSlot(method="temperature")])
 def test_a_search_reports_what_it_may_optimise_and_a_ladder_everything(posthoc):
     parts = {"select": split(300), "calib": split(200)}
     of_search = evaluate_one(parts, posthoc).metrics

@@ -28,6 +28,7 @@ METHODS.register(replace(METHODS["fl"], name="mine"))
 
 @pytest.fixture(autouse=True)
 def _restored(monkeypatch):
+    """Unload plug-ins and the modules that they imported, whose names the next test uses again."""
     monkeypatch.setattr(sys, "path", [*sys.path])
     modules = set(sys.modules)
     with plugins.restored():

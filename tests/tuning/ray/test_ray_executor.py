@@ -7,15 +7,14 @@ import pytest
 import ray
 from ray import tune
 
-from tests.support import keep_ray
-from tests.tuning.ray.counted import Counted
+from tests.support import shared_ray
+from tests.tuning.ray.counting_trainable import Counted
 from tune_calib.errors import RefusedError
 from tune_calib.progress import ProgressEvent, report_progress
 from tune_calib.spec.names import CRASHES
 from tune_calib.tuning.ray import executor as ray_executor
 from tune_calib.tuning.ray import trainables
-from tune_calib.tuning.ray.executor import fit, placement
-from tune_calib.tuning.work.executor import OVER, Resources
+from tune_calib.tuning.work.executor import OVER, Resources, fit, placement
 from tune_calib.tuning.work.provenance import Provenance
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
@@ -40,14 +39,15 @@ class Numbers:
 
 @pytest.fixture(autouse=True)
 def session():
-    keep_ray()
+    """Start Ray: these tests call the executor without the command line, which would start it."""
+    shared_ray()
 
 
 @pytest.mark.parametrize(
     ("there", "asked"),
     [pytest.param(5, 5, marks=pytest.mark.slow), (4, 9)],
 )
-def test_all_of_them_run_whatever_their_number(tmp_path, monkeypatch, there, asked):
+def test_any_number_of_trials_is_executed(tmp_path, monkeypatch, there, asked):
     monkeypatch.setattr(ray_executor, "PART", 2)
     monkeypatch.setattr(ray_executor, "MAX_FAILURES", 0)
     feed = Numbers(there)

@@ -12,7 +12,7 @@ from analysis.report import write_report, write_search_report
 from tests import fake_results
 from tests.analysis.search.test_search_report import ECES, POINTS
 from tests.drawing import figures
-from tests.support import command_line, each
+from tests.support import command_line, sample
 from tune_calib.results import digests
 from tune_calib.results.tables import read_table, write_table
 
@@ -21,7 +21,7 @@ FIGURES = {"tradeoff", "reliability", "confidence", "sparsity"}
 
 @pytest.fixture(autouse=True)
 def at_rest(monkeypatch):
-    """Nobody edits the program while it is tested."""
+    """Skip the check of source files, which would fail if somebody edits them during the tests."""
     monkeypatch.setattr(digests, "are_sources_current", lambda: True)
 
 
@@ -63,7 +63,7 @@ def written(out: Path) -> dict[Path, int]:
     return {path: path.stat().st_mtime_ns for path in out.rglob("*")}
 
 
-def test_the_same_report_again_writes_nothing_and_says_the_same(made):
+def test_an_unchanged_report_writes_nothing_and_prints_the_same(made):
     out, told = made
     before = written(out)
     assert {path.stem for path in out.glob("figures/*")} == FIGURES
@@ -71,30 +71,29 @@ def test_the_same_report_again_writes_nothing_and_says_the_same(made):
     assert written(out) == before
 
 
-def test_the_same_search_report_again_writes_nothing_and_says_the_same(tmp_path):
+def test_an_unchanged_search_report_writes_nothing_and_prints_the_same(tmp_path):
     fake_results.write_search(tmp_path, POINTS, ECES, importance={"head.lr": 1.0})
-    told, before = write_search_report(tmp_path), written(tmp_path)
-    assert write_search_report(tmp_path) == told
+    report, before = write_search_report(tmp_path), written(tmp_path)
+    assert write_search_report(tmp_path) == report
     assert written(tmp_path) == before
 
 
-@each("table", ["curves", "bins"], few=1)
+@pytest.mark.parametrize("table", sample(["curves", "bins"], 1))
 def test_a_table_that_changed_is_in_the_next_report(table, out):
     rewritten(out, table)
     assert is_made_anew(out)
     assert not is_made_anew(out)
 
 
-@each(
+@pytest.mark.parametrize(
     "options",
-    [{"metrics": ["nll"]}, {"regime": True}, {"published": "maccal/table5"}],
-    few=1,
+    sample([{"metrics": ["nll"]}, {"regime": True}, {"published": "maccal/table5"}], 1),
 )
-def test_another_option_makes_another_report_and_back_the_same_one(options, out):
-    told, page = write_report(out), (out / "report.html").read_text()
+def test_options_change_a_report_and_restore_it(options, out):
+    report, page = write_report(out), (out / "report.html").read_text()
     assert is_made_anew(out, **options)
     assert (out / "report.html").read_text() != page
-    assert write_report(out) == told
+    assert write_report(out) == report
     assert (out / "report.html").read_text() == page
 
 
@@ -126,8 +125,8 @@ CHANGES = {
 }
 
 
-@each("change", CHANGES, few=4)
-def test_what_a_report_rests_on_makes_it_anew(change, made, tmp_path):
+@pytest.mark.parametrize("change", sample(CHANGES, 4))
+def test_a_change_of_its_inputs_rewrites_a_report(change, made, tmp_path):
     out = Path(shutil.copytree(made[0], tmp_path / "out"))
     CHANGES[change](out)
     assert is_made_anew(out)
@@ -140,8 +139,8 @@ UNTOUCHED = {
 }
 
 
-@each("change", UNTOUCHED, few=1)
-def test_what_no_report_shows_makes_none(change, made, tmp_path):
+@pytest.mark.parametrize("change", sample(UNTOUCHED, 1))
+def test_a_change_of_other_files_does_not_rewrite_a_report(change, made, tmp_path):
     out = Path(shutil.copytree(made[0], tmp_path / "out"))
     write_report(out)
     UNTOUCHED[change](out)
@@ -149,7 +148,7 @@ def test_what_no_report_shows_makes_none(change, made, tmp_path):
 
 
 @pytest.mark.slow
-def test_another_program_makes_all_anew(out, monkeypatch):
+def test_another_version_of_the_program_rewrites_a_report(out, monkeypatch):
     write_report(out)
     with monkeypatch.context() as patched:
         patched.setattr(digests, "_digest_sources", lambda: "another")
@@ -163,7 +162,7 @@ def test_another_program_makes_all_anew(out, monkeypatch):
     assert (out / "report.json").read_bytes() == before
 
 
-@each("harm", [Path.unlink, lambda path: path.write_text("half")], few=1)
+@pytest.mark.parametrize("harm", sample([Path.unlink, lambda path: path.write_text("half")], 1))
 def test_a_file_that_was_lost_or_harmed_is_made_again(harm, made, tmp_path):
     out = Path(shutil.copytree(made[0], tmp_path / "out"))
     with figures("svg", names=("tradeoff",)):
@@ -177,7 +176,7 @@ def test_a_file_that_was_lost_or_harmed_is_made_again(harm, made, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_process_of_its_own_draws_the_same_and_tells_it_again_without_pandas(out):
+def test_a_fresh_process_draws_equal_figures_and_repeats_the_report_without_pandas(out):
     """Figures are drawn in copies of a process that has not loaded torch; here it is loaded."""
     drawn = {path.name: path.read_bytes() for path in out.glob("figures/*.svg")}
     shutil.rmtree(out / "figures")
