@@ -59,7 +59,7 @@ if __name__ == "__main__":
     print(comparison.rows.set_index("rung_label")[columns].round(4))
 
     exported = OUT / "calibrated.safetensors"
-    command = [sys.executable, "-m", "tune_calib.cli", "export", OUT / "comparison", exported]
+    command = [sys.executable, "-m", "tune_calib.cli", "export", f"{OUT}/comparison", str(exported)]
     subprocess.run([*command, "--best", "nll", "--plugin", __file__], check=True)
     calibrated = tune_calib.load_calibrated(exported, plugin=__file__)
     print("probability of the predicted class:")

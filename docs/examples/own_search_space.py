@@ -33,4 +33,4 @@ if __name__ == "__main__":
     )
     columns = ["number", "head.shape", "head.width", "head.lr", "mean", "drop", "is_within"]
     print(search.suggestions.sort_values("mean")[columns].head(8).to_string(index=False))
-    print("chosen:", search.chosen["head.shape"], search.chosen["head.lr"])
+    print("chosen:", search.chosen)

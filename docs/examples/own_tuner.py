@@ -27,7 +27,6 @@ if __name__ == "__main__":
         ),
         run_config=tune.RunConfig(storage_path=str(OUT / "ray"), verbose=0),
     )
-    best = tuner.fit().get_best_result()
-    print("gamma", round(best.config["head"]["gamma"], 3))
-    print("ECE on select", round(best.metrics["select/ece"], 3))
-    print("accuracy on select", round(best.metrics["select/accuracy"], 3))
+    trials = tuner.fit().get_dataframe().sort_values("select/ece")
+    columns = ["config/head/gamma", "select/ece", "select/accuracy"]
+    print(trials[columns].round(3).to_string(index=False))

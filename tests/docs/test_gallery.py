@@ -15,7 +15,7 @@ LONGEST_S = 60
 
 def mask_results(text: str) -> list[str]:
     """Return the words of a text without what differs by processor: numbers, hashes, choices."""
-    differing = r"\b[0-9a-f]{16}\b|-?\d[\d.]*(e-\d+)?|NaN|linear|bottleneck|True|False"
+    differing = r"\{[^}]*\}|\b[0-9a-f]{16}\b|-?\d[\d.]*(e-\d+)?|NaN|linear|bottleneck|True|False"
     return re.sub(differing, "#", text).split()
 
 
