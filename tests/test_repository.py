@@ -60,8 +60,8 @@ def test_hooks_run_the_commands_of_make_lint():
     hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text("utf-8"))["repos"]
     entries = [hook["entry"] for hook in hooks[0]["hooks"]]
     commands = [line.strip().replace("$(BIN)", ".venv/bin") for line in recipe("lint").splitlines()]
-    whole = [command.removesuffix(" .") for command in commands]  # hooks get the changed files
-    assert [entry.removesuffix(" --force-exclude") for entry in entries] == whole
+    expected = [command.removesuffix(" .") for command in commands]  # hooks get the changed files
+    assert [entry.removesuffix(" --force-exclude") for entry in entries] == expected
 
 
 def test_versions_of_make_lint_are_pinned():

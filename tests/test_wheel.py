@@ -83,10 +83,10 @@ def test_demo_export_and_report_work_outside_the_checkout(environment, tmp_path)
     run(tmp_path, program, "report", "runs/demo")
     assert (tmp_path / "runs/demo/report.html").stat().st_size > 100_000
     assert (tmp_path / "runs/demo/figures/reliability.pdf").is_file()
-    told = json.loads(run(tmp_path, environment / "python", "-c", USE))
-    assert told["sums"] == pytest.approx([1, 1])
-    assert told["rows"] == 40
-    for package in map(Path, told["packages"]):
+    printed_values = json.loads(run(tmp_path, environment / "python", "-c", USE))
+    assert printed_values["sums"] == pytest.approx([1, 1])
+    assert printed_values["rows"] == 40
+    for package in map(Path, printed_values["packages"]):
         assert package.is_relative_to(environment.parent)
 
 

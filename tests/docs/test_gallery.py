@@ -26,9 +26,9 @@ def cpu_seconds() -> float:
 
 def check_example(name: str, folder: Path) -> None:
     """Check that an example prints what its page shows, in less than a minute of a processor."""
-    before = cpu_seconds()
+    started_s = cpu_seconds()
     printed = run_example(name, folder)
-    assert cpu_seconds() - before < LONGEST_S  # not of the clock, which other tests slow down
+    assert cpu_seconds() - started_s < LONGEST_S  # not of the clock, which other tests slow down
     recorded = recording_path(name).read_text("utf-8")
     assert mask_results(printed) == mask_results(recorded), "run make examples"
 
