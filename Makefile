@@ -5,7 +5,8 @@ BIN := $(VENV)/bin
 RUNTIME := $(VENV)/.runtime
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-slow test-faults test-services test-browser lint docs bench bench-analysis bench-growth clean
+.PHONY: demo test test-slow test-faults test-services test-browser lint generate examples docs wheel \
+	bench bench-analysis bench-growth clean
 
 # Tests start many processes: without the bytecode of the first, each compiles the program anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -55,11 +56,28 @@ lint: $(READY)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# All that the program writes into the repository; the tests fail if a file is stale.
+generate: $(READY)
+	$(BIN)/python -m docs.generate.index
+	$(BIN)/python -m docs.generate.stubs
+	$(BIN)/python -m docs.generate
+	$(BIN)/python -m docs.results
+
+# Runs the examples of the gallery and records what they print: minutes.
+examples: $(READY)
+	$(BIN)/python -m docs.gallery
+	$(BIN)/python -m docs.generate
+
 # The pages come to build/docs; they ask no other server for anything.
 docs: $(READY)
 	$(INSTALL) -e ".[docs]"
 	$(BIN)/python -m pytest -q -m "slow and not ray" tests/docs tests/analysis/test_notebooks.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict -f docs/mkdocs.yml
+
+# The wheel comes to dist; files that an earlier build left in build/lib would be packed too.
+wheel: $(READY)
+	rm -rf build/lib build/bdist.* dist
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps -w dist .
 
 bench: $(READY)
 	$(BIN)/python -m tests.benchmarks.run
@@ -73,4 +91,4 @@ bench-growth: $(READY)
 	$(BIN)/python -m tests.benchmarks.growth $(GROWTH) --images docs/pages/images
 
 clean:
-	rm -rf $(VENV) runs build *.egg-info
+	rm -rf $(VENV) runs build dist *.egg-info

@@ -14,7 +14,7 @@ from tune_calib.spec.methods import METHODS, MethodInfo, cited
 
 
 def test_the_index_is_that_of_the_records():
-    assert json.loads(PATH.read_text("utf-8")) == build_index(), "run python -m docs.generate.index"
+    assert json.loads(PATH.read_text("utf-8")) == build_index(), "run make generate"
 
 
 @pytest.mark.parametrize(

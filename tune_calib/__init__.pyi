@@ -1,4 +1,4 @@
-"""The public Python names; made by ``python -m docs.generate.stubs``."""
+"""The public Python names; made by ``make generate``."""
 
 from collections.abc import Mapping, Sequence
 from os import PathLike

@@ -1,6 +1,6 @@
 """Pages, and parts of pages, that are generated from the program.
 
-``python -m docs.generate`` writes them into ``docs/pages``; ``tests/docs`` compares them.
+``make generate`` writes them into ``docs/pages``; ``tests/docs`` compares them.
 """
 
 import re
@@ -15,6 +15,7 @@ from docs.generate import (
     figures,
     included,
     methods,
+    notebooks,
     recipes,
     reference,
     settings,
@@ -36,6 +37,7 @@ INSERTED: dict[str, Callable[[], str]] = {
     "manifests": tables.manifests,
     "method-list": methods.overview,
     "metrics": tables.metrics,
+    "notebook": notebooks.ladder,
     "readings": methods.readings,
     "recipes": recipes.every_recipe,
     "settings": settings.of_slots,
@@ -56,7 +58,8 @@ def generate() -> Iterator[tuple[Path, str]]:
     """Yield each Markdown file with generated text, and the text of the whole file."""
     for page in methods.pages():
         yield PAGES / page.path, page.text
-    for path in sorted([*PAGES.glob("*.md"), PAGES / "methods/index.md"]):
+    written = [*PAGES.glob("*.md"), *PAGES.glob("gallery/*.md"), PAGES / "methods/index.md"]
+    for path in sorted(written):
         text = path.read_text("utf-8")
         if _PART.search(text):
             yield path, _PART.sub(lambda part: _fill(*part.groups()), text)

@@ -10,6 +10,7 @@ ROOT = Path(__file__).parents[2]
 _FILES = {
     "contributing.md": ("Contributing", "CONTRIBUTING.md"),
     "changelog.md": ("Changelog", "CHANGELOG.md"),
+    "security.md": ("Security", "SECURITY.md"),
 }
 
 

@@ -1,7 +1,6 @@
 """Generate the index of records whose modules take seconds to import.
 
-``python -m docs.generate.index`` writes ``tune_calib/index.json``; ``tests/test_registry.py``
-holds it true.
+``make generate`` writes ``tune_calib/index.json``; ``tests/test_registry.py`` compares it.
 """
 
 import json

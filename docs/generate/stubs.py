@@ -1,7 +1,6 @@
 """Generate type stubs of the public Python functions, for editors and type checkers.
 
-``python -m docs.generate.stubs`` writes ``tune_calib/__init__.pyi``; ``tests/api/test_calls.py``
-holds it true.
+``make generate`` writes ``tune_calib/__init__.pyi``; ``tests/api/test_calls.py`` compares it.
 """
 
 import inspect
@@ -16,7 +15,7 @@ _CALLS = (
     "ablate", "compare", "search", "evaluate", "run", "open_results", "ranks", "averages",
     "significance", "diff",
 )  # fmt: skip
-_HEAD = '''"""The public Python names; made by ``python -m docs.generate.stubs``."""
+_HEAD = '''"""The public Python names; made by ``make generate``."""
 
 from collections.abc import Mapping, Sequence
 from os import PathLike

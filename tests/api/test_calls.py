@@ -60,7 +60,7 @@ def test_public_names_are_exported_and_typed():
     assert set(tune_calib.ESTIMATORS) == {info.implementation.__name__ for info in posthoc}
     for name in dir(tune_calib):
         assert getattr(tune_calib, name) is not None
-    assert stubs.PATH.read_text() == stubs.build_stubs(), "run python -m docs.generate.stubs"
+    assert stubs.PATH.read_text() == stubs.build_stubs(), "run make generate"
 
 
 GIVEN = {

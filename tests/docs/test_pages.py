@@ -9,7 +9,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from docs.generate import INSERTED, generate
+from docs.generate import INSERTED, generate, notebooks
 from docs.generate import pages as built_pages
 from docs.generate.commands import commands as known_commands
 from docs.generate.formulas import draw_block, drawn
@@ -21,7 +21,7 @@ from tune_calib.spec.metrics import METRICS
 KNOWN = known_commands()
 ROOT = Path(__file__).parents[2]
 PAGES = {path.relative_to(ROOT).as_posix(): path.read_text() for path in
-         [ROOT / "README.md", ROOT / "CONTRIBUTING.md",
+         [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md",
           *sorted((ROOT / "docs/pages").rglob("*.md"))]}  # fmt: skip
 SOURCES = sorted(
     path
@@ -114,8 +114,14 @@ def test_the_table_of_methods_names_every_method_by_its_page():
 def test_generated_parts_are_up_to_date():
     for path, text in generate():
         name = path.relative_to(ROOT)
-        assert path.is_file(), f"run python -m docs.generate, which writes {name}"
-        assert path.read_text("utf-8") == text, f"run python -m docs.generate, which updates {name}"
+        assert path.is_file(), f"run make generate, which writes {name}"
+        assert path.read_text("utf-8") == text, f"run make generate, which updates {name}"
+
+
+def test_figures_of_the_notebook_page_are_up_to_date():
+    for path, content in notebooks.pictures():
+        assert path.is_file(), f"run make generate, which writes {path.name}"
+        assert path.read_bytes() == content, f"run make generate, which updates {path.name}"
 
 
 @pytest.mark.parametrize("name", INSERTED)

@@ -41,7 +41,7 @@ def read(name: str) -> str:
 def test_the_pages_agree_with_the_stored_results(monkeypatch):
     monkeypatch.setattr("docs.results.read_shipped", stored)
     for name, text in pages().items():
-        assert parts(text)[0] == parts(read(name))[0]
+        assert parts(text)[0] == parts(read(name))[0], f"run make generate, which updates {name}"
 
 
 @pytest.mark.slow

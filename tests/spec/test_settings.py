@@ -11,7 +11,6 @@ import pytest
 from analysis.ladder.recipes import recipes
 from analysis.load import Sweep, load
 from tests import fake_results
-from tests.docs.test_pages import blocks, page
 from tests.support import sample
 from tune_calib.errors import UserError
 from tune_calib.experiments.entries import plan_entries
@@ -364,20 +363,6 @@ def test_a_table_shows_where_recipes_differ_and_none_where_they_do_not():
 def test_a_sweep_of_another_kind_of_results_has_no_table_of_recipes(tmp_path):
     fake_results.write(tmp_path)
     assert not recipes(load(tmp_path)).records
-
-
-@pytest.mark.ray
-@pytest.mark.slow
-def test_a_method_in_a_tuner_of_your_own_chooses_a_head_that_was_trained(tmp_path):
-    code = next(text for text in blocks(page("index"), "python") if "tune.Tuner" in text)
-    code = code.replace("/tmp/own", str(tmp_path)).replace("num_samples=8", "num_samples=2")
-    from tune_calib.tuning.ray.session import ray_session
-
-    with ray_session(None):
-        exec(compile(code, "index.md", "exec"), {})
-    rows = read_table(tmp_path / "results", "trials").to_pylist()
-    assert len(rows) == 2
-    assert min(row["select/accuracy"] for row in rows) > 0.6
 
 
 def test_zero_epochs_of_a_request_are_those_of_a_frozen_network():

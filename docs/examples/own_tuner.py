@@ -1,0 +1,32 @@
+"""Search the settings of a head in a Ray Tuner of your own."""
+
+import os
+from pathlib import Path
+
+from ray import tune
+
+from tune_calib.tuning.ray.trainables import trainable
+
+OUT = Path("runs/own-tuner").resolve()  # Ray's workers have another working directory
+os.environ["RAY_AIR_NEW_OUTPUT"] = "0"  # else Ray prints tables in spite of `verbose`
+
+if __name__ == "__main__":
+    tuner = tune.Tuner(
+        trainable("mac_cal"),
+        param_space={
+            "network": {"backbone": "small_cnn", "epochs": 10},
+            "head": {"epochs": 10, "gamma": tune.uniform(0.7, 1.0)},
+            "run": {"out": str(OUT / "results"), "store": str(OUT / "store")},
+        },
+        tune_config=tune.TuneConfig(
+            metric="select/ece",
+            mode="min",
+            num_samples=3,
+            max_concurrent_trials=1,  # the first trains the network, the others find it
+            reuse_actors=True,
+        ),
+        run_config=tune.RunConfig(storage_path=str(OUT / "ray"), verbose=0),
+    )
+    trials = tuner.fit().get_dataframe().sort_values("select/ece")
+    columns = ["config/head/gamma", "select/ece", "select/accuracy"]
+    print(trials[columns].round(3).to_string(index=False))
