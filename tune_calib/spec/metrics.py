@@ -96,7 +96,8 @@ def format_number(value: float, scale: float, digits: int, signed: bool = False)
     if math.isnan(value):
         return "-"
     # "z" prints a change that rounds to zero as 0.00, not as -0.00.
-    return f"{scale * value:{'+z' if signed else 'z'}.{digits}f}"
+    sign = "+z" if signed else "z"
+    return f"{scale * value:{sign}.{digits}f}"
 
 
 METRICS: Registry[Metric] = Registry("metric", "tune_calib.spec.metrics", Metric)
@@ -200,7 +201,8 @@ def column(split: str, metric: str) -> str:
 def format_value(metric: str, value: float) -> str:
     """Format a value for a sentence, e.g. ``2.13 %``."""
     record = METRICS[metric]
-    return f"{record.format(value)} %" if record.unit == "fraction" else record.format(value)
+    unit = " %" if record.unit == "fraction" else ""
+    return f"{record.format(value)}{unit}"
 
 
 # Without a full stop, like the captions that end with it.
