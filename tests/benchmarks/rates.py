@@ -11,10 +11,11 @@ from ray import tune
 from tests.benchmarks.common import CORES, bare_loop, bare_loops, steady_rate
 from tune_calib.spec.ladder import PlannedTrial, build_comparison, expand
 from tune_calib.spec.resolved import ResolvedRequest, Seeds
+from tune_calib.tuning.ray.executor import RayExecutor
 from tune_calib.tuning.ray.session import ray_session
 from tune_calib.tuning.ray.trainables import JobTrainable
 from tune_calib.tuning.work.execution import execute
-from tune_calib.tuning.work.executor import ALL_EPOCHS, RayExecutor
+from tune_calib.tuning.work.executor import ALL_EPOCHS
 from tune_calib.tuning.work.jobs import HEAD_THREADS, Job, RemainingWork, make_plan
 from tune_calib.tuning.work.provenance import Provenance
 

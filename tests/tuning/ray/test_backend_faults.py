@@ -10,8 +10,8 @@ from ray.exceptions import RaySystemError
 from tune_calib.errors import RefusedError, UserError
 from tune_calib.paths import atomic_write
 from tune_calib.tuning.ray import session
+from tune_calib.tuning.ray.executor import _SourceSearcher, _Watcher
 from tune_calib.tuning.ray.trainables import JobTrainable
-from tune_calib.tuning.work.executor import _SourceSearcher, _Watcher
 from tune_calib.tuning.work.provenance import Provenance
 
 

@@ -14,7 +14,8 @@ from tune_calib.progress import ProgressEvent, report_progress
 from tune_calib.spec.names import CRASHES
 from tune_calib.tuning.ray import executor as ray_executor
 from tune_calib.tuning.ray import trainables
-from tune_calib.tuning.work.executor import OVER, Resources, fit, placement
+from tune_calib.tuning.ray.executor import fit, placement
+from tune_calib.tuning.work.executor import OVER, Resources
 from tune_calib.tuning.work.provenance import Provenance
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
