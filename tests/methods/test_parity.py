@@ -36,16 +36,13 @@ for _path in VECTORS:
 
 
 @pytest.mark.parametrize("method", list(CASES))
-def test_methods_equal_the_vectors_of_the_authors(method):
+def test_methods_equal_the_vectors_of_the_authors(method, subtests):
     if method not in COMPARERS and method not in METHODS:
         pytest.skip(f"{method} is not in the project")
     assert method in COMPARERS, "in the project, but nothing compares its vectors"
-
-    @pytest.mark.parametrize("path", CASES[method])
-    def compare(path):
-        COMPARERS[method](json.loads(path.read_text()))
-
-    compare()
+    for path in CASES[method]:
+        with subtests.test(path.name):
+            COMPARERS[method](json.loads(path.read_text()))
 
 
 def test_the_public_vectors_exist():
