@@ -90,7 +90,6 @@ HERE = {"processor": processor(), "instruction_set": torch.backends.cpu.get_cpu_
         ({"processor": "An EPYC", "device": "cuda"}, {}, ""),
         ({"processor": "An EPYC"}, {"portable": True}, ""),
         ({"processor": None, "instruction_set": None}, {}, ""),
-        ({"threads": 2}, {}, "an earlier version trained with 2 threads"),
         ({"threads": 2}, {"threads": 2}, ""),
         ({"threads": 1, "head_method": "tst"}, {"threads": 2}, ""),
         ({"threads": None}, {}, ""),

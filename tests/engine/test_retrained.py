@@ -94,7 +94,3 @@ def test_pictures_are_made_once_and_need_equal_metrics(trained, test_split, tmp_
 def test_a_folder_without_numbers_is_one_line(tmp_path):
     with pytest.raises(UserError, match="no trial with numbers on test"):
         take_pictures(tmp_path, tmp_path, None)
-
-
-def test_pictures_refuse_corruptions_and_name_the_option_of_runs(refusal, tmp_path):
-    assert "run with --shift corruptions" in refusal("pictures", tmp_path, "--shift", "x")

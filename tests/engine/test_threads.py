@@ -31,7 +31,7 @@ def test_threads_follow_from_the_spec_alone(name, threads, seeds):
     assert {trial.threads for trial in plan.networks} == {threads or 1}
     assert {trial.config()["threads"] for trial in plan.networks} == {threads or 1}
     assert {trial.threads for trial in plan.head_batches} <= {HEAD_THREADS}
-    asked = {need.cpus for need in resources_of(plan.trials, 0.0)}
+    asked = {need.cpus for need in resources_of(plan.jobs, 0.0)}
     assert asked == {threads or 1, *([HEAD_THREADS] if plan.head_batches else [])}
 
 
@@ -39,7 +39,7 @@ def test_methods_of_a_comparison_may_have_different_threads():
     ladder = build_comparison(["ce", "ls"], [{}, {"network": {"threads": 2}}])
     plan = make_plan(expand(ladder, ResolvedRequest()), set())
     assert [trial.threads for trial in plan.networks] == [1, 2]
-    assert [need.cpus for need in resources_of(plan.trials, 0.0)] == [1, 2]
+    assert [need.cpus for need in resources_of(plan.jobs, 0.0)] == [1, 2]
 
 
 @pytest.mark.parametrize("threads", [1, 2])

@@ -303,7 +303,7 @@ def test_foreign_images_are_drawn_apart_from_the_test_samples_and_by_their_set(
     evaluation = ExtraEvaluation(spec, store, None, CPU)
     test = evaluation.bank.test()
     monkeypatch.setattr(ExtraEvaluation, "ensure_shifted", lambda *_: {"": test})
-    monkeypatch.setattr("tune_calib.engine.extra.open_set", lambda *_: None)
+    monkeypatch.setattr("tune_calib.engine.extra.open_set", lambda *_, **options: None)
     found = []
     for name in ("ood/noise", "ood/svhn"):
         (auroc,) = (r for r in evaluation.rows_on(name, spec, 100) if r["metric"] == "auroc")

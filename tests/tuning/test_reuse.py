@@ -74,17 +74,6 @@ def test_reused_rows_get_the_names_of_the_new_run(tmp_path):
     assert draws == [pytest.approx([0.1, 0.2])] * 2
 
 
-def test_intervals_without_draws_are_not_reused(tmp_path):
-    written(tmp_path / "a" / "first")
-    for path in (tmp_path / "a" / "first" / "intervals").iterdir():
-        content = read_table(path.parents[1], "intervals", path.stem)
-        rows = [row | {"draws": None} for row in content.to_pylist()]
-        write_table(path.parents[1], "intervals", path.stem, pa.Table.from_pylist(rows))
-    own = reused_folder(tmp_path)
-    assert done(own) == COMMON
-    assert read_table(own, "intervals").num_rows == 0
-
-
 @pytest.mark.parametrize(
     ("asked", "expected"),
     [

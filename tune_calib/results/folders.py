@@ -175,12 +175,12 @@ def _recover_manifest(out: AnyPath, rows: pa.Table) -> SweepManifest:
     networks = set(map(itemgetter("network_seed"), planned.values()))
     pairs = set(map(itemgetter("network_seed", "head_seed"), planned.values()))
     pairs = {pair for pair in pairs if pair[1] is not None}
-    title, command = name.capitalize() or "A sweep", f"tune-calib {name}"
+    title, command = name.capitalize() or "A run", name
     published: str | None = None
     rungs: dict[str, Rung] = {}
     if name in LADDERS:  # the ladder of a plug-in that is not loaded is unknown here
         ladder = LADDERS[name]
-        title, command, published = ladder.title, f"tune-calib ablate {name}", ladder.published
+        title, command, published = ladder.title, f"ablate {name}", ladder.published
         rungs = {rung.label: rung for rung in ladder.rungs}
     # The rungs of a comparison are not registered; the first one is its base.
     for index, label in labels.items():
@@ -190,7 +190,7 @@ def _recover_manifest(out: AnyPath, rows: pa.Table) -> SweepManifest:
         sweep=read_identity(out) or "",
         ladder=name,
         title=title,
-        command=f"{command} --dataset {dataset} ... (the command of this sweep)",
+        command=f"tune-calib {command} --dataset {dataset} ... (the command of this run)",
         dataset=dataset,
         setting=f"{'; '.join([dataset, *others])}; INCOMPLETE: {LOST}",
         published=published,

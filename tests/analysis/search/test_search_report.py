@@ -130,10 +130,10 @@ def test_figures_mark_default_choice_and_what_failed(tmp_path):
     style.apply()
     figure = draw_history(search)
     labels = {text.get_text() for text in figure.legends[0].get_texts()}
-    assert {"stopped (1; no value)", "diverged (1; no value)", "chosen"} <= labels
+    assert {"crashed (1; no value)", "diverged (1; no value)", "chosen"} <= labels
     assert "the method's defaults" in labels
     told = SEARCH_FIGURES["history"].full_caption(search)
-    assert "2 done, 1 diverged, 1 stopped, 2 missing suggestions; guard: at most" in told
+    assert "2 done, 1 diverged, 1 crashed, 2 missing suggestions; guard: at most" in told
     plt.close("all")
 
 

@@ -14,7 +14,7 @@ from tune_calib.results.manifests import (
 from tune_calib.results.plugin_folders import merge_records
 from tune_calib.results.tables import read_table
 from tune_calib.spec.names import JOURNAL, SEARCH_EVALUATED, SEARCH_MANIFEST
-from tune_calib.text import format_count
+from tune_calib.text import format_count, mask_url
 from tune_calib.tuning.folder import build_foreign_error, refuse_foreign
 from tune_calib.tuning.search.definition import NO_RUNG, Candidates
 
@@ -34,10 +34,11 @@ def extend_manifest(new: SearchManifest, out: AnyPath) -> SearchManifest:
     if old.search != new.search:
         why = _describe_difference(old.question, new.question)
         raise build_foreign_error(out, "search", old.command, why)
-    if old.study_storage != new.study_storage:
+    recorded = old.study_storage and mask_url(old.study_storage)
+    if recorded != new.study_storage:
         raise UserError(
-            f"the study of {out} is stored in {old.study_storage or 'its journal file'}; name the "
-            "same `study_storage`"
+            f"the study of {out} is stored in {recorded or 'its journal file'}; name the same "
+            "`study_storage`"
         )
     if (out / SEARCH_EVALUATED).exists():
         raise UserError(f"{out} was evaluated on test, which ends its search; name another `out`")
