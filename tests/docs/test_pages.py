@@ -194,3 +194,12 @@ def test_the_citation_names_this_version():
     assert citation["version"] == project["version"]
     assert citation["license"] == project["license"]
     assert citation["authors"]
+
+
+def test_the_way_of_a_number_leads_to_functions_that_exist():
+    """CONTRIBUTING names the functions from images to ``test/ece`` with their files."""
+    section = PAGES["CONTRIBUTING.md"].split("### How `test/ece` of a row comes about")[1]
+    links = re.findall(r"\[`(\w+)`\]\(([\w/]+\.py)\)", section.split("\n### ")[0])
+    assert len(links) > 30
+    for name, path in links:
+        assert re.search(rf"^(?:class|def) {name}\b", (ROOT / path).read_text(), re.MULTILINE), name
