@@ -20,7 +20,7 @@ from tests import fake_results
 from tests.benchmarks.common import CORES
 
 HERE = Path(__file__).parents[2]
-ARCHIVE = HERE / "tests" / "present_format" / "0.1.0.tar.xz"
+ARCHIVE = HERE / "tests" / "present_format" / "formats-1.tar.xz"
 ROUNDS = 3
 PROGRAM = ["-m", "tune_calib.cli"]
 EMPTY = "an empty Python start"

@@ -13,7 +13,7 @@ from tests import fake_results
 from tests.support import here
 from tune_calib.cli.look_up import LISTS
 
-ARCHIVE = Path(__file__).parents[1] / "present_format" / "0.1.0.tar.xz"
+ARCHIVE = Path(__file__).parents[1] / "present_format" / "formats-1.tar.xz"
 SLOW = ("torch", "ray", "pandas", "matplotlib", "timm", "sklearn", "statsmodels", "torchvision")
 QUICK = {
     "help": ["--help"],
