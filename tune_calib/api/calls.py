@@ -51,7 +51,7 @@ def _command(model: type[R], *without: str) -> Callable[[Callable[[R, str], T]],
 
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> T:
-            values, always = bind(name, signature, args, kwargs)
+            values, always = bind(name, signature, args, kwargs=kwargs)
             with plugins.restored():
                 named = map(plugins.read, always["plugin"])
                 plugins.use([*plugins.installed(), *plugins.in_use(), *named])
@@ -60,11 +60,16 @@ def _command(model: type[R], *without: str) -> Callable[[Callable[[R, str], T]],
                 except UserError as error:
                     raise UserError(f"{name}: {error}") from None
                 accept_code(getattr(request, "accept_code", False))
-                first: Any = getattr(request, field_names(model)[0]) or ()
-                words = map(str, first if isinstance(first, tuple) else (first,))
-                options = [(key, word) for key, listed in always.items() for word in listed]
-                command = format_command(name, request, without, option_words(options))
-                with screen(" ".join([name, *words])), logged(always["log"]):
+                options: list[tuple[str, str]] = []
+                for key, words in always.items():
+                    options += [(key, word) for word in words]
+                further = option_words(options)
+                command = format_command(name, request, without, further=further)
+                subjects: Any = getattr(request, field_names(model)[0]) or ()
+                if not isinstance(subjects, tuple):
+                    subjects = (subjects,)
+                title = " ".join(map(str, (name, *subjects)))
+                with screen(title), logged(always["log"]):
                     results = function(request, command)
             for text in _list_unfinished(results):
                 warnings.warn(text, stacklevel=2)
@@ -167,8 +172,9 @@ def run(request: RunRequest, command: str) -> OpenSweepFile:
         failures += [f"{entry.name}: {line}" for line in entry.failures]
         crashed, result = tuple(entry.failures), entry.result
         if result is not None and result.summary is not None:
-            storage = file.content.study_storage
-            entries[entry.name] = OpenSearch(entry.folder, crashed, result.summary, storage)
+            entries[entry.name] = OpenSearch(
+                entry.folder, crashed, result.summary, study_storage=file.content.study_storage
+            )
         elif not entry.is_refused:
             entries[entry.name] = OpenSweep(entry.folder, crashed, stopped=entry.stopped)
     return OpenSweepFile(file.out, entries, tuple(failures))
@@ -211,5 +217,8 @@ def logged(names: Sequence[str]) -> Iterator[None]:
 
     for out in folders:
         # If the existing report would be the same, this costs nothing.
-        (write_search_report if is_search(out) else write_report)(out)
+        if is_search(out):
+            write_search_report(out)
+        else:
+            write_report(out)
         send_figures(names, out)

@@ -37,7 +37,7 @@ def plan_ladder(
 
     from tune_calib.tuning.ladder import build_ladder_run
 
-    return build_ladder_run(request, ladder, resolved, command).read_files(is_dry)
+    return build_ladder_run(request, ladder, resolved, command=command).read_files(is_dry)
 
 
 def run_ladder(request: AblateRequest | CompareRequest, command: str) -> "OpenSweep":
@@ -85,7 +85,8 @@ def _execute_search(run: "SearchRun") -> "OpenSearch":
     from tune_calib.tuning.run import execute_run
 
     result = execute_run(run, print_settings)
-    return OpenSearch(run.out, tuple(result.crashed), result.summary, run.study_storage)
+    crashed, storage = tuple(result.crashed), run.study_storage
+    return OpenSearch(run.out, crashed, result.summary, study_storage=storage)
 
 
 def plan_evaluation(request: EvaluateRequest, command: str) -> "LadderRun":
@@ -107,7 +108,7 @@ def evaluate_search(request: EvaluateRequest, command: str) -> "OpenSweep":
 
     evaluation = evaluate_choice(request, command, print_settings)
     crashed, stopped = tuple(evaluation.result.crashed), evaluation.result.stopped
-    return OpenSweep(evaluation.folder, crashed, compare_splits(evaluation), stopped)
+    return OpenSweep(evaluation.folder, crashed, compare_splits(evaluation), stopped=stopped)
 
 
 def plan_file(

@@ -120,7 +120,7 @@ def store_logits(request: TableRequest, entry: EntryRun) -> list[str]:
     location = entry.run.location
     device = "cuda" if location.gpus and torch.cuda.is_available() else "cpu"
     try:
-        take_pictures(location.out, location.store, location.data_root, device, every=True)
+        take_pictures(location.out, location.store, location.data_root, device=device, every=True)
     except UserError as error:  # the table then lacks only these
         return [f"{entry.name}: {error}"]
     return []

@@ -45,15 +45,16 @@ def describe_run(run: AnyRun, work: RemainingWork) -> str:
     try:
         trained, images = sums.add(needs), describe_images(needs, sums)
     except Exception as error:  # a forecast stops no run: if a trial fails, it reports the error
-        return _describe(needs, None, "", f"unknown: timing failed with {type(error).__name__}")
-    return _describe(needs, trained, images, _format_time(sums))
+        reason = f"unknown: timing failed with {type(error).__name__}"
+        return _describe(needs, None, "", time=reason)
+    return _describe(needs, trained, images, time=_format_time(sums))
 
 
 def describe_dry_run(run: AnyRun, work: RemainingWork) -> str:
     """Describe a run as before its start, with disk space and sources of the rates."""
     needs, sums = find_needs(run, work), start_forecast(run.location)
     trained = sums.add(needs)
-    block = _describe(needs, trained, describe_images(needs, sums), _format_time(sums))
+    block = _describe(needs, trained, describe_images(needs, sums), time=_format_time(sums))
     return "\n".join([block, _format_disk(sums), *sums.sources.values(), NOTHING])
 
 
