@@ -60,10 +60,9 @@ def _command(model: type[R], *without: str) -> Callable[[Callable[[R, str], T]],
                 except UserError as error:
                     raise UserError(f"{name}: {error}") from None
                 accept_code(getattr(request, "accept_code", False))
-                options: list[tuple[str, str]] = []
+                further: list[str] = []
                 for key, words in always.items():
-                    options += [(key, word) for word in words]
-                further = option_words(options)
+                    further += option_words((key, word) for word in words)
                 command = format_command(name, request, without, further=further)
                 subjects: Any = getattr(request, field_names(model)[0]) or ()
                 if not isinstance(subjects, tuple):

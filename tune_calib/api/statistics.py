@@ -50,9 +50,8 @@ class Statistics:
     @property
     def rows(self) -> pd.DataFrame:
         """Return the numbers as fractions, one row per method (and column, metric or pair)."""
-        if self.view.frame is None:
-            return pd.DataFrame()
-        return self.view.frame
+        frame = self.view.frame
+        return pd.DataFrame() if frame is None else frame
 
     @property
     def notes(self) -> list[str]:

@@ -95,7 +95,7 @@ def exit_if_unfinished(results: "OpenSweep | OpenSearch", again: str) -> None:
 
 def one_format(**flags: bool) -> str:
     """Return the chosen output format, ``plain`` by default; refuse several."""
-    chosen = [name for name, is_chosen in flags.items() if is_chosen]
+    chosen = list(filter(flags.get, flags))
     if len(chosen) > 1:
         raise UserError(f"choose one format, not {' and '.join('--' + name for name in chosen)}")
     if not chosen:

@@ -65,7 +65,7 @@ def _describe_ladder(record: Ladder) -> Entry:
 
 def _describe_space(record: Space) -> Entry:
     settings = {key: setting.plain() for key, setting in record.settings.items()}
-    return {"settings": settings, "first": [dict(point) for point in record.first]}
+    return {"settings": settings, "first": list(map(dict, record.first))}
 
 
 def _describe_metric(record: Metric) -> Entry:

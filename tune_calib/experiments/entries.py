@@ -213,7 +213,7 @@ def _refuse_unused(file: ReadFile) -> None:
         refuse_unused(rungs_of_file, file.content.set.by_slot())
     datasets: list[str] = []
     for entry in file.content.entries.values():
-        datasets += [name for name, _ in file.combinations(entry)]
+        datasets += file.value_of(entry, "datasets")
     if file.content.dataset_title is not None and not any(map(takes_title, datasets)):
         message = "applies only to your own images or an import, and no entry uses these; remove it"
         raise file.source.error(("dataset_title",), message)

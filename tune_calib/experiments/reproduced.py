@@ -246,7 +246,7 @@ def update_lock(
     all_commands = _AND.join(dict.fromkeys([*commands, command]))
     distributions = importlib.metadata.distributions()
     packages = {package.metadata["Name"]: package.version for package in distributions}
-    gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    gpus = list(map(torch.cuda.get_device_name, range(torch.cuda.device_count())))
     record = {
         "version": 1,
         "command": all_commands,

@@ -69,7 +69,7 @@ def run_entry(entry: EntryRun, begin: Begin) -> Ended:
     else:
         assert isinstance(entry.run, SearchRun)
         result = _search_for(entry.run, entry.hours, begin)
-    failures = [spell_keys(line) for line in result.crashed]
+    failures = list(map(spell_keys, result.crashed))
     return Ended(entry.name, entry.run.location.out, failures, result=result)
 
 

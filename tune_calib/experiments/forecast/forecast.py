@@ -88,7 +88,7 @@ def _find_needs_of_ladder(run: LadderRun, work: RemainingWork) -> Needs:
     if reused:
         work = make_plan(planned, finished)
     unfinished = [trial for trial in planned if trial.spec.hash not in finished]
-    specs = [job.first.spec for job in work.networks]
+    networks = {job.first.spec.network_id: job.first.spec for job in work.networks}
     needs = Needs(
         run=run,
         planned=len(planned),
@@ -96,7 +96,7 @@ def _find_needs_of_ladder(run: LadderRun, work: RemainingWork) -> Needs:
         at_once=_count_parallel(run, max(trial.spec.network.threads for trial in planned)),
         heads_at_once=_count_parallel(run),
         trials=planned,
-        networks={spec.network_id: spec for spec in specs},
+        networks=networks,
         head_batches=_list_heads(work),
         ray_trials=len(work.jobs),
     )
@@ -201,10 +201,12 @@ class Forecast:
         rates = self.rates["cpu"]
         if needs.run.location.gpus:
             rates = self.rates["cuda"]
-        stored = {i for i, spec in needs.networks.items() if has_network(spec, self.store)}
-        self.in_store |= stored
-        counted = stored | self.networks.keys()
-        new = {i: spec for i, spec in needs.networks.items() if i not in counted}
+        new: dict[str, TrialSpec] = {}
+        for network_id, spec in needs.networks.items():
+            if has_network(spec, self.store):
+                self.in_store.add(network_id)
+            elif network_id not in self.networks:
+                new[network_id] = spec
         self.networks |= new
         trained = [*new.values(), *needs.searched]
         self._add_networks(trained, needs.at_once, rates)

@@ -257,7 +257,7 @@ def _step_s(spec: TrialSpec, size: int, device: torch.device) -> tuple[float, fl
                 parameter.grad = None
 
     step()
-    step_s = min(_seconds(step) for _ in range(2))
+    step_s = min(_seconds(step), _seconds(step))
     return step_s, _seconds(lambda: predict(method, network, split.images, info=info)) / size
 
 
