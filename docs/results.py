@@ -52,12 +52,12 @@ def ship(out: Path, name: str) -> None:
     shutil.rmtree(to, ignore_errors=True)
     for made in read_all(parse_path(str(out))):
         table = made.table
-        for _, sweep in made.sweeps:
-            _ship_run(made, sweep, to)
+        for _, run in made.sweeps:
+            _ship_run(made, run, to)
             for figure in table.figures[:1]:
-                picture = Path(str(sweep.out)) / "figures" / f"{figure}.png"
+                picture = Path(str(run.out)) / "figures" / f"{figure}.png"
                 if picture.is_file():
-                    shutil.copy(picture, IMAGES / _picture(made, sweep, figure))
+                    shutil.copy(picture, IMAGES / _picture(made, run, figure))
         lock = read_lock(out / table.folder)
         _write_json(to / table.folder / LOCK, {**lock, "command": made.command})
 
@@ -87,8 +87,8 @@ def write_pages() -> None:
             picture.unlink()
 
 
-def _ship_run(made: Made, sweep: Sweep, to: Path) -> None:
-    source = Path(str(sweep.out))
+def _ship_run(made: Made, run: Sweep, to: Path) -> None:
+    source = Path(str(run.out))
     target = to / made.table.folder / source.name
     manifest = unseal((source / "sweep.json").read_bytes(), source / "sweep.json")
     _write_json(target / "sweep.json", {**manifest, "command": made.command})
@@ -131,12 +131,12 @@ def _write_json(path: Path, content: Mapping[str, Any]) -> None:
     path.write_bytes(seal(content))
 
 
-def _picture(made: Made, sweep: Sweep, name: str) -> str:
-    return re.sub(r"[^\w.-]", "-", f"{made.table.folder}-{name_of(sweep)}-{name}.png")
+def _picture(made: Made, run: Sweep, name: str) -> str:
+    return re.sub(r"[^\w.-]", "-", f"{made.table.folder}-{name_of(run)}-{name}.png")
 
 
-def _pictured(made: Made, sweep: Sweep, name: str) -> str | None:
-    file = _picture(made, sweep, name)
+def _pictured(made: Made, run: Sweep, name: str) -> str | None:
+    file = _picture(made, run, name)
     if not (IMAGES / file).is_file():
         return None
     return f"images/papers/{file}"

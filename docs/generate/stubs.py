@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import Any, Literal
 
-from tune_calib.api.opened import OpenSearch, OpenSweep, OpenSweepFile
+from tune_calib.api.opened import OpenSearch, OpenRun, OpenExperiment
 from tune_calib.api.statistics import Statistics
 from tune_calib.library.calibrated import load_calibrated as load_calibrated
 from tune_calib.library.estimators import CalibratedClassifier as CalibratedClassifier

@@ -101,9 +101,9 @@ def test_what_is_typed_takes_the_place_of_what_it_contradicts(file, words, dropp
 
 def test_a_sweep_file_says_everything_itself(folder):
     write(folder, 'address = "auto"\nseeds = 3\n')
-    assert values("run", "sweep.yaml")["address"] is None
+    assert values("run", "experiment.yaml")["address"] is None
     write(folder, '[run]\naddress = "auto"\n')
-    assert values("run", "sweep.yaml")["address"] == "auto"
+    assert values("run", "experiment.yaml")["address"] == "auto"
 
 
 def test_a_command_that_goes_on_names_them_as_options(folder, monkeypatch):

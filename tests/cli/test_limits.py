@@ -106,7 +106,7 @@ def test_a_command_that_asks_for_too_much_is_refused_at_once(
     ],
 )
 def test_a_sweep_file_that_asks_for_too_much_is_refused_at_once(text, told, refusal, tmp_path):
-    file = tmp_path / "sweep.yaml"
+    file = tmp_path / "experiment.yaml"
     file.write_text(f"out: {tmp_path / 'out'}\n{text}")
     started = time.monotonic()
     said = refusal("run", file)
@@ -116,7 +116,7 @@ def test_a_sweep_file_that_asks_for_too_much_is_refused_at_once(text, told, refu
 
 
 def test_a_dry_run_for_a_larger_machine_starts_no_threads(tmp_path):
-    file = tmp_path / "sweep.yaml"
+    file = tmp_path / "experiment.yaml"
     file.write_text(
         f"out: {tmp_path / 'out'}\nset: {{network: {{threads: {TOO_MANY}}}}}\n"
         "entries: {a: {methods: [ls, mac_cal]}}"

@@ -253,7 +253,7 @@ def test_a_folder_goes_on_without_the_file(file, tmp_path):
 
 def test_a_sweep_file_names_it_from_where_it_lies(file, tmp_path):
     weights, _ = weights_of("net", tmp_path / "w.safetensors")
-    sweep = tmp_path / "sweep.yaml"
+    sweep = tmp_path / "experiment.yaml"
     sweep.write_text(
         f"out: {tmp_path / 'out'}\n"
         "backbones: [lab.py:net]\n"

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from analysis.load import load
 from tune_calib.api import runs
-from tune_calib.api.opened import OpenSearch, OpenSweep, OpenSweepFile
+from tune_calib.api.opened import OpenExperiment, OpenRun, OpenSearch
 from tune_calib.api.request import add_arguments, bind, build_signature
 from tune_calib.errors import UserError
 from tune_calib.paths import parse_path
@@ -86,21 +86,21 @@ def _command(model: type[R], *without: str) -> Callable[[Callable[[R, str], T]],
 
 def _list_unfinished(results: object) -> Iterator[str]:
     """Yield what the same call would run again or complete."""
-    if isinstance(results, OpenSweepFile) and results.failures:
+    if isinstance(results, OpenExperiment) and results.failures:
         yield f"{len(results.failures)} failed; first: {results.failures[0]}"
-    if isinstance(results, OpenSweep | OpenSearch) and results.crashed:
+    if isinstance(results, OpenRun | OpenSearch) and results.crashed:
         crashed = results.crashed
         yield (
             f"{format_count(len(crashed), 'trial')} crashed; first: {crashed[0]}; the same call "
             "runs them again (for a search, with `retry`); tracebacks: "
             f"{results.out / CRASHES}"
         )
-    if isinstance(results, OpenSweep) and results.stopped:
+    if isinstance(results, OpenRun) and results.stopped:
         yield f"{results.out}: {results.stopped}; the same call continues"
 
 
 @_command(AblateRequest)
-def ablate(request: AblateRequest, command: str) -> OpenSweep:
+def ablate(request: AblateRequest, command: str) -> OpenRun:
     """Run an ablation ladder, e.g. ``ablate("mac_cal", seeds=3)``.
 
     Returns:
@@ -113,7 +113,7 @@ def ablate(request: AblateRequest, command: str) -> OpenSweep:
 
 
 @_command(CompareRequest)
-def compare(request: CompareRequest, command: str) -> OpenSweep:
+def compare(request: CompareRequest, command: str) -> OpenRun:
     """Compare methods, e.g. ``compare(["ls", "ls+mac_cal+temperature"])``.
 
     Returns:
@@ -142,7 +142,7 @@ def search(request: SearchRequest, command: str) -> OpenSearch:
 
 
 @_command(EvaluateRequest, "extend", "study_storage")
-def evaluate(request: EvaluateRequest, command: str) -> OpenSweep:
+def evaluate(request: EvaluateRequest, command: str) -> OpenRun:
     """Evaluate the selected trial of a search on the test split with fresh seeds.
 
     Returns:
@@ -155,8 +155,8 @@ def evaluate(request: EvaluateRequest, command: str) -> OpenSweep:
 
 
 @_command(RunRequest, "retry")
-def run(request: RunRequest, command: str) -> OpenSweepFile:
-    """Run all entries of an experiment file, e.g. ``run("sweep.yaml")``.
+def run(request: RunRequest, command: str) -> OpenExperiment:
+    """Run all entries of an experiment file, e.g. ``run("experiment.yaml")``.
 
     Returns:
         Its results by entry.
@@ -165,7 +165,7 @@ def run(request: RunRequest, command: str) -> OpenSweepFile:
         UserError: The file is wrong, data is missing, or another program uses its folder.
     """
     file, ended = runs.run_file(request, command)
-    entries: dict[str, OpenSweep | OpenSearch] = {}
+    entries: dict[str, OpenRun | OpenSearch] = {}
     failures: list[str] = []
     for entry in ended:
         failures += [f"{entry.name}: {line}" for line in entry.failures]
@@ -175,13 +175,13 @@ def run(request: RunRequest, command: str) -> OpenSweepFile:
                 entry.folder, crashed, result.summary, study_storage=file.content.study_storage
             )
         elif not entry.is_refused:
-            entries[entry.name] = OpenSweep(entry.folder, crashed, stopped=entry.stopped)
-    return OpenSweepFile(file.out, entries, tuple(failures))
+            entries[entry.name] = OpenRun(entry.folder, crashed, stopped=entry.stopped)
+    return OpenExperiment(file.out, entries, tuple(failures))
 
 
 def open_results(
     out: str | PathLike[str], *, study_storage: str | None = None
-) -> OpenSweep | OpenSearch | OpenSweepFile:
+) -> OpenRun | OpenSearch | OpenExperiment:
     """Open the results of a run, a search or an experiment file.
 
     Args:
@@ -196,11 +196,11 @@ def open_results(
     for entry in find_entries(folder):
         entries[entry.name] = open_results(str(entry), study_storage=study_storage)
     if entries:
-        return OpenSweepFile(folder, entries)
+        return OpenExperiment(folder, entries)
     if is_search(folder):
         return OpenSearch(folder, study_storage=study_storage)
     load(folder)  # a folder without results is refused here
-    return OpenSweep(folder)
+    return OpenRun(folder)
 
 
 @contextmanager

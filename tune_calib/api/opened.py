@@ -38,7 +38,7 @@ _WIDTH = 640  # width of a figure in a notebook, in CSS pixels
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class OpenSweep:
+class OpenRun:
     """The results of a ladder or a comparison, read from its folder when they are used.
 
     Attributes:
@@ -95,8 +95,8 @@ class OpenSweep:
         """
         metrics = as_tuple(metric)
         with with_plugins_of(self.out):
-            sweep = load_sweep(self.out, published, regime, metrics=metrics, intervals=intervals)
-            return f"{markdown(tables.ladder(sweep))}\n"
+            run = load_sweep(self.out, published, regime, metrics=metrics, intervals=intervals)
+            return f"{markdown(tables.ladder(run))}\n"
 
     def figure(self, name: str = "reliability") -> "Figure":
         """Draw a figure of the report with matplotlib.
@@ -123,7 +123,7 @@ class OpenSweep:
 
     def __repr__(self) -> str:
         """Return the folder and the status of its trials."""
-        return f"<OpenSweep {self.out}: {format_counts(load(self.out).counts())}>"
+        return f"<OpenRun {self.out}: {format_counts(load(self.out).counts())}>"
 
     def _repr_html_(self) -> str:
         """Return the table and, if there are bins, the reliability diagrams, for notebooks."""
@@ -235,7 +235,7 @@ class OpenSearch:
         extend: bool = False,
         shift: str | Sequence[str] = (),
         bootstrap: int = 0,
-    ) -> OpenSweep:
+    ) -> OpenRun:
         """Evaluate the selected trial and the baseline on the test split with fresh seeds.
 
         Args:
@@ -250,7 +250,7 @@ class OpenSearch:
         """
         from tune_calib import evaluate
 
-        results: OpenSweep = evaluate(
+        results: OpenRun = evaluate(
             str(self.out),
             seeds=seeds,
             extend=extend,
@@ -282,7 +282,7 @@ class OpenSearch:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class OpenSweepFile(Mapping[str, OpenSweep | OpenSearch]):
+class OpenExperiment(Mapping[str, OpenRun | OpenSearch]):
     """The results of an experiment file, by the names of its entries.
 
     Attributes:
@@ -292,10 +292,10 @@ class OpenSweepFile(Mapping[str, OpenSweep | OpenSearch]):
     """
 
     out: AnyPath
-    entries: Mapping[str, OpenSweep | OpenSearch]
+    entries: Mapping[str, OpenRun | OpenSearch]
     failures: tuple[str, ...] = ()
 
-    def __getitem__(self, name: str) -> OpenSweep | OpenSearch:
+    def __getitem__(self, name: str) -> OpenRun | OpenSearch:
         """Return the results of an entry."""
         return self.entries[name]
 
@@ -334,7 +334,7 @@ class OpenSweepFile(Mapping[str, OpenSweep | OpenSearch]):
     def __repr__(self) -> str:
         """Return the folder and the number of entries."""
         noun = "entry" if len(self) == 1 else "entries"
-        return f"<OpenSweepFile {self.out}: {len(self)} {noun}>"
+        return f"<OpenExperiment {self.out}: {len(self)} {noun}>"
 
     def _repr_html_(self) -> str:
         """Return every entry under its name, for notebooks."""

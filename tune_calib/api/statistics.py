@@ -184,9 +184,9 @@ def significance(
         metric, split = parted(metric, split)
         check_metric(metric)
         if len(paths) == 1 and published is None:
-            sweep = load(paths[0])
-            split = check_split(sweep, metric, split or default_split(sweep, metric))
-            matched = over_seeds(sweep, metric, split)
+            run = load(paths[0])
+            split = check_split(run, metric, split or default_split(run, metric))
+            matched = over_seeds(run, metric, split)
         else:
             collected = collect(paths, published, metric, split=split)
             matched = over_columns(ranks_.rank(collected.frame, metric, notes=collected.notes))

@@ -21,7 +21,7 @@ from tune_calib.spec.names import CRASHES
 from tune_calib.text import format_count
 
 if TYPE_CHECKING:
-    from tune_calib.api.opened import OpenSearch, OpenSweep
+    from tune_calib.api.opened import OpenRun, OpenSearch
     from tune_calib.tuning.run import AnyRun
 
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -81,7 +81,7 @@ UNFINISHED = 3
 """Exit code of a run that the limit of time ended before its last trial."""
 
 
-def exit_if_unfinished(results: "OpenSweep | OpenSearch", again: str) -> None:
+def exit_if_unfinished(results: "OpenRun | OpenSearch", again: str) -> None:
     """Print the command that completes a run, and exit: with code 1 if trials crashed."""
     if results.crashed:
         count = format_count(len(results.crashed), "trial")

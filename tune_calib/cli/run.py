@@ -201,9 +201,9 @@ def run(
     """Run all entries of an experiment file, skipping finished trials.
 
     Examples:
-        tune-calib run sweep.yaml --dry-run
-        tune-calib run sweep.yaml
-        tune-calib run sweep.yaml --address auto --retry crashed
+        tune-calib run experiment.yaml --dry-run
+        tune-calib run experiment.yaml
+        tune-calib run experiment.yaml --address auto --retry crashed
     """
     refuse_gpu_model(gpu_model, dry_run)
     again = format_command("run", request, ("retry",), further=plugins.as_options())
@@ -255,7 +255,7 @@ def schema() -> None:
     """Print the JSON schema of experiment files, for an editor.
 
     Examples:
-        tune-calib schema > sweep.schema.json
+        tune-calib schema > experiment.schema.json
     """
     title = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
     echo(json.dumps({**title, **ExperimentFile.model_json_schema()}, indent=1))

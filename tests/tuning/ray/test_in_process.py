@@ -244,7 +244,7 @@ def test_a_sweep_file_says_it_too_and_its_search_goes_on_so(tmp_path, monkeypatc
 
     monkeypatch.setattr(session, "ray_session", lambda *_: pytest.fail("Ray was started"))
     monkeypatch.setattr(support, "keep_ray", lambda: None)
-    file, out = tmp_path / "sweep.yaml", tmp_path / "out"
+    file, out = tmp_path / "experiment.yaml", tmp_path / "out"
     quick = {"network": {"epochs": 1, "augment": "none"}, "head": {"epochs": 1, "augment": "none"}}
     entries = {
         "a": {"methods": ["ce", "retrain"]},
