@@ -67,8 +67,7 @@ def _command(model: type[R], *without: str) -> Callable[[Callable[[R, str], T]],
                 subjects: Any = getattr(request, field_names(model)[0]) or ()
                 if not isinstance(subjects, tuple):
                     subjects = (subjects,)
-                title = " ".join(map(str, (name, *subjects)))
-                with screen(title), logged(always["log"]):
+                with screen(" ".join(map(str, (name, *subjects)))), logged(always["log"]):
                     results = function(request, command)
             for text in _list_unfinished(results):
                 warnings.warn(text, stacklevel=2)

@@ -85,8 +85,8 @@ def _execute_search(run: "SearchRun") -> "OpenSearch":
     from tune_calib.tuning.run import execute_run
 
     result = execute_run(run, print_settings)
-    crashed, storage = tuple(result.crashed), run.study_storage
-    return OpenSearch(run.out, crashed, result.summary, study_storage=storage)
+    crashed, summary = tuple(result.crashed), result.summary
+    return OpenSearch(run.out, crashed, summary, study_storage=run.study_storage)
 
 
 def plan_evaluation(request: EvaluateRequest, command: str) -> "LadderRun":

@@ -41,7 +41,6 @@ _STATISTICS: tuple[Callable[..., object], ...] = (
     statistics.ranks, statistics.averages, statistics.significance, statistics.diff,
 )  # fmt: skip
 _ALIASES: tuple[tuple[Callable[..., object], Kind], ...] = (
-    *((command, _TABLE) for command in _STATISTICS),
     (read.pictures, _TRAINING), (look_up.cite, _PLAIN), (run.schema, _PLAIN),
 )  # fmt: skip
 """Hidden commands that were replaced by options or commands above; they work as before."""
@@ -91,6 +90,7 @@ for _panel, _command, _kind, _page in _COMMANDS:
     _add(app, _panel, _command, kind=_kind, page=_page)
 for _statistics in _STATISTICS:
     _add(analyze, "Commands", _statistics, kind=_TABLE, page="analysis")
+    _add(app, None, _statistics, kind=_TABLE, page="commands")
 for _alias, _kind in _ALIASES:
     _add(app, None, _alias, kind=_kind, page="commands")
 app.add_typer(analyze, name="analyze", rich_help_panel="Read results", no_args_is_help=True)

@@ -97,7 +97,7 @@ def one_format(**flags: bool) -> str:
     """Return the chosen output format, ``plain`` by default; refuse several."""
     chosen = list(filter(flags.get, flags))
     if len(chosen) > 1:
-        raise UserError(f"choose one format, not {' and '.join('--' + name for name in chosen)}")
+        raise UserError(f"choose one format, not --{' and --'.join(chosen)}")
     if not chosen:
         return "plain"
     return chosen[0]

@@ -106,9 +106,8 @@ def describe_entries(what: str, name: str | None = None) -> list[Entry]:
             raise UserError(f"unknown published table {name!r}{nearest(name, list(tables))}")
         return [{"name": table, **tables[table]} for table in tables if name in (None, table)]
     registry, describe = REGISTRIES[what]
-    names, entries = list(registry), []
-    if name:
-        names = [name]
+    entries = []
+    names = [name] if name else list(registry)
     for record_name in names:
         registry.require(record_name)
         facts = registry.facts(record_name)  # from the index, without importing the record

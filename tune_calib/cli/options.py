@@ -47,7 +47,7 @@ def with_request(model: type[R]) -> Callable[[Callable[..., Any]], Callable[...,
             accept_code(getattr(request_read, "accept_code", False))
             return command(request_read, **options)
 
-        fields = [_parameter(model, name) for name in request.field_names(model)]
+        fields = map(functools.partial(_parameter, model), request.field_names(model))
         _, *further = signature(command).parameters.values()
         return with_options(run, *fields, *further)
 

@@ -53,8 +53,9 @@ def import_(
     from tune_calib.engine.store import Store
 
     check_name(name)
-    splits = {"train": train, "select": select, "calib": calib, "test": test, "head": head}
-    checked = check_files(**{split: files or () for split, files in splits.items()})
+    checked = check_files(
+        train=train or (), select=select or (), calib=calib or (), test=test or (), head=head or ()
+    )
     write_import(name, checked, Store(parse_path(store)), replace=replace)
     echo(_describe(name, checked.record))
     words = ["tune-calib", "compare", "ce", "temperature", "--imported", name, "--store", store]

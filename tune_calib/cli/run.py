@@ -95,12 +95,12 @@ def _format_profiles(out: AnyPath) -> str:
     profiles = [unseal(copy.read_bytes(), path) for path, copy in files]
     if not profiles:
         return "no network was trained, so nothing was profiled"
-    totals = [sum(profile["seconds"].values()) for profile in profiles]
     rows: dict[str, list[str]] = {}
     for profile in profiles:
         rows |= {phase: [phase] for phase in profile["seconds"] if phase not in rows}
     rates, heads = ["images per second"], [""]
-    for profile, total in zip(profiles, totals, strict=True):
+    for profile in profiles:
+        total = sum(profile["seconds"].values())
         heads.append(f"{profile['method']}, seed {profile['seed']}")
         rates.append(f"{profile['images'] / total:.0f}")
         for phase, row in rows.items():

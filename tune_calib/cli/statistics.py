@@ -182,7 +182,6 @@ def diff(
 
 
 def _latex_options(form: str, caption: str | None, label: str | None) -> dict[str, str]:
-    """Return the caption and the label of a LaTeX table, if given."""
     options = {"caption": caption, "label": label}
     used = {name: text for name, text in options.items() if text is not None}
     if used and form != "latex":
