@@ -50,23 +50,25 @@ def ship(out: Path, name: str) -> None:
     """Copy the results of all tables in a folder, and their figures."""
     to = SHIPPED / name
     shutil.rmtree(to, ignore_errors=True)
-    for own in read_all(parse_path(str(out))):
-        for _, sweep in own.sweeps:
-            _ship_sweep(own, sweep, to)
-            for figure in own.table.figures[:1]:
-                picture = Path(str(sweep.out)) / "figures" / f"{figure}.png"
+    for made in read_all(parse_path(str(out))):
+        table = made.table
+        for _, run in made.sweeps:
+            _ship_run(made, run, to)
+            for figure in table.figures[:1]:
+                picture = Path(str(run.out)) / "figures" / f"{figure}.png"
                 if picture.is_file():
-                    shutil.copy(picture, IMAGES / _picture(own, sweep, figure))
-        table = own.table
+                    shutil.copy(picture, IMAGES / _picture(made, run, figure))
         lock = read_lock(out / table.folder)
-        _write_json(to / table.folder / LOCK, {**lock, "command": own.command})
+        _write_json(to / table.folder / LOCK, {**lock, "command": made.command})
 
 
 def read_shipped() -> list[Made]:
     """Read the results of all tables in the repository, those of one table together."""
     folders = sorted((path for path in SHIPPED.iterdir() if path.is_dir()), reverse=True)
-    found = [own for folder in folders for own in read_all(parse_path(str(folder)))]
-    return sorted(found, key=lambda own: own.table.name)
+    tables: list[Made] = []
+    for folder in folders:
+        tables += read_all(parse_path(str(folder)))
+    return sorted(tables, key=lambda made: made.table.name)
 
 
 def pages() -> dict[str, str]:
@@ -85,17 +87,18 @@ def write_pages() -> None:
             picture.unlink()
 
 
-def _ship_sweep(own: Made, sweep: Sweep, to: Path) -> None:
-    source = Path(str(sweep.out))
-    target = to / own.table.folder / source.name
+def _ship_run(made: Made, run: Sweep, to: Path) -> None:
+    source = Path(str(run.out))
+    target = to / made.table.folder / source.name
     manifest = unseal((source / "sweep.json").read_bytes(), source / "sweep.json")
-    _write_json(target / "sweep.json", {**manifest, "command": own.command})
-    claims = own.table.claims
-    claimed = {parted(one.metric)[0] for claim in claims for one in claim.comparisons}
-    shown = claimed | {parted(metric)[0] for metric in own.table.metrics}
+    _write_json(target / "sweep.json", {**manifest, "command": made.command})
+    claimed: set[str] = set()
+    for claim in made.table.claims:
+        claimed.update(parted(comparison.metric)[0] for comparison in claim.comparisons)
+    shown = claimed | {parted(metric)[0] for metric in made.table.metrics}
     further: dict[TableName, bool] = {
         "samples": any(name.rpartition("_")[0] in OF_SAMPLES for name in shown),
-        "curves": "sparsity" in own.table.figures,
+        "curves": "sparsity" in made.table.figures,
         "logits": "angles_sd" in shown,
     }
     for table in (*_TABLES, *(name for name, is_used in further.items() if is_used)):
@@ -104,22 +107,23 @@ def _ship_sweep(own: Made, sweep: Sweep, to: Path) -> None:
             continue
         if "draws" in content.schema.names:
             content = _with_draws(content, shown, claimed)
-        write_file(target, "all", table, content, level=19)
+        write_file(target, "all", table, content=content, level=19)
 
 
 def _with_draws(content: pa.Table, shown: set[str], claimed: set[str]) -> pa.Table:
     """Return the rows of the shown metrics, with rounded draws of the claimed ones only."""
-    kept = content.filter(pc.is_in(content["metric"], pa.array(sorted(shown), pa.string())))
+    rows = content.filter(pc.is_in(content["metric"], pa.array(sorted(shown), pa.string())))
     index, kind = content.schema.get_field_index("draws"), content.schema.field("draws").type
-    rounded = [
-        None if own is None else np.round(np.divide(own, _STEP)) * _STEP
-        for own in kept["draws"].to_pylist()
-    ]
-    kept = kept.set_column(index, "draws", pa.array(rounded, kind))
-    is_claimed = pc.is_in(kept["metric"], pa.array(sorted(claimed), pa.string()))
-    others = kept.filter(pc.invert(is_claimed))
+    rounded: list[Any] = []
+    for draws in rows["draws"].to_pylist():
+        if draws is not None:
+            draws = np.round(np.divide(draws, _STEP)) * _STEP
+        rounded.append(draws)
+    rows = rows.set_column(index, "draws", pa.array(rounded, kind))
+    is_claimed = pc.is_in(rows["metric"], pa.array(sorted(claimed), pa.string()))
+    others = rows.filter(pc.invert(is_claimed))
     nothing = pa.nulls(others.num_rows, kind)
-    return pa.concat_tables([kept.filter(is_claimed), others.set_column(index, "draws", nothing)])
+    return pa.concat_tables([rows.filter(is_claimed), others.set_column(index, "draws", nothing)])
 
 
 def _write_json(path: Path, content: Mapping[str, Any]) -> None:
@@ -127,13 +131,15 @@ def _write_json(path: Path, content: Mapping[str, Any]) -> None:
     path.write_bytes(seal(content))
 
 
-def _picture(made: Made, sweep: Sweep, name: str) -> str:
-    return re.sub(r"[^\w.-]", "-", f"{made.table.folder}-{name_of(sweep)}-{name}.png")
+def _picture(made: Made, run: Sweep, name: str) -> str:
+    return re.sub(r"[^\w.-]", "-", f"{made.table.folder}-{name_of(run)}-{name}.png")
 
 
-def _pictured(made: Made, sweep: Sweep, name: str) -> str | None:
-    file = _picture(made, sweep, name)
-    return f"images/papers/{file}" if (IMAGES / file).is_file() else None
+def _pictured(made: Made, run: Sweep, name: str) -> str | None:
+    file = _picture(made, run, name)
+    if not (IMAGES / file).is_file():
+        return None
+    return f"images/papers/{file}"
 
 
 if __name__ == "__main__":

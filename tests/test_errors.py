@@ -63,7 +63,7 @@ def test_the_command_line_and_a_sweep_file_spell_a_setting_their_way(search, opt
     name, value = search
     message = here("search", "mac_cal", name, value, "--out", tmp_path / "out").stderr
     assert message.startswith(f"error: {option}")
-    file = tmp_path / "sweep.yaml"
+    file = tmp_path / "experiment.yaml"
     setting = f"{name[2:].replace('-', '_')}: {value}"
     file.write_text(
         f"out: {tmp_path / 'out'}\n"
@@ -117,7 +117,7 @@ def test_an_error_that_another_process_raised_carries_its_setting():
 
 def test_a_mistake_is_at_the_line_of_its_setting(tmp_path):
     """In the entry, or at the top of the file, where another entry has it too."""
-    file = tmp_path / "sweep.yaml"
+    file = tmp_path / "experiment.yaml"
     file.write_text(
         f"out: {tmp_path / 'out'}\n"
         "set:\n  head:\n    lr: 0\n"

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import Any, Literal
 
-from tune_calib.api.opened import OpenSearch, OpenSweep, OpenSweepFile
+from tune_calib.api.opened import OpenSearch, OpenRun, OpenExperiment
 from tune_calib.api.statistics import Statistics
 from tune_calib.library.calibrated import load_calibrated as load_calibrated
 from tune_calib.library.estimators import CalibratedClassifier as CalibratedClassifier
@@ -46,7 +46,7 @@ def ablate(
     controls: bool = False,
     log: str | Sequence[str] | None = None,
     plugin: str | Sequence[str] | None = None,
-) -> OpenSweep: ...
+) -> OpenRun: ...
 def compare(
     methods: str | Sequence[str] = (),
     *,
@@ -79,7 +79,7 @@ def compare(
     own_recipes: bool = False,
     log: str | Sequence[str] | None = None,
     plugin: str | Sequence[str] | None = None,
-) -> OpenSweep: ...
+) -> OpenRun: ...
 def search(
     method: str,
     *,
@@ -129,7 +129,7 @@ def evaluate(
     extend: bool = False,
     log: str | Sequence[str] | None = None,
     plugin: str | Sequence[str] | None = None,
-) -> OpenSweep: ...
+) -> OpenRun: ...
 def run(
     file: str | PathLike[str],
     *,
@@ -138,12 +138,12 @@ def run(
     address: str | None = None,
     log: str | Sequence[str] | None = None,
     plugin: str | Sequence[str] | None = None,
-) -> OpenSweepFile: ...
+) -> OpenExperiment: ...
 def open_results(
     out: str | PathLike[str],
     *,
     study_storage: str | None = None,
-) -> OpenSweep | OpenSearch | OpenSweepFile: ...
+) -> OpenRun | OpenSearch | OpenExperiment: ...
 def ranks(
     folders: str | PathLike[str] | Sequence[str | PathLike[str]] = (),
     *,

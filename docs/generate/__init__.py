@@ -71,6 +71,7 @@ def _fill(mark: str, kind: str, name: str) -> str:
     else:
         path = ROOT / "docs" / f"{kind}s" / name
         language = {".py": "python", ".yaml": "yaml"}.get(path.suffix, "text")
-        title = f' title="{path.relative_to(ROOT)}"' if kind == "example" else ""
-        content = f"```{language}{title}\n{path.read_text('utf-8')}```"
+        if kind == "example":
+            language += f' title="{path.relative_to(ROOT)}"'
+        content = f"```{language}\n{path.read_text('utf-8')}```"
     return f"{mark}\n{content.strip()}\n\n<!-- end -->"

@@ -18,11 +18,14 @@ def commands() -> Mapping[str, Any]:
     """Return the commands by name, those of a group as ``analyze ranks``, hidden ones too."""
     group = typer.main.get_command(app)
     assert isinstance(group, TyperGroup)
-    found: dict[str, Any] = {}
+    commands: dict[str, Any] = {}
     for name, command in group.commands.items():
-        below = command.commands if isinstance(command, TyperGroup) else None
-        found |= {f"{name} {key}": one for key, one in below.items()} if below else {name: command}
-    return found
+        if isinstance(command, TyperGroup):
+            for subname, subcommand in command.commands.items():
+                commands[f"{name} {subname}"] = subcommand
+        else:
+            commands[name] = command
+    return commands
 
 
 def every_command() -> str:
@@ -34,8 +37,10 @@ def every_command() -> str:
         parts += [f"## `{name}`", inspect.cleandoc(command.help or "")]
         if command.examples:
             parts.append("\n".join(["```", *command.examples, "```"]))
-        shown = [each for each in command.params if not getattr(each, "hidden", False)]
-        rows = [(_name(each), _default(each), each.help or "") for each in shown]
+        rows = []
+        for option in command.params:
+            if not getattr(option, "hidden", False):
+                rows.append((_name(option), _default(option), option.help or ""))
         if rows:
             parts.append(table(("Option", "Default", "Meaning"), rows))
     return "\n\n".join(parts)
@@ -44,13 +49,17 @@ def every_command() -> str:
 def _name(parameter: Parameter) -> str:
     if isinstance(parameter, TyperOption):
         return ", ".join(code(option) for option in parameter.opts)
-    return code((parameter.name or "").upper()) + (" ..." if parameter.nargs != 1 else "")
+    name = code((parameter.name or "").upper())
+    if parameter.nargs != 1:
+        name += " ..."
+    return name
 
 
 def _default(parameter: Parameter) -> str:
     if parameter.required:
         return "required"
-    if isinstance(parameter.show_default, str):  # told in words
+    if isinstance(parameter.show_default, str):  # in words
         return parameter.show_default
-    is_told = parameter.default not in (None, False, (), []) and not callable(parameter.default)
-    return code(parameter.default) if is_told else ""
+    if parameter.default in (None, False, (), []) or callable(parameter.default):
+        return ""
+    return code(parameter.default)

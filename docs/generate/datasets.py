@@ -8,17 +8,12 @@ from tune_calib.spec.describe import code
 
 def every_dataset() -> str:
     """Return a table of the data sets."""
-    rows = [
-        (
-            code(name),
-            DATASETS[name].title,
-            DATASETS[name].classes,
-            f"{DATASETS[name].channels} x {DATASETS[name].size} x {DATASETS[name].size}",
-            ", ".join(code(rule) for rule in DATASETS[name].rules),
-            DATASETS[name].hint,
-        )
-        for name in DATASETS
-    ]
+    rows = []
+    for name in DATASETS:
+        info = DATASETS[name]
+        pixels = f"{info.channels} x {info.size} x {info.size}"
+        rules = ", ".join(map(code, info.rules))
+        rows.append((code(name), info.title, info.classes, pixels, rules, info.hint))
     head = ("`--dataset`", "data set", "classes", "pixels", "own split rules", "source")
     return table(head, rows)
 

@@ -36,13 +36,14 @@ def every_key() -> str:
         rows: list[Any] = []
         for key, field in model.model_fields.items():
             # The last one of a field replaces the others.
-            shown = [each for each in field.metadata if isinstance(each, OptionHelp)][-1:]
-            default = shown[0].default if shown else None
-            if default is None:
-                default = "required" if field.is_required() else _default(field.default)
+            panel, default = -1, None
+            for metadata in field.metadata:
+                if isinstance(metadata, OptionHelp):
+                    panel, default = PANELS.index(metadata.panel), metadata.default
             if key in getattr(model, "one_of", ()):
                 default = ""
-            panel = PANELS.index(shown[0].panel) if shown else -1
+            elif default is None:
+                default = "required" if field.is_required() else _default(field.default)
             rows.append((panel, code(field.alias or key), default, field.description or ""))
         rows = [row for _, *row in sorted(rows, key=lambda row: row[0])]
         parts += [f"### {title}", table(("key", "default", "meaning"), rows)]
@@ -54,4 +55,6 @@ def _default(value: object) -> str:
         return ""
     if isinstance(value, tuple):
         value = ", ".join(map(str, value))
-    return code(str(value).lower() if isinstance(value, bool) else value)
+    if isinstance(value, bool):
+        value = str(value).lower()
+    return code(value)

@@ -22,10 +22,10 @@ def build_index() -> dict[str, Any]:
 
 
 def _index(what: str) -> dict[str, Any]:
-    own = REGISTRIES[what][0]
-    families = own.family_names()  # first, since it imports every module
-    records = {name: {"module": own.homes[name], **_facts(what, name)} for name in own}
-    return {"modules": own.modules(), "families": families, "records": records}
+    records = REGISTRIES[what][0]
+    families = records.family_names()  # first, since it imports every module
+    facts = {name: {"module": records.homes[name], **_facts(what, name)} for name in records}
+    return {"modules": records.modules(), "families": families, "records": facts}
 
 
 def _facts(what: str, name: str) -> dict[str, Any]:

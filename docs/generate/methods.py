@@ -16,21 +16,23 @@ def overview() -> str:
     """Return tables of all methods by kind."""
     parts = []
     for kind, title in KINDS.items():
-        told = ("Keeps accuracy",) if kind == "posthoc" else ()
-        rows = [
-            (f"[`{m.name}`]({m.name}.md)", m.title, f"[{m.paper} {m.year}]({m.url})")
-            + (("yes" if m.keeps_accuracy else "no",) if told else ())
-            for m in (METHODS[name] for name in METHODS)
-            if m.kind == kind
-        ]
-        parts += [f"## {title}", table(("Method", "Description", "Paper", *told), rows)]
+        head, rows = ["Method", "Description", "Paper"], []
+        if kind == "posthoc":
+            head.append("Keeps accuracy")
+        for method in map(METHODS.__getitem__, METHODS):
+            if method.kind == kind:
+                paper = f"[{method.paper} {method.year}]({method.url})"
+                keeps = {True: "yes", False: "no", None: ""}[method.keeps_accuracy]
+                row = (f"[`{method.name}`]({method.name}.md)", method.title, paper, keeps)
+                rows.append(row[: len(head)])
+        parts += [f"## {title}", table(head, rows)]
     return "\n\n".join(parts)
 
 
 def pages() -> Iterator[Page]:
     """Yield a page for each method."""
     for name in METHODS:
-        yield Page(f"methods/{name}.md", name, _text(METHODS[name]), "Methods")
+        yield Page(f"methods/{name}.md", name, _text(METHODS[name]), section="Methods")
 
 
 def _text(method: MethodInfo) -> str:

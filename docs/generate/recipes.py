@@ -23,35 +23,30 @@ def every_recipe() -> str:
 
 
 def _quick() -> Iterator[str]:
-    found = {name: quick for name in DATASETS if (quick := DATASETS[name].quick) is not None}
-    yield table(
-        ("Data set", "Description", "Backbones"),
-        [
-            (code(name), quick.title, ", ".join(map(code, quick.backbones)) or "all")
-            for name, quick in found.items()
-        ],
-    )
-    yield _settings({f"on `{name}`": quick.settings for name, quick in found.items()})
+    rows, columns = [], {}
+    for name in DATASETS:
+        if (quick := DATASETS[name].quick) is not None:
+            rows.append((code(name), quick.title, ", ".join(map(code, quick.backbones)) or "all"))
+            columns[f"on `{name}`"] = quick.settings
+    yield table(("Data set", "Description", "Backbones"), rows)
+    yield _settings(columns)
 
 
 def _published(recipe: Recipe) -> Iterator[str]:
     source = f"[{recipe.source}]({recipe.url})" if recipe.url else recipe.source
     fits = ", ".join(map(code, recipe.datasets))
-    backbones = ", ".join(map(code, recipe.backbones))
-    yield f"{recipe.title[:1].upper()}{recipe.title[1:]} ({source}). Data sets: {fits}" + (
-        f"; backbones: {backbones}." if backbones else "."
-    )
+    if recipe.backbones:
+        fits += f"; backbones: {', '.join(map(code, recipe.backbones))}"
+    yield f"{recipe.title[:1].upper()}{recipe.title[1:]} ({source}). Data sets: {fits}."
     if recipe.note:
         yield recipe.note
-    own = {_place(place): settings for place, settings in recipe.on.items()}
-    yield _settings({"value": recipe.settings, **own})
+    columns = {_place(place): settings for place, settings in recipe.on.items()}
+    yield _settings({"value": recipe.settings, **columns})
     for method, places in recipe.methods.items():
         for place, values in places.items():
-            told = ", ".join(
-                f"`{key}` = `{format_setting(value)}`" for key, value in values.items()
-            )
+            settings = [f"`{key}` = `{format_setting(value)}`" for key, value in values.items()]
             where = f" {_place(place)}" if place else ""
-            yield f"[`{method}`](methods/{method}.md){where}: {told}."
+            yield f"[`{method}`](methods/{method}.md){where}: {', '.join(settings)}."
     methods = [name for name in METHODS if METHODS[name].recipe == recipe.name]
     if methods:
         links = ", ".join(f"[`{name}`](methods/{name}.md)" for name in methods)
@@ -60,20 +55,24 @@ def _published(recipe: Recipe) -> Iterator[str]:
 
 def _place(place: str) -> str:
     dataset, _, backbone = place.partition("/")
-    return f"on `{dataset}` with `{backbone}`" if backbone else f"on `{dataset}`"
+    if not backbone:
+        return f"on `{dataset}`"
+    return f"on `{dataset}` with `{backbone}`"
 
 
 def _settings(columns: Columns) -> str:
     """Return a table with a row per setting and a column per data set or backbone."""
-    rows = [
-        (code(f"{slot}.{key}"), *(_value(settings, slot, key) for settings in columns.values()))
-        for slot, model in SLOT_TYPES.items()
-        for key in model.model_fields
-        if any(key in settings.get(slot, {}) for settings in columns.values())
-    ]
+    rows = []
+    for slot, model in SLOT_TYPES.items():
+        of_slot = [settings.get(slot, {}) for settings in columns.values()]
+        for key in model.model_fields:
+            if any(key in settings for settings in of_slot):
+                cells = [_value(settings, key) for settings in of_slot]
+                rows.append((code(f"{slot}.{key}"), *cells))
     return table(("Setting", *columns), rows)
 
 
-def _value(settings: Mapping[str, Mapping[str, object]], slot: str, key: str) -> str:
-    own = settings.get(slot, {})
-    return code(format_setting(own[key])) if key in own else ""
+def _value(settings: Mapping[str, object], key: str) -> str:
+    if key not in settings:
+        return ""
+    return code(format_setting(settings[key]))

@@ -3,6 +3,7 @@
 import pkgutil
 from collections.abc import Iterator
 from importlib import import_module
+from itertools import chain
 
 from docs.generate.page import Page
 
@@ -13,13 +14,13 @@ _HIDDEN = {"tune_calib.methods": ("_base",), "tune_calib.cli": ()}
 
 def pages() -> Iterator[Page]:
     """Yield the list of packages and a page for each."""
-    packages = [package for root in _ROOTS for package in _packages(root)]
+    packages = list(chain.from_iterable(map(_packages, _ROOTS)))
     lines = [f"- [`{name}`]({name}.md)" for name in packages]
-    about = "This reference is generated from the docstrings. Each package has a page."
-    text = "\n\n".join(["# API", about, "\n".join(lines)]) + "\n"
+    intro = "This reference is generated from the docstrings. Each package has a page."
+    text = "\n\n".join(["# API", intro, "\n".join(lines)]) + "\n"
     yield Page("reference/index.md", "API", text)
     for name in packages:
-        yield Page(f"reference/{name}.md", name, _text(name), "Reference")
+        yield Page(f"reference/{name}.md", name, _text(name), section="Reference")
 
 
 def _packages(name: str) -> Iterator[str]:

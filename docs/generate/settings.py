@@ -12,16 +12,12 @@ def of_slots() -> str:
     for slot, model in SLOT_TYPES.items():
         if slot == "posthoc":
             continue
-        rows = [
-            (
-                f'<span id="{slot}-{name}">`{slot}.{name}`</span>',
-                fields.default_of(schema),
-                fields.range_of(schema),
-                # Without the list of its options.
-                linked(schema.get("description", "").split("\n\n")[0], "").replace("``", "`"),
-            )
-            for name, schema in fields.list_settings(model).items()
-        ]
+        rows = []
+        for name, schema in fields.list_settings(model).items():
+            anchor = f'<span id="{slot}-{name}">`{slot}.{name}`</span>'
+            meaning = schema.get("description", "").split("\n\n")[0]  # without its options
+            meaning = linked(meaning, "").replace("``", "`")
+            rows.append((anchor, fields.default_of(schema), fields.range_of(schema), meaning))
         head = ("Setting", "Default", "Values", "Meaning")
         parts += [f"## {slot.capitalize()}", table(head, rows)]
     return "\n\n".join(parts)

@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import Any, Literal
 
-from tune_calib.api.opened import OpenSearch, OpenSweep, OpenSweepFile
+from tune_calib.api.opened import OpenSearch, OpenRun, OpenExperiment
 from tune_calib.api.statistics import Statistics
 from tune_calib.library.calibrated import load_calibrated as load_calibrated
 from tune_calib.library.estimators import CalibratedClassifier as CalibratedClassifier
@@ -55,11 +55,8 @@ def _function(name: str, call: Any) -> str:
 
 
 def _class(name: str, estimator: Any) -> str:
-    fields = [
-        _parameter(each)
-        for each in inspect.signature(estimator.__init__).parameters.values()
-        if each.name != "self"
-    ]
+    _, *parameters = inspect.signature(estimator.__init__).parameters.values()  # without self
+    fields = list(map(_parameter, parameters))
     head = f"class {name}(PostHocEstimator):"
     if not fields:
         return f"{head} ..."
@@ -67,9 +64,10 @@ def _class(name: str, estimator: Any) -> str:
 
 
 def _parameter(parameter: inspect.Parameter) -> str:
-    kind = format_type(parameter.annotation)
-    is_required = parameter.default is parameter.empty
-    return f"{parameter.name}: {kind}" + ("" if is_required else f" = {parameter.default!r}")
+    text = f"{parameter.name}: {format_type(parameter.annotation)}"
+    if parameter.default is not parameter.empty:
+        text += f" = {parameter.default!r}"
+    return text
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import json
 import re
+from itertools import chain
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin
 
@@ -47,9 +48,10 @@ def manifests() -> str:
         if model in done:
             continue
         done.add(model)
-        name = getattr(model, "file_name", None)
-        parts.append(f"### `{name}`" if name else f"#### {_noun(model)}")
-        parts.append((model.__doc__ or "").partition("\n")[0])
+        heading = f"#### {_noun(model)}"
+        if name := getattr(model, "file_name", None):
+            heading = f"### `{name}`"
+        parts += [heading, (model.__doc__ or "").partition("\n")[0]]
         rows = []
         for key, field in model.__pydantic_fields__.items():
             if not field.exclude:
@@ -62,7 +64,7 @@ def manifests() -> str:
 def _records(annotation: Any) -> list[Any]:
     if hasattr(annotation, "__pydantic_fields__"):
         return [annotation]
-    return [record for part in get_args(annotation) for record in _records(part)]
+    return list(chain.from_iterable(map(_records, get_args(annotation))))
 
 
 def _kind(annotation: Any) -> str:
@@ -89,11 +91,13 @@ def _noun(model: type) -> str:
 def metrics() -> str:
     """Return a table of the metrics."""
     better = {"min": "smaller", "max": "larger", None: "none"}
-    rows = [
-        (f'<span id="{m.name}">`{m.name}`</span>', m.title, better[m.direction], m.unit,
-         f"{m.lower:g} to {m.upper:g}", "yes" if m.is_searchable else "no")
-        for m in (METRICS[name] for name in METRICS)
-    ]  # fmt: skip
+    rows = []
+    for name in METRICS:
+        metric, anchor = METRICS[name], f'<span id="{name}">`{name}`</span>'
+        values = f"{metric.lower:g} to {metric.upper:g}"
+        searchable = {True: "yes", False: "no"}[metric.is_searchable]
+        direction = better[metric.direction]
+        rows.append((anchor, metric.title, direction, metric.unit, values, searchable))
     return table(("Name", "Title", "Better", "Unit", "Values", "Searchable"), rows)
 
 

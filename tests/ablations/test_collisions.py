@@ -123,7 +123,7 @@ def test_a_setting_that_changes_no_rung_is_refused(arguments, message, refusal, 
     ladder, _, setting = arguments[0], *arguments[1:]
     if "=" in setting:
         slot, key, value = re.split("[.=]", setting)
-        file = tmp_path / "sweep.yaml"
+        file = tmp_path / "experiment.yaml"
         said = f"entries: {{a: {{ladder: {ladder}, set: {{{slot}: {{{key}: {value}}}}}}}}}"
         file.write_text(said)
         assert message in refusal("run", file)

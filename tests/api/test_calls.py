@@ -73,7 +73,7 @@ GIVEN = {
     "compare": {"methods": ["ls", "ls+mac_cal+temperature"], "own_recipes": True, "out": "a b"},
     "search": {"method": "mac_cal", "metric": ["ece", "nll"], "guard": 0.02, "sampler": "random"},
     "evaluate": {"out": "x", "seeds": 7},
-    "run": {"file": Path("sweep.yaml"), "address": "auto"},
+    "run": {"file": Path("experiment.yaml"), "address": "auto"},
 }  # fmt: skip
 
 
@@ -154,7 +154,7 @@ def test_none_or_empty_lists_mean_the_default():
 
 
 def test_a_mistake_in_a_sweep_file_names_its_line(tmp_path):
-    file = tmp_path / "sweep.yaml"
+    file = tmp_path / "experiment.yaml"
     file.write_text("entries:\n  a: {methods: [ce], seeds: 0}\n")
     with pytest.raises(UserError, match=r"line 2: entries\.a\.seeds") as refused:
         tune_calib.run(file)

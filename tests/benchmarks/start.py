@@ -49,8 +49,8 @@ COMMANDS: Mapping[str, list[str]] = {
 LONG: Mapping[str, list[str]] = {
     "report, drawn": [*PROGRAM, "report", "sweep"],
     "report, as it was": [*PROGRAM, "report", "sweep"],
-    "run, from the start": [*PROGRAM, "run", "sweep.yaml"],
-    "run, finished": [*PROGRAM, "run", "sweep.yaml"],
+    "run, from the start": [*PROGRAM, "run", "experiment.yaml"],
+    "run, finished": [*PROGRAM, "run", "experiment.yaml"],
 }
 SWEEP_FILE = """
 out: all
@@ -79,7 +79,7 @@ def seconds(words: list[str], checkout: Path, folder: Path) -> tuple[float, floa
 def prepared(folder: Path) -> Path:
     """A sweep with invented numbers, and a search that an earlier version made."""
     fake_results.write(folder / "sweep")
-    (folder / "sweep.yaml").write_text(SWEEP_FILE)
+    (folder / "experiment.yaml").write_text(SWEEP_FILE)
     with tarfile.open(ARCHIVE) as archive:
         archive.extractall(folder / "made", filter="data")
     return folder

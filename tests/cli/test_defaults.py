@@ -101,9 +101,9 @@ def test_typed_options_override_contradicting_defaults(file, words, dropped, fol
 
 def test_top_level_defaults_do_not_apply_to_experiment_files(folder):
     write(folder, 'address = "auto"\nseeds = 3\n')
-    assert values("run", "sweep.yaml")["address"] is None
+    assert values("run", "experiment.yaml")["address"] is None
     write(folder, '[run]\naddress = "auto"\n')
-    assert values("run", "sweep.yaml")["address"] == "auto"
+    assert values("run", "experiment.yaml")["address"] == "auto"
 
 
 def test_the_resume_command_names_defaults_as_options(folder, monkeypatch):

@@ -117,7 +117,7 @@ def test_a_defect_of_the_program_stays_a_traceback(monkeypatch, out, refusal):
 
 
 def test_an_entry_whose_folder_is_a_file_does_not_end_the_others(tmp_path):
-    path = tmp_path / "sweep.yaml"
+    path = tmp_path / "experiment.yaml"
     path.write_text(f"out: {tmp_path}/out\nentries: {{a: {{methods: [ce]}}}}")
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "a-digits").touch()

@@ -107,7 +107,7 @@ def test_a_command_beyond_the_limits_is_refused_at_once(command, asked, message,
     ],
 )
 def test_an_experiment_file_beyond_the_limits_is_refused_at_once(text, told, refusal, tmp_path):
-    file = tmp_path / "sweep.yaml"
+    file = tmp_path / "experiment.yaml"
     file.write_text(f"out: {tmp_path / 'out'}\n{text}")
     started = time.monotonic()
     message = refusal("run", file)
@@ -117,7 +117,7 @@ def test_an_experiment_file_beyond_the_limits_is_refused_at_once(text, told, ref
 
 
 def test_a_dry_run_for_a_larger_machine_starts_no_threads(tmp_path):
-    file = tmp_path / "sweep.yaml"
+    file = tmp_path / "experiment.yaml"
     file.write_text(
         f"out: {tmp_path / 'out'}\nset: {{network: {{threads: {TOO_MANY}}}}}\n"
         "entries: {a: {methods: [ls, mac_cal]}}"

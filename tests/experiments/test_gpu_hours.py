@@ -52,7 +52,7 @@ def rates_on(name, tmp_path) -> Rates:
 @pytest.fixture
 def file(tmp_path):
     def file(dataset="digits", recipe="quick", more=""):
-        path = tmp_path / "sweep.yaml"
+        path = tmp_path / "experiment.yaml"
         text = SMALL.replace("OUT", str(tmp_path / "out")).replace("DATASET", dataset)
         path.write_text(text.replace("RECIPE", recipe) + more)
         return path

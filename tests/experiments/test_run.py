@@ -59,7 +59,7 @@ def total(plan: str) -> tuple[int, int, int]:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_sweep_file_is_carried_out_and_goes_on_where_an_entry_failed(tmp_path):
-    out, file = tmp_path / "out", tmp_path / "sweep.yaml"
+    out, file = tmp_path / "out", tmp_path / "experiment.yaml"
     file.write_text(SWEEP.replace("OUT", str(out)))
     (_, _, promised) = total(cli("run", file, "--dry-run").stdout)
     foreign = out / "bad-digits" / "foreign.txt"

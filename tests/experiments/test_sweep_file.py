@@ -54,7 +54,7 @@ entries:
 @pytest.fixture
 def read(tmp_path):
     def read(text):
-        path = tmp_path / "sweep.yaml"
+        path = tmp_path / "experiment.yaml"
         path.write_text(text.replace("OUT", str(tmp_path / "out")))
         return read_experiment_file(path)
 
@@ -317,7 +317,7 @@ def test_a_mistake_is_one_line_that_names_file_line_and_key(read, tmp_path, text
         plan_entries(read(text))
     message = spell_keys(error.value)
     assert told in message
-    assert message.startswith(str(tmp_path / "sweep.yaml"))
+    assert message.startswith(str(tmp_path / "experiment.yaml"))
     assert "\n" not in message
     assert not (tmp_path / "out").exists()
 

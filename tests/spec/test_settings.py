@@ -245,7 +245,7 @@ def test_own_recipes_of_a_sweep_file_hold_for_methods_and_searches(kind, top, ow
     lines += [] if top is None else [f"own_recipes: {str(top).lower()}"]
     lines += ["entries:", "  a:", f"    {text}"]
     lines += [] if own is None else [f"    own_recipes: {str(own).lower()}"]
-    path = tmp_path / "sweep.yaml"
+    path = tmp_path / "experiment.yaml"
     path.write_text("\n".join(lines) + "\n")
     if kind == "ladder" and own:
         with pytest.raises(UserError, match="`own_recipes` does not go with a ladder"):

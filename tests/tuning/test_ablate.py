@@ -77,8 +77,10 @@ def test_command_line_sweep_file_and_python_give_the_same_rows(whole, tmp_path):
     given = {"data": {"train_fraction": 0.25}, "network": settings, "head": settings}
     entry = {"ladder": "mac_cal", "controls": True, "set": given}
     where = {"out": str(tmp_path / "listed"), "store": str(out / "store")}
-    (tmp_path / "sweep.yaml").write_text(json.dumps({**where, "seeds": 2, "entries": {"a": entry}}))
-    ran = tune_calib.run(tmp_path / "sweep.yaml")
+    (tmp_path / "experiment.yaml").write_text(
+        json.dumps({**where, "seeds": 2, "entries": {"a": entry}})
+    )
+    ran = tune_calib.run(tmp_path / "experiment.yaml")
     # The entries of a file share its set, so that the question of one is put otherwise.
     assert rows(ran["a-digits"].out, "sweep") == rows(out, "sweep")
 

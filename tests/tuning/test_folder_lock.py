@@ -67,7 +67,7 @@ COMMANDS = {
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_second_driver_is_refused_and_writes_nothing(name, tmp_path, refusal):
     begin, command = COMMANDS[name]
-    out, file = tmp_path / "out", tmp_path / "sweep.yaml"
+    out, file = tmp_path / "out", tmp_path / "experiment.yaml"
     out.mkdir()
     begin(out)
     file.write_text(SWEEP.replace("OUT", str(out)))
@@ -80,7 +80,7 @@ def test_a_second_driver_is_refused_and_writes_nothing(name, tmp_path, refusal):
 
 
 def test_an_entry_whose_folder_another_driver_holds_shows_none_of_its_numbers(tmp_path, capsys):
-    out, file = tmp_path / "out", tmp_path / "sweep.yaml"
+    out, file = tmp_path / "out", tmp_path / "experiment.yaml"
     folder = out / "a-digits"
     folder.mkdir(parents=True)
     begun_sweep(folder, 1, {"data": {"dataset": "digits"}})

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from analysis.load import load
 from tune_calib.api import runs
-from tune_calib.api.opened import OpenSearch, OpenSweep, OpenSweepFile
+from tune_calib.api.opened import OpenExperiment, OpenRun, OpenSearch
 from tune_calib.api.request import add_arguments, bind, build_signature
 from tune_calib.errors import UserError
 from tune_calib.paths import parse_path
@@ -51,7 +51,7 @@ def _command(model: type[R], *without: str) -> Callable[[Callable[[R, str], T]],
 
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> T:
-            values, always = bind(name, signature, args, kwargs)
+            values, always = bind(name, signature, args, kwargs=kwargs)
             with plugins.restored():
                 named = map(plugins.read, always["plugin"])
                 plugins.use([*plugins.installed(), *plugins.in_use(), *named])
@@ -60,11 +60,14 @@ def _command(model: type[R], *without: str) -> Callable[[Callable[[R, str], T]],
                 except UserError as error:
                     raise UserError(f"{name}: {error}") from None
                 accept_code(getattr(request, "accept_code", False))
-                first: Any = getattr(request, field_names(model)[0]) or ()
-                words = map(str, first if isinstance(first, tuple) else (first,))
-                options = [(key, word) for key, listed in always.items() for word in listed]
-                command = format_command(name, request, without, option_words(options))
-                with screen(" ".join([name, *words])), logged(always["log"]):
+                further: list[str] = []
+                for key, words in always.items():
+                    further += option_words((key, word) for word in words)
+                command = format_command(name, request, without, further=further)
+                subjects: Any = getattr(request, field_names(model)[0]) or ()
+                if not isinstance(subjects, tuple):
+                    subjects = (subjects,)
+                with screen(" ".join(map(str, (name, *subjects)))), logged(always["log"]):
                     results = function(request, command)
             for text in _list_unfinished(results):
                 warnings.warn(text, stacklevel=2)
@@ -82,21 +85,21 @@ def _command(model: type[R], *without: str) -> Callable[[Callable[[R, str], T]],
 
 def _list_unfinished(results: object) -> Iterator[str]:
     """Yield what the same call would run again or complete."""
-    if isinstance(results, OpenSweepFile) and results.failures:
+    if isinstance(results, OpenExperiment) and results.failures:
         yield f"{len(results.failures)} failed; first: {results.failures[0]}"
-    if isinstance(results, OpenSweep | OpenSearch) and results.crashed:
+    if isinstance(results, OpenRun | OpenSearch) and results.crashed:
         crashed = results.crashed
         yield (
             f"{format_count(len(crashed), 'trial')} crashed; first: {crashed[0]}; the same call "
             "runs them again (for a search, with `retry`); tracebacks: "
             f"{results.out / CRASHES}"
         )
-    if isinstance(results, OpenSweep) and results.stopped:
+    if isinstance(results, OpenRun) and results.stopped:
         yield f"{results.out}: {results.stopped}; the same call continues"
 
 
 @_command(AblateRequest)
-def ablate(request: AblateRequest, command: str) -> OpenSweep:
+def ablate(request: AblateRequest, command: str) -> OpenRun:
     """Run an ablation ladder, e.g. ``ablate("mac_cal", seeds=3)``.
 
     Returns:
@@ -109,7 +112,7 @@ def ablate(request: AblateRequest, command: str) -> OpenSweep:
 
 
 @_command(CompareRequest)
-def compare(request: CompareRequest, command: str) -> OpenSweep:
+def compare(request: CompareRequest, command: str) -> OpenRun:
     """Compare methods, e.g. ``compare(["ls", "ls+mac_cal+temperature"])``.
 
     Returns:
@@ -138,7 +141,7 @@ def search(request: SearchRequest, command: str) -> OpenSearch:
 
 
 @_command(EvaluateRequest, "extend", "study_storage")
-def evaluate(request: EvaluateRequest, command: str) -> OpenSweep:
+def evaluate(request: EvaluateRequest, command: str) -> OpenRun:
     """Evaluate the selected trial of a search on the test split with fresh seeds.
 
     Returns:
@@ -151,8 +154,8 @@ def evaluate(request: EvaluateRequest, command: str) -> OpenSweep:
 
 
 @_command(RunRequest, "retry")
-def run(request: RunRequest, command: str) -> OpenSweepFile:
-    """Run all entries of an experiment file, e.g. ``run("sweep.yaml")``.
+def run(request: RunRequest, command: str) -> OpenExperiment:
+    """Run all entries of an experiment file, e.g. ``run("experiment.yaml")``.
 
     Returns:
         Its results by entry.
@@ -161,22 +164,23 @@ def run(request: RunRequest, command: str) -> OpenSweepFile:
         UserError: The file is wrong, data is missing, or another program uses its folder.
     """
     file, ended = runs.run_file(request, command)
-    entries: dict[str, OpenSweep | OpenSearch] = {}
+    entries: dict[str, OpenRun | OpenSearch] = {}
     failures: list[str] = []
     for entry in ended:
         failures += [f"{entry.name}: {line}" for line in entry.failures]
         crashed, result = tuple(entry.failures), entry.result
         if result is not None and result.summary is not None:
-            storage = file.content.study_storage
-            entries[entry.name] = OpenSearch(entry.folder, crashed, result.summary, storage)
+            entries[entry.name] = OpenSearch(
+                entry.folder, crashed, result.summary, study_storage=file.content.study_storage
+            )
         elif not entry.is_refused:
-            entries[entry.name] = OpenSweep(entry.folder, crashed, stopped=entry.stopped)
-    return OpenSweepFile(file.out, entries, tuple(failures))
+            entries[entry.name] = OpenRun(entry.folder, crashed, stopped=entry.stopped)
+    return OpenExperiment(file.out, entries, tuple(failures))
 
 
 def open_results(
     out: str | PathLike[str], *, study_storage: str | None = None
-) -> OpenSweep | OpenSearch | OpenSweepFile:
+) -> OpenRun | OpenSearch | OpenExperiment:
     """Open the results of a run, a search or an experiment file.
 
     Args:
@@ -191,11 +195,11 @@ def open_results(
     for entry in find_entries(folder):
         entries[entry.name] = open_results(str(entry), study_storage=study_storage)
     if entries:
-        return OpenSweepFile(folder, entries)
+        return OpenExperiment(folder, entries)
     if is_search(folder):
         return OpenSearch(folder, study_storage=study_storage)
     load(folder)  # a folder without results is refused here
-    return OpenSweep(folder)
+    return OpenRun(folder)
 
 
 @contextmanager
@@ -211,5 +215,8 @@ def logged(names: Sequence[str]) -> Iterator[None]:
 
     for out in folders:
         # If the existing report would be the same, this costs nothing.
-        (write_search_report if is_search(out) else write_report)(out)
+        if is_search(out):
+            write_search_report(out)
+        else:
+            write_report(out)
         send_figures(names, out)

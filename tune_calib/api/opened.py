@@ -24,6 +24,7 @@ from analysis.sweep_file.overview import write_overview
 from analysis.tables.render import html, markdown
 from analysis.text import format_counts
 from analysis.tidy import settings as read_settings
+from tune_calib.api.request import as_tuple
 from tune_calib.errors import UserError
 from tune_calib.paths import AnyPath
 from tune_calib.results.plugin_folders import describe_unloaded, read_records
@@ -37,7 +38,7 @@ _WIDTH = 640  # width of a figure in a notebook, in CSS pixels
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class OpenSweep:
+class OpenRun:
     """The results of a ladder or a comparison, read from its folder when they are used.
 
     Attributes:
@@ -92,10 +93,10 @@ class OpenSweep:
         Raises:
             UserError: The results lack what is requested.
         """
-        metrics = (metric,) if isinstance(metric, str) else tuple(metric)
+        metrics = as_tuple(metric)
         with with_plugins_of(self.out):
-            sweep = load_sweep(self.out, published, regime, metrics, intervals)
-            return f"{markdown(tables.ladder(sweep))}\n"
+            run = load_sweep(self.out, published, regime, metrics=metrics, intervals=intervals)
+            return f"{markdown(tables.ladder(run))}\n"
 
     def figure(self, name: str = "reliability") -> "Figure":
         """Draw a figure of the report with matplotlib.
@@ -122,7 +123,7 @@ class OpenSweep:
 
     def __repr__(self) -> str:
         """Return the folder and the status of its trials."""
-        return f"<OpenSweep {self.out}: {format_counts(load(self.out).counts())}>"
+        return f"<OpenRun {self.out}: {format_counts(load(self.out).counts())}>"
 
     def _repr_html_(self) -> str:
         """Return the table and, if there are bins, the reliability diagrams, for notebooks."""
@@ -174,8 +175,10 @@ class OpenSearch:
         Return None if no suggestion keeps the accuracy within the guard.
         """
         outcome = self._results().outcome
-        points = {each.number: each.point for each in outcome.suggestions}
-        return None if outcome.chosen is None else dict(points[outcome.chosen])
+        if outcome.chosen is None:
+            return None
+        points = {suggestion.number: suggestion.point for suggestion in outcome.suggestions}
+        return dict(points[outcome.chosen])
 
     @property
     def fixed(self) -> dict[str, Any]:
@@ -212,12 +215,11 @@ class OpenSearch:
         """
         with with_plugins_of(self.out):
             figure = SEARCH_FIGURES[name]
-            chosen = {"settings": bool(settings), "metric": metric is not None}
-            for option in (key for key, is_chosen in chosen.items() if is_chosen):
+            requested = {"settings": bool(settings), "metric": metric is not None}
+            for option in filter(requested.get, requested):
                 if option not in figure.takes:
                     raise UserError(f"figure {name} takes no {option}; leave it out")
-            names = (settings,) if isinstance(settings, str) else settings
-            return draw_in_notebook(figure, self._results().focus(names, metric))
+            return draw_in_notebook(figure, self._results().focus(as_tuple(settings), metric))
 
     def report(self) -> AnyPath:
         """Write tables, figures and the page into the folder; return the path of the page."""
@@ -233,7 +235,7 @@ class OpenSearch:
         extend: bool = False,
         shift: str | Sequence[str] = (),
         bootstrap: int = 0,
-    ) -> OpenSweep:
+    ) -> OpenRun:
         """Evaluate the selected trial and the baseline on the test split with fresh seeds.
 
         Args:
@@ -248,7 +250,7 @@ class OpenSearch:
         """
         from tune_calib import evaluate
 
-        results: OpenSweep = evaluate(
+        results: OpenRun = evaluate(
             str(self.out),
             seeds=seeds,
             extend=extend,
@@ -280,7 +282,7 @@ class OpenSearch:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class OpenSweepFile(Mapping[str, OpenSweep | OpenSearch]):
+class OpenExperiment(Mapping[str, OpenRun | OpenSearch]):
     """The results of an experiment file, by the names of its entries.
 
     Attributes:
@@ -290,10 +292,10 @@ class OpenSweepFile(Mapping[str, OpenSweep | OpenSearch]):
     """
 
     out: AnyPath
-    entries: Mapping[str, OpenSweep | OpenSearch]
+    entries: Mapping[str, OpenRun | OpenSearch]
     failures: tuple[str, ...] = ()
 
-    def __getitem__(self, name: str) -> OpenSweep | OpenSearch:
+    def __getitem__(self, name: str) -> OpenRun | OpenSearch:
         """Return the results of an entry."""
         return self.entries[name]
 
@@ -308,35 +310,37 @@ class OpenSweepFile(Mapping[str, OpenSweep | OpenSearch]):
     @property
     def rows(self) -> pd.DataFrame:
         """Return the rows of all entries; the first column, ``entry``, has the entry's name."""
-        frames = [each.rows.assign(entry=name) for name, each in self.entries.items()]
+        frames = [entry.rows.assign(entry=name) for name, entry in self.items()]
         if not frames:
             return pd.DataFrame(columns=["entry"])
-        whole = pd.concat(frames, ignore_index=True)
-        return whole[["entry", *(name for name in whole if name != "entry")]]
+        rows = pd.concat(frames, ignore_index=True)
+        return rows[["entry", *rows.columns.drop("entry")]]
 
     def table(self) -> str:
         """Return the tables of all entries in Markdown, each with a heading."""
-        return "\n".join(f"## {name}\n\n{each.table()}" for name, each in self.entries.items())
+        return "\n".join(f"## {name}\n\n{entry.table()}" for name, entry in self.items())
 
     def report(self) -> AnyPath:
         """Write the report of every entry; return the path of the page over all entries."""
-        for each in self.entries.values():
-            each.report()
-        return write_overview(self.out, [each.out for each in self.entries.values()])
+        for entry in self.values():
+            entry.report()
+        return write_overview(self.out, [entry.out for entry in self.values()])
 
     def __str__(self) -> str:
         """Return the tables of all entries as a terminal shows them."""
-        texts = [f"== {name} ==\n{each}" for name, each in self.entries.items()]
+        texts = [f"== {name} ==\n{entry}" for name, entry in self.items()]
         return "\n\n".join([*texts, *self.failures])
 
     def __repr__(self) -> str:
         """Return the folder and the number of entries."""
-        count = len(self.entries)
-        return f"<OpenSweepFile {self.out}: {count} {'entry' if count == 1 else 'entries'}>"
+        noun = "entry" if len(self) == 1 else "entries"
+        return f"<OpenExperiment {self.out}: {len(self)} {noun}>"
 
     def _repr_html_(self) -> str:
         """Return every entry under its name, for notebooks."""
-        parts = [f"<h3>{escape(name)}</h3>\n{each._repr_html_()}" for name, each in self.items()]
+        parts = []
+        for name, entry in self.items():
+            parts.append(f"<h3>{escape(name)}</h3>\n{entry._repr_html_()}")
         return "\n".join([*parts, *_preformatted("\n".join(self.failures))])
 
 

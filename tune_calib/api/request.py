@@ -1,6 +1,7 @@
 """Signatures and docstrings of functions whose arguments are the fields of a request."""
 
 import functools
+import operator
 from collections.abc import Mapping, Sequence
 from inspect import Parameter, Signature
 from os import PathLike
@@ -13,6 +14,11 @@ from tune_calib.spec.strict import PATH, TEXT, Part
 from tune_calib.text import nearest
 
 Words = str | Sequence[str]
+
+
+def as_tuple(words: Words) -> tuple[str, ...]:
+    """Return an argument that takes one string or several as a tuple."""
+    return (words,) if isinstance(words, str) else tuple(words)
 
 
 def build_signature(model: type[Part], returned: Any) -> Signature:
@@ -34,10 +40,11 @@ def _accepted(annotation: Any) -> Any:
     """Return the type that callers may pass: texts as paths, one value or several."""
     kind, parts = get_origin(annotation), get_args(annotation)
     if kind is Annotated:
-        is_path = any(each in (TEXT, PATH) for each in parts[1:])
-        return str | PathLike[str] if is_path else _accepted(parts[0])
+        if any(marker in (TEXT, PATH) for marker in parts[1:]):
+            return str | PathLike[str]
+        return _accepted(parts[0])
     if kind in (Union, UnionType):
-        return functools.reduce(lambda one, other: one | other, map(_accepted, parts))
+        return functools.reduce(operator.or_, map(_accepted, parts))
     if kind is tuple:
         return Words
     return annotation
@@ -47,16 +54,16 @@ def add_arguments(model: type[Part], signature: Signature, text: str) -> str:
     """Insert a section about the arguments into a docstring, before its other sections."""
     lines = []
     for name, parameter in signature.parameters.items():
-        about = ALWAYS.get(name)
-        if about is None:
-            about, shown = str(model.model_fields[name].description), option_help(model, name)
+        meaning = ALWAYS.get(name)
+        if meaning is None:
+            meaning, shown = str(model.model_fields[name].description), option_help(model, name)
             if shown.default is not None:
-                about += f" (default: {shown.default})"
+                meaning += f" (default: {shown.default})"
             elif parameter.default not in (None, (), Parameter.empty):
-                about += f" (default: {parameter.default!r})"
-        lines.append(f"    {name} ({format_type(parameter.annotation)}): {about}.")
-    before, mark, behind = text.partition("Returns:")
-    return f"{before}Args:\n" + "\n".join(lines) + f"\n\n{mark}{behind}"
+                meaning += f" (default: {parameter.default!r})"
+        lines.append(f"    {name} ({format_type(parameter.annotation)}): {meaning}.")
+    summary, mark, sections = text.partition("Returns:")
+    return f"{summary}Args:\n" + "\n".join(lines) + f"\n\n{mark}{sections}"
 
 
 def format_type(annotation: Any) -> str:
@@ -82,14 +89,14 @@ def bind(
             hint = nearest(key, list(signature.parameters))
             raise UserError(f"{name}: unknown `{key}`{hint}")
     try:
-        given = signature.bind(*args, **kwargs).arguments
+        arguments = signature.bind(*args, **kwargs).arguments
     except TypeError as error:
         raise UserError(f"{name}: {error}") from None
     always = {}
     for key in ALWAYS:
-        value = given.pop(key, None)
+        value = arguments.pop(key, None)
         words = (value,) if isinstance(value, str | PathLike) else tuple(value or ())
-        if not all(isinstance(each, str | PathLike) for each in words):
+        if not all(isinstance(word, str | PathLike) for word in words):
             raise UserError(f"{name}: `{key}` must be a string or a list of strings, got {value!r}")
         always[key] = tuple(map(str, words))
-    return given, always
+    return arguments, always

@@ -21,7 +21,7 @@ from tune_calib.spec.request import (
 from tune_calib.spec.resolve import resolve, resolve_ladder
 
 if TYPE_CHECKING:
-    from tune_calib.api.opened import OpenSearch, OpenSweep
+    from tune_calib.api.opened import OpenRun, OpenSearch
     from tune_calib.experiments.entries import EntryRun
     from tune_calib.experiments.file import ReadFile
     from tune_calib.experiments.run import Ended
@@ -37,19 +37,19 @@ def plan_ladder(
 
     from tune_calib.tuning.ladder import build_ladder_run
 
-    return build_ladder_run(request, ladder, resolved, command).read_files(is_dry)
+    return build_ladder_run(request, ladder, resolved, command=command).read_files(is_dry)
 
 
-def run_ladder(request: AblateRequest | CompareRequest, command: str) -> "OpenSweep":
+def run_ladder(request: AblateRequest | CompareRequest, command: str) -> "OpenRun":
     """Run a ladder or comparison."""
     run = plan_ladder(request, command)
 
-    from tune_calib.api.opened import OpenSweep
+    from tune_calib.api.opened import OpenRun
     from tune_calib.experiments.forecast.summary import print_settings
     from tune_calib.tuning.run import execute_run
 
     result = execute_run(run, print_settings)
-    return OpenSweep(run.location.out, tuple(result.crashed), stopped=result.stopped)
+    return OpenRun(run.location.out, tuple(result.crashed), stopped=result.stopped)
 
 
 def plan_search(request: SearchRequest, command: str, is_dry: bool = False) -> "SearchRun":
@@ -85,7 +85,8 @@ def _execute_search(run: "SearchRun") -> "OpenSearch":
     from tune_calib.tuning.run import execute_run
 
     result = execute_run(run, print_settings)
-    return OpenSearch(run.out, tuple(result.crashed), result.summary, run.study_storage)
+    crashed, summary = tuple(result.crashed), result.summary
+    return OpenSearch(run.out, crashed, summary, study_storage=run.study_storage)
 
 
 def plan_evaluation(request: EvaluateRequest, command: str) -> "LadderRun":
@@ -97,17 +98,17 @@ def plan_evaluation(request: EvaluateRequest, command: str) -> "LadderRun":
     return evaluate.plan_evaluation(request, command)
 
 
-def evaluate_search(request: EvaluateRequest, command: str) -> "OpenSweep":
+def evaluate_search(request: EvaluateRequest, command: str) -> "OpenRun":
     """Evaluate the selected trial of a search on test with fresh seeds."""
     read_search_manifest(parse_path(request.out))  # refuses any other folder before slow imports
 
-    from tune_calib.api.opened import OpenSweep
+    from tune_calib.api.opened import OpenRun
     from tune_calib.experiments.forecast.summary import print_settings
     from tune_calib.tuning.search.evaluate import compare_splits, evaluate_choice
 
     evaluation = evaluate_choice(request, command, print_settings)
     crashed, stopped = tuple(evaluation.result.crashed), evaluation.result.stopped
-    return OpenSweep(evaluation.folder, crashed, compare_splits(evaluation), stopped)
+    return OpenRun(evaluation.folder, crashed, compare_splits(evaluation), stopped=stopped)
 
 
 def plan_file(

@@ -19,6 +19,7 @@ from analysis.page.figures import draw_apart
 from analysis.tables.render import View
 from analysis.tidy import check_metric, check_split, choose, default_split, parted
 from tune_calib.api.opened import with_plugins_of
+from tune_calib.api.request import as_tuple
 from tune_calib.errors import UserError
 from tune_calib.paths import AnyPath, parse_path
 
@@ -112,9 +113,10 @@ def ranks(
     """
     with _opened(folders) as paths:
         metric, split = parted(metric, split)
-        collected = collect(paths, published, metric, split)
+        collected = collect(paths, published, metric, split=split)
         chosen = choose(collected.frame, **(where or {}))
-        ranked = ranks_.rank(chosen, metric, ranking, collected.notes, collected.titles)
+        notes, titles = collected.notes, collected.titles
+        ranked = ranks_.rank(chosen, metric, ranking, notes=notes, titles=titles)
         return Statistics(ranks_.view(ranked))
 
 
@@ -148,12 +150,12 @@ def averages(
                 raise UserError(
                     f"`metric` {listed}: {name} is given for two splits; average them one by one"
                 )
-            found = collect(paths, published, name, of_split)
-            collected[name] = found._replace(frame=choose(found.frame, **(where or {})))
+            of_metric = collect(paths, published, name, split=of_split)
+            collected[name] = of_metric._replace(frame=choose(of_metric.frame, **(where or {})))
         table = ranks_.average(collected)
     draw = partial(ranks_.draw_averages, table)
-    why = "no figure: it shows o_ece and u_ece, and `metric` lacks one"
-    return Statistics(ranks_.view_averages(table), draw, "averages", why)
+    no_figure = "no figure: it shows o_ece and u_ece, and `metric` lacks one"
+    return Statistics(ranks_.view_averages(table), draw, "averages", no_figure=no_figure)
 
 
 def significance(
@@ -182,18 +184,18 @@ def significance(
         metric, split = parted(metric, split)
         check_metric(metric)
         if len(paths) == 1 and published is None:
-            sweep = load(paths[0])
-            split = check_split(sweep, metric, split or default_split(sweep, metric))
-            matched = over_seeds(sweep, metric, split)
+            run = load(paths[0])
+            split = check_split(run, metric, split or default_split(run, metric))
+            matched = over_seeds(run, metric, split)
         else:
-            found = collect(paths, published, metric, split)
-            matched = over_columns(ranks_.rank(found.frame, metric, notes=found.notes))
+            collected = collect(paths, published, metric, split=split)
+            matched = over_columns(ranks_.rank(collected.frame, metric, notes=collected.notes))
         verdict = significance_.judge(matched, test, baseline)
     return Statistics(
         significance_.view(verdict),
         partial(draw_critical_difference, verdict.friedman),
-        "critical_difference",
-        "no diagram: only `test` friedman with a p-value has one",
+        figure_name="critical_difference",
+        no_figure="no diagram: only `test` friedman with a p-value has one",
     )
 
 
@@ -215,16 +217,15 @@ def diff(
     Raises:
         UserError: An argument is wrong, or the runs have no rung or no seed in common.
     """
-    metrics = (metric,) if isinstance(metric, str) else metric
     with _opened((first, second)) as (left, right):
-        return Statistics(difference(load(left), load(right), metrics, split))
+        return Statistics(difference(load(left), load(right), as_tuple(metric), split=split))
 
 
 @contextlib.contextmanager
 def _opened(folders: Folders) -> Iterator[list[AnyPath]]:
     """Provide the paths of folders, with the plug-ins that they depend on."""
     several = (folders,) if isinstance(folders, str | PathLike) else folders
-    paths = [parse_path(fspath(each)) for each in several]
+    paths = [parse_path(fspath(folder)) for folder in several]
     with contextlib.ExitStack() as stack:
         for path in paths:
             stack.enter_context(with_plugins_of(path))

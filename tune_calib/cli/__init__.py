@@ -41,7 +41,6 @@ _STATISTICS: tuple[Callable[..., object], ...] = (
     statistics.ranks, statistics.averages, statistics.significance, statistics.diff,
 )  # fmt: skip
 _ALIASES: tuple[tuple[Callable[..., object], Kind], ...] = (
-    *((each, _TABLE) for each in _STATISTICS),
     (read.pictures, _TRAINING), (look_up.cite, _PLAIN), (run.schema, _PLAIN),
 )  # fmt: skip
 """Hidden commands that were replaced by options or commands above; they work as before."""
@@ -88,19 +87,22 @@ def _add(
 
 
 for _panel, _command, _kind, _page in _COMMANDS:
-    _add(app, _panel, _command, _kind, _page)
+    _add(app, _panel, _command, kind=_kind, page=_page)
 for _statistics in _STATISTICS:
-    _add(analyze, "Commands", _statistics, _TABLE, "analysis")
+    _add(analyze, "Commands", _statistics, kind=_TABLE, page="analysis")
+    _add(app, None, _statistics, kind=_TABLE, page="commands")
 for _alias, _kind in _ALIASES:
-    _add(app, None, _alias, _kind, "commands")
+    _add(app, None, _alias, kind=_kind, page="commands")
 app.add_typer(analyze, name="analyze", rich_help_panel="Read results", no_args_is_help=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run a command; a user's mistake is one line and exit code 2."""
     escape_messages()
+    if arguments is None:
+        arguments = sys.argv[1:]
     with one_line():
-        refuse_empty(sys.argv[1:] if arguments is None else arguments)
+        refuse_empty(arguments)
         # Otherwise Typer prints a usage error of several lines and exits itself.
         code = app(args=arguments, prog_name="tune-calib", standalone_mode=False)
     sys.exit(code)

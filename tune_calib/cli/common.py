@@ -21,7 +21,7 @@ from tune_calib.spec.names import CRASHES
 from tune_calib.text import format_count
 
 if TYPE_CHECKING:
-    from tune_calib.api.opened import OpenSearch, OpenSweep
+    from tune_calib.api.opened import OpenRun, OpenSearch
     from tune_calib.tuning.run import AnyRun
 
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -45,8 +45,8 @@ def run_stoppable(again: str, run: Callable[[], Any]) -> Any:
     def stop(number: int, frame: FrameType | None) -> None:
         nonlocal stopped_by
         stopped_by = number
-        for each in _STOP_SIGNALS:
-            signal.signal(each, signal.SIG_DFL)
+        for stop_signal in _STOP_SIGNALS:
+            signal.signal(stop_signal, signal.SIG_DFL)
         with contextlib.suppress(RuntimeError, OSError):  # it interrupted another print
             echo(f"stopped by {signal.Signals(number).name}; continue with: {again}", err=True)
         raise KeyboardInterrupt
@@ -65,7 +65,7 @@ def run_stoppable(again: str, run: Callable[[], Any]) -> Any:
         threading.Timer(0.1, os.kill, (os.getpid(), stopped_by)).start()
 
     hook = sys.unraisablehook
-    before = {number: signal.signal(number, stop) for number in _STOP_SIGNALS}
+    handlers = {number: signal.signal(number, stop) for number in _STOP_SIGNALS}
     sys.unraisablehook = notice
     try:
         return run()
@@ -73,7 +73,7 @@ def run_stoppable(again: str, run: Callable[[], Any]) -> Any:
         raise typer.Exit(128 + stopped_by) from None
     finally:
         sys.unraisablehook = hook
-        for number, handler in before.items():
+        for number, handler in handlers.items():
             signal.signal(number, handler)
 
 
@@ -81,7 +81,7 @@ UNFINISHED = 3
 """Exit code of a run that the limit of time ended before its last trial."""
 
 
-def exit_if_unfinished(results: "OpenSweep | OpenSearch", again: str) -> None:
+def exit_if_unfinished(results: "OpenRun | OpenSearch", again: str) -> None:
     """Print the command that completes a run, and exit: with code 1 if trials crashed."""
     if results.crashed:
         count = format_count(len(results.crashed), "trial")
@@ -95,10 +95,12 @@ def exit_if_unfinished(results: "OpenSweep | OpenSearch", again: str) -> None:
 
 def one_format(**flags: bool) -> str:
     """Return the chosen output format, ``plain`` by default; refuse several."""
-    chosen = [name for name, is_chosen in flags.items() if is_chosen]
+    chosen = list(filter(flags.get, flags))
     if len(chosen) > 1:
-        raise UserError(f"choose one format, not {' and '.join('--' + name for name in chosen)}")
-    return chosen[0] if chosen else "plain"
+        raise UserError(f"choose one format, not --{' and --'.join(chosen)}")
+    if not chosen:
+        return "plain"
+    return chosen[0]
 
 
 def print_plan(run: "AnyRun") -> None:
@@ -124,13 +126,13 @@ def open_folder(out: str, runs_plugins: bool = False) -> AnyPath:
 def print_each(folder: AnyPath, describe: Callable[[AnyPath], str]) -> None:
     """Print a description of a folder, or of each entry of an experiment file that has one."""
 
-    def format_entry(one: AnyPath) -> str:
-        with damage_in_one_line(str(one)):
-            if one is folder:
-                refuse_empty(one)
-            if note := describe_unloaded(one):
+    def format_entry(path: AnyPath) -> str:
+        with damage_in_one_line(str(path)):
+            if path is folder:
+                refuse_empty(path)
+            if note := describe_unloaded(path):
                 echo(f"note: {as_option(note)}", err=True)
-            return as_option(shown(describe(one)))
+            return as_option(shown(describe(path)))
 
     with damage_in_one_line(str(folder)):
         entries = find_entries(folder)

@@ -66,7 +66,7 @@ def _describe_ladder(record: Ladder) -> Entry:
 
 def _describe_space(record: Space) -> Entry:
     settings = {key: setting.plain() for key, setting in record.settings.items()}
-    return {"settings": settings, "first": [dict(point) for point in record.first]}
+    return {"settings": settings, "first": list(map(dict, record.first))}
 
 
 def _describe_metric(record: Metric) -> Entry:
@@ -74,8 +74,8 @@ def _describe_metric(record: Metric) -> Entry:
         "title": record.title,
         "better": {"min": "smaller", "max": "larger", None: "none"}[record.direction],
         "unit": record.unit,
-        "of": "select, test" if record.is_of_trials else "foreign images: ood/SET",
-        "searchable": "yes" if record.is_searchable else "no",
+        "of": {True: "select, test", False: "foreign images: ood/SET"}[record.is_of_trials],
+        "searchable": {True: "yes", False: "no"}[record.is_searchable],
     }
 
 
@@ -141,17 +141,21 @@ def list_(
     if what not in LISTS:
         raise UserError(f"cannot list {what!r}; known: {', '.join(LISTS)}")
     entries = describe_entries(what, name)
-    listed = _space_rows(entries) if what == "spaces" else entries
-    if what == "ladders" and name is None:  # the names of all rungs take hundreds of characters
+    listed = entries
+    if what == "spaces":
+        listed = _space_rows(entries)
+    elif what == "ladders" and name is None:  # the names of all rungs take hundreds of characters
         listed = [{**ladder, "rungs": len(ladder["rungs"])} for ladder in entries]
-    rows = [_printed(each) for each in listed]
+    rows = list(map(_printed, listed))
     if form == "plain" and name is not None and what != "spaces":
-        texts = (console.entries({k: v for k, v in row.items() if v}) for row in rows)
-        console.echo("\n\n".join(texts))
+        for row in rows:
+            console.echo(console.entries({head: text for head, text in row.items() if text}))
         return
-    left_out = {"url", *(_WIDE if form == "markdown" else ())}
-    heads = [head for head in (rows[0] if rows else {}) if head not in left_out]
-    table = table_of(heads, [[row[head] for head in heads] for row in rows])
+    left_out = {"url"}
+    if form == "markdown":
+        left_out.update(_WIDE)
+    heads = [head for head in next(iter(rows), {}) if head not in left_out]
+    table = table_of(heads, [list(map(row.__getitem__, heads)) for row in rows])
     console.echo(console.shown(View([table], entries).render(form)))
 
 
@@ -207,13 +211,14 @@ def cite(
     Examples:
         tune-calib cite ls+mac_cal+temperature > methods.bib
     """
-    names = [name for pipeline in methods for name in pipeline.split("+")]
+    names = "+".join(methods).split("+")
     for name in names:
         METHODS.require(name)
     bibtex = {name: METHODS.facts(name).get("bibtex") or METHODS[name].bibtex for name in names}
-    # A dictionary keeps the order in which methods were given.
-    texts = (text for name in names for text in re.split(r"^(?=@)", bibtex[name], flags=re.M))
-    console.echo("\n\n".join(dict.fromkeys(filter(None, map(str.strip, texts)))))
+    entries: dict[str, None] = {}  # in the order in which methods were given
+    for name in names:
+        entries |= dict.fromkeys(map(str.strip, re.split(r"^(?=@)", bibtex[name], flags=re.M)))
+    console.echo("\n\n".join(filter(None, entries)))
     for name in dict.fromkeys(names):
         if not bibtex[name]:
             console.echo(f"{name} has no paper to cite", err=True)
@@ -224,10 +229,11 @@ def _printed(entry: Entry) -> dict[str, str]:
     row = {}
     for key, value in entry.items():
         if isinstance(value, dict):
-            row[key] = ", ".join(f"{k}={v}" for k, v in _flat(value))
+            row[key] = ", ".join(f"{name}={setting}" for name, setting in _flat(value))
+        elif isinstance(value, list):
+            row[key] = ", ".join(value)
         else:
-            text = "" if value is None else str(value)
-            row[key] = ", ".join(value) if isinstance(value, list) else text
+            row[key] = "" if value is None else str(value)
     return row
 
 
@@ -235,20 +241,18 @@ def _flat(nested: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any
     """Yield settings with their full names, e.g. ``network.lr``."""
     for key, value in nested.items():
         if isinstance(value, Mapping):
-            yield from _flat(value, f"{above}{key}." if key else above)
+            prefix = f"{above}{key}." if key else above
+            yield from _flat(value, prefix)
         else:
             yield f"{above}{key}", value
 
 
 def _space_rows(entries: list[Entry]) -> list[Entry]:
     """Return a row for each setting: its range and the published values that are tried first."""
-    return [
-        {
-            "method": entry["name"],
-            "setting": key,
-            "values": str(setting),
-            "tried first, after the defaults": [str(p[key]) for p in entry["first"] if key in p],
-        }
-        for entry in entries
-        for key, setting in SPACES[entry["name"]].settings.items()
-    ]
+    rows = []
+    for entry in entries:
+        for key, setting in SPACES[entry["name"]].settings.items():
+            tried = [str(point[key]) for point in entry["first"] if key in point]
+            row = {"method": entry["name"], "setting": key, "values": str(setting)}
+            rows.append({**row, "tried first, after the defaults": tried})
+    return rows

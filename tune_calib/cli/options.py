@@ -26,12 +26,12 @@ FORMATS = "Format"
 EVERY = "Every command"
 
 
-def complete(known: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
-    """Return a completion of the names that ``known`` returns, after each ``+`` of a pipeline."""
+def complete(list_names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
+    """Return a completion by the names of a function, after each ``+`` of a pipeline."""
 
     def completed(incomplete: str) -> list[str]:
-        before, plus, last = incomplete.rpartition("+")
-        return [f"{before}{plus}{name}" for name in known() if name.startswith(last)]
+        pipeline, plus, method = incomplete.rpartition("+")
+        return [f"{pipeline}{plus}{name}" for name in list_names() if name.startswith(method)]
 
     return completed
 
@@ -47,15 +47,16 @@ def with_request(model: type[R]) -> Callable[[Callable[..., Any]], Callable[...,
             accept_code(getattr(request_read, "accept_code", False))
             return command(request_read, **options)
 
-        _, *own = signature(command).parameters.values()
-        return with_options(run, *(_parameter(model, n) for n in request.field_names(model)), *own)
+        fields = map(functools.partial(_parameter, model), request.field_names(model))
+        _, *further = signature(command).parameters.values()
+        return with_options(run, *fields, *further)
 
     return decorate
 
 
 def with_options(run: Callable[..., Any], *parameters: Parameter) -> Callable[..., Any]:
     """Set the signature of a function, from which Typer reads the options of a command."""
-    by_name = (each.replace(kind=Parameter.KEYWORD_ONLY) for each in parameters)
+    by_name = (parameter.replace(kind=Parameter.KEYWORD_ONLY) for parameter in parameters)
     run.__signature__ = Signature(list(by_name))  # type: ignore[attr-defined]
     run.__annotations__ = {}  # it also reads these, and those of a wrapped function
     return run
@@ -68,23 +69,28 @@ def option_of(model: type[Part], name: str) -> tuple[Any, Any]:
     if name == "set" or get_origin(kind) is tuple:
         kind = list[str] | None
     else:
-        kind = str if name == "norm" or get_origin(kind) is Literal else kind
-        kind = kind | None if type(None) in get_args(field.annotation) else kind
+        if name == "norm" or get_origin(kind) is Literal:
+            kind = str
+        if type(None) in get_args(field.annotation):
+            kind = kind | None
     names = None if shown.names is None else complete(shown.names)
     if not shown.panel:
         return kind, typer.Argument(help=field.description, autocompletion=names)
-    is_repeatable = kind == list[str] | None
-    return kind, typer.Option(
-        *([f"--{name.replace('_', '-')}"] if kind is bool else []),
-        help=f"{field.description}; repeatable" if is_repeatable else field.description,
-        autocompletion=names,
-        # Shorter than the type.
-        metavar="NAME" if is_repeatable and shown.metavar is None else shown.metavar,
-        parser=_share if name == "gpus" else None,
-        callback=expand if kind == Path | None else None,
-        show_default=True if shown.default is None else shown.default,
-        rich_help_panel=shown.panel,
-    )
+    flags: list[str] = []
+    settings: dict[str, Any] = {"help": field.description, "metavar": shown.metavar}
+    if kind is bool:
+        flags = [f"--{name.replace('_', '-')}"]
+    elif kind == list[str] | None:
+        settings["help"] = f"{field.description}; repeatable"
+        settings["metavar"] = shown.metavar or "NAME"  # shorter than the type
+    elif kind == Path | None:
+        settings["callback"] = expand
+    if name == "gpus":
+        settings["parser"] = _share
+    if shown.default is not None:
+        settings["show_default"] = shown.default
+    option = typer.Option(*flags, autocompletion=names, rich_help_panel=shown.panel, **settings)
+    return kind, option
 
 
 def expand(path: Path | None) -> Path | None:
@@ -94,22 +100,23 @@ def expand(path: Path | None) -> Path | None:
 
 def _parameter(model: type[Part], name: str) -> Parameter:
     field, (kind, option) = model.model_fields[name], option_of(model, name)
-    default = None if kind == list[str] | None else field.default
-    return Parameter(
-        name,
-        Parameter.KEYWORD_ONLY,
-        default=Parameter.empty if field.is_required() else default,
-        annotation=Annotated[kind, option],
-    )
+    default = field.default
+    if field.is_required():
+        default = Parameter.empty
+    elif kind == list[str] | None:
+        default = None
+    only = Parameter.KEYWORD_ONLY
+    return Parameter(name, only, default=default, annotation=Annotated[kind, option])
 
 
 def _plain(annotation: Any) -> Any:
     """Return an annotation without None and without validators."""
+    parts = get_args(annotation)
     if get_origin(annotation) is Annotated:
-        return _plain(get_args(annotation)[0])
-    if type(None) not in get_args(annotation):
+        return _plain(parts[0])
+    if type(None) not in parts:
         return annotation
-    return _plain(next(each for each in get_args(annotation) if each is not type(None)))
+    return _plain(next(part for part in parts if part is not type(None)))
 
 
 def read_request(model: type[R], options: Mapping[str, Any]) -> R:
@@ -171,20 +178,23 @@ def added(name: str, kind: Any, text: str, panel: str, **further: Any) -> Parame
     """Return an option that is added to several commands, off or absent by default."""
     if kind == list[str] | None:
         text = f"{text}; repeatable"
-    names = [f"--{name}"] if kind is bool else []
-    option = typer.Option(*names, help=text, rich_help_panel=panel, **further)
-    default = False if kind is bool else None
+    flags: list[str] = []
+    default = None
+    if kind is bool:
+        flags, default = [f"--{name}"], False
+    option = typer.Option(*flags, help=text, rich_help_panel=panel, **further)
     only = Parameter.KEYWORD_ONLY
     return Parameter(name, only, default=default, annotation=Annotated[kind, option])
 
 
 DryRun = Annotated[bool, flag("--dry-run", "print the plan and start nothing", request.WHERE)]
 _SHARED = (
-    added("log", list[str] | None, request.ALWAYS["log"], request.WHERE, metavar="NAME"),
-    added("columns", str | None, "show these columns of the table", TABLES,
+    added("log", list[str] | None, request.ALWAYS["log"], panel=request.WHERE, metavar="NAME"),
+    added("columns", str | None, "show these columns of the table", panel=TABLES,
           metavar="NAME,NAME", show_default="those that fit"),
-    added("wide", bool, "show all columns, however wide", TABLES),
-    added("plugin", list[str] | None, request.ALWAYS["plugin"], EVERY, metavar="FILE|MODULE"),
+    added("wide", bool, "show all columns, however wide", panel=TABLES),
+    added("plugin", list[str] | None, request.ALWAYS["plugin"], panel=EVERY,
+          metavar="FILE|MODULE"),
 )  # fmt: skip
 
 
@@ -201,11 +211,11 @@ class Kind:
 def with_shared_options(command: Callable[..., object], kind: Kind) -> Callable[..., None]:
     """Add the options that a command shares with others: ``--plugin``, ``--log``, ``--columns``."""
     absent = {"log": not kind.logs, "columns": not kind.has_table, "wide": not kind.has_table}
-    own = [option for option in _SHARED if not absent.get(option.name)]
+    shared_options = [option for option in _SHARED if not absent.get(option.name)]
 
     @functools.wraps(command)
     def run(**options: Any) -> None:
-        shared = {option.name: options.pop(option.name) for option in own}
+        shared = {option.name: options.pop(option.name) for option in shared_options}
         with plugins.restored():
             plugins.use([*plugins.installed(), *map(plugins.read, shared["plugin"] or [])])
             screen = console.terminal()
@@ -214,7 +224,7 @@ def with_shared_options(command: Callable[..., object], kind: Kind) -> Callable[
             with console.shown_on(screen):
                 _run_logged(command, shared.get("log"), options)
 
-    return with_options(run, *signature(command).parameters.values(), *own)
+    return with_options(run, *signature(command).parameters.values(), *shared_options)
 
 
 def _run_logged(
@@ -240,10 +250,7 @@ def chosen_screen(columns: str | None, is_wide: bool) -> console.Screen:
     """Return the screen that ``--columns`` or ``--wide`` describes; refuse both together."""
     if columns is not None and is_wide:
         raise UserError("--wide shows all columns and --columns some; give one of them")
-    names = tuple(name.strip() for name in (columns or "").split(",") if name.strip())
-    return replace(
-        console.WIDE if is_wide else console.terminal(),
-        columns=names,
-        more="--wide shows all",
-        some=", --columns NAME,NAME some",
-    )
+    screen = console.WIDE if is_wide else console.terminal()
+    names = tuple(filter(None, map(str.strip, (columns or "").split(","))))
+    some = ", --columns NAME,NAME some"
+    return replace(screen, columns=names, more="--wide shows all", some=some)

@@ -53,19 +53,23 @@ def import_(
     from tune_calib.engine.store import Store
 
     check_name(name)
-    checked = check_files(train or (), select or (), calib or (), test or (), head or ())
-    write_import(name, checked, Store(parse_path(store)), replace)
+    checked = check_files(
+        train=train or (), select=select or (), calib=calib or (), test=test or (), head=head or ()
+    )
+    write_import(name, checked, Store(parse_path(store)), replace=replace)
     echo(_describe(name, checked.record))
     words = ["tune-calib", "compare", "ce", "temperature", "--imported", name, "--store", store]
     echo(f"next: {shlex.join(words)}")
 
 
 def _describe(name: str, record: ImportedData) -> str:
-    sizes = {each: getattr(record, each) for each in ("train", "select", "calib", "test")}
+    counts = []
+    for split in ("train", "select", "calib", "test"):
+        if count := getattr(record, split):
+            counts.append(f"{split} {count}")
     lines = [
         f"imported as {name} ({record.digest}): {record.classes} classes, "
-        f"{format_count(record.width, 'feature')}; samples: "
-        + ", ".join(f"{each} {count}" for each, count in sizes.items() if count)
+        f"{format_count(record.width, 'feature')}; samples: {', '.join(counts)}"
     ]
     if record.outputs == "probs":
         lines.append("probabilities are used as log-probabilities (at least 1e-12)")
@@ -111,15 +115,19 @@ def export(
         raise UserError(
             f"{out} contains {len(entries)} entries; give one of them, e.g. {entries[0]}"
         )
-    command = ["export", out, file, *(["--onnx"] if onnx else [])]
-    if as_trials_ran(folder, command, store, data_root, {"--trial": trial, "--best": best}):
+    command = ["export", out, file]
+    if onnx:
+        command.append("--onnx")
+    options = {"--trial": trial, "--best": best}
+    if as_trials_ran(folder, command, store, data_root=data_root, options=options):
         return
 
     from tune_calib.library.export import export as write
 
-    named = read_search_manifest(folder).store if is_search(folder) and store is None else store
-    artifacts = parse_path(named) if named else folder / "store"
-    echo(write(folder, artifacts, data_root, file, trial, best, onnx))
+    if is_search(folder) and store is None:
+        store = read_search_manifest(folder).store
+    artifacts = parse_path(store) if store else folder / "store"
+    echo(write(folder, artifacts, data_root, file=file, trial=trial, best=best, is_onnx=onnx))
 
 
 def check_method(
@@ -146,10 +154,9 @@ def check_method(
         for result in results(name, Bench(Store(Path(folder)))):
             echo(str(result))
             counts[result.outcome] += 1
-    skipped = f", {counts['skipped']} do not apply" if counts["skipped"] else ""
-    echo(
-        f"{METHODS[name].kind} method {name}: {counts['passed']} checks passed, "
-        f"{counts['failed']} failed{skipped}"
-    )
+    parts = [f"{counts['passed']} checks passed", f"{counts['failed']} failed"]
+    if counts["skipped"]:
+        parts.append(f"{counts['skipped']} do not apply")
+    echo(f"{METHODS[name].kind} method {name}: {', '.join(parts)}")
     if counts["failed"]:
         raise typer.Exit(1)

@@ -96,7 +96,7 @@ def print_report(
 
             _refuse_storage(folder, study_storage)
             return write_report(folder, **options)
-        for name in (name for name, value in options.items() if value):
+        for name in filter(options.get, options):
             option = "metric" if name == "metrics" else name
             raise UserError(f"--{option} applies to runs; {folder} contains a search")
         return write_search_page(folder, study_storage)
@@ -137,16 +137,20 @@ def as_trials_ran(
     from tune_calib.results.tables import read_table
     from tune_calib.tuning.progress.screen import screen
 
-    slots = read_table(folder, "trials", columns=["network"])["network"].to_pylist()
-    if is_portable_process() or not any(json.loads(each).get("portable") for each in slots if each):
+    column = read_table(folder, "trials", columns=["network"])["network"]
+    slots = map(json.loads, filter(None, column.to_pylist()))
+    if is_portable_process() or not any(slot.get("portable") for slot in slots):
         return False
     typed = {"--store": store, "--data-root": data_root, **options}
     # With the module path of this process; -m would add the current folder to it.
     words = [sys.executable, "-P", "-m", "tune_calib.cli", *command]
     environment = {**os.environ, **PORTABLE, "PYTHONPATH": os.pathsep.join(sys.path)}
-    words += [word for key, value in typed.items() if value for word in (key, str(value))]
-    words += [word for own in plugins.in_use() for word in ("--plugin", own.where)]
-    with screen() as own, own.display.hidden():
+    for option, value in typed.items():
+        if value:
+            words += [option, str(value)]
+    for plugin in plugins.in_use():
+        words += ["--plugin", plugin.where]
+    with screen() as driver_screen, driver_screen.display.hidden():
         done = subprocess.run(words, env=environment, check=False)
     if done.returncode:
         raise typer.Exit(done.returncode)
@@ -169,7 +173,7 @@ def pictures(
 
 def _write_pictures(out: str, store: str | None, data_root: Path | None) -> None:
     folder = open_folder(out, runs_plugins=True)
-    if as_trials_ran(folder, ["pictures", out], store, data_root):
+    if as_trials_ran(folder, ["pictures", out], store, data_root=data_root):
         return
 
     from tune_calib.tuning.pictures import take_pictures

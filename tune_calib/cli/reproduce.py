@@ -61,7 +61,7 @@ def reproduce(
     tables = [TableRequest(REPRODUCTIONS[name], request, gpu_model) for name in names]
     refuse_lacking(tables, is_dry=dry_run)
     # All of them, before the first one starts.
-    plans = [_plan(each, context, dry_run) for each in tables]
+    plans = [_plan(table, context, dry_run) for table in tables]
     failures = []
     for plan in plans:
         try:
@@ -104,9 +104,10 @@ def _plan(request: "TableRequest", context: typer.Context, is_dry: bool) -> _Pla
     words = defaults.typed_options(context, ["all"])
     command = command_line(["tune-calib", "reproduce", request.table.name, *words])
     file = build_file(request)
-    entries = plan_entries(file, command, request.gpu_model is None, is_dry)
+    needs_data = request.gpu_model is None
+    entries = plan_entries(file, command, needs_data, is_dry=is_dry)
     refuse_other(request, file, entries)
-    return _Plan(request, file, entries, command)
+    return _Plan(request, file, entries, command=command)
 
 
 def _reproduce(plan: _Plan, dry_run: bool) -> list[str]:
@@ -135,7 +136,7 @@ def _run(plan: _Plan) -> list[str]:
 
     def begin(run: "AnyRun", work: "RemainingWork") -> None:
         # Before its first trial, so that a stopped run records its scale.
-        update_lock(plan.request, out, {}, plan.command)
+        update_lock(plan.request, out, {}, command=plan.command)
         print_settings(run, work)
 
     failures, text = [], None
@@ -147,27 +148,29 @@ def _run(plan: _Plan) -> list[str]:
             write_report(ended.folder)
             # After each run, since the next ones may take days.
             done = {entry.name: entry.entry}
-            runs, command = update_lock(plan.request, out, done, plan.command)
-            text = write_reproduction(plan.request.table, out, runs, command)
+            runs, command = update_lock(plan.request, out, done, command=plan.command)
+            text = write_reproduction(plan.request.table, out, runs, command=command)
     if text is not None:
         console.echo(console.shown(text))
     return failures
 
 
 def _print_list(as_json: bool) -> None:
-    entries: list[dict[str, Any]] = [
-        {
-            "name": record.name,
-            "title": record.title,
-            "published": record.published,
-            "metrics": list(record.metrics),
-            "scales": list(record.scales),
-            "claims": [claim.text for claim in record.claims],
-            "note": record.note,
-            "ladders": [ladder.name for ladder in list_figure_ladders(record.name)],
-        }
-        for record in map(REPRODUCTIONS.__getitem__, REPRODUCTIONS)
-    ]
+    entries: list[dict[str, Any]] = []
+    for name in REPRODUCTIONS:
+        record = REPRODUCTIONS[name]
+        entries.append(
+            {
+                "name": record.name,
+                "title": record.title,
+                "published": record.published,
+                "metrics": list(record.metrics),
+                "scales": list(record.scales),
+                "claims": [claim.text for claim in record.claims],
+                "note": record.note,
+                "ladders": [ladder.name for ladder in list_figure_ladders(record.name)],
+            }
+        )
     if as_json:
         console.echo(json.dumps(entries, indent=1, ensure_ascii=False))
         return

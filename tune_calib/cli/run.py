@@ -3,7 +3,6 @@
 import json
 import shlex
 from collections.abc import Callable, Iterable
-from itertools import chain
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -96,18 +95,17 @@ def _format_profiles(out: AnyPath) -> str:
     profiles = [unseal(copy.read_bytes(), path) for path, copy in files]
     if not profiles:
         return "no network was trained, so nothing was profiled"
-    totals = [sum(profile["seconds"].values()) for profile in profiles]
-    rows, phases = [], dict.fromkeys(chain(*(profile["seconds"] for profile in profiles)))
-    for phase in phases:
-        shares = [
-            profile["seconds"].get(phase, 0) / total
-            for profile, total in zip(profiles, totals, strict=True)
-        ]
-        rows.append([phase, *(f"{share:.1%}" for share in shares)])
-    rates = [profile["images"] / total for profile, total in zip(profiles, totals, strict=True)]
-    rows.append(["images per second", *(f"{rate:.0f}" for rate in rates)])
-    heads = ["", *(f"{profile['method']}, seed {profile['seed']}" for profile in profiles)]
-    return Text([table_of(heads, rows)])
+    rows: dict[str, list[str]] = {}
+    for profile in profiles:
+        rows |= {phase: [phase] for phase in profile["seconds"] if phase not in rows}
+    rates, heads = ["images per second"], [""]
+    for profile in profiles:
+        total = sum(profile["seconds"].values())
+        heads.append(f"{profile['method']}, seed {profile['seed']}")
+        rates.append(f"{profile['images'] / total:.0f}")
+        for phase, row in rows.items():
+            row.append(f"{profile['seconds'].get(phase, 0) / total:.1%}")
+    return Text([table_of(heads, [*rows.values(), rates])])
 
 
 @with_request(SearchRequest)
@@ -164,7 +162,8 @@ def evaluate(request: EvaluateRequest, dry_run: DryRun = False) -> None:
         tune-calib evaluate runs/search --seeds 10 --extend
     """
     # Without options that a continued evaluation must not repeat.
-    again = format_command("evaluate", request, ("extend", "study_storage"), plugins.as_options())
+    without = ("extend", "study_storage")
+    again = format_command("evaluate", request, without, further=plugins.as_options())
     if dry_run:
         print_plan(runs.plan_evaluation(request, again))
         return
@@ -202,19 +201,22 @@ def run(
     """Run all entries of an experiment file, skipping finished trials.
 
     Examples:
-        tune-calib run sweep.yaml --dry-run
-        tune-calib run sweep.yaml
-        tune-calib run sweep.yaml --address auto --retry crashed
+        tune-calib run experiment.yaml --dry-run
+        tune-calib run experiment.yaml
+        tune-calib run experiment.yaml --address auto --retry crashed
     """
     refuse_gpu_model(gpu_model, dry_run)
-    again = format_command("run", request, ("retry",), plugins.as_options())
+    again = format_command("run", request, ("retry",), further=plugins.as_options())
     if dry_run:
         echo(as_option(shown(runs.describe_file(request, again, gpu_model))))
         return
     file, entries = run_stoppable(again, lambda: runs.run_file(request, again))
     _report_entries(file.out, entries)
-    failures = [f"{entry.name}: {line}" for entry in entries for line in entry.failures]
-    stopped = [f"{entry.name}: {entry.stopped}" for entry in entries if entry.stopped]
+    failures, stopped = [], []
+    for entry in entries:
+        failures += [f"{entry.name}: {line}" for line in entry.failures]
+        if entry.stopped:
+            stopped.append(f"{entry.name}: {entry.stopped}")
     for line in (*failures, *stopped):
         echo(line, err=True)
     if failures:
@@ -253,7 +255,7 @@ def schema() -> None:
     """Print the JSON schema of experiment files, for an editor.
 
     Examples:
-        tune-calib schema > sweep.schema.json
+        tune-calib schema > experiment.schema.json
     """
     title = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
     echo(json.dumps({**title, **ExperimentFile.model_json_schema()}, indent=1))

@@ -40,19 +40,18 @@ Where = Annotated[
     list[str] | None, typer.Option(metavar="COLUMN=VALUE", help="use only these rows; repeatable")
 ]
 
-_FORMATS = [
-    added(name, bool, text, FORMATS)
-    for name, text in {
-        "json": "print JSON",
-        "markdown": "print Markdown",
-        "latex": "print a booktabs table",
-        "csv": "print CSV of fractions, one row per method (and column)",
-        "html": "print a table element",
-    }.items()
-]
+_FORMATS = (
+    added("json", bool, "print JSON", panel=FORMATS),
+    added("markdown", bool, "print Markdown", panel=FORMATS),
+    added("latex", bool, "print a booktabs table", panel=FORMATS),
+    added("csv", bool, "print CSV of fractions, one row per method (and column)", panel=FORMATS),
+    added("html", bool, "print a table element", panel=FORMATS),
+)
 _LATEX = (
-    added("caption", str | None, "caption of the --latex table", FORMATS, show_default="its own"),
-    added("label", str | None, "label of the --latex table, e.g. tab:ranks", FORMATS),
+    added(
+        "caption", str | None, "caption of the --latex table", panel=FORMATS, show_default="its own"
+    ),
+    added("label", str | None, "label of the --latex table, e.g. tab:ranks", panel=FORMATS),
 )
 
 
@@ -72,18 +71,18 @@ def _in_formats(command: Callable[..., None]) -> Callable[..., None]:
 
             if "where" in options:
                 options["where"] = _columns(options["where"])
-            given = {name: value for name, value in options.items() if value is not None}
+            arguments = {name: value for name, value in options.items() if value is not None}
             compute = getattr(statistics, command.__name__)
-            found = compute(*(places or [folders]), **given)
-        if form == "csv" or (form == "json" and isinstance(found.view.content, list)):
-            for note in found.notes:  # the other formats include them
+            comparison = compute(*(places or [folders]), **arguments)
+        if form == "csv" or (form == "json" and isinstance(comparison.view.content, list)):
+            for note in comparison.notes:  # the other formats include them
                 echo(note, err=True)
-        echo(shown(found.table(form, **latex)))
+        echo(shown(comparison.table(form, **latex)))
         if figure is not None:  # after the table, which is printed even if there is no figure
             from analysis import style
 
             style.apply()
-            style.save(found.figure(), figure, found.figure_name)
+            style.save(comparison.figure(), figure, comparison.figure_name)
 
     return with_options(run, *signature(command).parameters.values(), *_FORMATS, *_LATEX)
 
@@ -95,8 +94,9 @@ def _opening(folders: list[str], published: str | None) -> Iterator[None]:
         yield
         return
     with damage_in_one_line(" or ".join(folders)), warnings.catch_warnings():
-        for folder in folders if published is None else ():
-            open_folder(folder)  # prints a note on plug-ins; in Python it is a warning
+        if published is None:
+            for folder in folders:
+                open_folder(folder)  # prints a note on plug-ins; in Python it is a warning
         warnings.filterwarnings("ignore", ".*tune_calib.plugins.load")
         yield
 
@@ -182,7 +182,6 @@ def diff(
 
 
 def _latex_options(form: str, caption: str | None, label: str | None) -> dict[str, str]:
-    """Return the caption and the label of a LaTeX table, if given."""
     options = {"caption": caption, "label": label}
     used = {name: text for name, text in options.items() if text is not None}
     if used and form != "latex":

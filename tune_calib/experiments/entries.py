@@ -80,7 +80,7 @@ def build_entries(file: ReadFile, command: str = "", retry: str | None = None) -
     _refuse_unused(file)
     entries: list[EntryRun] = []
     for name in file.content.entries:
-        entries.extend(_build_entry(file, name, command, retry))
+        entries.extend(_build_entry(file, name, command, retry=retry))
     names = [entry.name for entry in entries]
     for entry in entries:
         if names.count(entry.name) > 1:
@@ -109,7 +109,7 @@ def _build_entry(file: ReadFile, name: str, command: str, retry: str | None) -> 
             with file.source.at(position):
                 values["out"] = str(file.out / f"{name}-{suffix}")
                 values["set"] = _list_settings(file, entry, ladder.rungs)
-                ladder_run = _build_ladder(file, entry, ladder, values, command)
+                ladder_run = _build_ladder(file, entry, ladder, values=values, command=command)
             yield EntryRun(position, ladder_run)
             continue
         assert entry.search is not None
@@ -120,8 +120,8 @@ def _build_entry(file: ReadFile, name: str, command: str, retry: str | None) -> 
                 rungs, settings = _list_rungs([method.method]), method.set.by_slot()
                 values["method"] = method.method
                 values["out"] = str(file.out / f"{name}-{method.method}-{suffix}")
-                values["set"] = _list_settings(file, entry, rungs, settings)
-                search_run = _build_search(file, entry.search, values, command)
+                values["set"] = _list_settings(file, entry, rungs, of_method=settings)
+                search_run = _build_search(file, entry.search, values, command=command)
             yield EntryRun(position_of_method, search_run, entry.search.hours)
 
 
@@ -131,8 +131,10 @@ def _list_values(file: ReadFile, entry: Entry) -> dict[str, Any]:
     for part in filter(None, (file.content, entry, entry.search)):
         for key in part.model_fields_set:
             value = getattr(part, key)
-            is_group = isinstance(value, SeedsRequest | ResourcesRequest)
-            values |= dict(value) if is_group else {key: value}
+            if isinstance(value, SeedsRequest | ResourcesRequest):
+                values |= dict(value)
+            else:
+                values[key] = value
     values |= {"store": str(file.store), "methods": [method.method for method in entry.methods]}
     return {key: value for key, value in values.items() if key in entry.request_model.model_fields}
 
@@ -153,7 +155,7 @@ def _build_ladder(
 ) -> LadderRun:
     request = build_request(entry.request_model, values)
     assert isinstance(request, AblateRequest | CompareRequest)
-    run = build_ladder_run(request, ladder, resolve(request), command, among=file.among)
+    run = build_ladder_run(request, ladder, resolve(request), command=command, among=file.among)
     _ = run.planned_trials  # refuses settings that do not fit
     return run
 
@@ -178,15 +180,15 @@ def _build_search(
 
 def count_batch(run: SearchRun) -> int:
     """Return the number of suggestions that the machine tries at the same time."""
-    is_head = run.definition.candidates.kind == "head"
-    return run.definition.population * run.at_once if is_head else run.at_once
+    if run.definition.candidates.kind == "head":
+        return run.definition.population * run.at_once
+    return run.at_once
 
 
 def _list_rungs(pipelines: Sequence[str]) -> list[Rung]:
     """Return a rung for each method, and one for the network below heads and post-hoc methods."""
-    parts = sorted({part for name in pipelines for part in name.split("+")})
     rungs = [Rung(BASELINE, "")]
-    for part in parts:
+    for part in sorted(set("+".join(pipelines).split("+"))):
         method = METHODS[part]
         rungs.append(Rung(part, "", {method.kind: {"method": method.name}}))
     return rungs
@@ -203,8 +205,9 @@ def _refuse_unused(file: ReadFile) -> None:
             refuse_unused(rungs, entry.set.by_slot())
     with file.source.at(()):
         refuse_unused(rungs_of_file, file.content.set.by_slot())
-    entries = file.content.entries.values()
-    datasets = [name for entry in entries for name, _ in file.combinations(entry)]
+    datasets: list[str] = []
+    for entry in file.content.entries.values():
+        datasets += file.value_of(entry, "datasets")
     if file.content.dataset_title is not None and not any(map(takes_title, datasets)):
         message = "applies only to your own images or an import, and no entry uses these; remove it"
         raise file.source.error(("dataset_title",), message)

@@ -120,7 +120,7 @@ def store_logits(request: TableRequest, entry: EntryRun) -> list[str]:
     location = entry.run.location
     device = "cuda" if location.gpus and torch.cuda.is_available() else "cpu"
     try:
-        take_pictures(location.out, location.store, location.data_root, device, every=True)
+        take_pictures(location.out, location.store, location.data_root, device=device, every=True)
     except UserError as error:  # the table then lacks only these
         return [f"{entry.name}: {error}"]
     return []
@@ -246,7 +246,7 @@ def update_lock(
     all_commands = _AND.join(dict.fromkeys([*commands, command]))
     distributions = importlib.metadata.distributions()
     packages = {package.metadata["Name"]: package.version for package in distributions}
-    gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    gpus = list(map(torch.cuda.get_device_name, range(torch.cuda.device_count())))
     record = {
         "version": 1,
         "command": all_commands,

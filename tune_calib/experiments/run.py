@@ -31,7 +31,9 @@ class Ended:
     @property
     def stopped(self) -> str:
         """Return what a limit of time left undone, in words; "" if nothing."""
-        return self.result.stopped if self.result is not None else ""
+        if self.result is None:
+            return ""
+        return self.result.stopped
 
 
 def run_entries(
@@ -50,7 +52,9 @@ def run_entries(
             except UserError as error:
                 yield Ended(entry.name, folder, [spell_keys(error)], is_refused=True)
             except Exception as error:
-                reason = describe_os_error(error) if isinstance(error, OSError) else None
+                reason = None
+                if isinstance(error, OSError):
+                    reason = describe_os_error(error)
                 if reason is None:
                     # A bug in one entry must not stop the others, which may take hours.
                     traceback.print_exc()
@@ -65,8 +69,8 @@ def run_entry(entry: EntryRun, begin: Begin) -> Ended:
     else:
         assert isinstance(entry.run, SearchRun)
         result = _search_for(entry.run, entry.hours, begin)
-    failures = [spell_keys(line) for line in result.crashed]
-    return Ended(entry.name, entry.run.location.out, failures, result)
+    failures = list(map(spell_keys, result.crashed))
+    return Ended(entry.name, entry.run.location.out, failures, result=result)
 
 
 def _search_for(run: SearchRun, hours: float, begin: Begin) -> SearchResult:
@@ -77,11 +81,11 @@ def _search_for(run: SearchRun, hours: float, begin: Begin) -> SearchResult:
     result: SearchResult | None = None
     while True:
         spent = earlier_s + time.monotonic() - started
-        further = affordable(ended, spent, 3600 * hours, batch)
+        further = affordable(ended, spent, 3600 * hours, batch=batch)
         if result is not None and not further:
             return result
         longer = replace(run, length=max(1, ended + further))
-        result = execute_run(longer, begin if result is None else lambda run, work: None)
+        result = execute_run(longer, begin) if result is None else execute_run(longer)
         if len(result.state.results) <= ended:  # a grid has no more points
             return result
         ended = len(result.state.results)

@@ -223,7 +223,7 @@ def test_the_slot_of_a_plug_in_has_its_content_hash(tmp_path):
 
 @pytest.mark.parametrize("how", ["--set", "set"])
 def test_the_content_hash_of_a_plug_in_is_no_setting(how, refusal, tmp_path):
-    file = tmp_path / "sweep.yaml"
+    file = tmp_path / "experiment.yaml"
     file.write_text("set: {network: {plugin: x}}\nentries: {a: {methods: [ls]}}\n")
     given = ("run", file) if how == "set" else ("compare", "ls", "--set", "network.plugin=x")
     assert "plugin" in refusal(*given)

@@ -175,7 +175,7 @@ def file(tmp_path) -> Path:
     (tmp_path / "lab").mkdir()
     for name in NAMES:
         shutil.copy(EXAMPLES / f"plugin_{name}.py", tmp_path / "lab")
-    path = tmp_path / "sweep.yaml"
+    path = tmp_path / "experiment.yaml"
     path.write_text(FILE.format(broken=""))
     return path
 
@@ -231,7 +231,7 @@ def test_the_command_that_goes_on_can_be_typed_whatever_the_names_of_its_files(t
     folder = tmp_path / "a lab's"
     (folder / "out" / "bad-digits").mkdir(parents=True)
     (folder / "out" / "bad-digits" / "foreign.txt").touch()
-    plugin, file = shutil.copy(EXAMPLES / "plugin_metric.py", folder), folder / "sweep.yaml"
+    plugin, file = shutil.copy(EXAMPLES / "plugin_metric.py", folder), folder / "experiment.yaml"
     out, entries = str(folder / "out"), {"bad": {"methods": ["ls"]}}
     file.write_text(json.dumps({"out": out, "entries": entries}))
     ended = here("run", file, "--plugin", plugin)

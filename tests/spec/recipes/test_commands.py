@@ -131,7 +131,7 @@ def test_a_wrong_recipe_in_a_sweep_file_is_one_line_with_its_number(
     wrong, search, tmp_path, refusal
 ):
     text, line, told = IN_FILE[wrong]
-    path = tmp_path / "sweep.yaml"
+    path = tmp_path / "experiment.yaml"
     text = text.replace("OUT", str(tmp_path / "out"))
     path.write_text(text + ("    search: {trials: 2}\n" if search else ""))
     message = refusal("run", path, "--dry-run")
@@ -147,7 +147,7 @@ def test_the_recipe_of_an_entry_stands_above_that_of_the_file(at, tmp_path, cifa
     text = SWEEP.replace("OUT", f"{tmp_path / 'out'}\ndata_root: {cifar_root}")
     text = ("recipe: focal\n" if at != "entry" else "") + text
     text += "    recipe: plp\n" if at != "top" else ""
-    path = tmp_path / "sweep.yaml"
+    path = tmp_path / "experiment.yaml"
     path.write_text(text)
     (work,) = plan_entries(read_experiment_file(path))
     assert work.run.resolved.recipe.name == ("focal" if at == "top" else "plp")

@@ -244,7 +244,7 @@ def test_an_experiment_file_and_its_resumed_search_run_without_ray(tmp_path, mon
 
     monkeypatch.setattr(session, "ray_session", lambda *_: pytest.fail("Ray was started"))
     monkeypatch.setattr(support, "shared_ray", lambda: None)
-    file, out = tmp_path / "sweep.yaml", tmp_path / "out"
+    file, out = tmp_path / "experiment.yaml", tmp_path / "out"
     quick = {"network": {"epochs": 1, "augment": "none"}, "head": {"epochs": 1, "augment": "none"}}
     entries = {
         "a": {"methods": ["ce", "retrain"]},

@@ -114,6 +114,6 @@ def stored(spec_hash, values) -> dict:
 
 
 def read_file(folder, text):
-    path = folder / "sweep.yaml"
+    path = folder / "experiment.yaml"
     path.write_text(text)
     return read_experiment_file(path)

@@ -88,7 +88,7 @@ def _find_needs_of_ladder(run: LadderRun, work: RemainingWork) -> Needs:
     if reused:
         work = make_plan(planned, finished)
     unfinished = [trial for trial in planned if trial.spec.hash not in finished]
-    specs = [job.first.spec for job in work.networks]
+    networks = {job.first.spec.network_id: job.first.spec for job in work.networks}
     needs = Needs(
         run=run,
         planned=len(planned),
@@ -96,7 +96,7 @@ def _find_needs_of_ladder(run: LadderRun, work: RemainingWork) -> Needs:
         at_once=_count_parallel(run, max(trial.spec.network.threads for trial in planned)),
         heads_at_once=_count_parallel(run),
         trials=planned,
-        networks={spec.network_id: spec for spec in specs},
+        networks=networks,
         head_batches=_list_heads(work),
         ray_trials=len(work.jobs),
     )
@@ -119,10 +119,10 @@ def _find_extra(
     run: LadderRun, unfinished: Sequence[PlannedTrial], reused: dict[str, AnyPath]
 ) -> list[ExtraJob]:
     sets, draws = run.shift_sets, run.options.bootstrap
-    jobs = find_extra_jobs(sets, draws, run.planned_trials, run.location.out)
+    jobs = find_extra_jobs(sets, draws, run.planned_trials, out=run.location.out)
     for folder in dict.fromkeys(reused.values()):
         trials = [trial for trial in run.planned_trials if reused.get(trial.spec.hash) == folder]
-        jobs += find_extra_jobs(sets, draws, trials, folder)
+        jobs += find_extra_jobs(sets, draws, trials, out=folder)
     unmeasured = [(trial, dict[str, float]()) for trial in unfinished]
     for name in sets:
         jobs += group_extra_jobs(unmeasured, name)
@@ -134,6 +134,7 @@ def _find_extra(
 def _find_needs_of_search(run: SearchRun, hours: float | None) -> Needs:
     definition, candidates = run.definition, run.definition.candidates
     counts = count_suggestions(run.out, run.study_storage, run.length)
+    ended, planned = counts or (0, run.length)
     # The defaults represent all suggestions, although heads of other shapes share no batch.
     suggestion, baseline = candidates.trials(candidates.first()[0], 0), candidates.baseline()
     example, rows = suggestion[0].spec, done(run.out)
@@ -141,7 +142,7 @@ def _find_needs_of_search(run: SearchRun, hours: float | None) -> Needs:
     needs = Needs(
         run=run,
         planned=None,
-        done=counts[0] if counts else 0,
+        done=ended,
         at_once=min(run.at_once, _count_parallel(run, example.network.threads)),
         heads_at_once=min(run.at_once, _count_parallel(run)),
         trials=[*baseline, *suggestion],
@@ -150,10 +151,7 @@ def _find_needs_of_search(run: SearchRun, hours: float | None) -> Needs:
     )
     if hours is not None:
         return replace(needs, hours=max(0.0, hours - spent_s(run.out) / run.at_once / 3600))
-    planned = run.length
-    if counts is not None:
-        planned = counts[1]
-    elif definition.sampler == "grid":
+    if counts is None and definition.sampler == "grid":
         planned = min(planned, len(definition.points))
     left = max(0, planned - needs.done)
     needs = replace(needs, planned=planned, ray_trials=needs.ray_trials + left * len(suggestion))
@@ -200,16 +198,20 @@ class Forecast:
 
     def add(self, needs: Needs) -> int:
         """Add the work of a ladder or search, and return the number of networks it trains."""
-        rates = self.rates["cuda" if needs.run.location.gpus else "cpu"]
-        stored = {i for i, spec in needs.networks.items() if has_network(spec, self.store)}
-        self.in_store |= stored
-        counted = stored | self.networks.keys()
-        new = {i: spec for i, spec in needs.networks.items() if i not in counted}
+        rates = self.rates["cpu"]
+        if needs.run.location.gpus:
+            rates = self.rates["cuda"]
+        new: dict[str, TrialSpec] = {}
+        for network_id, spec in needs.networks.items():
+            if has_network(spec, self.store):
+                self.in_store.add(network_id)
+            elif network_id not in self.networks:
+                new[network_id] = spec
         self.networks |= new
         trained = [*new.values(), *needs.searched]
         self._add_networks(trained, needs.at_once, rates)
         for spec, slots in needs.head_batches:
-            self._add_bank(spec, slots[0], needs, rates)
+            self._add_bank(spec, slots[0], needs, rates=rates)
             rate = rates.heads(spec, slots)
             self._note(f"heads of {slots[0].method} on {spec.data.dataset}", rate)
             self._add_seconds(HEADS, rate.seconds * slots[0].epochs / needs.heads_at_once)

@@ -95,11 +95,13 @@ class Rates:
 
     def _find_sizes(self, slot: DataSlot) -> Sizes:
         if (record := slot.import_record) is not None:
-            return Sizes(record.train, record.select, record.calib, record.test)
+            return Sizes(record.train, record.select, calib=record.calib, test=record.test)
         if self.gpu is not None or slot.info.published is not None:
             return published_sizes(slot)  # for a named GPU, data without published sizes is refused
         # A dry run writes nothing, so the cache of images is used only if it exists.
-        images = self.store.images if self.store.images.exists() else None
+        images = None
+        if self.store.images.exists():
+            images = self.store.images
         development = load_development(slot, self.data_root, images)
         test = load_test(slot, self.data_root, images)
         splits = development.train, development.select, development.calib, test
@@ -112,9 +114,10 @@ class Rates:
 
     def width(self, spec: TrialSpec) -> int:
         """Return the number of features of the network of a spec."""
+        if (record := spec.data.import_record) is not None:
+            return record.width
         key = "width", canonical_json(spec.data), spec.network.backbone, spec.network.init
-        record = spec.data.import_record
-        return self._once(key, lambda: record.width if record else build_empty(spec, 1)[0].width)
+        return self._once(key, lambda: build_empty(spec, 1)[0].width)
 
     def network(self, spec: TrialSpec) -> Rate:
         """Return the rate of the network of a spec, unknown if it cannot be timed here."""
@@ -134,7 +137,9 @@ class Rates:
         images = sizes.select
         if "calib_pass" in needs:
             images += sizes.calib
-        source = STATED if self.gpu else "from timing one batch of ce now"
+        source = "from timing one batch of ce now"
+        if self.gpu is not None:
+            source = STATED
         return Rate(steps * step_s + images * image_s, source)
 
     def _measured(self, seconds: float, where: str) -> Rate:
@@ -191,7 +196,8 @@ class Rates:
         if self.device.type == "cuda":
             steps = math.ceil(sizes.train / slots[0].batch_size)
             return Rate(steps * HEAD_STEP_S, STATED)
-        seconds = heads_epoch_s(self.width(spec), spec.data.info.classes, slots, sizes)
+        width, classes = self.width(spec), spec.data.info.classes
+        seconds = heads_epoch_s(width, classes, slots, sizes=sizes)
         return Rate(seconds, "from timing an epoch on random features now")
 
     @cached_property
@@ -251,8 +257,8 @@ def _step_s(spec: TrialSpec, size: int, device: torch.device) -> tuple[float, fl
                 parameter.grad = None
 
     step()
-    step_s = min(_seconds(step) for _ in range(2))
-    return step_s, _seconds(lambda: predict(method, network, split.images, info)) / size
+    step_s = min(_seconds(step), _seconds(step))
+    return step_s, _seconds(lambda: predict(method, network, split.images, info=info)) / size
 
 
 def flops(spec: TrialSpec) -> int:
@@ -318,7 +324,7 @@ def heads_epoch_s(width: int, classes: int, slots: Sequence[HeadSlot], sizes: Si
     longer = [slot.model_copy(update={"epochs": slot.epochs + 1}) for slot in slots]
     with on_threads(HEAD_THREADS):
         part = in_parts(longer, bank)[0]
-        trainer = HeadBatchTrainer(part, bank, 0, torch.device("cpu"))
+        trainer = HeadBatchTrainer(part, bank, network_seed=0, device=torch.device("cpu"))
         next(trainer)
         epoch_s = _seconds(lambda: next(trainer))
     return epoch_s * sizes.train / samples * len(slots) / len(part)

@@ -45,15 +45,16 @@ def describe_run(run: AnyRun, work: RemainingWork) -> str:
     try:
         trained, images = sums.add(needs), describe_images(needs, sums)
     except Exception as error:  # a forecast stops no run: if a trial fails, it reports the error
-        return _describe(needs, None, "", f"unknown: timing failed with {type(error).__name__}")
-    return _describe(needs, trained, images, _format_time(sums))
+        reason = f"unknown: timing failed with {type(error).__name__}"
+        return _describe(needs, None, "", time=reason)
+    return _describe(needs, trained, images, time=_format_time(sums))
 
 
 def describe_dry_run(run: AnyRun, work: RemainingWork) -> str:
     """Describe a run as before its start, with disk space and sources of the rates."""
     needs, sums = find_needs(run, work), start_forecast(run.location)
     trained = sums.add(needs)
-    block = _describe(needs, trained, describe_images(needs, sums), _format_time(sums))
+    block = _describe(needs, trained, describe_images(needs, sums), time=_format_time(sums))
     return "\n".join([block, _format_disk(sums), *sums.sources.values(), NOTHING])
 
 
@@ -85,8 +86,10 @@ def describe_dry_runs(file: ReadFile, planned: Sequence[EntryRun]) -> Text:
         rows.append(row[: len(titles)])
         recipes.setdefault(_format_recipe(entry.run.resolved), {})[entry.entry] = None
         images.setdefault(describe_images(needs, sums), {})[entry.name] = None
-    lines = [f"{', '.join(names)}: {text}" for text, names in images.items() if text]
-    lines += [f"{', '.join(names)}: {recipe}" for recipe, names in recipes.items()]
+    lines = []
+    for text, names in (*images.items(), *recipes.items()):
+        if text:
+            lines.append(f"{', '.join(names)}: {text}")
     lines += [*_list_totals(sums, all_needs, rows), _format_disk(sums)]
     if gpu is not None:
         lines += _list_rates(gpu, sums, all_needs)
@@ -271,7 +274,7 @@ def _format_recipe(request: ResolvedRequest) -> str:
 def _list_totals(
     sums: Forecast, all_needs: Sequence[Needs], rows: Sequence[Sequence[Any]]
 ) -> Iterator[str]:
-    trained, heads, *jobs = (sum(column) for column in list(zip(*rows, strict=True))[3:])
+    trained, heads, *jobs = map(sum, list(zip(*rows, strict=True))[3:])
     yield f"networks: {trained} to train, {len(sums.in_store)} already in {sums.store.root}"
     line = f"heads: {heads}"
     if jobs:
