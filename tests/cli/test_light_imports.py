@@ -21,10 +21,10 @@ QUICK = {
     **{f"list {what}": ["list", what] for what in LISTS},
     "list one": ["list", "methods", "mac_cal"],
     "cite": ["cite", "ls+mac_cal"],
-    "status of a sweep": ["status", "SWEEP"],
+    "status of a run": ["status", "RUN"],
     "status of a search": ["status", "made/search"],
     "status of an evaluation": ["status", "made/search/evaluation"],
-    "status of a sweep file": ["status", "ALL"],
+    "status of an experiment file": ["status", "ALL"],
 }
 OTHER = ["--dataset", "cifar10", "--backbone", "resnet50"]
 REFUSED = {
@@ -112,7 +112,7 @@ def test_a_file_that_hides_a_package_of_the_program_is_named(shown, file, name, 
 def outcomes(tmp_path_factory):
     """Exit code and slow modules of each command, in one process."""
     folder = tmp_path_factory.mktemp("start")
-    fake_results.write(folder / "SWEEP")
+    fake_results.write(folder / "RUN")
     fake_results.write(folder / "ALL" / "one")
     (folder / "wrong.yaml").write_text("entries: {a: {methods: [nope]}}")
     (folder / "other.yaml").write_text(
