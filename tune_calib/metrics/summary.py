@@ -80,7 +80,7 @@ def _load_function(module: str, name: str) -> Callable[[Samples], Tensor]:
     return function
 
 
-def regime(logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
+def measure_network_check(logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
     """Compute the network check: does a network fit these samples, is it over-confident?"""
     probs = settled(logits, OUTPUTS).probs
     return measure(Samples(probs, labels, logits), _NETWORK_CHECK)
@@ -94,8 +94,8 @@ def under_corruption(logits: Tensor, labels: Tensor) -> dict[str, float]:
     return {name: float(value) for name, value in metrics.items()}
 
 
-def regime_in_parts(parts: Iterable[tuple[Tensor, Tensor]]) -> dict[str, float]:
-    """Compute ``regime`` of one classifier from logits (M, C) and labels of parts of a split."""
+def measure_network_check_in_parts(parts: Iterable[tuple[Tensor, Tensor]]) -> dict[str, float]:
+    """Compute the network check of one classifier from logits (M, C) and labels, in parts."""
     # The number of samples, the sums of NLL, hits, gaps and squared gaps, and the gap of each bin.
     samples, sums, bins = 0, torch.zeros(4, dtype=torch.float64), torch.zeros(1)
     for logits, labels in parts:
