@@ -24,8 +24,8 @@ from tune_calib.metrics.samples import BinSums, Samples
 MOST_BINS = 500
 _ROUNDING = 1e-12
 
-SMALLEST = 1e-3  # bandwidth, as in the authors' package
-_STEPS = 8
+SMALLEST = 1e-3  # bandwidth of the smooth ECE, as in the authors' package
+_STEPS = 8  # towards the fixed point of the bandwidth
 
 
 def ece(samples: Samples) -> Tensor:
@@ -93,11 +93,11 @@ def classwise_debiased(samples: Samples) -> Tensor:
 def debiased_ece(samples: Samples) -> Tensor:
     """Return the root of the debiased squared error over equal-mass bins.
 
-    See Kumar et al., eq. 5. The expected contribution of chance is subtracted
-    from the squared gap of each bin, so that, unlike that of the plug-in error, its square is
-    correct on average. It is 0 where more is subtracted than the squared gaps amount to. A bin with
-    fewer than two samples counts as 0. Samples of equal confidence share a bin: part of them would
-    have the same gap, from which more would be subtracted.
+    See Kumar et al., eq. 5. The expected contribution of chance is subtracted from the squared gap
+    of each bin, so that, unlike that of the plug-in error, its square is correct on average. It is
+    0 where more is subtracted than the squared gaps amount to. A bin with fewer than two samples
+    counts as 0. Samples of equal confidence share a bin: part of them would have the same gap, from
+    which more would be subtracted.
     """
     return debiased(*_equal_mass_sums(samples)).sqrt()
 
