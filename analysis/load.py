@@ -54,7 +54,7 @@ class Sweep:
     out: AnyPath
     manifest: SweepManifest
     trials: pd.DataFrame  # one row per planned trial with a result; metrics are fractions
-    shows_regime: bool = False  # whether its table has the columns of the network check
+    shows_network_check: bool = False  # whether its table has the columns of the network check
     shown: tuple[str, ...] = ()  # metrics of its table; the usual ones if empty
     shows_intervals: bool = False  # whether its table has intervals over the test samples
     _cache: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)

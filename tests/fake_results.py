@@ -166,7 +166,7 @@ def add_flags(path: Path, cell: str) -> None:
     set_cells(path, {"flags": cell})
 
 
-def add_regime(
+def add_network_check(
     out: Path, gap: float = 0.05, se: float = 0.004, only_heads: bool = False, method: str = "ce"
 ) -> None:
     """Give every row what is known of its network, one of each seed.

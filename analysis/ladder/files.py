@@ -69,7 +69,7 @@ def load_sweep(
     intervals: bool = False,
 ) -> Sweep:
     """Load a run with the options of its report."""
-    sweep = replace(load(out), shows_regime=regime, shown=metrics, shows_intervals=intervals)
+    sweep = replace(load(out), shows_network_check=regime, shown=metrics, shows_intervals=intervals)
     if published is not None:
         sweep = compare_with(sweep, published)
     if sweep.trials.empty:
@@ -163,7 +163,7 @@ def page(
         lead=lead,
         details=manifest.setting,
         setting=tables.describe_setting(sweep),
-        regime=sentence,
+        network_check=sentence,
         state=state,
         troubles=[*complaints(sweep), *recipes.weak_heads(sweep)],
         sections=sections,

@@ -172,7 +172,7 @@ def _records(sweep: Sweep, papers: Mapping[str, Any]) -> list[Record]:
     for metric in metrics:
         cells = [_metric_cell(sweep, row) for row in rows_of[metric].itertuples()]
         columns[METRICS[metric].head] = ranked(cells, METRICS[metric].direction, may_win)
-    if sweep.shows_regime:
+    if sweep.shows_network_check:
         columns |= _network_columns(sweep)
     # A method of a comparison builds on no other.
     changes = {_STEP: "change_before"} if sweep.row_name == "rung" else {}

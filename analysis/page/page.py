@@ -51,7 +51,7 @@ class Page:
 
     title: str
     setting: str
-    regime: str
+    network_check: str
     state: str
     troubles: Sequence[str]
     sections: Sequence[Section]  # empty sections and tables are left out

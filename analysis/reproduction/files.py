@@ -218,7 +218,7 @@ def _page(made: Made, tables: Sequence[Table], files: Sequence[str]) -> str:
         lead=describe_verdicts(made.verdict_rows, sweeps),
         setting=made.table.note.rstrip(".") or "Our results next to the published ones",
         details="; ".join(settings),
-        regime="; ".join(network_checks),
+        network_check="; ".join(network_checks),
         state=state,
         troubles=troubles,
         sections=[

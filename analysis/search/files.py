@@ -68,7 +68,7 @@ def _page(search: SearchResults, gallery: Gallery, files: Sequence[str]) -> str:
         title=f"Search of {search.manifest.question.method}",
         lead=describe_choice(search),
         setting=_setting(search),
-        regime=compute_baseline_check(search.trials).sentence,
+        network_check=compute_baseline_check(search.trials).sentence,
         state=_state(search),
         troubles=_troubles(search),
         sections=[

@@ -151,7 +151,7 @@ def _page(out: AnyPath, contents: _Entries, pages: Mapping[str, str]) -> str:
         title=f"Experiment: {out.name}",
         lead="\n".join(leads),
         setting=f"{len(contents.rows)} ladders, comparisons and searches",
-        regime="The page of each entry describes its networks",
+        network_check="The page of each entry describes its networks",
         state=f"{state} has all its numbers.",
         troubles=contents.troubles,
         sections=sections,

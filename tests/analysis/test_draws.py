@@ -29,7 +29,7 @@ def value(row, where):
 def looked_at(out, sets, lacking=(), resamples=200):
     """Let all trials have been looked at on some sets, with draws but for some of them."""
     fake_results.write(out, seeds=4)
-    fake_results.add_regime(out)
+    fake_results.add_network_check(out)
     rng = np.random.default_rng(1)
     rows = []
     for trial, where in itertools.product(read_table(out, "trials").to_pylist(), sets):

@@ -12,7 +12,7 @@ from tune_calib.engine.bank import FeatureBank, bank_key
 from tune_calib.engine.imports import KIND, check_files, read_record, write_import
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
-from tune_calib.metrics.summary import regime, regime_in_parts
+from tune_calib.metrics.summary import measure_network_check, measure_network_check_in_parts
 from tune_calib.spec.ladder import LADDERS, build_comparison, expand
 from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.spec.settings import resolve_spec
@@ -136,11 +136,11 @@ def test_halves_are_fixed_and_stratified(samples, classes):
     assert torch.equal(halves(labels)[0], first)
 
 
-def test_the_regime_of_parts_is_that_of_all():
+def test_the_network_check_of_parts_is_that_of_all():
     made = outputs(501, classes=7)
     logits, labels = torch.from_numpy(made["logits"]), torch.from_numpy(made["labels"])
-    whole = regime(logits.double(), labels)
-    parts = regime_in_parts(zip(logits.split(100), labels.split(100), strict=True))
+    whole = measure_network_check(logits.double(), labels)
+    parts = measure_network_check_in_parts(zip(logits.split(100), labels.split(100), strict=True))
     assert parts == pytest.approx({name: float(value) for name, value in whole.items()})
 
 

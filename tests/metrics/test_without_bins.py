@@ -9,7 +9,7 @@ from scipy.optimize import minimize_scalar
 from scipy.stats import norm
 from sklearn.metrics import log_loss, roc_auc_score
 
-from tune_calib.metrics import binning, conformal, refinement, smooth
+from tune_calib.metrics import binning, calibration, conformal, refinement
 from tune_calib.metrics.summary import evaluate
 
 
@@ -32,7 +32,9 @@ def top(logits, labels):
 
 def smooth_at(over, width):
     """The smooth ECE at a given bandwidth, from mean differences on the grid."""
-    return float(smooth.smoothed(smooth.cosine_transform(over), torch.full_like(over[0], width)))
+    return float(
+        calibration.smoothed(calibration.cosine_transform(over), torch.full_like(over[0], width))
+    )
 
 
 SIZES = [(600, 5), (1003, 3), (2000, 30)]

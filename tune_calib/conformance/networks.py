@@ -78,10 +78,9 @@ def _gradient(info: MethodInfo, bench: Bench) -> None:
         shift[k] = 1e-6
         ends = [float(_loss_and_bias(info, start + s * shift)[0].detach()) for s in (1, -1)]
         slope = (ends[0] - ends[1]) / 2e-6
-        is_close = math.isclose(float(gradient[k]), slope, rel_tol=1e-4, abs_tol=1e-8)
-        require(
-            is_close, f"at bias {k} it is {float(gradient[k]):.6g}, but the slope is {slope:.6g}"
-        )
+        derivative = float(gradient[k])
+        is_close = math.isclose(derivative, slope, rel_tol=1e-4, abs_tol=1e-8)
+        require(is_close, f"at bias {k} it is {derivative:.6g}, but the slope is {slope:.6g}")
 
 
 def _loss_and_bias(info: MethodInfo, start: Tensor | None = None) -> tuple[Tensor, Tensor]:

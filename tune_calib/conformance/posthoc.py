@@ -12,7 +12,6 @@ SCALES = (0.2, 1.0, 30.0)  # from under-confident to saturated
 
 
 def _fit(info: MethodInfo, logits: Tensor, labels: Tensor, params: Params) -> PostHocMethod:
-    """Fit the transform of some classifiers."""
     method: PostHocMethod = info.implementation(params)
     method.fit(logits, labels)
     return method

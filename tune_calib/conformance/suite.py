@@ -147,11 +147,8 @@ def results(name: str, bench: Bench) -> Iterator[Result]:
         except NotApplicableError as error:
             yield Result(conformance_check, "skipped", str(error))
         except Exception as error:  # the code of a plug-in may raise anything
-            plugin_files = {
-                getattr(sys.modules.get(info.implementation.__module__), "__file__", None)
-            }
-            yield Result(
-                conformance_check, "failed", str(locate_error(error, plugin_files.__contains__))
-            )
+            module = sys.modules.get(info.implementation.__module__)
+            is_of_plugin = {getattr(module, "__file__", None)}.__contains__
+            yield Result(conformance_check, "failed", str(locate_error(error, is_of_plugin)))
         else:
             yield Result(conformance_check, "passed")

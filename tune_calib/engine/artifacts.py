@@ -29,7 +29,7 @@ from tune_calib.engine.store import (
 )
 from tune_calib.engine.weights import start_from
 from tune_calib.errors import DamagedFileError, UserError
-from tune_calib.metrics.summary import regime
+from tune_calib.metrics.summary import measure_network_check
 from tune_calib.paths import remove_folder
 from tune_calib.progress import report_progress
 from tune_calib.results.tables import SCHEMAS
@@ -224,10 +224,11 @@ def has_network(spec: TrialSpec, store: Store) -> bool:
 
 
 def compute_network_check(logits: Tensor, labels: Tensor) -> dict[str, float]:
-    """Return ``regime`` of logits (N, C), or an empty dict if a logit is not finite."""
+    """Return the network check of logits (N, C), or an empty dict if a logit is not finite."""
     if not bool(logits.isfinite().all()):
         return {}
-    return {name: float(value) for name, value in regime(logits.double(), labels).items()}
+    metrics = measure_network_check(logits.double(), labels)
+    return {name: float(value) for name, value in metrics.items()}
 
 
 def write_samples(

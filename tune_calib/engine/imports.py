@@ -30,7 +30,7 @@ from tune_calib.engine.store import (
     write_folder,
 )
 from tune_calib.errors import DamagedFileError, UserError
-from tune_calib.metrics.summary import regime_in_parts
+from tune_calib.metrics.summary import measure_network_check_in_parts
 from tune_calib.paths import AnyPath, require_writable
 from tune_calib.spec.slots.data import ImportedData
 from tune_calib.text import short_repr
@@ -213,7 +213,7 @@ def _write_bank(checked: Import, store: Store) -> None:
                 labels = split.labels if mask is None else split.labels[mask]
                 if part in ("train", "select"):
                     pairs = _with_labels(split.chunks(mask), labels)
-                    network_checks[part] = regime_in_parts(pairs)
+                    network_checks[part] = measure_network_check_in_parts(pairs)
                 if part != "train":
                     write_split(folder / f"{part}.arrow", split.chunks(mask), labels)
                 elif record.has_heads:

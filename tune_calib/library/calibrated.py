@@ -24,7 +24,7 @@ from tune_calib.engine.network import TrainedNetwork, build, predict
 from tune_calib.engine.store import nest, unnest
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.methods._base import NetworkMethod
-from tune_calib.metrics.validation import PROBABILITIES, are_probabilities
+from tune_calib.metrics.validation import PROBABILITIES, Appearance
 from tune_calib.paths import atomic_write, expand_path, refuse_special
 from tune_calib.spec import plugins
 from tune_calib.spec.datasets import DatasetInfo
@@ -254,7 +254,7 @@ class CalibratedNetwork(nn.Module):
             )
         _refuse_rows(logits, self.info.classes, "logits")
         # The logits of one sample may sum to 1 by chance, and must not be refused then.
-        if len(logits) > 1 and are_probabilities(logits):
+        if len(logits) > 1 and Appearance(logits).are_probabilities:
             raise UserError(PROBABILITIES)
         return self._calibrated(logits[:, :0], logits).softmax(-1)
 

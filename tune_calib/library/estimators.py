@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from tune_calib.data.imported import SMALLEST
 from tune_calib.engine.evaluate import SplitLogits, fit_transform
 from tune_calib.library import arrays
-from tune_calib.metrics.validation import PROBABILITIES, UNEVEN, are_probabilities
+from tune_calib.metrics.validation import PROBABILITIES, UNEVEN, Appearance
 from tune_calib.models.base import evaluating
 from tune_calib.spec.methods import METHODS, MethodInfo
 from tune_calib.spec.names import FLAGS
@@ -109,7 +109,7 @@ class PostHocEstimator(arrays.Estimator):
         if self._outputs is not None:
             rows = arrays.logits_of(rows, self._outputs)
         # The logits of one sample may sum to 1 by chance, and must not be refused then.
-        elif len(rows) > 1 and are_probabilities(rows):
+        elif len(rows) > 1 and Appearance(rows).are_probabilities:
             raise ValueError(PROBABILITIES)
         calibrated: Tensor = self.transform_.transform(rows.unsqueeze(0))[0]
         return calibrated

@@ -48,6 +48,11 @@ def top_label(probs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     return confidence, (predicted == labels).to(probs.dtype)
 
 
+def at_labels(values: Tensor, labels: Tensor) -> Tensor:
+    """Return the value of the true class of each sample: (..., N, C), (N,) to (..., N)."""
+    return values.gather(-1, labels.expand(values.shape[:-1]).unsqueeze(-1)).squeeze(-1)
+
+
 def bin_table(probs: Tensor, labels: Tensor, bins: int = 15) -> BinTable:
     """Sort samples into equal-width bins (lo, hi] of confidence, as in the papers."""
     check(probs, labels)

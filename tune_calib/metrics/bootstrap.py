@@ -32,13 +32,7 @@ from tune_calib.metrics import conformal
 from tune_calib.metrics.binning import top_label
 from tune_calib.metrics.ood import detection_scores
 from tune_calib.metrics.ranked import Ranking, cumulated
-from tune_calib.metrics.resampled import (
-    AS_DRAWN,
-    Resampled,
-    in_bins,
-    shares_of,
-    table_of,
-)
+from tune_calib.metrics.resampled import AS_DRAWN, Resampled, in_bins, shares_of, table_of
 from tune_calib.metrics.summary import compute_plugin_metrics
 from tune_calib.metrics.ties import OUTPUTS, settled
 from tune_calib.progress import report_progress

@@ -11,6 +11,7 @@ import math
 import torch
 from torch import Tensor
 
+from tune_calib.metrics.binning import at_labels
 from tune_calib.metrics.samples import Samples
 from tune_calib.metrics.validation import check
 
@@ -29,7 +30,7 @@ def threshold(probs: Tensor, labels: Tensor, error: Tensor | None = None) -> Ten
     rank = math.ceil((len(labels) + 1) * COVERAGE)
     if rank > len(labels):
         return torch.ones_like(probs[..., 0, 0])
-    scores, order = _scores(probs, labels).sort(-1)
+    scores, order = (1 - at_labels(probs, labels)).sort(-1)
     limit = scores[..., rank - 1]
     if error is not None:
         limit = limit + error.gather(-1, order)[..., rank - 1] * limit * (1 - limit)
@@ -55,10 +56,4 @@ def set_sizes(samples: Samples) -> Tensor:
 def covered(samples: Samples) -> Tensor:
     """Return whether the set of each sample holds its true class: (..., N) in {0, 1}."""
     probs = samples.probs
-    return (_scores(probs, samples.labels) <= samples.limit[..., None]).to(probs.dtype)
-
-
-def _scores(probs: Tensor, labels: Tensor) -> Tensor:
-    """Return 1 - p[y], (..., N)."""
-    targets = labels.expand(probs.shape[:-1]).unsqueeze(-1)
-    return 1 - probs.gather(-1, targets).squeeze(-1)
+    return (1 - at_labels(probs, samples.labels) <= samples.limit[..., None]).to(probs.dtype)

@@ -31,7 +31,7 @@ def detection(inside: Tensor, outside: Tensor) -> dict[str, float]:
     return metrics
 
 
-def detection_scores(inside: Tensor, outside: Tensor) -> dict[str, tuple[Tensor, Tensor]]:
+def detection_scores(inside: Tensor, outside: Tensor) -> dict[str, tuple[Tensor, ...]]:
     """Return the scores of both sets of images by the suffix of their metrics.
 
     Scores that differ by rounding alone are equal, also between the sets.
@@ -43,8 +43,7 @@ def detection_scores(inside: Tensor, outside: Tensor) -> dict[str, tuple[Tensor,
     slopes = (entr(probs) - probs * entropies[:, None]).abs().sum(-1)
     entropies = entropies[merged(entropies, slopes * error)]
     sizes = [len(inside), len(outside)]
-    scores = {"": confidence.split(sizes), "_entropy": (-entropies).split(sizes)}
-    return {tail: (positive, negative) for tail, (positive, negative) in scores.items()}
+    return {"": confidence.split(sizes), "_entropy": (-entropies).split(sizes)}
 
 
 def entropy(probs: Tensor) -> Tensor:

@@ -55,11 +55,7 @@ class Ranked:
         self._hits = hits.gather(-1, ranking.order)
         once = torch.ones_like(ranking.scores) if weights is None else weights[:, ranking.order]
         self._weights, self._shift = once, shift
-
-    @property
-    def samples(self) -> int:
-        """Return the number of samples N."""
-        return self._weights.shape[-1]
+        self.samples = once.shape[-1]
 
     @cached_property
     def count(self) -> Tensor:

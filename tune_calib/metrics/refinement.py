@@ -11,6 +11,8 @@ Logits are (..., N, C), finite, in float64 where a temperature is fitted. Labels
 import torch
 from torch import Tensor
 
+from tune_calib.metrics.binning import at_labels
+
 FOLDS = 5
 BOUNDS = (0.01, 100.0)
 """Temperatures among which the best one is searched first; it may lie outside."""
@@ -63,19 +65,16 @@ def scores(logits: Tensor, labels: Tensor, scale: Tensor | None = None) -> tuple
 
     ``scale`` (..., N) holds factors of the logits of each sample; 1 by default.
     """
-    parts = []
+    nll, brier = [], []
     for rows in _parts(logits):
         part = logits[..., rows, :]
         if scale is not None:
             part = part * scale[..., rows, None]
         log_probs = part.log_softmax(-1)
-        targets = labels[rows].expand(part.shape[:-1]).unsqueeze(-1)
-        target_log_probs = log_probs.gather(-1, targets).squeeze(-1)
-        parts.append(
-            (-target_log_probs, log_probs.exp().square().sum(-1) - 2 * target_log_probs.exp() + 1)
-        )
-    nll, brier = (torch.cat(values, -1) for values in zip(*parts, strict=True))
-    return nll, brier
+        target_log_probs = at_labels(log_probs, labels[rows])
+        nll.append(-target_log_probs)
+        brier.append(log_probs.exp().square().sum(-1) - 2 * target_log_probs.exp() + 1)
+    return torch.cat(nll, -1), torch.cat(brier, -1)
 
 
 def has_best_temperature(logits: Tensor, labels: Tensor, weights: Tensor | None = None) -> Tensor:
@@ -84,7 +83,7 @@ def has_best_temperature(logits: Tensor, labels: Tensor, weights: Tensor | None 
     Otherwise it falls until T is infinite, where the true class has no higher logit than the mean,
     or until T is 0, where no class has a higher logit than the true one.
     """
-    target_logits = logits.gather(-1, labels.expand(logits.shape[:-1]).unsqueeze(-1)).squeeze(-1)
+    target_logits = at_labels(logits, labels)
     excess = target_logits - logits.mean(-1)
     if weights is not None:
         excess = excess * weights
@@ -169,16 +168,11 @@ def derivatives(
     # Multiplied by the weights of its samples, the mean NLL has the same minimum.
     factors = logits.new_ones(len(labels)) if weights is None else weights / weights.mean()
     for rows in _parts(logits):
-        part, targets, factor = logits[..., rows, :], labels[rows], factors[rows, None]
-        if is_used is not None:
-            part, targets, factor = (
-                part[..., is_used[rows], :],
-                targets[is_used[rows]],
-                factor[is_used[rows]],
-            )
+        used = slice(None) if is_used is None else is_used[rows]
+        part, factor = logits[..., rows, :][..., used, :], factors[rows, None][used]
         probs = (part * inverse[..., None, None]).softmax(-1)
         mean = (probs * part).sum(-1, keepdim=True)
-        target = part.gather(-1, targets.expand(part.shape[:-1]).unsqueeze(-1))
+        target = at_labels(part, labels[rows][used]).unsqueeze(-1)
         slope += (factor * (mean - target)).sum((-1, -2))
         curvature += (factor * probs * (part - mean).square()).sum((-1, -2))
     count = len(labels) if is_used is None else int(is_used.sum())

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from tune_calib.metrics import conformal, equal_mass, scoring
+from tune_calib.metrics import calibration, conformal, scoring
 from tune_calib.metrics.binning import GRID, BinTable, adaptive_edges, neighbours
 from tune_calib.metrics.ranked import Ranked, Ranking, pick
 from tune_calib.metrics.refinement import scores
@@ -66,11 +66,11 @@ class Resampled:
         self.stacked = torch.stack(list(self.columns.values()), -1)
         confidence, gaps = self.samples.top_label[0], scoring.gaps(self.samples)
         self.in_bin = in_bins(confidence)
-        self._bin_gaps = self.in_bin * gaps[:, None]
+        self.bin_gaps = self.in_bin * gaps[:, None]
         self._grid = _grid(confidence, gaps)
         self.cells = ClassCells(probs, labels, BINS)
         once = torch.ones_like(gaps)[None]
-        self.bin_over_once, self.grid_over_once = self.bin_over(once), self.grid_over(once)
+        self.bin_over_once, self.grid_over_once = once @ self.bin_gaps, self.grid_over(once)
         self.cells_once = self.cells.sums(once)
 
     def metrics(self, weights: Tensor) -> dict[str, Tensor]:
@@ -88,7 +88,7 @@ class Resampled:
         # This includes bins of one sample, whose error cannot be debiased.
         errors = self.mean_gaps * with_zero(self.cells_once.over) / self.total
         return {
-            "debiased_ece": equal_mass.plug_in_ece(_Draws(self, once))[AS_DRAWN, 0],
+            "debiased_ece": calibration.plug_in_ece(_Draws(self, once))[AS_DRAWN, 0],
             "classwise_debiased": errors.sum(-1).mean(-1).sqrt()[0],
         }
 
@@ -96,10 +96,6 @@ class Resampled:
     def mean_gaps(self) -> Tensor:
         """Return the mean differences of the split in the bins of each class, (1, C, B)."""
         return with_zero(self.cells_once.over) / self.cells_once.samples.clamp(min=1)
-
-    def bin_over(self, weights: Tensor) -> Tensor:
-        """Return the sums of differences in the equal-width bins of draws, (R, B)."""
-        return weights @ self._bin_gaps
 
     def grid_over(self, weights: Tensor) -> Tensor:
         """Return the mean differences on the grid of the smooth ECE, (R, GRID + 1)."""
@@ -121,7 +117,7 @@ class _Draws(Samples):
     @cached_property
     def table(self) -> BinTable:
         classifier = self._classifier
-        over = _each(classifier.bin_over(self._weights), classifier.bin_over_once)
+        over = _each(self._weights @ classifier.bin_gaps, classifier.bin_over_once)
         return table_of(self._weights @ classifier.in_bin, over)
 
     @cached_property

@@ -1,8 +1,9 @@
 """The samples of a split, from which every metric is computed.
 
-A metric is a function of ``Samples``, which its record refers to. It is written once: the samples
-of a split count once, and those of bootstrap draws (``resampled``) as often as they were drawn,
-which only changes how ``Samples`` sums over them.
+A metric is a function of ``Samples``, which its record refers to. It returns a number for each
+classifier, (...), and ``SampleValues`` return one for each sample, (..., N). It is written once:
+the samples of a split count once, and those of bootstrap draws (``resampled``) as often as they
+were drawn, which only changes how ``Samples`` sums over them.
 """
 
 from collections.abc import Callable, Iterator
@@ -11,14 +12,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from tune_calib.metrics.binning import (
-    BinTable,
-    adaptive_table,
-    bin_table,
-    on_grid,
-    summed,
-    top_label,
-)
+from tune_calib.metrics import binning
 from tune_calib.metrics.ranked import Ranked, Ranking
 from tune_calib.metrics.refinement import cross_fitted
 from tune_calib.metrics.validation import check
@@ -87,7 +81,7 @@ class Samples:
     @cached_property
     def top_label(self) -> tuple[Tensor, Tensor]:
         """Return the confidence (..., N) and the correctness (..., N) in {0, 1}."""
-        return top_label(self.probs, self.labels)
+        return binning.top_label(self.probs, self.labels)
 
     @cached_property
     def refined(self) -> tuple[Tensor, Tensor]:
@@ -95,9 +89,9 @@ class Samples:
         return cross_fitted(self.logits.double(), self.labels)
 
     @cached_property
-    def table(self) -> BinTable:
+    def table(self) -> binning.BinTable:
         """Return the equal-width bins of confidence."""
-        return bin_table(self.probs, self.labels, self.bins)
+        return binning.bin_table(self.probs, self.labels, self.bins)
 
     @cached_property
     def ranked(self) -> Ranked:
@@ -111,11 +105,12 @@ class Samples:
     def grid(self) -> Tensor:
         """Return the mean differences on the grid of the smooth ECE."""
         confidence, hits = (values.double() for values in self.top_label)
-        return on_grid(confidence, confidence - hits) / self.total
+        return binning.on_grid(confidence, confidence - hits) / self.total
 
     def adaptive_error(self) -> Tensor:
         """Return the sum of n_b/N |gap_b| over the bins of ``binning.adaptive_table``."""
-        table = adaptive_table(self.probs, self.labels, self.bins, self._confidence_for_ranks)
+        confidence = self._confidence_for_ranks
+        table = binning.adaptive_table(self.probs, self.labels, self.bins, confidence)
         return table.expected_gap(self.total)
 
     def class_gaps(self) -> Iterator[Tensor]:
@@ -124,24 +119,20 @@ class Samples:
         Samples with p = 0 are in no bin.
         """
         for scores, is_class, place in self._by_class():
-            yield summed(place, scores - is_class, self.bins)
+            yield binning.summed(place, scores - is_class, self.bins)
 
     def class_sums(self) -> Iterator[BinSums]:
         """Yield all sums over the same bins, with the samples of p = 0 in the lowest bin."""
         for scores, is_class, place in self._by_class():
             place = place.clamp(min=1)
             yield (
-                summed(place, torch.ones_like(scores), self.bins),
-                summed(place, is_class.expand_as(scores), self.bins),
-                summed(place, scores - is_class, self.bins),
+                binning.summed(place, torch.ones_like(scores), self.bins),
+                binning.summed(place, is_class.expand_as(scores), self.bins),
+                binning.summed(place, scores - is_class, self.bins),
             )
 
     def _by_class(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """Yield the one-versus-rest values of a few classes at a time.
-
-        They are the probabilities p (..., c, N), the indicators 1[y = k] (c, N) and the bin of each
-        p (..., c, N): 1 to B, or 0 where p = 0.
-        """
+        """Yield p[:, k], 1[y = k] and bins (1 to B, 0 where p = 0) of a few classes at a time."""
         probs, labels = self.probs, self.labels
         edges = torch.linspace(0, 1, self.bins + 1, dtype=probs.dtype, device=probs.device)
         numbers = torch.arange(probs.shape[-1], device=labels.device)

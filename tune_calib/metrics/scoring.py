@@ -1,13 +1,10 @@
-"""Accuracy, mean confidence gap and proper scoring rules, and tests of accuracy against chance.
-
-Probabilities and logits are (..., N, C), labels (N,) int64. Rows of probabilities must sum to 1.
-Invalid inputs raise ValueError.
-"""
+"""Accuracy, mean confidence gap and proper scoring rules, and tests of accuracy against chance."""
 
 import torch
 from scipy.special import bdtrc
 from torch import Tensor
 
+from tune_calib.metrics.binning import at_labels
 from tune_calib.metrics.samples import Samples
 from tune_calib.metrics.validation import check
 
@@ -122,17 +119,14 @@ def nll_from_logits(logits: Tensor, labels: Tensor) -> Tensor:
 def _losses(logits: Tensor, labels: Tensor) -> Tensor:
     if not bool(logits.isfinite().all()):
         raise ValueError("logits must be finite, got NaN or infinity")
-    log_probs = logits.log_softmax(-1)
-    targets = labels.expand(log_probs.shape[:-1]).unsqueeze(-1)
-    return -log_probs.gather(-1, targets).squeeze(-1)
+    return -at_labels(logits.log_softmax(-1), labels)
 
 
 def squared_distances(samples: Samples) -> Tensor:
     """Return the squared distance of each sample to its one-hot label, (..., N)."""
     probs, squares = samples.probs, []
     width = max(1, _CHUNK // probs.shape[-1])
-    parts = zip(probs.split(width, -2), samples.labels.split(width), strict=True)
-    for part, labels in parts:
+    for part, labels in zip(probs.split(width, -2), samples.labels.split(width), strict=True):
         # Without a one-hot label in memory.
         targets = labels.expand(part.shape[:-1]).unsqueeze(-1)
         distances = part.scatter(-1, targets, part.gather(-1, targets) - 1)

@@ -13,7 +13,7 @@ from tune_calib.metrics.samples import Samples
 
 
 def aurc(samples: Samples) -> Tensor:
-    """Return the area under the risk-coverage curve, (...), in [0, 1].
+    """Return the area under the risk-coverage curve.
 
     It is the mean over n of the error rate of the n most confident samples.
     """
@@ -46,14 +46,11 @@ def e_aurc(samples: Samples) -> Tensor:
 def error_auroc(samples: Samples) -> Tensor:
     """Return the probability that a correct sample is more confident than a wrong one.
 
-    Ties count as half. The result is (...), in [0, 1]; NaN where all samples are correct or all are
-    wrong.
+    Ties count as half. It is NaN where all samples are correct or all are wrong.
     """
     ranked = samples.ranked
-    (count_before, count_after), (low, high) = (
-        _around(ranked, ranked.count),
-        _around(ranked, ranked.right),
-    )
+    count_before, count_after = _around(ranked, ranked.count)
+    low, high = _around(ranked, ranked.right)
     errors = count_after - count_before - (high - low)
     right = ranked.right[..., -1]
     # The correct samples of higher confidence, and half of those of equal confidence.

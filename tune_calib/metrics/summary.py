@@ -1,12 +1,7 @@
-"""All metrics of ``spec.metrics.METRICS`` that are computed on one labelled split.
-
-Logits are (..., N, C), unnormalised (or log-probabilities), finite. Labels are (N,) int64. Invalid
-inputs raise ValueError.
-"""
+"""All metrics of ``spec.metrics.METRICS`` that are computed on one labelled split."""
 
 import importlib
-from collections.abc import Callable, Iterable
-from functools import cache
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor
@@ -20,24 +15,20 @@ from tune_calib.spec.metrics import CORRUPTION_METRICS, METRICS
 
 _NETWORK_CHECK = ("accuracy", "nll", "ece", "confidence_gap", "confidence_gap_se")
 
-Split = tuple[Tensor, Tensor]
-"""Logits (..., N, C) and labels (N,) of a split."""
-
 
 def evaluate(
     logits: Tensor,
     labels: Tensor,
-    calib: Split | None = None,
+    calib: tuple[Tensor, Tensor] | None = None,
     in_search: bool = False,
     dtype: torch.dtype | None = None,
 ) -> dict[str, Tensor]:
     """Compute every metric of a head batch on one split, with the bins counted once.
 
     Args:
-        logits: (..., N, C).
-        labels: (N,).
-        calib: ``calib`` split of the same classifiers. Without it the conformal metrics are left
-            out.
+        logits: (..., N, C), unnormalised (or log-probabilities), finite.
+        labels: (N,), int64.
+        calib: logits and labels of ``calib``; without them, conformal metrics are left out.
         in_search: compute only the metrics that trials of a search report.
         dtype: type in which the logits were rounded (``ties.settled``), their own by default.
 
@@ -70,17 +61,14 @@ def computed_metrics(in_search: bool = False, has_calib: bool = True) -> list[st
 
 def measure(samples: Samples, names: Iterable[str]) -> dict[str, Tensor]:
     """Compute metrics by name with the functions that their records refer to."""
-    return {name: samples.value(_load_function(METRICS[name].module, name)) for name in names}
+    values = {}
+    for name in names:
+        module = importlib.import_module(f"tune_calib.metrics.{METRICS[name].module}")
+        values[name] = samples.value(getattr(module, name))
+    return values
 
 
-@cache
-def _load_function(module: str, name: str) -> Callable[[Samples], Tensor]:
-    function: Callable[[Samples], Tensor]
-    function = getattr(importlib.import_module(f"tune_calib.metrics.{module}"), name)
-    return function
-
-
-def regime(logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
+def measure_network_check(logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
     """Compute the network check: does a network fit these samples, is it over-confident?"""
     probs = settled(logits, OUTPUTS).probs
     return measure(Samples(probs, labels, logits), _NETWORK_CHECK)
@@ -94,8 +82,8 @@ def under_corruption(logits: Tensor, labels: Tensor) -> dict[str, float]:
     return {name: float(value) for name, value in metrics.items()}
 
 
-def regime_in_parts(parts: Iterable[tuple[Tensor, Tensor]]) -> dict[str, float]:
-    """Compute ``regime`` of one classifier from logits (M, C) and labels of parts of a split."""
+def measure_network_check_in_parts(parts: Iterable[tuple[Tensor, Tensor]]) -> dict[str, float]:
+    """Compute the network check of one classifier from logits (M, C) and labels, in parts."""
     # The number of samples, the sums of NLL, hits, gaps and squared gaps, and the gap of each bin.
     samples, sums, bins = 0, torch.zeros(4, dtype=torch.float64), torch.zeros(1)
     for logits, labels in parts:

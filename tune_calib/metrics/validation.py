@@ -61,20 +61,11 @@ class Appearance:
         return self._bounded >= 0.99 * self.rows > 0 and self._largest > 0.5
 
 
-def are_probabilities(rows: Tensor) -> bool:
-    """Return whether rows (N, C) are probabilities rather than logits (``Appearance``)."""
-    return Appearance(rows).are_probabilities
-
-
 def check(probs: Tensor, labels: Tensor) -> None:
-    """Raise for probabilities and labels on which no metric is defined.
+    """Raise ValueError unless metrics are defined on probabilities and labels.
 
-    Args:
-        probs: (..., N, C), float32 or float64, rows sum to 1.
-        labels: (N,), int64, in [0, C).
-
-    Raises:
-        ValueError: an input is invalid. The message names the argument, the rule and the value.
+    Rows of ``probs`` (..., N, C), float32 or float64, must sum to 1, and ``labels`` (N,), int64,
+    be in [0, C). The message names the argument, the rule and the value.
     """
     if probs.ndim < 2 or labels.ndim != 1 or probs.shape[-2] != len(labels):
         shapes = f"{tuple(probs.shape)} and {tuple(labels.shape)}"

@@ -118,10 +118,10 @@ for _metric in (
     Metric("brier", "Brier", "min", "score", upper=2.0, module="scoring"),
     Metric("confidence_gap", "Confidence gap", None, "fraction", lower=-1.0, module="scoring"),
     Metric("confidence_gap_se", "SE of the confidence gap", None, "fraction", module="scoring"),
-    _distance("debiased_ece", "Debiased ECE (L2)", module="equal_mass"),
-    _distance("ks_error", "KS error", module="equal_mass"),
-    _distance("smooth_ece", "Smooth ECE", module="smooth", is_in_searches=False),
-    _distance("sweep_ece", "Sweep ECE", module="equal_mass", is_in_searches=False),
+    _distance("debiased_ece", "Debiased ECE (L2)", module="calibration"),
+    _distance("ks_error", "KS error", module="calibration"),
+    _distance("smooth_ece", "Smooth ECE", module="calibration", is_in_searches=False),
+    _distance("sweep_ece", "Sweep ECE", module="calibration", is_in_searches=False),
     _distance(
         "classwise_debiased", "Classwise debiased (L2)", module="calibration", is_in_searches=False
     ),

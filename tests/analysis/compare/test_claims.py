@@ -40,7 +40,7 @@ def draw(out, own=0.001, but=()):
 def write(out, seeds, gap, noise, **how):
     """Each rung lowers the ECE by 2 points and the accuracy by 1."""
     fake_results.write(out, seeds=seeds)
-    fake_results.add_regime(out, gap)
+    fake_results.add_network_check(out, gap)
     for path in sorted((out / "trials").glob("*.parquet")):
         rung, seed = map(int, path.stem.split("-"))
         ece = fake_results.value(rung, seed) + noise * (-1) ** (seed + rung)
@@ -213,7 +213,7 @@ def table_schema():
 @pytest.mark.parametrize("metric", ["ece", "nll"])
 def test_without_errors_over_the_samples_there_is_no_decision(but, metric, tmp_path):
     fake_results.write(tmp_path, seeds=5)
-    fake_results.add_regime(tmp_path)
+    fake_results.add_network_check(tmp_path)
     if len(but) < 4:
         draw(tmp_path, but=but)
     verdict = judge([[load(tmp_path)]], claimed("+ two", ("vanilla",), metric))
@@ -225,7 +225,7 @@ def test_without_errors_over_the_samples_there_is_no_decision(but, metric, tmp_p
 @pytest.mark.parametrize("metric", ["ece", "accuracy"])
 def test_without_a_bootstrap_the_errors_of_the_rungs_add_up(metric, tmp_path):
     fake_results.write(tmp_path, seeds=5)
-    fake_results.add_regime(tmp_path)
+    fake_results.add_network_check(tmp_path)
     for path in (tmp_path / "trials").glob("*.parquet"):
         fake_results.set_cells(
             path, {"test/confidence_gap_se": 0.01, "test/confidence_gap": 0.2, "test/ece": 0.3}
@@ -265,7 +265,7 @@ def test_a_rung_that_was_not_run_is_named(usual):
 
 def test_diverged_trials_are_no_numbers(tmp_path):
     fake_results.write(tmp_path, seeds=5, bad="diverged")
-    fake_results.add_regime(tmp_path)
+    fake_results.add_network_check(tmp_path)
     draw(tmp_path)
     verdict = judge([[load(tmp_path)]], CLAIMS["order"][0])
     assert (verdict.outcome, verdict.why) == (

@@ -32,7 +32,7 @@ WARNING = "may not carry over to networks that are over-confident"
 def write(out, gap, seeds, **options):
     fake_results.write(out, seeds=seeds, published=False, kinds=RIVALS)
     if gap is not None:
-        fake_results.add_regime(out, gap, **options)
+        fake_results.add_network_check(out, gap, **options)
 
 
 def written(out, gap, seeds=8, **options):
@@ -44,17 +44,17 @@ def written(out, gap, seeds=8, **options):
 @pytest.mark.parametrize("seeds", [1, 3])
 @pytest.mark.parametrize("name", sample(GAPS, 2))
 def test_the_sentence_about_the_base_has_its_interval(name, seeds, only_heads, tmp_path):
-    regime = compute_network_check(written(tmp_path, GAPS[name], seeds, only_heads=only_heads))
-    assert regime.networks == seeds
-    assert regime.train == pytest.approx(0.99 + 0.001 * (seeds - 1) / 2)
-    assert regime.gap == pytest.approx(GAPS[name] - 0.002 * (seeds == 1))
+    check = compute_network_check(written(tmp_path, GAPS[name], seeds, only_heads=only_heads))
+    assert check.networks == seeds
+    assert check.train == pytest.approx(0.99 + 0.001 * (seeds - 1) / 2)
+    assert check.gap == pytest.approx(GAPS[name] - 0.002 * (seeds == 1))
     least = 1.96 * 0.004
-    assert least <= regime.half + 1e-5 <= (least if seeds == 1 else 2 * least) + 2e-5
+    assert least <= check.half + 1e-5 <= (least if seeds == 1 else 2 * least) + 2e-5
     told = {"over": "is over-confident by", "under": "is under-confident by"}
     said = told.get(name, "not significantly over- or under-confident")
-    assert said in regime.sentence
-    assert f"fits train to {100 * regime.train:.2f} %" in regime.sentence
-    assert bool(regime.why_no_verdict) == (name != "over") == (WARNING in regime.sentence)
+    assert said in check.sentence
+    assert f"fits train to {100 * check.train:.2f} %" in check.sentence
+    assert bool(check.why_no_verdict) == (name != "over") == (WARNING in check.sentence)
 
 
 @pytest.mark.parametrize("drift", [-0.01, 0.01])
@@ -73,9 +73,9 @@ def test_the_check_prefers_rows_of_networks_to_rows_of_heads(order, drift):
 
 def test_results_without_the_check_have_p_values_and_no_verdict(tmp_path):
     sweep = written(tmp_path, None)
-    regime = compute_network_check(sweep)
-    assert regime.sentence == "The over-confidence of the base network was not recorded"
-    assert not regime.why_no_verdict
+    check = compute_network_check(sweep)
+    assert check.sentence == "The over-confidence of the base network was not recorded"
+    assert not check.why_no_verdict
     assert judge(over_seeds(sweep, "ece"), "wilcoxon", "vanilla").comparisons["p"].notna().all()
 
 
@@ -141,8 +141,8 @@ def test_a_comparison_is_checked_by_its_plain_networks(tmp_path):
     names = ["network_method", "network_id"]
     trials.loc[is_plain, names] = [["ce", "plain 0"], ["ce", "plain 1"]]
     trials.loc[is_plain, "base/test/confidence_gap"] = -0.2
-    regime = compute_network_check(replace(sweep, trials=trials))
-    assert (regime.method, regime.networks, regime.gap) == ("ce", 2, -0.2)
+    check = compute_network_check(replace(sweep, trials=trials))
+    assert (check.method, check.networks, check.gap) == ("ce", 2, -0.2)
 
 
 @pytest.mark.parametrize("column", ["select/confidence_gap", "base/select/confidence_gap"])
@@ -152,9 +152,9 @@ def test_a_search_is_checked_by_its_baseline_on_select(column):
     trials = pd.DataFrame(
         [{**row, column: 0.1, f"{column}_se": 0.01}, {**row, "rung": 0, column: -0.5}]
     )
-    regime = compute_baseline_check(trials)
-    assert (regime.gap, regime.split, regime.networks) == (0.1, "select", 1)
-    assert "over-confident by 10.00 ± 1.96 points on select (1 network;" in regime.sentence
+    check = compute_baseline_check(trials)
+    assert (check.gap, check.split, check.networks) == (0.1, "select", 1)
+    assert "over-confident by 10.00 ± 1.96 points on select (1 network;" in check.sentence
     assert compute_baseline_check(trials[["rung", "status"]]).sentence.endswith("not recorded")
 
 
@@ -202,5 +202,5 @@ def test_significance_on_the_command_line_has_p_and_warns(tmp_path):
 
 
 def test_the_sentence_names_an_unknown_fit_to_train(tmp_path):
-    regime = replace(compute_network_check(written(tmp_path, GAPS["over"])), train=float("nan"))
-    assert regime.sentence.startswith("Base network (ce) (fit to train unknown) is over-confident")
+    check = replace(compute_network_check(written(tmp_path, GAPS["over"])), train=float("nan"))
+    assert check.sentence.startswith("Base network (ce) (fit to train unknown) is over-confident")

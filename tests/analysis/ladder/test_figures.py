@@ -162,7 +162,7 @@ def test_the_bars_are_the_medians_and_nothing_measured_is_no_figure(out):
 
 def test_network_bank_and_head_are_apart_and_summed(tmp_path):
     fake_results.write(tmp_path, seeds=2)
-    fake_results.add_regime(tmp_path)
+    fake_results.add_network_check(tmp_path)
     for path in (tmp_path / "trials").glob("[01]-*.parquet"):
         rung, seed = map(int, path.stem.split("-"))
         fake_results.set_cells(path, {"own_s": (100.0, 4.0)[rung] + seed})

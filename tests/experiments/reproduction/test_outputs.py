@@ -52,7 +52,7 @@ def test_differences_from_published_numbers_need_the_same_data_set(tmp_path):
 
 def test_files_agree_with_the_verdicts(tmp_path):
     fake_results.write(tmp_path / "a", seeds=5)
-    fake_results.add_regime(tmp_path / "a")
+    fake_results.add_network_check(tmp_path / "a")
     fake_results.add_intervals(tmp_path / "a", ["ece", "accuracy"])
     told = write_reproduction(TABLE, tmp_path, {"a": "ladder"}, "tune-calib reproduce x")
     text = shown(told)
@@ -72,7 +72,7 @@ def test_files_agree_with_the_verdicts(tmp_path):
 
 def test_the_summary_is_of_networks_trained_on_all_images_where_there_are_any(tmp_path):
     fake_results.write(tmp_path, seeds=5)
-    fake_results.add_regime(tmp_path)
+    fake_results.add_network_check(tmp_path)
     fake_results.add_intervals(tmp_path, ["ece"])
     sweep = load(tmp_path)
     part = sweep.trials["data"].map(

@@ -34,7 +34,7 @@ def out(tmp_path):
     """Trials of three seeds with seconds, gates and logits; q of them is of ``fake_results``."""
     folder = tmp_path / "a"
     fake_results.write(folder, seeds=3)
-    fake_results.add_regime(folder)
+    fake_results.add_network_check(folder)
     for path in sorted((folder / "trials").glob("*.parquet")):
         is_head = path.stem[0] != "0"
         cells = {"own_s": 10.0, "bank_s": 1.0} if is_head else {"own_s": 100.0}

@@ -74,7 +74,7 @@ def test_two_frozen_networks_share_a_store_and_no_artifact(tmp_path):
     for rows in found:
         own = next(row for row in rows.values() if row["rung_label"] == "ce")
         for row in rows.values():
-            # The regime of a given network is told as that of any other.
+            # A given network has a network check like any other.
             base = "" if row is own else "base/"
             for split in ("train", "select", "test"):
                 for name in ("accuracy", "confidence_gap"):

@@ -7,12 +7,12 @@ from tests.support import CPU, drive, rows, run_of, small_spec
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.artifacts import load_network
 from tune_calib.engine.network import predict
-from tune_calib.metrics.summary import evaluate, regime
+from tune_calib.metrics.summary import evaluate, measure_network_check
 from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.metrics import BASE
 from tune_calib.tuning.ray.trainables import trainable
 
-REGIME = ("accuracy", "nll", "ece", "confidence_gap", "confidence_gap_se")
+NETWORK_CHECK = ("accuracy", "nll", "ece", "confidence_gap", "confidence_gap_se")
 HEAD = {"method": "retrain", "epochs": 1}
 SLOTS = {
     "network": {},
@@ -35,7 +35,7 @@ def row_of(store, out, slots, **run) -> dict:
 
 @pytest.fixture(scope="module")
 def expected(trained) -> dict[str, dict[str, float]]:
-    """The regime of the network, from its logits."""
+    """The network check, from its logits."""
     spec, info = small_spec(), DATASETS["digits"]
     network = load_network(spec, trained, CPU)
     development, test = load_development(spec.data, None), load_test(spec.data, None)
@@ -57,7 +57,7 @@ def test_a_row_says_how_its_network_fits(name, is_search, trained, expected, tmp
     row = row_of(trained, tmp_path / "out", slots, is_search=is_search)
     prefix = f"{BASE}/" if slots else ""
     for split in ("train", "select", "test"):
-        for metric in REGIME:
+        for metric in NETWORK_CHECK:
             column = f"{prefix}{split}/{metric}"
             if is_search and split == "test":
                 assert column not in row
@@ -75,8 +75,8 @@ def test_the_gap_is_the_signed_ece_and_its_error_that_of_the_bootstrap(samples, 
     labels = torch.randint(5, (samples,), generator=chance)
     values = evaluate(logits, labels)
     assert torch.allclose(values["confidence_gap"], values["o_ece"] - values["u_ece"])
-    assert {name: v.tolist() for name, v in regime(logits, labels).items()} == {
-        name: values[name].tolist() for name in REGIME
+    assert {name: v.tolist() for name, v in measure_network_check(logits, labels).items()} == {
+        name: values[name].tolist() for name in NETWORK_CHECK
     }
     confidence, predicted = logits.softmax(-1).max(-1)
     gaps = confidence - (predicted == labels).double()
