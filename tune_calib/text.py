@@ -91,7 +91,6 @@ def _branch(location: Sequence[int | str], model: Any) -> int | None:
 
 
 def _accepts_none(model: Any, location: Sequence[int | str]) -> bool:
-    """Return whether None is a value of the field at a location."""
     for part in location:
         field = getattr(model, "model_fields", {}).get(part)
         if field is None:

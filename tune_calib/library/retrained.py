@@ -125,8 +125,6 @@ class RetrainedHead(arrays.Estimator):
 
 
 class _MemoryBank(DevelopmentBank):
-    """Features in memory instead of a bank on disk."""
-
     def __init__(self, train: FeatureSplit, select: FeatureSplit, head: LinearHead) -> None:
         self._train, self._select, self._head = train, select, head
         accuracies = {"train": _accuracy(train), "select": _accuracy(select)}

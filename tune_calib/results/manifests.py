@@ -76,7 +76,6 @@ class _Manifest(_Record):
 # A command reads a manifest two or three times, which takes seconds with 200,000 planned trials.
 @lru_cache(maxsize=1)
 def _parse(kind: type[_Manifest], path: AnyPath, data: bytes) -> _Manifest:
-    """Parse the content of a manifest; equal content is parsed once."""
     unsealed: UnsealedError | None = None
     try:
         content: Any = unseal(data, path)

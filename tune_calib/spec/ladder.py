@@ -144,7 +144,6 @@ def find_left_out(ladder: Ladder, request: ResolvedRequest) -> dict[str, list[Ru
 
 
 def _required_classes(rung: Rung) -> int | None:
-    """Return the only number of classes that the rung's post-hoc method takes."""
     name = rung.slots.get("posthoc", {}).get("method")
     return None if name is None else METHODS[name].classes
 
@@ -160,7 +159,6 @@ def _runs_network(rung: Rung) -> bool:
 
 
 def _collision(first: Rung, second: Rung, overrides: Settings) -> UserError:
-    """Build the error for two rungs that are the same trial, naming the settings that cause it."""
     absent = object()  # not None, which a rung may set
     first_settings, second_settings = flatten(first.slots), flatten(second.slots)
     causes = {}
@@ -243,7 +241,6 @@ def refuse_unused(rungs: Sequence[Rung], overrides: Settings) -> None:
 
 
 def _rung_keys(rungs: Sequence[Rung], slot: str) -> Iterator[str]:
-    """Yield the settings of a slot that some rung fills."""
     for rung in rungs:
         if slot in rung.slots or slot not in ("head", "posthoc"):
             yield from known_keys(slot, method_of(slot, rung.slots.get(slot, {})))

@@ -342,7 +342,6 @@ def _has_run(plugin: Plugin) -> bool:
 
 
 def _run(plugin: Plugin, files: frozenset[str]) -> Plugin:
-    """Run a plug-in and return it with its parts, whose paths are recorded."""
     # All of the user's own modules are loaded again: this shows which ones belong to the plug-in,
     # and that they are those of the disk. Python may mistake old bytecode for that of a new file.
     imports = find_imports(ast.walk(ast.parse(plugin.source or "", plugin.where)))
@@ -378,7 +377,6 @@ def _run(plugin: Plugin, files: frozenset[str]) -> Plugin:
 
 
 def _find_data_files(module: ModuleType) -> dict[str, Path]:
-    """Return the paths of the data files that a plug-in lists, relative to its folder."""
     names = getattr(module, "DATA_FILES", ())
     if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
         raise UserError("DATA_FILES must be a list of names of files")
@@ -413,7 +411,6 @@ def _module_name(plugin: Plugin) -> str:
 
 
 def _functions(module: ModuleType) -> list[str]:
-    """Return the functions that a file defines itself."""
     names = []
     for name, value in vars(module).items():
         if isinstance(value, FunctionType) and value.__module__ == module.__name__:
@@ -422,7 +419,6 @@ def _functions(module: ModuleType) -> list[str]:
 
 
 def _find_backbone(plugin: Plugin, module: ModuleType, name: str) -> BackboneInfo | None:
-    """Return the backbone ``FILE.FUNCTION`` of a file; None for other names."""
     file, _, function = name.rpartition(".")
     if file != plugin.name or function not in _functions(module):
         return None

@@ -443,7 +443,6 @@ def format_command(
 
 
 def _list_values(value: Any) -> Sequence[Any]:
-    """Return the values of a field with which its option is repeated."""
     if isinstance(value, Mapping):
         return [f"{key}={text.format_yaml(setting)}" for key, setting in value.items()]
     if isinstance(value, list):  # constants are a single value

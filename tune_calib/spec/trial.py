@@ -33,7 +33,6 @@ class TrialSpec(StrictModel):
 
     @model_validator(mode="after")
     def _makes_sense(self) -> Self:
-        """Refuse slots that are each valid but cannot work together."""
         method = METHODS[self.network.method]
         if "stages" in method.needs and not BACKBONES[self.network.backbone].has_stages:
             raise UserError(
@@ -66,7 +65,6 @@ class TrialSpec(StrictModel):
         return self
 
     def _fit_import(self) -> None:
-        """Refuse settings that need a network, which imported data do not have."""
         is_imported = self.data.imported is not None
         if is_imported != (self.network.backbone == IMPORTED):
             raise UserError(

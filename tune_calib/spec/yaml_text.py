@@ -77,7 +77,6 @@ class YamlFile:
             raise self.error(position, str(error)) from None
 
     def _find(self, setting: str, position: Position) -> Position:
-        """Return the position of a setting in the innermost part of the file around a position."""
         for end in range(len(position), -1, -1):
             for part in ((), ("set",), ("search",), ("resources",)):
                 at = (*position[:end], *part, *setting.split("."))
@@ -131,10 +130,6 @@ def read_yaml(path: Path, what: str) -> YamlFile:
 class _Loader(yaml.SafeLoader):
     """Read numbers and words on which all versions of YAML agree, and refuse the others."""
 
-    def construct_text(self, node: yaml.ScalarNode) -> str:
-        """Construct a text of what version 1.1 takes for a date."""
-        return str(self.construct_scalar(node))
-
     def construct_clear(self, node: yaml.ScalarNode) -> bool | int | float:
         """Construct a number, or true or false."""
         kind = node.tag.rpartition(":")[2]
@@ -152,8 +147,8 @@ class _Loader(yaml.SafeLoader):
 
 for _kind in ("int", "float", "bool"):
     _Loader.add_constructor(f"tag:yaml.org,2002:{_kind}", _Loader.construct_clear)
-for _kind in ("timestamp", "value"):
-    _Loader.add_constructor(f"tag:yaml.org,2002:{_kind}", _Loader.construct_text)
+for _kind in ("timestamp", "value"):  # what version 1.1 takes for a date stays a text
+    _Loader.add_constructor(f"tag:yaml.org,2002:{_kind}", _Loader.construct_scalar)
 _Loader.add_implicit_resolver("tag:yaml.org,2002:float", _NUMBER, list("-+.0123456789"))
 _Loader.add_implicit_resolver("tag:yaml.org,2002:int", _UNCLEAR, list("-+0123456789"))
 
@@ -202,7 +197,6 @@ def _lines(node: yaml.Node, at: Position = ()) -> Iterator[tuple[Position, int]]
 
 
 def _walk(node: yaml.Node, above: tuple[yaml.Node, ...] = ()) -> Iterator[yaml.Node]:
-    """Yield every node of a document, those of an alias each time it is used."""
     if node in above:
         raise UnfoldedError("an alias contains itself")
     yield node
