@@ -40,11 +40,6 @@ _COMMANDS: tuple[tuple[str, Callable[..., object], Kind, str], ...] = (
 _STATISTICS: tuple[Callable[..., object], ...] = (
     statistics.ranks, statistics.averages, statistics.significance, statistics.diff,
 )  # fmt: skip
-_ALIASES: tuple[tuple[Callable[..., object], Kind], ...] = (
-    *((each, _TABLE) for each in _STATISTICS),
-    (read.pictures, _TRAINING), (look_up.cite, _PLAIN), (run.schema, _PLAIN),
-)  # fmt: skip
-"""Hidden commands that were replaced by options or commands above; they work as before."""
 
 _SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 120}
 app = typer.Typer(
@@ -91,8 +86,8 @@ for _panel, _command, _kind, _page in _COMMANDS:
     _add(app, _panel, _command, _kind, _page)
 for _statistics in _STATISTICS:
     _add(analyze, "Commands", _statistics, _TABLE, "analysis")
-for _alias, _kind in _ALIASES:
-    _add(app, None, _alias, _kind, "commands")
+# Hidden: `report --pictures` starts it in a process of its own for portable trials.
+_add(app, None, read.pictures, _TRAINING, "commands")
 app.add_typer(analyze, name="analyze", rich_help_panel="Read results", no_args_is_help=True)
 
 

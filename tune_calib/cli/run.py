@@ -180,7 +180,8 @@ def evaluate(request: EvaluateRequest, dry_run: DryRun = False) -> None:
 
 def _print_schema(is_wanted: bool) -> None:
     if is_wanted:
-        schema()
+        title = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
+        echo(json.dumps({**title, **ExperimentFile.model_json_schema()}, indent=1))
         raise typer.Exit
 
 
@@ -247,16 +248,6 @@ def _describe_entry(entry: "Ended") -> str:
         return entry.result.summary
     except UserError as error:
         return "; ".join(entry.failures) or spell_keys(error)
-
-
-def schema() -> None:
-    """Print the JSON schema of experiment files, for an editor.
-
-    Examples:
-        tune-calib schema > sweep.schema.json
-    """
-    title = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
-    echo(json.dumps({**title, **ExperimentFile.model_json_schema()}, indent=1))
 
 
 def refuse_gpu_model(gpu_model: str | None, is_dry: bool) -> None:

@@ -56,7 +56,7 @@ class TrialSpec(StrictModel):
                     f"post-hoc method {self.posthoc.method!r} takes {classes} classes, and "
                     f"{self.data.dataset!r} has {self.data.info.classes}; leave it out"
                 )
-        start = getattr(self.head.params, "start", None) if self.head else None
+        start = getattr(getattr(self.head, "params", None), "start", None)
         if start not in (None, "fresh") and not method.trains_own_head:
             raise UserError(
                 f"a head cannot continue from the linear head of network method {method.name!r}, "
