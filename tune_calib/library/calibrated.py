@@ -175,8 +175,8 @@ class CalibratedNetwork(nn.Module):
     ) -> None:
         super().__init__()
         self.spec, self.classifier = spec, classifier
-        self.network = trained.network if trained else None
-        self.method = trained.method if trained else None
+        self.network = getattr(trained, "network", None)
+        self.method = getattr(trained, "method", None)
         self.info: DatasetInfo = spec.data.info.of_test()
         self.eval()
 

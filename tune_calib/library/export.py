@@ -57,7 +57,9 @@ def export(
 ) -> str:
     """Write the calibrated network of one finished trial, and return a description of it."""
     files = files_of(file)
-    to_write = list(files if is_onnx else files[:2])
+    to_write = [files.tensors, files.record]
+    if is_onnx:
+        to_write.append(files.onnx)
     refuse_existing(*to_write)
     row = _chosen(out, trial, best)
     slots = {slot: json.loads(row[slot]) for slot in SLOTS if row[slot]}

@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
+from operator import attrgetter
 from typing import Any, Literal
 
 from tune_calib.errors import UserError
@@ -268,7 +269,7 @@ def build_kind_comparison(kind: MethodKind) -> Ladder:
         # Plain cross entropy is the unchanged network.
         if kind_of_method == kind and name != "ce":
             rungs.append(build_rung(name, {}, "variant"))
-    labels = " ".join(rung.label for rung in rungs)
+    labels = " ".join(map(attrgetter("label"), rungs))
     printed_kind = "post-hoc" if kind == "posthoc" else kind
     title = f"Every {printed_kind} method side by side"
     return Ladder(f"compare {labels}", title, tuple(rungs))
@@ -291,4 +292,4 @@ def build_rung(name: str, settings: Settings, kind: Kind) -> Rung:
     refuse_unknown([Rung(name, "", slots)], settings)
     for slot, overrides in settings.items():
         slots[slot] = {**overrides, **slots.get(slot, {})}
-    return Rung(label, " + ".join(method.title for method in methods), slots, kind=kind)
+    return Rung(label, " + ".join(map(attrgetter("title"), methods)), slots, kind=kind)

@@ -25,7 +25,6 @@ NEEDS: dict[Need, str] = {
     "stages": "a backbone that can be run stage by stage",
 }
 
-
 MethodKind = Literal["network", "head", "posthoc"]
 
 

@@ -20,6 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from importlib.metadata import entry_points
+from operator import attrgetter
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
@@ -218,7 +219,7 @@ def use(plugins: Iterable[Plugin], in_trial: bool = False) -> None:
     A trial uses those of its run; elsewhere, no plug-in loaded the modules that are new here.
     """
     wanted = {plugin.content: plugin for plugin in plugins}
-    names = Counter(plugin.name for plugin in wanted.values())
+    names = Counter(map(attrgetter("name"), wanted.values()))
     for plugin in wanted.values():
         if names[plugin.name] > 1:
             raise UserError(f"two plug-ins have the name {plugin.name}; rename {plugin.where}")
@@ -249,7 +250,7 @@ def refuse_late() -> None:
     """Refuse results of modules and files that the content hashes of plug-ins do not cover."""
     if not _in_use:
         return
-    names = " or ".join(plugin.name for plugin in in_use())
+    names = " or ".join(map(attrgetter("name"), in_use()))
     covered: list[tuple[str, Path]] = []
     for plugin in in_use():
         covered += _paths[plugin.content].items()

@@ -148,7 +148,9 @@ class _Loader(yaml.SafeLoader):
 for _kind in ("int", "float", "bool"):
     _Loader.add_constructor(f"tag:yaml.org,2002:{_kind}", _Loader.construct_clear)
 for _kind in ("timestamp", "value"):  # what version 1.1 takes for a date stays a text
-    _Loader.add_constructor(f"tag:yaml.org,2002:{_kind}", _Loader.construct_scalar)
+    _Loader.add_constructor(
+        f"tag:yaml.org,2002:{_kind}", lambda loader, node: str(loader.construct_scalar(node))
+    )
 _Loader.add_implicit_resolver("tag:yaml.org,2002:float", _NUMBER, list("-+.0123456789"))
 _Loader.add_implicit_resolver("tag:yaml.org,2002:int", _UNCLEAR, list("-+0123456789"))
 
