@@ -130,6 +130,10 @@ def read_yaml(path: Path, what: str) -> YamlFile:
 class _Loader(yaml.SafeLoader):
     """Read numbers and words on which all versions of YAML agree, and refuse the others."""
 
+    def construct_text(self, node: yaml.ScalarNode) -> str:
+        """Construct a text of what version 1.1 takes for a date."""
+        return str(self.construct_scalar(node))
+
     def construct_clear(self, node: yaml.ScalarNode) -> bool | int | float:
         """Construct a number, or true or false."""
         kind = node.tag.rpartition(":")[2]
@@ -147,10 +151,8 @@ class _Loader(yaml.SafeLoader):
 
 for _kind in ("int", "float", "bool"):
     _Loader.add_constructor(f"tag:yaml.org,2002:{_kind}", _Loader.construct_clear)
-for _kind in ("timestamp", "value"):  # what version 1.1 takes for a date stays a text
-    _Loader.add_constructor(
-        f"tag:yaml.org,2002:{_kind}", lambda loader, node: str(loader.construct_scalar(node))
-    )
+for _kind in ("timestamp", "value"):
+    _Loader.add_constructor(f"tag:yaml.org,2002:{_kind}", _Loader.construct_text)
 _Loader.add_implicit_resolver("tag:yaml.org,2002:float", _NUMBER, list("-+.0123456789"))
 _Loader.add_implicit_resolver("tag:yaml.org,2002:int", _UNCLEAR, list("-+0123456789"))
 
