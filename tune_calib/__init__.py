@@ -19,14 +19,12 @@ _LIBRARY = {
     ),
     **dict.fromkeys(("ranks", "averages", "significance", "diff"), "tune_calib.api.statistics"),
 }
-_BESIDE = ("analysis", "ablations", "search_spaces")
-"""Packages of this program whose names other packages may use too."""
 
 
 def _refuse_hidden() -> None:
     """Refuse to run if Python finds another folder or file of the name of an own package first."""
     parent = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    for name in _BESIDE:
+    for name in ("analysis", "ablations", "search_spaces"):  # other packages may use these too
         spec = find_spec(name)
         if spec is None:
             continue

@@ -18,7 +18,6 @@ _GAP = 2  # spaces after a key
 _GLUE = "\N{NO-BREAK SPACE}"  # keeps an arrow on the line of its word
 _LEAST = 20  # minimum width of a value, in characters
 
-
 # C0 (except tab and newline) and C1; marks, separators and overrides that change the reading order
 # of a line; and bytes of a file name that cannot be decoded.
 _CONTROLS = re.compile(

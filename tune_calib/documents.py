@@ -5,21 +5,10 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tune_calib.errors import DamagedFileError, UserError
+from tune_calib.errors import DamagedFileError
 
 CHECKSUM = "checksum"
 """Key of the SHA-256 of all other keys and their values, whatever their order and layout."""
-
-
-class UnsealedError(UserError):
-    """A JSON file has no checksum: somebody removed it, or another program wrote the file."""
-
-    def __init__(self, path: object, content: Any) -> None:
-        super().__init__(
-            f"{path} has no checksum: it was edited, or an unreleased version of tune-calib wrote "
-            "it; move it elsewhere, and run the command that wrote it again"
-        )
-        self.content = content
 
 
 def seal(
@@ -39,19 +28,29 @@ def unseal(data: bytes | str, path: object) -> dict[str, Any]:
     """Return the content of a JSON file without its checksum, which is verified.
 
     Raises:
-        DamagedFileError: The file is incomplete, or its content was changed.
-        UnsealedError: It has no checksum.
+        DamagedFileError: The file is incomplete, its content was changed, or it has no checksum.
     """
+    content, damage = parse(data, path)
+    if damage is not None:
+        raise damage
+    return dict(content)
+
+
+def parse(data: bytes | str, path: object) -> tuple[Any, DamagedFileError | None]:
+    """Return what ``unseal`` does; without a checksum, any content and the error of its lack."""
     try:
         content = json.loads(data)
     # Garbage may consist of brackets, which exceed the recursion limit of the parser.
     except (ValueError, RecursionError):
         raise DamagedFileError(f"{path} is incomplete") from None
     if not isinstance(content, dict) or CHECKSUM not in content:
-        raise UnsealedError(path, content)
+        return content, DamagedFileError(
+            f"{path} has no checksum: it was edited, or an unreleased version of tune-calib wrote "
+            "it; move it elsewhere, and run the command that wrote it again"
+        )
     if content.pop(CHECKSUM) != _checksum_of(content):
         raise DamagedFileError(f"{path} was changed after it was written: its checksum differs")
-    return content
+    return content, None
 
 
 def _checksum_of(content: dict[str, Any]) -> str:

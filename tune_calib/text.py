@@ -91,7 +91,6 @@ def _branch(location: Sequence[int | str], model: Any) -> int | None:
 
 
 def _accepts_none(model: Any, location: Sequence[int | str]) -> bool:
-    """Return whether None is a value of the field at a location."""
     for part in location:
         field = getattr(model, "model_fields", {}).get(part)
         if field is None:
@@ -128,17 +127,15 @@ def nearest(name: str, known_names: list[str]) -> str:
     return f"; did you mean {', '.join(others)} or {last}?"
 
 
-def format_count(count: int, noun: str) -> str:
+def format_count(count: int | str, noun: str) -> str:
     """Format a number of things, e.g. ``1 trial`` or ``2 trials``."""
-    plural = "" if count == 1 else "s"
+    plural = "" if str(count) == "1" else "s"
     return f"{count} {noun}{plural}"
 
 
 def format_points(difference: float) -> str:
     """Format a difference of fractions, e.g. ``1 point`` or ``0.5 points``."""
-    points = f"{100 * difference:g}"
-    plural = "" if points == "1" else "s"
-    return f"{points} point{plural}"
+    return format_count(f"{100 * difference:g}", "point")
 
 
 def format_setting(value: Any) -> str:

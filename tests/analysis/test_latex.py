@@ -176,8 +176,8 @@ def test_caption_and_label_are_for_latex_alone():
             raise result.exception
         return result.stdout
 
-    ranks = ("ranks", "--published", "fedlas/table1")
-    tested = ("significance", "--published", "fedlas/table1", "--baseline", "CE")
+    ranks = ("analyze", "ranks", "--published", "fedlas/table1")
+    tested = ("analyze", "significance", "--published", "fedlas/table1", "--baseline", "CE")
     for command in (ranks, tested):
         text = run(*command, "--latex")
         assert r"\caption{Mine \& \'{e}}" in text
@@ -189,6 +189,6 @@ def test_caption_and_label_are_for_latex_alone():
 
 @pytest.mark.parametrize("label", ["a{b", "50%", "a\\b", "#1"])
 def test_a_label_that_latex_does_not_take_is_one_line(label):
-    arguments = ["ranks", "--published", "fedlas/table1", "--latex", "--label", label]
+    arguments = ["analyze", "ranks", "--published", "fedlas/table1", "--latex", "--label", label]
     with pytest.raises(UserError, match="LaTeX does not allow"):
         raise CliRunner().invoke(app, arguments).exception

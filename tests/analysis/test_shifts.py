@@ -174,12 +174,12 @@ def test_commands_take_metrics_of_shifted_images(command, out):
     fake_results.add_shifts(out, ["ood/svhn", "ood/noise", "generated/fog"])
     words = ["--test", "friedman"] if command == "significance" else []
     for metric in ("ood/noise/auroc", "generated/fog/mean/ece", "fpr95"):
-        done = here(command, out, "--metric", metric, *words)
+        done = here("analyze", command, out, "--metric", metric, *words)
         if (command, metric) == ("significance", "fpr95"):
             assert "name ood/noise/fpr95 or ood/svhn/fpr95" in done.stderr
         else:
             assert done.returncode == 0, done.stderr
-    done = here(command, out, "--metric", "ood/cifar100/auroc", *words)
+    done = here("analyze", command, out, "--metric", "ood/cifar100/auroc", *words)
     assert done.returncode == 2 or "no AUROC" in done.stdout + done.stderr
 
 

@@ -34,7 +34,7 @@ COMMANDS: Mapping[str, list[str]] = {
     "list backbones": [*PROGRAM, "list", "backbones"],
     "list recipes": [*PROGRAM, "list", "recipes"],
     "list ladder-figures": [*PROGRAM, "list", "ladder-figures"],
-    "schema": [*PROGRAM, "schema"],
+    "schema": [*PROGRAM, "run", "--schema"],
     "status of a sweep": [*PROGRAM, "status", "sweep"],
     "status of a search": [*PROGRAM, "status", "made/search"],
     "a wrong command": [*PROGRAM, "nope"],

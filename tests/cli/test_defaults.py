@@ -31,6 +31,8 @@ def context_of(*words: str):
     group = typer.main.get_command(app)
     above = group.make_context("tune-calib", list(words))
     name, command, rest = group.resolve_command(above, list(words))
+    if name == "analyze":
+        name, command, rest = command.resolve_command(above, rest)
     return command.make_context(name, rest, parent=above)
 
 
@@ -56,7 +58,7 @@ def test_defaults_of_a_command_override_general_ones(folder):
     search = values("search", "ls")
     assert (search["seeds"], search["metric"]) == (2, ["ece", "nll"])
     assert values("report", "x")["metric"] == ["nll"]
-    assert values("ranks", "x")["metric"] == "nll"
+    assert values("analyze", "ranks", "x")["metric"] == "nll"
     assert values("search", "ls", "--metric", "brier")["metric"] == ["brier"]
 
 
@@ -134,9 +136,8 @@ METHODS.register(replace(METHODS["fl"], name="planted"))
 
 def test_every_command_declares_whether_it_trains():
     assert {name for name, command in COMMANDS.items() if not command.callback.trains} == {
-        "analyze averages", "analyze diff", "analyze ranks", "analyze significance", "averages",
-        "cite", "diff", "explain", "import", "list", "ranks", "report", "schema", "significance",
-        "status",
+        "analyze averages", "analyze diff", "analyze ranks", "analyze significance", "explain",
+        "import", "list", "report", "status",
     }  # fmt: skip
 
 
@@ -147,7 +148,7 @@ def test_only_commands_that_train_run_a_plug_in_of_the_file(file, folder):
     head = "[tool.tune-calib]\n" if file == "pyproject.toml" else ""
     write(folder, head + 'plugin = ["lab.py"]', file)
     fake_results.write(folder / "out", seeds=1)
-    for words in (["status", "out"], ["list", "methods", "--json"], ["cite", "ls"]):
+    for words in (["status", "out"], ["list", "methods", "--json"], ["explain", "ls", "--bibtex"]):
         done = here(*words)
         assert done.returncode == 0
         said = f"{words[0]} does not load plug-in lab.py of {file}; use --plugin\n"

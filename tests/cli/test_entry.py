@@ -66,7 +66,7 @@ def test_an_obstacle_at_the_path_of_a_report_is_one_line(name, out, refusal, wit
 def test_an_impossible_folder_of_figures_is_one_line(folder, tmp_path, refusal):
     (tmp_path / "FILE").touch()
     table = ["--published", "fedlas/table1", "--test", "friedman"]
-    assert "cannot use" in refusal("significance", *table, "--figure", tmp_path / folder)
+    assert "cannot use" in refusal("analyze", "significance", *table, "--figure", tmp_path / folder)
 
 
 def test_output_on_a_full_disk_is_one_line(out):

@@ -31,7 +31,8 @@ from tune_calib.spec import plugins
 
 COMMANDS = {
     "sweep": [
-        ["status"], ["ranks", "--json"], ["report"], ["significance", "--baseline", "vanilla"],
+        ["status"], ["analyze", "ranks", "--json"], ["report"],
+        ["analyze", "significance", "--baseline", "vanilla"],
     ],
     "search": [["status"], ["report"]],
     "entries": [["status"], ["report"]],
@@ -312,7 +313,7 @@ def attempt(number: int, bases: Path, home: Path, mutate) -> None:
     before = state(home)
     case = (number, mutate.__name__)
     for words in COMMANDS[base]:
-        line = [words[0], str(out), *words[1:]]
+        line = [*words, str(out)]
         code, said, told = carried_out(line)
         lines = [each for each in told.splitlines() if not each.startswith("note: ")]
         assert code in (0, 1 if base == "entries" else 0, 2), (case, line, told)

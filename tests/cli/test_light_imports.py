@@ -20,7 +20,7 @@ QUICK = {
     "help of a command": ["ablate", "--help"],
     **{f"list {what}": ["list", what] for what in LISTS},
     "list one": ["list", "methods", "mac_cal"],
-    "cite": ["cite", "ls+mac_cal"],
+    "cite": ["explain", "ls+mac_cal", "--bibtex"],
     "status of a run": ["status", "RUN"],
     "status of a search": ["status", "made/search"],
     "status of an evaluation": ["status", "made/search/evaluation"],
@@ -37,7 +37,7 @@ REFUSED = {
     "no method": ["search", "nope"],
     "no method to compare": ["compare", "ls+nope"],
     "no kind": ["compare", "--all", "nope"],
-    "no method to cite": ["cite", "nope"],
+    "no method to cite": ["explain", "nope", "--bibtex"],
     "no method to check": ["check-method", "nope"],
     "no data set": ["compare", "ls", "--dataset", "nope"],
     "no backbone": ["ablate", "mac_cal", "--backbone", "nope"],
@@ -46,10 +46,11 @@ REFUSED = {
     "no metric": ["search", "fl", "--metric", "nope"],
     "no sampler": ["search", "fl", "--sampler", "nope"],
     **{
-        f"nothing to {command}": [command, "NOTHING", *further]
+        f"nothing to {command}": [*command.split(), "NOTHING", *further]
         for command, *further in (
             ["report"], ["status"], ["pictures"], ["export", "x.safetensors"], ["resume"],
-            ["evaluate"], ["ranks"], ["averages"], ["significance"], ["run"],
+            ["evaluate"], ["analyze ranks"], ["analyze averages"], ["analyze significance"],
+            ["run"],
         )
     },
     "no method in a file": ["run", "wrong.yaml"],

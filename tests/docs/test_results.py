@@ -84,13 +84,13 @@ def test_what_ships_is_small_and_names_no_machine():
 @pytest.mark.slow
 def test_ranks_of_the_stored_results_are_up_to_date():
     for folder in folders():
-        done = here("ranks", SHIPPED / folder)
+        done = here("analyze", "ranks", SHIPPED / folder)
         assert done.returncode == 0, (folder, done.stderr)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "command", [["report"], ["significance", "--test", "friedman"], ["status"]]
+    "command", [["report"], ["analyze", "significance", "--test", "friedman"], ["status"]]
 )
 def test_commands_read_the_stored_results(command, tmp_path):
     out = shutil.copytree(SHIPPED / folders()[0], tmp_path / "out")

@@ -356,7 +356,7 @@ def test_a_mutated_sweep_file_is_read_or_refused_in_one_line(read):
 
 
 def test_the_schema_is_json_that_knows_keys_names_and_settings():
-    schema = json.loads(CliRunner().invoke(app, ["schema"]).stdout)
+    schema = json.loads(CliRunner().invoke(app, ["run", "--schema"]).stdout)
     search = schema["$defs"]["SearchOptions"]["properties"]
     assert search["trials"]["description"] == "number of suggestions to try"
     entry = schema["$defs"]["Entry"]["properties"]
@@ -371,7 +371,7 @@ def test_the_schema_is_json_that_knows_keys_names_and_settings():
 
 
 def test_the_schema_separates_settings_of_one_name():
-    schema = json.loads(CliRunner().invoke(app, ["schema"]).stdout)
+    schema = json.loads(CliRunner().invoke(app, ["run", "--schema"]).stdout)
     alpha = schema["$defs"]["Settings"]["properties"]["network"]["properties"]["alpha"]["anyOf"]
     bounds = {one["title"]: one.get("maximum") for one in alpha}
     assert (bounds["acls"], bounds["fedlas_ls"]) == (None, 0.5)

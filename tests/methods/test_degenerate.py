@@ -18,10 +18,10 @@ RIVALS = ("base", "variant", "variant", "variant")
 COMMANDS = {
     "status": ["status"],
     "report": ["report"],
-    "ranks": ["ranks", "--metric", "ece"],
-    "wilcoxon": ["significance", "--baseline", "vanilla"],
-    "t": ["significance", "--test", "t", "--baseline", "vanilla"],
-    "friedman": ["significance", "--test", "friedman"],
+    "ranks": ["analyze", "ranks", "--metric", "ece"],
+    "wilcoxon": ["analyze", "significance", "--baseline", "vanilla"],
+    "t": ["analyze", "significance", "--test", "t", "--baseline", "vanilla"],
+    "friedman": ["analyze", "significance", "--test", "friedman"],
 }
 
 
@@ -151,8 +151,7 @@ def test_degenerate_inputs_give_one_sentence(tmp_path, write, command, request):
         request.getfixturevalue("with_figures")
     out = tmp_path / "sweep"
     write(out)
-    name, *options = COMMANDS[command]
-    result = CliRunner().invoke(app, [name, str(out), *options])
+    result = CliRunner().invoke(app, [*COMMANDS[command], str(out)])
     said = SAYS[write][command]
     if not said.startswith("error: "):
         assert result.exception is None, result.exception

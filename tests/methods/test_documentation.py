@@ -79,7 +79,7 @@ def test_settings_of_slots_have_descriptions(slot):
 
 
 def cite(*names: str):
-    return CliRunner().invoke(app, ["cite", *names])
+    return CliRunner().invoke(app, ["explain", "+".join(names), "--bibtex"])
 
 
 def test_cite_prints_each_entry_once_in_the_order_of_the_methods():
@@ -101,7 +101,7 @@ def test_all_methods_can_be_cited_together():
 
 
 def test_an_unknown_method_is_one_line():
-    done = here("cite", "mbsl")
+    done = here("explain", "mbsl", "--bibtex")
     assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr.strip() == "error: unknown method 'mbsl'; did you mean 'mbls'?"

@@ -96,7 +96,7 @@ def test_a_run_is_reported_from_object_storage(bucket, reference):
     assert f"  {out}/report.html" in again.stdout
     for name in ("tables/ladder.md", "figures/reliability.svg", "report.html"):
         assert (out / name).read_bytes()
-    assert cli("ranks", out).returncode == 0
+    assert cli("analyze", "ranks", out).returncode == 0
 
 
 @pytest.fixture

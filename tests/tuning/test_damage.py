@@ -54,8 +54,8 @@ def copy(name: str, tmp_path: Path) -> Path:
 
 READERS = {
     "status": ["status", "OUT"],
-    "ranks": ["ranks", "OUT"],
-    "significance": ["significance", "OUT", "--baseline", "BASE"],
+    "ranks": ["analyze", "ranks", "OUT"],
+    "significance": ["analyze", "significance", "OUT", "--baseline", "BASE"],
 }
 
 
@@ -111,7 +111,7 @@ def test_a_damaged_sweep_without_rows_leads_to_its_command(how, tmp_path, run_li
 @pytest.mark.parametrize(
     ("name", "file", "commands"),
     [
-        ("ladder", "sweep.json", ["status", "report", "ranks", "significance"]),
+        ("ladder", "sweep.json", ["status", "report", "analyze ranks", "analyze significance"]),
         ("search", SEARCH_MANIFEST, ["status", "report", "resume", "evaluate"]),
         ("search", SEARCH_OUTCOME, ["report"]),
     ],
@@ -121,7 +121,7 @@ def test_a_file_of_a_later_version_requires_an_update(name, file, commands, tmp_
     content = json.loads((out / file).read_text())
     (out / file).write_bytes(seal(content | {"version": 99}))
     for command in commands:
-        code, _, err = run_line(command, out)
+        code, _, err = run_line(*command.split(), out)
         assert code == 2
         assert "has format 99" in err
         assert "update" in err

@@ -40,10 +40,6 @@ _COMMANDS: tuple[tuple[str, Callable[..., object], Kind, str], ...] = (
 _STATISTICS: tuple[Callable[..., object], ...] = (
     statistics.ranks, statistics.averages, statistics.significance, statistics.diff,
 )  # fmt: skip
-_ALIASES: tuple[tuple[Callable[..., object], Kind], ...] = (
-    (read.pictures, _TRAINING), (look_up.cite, _PLAIN), (run.schema, _PLAIN),
-)  # fmt: skip
-"""Hidden commands that were replaced by options or commands above; they work as before."""
 
 _SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 120}
 app = typer.Typer(
@@ -90,9 +86,8 @@ for _panel, _command, _kind, _page in _COMMANDS:
     _add(app, _panel, _command, kind=_kind, page=_page)
 for _statistics in _STATISTICS:
     _add(analyze, "Commands", _statistics, kind=_TABLE, page="analysis")
-    _add(app, None, _statistics, kind=_TABLE, page="commands")
-for _alias, _kind in _ALIASES:
-    _add(app, None, _alias, kind=_kind, page="commands")
+# Hidden: `report --pictures` starts it in a process of its own for portable trials.
+_add(app, None, read.pictures, kind=_TRAINING, page="commands")
 app.add_typer(analyze, name="analyze", rich_help_panel="Read results", no_args_is_help=True)
 
 

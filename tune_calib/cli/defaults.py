@@ -165,9 +165,10 @@ def _for_command(where: str, content: Mapping[str, Any], context: Any) -> dict[s
     root = context.find_root()
     commands: dict[str, Options] = {}
     all_options: dict[str, TyperOption] = {}
-    for name in root.command.list_commands(root):
-        commands[name] = _options(root.command.get_command(root, name))
-        all_options |= commands[name]
+    for group in (root.command, root.command.commands["analyze"]):
+        for name, command in group.commands.items():
+            commands[name] = _options(command)
+            all_options |= commands[name]
     tables = {name: value for name, value in content.items() if isinstance(value, dict)}
     general = {name: value for name, value in content.items() if name not in tables}
     general = _check_names(where, general, all_options)

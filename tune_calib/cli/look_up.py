@@ -1,9 +1,9 @@
-"""The commands that look up records: list, explain, cite."""
+"""The commands that look up records: list and explain."""
 
 import io
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -177,7 +177,7 @@ def explain(
         tune-calib explain ls+mac_cal+temperature --bibtex
     """
     if bibtex:
-        cite([name])
+        _print_bibtex(name.split("+"))
         return
 
     from tune_calib.spec.describe import describe
@@ -197,21 +197,8 @@ def format_markdown(text: str, width: int) -> str:
     return "\n".join(line.rstrip() for line in shown.get().splitlines())
 
 
-def cite(
-    methods: Annotated[
-        list[str],
-        typer.Argument(
-            help="methods or pipelines, such as ls+mac_cal+temperature",
-            autocompletion=complete(lambda: METHODS),
-        ),
-    ],
-) -> None:
-    """Print the BibTeX of the papers behind methods, each entry once.
-
-    Examples:
-        tune-calib cite ls+mac_cal+temperature > methods.bib
-    """
-    names = "+".join(methods).split("+")
+def _print_bibtex(names: Sequence[str]) -> None:
+    """Print the BibTeX of the papers behind methods, each entry once."""
     for name in names:
         METHODS.require(name)
     bibtex = {name: METHODS.facts(name).get("bibtex") or METHODS[name].bibtex for name in names}

@@ -179,7 +179,8 @@ def evaluate(request: EvaluateRequest, dry_run: DryRun = False) -> None:
 
 def _print_schema(is_wanted: bool) -> None:
     if is_wanted:
-        schema()
+        title = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
+        echo(json.dumps({**title, **ExperimentFile.model_json_schema()}, indent=1))
         raise typer.Exit
 
 
@@ -249,16 +250,6 @@ def _describe_entry(entry: "Ended") -> str:
         return entry.result.summary
     except UserError as error:
         return "; ".join(entry.failures) or spell_keys(error)
-
-
-def schema() -> None:
-    """Print the JSON schema of experiment files, for an editor.
-
-    Examples:
-        tune-calib schema > experiment.schema.json
-    """
-    title = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
-    echo(json.dumps({**title, **ExperimentFile.model_json_schema()}, indent=1))
 
 
 def refuse_gpu_model(gpu_model: str | None, is_dry: bool) -> None:

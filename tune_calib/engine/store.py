@@ -24,7 +24,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from tune_calib.documents import UnsealedError, seal, unseal
+from tune_calib.documents import parse, seal
 from tune_calib.errors import (
     DamagedFileError,
     RefusedError,
@@ -245,19 +245,18 @@ def read_manifest(folder: AnyPath) -> dict[str, Any]:
 
 
 def _parse_manifest(content: bytes, path: AnyPath) -> dict[str, Any]:
-    try:
-        manifest = unseal(content, path)
-    except UnsealedError as error:
-        if isinstance(error.content, dict) and "files" in error.content:
-            raise
-        raise DamagedFileError(f"{path} is not the manifest of an artifact") from None
+    manifest, unsealed = parse(content, path)
+    if unsealed is not None:
+        if isinstance(manifest, dict) and "files" in manifest:
+            raise UserError(str(unsealed))  # not damaged: it is not removed
+        raise DamagedFileError(f"{path} is not the manifest of an artifact")
     version = manifest.get("version")
     if version != VERSION:  # not damaged: another tune-calib may read it
         raise UserError(
             f"{path} has format {version}, but this tune-calib reads format {VERSION}; use another "
             "tune-calib or another `store`"
         )
-    return manifest
+    return dict(manifest)
 
 
 def _files_of(manifest: bytes) -> dict[str, str]:

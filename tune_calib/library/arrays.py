@@ -239,9 +239,8 @@ def _other_orders(numbers: Tensor, classes: NDArray[Any]) -> Iterator[tuple[Tens
 
 
 def _natural_key(name: str) -> list[int | str]:
-    parts: list[int | str] = []
-    for part in re.split(r"(\d+)", name):
-        parts.append(int(part) if part.isdecimal() else part)
+    parts: list[int | str] = list(re.split(r"(\d+)", name))
+    parts[1::2] = map(int, parts[1::2])
     return parts
 
 

@@ -18,7 +18,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor, nn
 
-from tune_calib.documents import UnsealedError, seal, unseal
+from tune_calib.documents import parse, seal
 from tune_calib.engine.classifier import Classifier
 from tune_calib.engine.network import TrainedNetwork, build, predict
 from tune_calib.engine.store import nest, unnest
@@ -105,15 +105,12 @@ def refuse_existing(*paths: Path) -> None:
 def read_record(path: Path) -> Exported:
     """Read ``NAME.json``."""
     refuse_special(path)
-    unsealed: UnsealedError | None = None
     try:
-        content: Any = unseal(path.read_bytes(), path)
+        content, unsealed = parse(path.read_bytes(), path)
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from None
     except DamagedFileError as error:
         raise DamagedFileError(f"{error}; get the file again") from None
-    except UnsealedError as error:
-        unsealed, content = error, error.content
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise DamagedFileError(f"{path} was not written by tune-calib export")
     version = content.get("version")
@@ -178,8 +175,8 @@ class CalibratedNetwork(nn.Module):
     ) -> None:
         super().__init__()
         self.spec, self.classifier = spec, classifier
-        self.network = trained.network if trained else None
-        self.method = trained.method if trained else None
+        self.network = getattr(trained, "network", None)
+        self.method = getattr(trained, "method", None)
         self.info: DatasetInfo = spec.data.info.of_test()
         self.eval()
 

@@ -115,13 +115,9 @@ class PostHocEstimator(arrays.Estimator):
         return calibrated
 
 
-def _is_scores(values: Any) -> bool:
-    return np.ndim(values) == 1
-
-
 def _two_columns(values: Any, outputs: str | None) -> Any:
     """Return scores (N,) of two classes as outputs (N, 2), and anything else unchanged."""
-    if not _is_scores(values):
+    if np.ndim(values) != 1:
         return values
     column = values[:, None] if isinstance(values, Tensor) else np.reshape(values, (-1, 1))
     scores = arrays.rows_of(column, "logits")[:, 0]
@@ -132,7 +128,7 @@ def _two_columns(values: Any, outputs: str | None) -> Any:
 def _read_logits(values: Any, outputs: str | None) -> Tensor:
     """Return logits (N, C) of outputs (N, C) or scores (N,); refuse what may be probabilities."""
     rows = _two_columns(values, outputs)
-    if outputs is None and _is_scores(values):
+    if outputs is None and np.ndim(values) == 1:
         is_bounded = (rows[:, 1] >= -UNEVEN) & (rows[:, 1] <= 1 + UNEVEN)
         if float(is_bounded.double().mean()) >= 0.99:
             raise ValueError(
@@ -194,7 +190,6 @@ _DIFFERENT = 0.1  # largest share of predictions that ties of votes explain, e.g
 
 
 def _check_predictions(classifier: Any, samples: Any, logits: Any) -> None:
-    """Refuse logits whose largest entries are not the predicted classes."""
     name, classes = type(classifier).__name__, np.asarray(classifier.classes_)
     columns = np.asarray(_two_columns(logits, None))
     if columns.shape[1] == len(classes) and hasattr(classifier, "predict"):

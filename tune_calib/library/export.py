@@ -57,7 +57,9 @@ def export(
 ) -> str:
     """Write the calibrated network of one finished trial, and return a description of it."""
     files = files_of(file)
-    to_write = list(files if is_onnx else files[:2])
+    to_write = [files.tensors, files.record]
+    if is_onnx:
+        to_write.append(files.onnx)
     refuse_existing(*to_write)
     row = _chosen(out, trial, best)
     slots = {slot: json.loads(row[slot]) for slot in SLOTS if row[slot]}
@@ -145,7 +147,6 @@ def _chosen(out: AnyPath, trial: str | None, best: str | None) -> Row:
 
 
 def _read_done(out: AnyPath, is_required: bool = False) -> list[Row]:
-    """Return the rows of finished trials by rung and seeds."""
     rows = [row for row in read_table(out, "trials").to_pylist() if row["status"] == "done"]
     if is_required and not rows:
         raise UserError(
@@ -213,7 +214,6 @@ def _classifier_of(
     development: Callable[[], Development],
     device: torch.device,
 ) -> Classifier:
-    """Return the classifier of a row, after checking its metrics on ``select``."""
     classifier = load_classifier(spec, store, development, device)
     metrics = classifier.select
     if metrics and (bank := _stored_bank(spec, store, development, device)) is not None:

@@ -158,7 +158,6 @@ class CalibrationReport:
         return _draw_diagram(bins, heading)
 
     def _notes(self) -> list[str]:
-        """Explain the intervals, including those that end at their value, if any."""
         samples = len(self.labels)
         notes = [
             f"95 %: bootstrap interval: how much a value varies between sets of {samples} samples."
@@ -177,7 +176,6 @@ class CalibrationReport:
         return pd.DataFrame.from_dict(cells, "index", columns=["metric", "value", "95 %"])
 
     def _repr_html_(self) -> str:
-        """Show the figure and the table in a notebook."""
         picture = io.BytesIO()
         self.figure().savefig(picture, format="png", dpi=150)
         data = base64.b64encode(picture.getvalue()).decode()

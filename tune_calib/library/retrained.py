@@ -125,11 +125,11 @@ class RetrainedHead(arrays.Estimator):
 
 
 class _MemoryBank(DevelopmentBank):
-    """Features in memory instead of a bank on disk."""
-
     def __init__(self, train: FeatureSplit, select: FeatureSplit, head: LinearHead) -> None:
         self._train, self._select, self._head = train, select, head
-        accuracies = {"train": _accuracy(train), "select": _accuracy(select)}
+        accuracies = {}
+        for name, split in (("train", train), ("select", select)):
+            accuracies[name] = float((split.logits.argmax(1) == split.labels).double().mean())
         self.manifest = {"train_views": 1, "accuracy": accuracies}
 
     def train(self, view: int = 0) -> FeatureSplit:
@@ -140,10 +140,6 @@ class _MemoryBank(DevelopmentBank):
 
     def own_head(self) -> tuple[Tensor, Tensor]:
         return self._head.weight, self._head.bias
-
-
-def _accuracy(split: FeatureSplit) -> float:
-    return float((split.logits.argmax(1) == split.labels).double().mean())
 
 
 def _split(rows: Tensor, labels: Tensor, head: LinearHead | None) -> FeatureSplit:

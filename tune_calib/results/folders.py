@@ -165,7 +165,6 @@ def read_identity(out: AnyPath) -> str | None:
 
 
 def _recover_manifest(out: AnyPath, rows: pa.Table) -> SweepManifest:
-    """Return the part of ``sweep.json`` that can be recovered from the rows of trials."""
     if _has_baseline(rows):
         raise UserError(f"{out} contains a search, not a ladder; see tune-calib report {out}")
     name = next(iter(_texts(rows, "ladder")), "")

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self, cast
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass
 
-from tune_calib.documents import UnsealedError, seal, unseal
+from tune_calib.documents import parse, seal
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.paths import AnyPath, atomic_write, refuse_special
 from tune_calib.spec.names import SEARCH_EVALUATED, SEARCH_MANIFEST, SEARCH_OUTCOME
@@ -76,12 +76,7 @@ class _Manifest(_Record):
 # A command reads a manifest two or three times, which takes seconds with 200,000 planned trials.
 @lru_cache(maxsize=1)
 def _parse(kind: type[_Manifest], path: AnyPath, data: bytes) -> _Manifest:
-    """Parse the content of a manifest; equal content is parsed once."""
-    unsealed: UnsealedError | None = None
-    try:
-        content: Any = unseal(data, path)
-    except UnsealedError as error:
-        unsealed, content = error, error.content
+    content, damage = parse(data, path)
     version = None
     if isinstance(content, dict):
         version = content.get("version")
@@ -93,8 +88,8 @@ def _parse(kind: type[_Manifest], path: AnyPath, data: bytes) -> _Manifest:
         parsed = kind.model_validate_json(data)
     except ValidationError:
         raise ForeignFileError(f"{path} was not written by tune-calib") from None
-    if unsealed is not None:  # the readers of each file say how it is written again
-        raise DamagedFileError(str(unsealed))
+    if damage is not None:  # the readers of each file say how it is written again
+        raise damage
     return parsed
 
 
@@ -327,7 +322,6 @@ class SearchEvaluated(_Manifest):
 
     file_name = SEARCH_EVALUATED
 
-    version: Literal[1] = Field(VERSION, description="not written by early versions")
     trial: int = Field(description="number of the selected suggestion")
     settings: dict[str, Any] = Field(description="its settings by `slot.key`")
     rule: str = Field(description="rule of the selection, in words")

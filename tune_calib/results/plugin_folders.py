@@ -92,7 +92,6 @@ def _find_unloaded(out: AnyPath) -> tuple[str, str] | None:
 
 
 def _option(out: AnyPath, record: PluginRecord) -> str:
-    """Return the option that loads a plug-in, from a file with its text or as recorded."""
     if not record.where.endswith(".py") and "/" not in record.where:
         # A module: even finding its file could import the package that contains it.
         return f"`plugin` {shlex.quote(record.where)}"

@@ -265,7 +265,6 @@ def _check_mark(path: AnyPath, table: TableName, schema: pa.Schema, has_checksum
 
 @lru_cache(maxsize=16)  # the files of a folder have few schemas
 def _check_types(table: TableName, schema: pa.Schema) -> None:
-    """Refuse columns with the wrong type, since readers rely on it."""
     for field in schema:
         expected = field.type
         if field.name in SCHEMAS[table].names:

@@ -30,7 +30,6 @@ _COUNTED = tuple(
 _STANDARD = {os.path.dirname(os.__file__), *map(sysconfig.get_path, ("stdlib", "platstdlib"))}
 _MAX_NAMED = 3
 
-
 _is_accepted = False
 
 

@@ -141,7 +141,6 @@ class DatasetInfo:
         return replace(self, **changed) if changed else self
 
     def _without(self, held_out: Sequence[int], changed: Mapping[str, Any]) -> dict[str, Any]:
-        """Renumber the classes after removing the held-out ones."""
         classes = changed.get("classes", self.classes)
         stored = changed.get("relabel") or tuple(range(classes))
         remaining = [label for label in range(classes) if label not in held_out]
@@ -155,7 +154,6 @@ class DatasetInfo:
         return {"relabel": relabel, "classes": len(remaining)}
 
     def _stored_as(self, slot: Any) -> dict[str, Any]:
-        """Return the stored size of the images, or the properties found by a scan of the files."""
         if self.general is not None:
             return dict(self.general.effective(slot))
         for key in ("grey", "image_column", "label_column", "classes", "found"):

@@ -38,7 +38,6 @@ def describe(name: str) -> str:
 
 
 def _readings(text: str) -> Iterator[str]:
-    """Yield the readings of the papers to which a text refers."""
     sections = set(_SECTION.findall(text))
     for section in re.split(r"^## ", READINGS.read_text(encoding="utf-8"), flags=re.M)[1:]:
         title, _, reading = section.partition("\n")

@@ -14,7 +14,6 @@ from tune_calib.spec.trial import SLOT_TYPES
 
 
 def _slot_schema(schema: dict[str, Any]) -> None:
-    """Add the keys of every slot to the schema: its own, and those of its methods."""
     for slot in schema["properties"]:
         keys = SLOT_TYPES[slot].model_json_schema()["properties"]
         method_keys: dict[str, list[dict[str, Any]]] = {}

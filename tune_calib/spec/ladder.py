@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
+from operator import attrgetter
 from typing import Any, Literal
 
 from tune_calib.errors import UserError
@@ -144,7 +145,6 @@ def find_left_out(ladder: Ladder, request: ResolvedRequest) -> dict[str, list[Ru
 
 
 def _required_classes(rung: Rung) -> int | None:
-    """Return the only number of classes that the rung's post-hoc method takes."""
     name = rung.slots.get("posthoc", {}).get("method")
     return None if name is None else METHODS[name].classes
 
@@ -160,7 +160,6 @@ def _runs_network(rung: Rung) -> bool:
 
 
 def _collision(first: Rung, second: Rung, overrides: Settings) -> UserError:
-    """Build the error for two rungs that are the same trial, naming the settings that cause it."""
     absent = object()  # not None, which a rung may set
     first_settings, second_settings = flatten(first.slots), flatten(second.slots)
     causes = {}
@@ -243,7 +242,6 @@ def refuse_unused(rungs: Sequence[Rung], overrides: Settings) -> None:
 
 
 def _rung_keys(rungs: Sequence[Rung], slot: str) -> Iterator[str]:
-    """Yield the settings of a slot that some rung fills."""
     for rung in rungs:
         if slot in rung.slots or slot not in ("head", "posthoc"):
             yield from known_keys(slot, method_of(slot, rung.slots.get(slot, {})))
@@ -271,7 +269,7 @@ def build_kind_comparison(kind: MethodKind) -> Ladder:
         # Plain cross entropy is the unchanged network.
         if kind_of_method == kind and name != "ce":
             rungs.append(build_rung(name, {}, "variant"))
-    labels = " ".join(rung.label for rung in rungs)
+    labels = " ".join(map(attrgetter("label"), rungs))
     printed_kind = "post-hoc" if kind == "posthoc" else kind
     title = f"Every {printed_kind} method side by side"
     return Ladder(f"compare {labels}", title, tuple(rungs))
@@ -294,4 +292,4 @@ def build_rung(name: str, settings: Settings, kind: Kind) -> Rung:
     refuse_unknown([Rung(name, "", slots)], settings)
     for slot, overrides in settings.items():
         slots[slot] = {**overrides, **slots.get(slot, {})}
-    return Rung(label, " + ".join(method.title for method in methods), slots, kind=kind)
+    return Rung(label, " + ".join(map(attrgetter("title"), methods)), slots, kind=kind)

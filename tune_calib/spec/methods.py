@@ -25,7 +25,6 @@ NEEDS: dict[Need, str] = {
     "stages": "a backbone that can be run stage by stage",
 }
 
-
 MethodKind = Literal["network", "head", "posthoc"]
 
 
@@ -97,7 +96,6 @@ def cited(*keys: str, **corrections: Any) -> dict[str, Any]:
 
 @cache
 def _references() -> dict[str, str]:
-    """Return the BibTeX entries by key; a blank line separates them in the file."""
     text = Path(__file__).with_name("references.bib").read_text("utf-8")
     return {re.split("[{,]", entry, maxsplit=2)[1]: entry for entry in text.strip().split("\n\n")}
 

@@ -4,6 +4,8 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from tune_calib.text import format_count
+
 # Kinds of CIFAR-10-C (Hendrycks and Dietterich, ICLR 2019) in its order, without its extra ones.
 CORRUPTION_KINDS = (
     "gaussian_noise", "shot_noise", "impulse_noise", "defocus_blur", "glass_blur", "motion_blur",
@@ -128,7 +130,7 @@ def append_flag_signs(name: str, cells: Iterable[object]) -> str:
 
 def legend(cells: Iterable[object]) -> list[str]:
     """Return a line per flag for the foot of a table, e.g. ``† chance (3 trials): ...``."""
-    return [
-        f"{flag.sign} {flag.name} ({count} trial{'s' * (count > 1)}): {flag.meaning}"
-        for flag, count in count_flags(cells).items()
-    ]
+    lines = []
+    for flag, count in count_flags(cells).items():
+        lines.append(f"{flag.sign} {flag.name} ({format_count(count, 'trial')}): {flag.meaning}")
+    return lines

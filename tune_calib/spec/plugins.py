@@ -20,6 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from importlib.metadata import entry_points
+from operator import attrgetter
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
@@ -218,7 +219,7 @@ def use(plugins: Iterable[Plugin], in_trial: bool = False) -> None:
     A trial uses those of its run; elsewhere, no plug-in loaded the modules that are new here.
     """
     wanted = {plugin.content: plugin for plugin in plugins}
-    names = Counter(plugin.name for plugin in wanted.values())
+    names = Counter(map(attrgetter("name"), wanted.values()))
     for plugin in wanted.values():
         if names[plugin.name] > 1:
             raise UserError(f"two plug-ins have the name {plugin.name}; rename {plugin.where}")
@@ -249,7 +250,7 @@ def refuse_late() -> None:
     """Refuse results of modules and files that the content hashes of plug-ins do not cover."""
     if not _in_use:
         return
-    names = " or ".join(plugin.name for plugin in in_use())
+    names = " or ".join(map(attrgetter("name"), in_use()))
     covered: list[tuple[str, Path]] = []
     for plugin in in_use():
         covered += _paths[plugin.content].items()
@@ -342,7 +343,6 @@ def _has_run(plugin: Plugin) -> bool:
 
 
 def _run(plugin: Plugin, files: frozenset[str]) -> Plugin:
-    """Run a plug-in and return it with its parts, whose paths are recorded."""
     # All of the user's own modules are loaded again: this shows which ones belong to the plug-in,
     # and that they are those of the disk. Python may mistake old bytecode for that of a new file.
     imports = find_imports(ast.walk(ast.parse(plugin.source or "", plugin.where)))
@@ -378,7 +378,6 @@ def _run(plugin: Plugin, files: frozenset[str]) -> Plugin:
 
 
 def _find_data_files(module: ModuleType) -> dict[str, Path]:
-    """Return the paths of the data files that a plug-in lists, relative to its folder."""
     names = getattr(module, "DATA_FILES", ())
     if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
         raise UserError("DATA_FILES must be a list of names of files")
@@ -413,7 +412,6 @@ def _module_name(plugin: Plugin) -> str:
 
 
 def _functions(module: ModuleType) -> list[str]:
-    """Return the functions that a file defines itself."""
     names = []
     for name, value in vars(module).items():
         if isinstance(value, FunctionType) and value.__module__ == module.__name__:
@@ -422,7 +420,6 @@ def _functions(module: ModuleType) -> list[str]:
 
 
 def _find_backbone(plugin: Plugin, module: ModuleType, name: str) -> BackboneInfo | None:
-    """Return the backbone ``FILE.FUNCTION`` of a file; None for other names."""
     file, _, function = name.rpartition(".")
     if file != plugin.name or function not in _functions(module):
         return None

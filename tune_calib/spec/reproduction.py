@@ -69,7 +69,9 @@ class Comparison:
             return {rung: place / squares for rung, place in zip(rungs, places, strict=True)}
         if not than:
             return {self.rung: 1.0}
-        weights = {self.rung: 1.0, than: -self.least if self.kind == "ratio" else -1.0}
+        weights = {self.rung: 1.0, than: -1.0}
+        if self.kind == "ratio":
+            weights[than] = -self.least
         for label, weight in zip(self.less or (), (-1.0, 1.0), strict=False):
             weights[label] = weights.get(label, 0.0) + weight
         return weights

@@ -45,7 +45,6 @@ EXTRAS = "Extra evaluations"
 WHERE = "Resources and results"
 
 SamplerName = Literal["tpe", "random", "nsga2", "grid"]
-SAMPLERS: tuple[SamplerName, ...] = get_args(SamplerName)
 
 
 @dataclass(frozen=True)
@@ -94,7 +93,6 @@ GIVES = {
     "portable": "network.portable",
 }
 """Fields of a request that set a setting, which ``set`` may set instead."""
-
 
 # Fields and names that several models share, each declared once. A second ``OptionHelp`` after one
 # replaces the first.
@@ -300,7 +298,9 @@ class CompareRequest(Choice, LadderRequest):
 class Sampling(Part):
     """The sampler, the objective and the length of a search."""
 
-    sampler: Annotated[SamplerName, OptionHelp(SEARCHING, names=lambda: SAMPLERS)] = "tpe"
+    sampler: Annotated[SamplerName, OptionHelp(SEARCHING, names=lambda: get_args(SamplerName))] = (
+        "tpe"
+    )
     """sampler of settings: tpe, random, nsga2 or grid"""
     sampler_seed: Annotated[int, OptionHelp(SEARCHING)] = Field(0, ge=0)
     """random seed of the sampler"""
@@ -443,7 +443,6 @@ def format_command(
 
 
 def _list_values(value: Any) -> Sequence[Any]:
-    """Return the values of a field with which its option is repeated."""
     if isinstance(value, Mapping):
         return [f"{key}={text.format_yaml(setting)}" for key, setting in value.items()]
     if isinstance(value, list):  # constants are a single value

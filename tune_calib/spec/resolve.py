@@ -97,11 +97,9 @@ def resolve(request: AblateRequest | CompareRequest | SearchRequest) -> Resolved
 
 def default_folder(request: AblateRequest | CompareRequest | SearchRequest) -> str:
     """Return ``out``, or a folder in ``runs`` that is named after the request."""
-    match request:
-        case AblateRequest():
-            name = request.ladder
-        case SearchRequest():
-            name = f"search-{request.method}"
-        case _:
-            name = "compare"
+    name = "compare"
+    if isinstance(request, AblateRequest):
+        name = request.ladder
+    elif isinstance(request, SearchRequest):
+        name = f"search-{request.method}"
     return request.out or f"runs/{name}-{request.imported or request.dataset}"

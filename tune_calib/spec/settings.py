@@ -196,7 +196,6 @@ def method_of(slot: str, overrides: Mapping[str, Any]) -> str | None:
 
 
 def _named(slot: str, key: str, *settings: Settings) -> str:
-    """Return the first value of a setting among several settings, or its default."""
     for source in settings:
         if key in source.get(slot, {}):
             return str(source[slot][key])
@@ -210,7 +209,6 @@ def _fill_slot(
     places: tuple[str, str],
     own_recipes: bool,
 ) -> dict[str, Any]:
-    """Return a slot with its defaults filled in, for a spec."""
     name = method_of(slot, overrides)
     if name is None:
         names = ", ".join(name for name in METHODS if METHODS[name].kind == slot)

@@ -5,7 +5,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from tune_calib.registry import Registry
@@ -169,18 +169,17 @@ class Space:
 SPACES: Registry[Space] = Registry("search space", "search_spaces", Space)
 
 
-def uniform(low: float, high: float, **only_if: tuple[Choice, ...]) -> Setting:
-    """Build a range of real numbers, both ends included."""
+def uniform(
+    low: float, high: float, *, log: bool = False, **only_if: tuple[Choice, ...]
+) -> Setting:
+    """Build a range of real numbers, both ends included; on a logarithmic scale with ``log``."""
     from optuna import distributions
 
-    return Setting(distributions.FloatDistribution(low, high), _dotted(only_if))
+    return Setting(distributions.FloatDistribution(low, high, log=log), _dotted(only_if))
 
 
-def log_uniform(low: float, high: float, **only_if: tuple[Choice, ...]) -> Setting:
-    """Build a range of positive numbers on a logarithmic scale, both ends included."""
-    from optuna import distributions
-
-    return Setting(distributions.FloatDistribution(low, high, log=True), _dotted(only_if))
+log_uniform = partial(uniform, log=True)
+"""Build a range of positive numbers on a logarithmic scale, both ends included."""
 
 
 def choice(*choices: Choice, **only_if: tuple[Choice, ...]) -> Setting:

@@ -36,7 +36,6 @@ class StrictModel(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _check_kind(cls, value: Any, info: ValidationInfo) -> Any:
-        """Refuse booleans as numbers and numbers as booleans, which pydantic converts."""
         if info.field_name is None:
             return value
         kinds = _kinds_of(cls, info.field_name)
@@ -56,7 +55,6 @@ def _kinds_of(model: type[BaseModel], field: str) -> frozenset[Any]:
 
 
 def _kinds(annotation: Any) -> Iterator[Any]:
-    """Yield the plain types of an annotation, without None."""
     parts = get_args(annotation)
     if get_origin(annotation) is Annotated:
         parts = parts[:1]

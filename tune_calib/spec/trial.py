@@ -33,7 +33,6 @@ class TrialSpec(StrictModel):
 
     @model_validator(mode="after")
     def _makes_sense(self) -> Self:
-        """Refuse slots that are each valid but cannot work together."""
         method = METHODS[self.network.method]
         if "stages" in method.needs and not BACKBONES[self.network.backbone].has_stages:
             raise UserError(
@@ -57,7 +56,7 @@ class TrialSpec(StrictModel):
                     f"post-hoc method {self.posthoc.method!r} takes {classes} classes, and "
                     f"{self.data.dataset!r} has {self.data.info.classes}; leave it out"
                 )
-        start = getattr(self.head.params, "start", None) if self.head else None
+        start = getattr(getattr(self.head, "params", None), "start", None)
         if start not in (None, "fresh") and not method.trains_own_head:
             raise UserError(
                 f"a head cannot continue from the linear head of network method {method.name!r}, "
@@ -66,7 +65,6 @@ class TrialSpec(StrictModel):
         return self
 
     def _fit_import(self) -> None:
-        """Refuse settings that need a network, which imported data do not have."""
         is_imported = self.data.imported is not None
         if is_imported != (self.network.backbone == IMPORTED):
             raise UserError(

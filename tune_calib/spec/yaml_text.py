@@ -77,7 +77,6 @@ class YamlFile:
             raise self.error(position, str(error)) from None
 
     def _find(self, setting: str, position: Position) -> Position:
-        """Return the position of a setting in the innermost part of the file around a position."""
         for end in range(len(position), -1, -1):
             for part in ((), ("set",), ("search",), ("resources",)):
                 at = (*position[:end], *part, *setting.split("."))
@@ -202,7 +201,6 @@ def _lines(node: yaml.Node, at: Position = ()) -> Iterator[tuple[Position, int]]
 
 
 def _walk(node: yaml.Node, above: tuple[yaml.Node, ...] = ()) -> Iterator[yaml.Node]:
-    """Yield every node of a document, those of an alias each time it is used."""
     if node in above:
         raise UnfoldedError("an alias contains itself")
     yield node

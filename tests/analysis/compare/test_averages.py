@@ -94,7 +94,9 @@ def test_methods_without_numbers_are_left_out_and_named(tmp_path):
 
 @pytest.mark.parametrize("metric", ["ece", "o_ece,u_ece", "ece, o_ece ,u_ece"])
 def test_bars_need_both_parts(metric, tmp_path):
-    done = here("averages", "analysis/example/compare", "--metric", metric, "--figure", tmp_path)
+    done = here(
+        "analyze", "averages", "analysis/example/compare", "--metric", metric, "--figure", tmp_path
+    )
     if metric == "ece":
         assert (done.returncode, "--metric lacks one" in done.stderr) == (2, True)
     else:
@@ -124,7 +126,7 @@ def test_the_bars_of_a_method_are_its_ece():
     ],
 )
 def test_a_mistake_is_one_line(options, message, refusal):
-    assert message in refusal("averages", "analysis/example/compare", *options)
+    assert message in refusal("analyze", "averages", "analysis/example/compare", *options)
 
 
 @pytest.mark.parametrize("command", ["ranks", "averages"])
@@ -132,7 +134,9 @@ def test_only_the_selected_columns_count(command):
     """Of six columns, two are of each data set."""
     chosen = ["cifar100", "cifar10"]
     words = [word for name in chosen for word in ("--where", f"dataset={name}")]
-    done = here(command, "--published", "fedlas/table1", "--metric", "ece", *words, "--csv")
+    done = here(
+        "analyze", command, "--published", "fedlas/table1", "--metric", "ece", *words, "--csv"
+    )
     typed = csv.DictReader(io.StringIO(done.stdout))
     where = {"dataset": chosen}
     called = getattr(statistics, command)(published="fedlas/table1", metric="ece", where=where)

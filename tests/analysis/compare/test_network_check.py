@@ -129,7 +129,7 @@ def test_each_of_several_runs_has_its_warning(gaps, tmp_path):
     assert friedman(matched).statement == (
         "too few blocks (1) for Friedman's test, which needs at least 5"
     )
-    done = here("ranks", tmp_path / "0", tmp_path / "1")
+    done = here("analyze", "ranks", tmp_path / "0", tmp_path / "1")
     assert done.stdout.count(WARNING) == len(warned)
 
 
@@ -195,7 +195,9 @@ def test_the_interval_of_the_gap_has_its_nominal_coverage(networks, spread):
 
 def test_significance_on_the_command_line_has_p_and_warns(tmp_path):
     written(tmp_path, -0.05)
-    done = here("significance", tmp_path, "--test", "wilcoxon", "--baseline", "vanilla", "--json")
+    done = here(
+        "analyze", "significance", tmp_path, "--test", "wilcoxon", "--baseline", "vanilla", "--json"
+    )
     content = json.loads(done.stdout)
     assert all(row["p"] < 0.05 for row in content["comparisons"])
     assert any(WARNING in note for note in content["notes"])

@@ -42,7 +42,9 @@ def frame(values, metric="ece", n=1, **columns):
 
 
 def run(*arguments):
-    result = CliRunner().invoke(app, ["ranks", *map(str, arguments)], catch_exceptions=True)
+    result = CliRunner().invoke(
+        app, ["analyze", "ranks", *map(str, arguments)], catch_exceptions=True
+    )
     if result.exception and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result.stdout
@@ -234,7 +236,7 @@ def test_a_missing_metric_of_foreign_images_names_the_option_that_adds_it(metric
 @pytest.mark.parametrize("ask", ["ranks", "significance"])
 def test_a_metric_of_which_no_value_is_the_best_ranks_nothing(ask, metric, tmp_path, refusal):
     fake_results.write(tmp_path)
-    message = refusal(ask, tmp_path, "--metric", metric)
+    message = refusal("analyze", ask, tmp_path, "--metric", metric)
     assert f"metric {metric} " in message
     assert "use ece, o_ece or u_ece" in message
 

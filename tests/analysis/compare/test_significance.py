@@ -48,7 +48,7 @@ def row(values, test, method="b"):
 
 
 def run(*arguments):
-    result = CliRunner().invoke(app, ["significance", *map(str, arguments)])
+    result = CliRunner().invoke(app, ["analyze", "significance", *map(str, arguments)])
     if result.exception and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result.stdout
@@ -413,7 +413,7 @@ def test_the_command_prints_every_format_and_draws(tmp_path):
     run(tmp_path / "sweep", "--test", "friedman", "--figure", tmp_path / "figure")
     assert (tmp_path / "figure" / "critical_difference.svg").exists()
     done = CliRunner().invoke(
-        app, ["significance", *map(str, options), "--figure", str(tmp_path / "figure")]
+        app, ["analyze", "significance", *map(str, options), "--figure", str(tmp_path / "figure")]
     )
     assert "no diagram" in str(done.exception)
     assert "against vanilla" in done.stdout  # the table, although there is no figure

@@ -156,7 +156,7 @@ def test_control_characters_are_written_out(out):
     row |= {"message": CONTROLS, "data": '{"dataset":"digits"}'}
     write_results(out, "3-0", {"trials": [row]})
     moved = out.rename(out.parent / CONTROLS.replace(" ", ""))
-    said = [here(*words, moved).stdout for words in (["status"], ["ranks"], ["report"])]
+    said = [here(*words, moved).stdout for words in (["status"], ["analyze", "ranks"], ["report"])]
     shown = html(tables.ladder(load(moved)))
     for text in (*said, shown, (moved / "report.html").read_text()):
         assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", text)

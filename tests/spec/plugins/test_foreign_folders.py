@@ -91,8 +91,12 @@ def test_reading_results_runs_nothing_that_came_with_them(where, home):
 
 def test_no_command_on_a_folder_runs_what_it_names(home):
     out = plant(home, "{folder}/planted")
-    test = ["significance", out, "--baseline", "vanilla"]
-    for words in (["ranks", out], test, ["diff", out, shutil.copytree(out, home / "other")]):
+    test = ["analyze", "significance", out, "--baseline", "vanilla"]
+    for words in (
+        ["analyze", "ranks", out],
+        test,
+        ["analyze", "diff", out, shutil.copytree(out, home / "other")],
+    ):
         done = here(*words)
         assert done.returncode == 0, done.stderr
         assert "is read without the plug-in planted" in done.stderr

@@ -77,17 +77,17 @@ def named(folder: Path) -> list[object]:
     return [word for path in sorted(folder.glob("plugin_*.py")) for word in ("--plugin", path)]
 
 
-@pytest.mark.parametrize("command", ["status", "report", "ranks"])
+@pytest.mark.parametrize("command", ["status", "report", "analyze ranks"])
 def test_a_folder_is_read_without_its_plug_ins_until_they_are_named(command, lab, copied):
-    done = here(command, copied)
+    done = here(*command.split(), copied)
     assert done.returncode == 0, done.stderr
     assert "poly" in done.stdout
     assert "KS" not in done.stdout
     assert "is read without the plug-ins plugin_" in done.stderr
     assert set(done.stderr.split()) >= {str(word) for word in named(lab)}
     assert plugins.in_use() == ()
-    more = ["--metric", "ks"] if command == "ranks" else []
-    done = here(command, copied, *named(lab), *more)
+    more = ["--metric", "ks"] if "ranks" in command else []
+    done = here(*command.split(), copied, *named(lab), *more)
     assert (done.returncode, done.stderr) == (0, "")
     if command == "report":
         assert "KS" in done.stdout
@@ -125,7 +125,7 @@ def test_commands_that_need_a_plug_in_are_refused_until_it_is_named(lab, copied,
         assert set(message.split()) >= {str(word) for word in named(lab)}
 
 
-READERS = (["status"], ["report"], ["pictures"], ["ranks"], ["significance"])
+READERS = (["status"], ["report"], ["pictures"], ["analyze", "ranks"], ["analyze", "significance"])
 
 
 @pytest.mark.parametrize("command", READERS, ids=" ".join)

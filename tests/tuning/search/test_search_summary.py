@@ -151,7 +151,7 @@ def test_the_page_of_a_manifest_without_commands_has_its_length(tmp_path):
     assert told == [8, 20]
 
 
-CHOICE = {"trial": 3, "settings": {"head.lr": 0.1}, "rule": "best"}
+CHOICE = {"version": 1, "trial": 3, "settings": {"head.lr": 0.1}, "rule": "best"}
 
 
 def read(out, seeds, extend=False, choice=CHOICE):

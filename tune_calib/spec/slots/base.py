@@ -65,7 +65,6 @@ class MethodSlot(Slot):
     @model_validator(mode="before")
     @classmethod
     def _resolve(cls, settings: Any) -> Any:
-        """Check the method's hyper-parameters by their own model."""
         if not isinstance(settings, dict):
             return settings
         field = cls.model_fields["method"]

@@ -152,7 +152,6 @@ class DataSlot(Slot):
     @field_validator("norm")
     @classmethod
     def _own_norm(cls, value: str | Norm | None) -> str | Norm | None:
-        """Refuse constants that do not match, and drop those of the data set itself."""
         if isinstance(value, tuple) and not (len(value[0]) == len(value[1]) and min(value[1]) > 0):
             raise ValueError("needs as many means as standard deviations, which must be above 0")
         return None if value == OWN_NORM else value
@@ -165,7 +164,6 @@ class DataSlot(Slot):
     @field_validator("classes", mode="before")
     @classmethod
     def _as_names(cls, value: Any) -> Any:
-        """Accept numbers as names, and refuse names that stand twice."""
         if not isinstance(value, (list, tuple)):
             return value
         names = tuple(str(name) if type(name) is int else name for name in value)
@@ -180,7 +178,6 @@ class DataSlot(Slot):
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
-        """Refuse cuts that contradict each other, and options that the data set lacks."""
         shares = self.holdout_shares
         if min(shares) <= 0 or abs(sum(shares) - 1) > 1e-9:
             raise ValueError(f"holdout_shares must be above 0 and sum to 1, got {shares}")

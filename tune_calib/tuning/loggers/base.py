@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tune_calib.console import echo
-from tune_calib.documents import UnsealedError, seal, unseal
+from tune_calib.documents import seal, unseal
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.paths import AnyPath, atomic_write, fetch_files, refuse_special
 from tune_calib.progress import report_progress
@@ -54,7 +54,7 @@ class Logger(ABC):
         self._sent: dict[str, str] = {}  # status by key of a trial, and the digest of the figures
         refuse_special(self._file)
         # Otherwise everything is sent again.
-        with contextlib.suppress(FileNotFoundError, DamagedFileError, UnsealedError):
+        with contextlib.suppress(FileNotFoundError, DamagedFileError):
             self._sent = unseal(self._file.read_bytes(), self._file)
         self._open: dict[str, tuple[Any, set[int]]] = {}  # runs by key, and their epochs
         self._connect()

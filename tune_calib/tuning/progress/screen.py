@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.live import Live
 
 from tune_calib.console import printable
-from tune_calib.documents import UnsealedError, unseal
+from tune_calib.documents import unseal
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.paths import AnyPath, refuse_special
 from tune_calib.progress import ProgressEvent, listening
@@ -240,7 +240,7 @@ def read_progress(folder: AnyPath) -> Progress | None:
         return TypeAdapter(Progress).validate_json(json.dumps(content), strict=True)
     except FileNotFoundError:  # the driver has just ended
         return None
-    except (ValidationError, DamagedFileError, UnsealedError):
+    except (ValidationError, DamagedFileError):
         raise DamagedFileError(f"{path} is damaged; remove it if no driver is running") from None
 
 
