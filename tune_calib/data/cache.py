@@ -131,7 +131,7 @@ def _only_writer(path: Path, title: str) -> Iterator[None]:
         try:
             lock.acquire(timeout=0)
         except Timeout:
-            report_progress(f"waiting for another process to decode {title}", at_once=True)
+            report_progress(f"waiting for another process to decode {title}", is_urgent=True)
             lock.acquire()
     except OSError as error:
         raise _unwritable(path, error) from None
@@ -252,7 +252,7 @@ def _fill(file: BinaryIO, source: Source, doing: str) -> None:
         header[name] = {"dtype": kind, "shape": shape, "data_offsets": [start, end]}
     first = file.write(_encoded(header))
     file.seek(first + 8 * len(_COLUMNS) * total)
-    report_progress(doing, 0, total, at_once=total > 10_000)  # which takes seconds
+    report_progress(doing, 0, total, is_urgent=total > 10_000)  # which takes seconds
     count = 0
 
     def write(images: NDArray[np.uint8]) -> None:

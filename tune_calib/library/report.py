@@ -204,7 +204,9 @@ class CalibrationReport:
 def _print_progress(event: ProgressEvent | None = None) -> None:
     """Show an event in the current line of a terminal; clear the line if there is none."""
     if sys.stderr.isatty():
-        text = f"{event.doing}: {event.at:,} of {event.of:,}" if event else ""
+        text = ""
+        if event is not None:
+            text = f"{event.description}: {event.completed:,} of {event.total:,}"
         sys.stderr.write(f"\r\033[K{text}")
         sys.stderr.flush()
 

@@ -23,17 +23,17 @@ def test_whoever_listens_last_hears_and_nobody_need_listen():
         report_progress("reading CIFAR-10")
         with listening(inner.append):
             report_progress("epoch", 1, 2)
-        report_progress("starting Ray", at_once=True)
+        report_progress("starting Ray", is_urgent=True)
     report_progress("nor this")
-    assert [each.doing for each in heard] == ["reading CIFAR-10", "starting Ray"]
+    assert [each.description for each in heard] == ["reading CIFAR-10", "starting Ray"]
     assert inner == [ProgressEvent("epoch", 1, 2)]
 
 
 def test_items_are_counted_when_they_were_used_after_those_before_them():
     heard: list[ProgressEvent] = []
     with listening(heard.append):
-        assert list(count_progress("reading", "ab", 5, before=3)) == ["a", "b"]
-    assert [(event.doing, event.at, event.of) for event in heard] == [
+        assert list(count_progress("reading", "ab", 5, completed=3)) == ["a", "b"]
+    assert [(event.description, event.completed, event.total) for event in heard] == [
         ("reading", 3, 5),
         ("reading", 4, 5),
         ("reading", 5, 5),

@@ -37,7 +37,7 @@ def test_what_does_not_fit_is_counted():
 
 def test_before_anything_runs_it_says_what_the_driver_does():
     drawing = ProgressEvent("drawing figures", 3, 12)
-    idle = progress(running={}, total=0, activity=drawing, entry="a, 2 of 7")
+    idle = progress(running={}, total=0, event=drawing, entry="a, 2 of 7")
     title, now = drawn(idle)
     assert title == "ablate mac_cal · a, 2 of 7"
     assert now.endswith("drawing figures 3/12")

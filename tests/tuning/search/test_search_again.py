@@ -104,7 +104,7 @@ def comes_to_its_end(tmp_path, method, sampler):
     assert space.size <= FEW
     found = points(state)
     assert len({tuple(point.items()) for point in found}) == space.size
-    assert study.finished() == len(found) == study.planned(200) < 200
+    assert len(study.finished()) == len(found) == study.planned(200) < 200
     assert len({tuple(point.items()) for point in found[:-1]}) < space.size or space.size == 1
     again = searched(tmp_path / "out", question, 300)
     assert points(again) == found
