@@ -132,11 +132,11 @@ def _connect(address: str | None, variables: Mapping[str, str]) -> None:
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     step, failure = "starting Ray", "Ray does not start here"
     protection: contextlib.AbstractContextManager[None] = _protected()
+    has_dashboard: bool | None = False
     if address:
         step, failure = f"connecting to Ray at {address}", f"no Ray cluster at `address` {address}"
-        protection = contextlib.nullcontext()
+        protection, has_dashboard = contextlib.nullcontext(), None  # the cluster has decided
     report_progress(step, is_urgent=True)
-    has_dashboard = None if address else False  # a cluster has chosen already
     try:
         with protection:
             ray.init(

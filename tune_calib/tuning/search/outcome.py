@@ -41,7 +41,34 @@ class SearchResult:
     @property
     def summary(self) -> Text:
         """Build the text that a search prints at its end."""
-        return summarise(self)
+        state, outcome, objective = self.state, self.outcome, self.state.objective
+        metrics, rows = objective.metrics, list[list[Cell | str]]()
+        means = zip(metrics, state.baseline_means(metrics), strict=True)
+        rows.append(["baseline", *starmap(Cell.unit, means), Cell.unit("accuracy", 0.0)])
+        for number in dict.fromkeys([0, *outcome.front]):
+            suggestion = state.results[number]
+            cells = map(Cell.unit, metrics, suggestion.values or (float("nan"),) * len(metrics))
+            name = f"trial {number}"
+            if number == 0:
+                name += " (defaults)"
+            rows.append([name, *cells, Cell.unit("accuracy", suggestion.drop)])
+        titles = [f"select {METRICS[name].title}" for name in metrics]
+        pictures = f"tables, figures and a page: {_format_command('report', state)}"
+        lines: list[Part] = [table_of(["", *titles, "accuracy lost"], rows), ""]
+        lines += [Prose(self.counts), pictures]
+        lines += map(Prose, state.list_warnings())
+        if at_chance := sum(map(attrgetter("at_chance"), state.results.values())):
+            lines.append(f"{at_chance} suggestions are at chance and cannot be chosen")
+        if not outcome.front:
+            guard = format_points(objective.guard)
+            lines.append(f"no trial keeps the accuracy within {guard} of the baseline")
+            return Text(lines)
+        number = outcome.front[0]
+        settings = {**state.definition.resolved.fixed, **state.study.suggestion(number).point}
+        choice = outcome.command or " ".join(_list_settings(settings))
+        lines.append(f"chosen: trial {number} ({objective.describe_rule()}): {choice}")
+        lines.append(f"on the test split, once: {_format_command('evaluate', state, ('seeds', 5))}")
+        return Text(lines)
 
     @property
     def crashed(self) -> list[str]:
@@ -168,38 +195,6 @@ def _to_text(recipe: Recipe | None) -> str:
 
 def _list_settings(settings: Mapping[str, Any]) -> list[str]:
     return [f"{key}={format_yaml(value)}" for key, value in settings.items()]
-
-
-def summarise(result: SearchResult) -> Text:
-    """Build the text that a search prints at its end."""
-    state, outcome, objective = result.state, result.outcome, result.state.objective
-    metrics, rows = objective.metrics, list[list[Cell | str]]()
-    means = zip(metrics, state.baseline_means(metrics), strict=True)
-    rows.append(["baseline", *starmap(Cell.unit, means), Cell.unit("accuracy", 0.0)])
-    for number in dict.fromkeys([0, *outcome.front]):
-        suggestion = state.results[number]
-        cells = map(Cell.unit, metrics, suggestion.values or (float("nan"),) * len(metrics))
-        name = f"trial {number}"
-        if number == 0:
-            name += " (defaults)"
-        rows.append([name, *cells, Cell.unit("accuracy", suggestion.drop)])
-    titles = [f"select {METRICS[name].title}" for name in metrics]
-    pictures = f"tables, figures and a page: {_format_command('report', state)}"
-    lines: list[Part] = [table_of(["", *titles, "accuracy lost"], rows), ""]
-    lines += [Prose(result.counts), pictures]
-    lines += map(Prose, state.list_warnings())
-    if at_chance := sum(map(attrgetter("at_chance"), state.results.values())):
-        lines.append(f"{at_chance} suggestions are at chance and cannot be chosen")
-    if not outcome.front:
-        guard = format_points(objective.guard)
-        lines.append(f"no trial keeps the accuracy within {guard} of the baseline")
-        return Text(lines)
-    number = outcome.front[0]
-    settings = {**state.definition.resolved.fixed, **state.study.suggestion(number).point}
-    choice = outcome.command or " ".join(_list_settings(settings))
-    lines.append(f"chosen: trial {number} ({objective.describe_rule()}): {choice}")
-    lines.append(f"on the test split, once: {_format_command('evaluate', state, ('seeds', 5))}")
-    return Text(lines)
 
 
 def _format_command(command: str, state: SearchState, *options: tuple[str, Any]) -> str:
