@@ -114,7 +114,7 @@ def hash_request(request: Mapping[str, Any]) -> str:
 
 
 def refuse_foreign(out: AnyPath, *damaged: str) -> None:
-    """Refuse a folder with anything but artifacts and the files ``damaged`` of a run."""
+    """Refuse a folder with anything but artifacts and the named files of a damaged run."""
     if not out.exists():
         return
     parts = ("store", plugin_folders.FOLDER, LOCK, PROGRESS, *damaged)
@@ -128,6 +128,7 @@ def refuse_foreign(out: AnyPath, *damaged: str) -> None:
 
 def explain_other_recipe(old: SweepManifest, new: SweepManifest) -> str:
     """Explain that a folder contains another run because of its recipe; else return ""."""
+    # The same command gives another run only with another recipe.
     is_changed = (old.dataset, old.ladder, old.command) == (new.dataset, new.ladder, new.command)
     name = "none"
     if new.recipe is not None:

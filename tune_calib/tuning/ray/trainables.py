@@ -46,7 +46,7 @@ from tune_calib.tuning.work.workers import begin_job
 # Events pass through the key-value store of the Ray cluster, so that they need no file and no
 # actor. It has no public interface (Ray 2.59 and 2.60); if it fails, the view only shows less.
 REFUSED = "refused"  # key of the last report of a trial that refuses the whole run
-_PREFIX = "tune_calib/board"
+_PREFIX = "tune_calib/events"
 _SEND_EVERY_S = 0.5
 _latest: dict[str, Any] = {}  # key and latest event of the Ray trial of this process
 
