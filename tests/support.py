@@ -128,11 +128,11 @@ def on_ray(uses_ray: bool):
 
 
 @contextlib.contextmanager
-def open_executor(location, *further):
+def open_executor(location, *further, **named):
     """In the place of the drivers' own ``open_executor``."""
     if location.address is None and not _on_ray[-1]:
         location = replace(location, address=IN_PROCESS)
-    with chosen.open_executor(location, *further) as found:
+    with chosen.open_executor(location, *further, **named) as found:
         yield found
 
 

@@ -3,20 +3,24 @@
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 T = TypeVar("T")
+
+# Keys in ``progress.json`` that differ from the names of the fields.
+KEYS = {"description": "doing", "completed": "at", "total": "of", "is_urgent": "at_once"}
 
 
 @dataclass(frozen=True)
 class ProgressEvent:
-    """The current activity of a process."""
+    """What a process is doing now."""
 
-    doing: str  # in a few words, e.g. ``"reading CIFAR-10"``
-    at: int = 0  # finished steps, e.g. epochs
-    of: int = 0  # all steps; 0 if unknown
+    __pydantic_config__: ClassVar = {"alias_generator": lambda name: KEYS.get(name, name)}
+    description: str  # in a few words, e.g. ``"reading CIFAR-10"``
+    completed: int = 0  # steps, e.g. epochs
+    total: int = 0  # of steps; 0 if unknown
     metrics: Mapping[str, float] = field(default_factory=dict)  # e.g. by ``select/accuracy``
-    at_once: bool = False  # print it at once to a pipe, which otherwise gets one line a minute
+    is_urgent: bool = False  # print it at once to a pipe, which otherwise gets one line a minute
 
 
 Listener = Callable[[ProgressEvent], None]
@@ -25,23 +29,27 @@ _listeners: list[Listener] = []
 
 
 def report_progress(
-    doing: str,
-    at: int = 0,
-    of: int = 0,
+    description: str,
+    completed: int = 0,
+    total: int = 0,
     metrics: Mapping[str, float] = {},
-    at_once: bool = False,
+    is_urgent: bool = False,
 ) -> None:
     """Send a ``ProgressEvent`` to the last listener."""
     if _listeners:
-        _listeners[-1](ProgressEvent(doing, at, of, dict(metrics), at_once))
+        event = ProgressEvent(description, completed, total, dict(metrics), is_urgent=is_urgent)
+        _listeners[-1](event)
 
 
-def count_progress(doing: str, items: Iterable[T], of: int, done: int = 0) -> Iterator[T]:
-    """Yield items and report each one that was used; ``done`` of them came from elsewhere."""
-    report_progress(doing, done, of)
-    for at, item in enumerate(items, start=done + 1):
+def count_progress(
+    description: str, items: Iterable[T], total: int, completed: int = 0
+) -> Iterator[T]:
+    """Yield items and report each one that was used, after ``completed`` steps of others."""
+    report_progress(description, completed, total)
+    for item in items:
         yield item
-        report_progress(doing, at, of)
+        completed += 1
+        report_progress(description, completed, total)
 
 
 def add_listener(listener: Listener) -> None:

@@ -357,7 +357,7 @@ def test_a_cache_is_decoded_once_and_counts_its_images(root: Path, tmp_path: Pat
 
     def hear(activity):
         said.append(activity)
-        if activity.doing == "waiting for another process to decode CIFAR-10":
+        if activity.description == "waiting for another process to decode CIFAR-10":
             is_waiting.set()
 
     def decode(*arguments):
@@ -373,7 +373,9 @@ def test_a_cache_is_decoded_once_and_counts_its_images(root: Path, tmp_path: Pat
         second = others[0].result(30)
     assert len(decoded) == 2  # the training part and the test part
     assert first.fingerprint() == second.fingerprint()
-    steps = [(each.at, each.of) for each in said if each.doing == "decoding CIFAR-10"]
+    steps = [
+        (each.completed, each.total) for each in said if each.description == "decoding CIFAR-10"
+    ]
     assert steps[0] == (0, 230)
     assert steps[-1] == (230, 230)
 

@@ -128,7 +128,9 @@ def test_the_evaluation_of_a_network_counts_batches_of_each_split(tmp_path, monk
         key = BankKey(network_id=spec.network_id, views=2, bn_mode="eval")
         bank(key=key, store=Store(tmp_path), splits=lambda: (splits, None))
     training.close()
-    counts = Counter((event.doing, event.of) for event in heard if event.doing != "epoch")
+    counts = Counter(
+        (event.description, event.total) for event in heard if event.description != "epoch"
+    )
     # 500 images of train in each view, and 250 of select and of calib: 10 and 5 batches.
     assert counts == {
         ("evaluating the network on train", 10): 11,
@@ -137,4 +139,4 @@ def test_the_evaluation_of_a_network_counts_batches_of_each_split(tmp_path, monk
         ("computing features of select", 5): 6,
         ("computing features of calib", 5): 6,
     }
-    assert [event.at for event in heard if event.of == 20] == [*range(11), *range(10, 21)]
+    assert [event.completed for event in heard if event.total == 20] == [*range(11), *range(10, 21)]

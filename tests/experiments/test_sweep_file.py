@@ -415,7 +415,9 @@ def test_hours_without_a_measurement_are_unknown(read):
     heard: list[ProgressEvent] = []
     with listening(heard.append):
         told = describe_dry_runs(file, plan_entries(file))
-    counted = [(event.doing, event.at, event.of) for event in heard if event.of == 1]
+    counted = [
+        (event.description, event.completed, event.total) for event in heard if event.total == 1
+    ]
     doings = ["reading the files of entries", "planning entries", "estimating the time of entries"]
     assert counted == [(doing, at, 1) for doing in doings for at in (0, 1)]
     assert "GPU slots: 4 trials on each GPU" in told

@@ -141,7 +141,7 @@ def _only_writer(path: Path, title: str) -> Iterator[None]:
         try:
             lock.acquire(timeout=0)
         except Timeout:
-            report_progress(f"waiting for another process to decode {title}", at_once=True)
+            report_progress(f"waiting for another process to decode {title}", is_urgent=True)
             lock.acquire()
     except OSError as error:
         raise _unwritable(path, error) from None
@@ -262,7 +262,7 @@ def _fill(file: BinaryIO, source: Source, doing: str) -> None:
         header[f"{part}.images"] = {"dtype": "U8", "shape": shape, "data_offsets": [start, end]}
     first = file.write(_encoded(header))
     file.seek(first + 8 * len(_COLUMNS) * total)
-    report_progress(doing, 0, total, at_once=total > 10_000)  # which takes seconds
+    report_progress(doing, 0, total, is_urgent=total > 10_000)  # which takes seconds
     count = 0
 
     def write(images: NDArray[np.uint8]) -> None:

@@ -199,7 +199,7 @@ def _print_progress(event: ProgressEvent | None = None) -> None:
     if sys.stderr.isatty():
         text = ""
         if event is not None:
-            text = f"{event.doing}: {event.at:,} of {event.of:,}"
+            text = f"{event.description}: {event.completed:,} of {event.total:,}"
         sys.stderr.write(f"\r\033[K{text}")
         sys.stderr.flush()
 

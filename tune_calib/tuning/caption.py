@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any
 
 from tune_calib.results.manifests import PluginRecord, RecipeRecord
@@ -13,29 +14,30 @@ from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.spec.slots.base import OptimisedSlot
 from tune_calib.spec.slots.data import DataSlot
 from tune_calib.spec.slots.head import HeadSlot
-from tune_calib.spec.slots.network import NetworkSlot
 from tune_calib.text import format_count, format_setting
 from tune_calib.tuning.folder import RunLocation
 
 _OUTPUTS = {"logits": "logits", "probs": "log-probabilities", "head": "logits by the given head"}
 _OPTIMISERS = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW"}
 
-# The text of each field of a recipe, empty for the usual value. Fields that differ between trials
-# are left to the table.
+# The text of each field of a recipe, unless its value is the usual one. Fields that differ between
+# trials are left to the table.
 _FIELD_TEXTS: dict[str, Callable[[Any], str]] = {
-    "optimizer": lambda name: _OPTIMISERS[name],
-    "nesterov": lambda has_it: "Nesterov's momentum" if has_it else "",
-    "lr": lambda value: f"lr {value:g}",
-    "schedule": lambda name: "" if name == "steps" else name.replace("_", " "),
-    "warmup": lambda share: f"warm-up over {share:g} of the epochs" if share else "",
-    "augment_until": lambda share: f"no augmentation after {share:g}" if share < 1 else "",
-    "batch_size": lambda value: f"batch {value}",
-    "weight_decay": lambda value: f"weight decay {value:g}",
-    "loss_reduction": lambda value: f"{value} loss",
+    "optimizer": _OPTIMISERS.__getitem__,
+    "nesterov": lambda has_it: "Nesterov's momentum",
+    "lr": "lr {:g}".format,
+    "schedule": lambda name: name.replace("_", " "),
+    "warmup": "warm-up over {:g} of the epochs".format,
+    "augment_until": "no augmentation after {:g}".format,
+    "batch_size": "batch {}".format,
+    "weight_decay": "weight decay {:g}".format,
+    "loss_reduction": "{} loss".format,
     "clip_grad_norm": lambda value: "no clip" if value is None else f"clip {value:g}",
-    "precision": lambda name: "" if name == "fp32" else name,
-    "weights": lambda identity: f"from the weights {identity}" if identity else "",
+    "precision": str,
+    "weights": "from the weights {}".format,
 }
+_USUAL = {"nesterov": False, "schedule": "steps", "warmup": 0, "augment_until": 1}
+_USUAL |= {"precision": "fp32", "weights": None}
 
 _DATA_FIELDS = ("split", "labels", "test_norm", "resize", "crop", "grey")
 
@@ -48,17 +50,12 @@ def describe_setting(
     planned: Sequence[PlannedTrial], ladder: Ladder, resolved: ResolvedRequest
 ) -> str:
     """Describe the data, networks and heads of a ladder, and the recipes that train them."""
-    networks = [trial.spec.network for trial in planned]
-    heads = [trial.spec.head for trial in planned if trial.spec.head]
-    parts = [
-        describe_data(planned[0].spec.data),
-        describe_networks(planned),
-        *list_left_out(ladder, resolved),
-        f"heads {describe_heads(planned, ladder.head_recipe)}" if heads else "",
-    ]
+    parts = [describe_data(planned[0].spec.data), describe_networks(planned)]
+    parts += list_left_out(ladder, resolved)
+    if heads := describe_heads(planned, ladder.head_recipe):
+        parts.append(f"heads {heads}")
     if is_trained(planned):
-        whose = _describe_recipes(networks, heads, resolved.own_recipes)
-        parts += [resolved.recipe_caption or "", whose]
+        parts += [resolved.recipe_caption or "", _describe_recipes(planned, resolved.own_recipes)]
     else:
         parts.append("nothing is trained")
     return "; ".join(filter(None, parts))
@@ -68,31 +65,31 @@ def describe_data(data: DataSlot) -> str:
     """Describe the data and their settings that differ from the defaults."""
     parts = [data.dataset]
     if record := data.import_record:
-        features = f"{format_count(record.width, 'feature')}, " if record.width else ""
-        sizes = {name: getattr(record, name) for name in ("train", "select", "calib", "test")}
-        counts = ", ".join(f"{name} {count}" for name, count in sizes.items() if count)
-        cut = " (select and calib: halves of one given split, class by class)" * record.is_cut
-        parts = [
-            f"imported {record.digest}: {features}{_OUTPUTS[record.outputs]} of {record.classes} "
-            f"classes, {counts}{cut}"
-        ]
+        sizes = [f"{_OUTPUTS[record.outputs]} of {record.classes} classes"]
+        if record.width:
+            sizes[0] = f"{format_count(record.width, 'feature')}, {sizes[0]}"
+        for name in ("train", "select", "calib", "test"):
+            if count := getattr(record, name):
+                sizes.append(f"{name} {count}")
+        text = f"imported {record.digest}: {', '.join(sizes)}"
+        if record.is_cut:
+            text += " (select and calib: halves of one given split, class by class)"
+        parts = [text]
     if data.train_fraction < 1:
         parts.append(f"{data.train_fraction:g} of the training split")
     if data.label_noise:
         parts.append(f"label noise {data.label_noise:g}")
     if data.imbalance > 1:
         parts.append(f"imbalance {data.imbalance:g}")
-    parts += [
-        f"{key} {value}".replace("_", " ")
-        for key in _DATA_FIELDS
-        if (value := getattr(data, key)) != type(data).model_fields[key].default
-    ]
+    for name in _DATA_FIELDS:
+        value = getattr(data, name)
+        if value != type(data).model_fields[name].default:
+            parts.append(f"{name} {value}".replace("_", " "))
     if data.holdout == "test":
-        select, calib, test = (f"{share:.4g}" for share in data.holdout_shares)
+        select, calib, test = map("{:.4g}".format, data.holdout_shares)
         parts.append(f"of the published test part: select {select}, calib {calib}, test {test}")
     if data.norm is not None:
-        norm = data.norm if isinstance(data.norm, str) else format_setting(data.norm)
-        parts.append(f"norm {norm.replace('_', ' ')}")
+        parts.append(f"norm {format_setting(data.norm).replace('_', ' ')}")
     return "; ".join(parts)
 
 
@@ -104,26 +101,36 @@ def describe_networks(planned: Sequence[PlannedTrial]) -> str:
         return ""
     if network.is_frozen:
         return f"{network.backbone} as given (weights {network.weights})"
-    loss = f", {network.method}" if len({slot.method for slot in networks}) == 1 else ""
-    epochs = format_count(network.epochs, "epoch")
-    return f"{network.backbone}{loss}, {epochs}{_recipe(networks)}"
+    parts = [network.backbone]
+    if _is_shared("method", networks):
+        parts.append(network.method)
+    parts.append(f"{format_count(network.epochs, 'epoch')}{_recipe(networks)}")
+    return ", ".join(parts)
 
 
 def describe_heads(planned: Sequence[PlannedTrial], head_recipe: str | None) -> str:
     """Describe epochs and optimiser of the heads; return "" without heads."""
-    heads = [trial.spec.head for trial in planned if trial.spec.head]
+    heads = list_heads(planned)
     if not heads:
         return ""
-    whose = f", recipe of {head_recipe}" if head_recipe else ""
-    return f"{format_count(heads[0].epochs, 'epoch')}{whose}{_recipe(heads)}"
+    text = format_count(heads[0].epochs, "epoch")
+    if head_recipe:
+        text += f", recipe of {head_recipe}"
+    return text + _recipe(heads)
+
+
+def list_heads(planned: Sequence[PlannedTrial]) -> list[HeadSlot]:
+    """List the head slots of the trials that have one."""
+    return [trial.spec.head for trial in planned if trial.spec.head]
 
 
 def list_left_out(ladder: Ladder, resolved: ResolvedRequest) -> list[str]:
     """List the rungs that are left out, in a line for each reason."""
-    return [
-        f"left out, since {why}: {'; '.join(rung.label for rung in rungs)}"
-        for why, rungs in find_left_out(ladder, resolved).items()
-    ]
+    lines = []
+    for reason, rungs in find_left_out(ladder, resolved).items():
+        labels = "; ".join(map(attrgetter("label"), rungs))
+        lines.append(f"left out, since {reason}: {labels}")
+    return lines
 
 
 def is_trained(planned: Sequence[PlannedTrial]) -> bool:
@@ -134,12 +141,10 @@ def is_trained(planned: Sequence[PlannedTrial]) -> bool:
 def origin_records(resolved: ResolvedRequest, used: Sequence[Plugin]) -> dict[str, Any]:
     """Build the records of the recipe and the plug-ins for a manifest, if there are any."""
     records: dict[str, Any] = {}
-    if used:
-        records["plugins"] = [
-            # Records omit defaults.
-            PluginRecord(**{k: v for k, v in plugin.plain().items() if v and k != "source"})
-            for plugin in used
-        ]
+    for plugin in used:
+        # Records omit defaults.
+        fields = {key: value for key, value in plugin.plain().items() if value and key != "source"}
+        records.setdefault("plugins", []).append(PluginRecord(**fields))
     if recipe := resolved.recipe:
         records["recipe"] = RecipeRecord(
             name=recipe.name,
@@ -156,31 +161,43 @@ def titles(planned: Sequence[PlannedTrial], location: RunLocation) -> dict[str, 
     """Return titles of data sets and backbones, without parentheses, by registry name."""
     data = {trial.spec.data.dataset: trial.spec.data for trial in planned}
     backbones = {trial.spec.network.backbone for trial in planned}
-    long = {name: DATASETS[name].title for name in sorted(data)}
-    long |= {name: BACKBONES[name].title for name in sorted(backbones)}
-    short = {name: title.partition(" (")[0] for name, title in long.items()}
-    root = location.data_root
-    own = location.dataset_title or (root.resolve().name if root else None)
-    is_own = (name for name, slot in data.items() if slot.found or slot.imported)
-    return short | (dict.fromkeys(is_own, own) if own else {})
+    short = {}
+    for name in sorted(data):
+        short[name] = DATASETS[name].title.partition(" (")[0]
+    for name in sorted(backbones):
+        short[name] = BACKBONES[name].title.partition(" (")[0]
+    title_of_user = location.dataset_title
+    if not title_of_user and location.data_root:
+        title_of_user = location.data_root.resolve().name
+    if title_of_user:
+        for name, slot in data.items():
+            if slot.found or slot.imported:
+                short[name] = title_of_user
+    return short
 
 
 def _recipe(slots: Sequence[OptimisedSlot]) -> str:
     """Describe the settings that all slots share, e.g. ``: SGD, lr 0.1, batch 128``."""
-    texts = (
-        text(getattr(slots[0], name))
-        for name, text in _FIELD_TEXTS.items()
-        if name in type(slots[0]).model_fields and len({getattr(slot, name) for slot in slots}) == 1
-    )
-    shared = ", ".join(filter(None, texts))
-    return f": {shared}" if shared else ""
+    texts = []
+    for name, text in _FIELD_TEXTS.items():
+        if name not in type(slots[0]).model_fields or not _is_shared(name, slots):
+            continue
+        value = getattr(slots[0], name)
+        if name not in _USUAL or value != _USUAL[name]:
+            texts.append(text(value))
+    if not texts:
+        return ""
+    return f": {', '.join(texts)}"
 
 
-def _describe_recipes(
-    networks: Sequence[NetworkSlot], heads: Sequence[HeadSlot], own_recipes: bool
-) -> str:
+def _is_shared(name: str, slots: Sequence[OptimisedSlot]) -> bool:
+    return len(set(map(attrgetter(name), slots))) == 1
+
+
+def _describe_recipes(planned: Sequence[PlannedTrial], own_recipes: bool) -> str:
     if own_recipes:
         return "each method by its authors' recipe"
+    networks, heads = [trial.spec.network for trial in planned], list_heads(planned)
     for slots in (networks, heads):
         recipes = set()
         for slot in slots:
@@ -190,6 +207,6 @@ def _describe_recipes(
             recipes.add(str(plain))
         if len(recipes) > 1:
             return "recipes differ"
-    if len({slot.optimizer for slot in (*networks, *heads)}) > 1:
+    if not _is_shared("optimizer", (*networks, *heads)):
         return "one recipe for all networks, one by another optimiser for all heads"
     return "one recipe for all"

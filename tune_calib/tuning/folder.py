@@ -57,16 +57,22 @@ class RunLocation:
 
     def build_provenance(self, **of_run: Any) -> Provenance:
         """Build the provenance of trials: what workers need of the location, and of their run."""
+        device = "cuda" if self.gpus else "cpu"
         # The paths are absolute, since workers have other working directories.
         return Provenance(
             out=str(self.out.resolve()),
             store=str(self.store.resolve()),
-            data_root=str(self.data_root.resolve()) if self.data_root else None,
-            device="cuda" if self.gpus else "cpu",
+            data_root=self.absolute_data_root,
+            device=device,
             profile=self.profile,
             channel=uuid.uuid4().hex,
             **of_run,
         )
+
+    @property
+    def absolute_data_root(self) -> str | None:
+        """Return the absolute path of ``data_root``."""
+        return None if self.data_root is None else str(self.data_root.resolve())
 
     @property
     def uses_ray(self) -> bool:
@@ -107,31 +113,35 @@ def hash_request(request: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def refuse_foreign(out: AnyPath, *own: str) -> None:
-    """Refuse a folder with anything but artifacts and the files ``own`` of a damaged run."""
-    names = [path.name for path in out.iterdir()] if out.exists() else []
-    known = ("store", plugin_folders.FOLDER, LOCK, PROGRESS, *own)
-    foreign = [name for name in names if name not in known]
-    if foreign:
-        raise UserError(
-            f"{out} contains {foreign[0]}, which is not part of a run; name an empty folder",
-            setting="out",
-        )
+def refuse_foreign(out: AnyPath, *damaged: str) -> None:
+    """Refuse a folder with anything but artifacts and the named files of a damaged run."""
+    if not out.exists():
+        return
+    parts = ("store", plugin_folders.FOLDER, LOCK, PROGRESS, *damaged)
+    for path in out.iterdir():
+        if path.name not in parts:
+            raise UserError(
+                f"{out} contains {path.name}, which is not part of a run; name an empty folder",
+                setting="out",
+            )
 
 
 def explain_other_recipe(old: SweepManifest, new: SweepManifest) -> str:
     """Explain that a folder contains another run because of its recipe; else return ""."""
-    before, now = old.recipe, new.recipe
-    if before is not None and now is not None and before.name != now.name:
-        return f": it uses recipe {before.name}, not {now.name}"
-    is_same = (old.dataset, old.ladder, old.command) == (new.dataset, new.ladder, new.command)
-    changed = before is not None and now is not None and before.settings != now.settings
-    if is_same or changed:
-        return (
-            f": the recipe ({now.name if now else 'none'}) of {new.dataset} has changed since it "
-            "began, and its trials cannot be mixed with new ones; report still reads it"
-        )
-    return ""
+    # The same command gives another run only with another recipe.
+    is_changed = (old.dataset, old.ladder, old.command) == (new.dataset, new.ladder, new.command)
+    name = "none"
+    if new.recipe is not None:
+        name = new.recipe.name
+        if old.recipe is not None and old.recipe.name != name:
+            return f": it uses recipe {old.recipe.name}, not {name}"
+        is_changed |= old.recipe is not None and old.recipe.settings != new.recipe.settings
+    if not is_changed:
+        return ""
+    return (
+        f": the recipe ({name}) of {new.dataset} has changed since it began, and its trials cannot "
+        "be mixed with new ones; report still reads it"
+    )
 
 
 def build_foreign_error(out: AnyPath, what: str, command: str, why: str = "") -> UserError:

@@ -107,7 +107,7 @@ class LadderRun:
             refuse_foreign(out, SWEEP_MANIFEST)
             return new
         if old.sweep != new.sweep:
-            raise build_foreign_error(out, "run", old.command, explain_other_recipe(old, new))
+            raise build_foreign_error(out, "run", old.command, why=explain_other_recipe(old, new))
         cell = attrgetter("rung", "network_seed", "head_seed")
         old_hashes = {cell(trial): trial.spec_hash for trial in old.planned}
         for trial in new.planned:
@@ -123,7 +123,7 @@ class LadderRun:
         rungs = {rung.index: rung for rung in [*old.rungs, *new.rungs]}
         planned = {trial.spec_hash: trial for trial in [*old.planned, *new.planned]}
         merged: dict[str, Any] = {
-            "rungs": [rungs[index] for index in sorted(rungs)],
+            "rungs": sorted(rungs.values(), key=attrgetter("index")),
             "planned": list(planned.values()),
             "network_seeds": sorted({*old.network_seeds, *new.network_seeds}),
             "head_seeds": sorted({*old.head_seeds, *new.head_seeds}),
@@ -161,15 +161,7 @@ class LadderRun:
             network_seeds=sorted(set(seeds.network)),
             head_seeds=sorted(set(seeds.head)),
             paired_seeds=seeds.is_paired,
-            planned=[
-                PlannedRecord(
-                    spec_hash=trial.spec.hash,
-                    rung=trial.rung,
-                    network_seed=trial.spec.network.seed,
-                    head_seed=trial.spec.head.seed if trial.spec.head else None,
-                )
-                for trial in planned
-            ],
+            planned=list(map(_to_planned_record, planned)),
             titles=titles(planned, self.location),
             **further,
         )
@@ -177,7 +169,8 @@ class LadderRun:
     def read_files(self, is_dry: bool) -> "LadderRun":
         """Return the run with the content of the files that its settings name."""
         data_root, store = self.location.data_root, self.location.store
-        return replace(self, resolved=resolve_files(self.resolved, data_root, store, is_dry))
+        resolved = resolve_files(self.resolved, data_root, store, is_dry=is_dry)
+        return replace(self, resolved=resolved)
 
     def plan(self) -> RemainingWork:
         """Plan the trials without a row, and the extra evaluations that finished trials lack."""
@@ -189,7 +182,7 @@ class LadderRun:
 
     def _find_extra(self) -> list[ExtraJob]:
         draws = self.options.bootstrap
-        return find_extra_jobs(self.shift_sets, draws, self.planned_trials, self.location.out)
+        return find_extra_jobs(self.shift_sets, draws, self.planned_trials, out=self.location.out)
 
     def open(self, work: RemainingWork) -> RemainingWork:
         """Print which rungs are left out."""
@@ -218,11 +211,13 @@ class LadderRun:
 
     def execute(self, work: RemainingWork, executor: Executor) -> None:
         """Execute networks and heads, and then the extra evaluations."""
-        work.crashed.extend(execute("networks and heads", work, executor, self.deadline))
+        work.crashed.extend(execute("networks and heads", work, executor, deadline=self.deadline))
         # With those of the trials that have just finished.
         extra = tuple(self._find_extra()) if work.networks else work.extra
         evaluations = RemainingWork(networks=extra)
-        work.crashed.extend(execute("extra evaluations", evaluations, executor, self.deadline))
+        work.crashed.extend(
+            execute("extra evaluations", evaluations, executor, deadline=self.deadline)
+        )
 
     def finish(self, work: RemainingWork) -> LadderResult:
         """Return the crashes, and what the limit of time left undone."""
@@ -235,6 +230,16 @@ class LadderRun:
             parts.append(format_count(evaluations, "extra evaluation"))
         reason = f"the time limit of {self.options.max_hours:g} h is over"
         return LadderResult(work.crashed, f"{reason}: {' and '.join(parts)} left")
+
+
+def _to_planned_record(trial: PlannedTrial) -> PlannedRecord:
+    head_seed = trial.spec.head.seed if trial.spec.head else None
+    return PlannedRecord(
+        spec_hash=trial.spec.hash,
+        rung=trial.rung,
+        network_seed=trial.spec.network.seed,
+        head_seed=head_seed,
+    )
 
 
 def build_ladder_run(

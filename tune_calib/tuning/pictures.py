@@ -37,34 +37,40 @@ def take_pictures(
         raise UserError(f"{out} contains no trial with numbers on test; name a run folder")
     chosen: dict[Any, dict[str, Any]] = {}
     for row in sorted(rows, key=lambda r: (r["rung"], r["network_seed"], r["head_seed"] or 0)):
-        chosen.setdefault(row["spec_hash"] if every else row["rung"], row)
+        key = row["spec_hash"] if every else row["rung"]
+        chosen.setdefault(key, row)
+    take = partial(
+        _picture, out=out, store=Store(store), data_root=data_root, device=torch.device(device)
+    )
     with only_driver(out):
-        return [_picture(row, out, Store(store), data_root, device) for row in chosen.values()]
+        return list(map(take, chosen.values()))
 
 
 def _picture(
-    row: dict[str, Any], out: AnyPath, store: Store, data_root: Path | None, device: str
+    row: dict[str, Any], out: AnyPath, store: Store, data_root: Path | None, device: torch.device
 ) -> str:
     name = row["spec_hash"]
     if (out / "logits" / f"{name}.parquet").exists():
         return f"{row['rung_label']}: logits exist"
     spec = TrialSpec.build(**{slot: json.loads(row[slot]) for slot in SLOTS if row[slot]})
     require_environment(spec)
-    set_switches(spec.network, torch.device(device))
+    set_switches(spec.network, device)
     test = load_test(spec.data, data_root, store.images).to(device)
     torch.set_num_threads(row["threads"] or 1)  # the last digits depend on it
     development = partial(load_development, spec.data, data_root, store.images)
-    trained = network_behind(spec, store, development, torch.device(device))
-    classifier = load_classifier(spec, store, development, torch.device(device))
-    outputs = predict(trained.method, trained.network, test.images, spec.data.info.of_test())
+    trained = network_behind(spec, store, development, device=device)
+    classifier = load_classifier(spec, store, development, device=device)
+    info = spec.data.info.of_test()
+    outputs = predict(trained.method, trained.network, test.images, info=info)
     logits, calibrated = classifier.uncalibrated(*outputs)[0], classifier(*outputs)[0]
-    is_finite = bool(calibrated.isfinite().all())
-    found = under_corruption(calibrated, test.labels) if is_finite else {}
+    metrics = {"accuracy": math.nan, "ece": math.nan}
+    if calibrated.isfinite().all():
+        metrics = under_corruption(calibrated, test.labels)
     for metric in ("accuracy", "ece"):
-        before, now = row[f"test/{metric}"], found.get(metric, math.nan)
-        if not math.isclose(now, before, abs_tol=_CLOSE):
+        old, new = row[f"test/{metric}"], metrics[metric]
+        if not math.isclose(new, old, abs_tol=_CLOSE):
             raise UserError(
-                f"{row['rung_label']}: test {metric} is now {now:.6f}, but was {before:.6f} in its "
+                f"{row['rung_label']}: test {metric} is now {new:.6f}, but was {old:.6f} in its "
                 "trial; name the `store` and `data_root` of the run, on the machine that ran it"
             )
     # Evenly spaced over the split.
@@ -74,5 +80,5 @@ def _picture(
         "label": test.labels.cpu()[positions].numpy(),
         "logits": list(logits.cpu()[positions].half().numpy()),
     }
-    write_table(out, "logits", name, pa.table(columns))
+    write_table(out, "logits", name, content=pa.table(columns))
     return f"{row['rung_label']}: logits of {len(positions)} samples"

@@ -30,10 +30,8 @@ def resolve_files(
     store = Store(at)
     data: Mapping[str, Any] = resolved.overrides.get("data", {})
     if isinstance(name := data.get("imported"), str):
-        found = read_record(name, store).model_dump()
-        return replace(
-            resolved, overrides={**resolved.overrides, "data": {**data, "imported": found}}
-        )
+        data = {**data, "imported": read_record(name, store).model_dump()}
+        return replace(resolved, overrides={**resolved.overrides, "data": data})
     resolved = resolved.with_scanned_data(data_root, store.images)
     network: Mapping[str, Any] = resolved.overrides.get("network", {})
     path = network.get("weights")
@@ -41,25 +39,28 @@ def resolve_files(
         return resolved
     file = expand_path(path)
     tensors = weights.read(file)
-    made = weights.trained_by(file)
+    trained_by = weights.trained_by(file)
     network = {**network, "weights": weights.hash_of(file)}
     resolved = replace(resolved, overrides={**resolved.overrides, "network": network})
     if resolved.is_frozen:
-        resolved = _normalised(resolved, made)
-        own: Any = METHODS[made.network.method].implementation if made else None
+        resolved = _normalised(resolved, trained_by)
         # In a network of this program, the method may compute the logits instead of the head.
-        has_own_logits = own is None or own.forward is not NetworkMethod.forward
+        has_own_logits = True
+        if trained_by is not None:
+            method: Any = METHODS[trained_by.network.method].implementation
+            has_own_logits = method.forward is not NetworkMethod.forward
         if has_own_logits and any(name.startswith("method.") for name in tensors):
             raise UserError(
                 f"network.weights: in {file} the training method computes the logits, not the last "
                 "layer of the network; name a network whose last layer computes them"
             )
     spec = resolved.spec()
-    if made is not None:
-        refuse_seen(made, spec.data)
+    if trained_by is not None:
+        refuse_seen(trained_by, spec.data)
     # Before the file is copied, so that a wrong file leaves no trace.
     untrained, _ = build(spec, samples=2)
-    if remark := weights.match_weights(untrained, tensors, str(file), resolved.is_frozen)[1]:
+    _, remark = weights.match_weights(untrained, tensors, str(file), is_frozen=resolved.is_frozen)
+    if remark:
         echo(f"{file}: {remark}", err=True)
     if any(name.startswith("classifier.") for name in tensors):
         echo(f"{file}: only the network of this export is used, with its own head", err=True)
@@ -68,37 +69,41 @@ def resolve_files(
     return resolved
 
 
-def _normalised(resolved: ResolvedRequest, made: TrialSpec | None) -> ResolvedRequest:
+def _normalised(resolved: ResolvedRequest, trained_by: TrialSpec | None) -> ResolvedRequest:
     """Add the normalisation of a frozen network, with one notation for equal constants."""
     plain = _with_norm(resolved, None)
     norm = resolved.overrides.get("data", {}).get("norm")
-    if norm is None and made is not None:
-        norm = _constants(made.data)
+    if norm is None and trained_by is not None:
+        norm = _constants(trained_by.data)
     elif norm is None:  # that of the published weights of the backbone
         spec = plain.spec()
         info, backbone = spec.data.info, spec.network.backbone
         record: BackboneInfo = BACKBONES[backbone]
-        norm = record.norm if info.size >= record.norm_from else None
-        norm = NORMS[norm] if isinstance(norm, str) else norm
+        if info.size >= record.norm_from:
+            norm = record.norm
+        if isinstance(norm, str):
+            norm = NORMS[norm]
         if norm is None or len(norm[0]) != info.channels:
             raise UserError(
                 f"the normalisation that this {backbone} expects is unknown: set `norm` to "
                 f"{OWN_NORM} (the constants of {info.name}), {', '.join(NORMS)}, or "
                 "[[means], [standard deviations]]"
             )
-    wanted, own = (_constants(each.spec().data) for each in (_with_norm(resolved, norm), plain))
-    if wanted == own:
+    wanted = _constants(_with_norm(resolved, norm).spec().data)
+    if wanted == _constants(plain.spec().data):
         return plain
-    name = next((name for name, known in NORMS.items() if known == wanted), None)
-    return _with_norm(resolved, name or wanted)
+    for name, constants in NORMS.items():
+        if constants == wanted:
+            return _with_norm(resolved, name)
+    return _with_norm(resolved, wanted)
 
 
 def _with_norm(resolved: ResolvedRequest, norm: str | Constants | None) -> ResolvedRequest:
-    data = {
-        key: value for key, value in resolved.overrides.get("data", {}).items() if key != "norm"
-    }
-    own = {} if norm is None else {"norm": norm}
-    return replace(resolved, overrides={**resolved.overrides, "data": {**data, **own}})
+    data = dict(resolved.overrides.get("data", {}))
+    data.pop("norm", None)
+    if norm is not None:
+        data["norm"] = norm
+    return replace(resolved, overrides={**resolved.overrides, "data": data})
 
 
 def _constants(data: DataSlot) -> Constants:

@@ -101,7 +101,7 @@ class Copies:
         rows = read_table(out, "trials", columns=_CODE).group_by(_CODE)
         for row in rows.aggregate([]).to_pylist():
             contents = f"`out` {out} contains trials that were run"
-            refuse_changed(_parse_code(row), read_code(row), contents, "name another `out`")
+            refuse_changed(_parse_code(row), read_code(row), contents, way="name another `out`")
         specs = {trial.spec.network_id: trial.spec for trial in remaining}
         for network_id, spec in specs.items():
             copy = self.by_slot.get(canonical_json(spec.data))
@@ -115,7 +115,7 @@ class Copies:
             for kind in ("networks", "checkpoints"):
                 code = self._read_manifest(kind, network_id).get("code")
                 contents = f"`store` {self.store.root} contains networks that were trained"
-                refuse_changed(code, code_of_network(spec), contents, "name another `store`")
+                refuse_changed(code, code_of_network(spec), contents, way="name another `store`")
 
     def refuse_copy(self, row: Mapping[str, Any], out: AnyPath) -> None:
         """Refuse a row that was computed on another copy of the data."""
@@ -157,8 +157,8 @@ def find_rows(
         return {}
     folders: dict[str, AnyPath] = {}
     first_rows: dict[str, Mapping[str, Any]] = {}
-    manifests: list[AnyPath] = sorted(among.glob(f"*/*/{SWEEP_MANIFEST}"), key=str)
-    for manifest in manifests:
+    manifests: Iterable[AnyPath] = among.glob(f"*/*/{SWEEP_MANIFEST}")
+    for manifest in sorted(manifests, key=str):
         folder = manifest.parent
         if folder.resolve() == out.resolve():
             continue
@@ -195,22 +195,22 @@ def copy_rows(
 ) -> bool:
     """Copy rows from other folders, with requested extra evaluations; return whether any exist."""
     trials = {trial.spec.hash: trial for trial in planned}
-    prefixes = tuple(f"{name}/" for name in sets)
+    prefixes = tuple(map("{}/".format, sets))
     folders: dict[AnyPath, list[str]] = {}
-    for spec_hash, folder in find_rows(planned, out, among, copies).items():
+    for spec_hash, folder in find_rows(planned, out, among, copies=copies).items():
         folders.setdefault(folder, []).append(spec_hash)
     for folder, hashes in folders.items():
         # Named after its content: further trials of that folder get another file.
         name = f"shared-{hashlib.sha256(' '.join(sorted(hashes)).encode()).hexdigest()[:16]}"
         intervals = _read_rows(folder, "intervals", hashes)
         if intervals.num_rows:
-            write_table(out, "intervals", name, intervals)
+            write_table(out, "intervals", name, content=intervals)
         shifts = _read_rows(folder, "shifts", hashes)
         # A set may consist of parts, such as the severities of a corruption.
         is_requested = [f"{name}/".startswith(prefixes) for name in shifts["set"].to_pylist()]
         shifts = shifts.filter(pa.array(is_requested, pa.bool_()))
         if shifts.num_rows:
-            write_table(out, "shifts", name, shifts)
+            write_table(out, "shifts", name, content=shifts)
         rows = _read_rows(folder, "trials", hashes).to_pylist()
         for row in rows:
             trial = trials[row["spec_hash"]]
@@ -220,16 +220,18 @@ def copy_rows(
             "curves": _read_rows(folder, "curves", hashes).to_pylist(),
             "bins": _read_rows(folder, "bins", hashes).to_pylist(),
         }
-        write_results(out, name, tables, _read_rows(folder, "samples", hashes))
+        write_results(out, name, tables, samples=_read_rows(folder, "samples", hashes))
     return bool(folders)
 
 
 def _read_rows(folder: AnyPath, table: TableName, hashes: Sequence[str]) -> pa.Table:
     """Read the rows of trials file by file, since all samples may not fit into memory."""
     wanted = pa.array(hashes, pa.string())
-    parts = [
-        part.filter(pc.is_in(part["spec_hash"].cast(pa.string()), wanted))
-        for part in read_files(folder, table)
-    ]
-    parts = [part for part in parts if part.num_rows] or [read_table(folder, table).slice(0, 0)]
+    parts = []
+    for content in read_files(folder, table):
+        part = content.filter(pc.is_in(content["spec_hash"].cast(pa.string()), wanted))
+        if part.num_rows:
+            parts.append(part)
+    if not parts:
+        return read_table(folder, table).slice(0, 0)
     return pa.concat_tables(parts, promote_options="default")

@@ -129,7 +129,8 @@ def execute_run(run: Run[S, R], begin: Begin = lambda run, work: None) -> R:
     report_progress("planning trials")
     # Refuse as much as possible before the folder is created.
     work = check_run(run)
-    everywhere = environment_of(trial.spec for trial in run.planned_trials)
+    specs = [trial.spec for trial in run.planned_trials]
+    everywhere = environment_of(specs)
     refuse_here(location.address, work.needs, everywhere)
     with only_driver(out), show_driver(out), lost_database(location.study_storage):
         # Again, since another driver may have extended the run meanwhile.
@@ -148,16 +149,19 @@ def execute_run(run: Run[S, R], begin: Begin = lambda run, work: None) -> R:
             begin(run, work)
             state = run.reuse(state, copies)
             if not state.is_over:
+                recipe = manifest.recipe.told if manifest.recipe else None
                 provenance = location.build_provenance(
                     sweep=manifest.identity,
                     ladder=run.name,
                     is_search=run.is_search,
-                    recipe=manifest.recipe.told if manifest.recipe else None,
-                    plugins=[plugin.plain() for plugin in run.plugins],
+                    recipe=recipe,
+                    plugins=list(map(Plugin.plain, run.plugins)),
                     digests=copies.digests,
-                    code=code_of_trials(trial.spec for trial in run.planned_trials),
+                    code=code_of_trials(specs),
                 )
-                with open_executor(location, state.needs, everywhere, provenance) as executor:
+                with open_executor(
+                    location, state.needs, everywhere, provenance=provenance
+                ) as executor:
                     run.execute(state, executor)
         return run.finish(state)
 
@@ -169,7 +173,9 @@ def read_copies(run: AnyRun, work: RemainingWork) -> Copies:
         return Copies.read([], location.data_root, store)
     slots = [trial.spec.data for trial in run.planned_trials]
     copies = Copies.read(slots, location.data_root, store)
-    dependents = [trial for job in work.networks for trial in job.dependents]
+    dependents: list[PlannedTrial] = []
+    for job in work.networks:
+        dependents.extend(job.dependents)
     copies.refuse_other(location.out, dependents)
     if work.artifact is not None:
         require_writable(location.store, work.artifact)

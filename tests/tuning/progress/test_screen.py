@@ -106,7 +106,7 @@ def test_a_pipe_gets_a_line_a_minute_and_slow_steps_at_once(monkeypatch):
         report_progress("reading CIFAR-10")
         time.sleep(0.1)
         assert told.getvalue() == ""  # a mistake that is found now is one line
-        report_progress("starting Ray", at_once=True)
+        report_progress("starting Ray", is_urgent=True)
         assert told.getvalue() == "0:00 starting Ray\n"
         report_progress("starting workers")
         monkeypatch.setattr(screen, "LINE_EVERY_S", 0.05)

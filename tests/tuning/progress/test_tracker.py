@@ -23,17 +23,17 @@ def test_progress_goes_to_the_last_listener_if_any():
         report_progress("reading CIFAR-10")
         with listening(inner.append):
             report_progress("epoch", 1, 2)
-        report_progress("starting Ray", at_once=True)
+        report_progress("starting Ray", is_urgent=True)
     report_progress("nor this")
-    assert [each.doing for each in heard] == ["reading CIFAR-10", "starting Ray"]
+    assert [each.description for each in heard] == ["reading CIFAR-10", "starting Ray"]
     assert inner == [ProgressEvent("epoch", 1, 2)]
 
 
 def test_items_are_counted_when_they_were_used_after_those_before_them():
     heard: list[ProgressEvent] = []
     with listening(heard.append):
-        assert list(count_progress("reading", "ab", 5, done=3)) == ["a", "b"]
-    assert [(event.doing, event.at, event.of) for event in heard] == [
+        assert list(count_progress("reading", "ab", 5, completed=3)) == ["a", "b"]
+    assert [(event.description, event.completed, event.total) for event in heard] == [
         ("reading", 3, 5),
         ("reading", 4, 5),
         ("reading", 5, 5),

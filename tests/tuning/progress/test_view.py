@@ -37,7 +37,7 @@ def test_trials_that_do_not_fit_are_counted():
 
 def test_the_view_shows_the_work_of_the_driver_before_trials_run():
     drawing = ProgressEvent("drawing figures", 3, 12)
-    idle = progress(running={}, total=0, activity=drawing, entry="a, 2 of 7")
+    idle = progress(running={}, total=0, event=drawing, entry="a, 2 of 7")
     title, now = drawn(idle)
     assert title == "ablate mac_cal · a, 2 of 7"
     assert now.endswith("drawing figures 3/12")

@@ -191,7 +191,7 @@ def test_workers_that_are_ready_are_counted_among_those_that_fit(monkeypatch):
     with listening(heard.append):
         watcher.on_step_begin(1, trials)
         watcher.on_step_begin(2, trials[:3])
-    assert [(event.doing, event.at, event.of) for event in heard] == [
+    assert [(event.description, event.completed, event.total) for event in heard] == [
         ("starting workers", 1, 3),
         ("starting workers", 1, 2),
     ]

@@ -194,7 +194,7 @@ def test_watchers_see_the_running_trial(tmp_path, monkeypatch):
     def note(tracker, events):
         update(tracker, events)
         running = tracker.record().running.values()
-        seen.extend((row.told, row.activity.doing) for row in running if row.activity.at)
+        seen.extend((job.title, job.event.description) for job in running if job.event.completed)
         heard.set()
 
     def wait(step, worker):

@@ -103,7 +103,7 @@ def comes_to_its_end(tmp_path, method, sampler):
     assert space.size <= FEW
     suggestions = points(state)
     assert len({tuple(point.items()) for point in suggestions}) == space.size
-    assert study.finished() == len(suggestions) == study.planned(200) < 200
+    assert len(study.finished()) == len(suggestions) == study.planned(200) < 200
     assert len({tuple(point.items()) for point in suggestions[:-1]}) < space.size or space.size == 1
     again = searched(tmp_path / "out", question, 300)
     assert points(again) == suggestions

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib import import_module
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -48,8 +49,8 @@ class Logger(ABC):
 
     def __init__(self, name: str, out: AnyPath, sweep: str) -> None:
         self.name, self.out, self.sweep = name, out, sweep
-        whole = out.resolve()
-        self.group = f"{whole.parent.name}/{whole.name}"  # e.g. ``runs/mac_cal-digits``
+        folder = out.resolve()
+        self.group = f"{folder.parent.name}/{folder.name}"  # e.g. ``runs/mac_cal-digits``
         self._file = out / FOLDER / f"{name}.json"
         self._sent: dict[str, str] = {}  # status by key of a trial, and the digest of the figures
         refuse_special(self._file)
@@ -103,7 +104,7 @@ class Logger(ABC):
         """End the run of a network that is no trial and thus has no row."""
         if run.key in self._open:
             opened, _ = self._open.pop(run.key)
-            self._end_run(opened, run, epoch, status, {})
+            self._end_run(opened, run, epoch, status=status, final={})
 
     def send_row(self, run: Run, row: Mapping[str, Any], curves: Mapping[int, Values]) -> None:
         """Send a finished trial, with the epochs that were not sent during training."""
@@ -113,7 +114,7 @@ class Logger(ABC):
         for epoch in sorted(curves.keys() - epochs):
             self._write_epoch(opened, epoch, curves[epoch])
         final = _finite({f"final/{name}": row[name] for name in row if is_metric_column(name)})
-        self._end_run(opened, run, row["epoch"] or 0, row["status"], final)
+        self._end_run(opened, run, row["epoch"] or 0, status=row["status"], final=final)
         del self._open[run.key]
         self._note(run.key, row["status"])
 
@@ -177,18 +178,21 @@ def use_loggers(out: AnyPath) -> tuple[str, ...]:
 
 def flatten_settings(spec: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings in the slots of a spec by ``slot.key``; other types as JSON."""
-    return {
-        f"{slot}.{key}": value if isinstance(value, int | float | str) else json.dumps(value)
-        for slot in SLOTS
-        for key, value in (spec.get(slot) or {}).items()
-        if value is not None
-    }
+    settings: dict[str, Any] = {}
+    for slot in SLOTS:
+        for key, value in (spec.get(slot) or {}).items():
+            if isinstance(value, int | float | str):
+                settings[f"{slot}.{key}"] = value
+            elif value is not None:
+                settings[f"{slot}.{key}"] = json.dumps(value)
+    return settings
 
 
 def format_run_name(label: str, network_seed: int, head_seed: int | None) -> str:
     """Return a readable name of a trial: its rung and its seeds."""
-    both = head_seed is not None and head_seed != network_seed
-    return f"{label}, seed {network_seed}/{head_seed}" if both else f"{label}, seed {network_seed}"
+    if head_seed is None or head_seed == network_seed:
+        return f"{label}, seed {network_seed}"
+    return f"{label}, seed {network_seed}/{head_seed}"
 
 
 _followers: list["Follower"] = []
@@ -205,7 +209,7 @@ class Follower:
 
     def send(self, action: Callable[..., None], *arguments: Any) -> None:
         """Call a method of every logger in the thread."""
-        self._thread.submit(self._each, action, *arguments)
+        self._thread.submit(self._call, action, *arguments)
 
     def send_rows(self, name: str | None = None) -> None:
         """Send the rows of a file, or of all files that were not sent yet."""
@@ -216,21 +220,23 @@ class Follower:
         self.send_rows()
         self.send(Logger.close)
         if self._loggers:
-            report_progress(f"sending to {', '.join(logger.name for logger in self._loggers)}")
+            report_progress(f"sending to {', '.join(map(attrgetter('name'), self._loggers))}")
         self._thread.shutdown()
 
     def _send_files(self, name: str | None) -> None:
-        paths = fetch_files(self._out / "trials", f"{name or '*'}.parquet") if self._loggers else []
-        for each in [path.name.removesuffix(".parquet") for path, _ in paths]:
+        if not self._loggers:
+            return
+        for path, _ in fetch_files(self._out / "trials", f"{name or '*'}.parquet"):
+            file = path.name.removesuffix(".parquet")
             # A file that is named was just written, perhaps again by a retried trial.
-            if name is None and each in self._read:
+            if name is None and file in self._read:
                 continue
             try:
-                trials = read_table(self._out, "trials", each).to_pylist()
-                points = read_table(self._out, "curves", each).to_pylist()
+                trials = read_table(self._out, "trials", file).to_pylist()
+                points = read_table(self._out, "curves", file).to_pylist()
             except (UserError, OSError):
                 continue  # readers that need the file report it
-            self._read.add(each)
+            self._read.add(file)
             curves: dict[str, dict[int, dict[str, float]]] = {}  # by spec hash and epoch
             for row in points:
                 if value := _finite({row["name"]: row["value"]}):
@@ -240,9 +246,9 @@ class Follower:
                 slots = {slot: json.loads(row[slot]) for slot in SLOTS if row[slot]}
                 label = format_run_name(row["rung_label"], row["network_seed"], row["head_seed"])
                 run = Run(row["spec_hash"], label, flatten_settings(slots))
-                self._each(Logger.send_row, run, row, curves.get(run.key, {}))
+                self._call(Logger.send_row, run, row, curves.get(run.key, {}))
 
-    def _each(self, action: Callable[..., None], *arguments: Any) -> None:
+    def _call(self, action: Callable[..., None], *arguments: Any) -> None:
         """Call a method of every logger; drop one that fails, since no result may depend on it."""
         for logger in list(self._loggers):
             try:
@@ -267,19 +273,19 @@ def report_network(work: Mapping[str, Any], result: Mapping[str, Any]) -> None:
     if not _followers or work.get("kind") != "network" or "epoch" not in result:
         return
     values = _finite({name: value for name, value in result.items() if "/" in name})
-    own = next((trial for trial in work["trials"] if not trial["spec"].get("posthoc")), None)
-    first = own or (work["trials"] or work["dependents"])[0]
+    trial = next((plain for plain in work["trials"] if not plain["spec"].get("posthoc")), None)
+    first = trial or (work["trials"] or work["dependents"])[0]
     spec, slots = TrialSpec.build(**first["spec"]), first["spec"]
     key, label = spec.hash, first["label"]
-    if own is None:  # the network is no trial itself, and has no row
+    if trial is None:  # the network has no row
         key, label = spec.network_id, f"network {spec.network.method}"
-        slots = {slot: slots[slot] for slot in ("data", "network")}
+        slots = {"data": slots["data"], "network": slots["network"]}
     run = Run(key, format_run_name(label, spec.network.seed, None), flatten_settings(slots))
     epoch, status = result["epoch"], result.get("status")
     for follower in _followers:
         if not status:
             follower.send(Logger.send_epoch, run, epoch, values)
-        elif own is None:
+        elif trial is None:
             follower.send(Logger.end_network, run, epoch, status)
 
 
@@ -318,8 +324,8 @@ def _first_line(error: Exception) -> str:
 
 
 def _finite(values: Mapping[str, Any]) -> dict[str, float]:
-    return {
-        name: float(value)
-        for name, value in values.items()
-        if isinstance(value, int | float) and math.isfinite(value)
-    }
+    finite = {}
+    for name, value in values.items():
+        if isinstance(value, int | float) and math.isfinite(value):
+            finite[name] = float(value)
+    return finite

@@ -24,9 +24,10 @@ class MLflow(Logger):
         logging.getLogger("mlflow").setLevel(logging.WARNING)  # it logs every table that it creates
         self._client = MlflowClient()
         try:
-            old = self._client.get_experiment_by_name(self.group)
-            new = old.experiment_id if old else self._client.create_experiment(self.group)
-            self._experiment = new
+            if experiment := self._client.get_experiment_by_name(self.group):
+                self._experiment = experiment.experiment_id
+            else:
+                self._experiment = self._client.create_experiment(self.group)
         except MlflowException as error:
             reason = str(error).splitlines()[0]
             raise UserError(f"mlflow: {reason}; check MLFLOW_TRACKING_URI", setting="log") from None
@@ -47,13 +48,14 @@ class MLflow(Logger):
 
     def _write_epoch(self, opened: str, epoch: int, values: Values) -> None:
         now = int(time.time() * 1000)
-        points = [Metric(name, value, now, epoch) for name, value in values.items()]
+        points = [Metric(name, value, now, step=epoch) for name, value in values.items()]
         self._client.log_batch(opened, metrics=points)
 
     def _end_run(self, opened: str, run: Run, epoch: int, status: str, final: Values) -> None:
         self._write_epoch(opened, epoch, final)
         self._client.set_tag(opened, "status", status)
-        self._client.set_terminated(opened, "FINISHED" if status == "done" else "FAILED")
+        state = "FINISHED" if status == "done" else "FAILED"
+        self._client.set_terminated(opened, state)
 
     def _close_run(self, opened: str) -> None:
         self._client.set_terminated(opened, "KILLED")

@@ -40,8 +40,11 @@ class TensorBoard(Logger):
         self, opened: SummaryWriter, run: Run, epoch: int, status: str, final: Values
     ) -> None:
         # With all metrics the HParams dashboard would have hundreds of columns.
-        columns = {f"final/{split}/{name}" for split in ("select", "test") for name in METRICS}
-        shown = {name: value for name, value in final.items() if name in columns}
+        shown = {}
+        for name, value in final.items():
+            split, _, metric = name.removeprefix("final/").partition("/")
+            if split in ("select", "test") and metric in METRICS:
+                shown[name] = value
         for summary in hparams({**run.settings, "status": status}, shown):
             opened.file_writer.add_summary(summary)
         for name, value in final.items():

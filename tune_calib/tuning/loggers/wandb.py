@@ -49,7 +49,8 @@ class WeightsAndBiases(Logger):
 
     def _end_run(self, opened: Any, run: Run, epoch: int, status: str, final: Values) -> None:
         opened.summary.update({"status": status, "epoch": epoch, **final})
-        opened.finish(exit_code=0 if status == "done" else 1)
+        code = 0 if status == "done" else 1
+        opened.finish(exit_code=code)
 
     def _close_run(self, opened: Any) -> None:
         opened.finish(exit_code=1)

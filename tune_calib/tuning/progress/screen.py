@@ -43,9 +43,9 @@ class LineDisplay:
     def __init__(self) -> None:
         self._last = time.monotonic()
 
-    def draw(self, record: Progress, at_once: bool) -> None:
+    def draw(self, record: Progress, is_urgent: bool) -> None:
         """Show a record, at most once a minute unless it is urgent."""
-        if not at_once and time.monotonic() - self._last < LINE_EVERY_S:
+        if not is_urgent and time.monotonic() - self._last < LINE_EVERY_S:
             return
         self._last = time.monotonic()
         self.print(format_line(record))
@@ -85,7 +85,7 @@ class _LiveDisplay(LineDisplay):
         self._console = console
         self._live: Live | None = None
 
-    def draw(self, record: Progress, at_once: bool) -> None:
+    def draw(self, record: Progress, is_urgent: bool) -> None:
         with self._lock, contextlib.suppress(OSError, ValueError):  # the terminal was closed
             if self._live is None:
                 self._live = Live(
@@ -122,13 +122,13 @@ class Screen:
 
     def receive(self, event: ProgressEvent) -> None:
         """Show an event of the driver."""
-        self.tracker.set(activity=event)
-        if event.at_once:
-            self.draw(at_once=True)
+        self.tracker.set(event=event)
+        if event.is_urgent:
+            self.draw(is_urgent=True)
 
-    def draw(self, at_once: bool = False) -> None:
+    def draw(self, is_urgent: bool = False) -> None:
         """Show the current progress."""
-        self.display.draw(self.tracker.record(), at_once)
+        self.display.draw(self.tracker.record(), is_urgent)
 
     @contextlib.contextmanager
     def phase(
@@ -140,7 +140,7 @@ class Screen:
         read_events: Callable[[Sequence[str]], Mapping[str, ProgressEvent]] = lambda names: {},
     ) -> Iterator[None]:
         """Show a bar of ``total`` units and the running Ray trials while the block runs them."""
-        self.tracker.begin(title, total, unit, kinds)
+        self.tracker.begin(title, total, unit, kinds=kinds)
         started = time.monotonic()
 
         def poll() -> None:
@@ -153,7 +153,7 @@ class Screen:
             # Not after an interrupt, whose last line tells how to continue.
             self.display.print(format_summary(self.tracker.record(), time.monotonic() - started))
         finally:
-            self.tracker.begin("", 0, "", {})
+            self.tracker.begin("", 0, "", kinds={})
 
 
 _screens: list[Screen] = []
@@ -165,15 +165,15 @@ def screen(title: str = "") -> Iterator[Screen]:
     if _screens:
         yield _screens[-1]
         return
-    own = Screen(title)
-    _screens.append(own)
+    opened = Screen(title)
+    _screens.append(opened)
     try:
-        with listening(own.receive), _repeated(own.draw, own.display.every_s):
-            own.draw()
-            yield own
+        with listening(opened.receive), _repeated(opened.draw, opened.display.every_s):
+            opened.draw()
+            yield opened
     finally:
-        own.display.close()
-        _screens.remove(own)
+        opened.display.close()
+        _screens.remove(opened)
 
 
 @contextlib.contextmanager
@@ -187,13 +187,13 @@ def show_driver(folder: AnyPath) -> Iterator[Screen]:
             return
         # A missing file loses no result; on a full disk the trials themselves fail.
         with contextlib.suppress(UserError):
-            own.tracker.record(every_s).write(folder)
+            view.tracker.record(every_s).write(folder)
 
-    with screen() as own:
+    with screen() as view:
         try:
             with _repeated(write, every_s):
                 write()
-                yield own
+                yield view
         finally:
             with contextlib.suppress(OSError, UserError):
                 (folder / PROGRESS).unlink()
@@ -260,7 +260,7 @@ def is_dead(record: Progress, now: float) -> bool:
 
 
 def describe_driver(folder: AnyPath) -> str:
-    """Describe the activity or death of the driver of a folder; return "" if there is none."""
+    """Describe what the driver of a folder does, or its death; return "" if there is none."""
     record = read_progress(folder)
     if record is None:
         return ""
@@ -278,7 +278,7 @@ def watch(folder: AnyPath) -> bool:
         while (record := read_progress(folder)) is not None:
             if is_dead(record, time.time()):
                 return False
-            display.draw(record, at_once=is_first)
+            display.draw(record, is_urgent=is_first)
             is_first = False
             time.sleep(READ_EVERY_S)
     finally:

@@ -6,9 +6,11 @@ import socket
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Annotated, Any
 
+from pydantic import Field, TypeAdapter
 from rich.console import Console, Group, RenderableType
 from rich.progress_bar import ProgressBar
 from rich.spinner import Spinner
@@ -30,22 +32,23 @@ _METRICS_FROM = 80  # minimum columns of a terminal to show metrics beside full 
 _IN_LINE = 4  # running Ray trials that a line names
 _METRICS = ("accuracy", "ece")  # of a Ray trial on ``select``
 _SPINNER = Spinner("dots")
+_Event = Annotated[ProgressEvent, Field(alias="activity")]
 
 
 @dataclass
-class Running:
+class RunningJob:
     """A running Ray trial."""
 
-    told: str  # its title
+    title: Annotated[str, Field(alias="told")]
     kind: str
     weight: int  # within its kind
     began: float
-    activity: ProgressEvent = field(default_factory=lambda: ProgressEvent("starting a worker"))
+    event: _Event = field(default_factory=partial(ProgressEvent, "starting a worker"))
 
     @property
     def fraction(self) -> float:
-        """Return the fraction of finished steps."""
-        return self.activity.at / self.activity.of if self.activity.of else 0.0
+        """Return the fraction of completed steps; 0 if their number is unknown."""
+        return self.event.completed / self.event.total if self.event.total else 0.0
 
 
 @dataclass
@@ -59,7 +62,7 @@ class Kind:
 
 @dataclass
 class Progress:
-    """The record of a driver at one moment; its fields are the keys of ``progress.json``."""
+    """The record of a driver at one moment, which ``progress.json`` contains."""
 
     host: str
     process: int
@@ -69,7 +72,7 @@ class Progress:
     every_s: float = 0.0  # seconds until it is written again
     entry: str = ""  # of an experiment file, e.g. ``digits-mac_cal, 2 of 7``
     # The latest event of the driver, not of its Ray trials.
-    activity: ProgressEvent = field(default_factory=lambda: ProgressEvent("starting"))
+    event: _Event = field(default_factory=partial(ProgressEvent, "starting"))
     phase: str = ""  # its title; empty between phases
     unit: str = ""  # of ``total`` and ``ended``
     total: int = 0
@@ -78,11 +81,12 @@ class Progress:
     left_s: float | None = None  # remaining seconds; None if unknown
     is_least: bool = False  # ``left_s`` excludes kinds of Ray trials that were not timed yet
     notes: list[str] = field(default_factory=list)  # of a search: best so far, guard, baseline
-    running: dict[str, Running] = field(default_factory=dict)  # Ray trials by name
+    running: dict[str, RunningJob] = field(default_factory=dict)  # Ray trials by name
 
     def write(self, folder: AnyPath) -> None:
         """Replace the file of a folder; raise UserError if it cannot be written."""
-        atomic_write(folder / PROGRESS, seal(asdict(self), indent=None))
+        content = TypeAdapter(Progress).dump_python(self, by_alias=True)
+        atomic_write(folder / PROGRESS, seal(content, indent=None))
 
 
 class Tracker:
@@ -90,7 +94,7 @@ class Tracker:
 
     def __init__(self, title: str) -> None:
         self._lock = threading.RLock()
-        self._record = Progress(socket.gethostname(), os.getpid(), title, time.time())
+        self._record = Progress(socket.gethostname(), os.getpid(), title, began=time.time())
 
     def set(self, **fields: Any) -> None:
         """Replace fields of the record."""
@@ -105,15 +109,15 @@ class Tracker:
     def start(self, name: str, title: str, kind: str, weight: int) -> None:
         """Add a Ray trial."""
         with self._lock:
-            self._record.running[name] = Running(title, kind, weight, time.time())
+            self._record.running[name] = RunningJob(title, kind, weight, began=time.time())
 
     def end(self, name: str, statuses: Mapping[str, int]) -> None:
         """Remove a Ray trial; count the statuses of its trials if the bar counts trials."""
         with self._lock:
-            row = self._record.running.pop(name, None)
-            if row is not None and (kind := self._record.kinds.get(row.kind)) is not None:
-                kind.ended += row.weight
-                kind.seconds += time.time() - row.began
+            job = self._record.running.pop(name, None)
+            if job is not None and (kind := self._record.kinds.get(job.kind)) is not None:
+                kind.ended += job.weight
+                kind.seconds += time.time() - job.began
             if self._record.unit in (TRIALS, EVALUATIONS):
                 for status, count in statuses.items():
                     self._record.ended[status] = self._record.ended.get(status, 0) + count
@@ -122,7 +126,7 @@ class Tracker:
         """Set the latest events of Ray trials by name, except of those that have ended."""
         with self._lock:
             for name in events.keys() & self._record.running.keys():
-                self._record.running[name].activity = events[name]
+                self._record.running[name].event = events[name]
 
     @property
     def running(self) -> Sequence[str]:
@@ -136,10 +140,12 @@ class Tracker:
             now, record = time.time(), copy.deepcopy(self._record)
         left, is_least = 0.0, False
         for name, kind in record.kinds.items():
-            rows = [row for row in record.running.values() if row.kind == name]
-            done = kind.ended + sum(row.weight * row.fraction for row in rows)
-            # Before its first step, a Ray trial has only started a worker.
-            seconds = kind.seconds + sum(now - row.began for row in rows if row.fraction)
+            done, seconds = float(kind.ended), kind.seconds
+            for job in record.running.values():
+                # Before its first step, a Ray trial has only started a worker.
+                if job.kind == name and job.fraction:
+                    done += job.weight * job.fraction
+                    seconds += now - job.began
             if kind.total <= done:
                 continue
             if done:
@@ -158,7 +164,7 @@ def draw_view(record: Progress, console: Console) -> Group:
     parts: list[RenderableType] = [title]
     if record.total:
         ended = min(record.total, sum(record.ended.values()))
-        counts = ", ".join(part for part in (_counts(record), _left(record)) if part)
+        counts = ", ".join(filter(None, (_counts(record), _left(record))))
         bar = Table.grid(padding=(0, 2))
         bar.add_row(ProgressBar(record.total, ended, width=_BAR_WIDTH), _text(counts))
         parts.append(bar)
@@ -184,9 +190,9 @@ def _rows(record: Progress, room: int, has_metrics: bool) -> Table:
     table.add_column(no_wrap=True, justify="right")
     running = list(record.running.values())
     fits = len(running) if len(running) <= room else max(0, room - 1)
-    for row in running[:fits]:
-        metrics = ", ".join(_metrics(row.activity)) if has_metrics else ""
-        words = (f"  {row.told}", _step(row.activity), metrics, clock(record.written - row.began))
+    for job in running[:fits]:
+        metrics = ", ".join(_metrics(job.event)) if has_metrics else ""
+        words = (f"  {job.title}", _step(job.event), metrics, clock(record.written - job.began))
         table.add_row(*map(_text, words), style="dim")
     if fits < len(running):
         table.add_row(f"  and {len(running) - fits} more")
@@ -199,12 +205,12 @@ def format_line(record: Progress) -> str:
     if record.total:
         parts += [_counts(record), _left(record)]
     parts += record.notes
-    for row in list(record.running.values())[:_IN_LINE]:
-        words = [row.told, _step(row.activity), *_metrics(row.activity)]
+    for job in list(record.running.values())[:_IN_LINE]:
+        words = [job.title, _step(job.event), *_metrics(job.event)]
         parts.append(f"running {', '.join(words)}")
     if len(record.running) > _IN_LINE:
         parts.append(f"and {len(record.running) - _IN_LINE} more")
-    return "; ".join(part for part in parts if part)
+    return "; ".join(filter(None, parts))
 
 
 def format_summary(record: Progress, seconds: float) -> str:
@@ -214,39 +220,46 @@ def format_summary(record: Progress, seconds: float) -> str:
 
 def _counts(record: Progress) -> str:
     states = ", ".join(f"{n} {state}" for state, n in sorted(record.ended.items()) if n)
-    ended = sum(record.ended.values())
-    return f"{ended} of {record.total} {record.unit} ended" + (f" ({states})" if states else "")
+    text = f"{sum(record.ended.values())} of {record.total} {record.unit} ended"
+    return f"{text} ({states})" if states else text
 
 
 def _left(record: Progress) -> str:
     if record.left_s is None:
         return ""
-    seconds, minutes = record.left_s, round(record.left_s / 60)
-    if seconds < 90:
-        duration = f"{max(1, round(seconds))} s"
+    minutes = round(record.left_s / 60)
+    if record.left_s < 90:
+        duration = f"{max(1, round(record.left_s))} s"
     else:
         duration = f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
-    return f"{'at least' if record.is_least else 'about'} {duration} left"
+    prefix = "at least" if record.is_least else "about"
+    return f"{prefix} {duration} left"
 
 
 def _now(record: Progress, gap: str = "  ") -> str:
-    """Return the time since the start of the driver, and its activity."""
-    doing = _step(record.activity)
+    """Return the time since the start of the driver, and its current step."""
+    step = _step(record.event)
     if record.running:
-        kinds = [f"{name} {k.ended} of {k.total}" for name, k in record.kinds.items() if k.total]
-        # For a single kind, the bar shows the counts.
-        counts = kinds if len(kinds) > 1 else []
-        doing = f"{record.phase}: {', '.join([*counts, f'{len(record.running)} running'])}"
-    return f"{clock(record.written - record.began)}{gap}{doing}"
+        counts = [f"{name} {k.ended} of {k.total}" for name, k in record.kinds.items() if k.total]
+        if len(counts) == 1:  # the bar shows it
+            counts.clear()
+        step = f"{record.phase}: {', '.join([*counts, f'{len(record.running)} running'])}"
+    return f"{clock(record.written - record.began)}{gap}{step}"
 
 
 def _step(event: ProgressEvent) -> str:
-    return event.doing + (f" {event.at}/{event.of}" if event.of else "")
+    if not event.total:
+        return event.description
+    return f"{event.description} {event.completed}/{event.total}"
 
 
 def _metrics(event: ProgressEvent) -> list[str]:
-    values = {name: event.metrics.get(column("select", name)) for name in _METRICS}
-    return [f"{METRICS[n].title} {format_value(n, v)}" for n, v in values.items() if v is not None]
+    texts = []
+    for name in _METRICS:
+        value = event.metrics.get(column("select", name))
+        if value is not None:
+            texts.append(f"{METRICS[name].title} {format_value(name, value)}")
+    return texts
 
 
 def clock(seconds: float) -> str:

@@ -42,7 +42,9 @@ class RayExecutor(Executor):
         kind = tune.with_resources(
             JobTrainable, lambda config: placement(Resources(config["job"]["threads"], gpus))
         )
-        return fit(source.total, kind, self.provenance, source, max_concurrent_trials=at_once)
+        return fit(
+            source.total, kind, self.provenance, source=source, max_concurrent_trials=at_once
+        )
 
     def read_events(self, names: Sequence[str]) -> Mapping[str, ProgressEvent]:
         """Read the events of the workers from the cluster."""
@@ -84,7 +86,7 @@ def fit(total: int, kind: Any, run: Provenance, source: Source, **tuning: Any) -
             )
             results = tuner.fit()
         search_alg.refuse_failed()
-        ended += [results[number].error for number in range(len(results))]
+        ended.extend(results[number].error for number in range(len(results)))
         if len(results) < part:
             break
     # In the order of their suggestion.
@@ -157,9 +159,9 @@ class _Watcher(tune.Callback):
 
     def on_step_begin(self, iteration: int, trials: Any, **_: Any) -> None:
         self.searcher.refuse_failed()
-        states = [trial.status for trial in trials]
-        asked = min(states.count("PENDING") + states.count("RUNNING"), self.most)
-        report_progress("starting workers", states.count("RUNNING"), asked)
+        running = sum(trial.status == "RUNNING" for trial in trials)
+        pending = sum(trial.status == "PENDING" for trial in trials)
+        report_progress("starting workers", running, min(pending + running, self.most))
         # Once a second: Ray steps more often.
         if time.monotonic() - self._last >= 1:
             refuse_moved(parse_path(self.run.out), self.run.sweep)

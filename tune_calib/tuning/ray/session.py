@@ -48,23 +48,28 @@ NODE_CHECK_S = 5.0  # between two checks that the Ray node of this process is al
 
 def _refuse_small(needs: Sequence[Resources]) -> None:
     """Refuse needs that fit no node of the cluster, nor one that an autoscaler may add."""
-    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    nodes = [node["Resources"] for node in _list_living_nodes()]
+    possible_nodes = list(nodes)
     # No public interface lists the nodes of an autoscaler (Ray 2.59 and 2.60).
-    config = state.get_cluster_config()
-    groups = [dict(group.resources) for group in config.node_group_configs] if config else []
+    if config := state.get_cluster_config():
+        possible_nodes.extend(dict(group.resources) for group in config.node_group_configs)
     for need in needs:
-        if any(need.fit_into(there) for there in [*nodes, *groups]):
+        if any(map(need.fit_into, possible_nodes)):
             continue
         # The cluster may have only a head node without cores until its workers arrive.
-        if not any(there.get("CPU") for there in nodes):
+        if not any(node.get("CPU") for node in nodes):
             echo("the Ray cluster has no worker node yet: waiting for one", err=True)
             return
-        largest = max(nodes, key=lambda there: (there.get("GPU", 0), there.get("CPU", 0)))
+        largest = max(nodes, key=lambda node: (node.get("GPU", 0), node.get("CPU", 0)))
         raise UserError(
             f"a trial needs {need}; the largest node of the Ray cluster has "
             f"{largest.get('CPU', 0):g} CPU cores and {largest.get('GPU', 0):g} GPUs: change "
             "network.threads, gpus or `address`"
         )
+
+
+def _list_living_nodes() -> list[dict[str, Any]]:
+    return [node for node in ray.nodes() if node["Alive"]]
 
 
 @contextlib.contextmanager
@@ -85,12 +90,17 @@ def ray_session(
     logging.getLogger("ray._private.authentication").setLevel(level)
     is_own = not ray.is_initialized()
     if is_own:
-        _connect(address, {**(environment if address else {}), **everywhere})
+        variables = dict(everywhere)
+        if address:
+            variables = {**environment, **everywhere}
+        _connect(address, variables)
     elif address is not None or everywhere:
-        changes = [f"{name}={value} in every trial" for name, value in everywhere.items()]
-        what = changes[0] if address is None else f"`address` {address}"
+        setting = f"`address` {address}"
+        if address is None:
+            name, value = next(iter(everywhere.items()))
+            setting = f"{name}={value} in every trial"
         raise UserError(
-            f"Ray is already running in this process, so {what} cannot be set; call "
+            f"Ray is already running in this process, so {setting} cannot be set; call "
             "`ray.shutdown()` first"
         )
     try:
@@ -120,21 +130,26 @@ def _connect(address: str | None, variables: Mapping[str, str]) -> None:
     is_submitted = "RAY_JOB_CONFIG_JSON_ENV_VAR" in os.environ
     runtime = {"env_vars": variables} if variables and not is_submitted else None
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    report_progress(f"connecting to Ray at {address}" if address else "starting Ray", at_once=True)
+    step, failure = "starting Ray", "Ray does not start here"
+    protection: contextlib.AbstractContextManager[None] = _protected()
+    has_dashboard: bool | None = False
+    if address:
+        step, failure = f"connecting to Ray at {address}", f"no Ray cluster at `address` {address}"
+        protection, has_dashboard = contextlib.nullcontext(), None  # the cluster has decided
+    report_progress(step, is_urgent=True)
     try:
-        with contextlib.nullcontext() if address else _protected():
+        with protection:
             ray.init(
                 # Without an address Ray would join any cluster on this machine.
                 address=address or "local",
                 log_to_driver=False,
-                include_dashboard=None if address else False,
+                include_dashboard=has_dashboard,
                 runtime_env=runtime,
                 logging_level=logging.ERROR,
             )
     except Exception as error:  # Ray raises a plain one if a process of it dies
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        what = f"no Ray cluster at `address` {address}" if address else "Ray does not start here"
-        raise UserError(f"{what}: {reason}") from None
+        raise UserError(f"{failure}: {reason}") from None
     if threading.current_thread() is threading.main_thread():  # others cannot set handlers
         for number, handler in handlers.items():
             signal.signal(number, handler)  # Ray replaced them
@@ -142,10 +157,12 @@ def _connect(address: str | None, variables: Mapping[str, str]) -> None:
 
 def _refuse_temporary() -> None:
     """Refuse a temporary folder in which Ray would fail only after half a minute."""
-    variable = "RAY_TMPDIR" if "RAY_TMPDIR" in os.environ else "TMPDIR"
-    # Elsewhere Ray does not read TMPDIR.
-    is_read = variable == "RAY_TMPDIR" or sys.platform.startswith("linux")
-    folder = Path(os.environ.get(variable, "/tmp") if is_read else "/tmp").absolute()
+    variable, name = "TMPDIR", "/tmp"
+    if "RAY_TMPDIR" in os.environ:
+        variable = "RAY_TMPDIR"
+    if variable == "RAY_TMPDIR" or sys.platform.startswith("linux"):  # where Ray reads TMPDIR
+        name = os.environ.get(variable, name)
+    folder = Path(name).absolute()
     session = f"ray/session_2000-01-01_00-00-00_000000_{os.getpid()}/sockets/plasma_store"
     room = SOCKET_BYTES - len(f"/{session}")
     if len(os.fsencode(folder)) > room:
@@ -165,9 +182,11 @@ def _refuse_temporary() -> None:
 def list_machines() -> list[dict[str, str | None]]:
     """Describe each living node of the cluster."""
     describe: Any = ray.remote(num_cpus=0)(machine)
-    nodes = [node["NodeID"] for node in ray.nodes() if node["Alive"]]
-    where = [NodeAffinitySchedulingStrategy(node, soft=False) for node in nodes]
-    return list(ray.get([describe.options(scheduling_strategy=each).remote() for each in where]))
+    descriptions = []
+    for node in _list_living_nodes():
+        strategy = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+        descriptions.append(describe.options(scheduling_strategy=strategy).remote())
+    return list(ray.get(descriptions))
 
 
 @contextlib.contextmanager
@@ -178,14 +197,14 @@ def _protected() -> Iterator[None]:
         # Ray creates a token that everybody can read.
         folder.mkdir(mode=0o700, exist_ok=True)
         (folder / "auth_token").chmod(0o600)
-    before = ray_constants.ENABLE_RAY_CLUSTER
+    switch = ray_constants.ENABLE_RAY_CLUSTER
     # This switch keeps Ray on the loopback interface, as on macOS and Windows. No option does (Ray
     # 2.59 and 2.60): Ray replaces a loopback address by that of the network.
     ray_constants.ENABLE_RAY_CLUSTER = False
     try:
         yield
     finally:
-        ray_constants.ENABLE_RAY_CLUSTER = before
+        ray_constants.ENABLE_RAY_CLUSTER = switch
 
 
 @contextlib.contextmanager
@@ -194,7 +213,7 @@ def _watched_node() -> Iterator[None]:
 
     Outside of the main thread, which alone receives signals, the loss is only reported.
     """
-    own = ray.get_runtime_context().get_node_id()
+    node_id = ray.get_runtime_context().get_node_id()
     main, is_main = threading.main_thread(), threading.current_thread() is threading.main_thread()
     is_over, is_lost = threading.Event(), threading.Event()
     message = (
@@ -206,7 +225,7 @@ def _watched_node() -> Iterator[None]:
         while not is_over.wait(NODE_CHECK_S) and not is_lost.is_set():
             # If the cluster does not respond, Ray decides whether it is lost.
             with contextlib.suppress(Exception):
-                if any(node["NodeID"] == own and not node["Alive"] for node in ray.nodes()):
+                if any(node["NodeID"] == node_id and not node["Alive"] for node in ray.nodes()):
                     is_lost.set()
         if is_over.is_set():
             return
@@ -219,7 +238,7 @@ def _watched_node() -> Iterator[None]:
         # Ray lets no other exception through, and Tune uses SIGUSR1.
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGUSR2, interrupt) if is_main else None
+    handler = signal.signal(signal.SIGUSR2, interrupt) if is_main else None
     threading.Thread(target=watch, daemon=True, name="tune-calib node").start()
     try:
         yield
@@ -230,4 +249,4 @@ def _watched_node() -> Iterator[None]:
     finally:
         is_over.set()
         if is_main:
-            signal.signal(signal.SIGUSR2, before)
+            signal.signal(signal.SIGUSR2, handler)

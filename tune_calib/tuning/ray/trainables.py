@@ -46,9 +46,9 @@ from tune_calib.tuning.work.workers import begin_job
 # Events pass through the key-value store of the Ray cluster, so that they need no file and no
 # actor. It has no public interface (Ray 2.59 and 2.60); if it fails, the view only shows less.
 REFUSED = "refused"  # key of the last report of a trial that refuses the whole run
-_PREFIX = "tune_calib/board"
+_PREFIX = "tune_calib/events"
 _SEND_EVERY_S = 0.5
-_own: dict[str, Any] = {}  # key and latest event of the Ray trial of this process
+_latest: dict[str, Any] = {}  # key and latest event of the Ray trial of this process
 
 
 class JobTrainable(tune.Trainable):
@@ -113,12 +113,13 @@ class MethodTrainable(JobTrainable):
         # Before any registry is read; the process may have used others before.
         plugins.use(used, in_trial=True)
         spec = resolve_trial(self.method, new_config)
+        kind = "head" if METHODS[self.method].kind == "head" else "network"
         job = {
             "name": self.trial_id,
-            "kind": "head" if METHODS[self.method].kind == "head" else "network",
+            "kind": kind,
             "trials": [PlannedTrial(spec, 0, self.method).plain()],
         }
-        run = {**run, "plugins": [plugin.plain() for plugin in used]}
+        run = {**run, "plugins": list(map(Plugin.plain, used))}
         self.worker = begin_job({**new_config, "run": run, "job": job}, self.worker)
         return True
 
@@ -158,7 +159,7 @@ def trainable(name: str) -> type[MethodTrainable]:
     Raises:
         UserError: The method is unknown.
     """
-    title = "".join(part.capitalize() for part in name.split("_")) + "Trainable"
+    title = "".join(map(str.capitalize, name.split("_"))) + "Trainable"
     attributes = {"method": name, "plugins": plugins.in_use(), "__doc__": METHODS[name].title}
     return type(title, (MethodTrainable,), attributes)
 
@@ -167,10 +168,10 @@ def send_events(channel: str, name: str) -> None:
     """Send the events of this process as those of a Ray trial, in a thread that delays no trial."""
     if not channel:
         return
-    is_first = not _own
-    _own.update(key=_key(channel, name), event=None)
+    is_first = not _latest
+    _latest.update(key=_key(channel, name), event=None)
     if is_first:
-        add_listener(lambda event: _own.update(event=event))
+        add_listener(lambda event: _latest.update(event=event))
         threading.Thread(target=_send, daemon=True, name="tune-calib events").start()
 
 
@@ -178,7 +179,7 @@ def _send() -> None:
     sent = None
     while True:
         time.sleep(_SEND_EVERY_S)
-        key, event = _own["key"], _own["event"]
+        key, event = _latest["key"], _latest["event"]
         if event is None or event is sent:
             continue
         # No result depends on events, and the store may end before the worker.

@@ -2,10 +2,11 @@
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from operator import le
+from itertools import filterfalse
+from operator import attrgetter, itemgetter, le, mul
 from statistics import fmean
 from typing import Any, Literal
 
@@ -28,6 +29,10 @@ from tune_calib.spec.settings import restore_recipe
 from tune_calib.spec.space import SPACES, Choice, Point, Space
 from tune_calib.text import format_points
 from tune_calib.tuning.folder import hash_request
+
+# By ``Metric.is_less_better``: the direction for Optuna, and the sign that makes less better.
+_DIRECTIONS: Mapping[bool, Literal["minimize", "maximize"]] = {True: "minimize", False: "maximize"}
+_SIGNS = {True: 1, False: -1}
 
 
 @dataclass(frozen=True)
@@ -54,23 +59,29 @@ class Objective:
     @property
     def directions(self) -> list[Literal["minimize", "maximize"]]:
         """Return the directions for Optuna."""
-        return ["minimize" if METRICS[m].is_less_better else "maximize" for m in self.metrics]
+        return [_DIRECTIONS[METRICS[name].is_less_better] for name in self.metrics]
+
+    @property
+    def signs(self) -> list[int]:
+        """Return the sign of each metric that makes less better."""
+        return [_SIGNS[METRICS[name].is_less_better] for name in self.metrics]
 
     def summarise(
         self, rows: Sequence[Row | None], baseline: Mapping[int, float]
     ) -> SuggestionResult:
         """Summarise the trials of a suggestion, given the baseline's accuracy by network seed."""
-        there = [row for row in rows if row is not None]
-        if len(there) < len(rows):
+        complete_rows = list(filter(None, rows))
+        if len(complete_rows) < len(rows):
             return SuggestionResult("crashed")
-        for row in there:
+        drops = []
+        for row in complete_rows:
             if row["status"] != "done":
                 return SuggestionResult(row["status"])
-        values = tuple(fmean(row[column("select", name)] for row in there) for name in self.metrics)
+            drops.append(baseline[row["network_seed"]] - row[column("select", "accuracy")])
+        values = tuple(compute_means(complete_rows, "select", self.metrics))
         if not all(map(math.isfinite, values)):
             return SuggestionResult("diverged")
-        drops = (baseline[r["network_seed"]] - r[column("select", "accuracy")] for r in there)
-        at_chance = is_chance(row.get("flags") for row in there)
+        at_chance = is_chance(row.get("flags") for row in complete_rows)
         return SuggestionResult("done", values, fmean(drops), at_chance=at_chance)
 
     def excess(self, result: SuggestionResult) -> float:
@@ -82,8 +93,7 @@ class Objective:
 
     def losses(self, result: SuggestionResult) -> tuple[float, ...]:
         """Return the values with signs such that less is better."""
-        signs = (1 if METRICS[name].is_less_better else -1 for name in self.metrics)
-        return tuple(sign * v for sign, v in zip(signs, result.values, strict=True))
+        return tuple(map(mul, self.signs, result.values))
 
     def within_guard(self, results: Mapping[int, SuggestionResult]) -> dict[int, SuggestionResult]:
         """Return the results that are done and within the guard."""
@@ -91,25 +101,40 @@ class Objective:
 
     def find_front(self, results: Mapping[int, SuggestionResult]) -> list[int]:
         """Return the numbers of the Pareto set within the guard, ordered by the first metric."""
-        losses = {n: self.losses(v) for n, v in self.within_guard(results).items()}
-        front = [
-            n
-            for n, own in losses.items()
-            if not any(o != own and all(map(le, o, own)) for o in losses.values())
-        ]
         # Only the first of equal results stays, so that the choice depends on no order.
-        first = {losses[n]: n for n in sorted(front, reverse=True)}
-        return sorted(first.values(), key=lambda n: (losses[n], n))
+        numbers: dict[tuple[float, ...], int] = {}
+        for number, result in sorted(self.within_guard(results).items()):
+            numbers.setdefault(self.losses(result), number)
+        front = []
+        for losses, number in sorted(numbers.items()):
+            if not any(_is_dominated(losses, other) for other in numbers):
+                front.append(number)
+        return front
 
     def choose(self, results: Mapping[int, SuggestionResult]) -> int | None:
         """Choose the best first metric within the guard; later metrics, then numbers break ties."""
         within = self.within_guard(results)
-        return min(within, key=lambda n: (self.losses(within[n]), n)) if within else None
+        return min(within, key=lambda n: (self.losses(within[n]), n), default=None)
 
     def describe_rule(self) -> str:
         """Describe how ``choose`` chooses."""
         best = METRICS[self.metrics[0]].title
         return f"best {best} on select with at most {format_points(self.guard)} of accuracy lost"
+
+
+def _is_dominated(losses: tuple[float, ...], other: tuple[float, ...]) -> bool:
+    """Return whether other losses are better in a metric, and worse in none."""
+    return other != losses and all(map(le, other, losses))
+
+
+def compute_means(rows: Sequence[Row], split: str, metrics: Iterable[str]) -> list[float]:
+    """Compute the mean of each metric on a split over result rows."""
+    return [fmean(map(itemgetter(column(split, name)), rows)) for name in metrics]
+
+
+def list_hashes(trials: Iterable[PlannedTrial]) -> list[str]:
+    """Return the spec hash of each trial."""
+    return list(map(attrgetter("spec.hash"), trials))
 
 
 NO_RUNG = -1
@@ -165,7 +190,7 @@ class SearchDefinition:
         first: list[Point] = list(self.candidates.first())
         if self.sampler != "grid":
             return first
-        return [*first, *(point for point in self.candidates.space.grid() if point not in first)]
+        return [*first, *filterfalse(first.__contains__, self.candidates.space.grid())]
 
     @property
     def plugins(self) -> set[str]:
@@ -174,15 +199,14 @@ class SearchDefinition:
             return set()
         candidates, recipe = self.candidates, self.resolved.recipe
         backbones = candidates.space.settings.get("network.backbone")
-        specs = [trial.spec for trial in (*candidates.baseline(), *candidates.trials({}, 0))]
-        origins = {
-            SPACES.origin(self.method),
-            RECIPES.origin(recipe.name) if recipe else None,
-            *(BACKBONES.origin(str(name)) for name in (backbones and backbones.values()) or ()),
-            *(METRICS.origin(name) for name in self.objective.metrics),
-            *(each for spec in specs for each in spec.plugins),
-        }
-        return {origin for origin in origins if origin is not None}
+        origins = {SPACES.origin(self.method), *map(METRICS.origin, self.objective.metrics)}
+        if recipe:
+            origins.add(RECIPES.origin(recipe.name))
+        if backbones:
+            origins.update(BACKBONES.origin(str(name)) for name in backbones.values() or ())
+        for trial in (*candidates.baseline(), *candidates.trials({}, 0)):
+            origins.update(trial.spec.plugins)
+        return set(filter(None, origins))
 
     @classmethod
     def read(
@@ -194,11 +218,13 @@ class SearchDefinition:
         del plain["seeds"], plain["scheduler"]
         plain.pop("plugins", None)  # the current ones are recorded again
         try:
-            given, own = plain.pop("given"), (plain.pop("defaults"), plain.pop("recipe", None))
+            overrides, defaults = plain.pop("given"), plain.pop("defaults")
+            record_of_recipe = plain.pop("recipe", None)
+            recipe = restore_recipe(overrides, defaults, record_of_recipe) if needs_recipe else None
             resolved = ResolvedRequest(
-                overrides=given,
+                overrides=overrides,
                 seeds=Seeds(tuple(seeds.network), tuple(seeds.head), seeds.is_paired),
-                recipe=restore_recipe(given, *own) if needs_recipe else None,
+                recipe=recipe,
                 own_recipes=plain.pop("own_recipes", False),
             )
             objective = Objective(tuple(record.objective.metrics), record.objective.guard)
@@ -234,8 +260,8 @@ class Candidates:
         for name in self.space.settings:
             slot, _, key = name.partition(".")
             filled = getattr(plain, slot)
-            # The key is of the method or of the slot.
             params: Mapping[str, Any] = filled.params.model_dump(mode="json")
+            # The key is of the method or of the slot.
             self.defaults[name] = params[key] if key in params else getattr(filled, key)
 
     def refuse_empty(self) -> None:
@@ -262,7 +288,7 @@ class Candidates:
     def baseline(self) -> list[PlannedTrial]:
         """Build the network trained with cross entropy, with its own head, for each seed."""
         trials = self._plan(Rung(BASELINE, ""), NO_RUNG, BASELINE)
-        return list({trial.spec.hash: trial for trial in trials}.values())
+        return list(dict(zip(list_hashes(trials), trials, strict=True)).values())
 
     def rung(self, point: Point, label: str = "") -> Rung:
         """Build the rung of a point."""
@@ -270,7 +296,7 @@ class Candidates:
         return Rung(label, label, {self.kind: {"method": self.method, **values}}, kind="variant")
 
     def _plan(self, rung: Rung, number: int, label: str) -> list[PlannedTrial]:
-        return [
-            PlannedTrial(build_spec(rung, self.resolved, pair), number, label)
-            for pair in self.resolved.seeds.pairs()
-        ]
+        trials = []
+        for seeds in self.resolved.seeds.pairs():
+            trials.append(PlannedTrial(build_spec(rung, self.resolved, seeds), number, label))
+        return trials

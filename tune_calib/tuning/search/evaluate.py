@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean
 
 from analysis.search import tables
 from analysis.tables.render import body
@@ -24,7 +23,6 @@ from tune_calib.results.selection import (
 )
 from tune_calib.results.tables import read_table
 from tune_calib.spec.ladder import Ladder, Rung
-from tune_calib.spec.metrics import column
 from tune_calib.spec.names import SEARCH_EVALUATED, legend
 from tune_calib.spec.request import EvaluateRequest
 from tune_calib.spec.resolved import Seeds
@@ -33,6 +31,7 @@ from tune_calib.tuning.ladder import LadderResult, LadderRun
 from tune_calib.tuning.progress.screen import show_driver
 from tune_calib.tuning.reuse import Copies
 from tune_calib.tuning.run import Begin, execute_run
+from tune_calib.tuning.search.definition import compute_means
 from tune_calib.tuning.search.run import SearchRun, load_search, open_state
 from tune_calib.tuning.search.state import SearchState
 from tune_calib.tuning.search.storage import lost_database
@@ -57,20 +56,19 @@ def evaluate_choice(
     search = load_search(out, request.study_storage)
     with only_driver(out), show_driver(out), lost_database(search.study_storage):
         state = open_state(search)
-        baseline = state.candidates.baseline()
         # The rows of the search are compared with those of the evaluation.
-        store = Store(search.location.store)
-        copies = Copies.read([baseline[0].spec.data], search.location.data_root, store)
+        data, store = state.candidates.baseline()[0].spec.data, Store(search.location.store)
+        copies = Copies.read([data], search.location.data_root, store)
         copies.refuse_other(out, [])
         choice = add_read(_find_choice(state), request, command)
         choice.write(out)  # before the test split is read
-        result = execute_run(build_run(search, choice, request, command), begin)
-        on_select = {BASELINE: [state.rows[trial.spec.hash] for trial in baseline]}
+        result = execute_run(build_run(search, choice, request, command=command), begin)
+        on_select = {BASELINE: state.baseline_rows}
         for label, number in {DEFAULTS: 0, CHOSEN: choice.trial}.items():
             hashes = state.hashes(state.study.suggestion(number))
-            on_select[label] = [state.rows[spec_hash] for spec_hash in hashes]
+            on_select[label] = list(map(state.rows.__getitem__, hashes))
     metrics = search.definition.objective.metrics
-    return Evaluation(out / EVALUATION, metrics, choice.reads, on_select, result)
+    return Evaluation(out / EVALUATION, metrics, choice.reads, on_select=on_select, result=result)
 
 
 def plan_evaluation(request: EvaluateRequest, command: str) -> LadderRun:
@@ -78,7 +76,7 @@ def plan_evaluation(request: EvaluateRequest, command: str) -> LadderRun:
     search = load_search(parse_path(request.out), request.study_storage)
     with lost_database(search.study_storage):
         choice = _find_choice(open_state(search, is_read_only=True))
-    return build_run(search, add_read(choice, request, command), request, command)
+    return build_run(search, add_read(choice, request, command), request, command=command)
 
 
 def _find_choice(state: SearchState) -> SearchEvaluated:
@@ -103,8 +101,10 @@ def _find_choice(state: SearchState) -> SearchEvaluated:
 def add_read(choice: SearchEvaluated, request: EvaluateRequest, command: str) -> SearchEvaluated:
     """Add a test read to those before; refuse another choice, and more reads without `extend`."""
     out, seeds = parse_path(request.out), request.seeds
+    old = choice
     try:
-        old = SearchEvaluated.read(out) if (out / SEARCH_EVALUATED).exists() else choice
+        if (out / SEARCH_EVALUATED).exists():
+            old = SearchEvaluated.read(out)
     except DamagedFileError as error:
         raise DamagedFileError(
             f"{error}, so the trial that was evaluated on test is unknown; its numbers remain: "
@@ -138,13 +138,13 @@ def build_run(
     first = 1 + max([*resolved.seeds.network, *resolved.seeds.head])
     fresh = tuple(range(first, first + choice.reads[-1].seeds))
     points = {DEFAULTS: candidates.first()[0], CHOSEN: choice.settings}
-    hashes = {label: candidates.trials(own, 0)[0].spec.hash for label, own in points.items()}
+    hashes = {label: candidates.trials(point, 0)[0].spec.hash for label, point in points.items()}
     # The choice may be the defaults, and the defaults of ce are the baseline.
-    known = {candidates.baseline()[0].spec.hash}
+    baseline_hash = candidates.baseline()[0].spec.hash
     rungs = [Rung(BASELINE, "cross entropy", kind="base")]
-    if hashes[DEFAULTS] not in {*known, hashes[CHOSEN]}:
+    if hashes[DEFAULTS] not in (baseline_hash, hashes[CHOSEN]):
         rungs.append(candidates.rung(points[DEFAULTS], DEFAULTS))
-    if hashes[CHOSEN] not in known:
+    if hashes[CHOSEN] != baseline_hash:
         rungs.append(candidates.rung(points[CHOSEN], CHOSEN))
     title = f"Search of {candidates.method}; {describe_reads(choice.reads)}"
     return LadderRun(
@@ -162,12 +162,14 @@ def compare_splits(evaluation: Evaluation) -> Text:
     flags = legend(row.get("flags") for row in rows)
     means = []
     for label in (BASELINE, CHOSEN):
-        own = [row for row in rows if row["rung_label"] == label and row["status"] == "done"]
-        if own:
-            columns = {name: column("test", name) for name in evaluation.metrics}
-            means.append({m: fmean(row[name] for row in own) for m, name in columns.items()})
-    losses = describe_no_gain_on_test(evaluation.metrics, *means) if len(means) == 2 else []
-    notes = [OPTIMISM, f"{describe_reads(evaluation.reads)}.", *losses, *flags]
+        done = [row for row in rows if row["rung_label"] == label and row["status"] == "done"]
+        if done:
+            values = compute_means(done, "test", evaluation.metrics)
+            means.append(dict(zip(evaluation.metrics, values, strict=True)))
+    notes = [OPTIMISM, f"{describe_reads(evaluation.reads)}."]
+    if len(means) == 2:
+        notes += describe_no_gain_on_test(evaluation.metrics, *means)
+    notes += flags
     text = "\n".join([body(table), "", *notes])
     atomic_write(evaluation.folder / "tables" / "optimism.md", f"{text}\n".encode())
     return Text([table, "", *map(Prose, notes)])

@@ -2,6 +2,7 @@
 
 from collections import deque
 from dataclasses import replace
+from itertools import filterfalse
 from math import ceil, inf
 from typing import Any
 
@@ -37,8 +38,9 @@ class StudySource:
         self.total = self.planned * pairs
         self.is_head = state.candidates.kind == "head"
         # Suggestions that are drawn together, and such batches that are open at the same time.
-        self.size = definition.population if self.is_head else 1
-        self.lag = definition.lag if self.is_head else inf
+        self.size, self.lag = 1, inf
+        if self.is_head:
+            self.size, self.lag = definition.population, definition.lag
         self.largest = find_largest(definition, at_once)
         self.suggested = 0
         self.queue: deque[Job] = deque()
@@ -51,23 +53,23 @@ class StudySource:
             if len(self.open) >= self.lag:
                 return None
             numbers = range(self.suggested, min(self.suggested + self.size, self.planned))
-            known = None
+            first_hidden = None
             if self.is_head:
-                # Those that a search of this length knows here; an extended one may have more.
-                known = max(0, self.suggested - (self.state.definition.lag - 1) * self.size)
-            batch = self.state.study.suggestions(numbers, known)
+                # An extended search may have more results by now than one of this length had.
+                first_hidden = max(0, self.suggested - (self.state.definition.lag - 1) * self.size)
+            batch = self.state.study.suggestions(numbers, first_hidden)
             if not batch:
                 return OVER
             self.suggested += len(batch)
-            left = self.state.start(each for each in batch if not self.state.has_ended(each))
+            left = self.state.start(filterfalse(self.state.has_ended, batch))
             if self.is_head:
                 for group in make_plan(left, set(), self.largest).head_batches:
                     self.queue.append(replace(group, title=format_suggestions(group.trials)))
             else:
                 # Without a network id, since suggestions of a post-hoc method share their network.
-                for each in left:
-                    title = format_suggestions([each])
-                    self.queue.append(Job(f"network-{each.spec.hash}", (each,), title=title))
+                for trial in left:
+                    title = format_suggestions([trial])
+                    self.queue.append(Job(f"network-{trial.spec.hash}", (trial,), title=title))
             self.open.append(batch)
             self._settle()
         self.running[trial_id] = self.queue.popleft()

@@ -2,8 +2,10 @@
 
 import json
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import starmap
+from operator import attrgetter
 from typing import Any
 
 from analysis.tables.table import table_of
@@ -39,7 +41,34 @@ class SearchResult:
     @property
     def summary(self) -> Text:
         """Build the text that a search prints at its end."""
-        return summarise(self)
+        state, outcome, objective = self.state, self.outcome, self.state.objective
+        metrics, rows = objective.metrics, list[list[Cell | str]]()
+        means = zip(metrics, state.baseline_means(metrics), strict=True)
+        rows.append(["baseline", *starmap(Cell.unit, means), Cell.unit("accuracy", 0.0)])
+        for number in dict.fromkeys([0, *outcome.front]):
+            suggestion = state.results[number]
+            cells = map(Cell.unit, metrics, suggestion.values or (float("nan"),) * len(metrics))
+            name = f"trial {number}"
+            if number == 0:
+                name += " (defaults)"
+            rows.append([name, *cells, Cell.unit("accuracy", suggestion.drop)])
+        titles = [f"select {METRICS[name].title}" for name in metrics]
+        pictures = f"tables, figures and a page: {_format_command('report', state)}"
+        lines: list[Part] = [table_of(["", *titles, "accuracy lost"], rows), ""]
+        lines += [Prose(self.counts), pictures]
+        lines += map(Prose, state.list_warnings())
+        if at_chance := sum(map(attrgetter("at_chance"), state.results.values())):
+            lines.append(f"{at_chance} suggestions are at chance and cannot be chosen")
+        if not outcome.front:
+            guard = format_points(objective.guard)
+            lines.append(f"no trial keeps the accuracy within {guard} of the baseline")
+            return Text(lines)
+        number = outcome.front[0]
+        settings = {**state.definition.resolved.fixed, **state.study.suggestion(number).point}
+        choice = outcome.command or " ".join(_list_settings(settings))
+        lines.append(f"chosen: trial {number} ({objective.describe_rule()}): {choice}")
+        lines.append(f"on the test split, once: {_format_command('evaluate', state, ('seeds', 5))}")
+        return Text(lines)
 
     @property
     def crashed(self) -> list[str]:
@@ -53,24 +82,26 @@ def write_outcome(state: SearchState, location: RunLocation) -> SearchOutcome:
     candidates, objective = state.candidates, state.objective
     metrics = dict.fromkeys([*objective.metrics, "accuracy"])
     defaults = candidates.space.active(candidates.defaults)
-    suggestions = {each.number: each for each in state.study.suggestions(sorted(state.results))}
+    suggestions = state.study.suggestions(sorted(state.results))
     chosen, command = objective.choose(state.results), None
     if chosen is not None:
-        command = format_choice(state.definition, location, suggestions[chosen].point) or None
+        point = state.study.suggestion(chosen).point
+        command = format_choice(state.definition, location, point) or None
     records = []
-    for number, suggestion in suggestions.items():
-        result = state.results[number]
-        is_done = result.status == "done"
-        records.append(
-            SuggestionRecord(
-                number=number,
-                status=result.status,
-                point=dict(suggestion.point),
-                drop=result.drop if is_done else None,  # it is NaN, which JSON lacks
-                is_within=is_done and objective.excess(result) <= 0,
-                specs=state.hashes(suggestion),
-            )
+    for suggestion in suggestions:
+        result = state.results[suggestion.number]
+        drop, is_within = None, False
+        if result.status == "done":  # otherwise the drop is NaN, which JSON lacks
+            drop, is_within = result.drop, objective.excess(result) <= 0
+        record = SuggestionRecord(
+            number=suggestion.number,
+            status=result.status,
+            point=dict(suggestion.point),
+            drop=drop,
+            is_within=is_within,
+            specs=state.hashes(suggestion),
         )
+        records.append(record)
     outcome = SearchOutcome(
         version=VERSION,
         asked=state.length,
@@ -116,28 +147,29 @@ def format_choice(definition: SearchDefinition, location: RunLocation, point: Po
         return ""
     data = resolved.overrides.get("data", {})
     options: list[tuple[str, Any]] = []
-    if (record := data.get("imported")) is not None:
-        known = find_names(record["digest"], Store(location.store))
-        options += [("imported", known[0])] if known else []
-        settings |= {} if known else {"data.imported": record}
-    else:
+    if (record := data.get("imported")) is None:
         options.append(("dataset", data.get("dataset", "digits")))
-    options += [("recipe", name)] if name else []
-    options += [("set", f"{key}={format_yaml(value)}") for key, value in settings.items()]
+    elif names := find_names(record["digest"], Store(location.store)):
+        options.append(("imported", names[0]))
+    else:
+        settings["data.imported"] = record
+    if name:
+        options.append(("recipe", name))
+    options += [("set", setting) for setting in _list_settings(settings)]
     seeds = resolved.seeds
     counts = {"network-seeds": len(seeds.network), "head-seeds": len(seeds.head)}
     if seeds.is_paired:
         options.append(("seeds", len(seeds.network)))
     else:
         options += [(key, count) for key, count in counts.items() if count > 1]
-    where = {
+    further = {
         "data-root": location.data_root,
         "store": location.store,
         "address": location.address,
         "gpus": location.gpus or None,
         "own-recipes": resolved.own_recipes or None,
     }
-    options += [(key, value) for key, value in where.items() if value is not None]
+    options += [(key, value) for key, value in further.items() if value is not None]
     words = [*option_words(options), *plugins.as_options()]
     return shlex.join(["tune-calib", "compare", definition.method, *words])
 
@@ -145,8 +177,10 @@ def format_choice(definition: SearchDefinition, location: RunLocation, point: Po
 def _find_recipe_name(resolved: ResolvedRequest, backbone: str | None) -> str | None:
     """Return the value of the option for the recipe; None for the default recipe."""
     recipe = resolved.recipe
-    if recipe is None or recipe.name != QUICK:
-        return None if recipe is None else recipe.name
+    if recipe is None:
+        return None
+    if recipe.name != QUICK:
+        return recipe.name
     quick = DATASETS[recipe.datasets[0]].quick
     is_own = quick is None or not quick.backbones or backbone in (None, *quick.backbones)
     return None if is_own or resolved.is_frozen else QUICK
@@ -154,37 +188,13 @@ def _find_recipe_name(resolved: ResolvedRequest, backbone: str | None) -> str | 
 
 def _to_text(recipe: Recipe | None) -> str:
     """Format a recipe for a comparison; JSON also turns tuples into lists, as in files."""
-    return json.dumps([recipe.settings, recipe.plain()] if recipe else None, sort_keys=True)
+    if recipe is None:
+        return ""
+    return json.dumps([recipe.settings, recipe.plain()], sort_keys=True)
 
 
-def summarise(result: SearchResult) -> Text:
-    """Build the text that a search prints at its end."""
-    state, outcome, objective = result.state, result.outcome, result.state.objective
-    metrics, rows = objective.metrics, list[list[Cell | str]]()
-    means = zip(metrics, state.baseline_means(metrics), strict=True)
-    rows.append(["baseline", *starmap(Cell.unit, means), Cell.unit("accuracy", 0.0)])
-    for number in dict.fromkeys([0, *outcome.front]):
-        own = state.results[number]
-        cells = map(Cell.unit, metrics, own.values or (float("nan"),) * len(metrics))
-        name = f"trial {number}" + (" (defaults)" if number == 0 else "")
-        rows.append([name, *cells, Cell.unit("accuracy", own.drop)])
-    titles = [f"select {METRICS[name].title}" for name in metrics]
-    pictures = f"tables, figures and a page: {_format_command('report', state)}"
-    lines: list[Part] = [table_of(["", *titles, "accuracy lost"], rows), ""]
-    lines += [Prose(result.counts), pictures]
-    lines += map(Prose, state.list_warnings())
-    if at_chance := sum(each.at_chance for each in state.results.values()):
-        lines.append(f"{at_chance} suggestions are at chance and cannot be chosen")
-    if not outcome.front:
-        guard = format_points(objective.guard)
-        lines.append(f"no trial keeps the accuracy within {guard} of the baseline")
-        return Text(lines)
-    number = outcome.front[0]
-    settings = {**state.definition.resolved.fixed, **state.study.suggestion(number).point}
-    choice = outcome.command or " ".join(f"{k}={format_yaml(v)}" for k, v in settings.items())
-    lines.append(f"chosen: trial {number} ({objective.describe_rule()}): {choice}")
-    lines.append(f"on the test split, once: {_format_command('evaluate', state, ('seeds', 5))}")
-    return Text(lines)
+def _list_settings(settings: Mapping[str, Any]) -> list[str]:
+    return [f"{key}={format_yaml(value)}" for key, value in settings.items()]
 
 
 def _format_command(command: str, state: SearchState, *options: tuple[str, Any]) -> str:

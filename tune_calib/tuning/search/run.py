@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import attrgetter
 from pathlib import Path
 from typing import ClassVar
 
@@ -103,7 +104,9 @@ class SearchRun:
     def new_manifest(self) -> SearchManifest:
         """Build the manifest of a new folder."""
         definition, location = self.definition, self.location
-        is_default = location.store == location.out / "store"
+        store = None
+        if location.store != location.out / "store":
+            store = str(location.store.resolve())
         return SearchManifest(
             version=VERSION,
             search=definition.identity,
@@ -113,8 +116,8 @@ class SearchRun:
             command=location.command,
             commands=[CommandRecord(command=location.command, trials=self.length)],
             specs=list_first_specs(definition.candidates),
-            store=None if is_default else str(location.store.resolve()),
-            data_root=str(location.data_root.resolve()) if location.data_root else None,
+            store=store,
+            data_root=location.absolute_data_root,
             address=location.address,
             gpus=location.gpus,
             at_once=self.at_once,
@@ -126,7 +129,7 @@ class SearchRun:
     def read_files(self, is_dry: bool) -> "SearchRun":
         """Return the run with the content of the files that its settings name."""
         data_root, store = self.location.data_root, self.location.store
-        resolved = resolve_files(self.resolved, data_root, store, is_dry)
+        resolved = resolve_files(self.resolved, data_root, store, is_dry=is_dry)
         return replace(self, definition=replace(self.definition, resolved=resolved))
 
     def plan(self) -> RemainingWork:
@@ -165,22 +168,25 @@ class SearchRun:
         definition = self.definition
         plan = make_plan(definition.candidates.baseline(), set(state.rows))
         errors = execute("baseline", plan, executor)
-        state.errors = dict(zip([job.name for job in plan.jobs], errors, strict=False))
+        state.errors = dict(zip(map(attrgetter("name"), plan.jobs), errors, strict=False))
         state.read_rows()
         _ = state.baseline  # refuses a failed baseline before any suggestion
-        is_head = definition.candidates.kind == "head"
+        kind = "heads" if definition.candidates.kind == "head" else "networks"
         left = state.count_left() * len(self.resolved.seeds.pairs())
-        kinds = {"heads" if is_head else "networks": left}
         source = StudySource(state, executor.provenance, self.at_once)
+        read_events = executor.read_events
         with (
             screen() as view,
-            view.phase(self.name, state.planned, "suggestions", kinds, executor.read_events),
+            view.phase(
+                self.name, state.planned, "suggestions", kinds={kind: left}, read_events=read_events
+            ),
         ):
             state.errors = executor.run(source, self.at_once)
 
     def finish(self, state: SearchState) -> SearchResult:
         """Check the counts, and write the outcome."""
-        counts = state.reconcile("Ray trials" if self.location.uses_ray else "batches")
+        unit = "Ray trials" if self.location.uses_ray else "batches"
+        counts = state.reconcile(unit)
         return SearchResult(state, write_outcome(state, self.location), counts)
 
 
@@ -215,10 +221,12 @@ def load_search(out: AnyPath, study_storage: str | None) -> SearchRun:
     require_loaded(out)
     manifest = read_search_manifest(out)
     definition = SearchDefinition.read(manifest, out)
+    store = parse_path(manifest.store) if manifest.store else out / "store"
+    data_root = Path(manifest.data_root) if manifest.data_root else None
     location = RunLocation(
         out=out,
-        store=parse_path(manifest.store) if manifest.store else out / "store",
-        data_root=Path(manifest.data_root) if manifest.data_root else None,
+        store=store,
+        data_root=data_root,
         address=manifest.address,
         gpus=manifest.gpus,
         command=manifest.command,
@@ -238,8 +246,8 @@ def load_search(out: AnyPath, study_storage: str | None) -> SearchRun:
 def open_state(run: SearchRun, is_read_only: bool = False) -> SearchState:
     """Open the state of a search: its folder and its study."""
     refuse_other_specs(run.out, run.definition.candidates)
-    study = SearchStudy(run.definition, run.out, run.study_storage, is_read_only)
-    return SearchState(run.out, run.definition, study, run.length, run.needs)
+    study = SearchStudy(run.definition, run.out, run.study_storage, is_read_only=is_read_only)
+    return SearchState(run.out, run.definition, study, length=run.length, needs=run.needs)
 
 
 def count_suggestions(
@@ -254,7 +262,7 @@ def count_suggestions(
     run = load_search(out, study_storage)
     with lost_database(run.study_storage):
         study = SearchStudy(run.definition, out, run.study_storage, is_read_only=True)
-        state = SearchState(out, run.definition, study, length)
+        state = SearchState(out, run.definition, study, length=length)
         state.read_rows()
         return len(state.list_ended()), state.planned
 

@@ -4,7 +4,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from statistics import fmean
+from itertools import starmap
+from operator import attrgetter
 
 from tune_calib.errors import UserError
 from tune_calib.paths import AnyPath
@@ -20,8 +21,10 @@ from tune_calib.tuning.search.definition import (
     Objective,
     SearchDefinition,
     SuggestionResult,
+    compute_means,
+    list_hashes,
 )
-from tune_calib.tuning.search.study import OPEN, SearchStudy, Suggestion, format_counts
+from tune_calib.tuning.search.study import SearchStudy, Suggestion, format_counts
 from tune_calib.tuning.work.executor import Resources
 from tune_calib.tuning.work.jobs import Job
 
@@ -65,9 +68,8 @@ class SearchState:
     @property
     def is_over(self) -> bool:
         """Return whether every suggestion has ended, and the baseline has its rows."""
-        baseline = [trial.spec.hash for trial in self.candidates.baseline()]
-        is_complete = self.study.finished() >= self.planned and self.count_left() == 0
-        return is_complete and all(spec_hash in self.rows for spec_hash in baseline)
+        is_complete = len(self.study.finished()) >= self.planned and self.count_left() == 0
+        return is_complete and self.rows.keys() >= set(list_hashes(self.candidates.baseline()))
 
     def read_rows(self, name: str = "*") -> None:
         """Read the rows of one Ray trial or of all."""
@@ -79,7 +81,7 @@ class SearchState:
         """Return the spec hashes of a suggestion, one for each pair of seeds."""
         if suggestion.number not in self._hashes:
             trials = self.candidates.trials(suggestion.point, suggestion.number)
-            self._hashes[suggestion.number] = [trial.spec.hash for trial in trials]
+            self._hashes[suggestion.number] = list_hashes(trials)
         return self._hashes[suggestion.number]
 
     def start(self, suggestions: Iterable[Suggestion]) -> list[PlannedTrial]:
@@ -87,9 +89,10 @@ class SearchState:
         new: dict[str, PlannedTrial] = {}
         for suggestion in suggestions:
             trials = self.candidates.trials(suggestion.point, suggestion.number)
-            self._hashes[suggestion.number] = [trial.spec.hash for trial in trials]
-            new |= zip(self._hashes[suggestion.number], trials, strict=True)
-        new = {k: t for k, t in new.items() if k not in self.rows and k not in self._started}
+            self._hashes[suggestion.number] = list_hashes(trials)
+            for trial in trials:
+                if trial.spec.hash not in self.rows and trial.spec.hash not in self._started:
+                    new[trial.spec.hash] = trial
         self._started |= new.keys()
         return list(new.values())
 
@@ -99,7 +102,7 @@ class SearchState:
         if (self.out / "trials" / f"{trial.name}.parquet").exists():
             self.read_rows(trial.name)
         else:
-            self.crashed |= {planned.spec.hash: trial.name for planned in trial.trials}
+            self.crashed |= dict.fromkeys(list_hashes(trial.trials), trial.name)
 
     def has_ended(self, suggestion: Suggestion) -> bool:
         """Return whether every trial of a suggestion has a row or crashed.
@@ -112,14 +115,13 @@ class SearchState:
 
     def list_ended(self) -> list[Suggestion]:
         """List the suggestions with a result in the study that have ended."""
-        closed = [n for n, state in enumerate(self.study.states()) if state not in OPEN]
-        return [each for each in self.study.suggestions(closed) if self.has_ended(each)]
+        return list(filter(self.has_ended, self.study.suggestions(self.study.finished())))
 
     def refuse_other_points(self) -> None:
         """Refuse a study in which suggestions have other settings than in their rows."""
         suggestions = self.study.suggestions(range(len(self.study.states())))
         names = self.candidates.space.settings.keys()
-        others = {each.number for each in suggestions if not each.point.keys() <= names}
+        others = {s.number for s in suggestions if not s.point.keys() <= names}
         for spec_hash, row in self.rows.items():
             number = row["rung"]
             if 0 <= number < len(suggestions) and spec_hash not in self.hashes(suggestions[number]):
@@ -137,7 +139,7 @@ class SearchState:
 
     def settle(self, suggestion: Suggestion) -> None:
         """Compute the result of a finished suggestion, and write it to the study once."""
-        rows = [self.rows.get(spec_hash) for spec_hash in self.hashes(suggestion)]
+        rows = list(map(self.rows.get, self.hashes(suggestion)))
         result = self.objective.summarise(rows, self.baseline)
         self.results[suggestion.number] = result
         # Optuna accepts no second result.
@@ -162,8 +164,9 @@ class SearchState:
         for trial in self.candidates.baseline():
             row = self.rows.get(trial.spec.hash)
             if row is None:
-                reason = "; ".join(self.errors.values())
-                problem = f"crashed ({reason})" if reason else "has no result"
+                problem = "has no result"
+                if self.errors:
+                    problem = f"crashed ({'; '.join(self.errors.values())})"
                 raise UserError(
                     f"{self.out}: the baseline network {problem}; the guard needs its accuracy: "
                     f"mend the cause and run tune-calib resume {self.out}"
@@ -176,16 +179,21 @@ class SearchState:
             accuracies[trial.spec.network.seed] = row[column("select", "accuracy")]
         return accuracies
 
+    @property
+    def baseline_rows(self) -> list[Row]:
+        """List the rows of the baseline, one for each network seed."""
+        return list(map(self.rows.__getitem__, list_hashes(self.candidates.baseline())))
+
     def baseline_means(self, metrics: Iterable[str]) -> list[float]:
         """Return the means of metrics on ``select`` over the baseline's networks."""
-        rows = [self.rows[trial.spec.hash] for trial in self.candidates.baseline()]
-        return [fmean(row[column("select", name)] for row in rows) for name in metrics]
+        return compute_means(self.baseline_rows, "select", metrics)
 
     def list_warnings(self) -> list[str]:
         """List warnings about the choice and the baseline."""
         metrics = self.objective.metrics
-        baseline = [self.rows[trial.spec.hash] for trial in self.candidates.baseline()]
-        lines = [BASELINE_AT_CHANCE] if is_chance(r.get("flags") for r in baseline) else []
+        lines: list[str] = []
+        if is_chance(row.get("flags") for row in self.baseline_rows):
+            lines.append(BASELINE_AT_CHANCE)
         if self.differing:
             numbers = ", ".join(map(str, sorted(self.differing)))
             lines.append(
@@ -204,30 +212,27 @@ class SearchState:
         """Show the counts of suggestions and the best one so far."""
         metrics = ("accuracy", *self.objective.metrics)
         means = zip(metrics, self.baseline_means(metrics), strict=True)
-        baseline = ", ".join(
-            f"{METRICS[name].title} {format_value(name, value)}" for name, value in means
-        )
+        baseline = ", ".join(starmap(_format_metric, means))
         best, number = "none within the guard yet", self.objective.choose(self.results)
         if number is not None:
-            metric, value = self.objective.metrics[0], self.results[number].values[0]
-            best = f"best {METRICS[metric].title} {format_value(metric, value)} (trial {number})"
+            value = _format_metric(self.objective.metrics[0], self.results[number].values[0])
+            best = f"best {value} (trial {number})"
         guard = f"{format_points(self.objective.guard)} of accuracy"
         notes = [f"so far: {best}", f"baseline: {baseline}; guard: a trial may lose {guard}"]
-        ended = Counter(result.status for result in self.results.values())
+        ended = Counter(map(attrgetter("status"), self.results.values()))
         current_tracker().set(ended=dict(ended), notes=notes)
 
     def reconcile(self, unit: str = "Ray trials") -> str:
         """Return the counts of plan, study and rows in one line; refuse a mismatch."""
         planned, states = self.planned, self.study.states()
-        closed = [n for n, state in enumerate(states) if state not in OPEN]
-        suggestions = self.study.suggestions(closed)
-        expected = {h for suggestion in suggestions for h in self.hashes(suggestion)}
-        expected |= {trial.spec.hash for trial in self.candidates.baseline()}
+        suggestions = self.study.suggestions(self.study.finished())
+        expected = {*list_hashes(self.candidates.baseline())}
+        expected.update(*map(self.hashes, suggestions))
         hashes = read_table(self.out, "trials", columns=["spec_hash"])["spec_hash"].to_pylist()
         # By the study: a trial that is repeated and crashes now has lost its row.
         states = self.study.states()
         crashed = [s for s in suggestions if states[s.number] == "crashed"]
-        absent = expected - set(hashes) - {h for s in crashed for h in self.hashes(s)}
+        absent = expected.difference(hashes, *map(self.hashes, crashed))
         line = (
             f"{planned} planned = {len(states)} trials of the study ({format_counts(states)}); "
             f"{len(expected)} specs, {len(hashes)} result rows, {len(self.ended)} {unit} in this "
@@ -235,7 +240,7 @@ class SearchState:
         )
         wrong = {
             "the study has a different number of trials": len(states) != planned,
-            "the study has open trials": len(closed) < len(states),
+            "the study has open trials": len(suggestions) < len(states),
             f"trials without a row ({', '.join(sorted(absent)[:3])})": bool(absent),
             "a trial has two rows": len(set(hashes)) < len(hashes),
             "a row belongs to no trial": bool(set(hashes) - expected),
@@ -246,3 +251,7 @@ class SearchState:
         if planned < self.length:
             line += f"; {self.length} were requested, but there are no more points"
         return line
+
+
+def _format_metric(name: str, value: float) -> str:
+    return f"{METRICS[name].title} {format_value(name, value)}"

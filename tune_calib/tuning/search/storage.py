@@ -124,9 +124,9 @@ def _reason(error: Exception, url: str) -> str:
     if masked.endswith(f"://{STARS}"):  # any word may be part of the password
         return "write : / ? @ in the user name and password as %3A %2F %3F %40"
     lines = str(error).strip().splitlines() or [""]
-    text = (
-        lines[0] if isinstance(error, _database_errors()) else f"{type(error).__name__}: {lines[0]}"
-    )
+    text = lines[0]
+    if not isinstance(error, _database_errors()):
+        text = f"{type(error).__name__}: {text}"
     return mask_urls(text.replace(url, masked))
 
 

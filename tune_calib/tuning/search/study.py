@@ -13,7 +13,8 @@ import uuid
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -121,14 +122,16 @@ class SearchStudy:
                 f"{owner.get('host')} in {owner.get('folder')}; only one may run"
             )
 
-    def suggestion(self, number: int, known: int | None = None) -> Suggestion:
+    def suggestion(self, number: int, first_hidden: int | None = None) -> Suggestion:
         """Return one suggestion, as ``suggestions`` does."""
-        return self.suggestions([number], known)[0]
+        return self.suggestions([number], first_hidden)[0]
 
-    def suggestions(self, numbers: Iterable[int], known: int | None = None) -> list[Suggestion]:
+    def suggestions(
+        self, numbers: Iterable[int], first_hidden: int | None = None
+    ) -> list[Suggestion]:
         """Return suggestions by number, until the space has no more points; draw new ones.
 
-        The sampler does not read the results of suggestions from number ``known`` on.
+        The sampler does not read the results of suggestions from number ``first_hidden`` on.
         """
         trials = self._trials()
         retries = _count_retries(trials)
@@ -145,13 +148,14 @@ class SearchStudy:
             else:
                 if visible is None:
                     self._refuse_taken()
-                    visible = self._copy(trials, known)
+                    visible = self._copy(trials, first_hidden)
                 first = self._definition.points[number - retries :][:1]
                 trials.append(self._suggest(visible, number, first))
             trial = trials[number]
-            is_done = trial.state == TrialState.COMPLETE
-            values = tuple(trial.values or ()) if is_done else ()
-            suggestions.append(Suggestion(number, trial.params, _state(trial), values))
+            suggestion = Suggestion(number, trial.params, _state(trial))
+            if trial.state == TrialState.COMPLETE:
+                suggestion = replace(suggestion, values=tuple(trial.values or ()))
+            suggestions.append(suggestion)
         if visible is not None and len(self._trials()) != len(trials):
             raise UserError(
                 "the study has trials that this search did not request; only one program may write "
@@ -159,12 +163,13 @@ class SearchStudy:
             )
         return suggestions
 
-    def _copy(self, trials: Sequence[FrozenTrial], known: int | None) -> Study:
-        """Return a study in memory in which the trials from ``known`` on look open."""
+    def _copy(self, trials: Sequence[FrozenTrial], first_hidden: int | None) -> Study:
+        """Return a study in memory in which the trials from ``first_hidden`` on look open."""
         visible = optuna.create_study(directions=self._objective.directions)
-        last = len(trials) if known is None else known
+        if first_hidden is None:
+            first_hidden = len(trials)
+        seen = [*trials[:first_hidden], *map(_reopen, trials[first_hidden:])]
         # Optuna would return a waiting trial as the next suggestion.
-        seen = [*trials[:last], *map(_reopen, trials[last:])]
         seen = [trial for trial in seen if trial.state != TrialState.WAITING]
         if self._definition.sampler == "tpe" and len(visible.directions) == 1:
             seen = _select_recent(seen, visible.direction)
@@ -199,7 +204,8 @@ class SearchStudy:
         """Complete a suggestion that is waiting or that an earlier version left incomplete."""
         self._study.sampler = RandomSampler(seed=self._derive_seed(trial.number))
         is_waiting = trial.state == TrialState.WAITING
-        self._fill(self._study.ask() if is_waiting else self._open(trial.number))
+        opened = self._study.ask() if is_waiting else self._open(trial.number)
+        self._fill(opened)
         return self._trials()[trial.number]
 
     def _open(self, number: int) -> Trial:
@@ -226,10 +232,12 @@ class SearchStudy:
         """Suggest the trials with a status again; return the new numbers."""
         trials = self._trials()
         tried = {trial.user_attrs.get(RETRY_OF) for trial in trials}
-        again = [trial for trial in trials if _state(trial) == status and trial.number not in tried]
-        for trial in again:
-            self._study.enqueue_trial(dict(trial.params), user_attrs={RETRY_OF: trial.number})
-        return list(range(len(trials), len(trials) + len(again)))
+        number = len(trials)
+        for trial in trials:
+            if _state(trial) == status and trial.number not in tried:
+                self._study.enqueue_trial(dict(trial.params), user_attrs={RETRY_OF: trial.number})
+                number += 1
+        return list(range(len(trials), number))
 
     def planned(self, length: int) -> int:
         """Count the suggestions of a search of some length, including retries."""
@@ -248,28 +256,31 @@ class SearchStudy:
         tried = {frozenset(trial.params.items()) for trial in trials}
         return all(frozenset(point.items()) in tried for point in self._space.points())
 
-    def finished(self) -> int:
-        """Count the finished suggestions."""
-        return sum(trial.state.is_finished() for trial in self._trials())
+    def finished(self) -> list[int]:
+        """Return the numbers of the finished suggestions."""
+        return [trial.number for trial in self._trials() if trial.state.is_finished()]
 
     def states(self) -> list[str]:
         """Return the status of every trial by number, including ``running`` and ``waiting``."""
-        return [_state(trial) for trial in self._trials()]
+        return list(map(_state, self._trials()))
 
     def divergences(self, index: int, quantile: float) -> dict[str, float]:
         """Compute how each setting differs in the best share of trials by a metric (PED-ANOVA)."""
         # These import scikit-learn and pandas, which counting suggestions does not need.
         from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 
-        sign = 1 if self._objective.directions[index] == "minimize" else -1
-        tried = {name for trial in self._trials() if trial.values for name in trial.params}
+        sign = self._objective.signs[index]
+        tried = set[str]()
+        for trial in self._trials():
+            if trial.values:
+                tried.update(trial.params)
         with warnings.catch_warnings():
             # They concern a target to be minimised and unscaled importances.
             warnings.simplefilter("ignore")
             return get_param_importances(
                 self._study,
                 evaluator=PedAnovaImportanceEvaluator(target_quantile=quantile),
-                params=[name for name in self._space.settings if name in tried],
+                params=list(filter(tried.__contains__, self._space.settings)),
                 target=lambda trial: sign * trial.values[index],
                 normalize=False,
             )
@@ -284,36 +295,35 @@ def _select_recent(trials: Sequence[FrozenTrial], direction: StudyDirection) -> 
     The time of TPE grows with the trials that it reads. Its density of good settings is that of the
     25 best at most, and the density of the others changes little beyond a few hundred.
     """
-    before = [trial for trial in trials if trial.state.is_finished()][:-LAST]
-    feasible = [
-        trial
-        for trial in before
-        if trial.state == TrialState.COMPLETE
-        and all(excess <= 0 for excess in trial.constraints.values())
-    ]
-    is_reversed = direction == StudyDirection.MAXIMIZE
-    best = sorted(feasible, key=lambda trial: trial.values, reverse=is_reversed)[:BEST]
-    left_out = {trial.number for trial in before} - {trial.number for trial in best}
+    older = [trial for trial in trials if trial.state.is_finished()][:-LAST]
+    feasible = list(filter(_is_feasible, older))
+    feasible.sort(key=attrgetter("values"), reverse=direction == StudyDirection.MAXIMIZE)
+    number = attrgetter("number")
+    left_out = set(map(number, older)).difference(map(number, feasible[:BEST]))
     return [trial for trial in trials if trial.number not in left_out]
+
+
+def _is_feasible(trial: FrozenTrial) -> bool:
+    """Return whether a trial is done and violates no constraint."""
+    return trial.state == TrialState.COMPLETE and max(trial.constraints.values(), default=0) <= 0
 
 
 def _reopen(trial: FrozenTrial) -> FrozenTrial:
     """Return a trial without its result."""
     if not trial.state.is_finished():
         return trial
-    is_open = copy.copy(trial)
-    is_open.state, is_open.values = TrialState.RUNNING, None
-    is_open.datetime_complete = None
+    open_trial = copy.copy(trial)
+    open_trial.state, open_trial.values = TrialState.RUNNING, None
+    open_trial.datetime_complete = None
     # Of the system attributes only constraints are results; samplers wrote the others.
-    is_open.system_attrs = {
-        key: value for key, value in trial.system_attrs.items() if "constraints" not in key
-    }
-    return is_open
+    attributes = trial.system_attrs.items()
+    open_trial.system_attrs = {k: v for k, v in attributes if "constraints" not in k}
+    return open_trial
 
 
 def _state(trial: FrozenTrial) -> str:
-    # The status is written before the result; after a kill in between, the trial is running.
     state = trial.state.name.lower()
+    # The status is written before the result; after a kill in between, the trial is running.
     return str(trial.user_attrs.get(STATUS, state)) if trial.state.is_finished() else state
 
 

@@ -23,6 +23,7 @@ from tune_calib.progress import ProgressEvent, listening
 from tune_calib.results.folders import refuse_moved
 from tune_calib.results.tables import read_table
 from tune_calib.spec import plugins
+from tune_calib.spec.plugins import Plugin
 from tune_calib.tuning.folder import RunLocation
 from tune_calib.tuning.loggers.base import report_network
 from tune_calib.tuning.progress.screen import screen
@@ -66,8 +67,11 @@ def open_executor(
     from tune_calib.tuning.ray.trainables import clear_events
 
     variables = environment(location.out, location.store)
-    with ray_session(location.address, variables, needs, everywhere):
-        warn_of_other_machine(location.out, *([list_machines] if location.address else []))
+    with ray_session(location.address, variables, needs, everywhere=everywhere):
+        if location.address:
+            warn_of_other_machine(location.out, list_machines)
+        else:
+            warn_of_other_machine(location.out)
         try:
             yield RayExecutor(provenance, location.gpus)
         finally:
@@ -118,12 +122,15 @@ def execute(
     """Execute jobs, none of which starts after a deadline; return a line for each crash."""
     if not work.jobs or time.monotonic() > deadline:
         return []
-    weights = Counter[str]()
+    weights, total = Counter[str](), 0
     for job in work.jobs:
         weights[f"{job.kind}s"] += job.weight
-    total = sum(len(job.trials) for job in work.jobs)
+        total += len(job.trials)
     unit = EVALUATIONS if work.jobs[0].kind == "extra" else TRIALS
-    with screen() as view, view.phase(title, total, unit, weights, executor.read_events):
+    with (
+        screen() as view,
+        view.phase(title, total, unit, kinds=weights, read_events=executor.read_events),
+    ):
         return list(executor.run(JobSource(work, executor.provenance, deadline)).values())
 
 
@@ -155,7 +162,7 @@ class _InProcess(Executor):
         """Execute a job to its end; return its last report, or the traceback of its crash."""
         job, run = config["job"], config["run"]
         # All plug-ins of this process, which goes on using them.
-        run = {**run, "plugins": [plugin.plain() for plugin in plugins.in_use()]}
+        run = {**run, "plugins": list(map(Plugin.plain, plugins.in_use()))}
         checked, result = -math.inf, dict[str, Any]()
 
         def receive(event: ProgressEvent) -> None:
@@ -196,7 +203,7 @@ def _restored_process(everywhere: Mapping[str, str]) -> Iterator[None]:
     threads, state = torch.get_num_threads(), torch.get_rng_state()
     is_strict = torch.are_deterministic_algorithms_enabled()
     warns = torch.is_deterministic_algorithms_warn_only_enabled()
-    before = {name: os.environ.get(name) for name in everywhere}
+    variables = dict(zip(everywhere, map(os.environ.get, everywhere), strict=True))
     os.environ.update(everywhere)
     try:
         # On Ray a worker has as many BLAS threads as cores; here they would occupy all cores, and
@@ -207,7 +214,7 @@ def _restored_process(everywhere: Mapping[str, str]) -> Iterator[None]:
         torch.set_num_threads(threads)
         torch.set_rng_state(state)
         torch.use_deterministic_algorithms(is_strict, warn_only=warns)
-        for name, value in before.items():
+        for name, value in variables.items():
             if value is None:
                 del os.environ[name]
             else:

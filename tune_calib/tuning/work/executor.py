@@ -57,7 +57,8 @@ class Resources:
 
     def __str__(self) -> str:
         """Format the resources for messages."""
-        return f"{self.cpus} CPU cores" + (f" and {self.gpus:g} GPUs" if self.gpus else "")
+        gpus = f" and {self.gpus:g} GPUs" if self.gpus else ""
+        return f"{self.cpus} CPU cores{gpus}"
 
 
 class Source(Protocol):
@@ -114,14 +115,15 @@ def refuse_here(
         if needs:
             refuse_unreachable(address)
         return
-    here = {"CPU": os.cpu_count() or 1, "GPU": torch.cuda.device_count()}
+    machine = {"CPU": os.cpu_count() or 1, "GPU": torch.cuda.device_count()}
     for need in needs:
-        if not need.fit_into(here):
+        if not need.fit_into(machine):
             raise UserError(
-                f"a trial needs {need}; this machine has {here['CPU']} CPU cores and "
-                f"{here['GPU']} GPUs: change network.threads or gpus, or name an `address`"
+                f"a trial needs {need}; this machine has {machine['CPU']} CPU cores and "
+                f"{machine['GPU']} GPUs: change network.threads or gpus, or name an `address`"
             )
-        refuse_slow(need.precision, torch.device("cuda" if need.gpus else "cpu"))
+        device = "cuda" if need.gpus else "cpu"
+        refuse_slow(need.precision, torch.device(device))
 
 
 def refuse_unreachable(address: str) -> None:
@@ -180,7 +182,8 @@ def report_crashes(errors: Mapping[str, BaseException | str], out: str) -> dict[
 
 def show_begin(job: Mapping[str, Any]) -> None:
     """Show the start of a job, given as ``Job.config``."""
-    current_tracker().start(job["name"], job["title"], f"{job['kind']}s", job["weight"])
+    kind = f"{job['kind']}s"
+    current_tracker().start(job["name"], job["title"], kind, weight=job["weight"])
 
 
 def show_end(job: Mapping[str, Any], result: Mapping[str, Any] | None) -> None:

@@ -22,7 +22,7 @@ from tune_calib.tuning.work.executor import Resources
 MAX_HEAD_BATCH = 32
 _MAX_NAMED = 2  # rungs that a title names; further ones are counted
 TOGETHER = 64  # extra evaluations of a job at most, so that others can run in parallel
-_TEST_COLUMNS = tuple(column("test", name) for name in ("accuracy", "ece"))
+_TEST_COLUMNS = (column("test", "accuracy"), column("test", "ece"))
 Measured = Mapping[str, float]  # metrics on ``test`` in the row of a trial
 
 
@@ -69,8 +69,8 @@ class Job:
             "kind": self.kind,
             "threads": self.threads,
             "weight": self.weight,
-            "trials": [trial.plain() for trial in self.trials],
-            "dependents": [trial.plain() for trial in self.dependents],
+            "trials": list(map(PlannedTrial.plain, self.trials)),
+            "dependents": list(map(PlannedTrial.plain, self.dependents)),
         }
 
 
@@ -89,7 +89,7 @@ class ExtraJob(Job):
 
     def config(self) -> dict[str, Any]:
         """Return the configuration of its worker as plain JSON values."""
-        measured = [dict(metrics) for metrics in self.measured]
+        measured = list(map(dict, self.measured))
         extra = {"shift": self.shift, "resamples": self.resamples, "measured": measured}
         return {**super().config(), **extra}
 
@@ -135,7 +135,8 @@ def make_plan(
     for number, (network_id, trials) in enumerate(networks.items(), start=1):
         without_head = tuple(trial for trial in trials if trial.spec.head is None)
         title = f"network {number} of {len(networks)}: {_name_network(trials)}"
-        network_jobs.append(Job(f"network-{network_id}", without_head, tuple(trials), title))
+        name = f"network-{network_id}"
+        network_jobs.append(Job(name, without_head, dependents=tuple(trials), title=title))
     head_jobs, first, total = [], 1, sum(map(len, heads.values()))
     for group in heads.values():
         for start in range(0, len(group), largest):
@@ -153,9 +154,12 @@ def _plural(noun: str, counted: Sequence[Any]) -> str:
 
 
 def _name_network(trials: Sequence[PlannedTrial]) -> str:
-    """Name a network by the first trial that needs it."""
-    labels = [t.label for t in trials if t.spec.head is None and t.spec.posthoc is None]
-    label = labels[0] if labels else trials[0].spec.network.method
+    """Name a network by its first trial without head and transform, or else by its method."""
+    label = trials[0].spec.network.method
+    for trial in trials:
+        if trial.spec.head is None and trial.spec.posthoc is None:
+            label = trial.label
+            break
     return f"{label}, {_format_seeds(trials[:1])}"
 
 
@@ -178,10 +182,14 @@ def _format_seeds(trials: Sequence[PlannedTrial]) -> str:
     """Format the seeds of networks, and those of heads if they differ."""
     networks = sorted({trial.spec.network.seed for trial in trials})
     text = f"{_plural('seed', networks)} {_numbers(networks)}"
-    pairs = [(t.spec.network.seed, t.spec.head.seed) for t in trials if t.spec.head is not None]
-    if all(network_seed == head_seed for network_seed, head_seed in pairs):
+    heads, is_paired = set[int](), True
+    for trial in trials:
+        if trial.spec.head is not None:
+            heads.add(trial.spec.head.seed)
+            is_paired &= trial.spec.head.seed == trial.spec.network.seed
+    if is_paired:
         return text
-    return f"{text}, of heads {_numbers(sorted({head_seed for _, head_seed in pairs}))}"
+    return f"{text}, of heads {_numbers(sorted(heads))}"
 
 
 def _numbers(numbers: Sequence[int]) -> str:
@@ -198,10 +206,10 @@ def lacking(work: RemainingWork, store: Store) -> Iterator[str]:
         if not has_network(spec, store):
             yield f"networks/{network_id}"
     # Imported data are a bank already, and post-hoc trials need no bank in a read-only store.
-    specs_of_heads = [job.first.spec for job in work.head_batches]
-    banks = {
-        bank_key(spec, spec.head).identity for spec in specs_of_heads if spec.data.imported is None
-    }
+    banks = set[str]()
+    for job in work.head_batches:
+        if job.first.spec.data.imported is None:
+            banks.add(bank_key(job.first.spec, job.first.spec.head).identity)
     for bank in sorted(banks):
         if part := lacking_of_bank(bank, store, work.is_search):
             yield part
@@ -229,11 +237,10 @@ def find_extra_jobs(
     if not sets and not bootstrap:
         return []
     names = {"spec_hash", "status", *_TEST_COLUMNS}
-    finished: dict[str, Measured] = {
-        row["spec_hash"]: {name: row[name] for name in _TEST_COLUMNS}
-        for row in read_table(out, "trials", columns=names).to_pylist()
-        if row["status"] == "done" and row.get(_TEST_COLUMNS[0]) is not None
-    }
+    finished: dict[str, Measured] = {}
+    for row in read_table(out, "trials", columns=names).to_pylist():
+        if row["status"] == "done" and row.get(_TEST_COLUMNS[0]) is not None:
+            finished[row["spec_hash"]] = {name: row[name] for name in _TEST_COLUMNS}
     trials = [(t, finished[t.spec.hash]) for t in planned if t.spec.hash in finished]
     jobs: list[ExtraJob] = []
     if sets:
@@ -262,7 +269,7 @@ def group_extra_jobs(
     groups: dict[str, list[tuple[PlannedTrial, Measured]]] = {}
     for trial in trials:
         groups.setdefault(shifted_bank_key(trial[0].spec).identity, []).append(trial)
-    what = shift or f"bootstrap/{resamples}"
+    name = shift or f"bootstrap/{resamples}"
     jobs = []
     for group in groups.values():
         for start in range(0, len(group), TOGETHER):
@@ -271,9 +278,9 @@ def group_extra_jobs(
             # The name of its file depends only on the specs.
             digest = hashlib.sha256(hashes.encode()).hexdigest()[:16]
             job = ExtraJob(
-                f"{what.replace('/', '-')}-{digest}",
+                f"{name.replace('/', '-')}-{digest}",
                 members,
-                title=f"{what}: {format_rungs(members)}",
+                title=f"{name}: {format_rungs(members)}",
                 measured=measured,
                 shift=shift,
                 resamples=resamples,

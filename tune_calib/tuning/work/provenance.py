@@ -18,7 +18,7 @@ _LIBRARIES = (
 
 def versions() -> str:
     """Return the versions of Python and of the libraries that numbers depend on, as JSON."""
-    libraries = {name: importlib.metadata.version(name) for name in _LIBRARIES}
+    libraries = dict(zip(_LIBRARIES, map(importlib.metadata.version, _LIBRARIES), strict=True))
     return json.dumps({"python": platform.python_version(), **libraries}, sort_keys=True)
 
 

@@ -38,6 +38,11 @@ class TrialResult:
         """Join the ``names.FLAGS`` with commas; None for a trial that was not evaluated."""
         return None if self.evaluation is None else ",".join(self.evaluation.flags)
 
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Return the metrics by column; none for a trial that was not evaluated."""
+        return {} if self.evaluation is None else self.evaluation.metrics
+
 
 def peak_memory(device: str) -> int:
     """Return the peak memory of the process on a device in bytes."""
@@ -60,7 +65,13 @@ def trial_row(
 ) -> dict[str, Any]:
     """Build the row of a trial in the ``trials`` table; ``measured`` are further columns."""
     spec, data = trial.spec, canonical_json(trial.spec.data)
+    row = dict.fromkeys(("head", "head_method", "head_seed", "posthoc", "posthoc_method"))
+    if (head := spec.head) is not None:
+        row |= {"head": canonical_json(head), "head_method": head.method, "head_seed": head.seed}
+    if (posthoc := spec.posthoc) is not None:
+        row |= {"posthoc": canonical_json(posthoc), "posthoc_method": posthoc.method}
     return {
+        **row,
         "schema_version": SCHEMA_VERSION,
         "spec_hash": spec.hash,
         "network_id": spec.network_id,
@@ -70,15 +81,10 @@ def trial_row(
         "rung_label": trial.label,
         "data": data,
         "network": canonical_json(spec.network),
-        "head": canonical_json(spec.head) if spec.head else None,
-        "posthoc": canonical_json(spec.posthoc) if spec.posthoc else None,
         "dataset": spec.data.dataset,
         "backbone": spec.network.backbone,
         "network_method": spec.network.method,
-        "head_method": spec.head.method if spec.head else None,
-        "posthoc_method": spec.posthoc.method if spec.posthoc else None,
         "network_seed": spec.network.seed,
-        "head_seed": spec.head.seed if spec.head else None,
         "status": result.status,
         "message": result.message,
         "flags": result.flags,
@@ -96,37 +102,41 @@ def trial_row(
         "numbers": NUMBERS,
         "code": json.dumps(read_code(names_of(spec)), sort_keys=True),
         **measured,
-        **(result.evaluation.metrics if result.evaluation else {}),
+        **result.metrics,
     }
 
 
 def curve_rows(trial: PlannedTrial, result: TrialResult) -> list[dict[str, Any]]:
     """Build the rows of a trial in the ``curves`` table; epochs are 1-based."""
-    fitted = result.evaluation.fitted if result.evaluation else {}
-    curves = [*enumerate(result.curves, start=1), (result.epoch, fitted)]
-    return [
-        {"spec_hash": trial.spec.hash, "epoch": epoch, "name": name, "value": value}
-        for epoch, report in curves
-        for name, value in report.items()
-    ]
+    curves = list(enumerate(result.curves, start=1))
+    if result.evaluation is not None:
+        curves.append((result.epoch, result.evaluation.fitted))
+    rows: list[dict[str, Any]] = []
+    for epoch, report in curves:
+        point = {"spec_hash": trial.spec.hash, "epoch": epoch}
+        rows.extend({**point, "name": name, "value": value} for name, value in report.items())
+    return rows
 
 
 def bin_rows(trial: PlannedTrial, result: TrialResult) -> list[dict[str, Any]]:
     """Build the rows of a trial in the ``bins`` table."""
-    return [
-        {
-            "spec_hash": trial.spec.hash,
-            "split": split,
-            "bin": index,
-            "lower": float(table.lower[..., index].flatten()[0]),
-            "upper": float(table.upper[..., index].flatten()[0]),
-            "count": int(table.count[0, index]),
-            "confidence": float(table.confidence[0, index]),
-            "accuracy": float(table.accuracy[0, index]),
-        }
-        for split, table in (result.evaluation.bins if result.evaluation else {}).items()
-        for index in range(table.count.shape[-1])
-    ]
+    rows: list[dict[str, Any]] = []
+    if result.evaluation is None:
+        return rows
+    for split, table in result.evaluation.bins.items():
+        for index in range(table.count.shape[-1]):
+            row = {
+                "spec_hash": trial.spec.hash,
+                "split": split,
+                "bin": index,
+                "lower": float(table.lower[..., index].flatten()[0]),
+                "upper": float(table.upper[..., index].flatten()[0]),
+                "count": int(table.count[0, index]),
+                "confidence": float(table.confidence[0, index]),
+                "accuracy": float(table.accuracy[0, index]),
+            }
+            rows.append(row)
+    return rows
 
 
 def plugins_of(spec: TrialSpec) -> str | None:

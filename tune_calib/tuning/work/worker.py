@@ -60,17 +60,18 @@ class Worker:
         self.name: str = job["name"]
         self.device = torch.device(self.provenance.device)
         self.store = Store(parse_path(self.provenance.store))
-        self.data_root = Path(root) if (root := self.provenance.data_root) else None
-        self.trials = [_planned(plain) for plain in job["trials"]]
-        self.dependents = [_planned(plain) for plain in job.get("dependents", [])]
+        root = self.provenance.data_root
+        self.data_root = Path(root) if root else None
+        self.trials = list(map(_planned, job["trials"]))
+        self.dependents = list(map(_planned, job.get("dependents", [])))
         accept_code(self.provenance.accept_code)
         self._refuse_other_code()
         require_environment(self.spec)
         # In each trial, since the one before may have set other switches.
         set_switches(self.spec.network, self.device)
         # The last digits depend on the number of threads.
-        is_head = job["kind"] == "head"
-        torch.set_num_threads(HEAD_THREADS if is_head else self.spec.network.threads)
+        threads = HEAD_THREADS if job["kind"] == "head" else self.spec.network.threads
+        torch.set_num_threads(threads)
 
     def _refuse_other_code(self) -> None:
         """Refuse a node with other code than the driver's, or code that was edited since."""
@@ -128,10 +129,22 @@ class Worker:
         self, key: BankKey, development: Callable[[], Development], with_train: bool = True
     ) -> DevelopmentBank:
         """Open or build a bank of the network; that of a search has no test split."""
-        is_search = self.provenance.is_search
-        kind = DevelopmentBank if is_search else FeatureBank
-        splits = lambda: (development(), None if is_search else self.test_split())  # noqa: E731
-        return ensure_bank(kind, self.spec, key, self.store, splits, self.device, with_train)
+        kind = DevelopmentBank if self.provenance.is_search else FeatureBank
+
+        def load_splits() -> tuple[Development, Split | None]:
+            if self.provenance.is_search:
+                return development(), None
+            return development(), self.test_split()
+
+        return ensure_bank(
+            kind,
+            self.spec,
+            key,
+            store=self.store,
+            splits=load_splits,
+            device=self.device,
+            with_train=with_train,
+        )
 
     def save_classifier(
         self, trial: PlannedTrial, result: TrialResult, trainer: HeadBatchTrainer | None, k: int
@@ -139,7 +152,8 @@ class Worker:
         """Save the classifier of a done trial; a search has too many of them."""
         if result.evaluation is not None and not self.provenance.is_search:
             tensors = tensors_of_trial(trainer, k, result.evaluation.transform)
-            store_classifier(self.store, trial.spec, tensors, result.evaluation.metrics)
+            metrics = result.evaluation.metrics
+            store_classifier(self.store, trial.spec, tensors, metrics=metrics)
 
     def write(
         self,
@@ -156,14 +170,15 @@ class Worker:
             "deterministic": torch.are_deterministic_algorithms_enabled(),
             **measured_otherwise,
         }
-        tables: dict[TableName, list[dict[str, Any]]] = {
-            "trials": [trial_row(t, o, self.provenance, measured) for t, o in results],
-            "curves": [row for t, o in results for row in curve_rows(t, o)],
-            "bins": [row for t, o in results for row in bin_rows(t, o)],
-        }
+        tables: dict[TableName, list[dict[str, Any]]] = {"trials": [], "curves": [], "bins": []}
+        for trial, result in results:
+            row = trial_row(trial, result, self.provenance, measured=measured)
+            tables["trials"].append(row)
+            tables["curves"].extend(curve_rows(trial, result))
+            tables["bins"].extend(bin_rows(trial, result))
         out = parse_path(self.provenance.out)
         refuse_moved(out, self.provenance.sweep)
-        write_results(out, self.name, tables, samples)
+        write_results(out, self.name, tables, samples=samples)
 
 
 def _planned(plain: Mapping[str, Any]) -> PlannedTrial:
@@ -173,18 +188,17 @@ def _planned(plain: Mapping[str, Any]) -> PlannedTrial:
 def evaluate_trial(
     logits: dict[str, SplitLogits],
     trial: PlannedTrial,
+    position: tuple[int, int],  # its number and the number of all trials, for progress events
     epoch: int,
     curves: list[dict[str, float]],
-    known: Mapping[str, float],
-    at: tuple[int, int],
+    network_check: Mapping[str, float],
 ) -> TrialResult:
-    """Evaluate a trial from the logits of its classifier before its post-hoc method.
-
-    For progress events, ``at`` has the number of the trial and the number of all trials.
-    """
-    method = trial.spec.posthoc and METHODS[trial.spec.posthoc.method].title
-    report_progress(f"fitting {method}" if method else "evaluating", *at)
-    evaluation = evaluate_one(logits, trial.spec.posthoc, known)
+    """Evaluate a trial from the logits of its classifier before its post-hoc method."""
+    step = "evaluating"
+    if trial.spec.posthoc is not None:
+        step = f"fitting {METHODS[trial.spec.posthoc.method].title}"
+    report_progress(step, *position)
+    evaluation = evaluate_one(logits, trial.spec.posthoc, network_check)
     if evaluation is None:
         return TrialResult("diverged", epoch, curves, message="the logits are not finite")
     return TrialResult("done", epoch, curves, evaluation=evaluation)
@@ -193,7 +207,6 @@ def evaluate_trial(
 def summarize(results: list[tuple[PlannedTrial, TrialResult]]) -> dict[str, Any]:
     """Return the final report for schedulers and searchers: on ``select``, never on ``test``."""
     result = results[0][1]
-    metrics = result.evaluation.metrics if result.evaluation else {}
-    select = {name: value for name, value in metrics.items() if name.startswith("select/")}
+    select = {name: value for name, value in result.metrics.items() if name.startswith("select/")}
     statuses = dict(Counter(result.status for _, result in results))  # for the screen
     return {"status": result.status, "flags": result.flags or "", "statuses": statuses, **select}

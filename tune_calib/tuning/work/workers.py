@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ from tune_calib.engine.store import artifact_manifest, save_tensors
 from tune_calib.errors import DivergedError
 from tune_calib.paths import atomic_write, parse_path
 from tune_calib.progress import report_progress
+from tune_calib.results.columns import TableName
 from tune_calib.results.folders import refuse_moved
 from tune_calib.results.tables import write_table
 from tune_calib.spec import plugins
@@ -59,7 +61,7 @@ class NetworkWorker(Worker):
         if self.spec.data.imported is not None:
             return
         self.splits = self.development().to(self.device)
-        self.network_run = NetworkTraining(self.spec, self.store, self.splits, self.device)
+        self.network_run = NetworkTraining(self.spec, self.store, self.splits, device=self.device)
 
     def step(self) -> dict[str, Any]:
         """Train an epoch; the step after the last epoch evaluates and writes the rows."""
@@ -91,7 +93,7 @@ class NetworkWorker(Worker):
         report = run.step(watch)
         if report is not None:
             spec = self.spec
-            about = {
+            profile = {
                 "network": spec.network_id,
                 "method": spec.network.method,
                 "backbone": spec.network.backbone,
@@ -102,60 +104,66 @@ class NetworkWorker(Worker):
                 "seconds": watch.seconds,
             }
             path = parse_path(self.provenance.out) / PROFILES / f"{spec.network_id}.json"
-            atomic_write(path, seal(about))
+            atomic_write(path, seal(profile))
         return report
 
     def _end(self) -> dict[str, Any]:
         if self.spec.data.imported is None:
-            about = artifact_manifest(self.network_run.artifact)
+            manifest = artifact_manifest(self.network_run.artifact)
         else:
-            about = open_import(artifact_manifest, self.spec.data.imported, self.store)
+            manifest = open_import(artifact_manifest, self.spec.data.imported, self.store)
+        epoch, history = manifest["epoch"], manifest["history"]
         if not self.trials:
-            return {"epoch": about["epoch"], "status": "done", DONE: True}
+            return {"epoch": epoch, "status": "done", DONE: True}
         started = time.monotonic()
-        logits, on_train = self._outputs(about)
+        logits, on_train = self._outputs(manifest)
         refuse_better(self.spec, self.store, logits)
         base = compute_base_check(logits, on_train)
         predict_s = time.monotonic() - started
         results: list[tuple[PlannedTrial, TrialResult]] = []
         for trial in self.trials:
             started = time.monotonic()
-            known = base if trial.spec.posthoc is not None else on_train
-            at = len(results) + 1, len(self.trials)
-            result = evaluate_trial(logits, trial, about["epoch"], about["history"], known, at)
+            network_check = on_train if trial.spec.posthoc is None else base
+            position = len(results) + 1, len(self.trials)
+            result = evaluate_trial(
+                logits, trial, position, epoch=epoch, curves=history, network_check=network_check
+            )
             own_s: float | None = time.monotonic() - started
             if trial.spec.posthoc is None:  # otherwise another trial trained the network
-                trained_s = about.get("train_s")
-                own_s = None if trained_s is None else trained_s + predict_s
-            self.save_classifier(trial, result, None, 0)
+                own_s = manifest.get("train_s")
+                if own_s is not None:
+                    own_s += predict_s
+            self.save_classifier(trial, result, None, k=0)
             results.append((trial, replace(result, own_s=own_s)))
         # It may have been trained on another machine before.
-        trained_on = {"threads": about.get("threads"), **about.get("machine", {})}
+        trained_on = {"threads": manifest.get("threads"), **manifest.get("machine", {})}
         # Records of samples, for the first trial of the network only, since all share them.
-        first, epochs = self.trials[0].spec, len(about["history"])
-        samples = read_samples(self.store, first.network_id, epochs, first.hash)
+        first, epochs = self.trials[0].spec, len(history)
+        samples = read_samples(self.store, first.network_id, epochs, spec_hash=first.hash)
         self.write(results, samples, trained_on)
-        return {"epoch": about["epoch"], **summarize(results), DONE: True}
+        return {"epoch": epoch, **summarize(results), DONE: True}
 
-    def _outputs(self, about: Mapping[str, Any]) -> tuple[dict[str, SplitLogits], dict[str, float]]:
+    def _outputs(
+        self, manifest: Mapping[str, Any]
+    ) -> tuple[dict[str, SplitLogits], dict[str, float]]:
         """Return the logits of the network's own head and its network check on train."""
         # With another number of threads, last digits would depend on who built the bank.
         is_alike = self.spec.network.threads == HEAD_THREADS
         needs_bank = self.spec.network.is_frozen or any(t.spec.posthoc for t in self.trials)
         # Without a writable store, each trial makes its own pass.
-        is_kept = is_alike and about["regime"] and self.store.is_writable
-        if self.spec.data.imported is not None or (needs_bank and is_kept):
+        can_share = is_alike and manifest["regime"] and self.store.is_writable
+        if self.spec.data.imported is not None or (needs_bank and can_share):
             # The bank of clean images has the same numbers as a separate pass.
             key = bank_key(self.spec, None)
             # Heads wait for this Ray trial, and would build their bank again.
             keys = {bank_key(t.spec, t.spec.head) for t in self.dependents if t.spec.head}
             bank = self.open_bank(key, lambda: self.splits, key in keys)
-            return bank_logits(bank, self.device), read_train_check(about)
+            return bank_logits(bank, self.device), read_train_check(manifest)
         trained = load_network(self.spec, self.store, self.device)
         info = self.spec.data.info
         test = None if self.provenance.is_search else self.test_split().to(self.device)
-        logits = network_logits(trained, info, self.splits, test)
-        return logits, read_train_check(about)
+        logits = network_logits(trained, info, self.splits, test=test)
+        return logits, read_train_check(manifest)
 
     def cleanup(self) -> None:
         """Release the lock of the network."""
@@ -188,7 +196,7 @@ class HeadWorker(Worker):
         """Begin a part of the head batch, after freeing the previous one."""
         vars(self).pop("trainer", None)
         seed = self.spec.network.seed
-        self.trainer = HeadBatchTrainer(slots, self.bank, seed, self.device)
+        self.trainer = HeadBatchTrainer(slots, self.bank, seed, device=self.device)
         self.history: list[dict[str, list[float]]] = []
 
     def _find_bank(self) -> DevelopmentBank:
@@ -197,7 +205,8 @@ class HeadWorker(Worker):
         if getattr(self, "opened", None) == wanted:
             return self.bank  # its checksums have been verified
         if not has_network(self.spec, self.store):
-            run = NetworkTraining(self.spec, self.store, self.development(), self.device)
+            development = self.development()
+            run = NetworkTraining(self.spec, self.store, development, device=self.device)
             torch.set_num_threads(self.spec.network.threads)
             try:
                 while run.step() is not None:
@@ -227,13 +236,14 @@ class HeadWorker(Worker):
 
     def _train(self, epochs: int) -> None:
         for report in itertools.islice(self.trainer, epochs):
-            values = {name: values.tolist() for name, values in report.items()}
-            self.history.append(values)
-            epochs = self.trainer.slot.epochs
+            self.history.append({name: values.tolist() for name, values in report.items()})
             # Means over the heads that did not diverge, to show progress only.
-            finite = {name: list(filter(math.isfinite, own)) for name, own in values.items()}
-            means = {name: sum(own) / len(own) for name, own in finite.items() if own}
-            report_progress("epoch", self.trainer.epoch, epochs, means)
+            means = {}
+            for name, values in self.history[-1].items():
+                if finite := list(filter(math.isfinite, values)):
+                    means[name] = sum(finite) / len(finite)
+            total = self.trainer.slot.epochs
+            report_progress("epoch", self.trainer.epoch, total, metrics=means)
 
     def _end(self) -> dict[str, Any]:
         started = time.monotonic()
@@ -258,17 +268,21 @@ class HeadWorker(Worker):
         part = self.heads[first : first + len(trainer.slots)]
         count = sum(len(trials) for _, trials in part)
         for k, (_, trials) in enumerate(part):
-            curves = [{name: v[k] for name, v in report.items()} for report in self.history]
+            curves = []
+            for report in self.history:
+                curves.append({name: values[k] for name, values in report.items()})
             diverged, best = int(trainer.diverged_epoch[k]), int(trainer.best_epoch[k])
-            own = {name: split.one(k) for name, split in logits.items()}
+            logits_of_head = {name: split.one(k) for name, split in logits.items()}
+            evaluate = partial(evaluate_trial, logits_of_head, network_check=self.base)
             for trial in trials:
                 if diverged >= 0:
                     message = f"the head's loss of epoch {diverged + 1} is not finite"
-                    result = TrialResult("diverged", diverged + 1, curves[:diverged], message)
+                    curves = curves[:diverged]
+                    result = TrialResult("diverged", diverged + 1, curves, message=message)
                 else:
-                    at = len(results) + 1, count
-                    result = evaluate_trial(own, trial, best + 1, curves, self.base, at)
-                self.save_classifier(trial, result, trainer, k)
+                    position = len(results) + 1, count
+                    result = evaluate(trial, position, epoch=best + 1, curves=curves)
+                self.save_classifier(trial, result, trainer, k=k)
                 results.append((trial, result))
         return results
 
@@ -294,7 +308,9 @@ class ExtraWorker(Worker):
         self.job = config["job"]
         key = (self.provenance.store, shifted_bank_key(self.spec))
         if getattr(self, "opened", None) != key:
-            self.evaluation = ExtraEvaluation(self.spec, self.store, self.data_root, self.device)
+            self.evaluation = ExtraEvaluation(
+                self.spec, self.store, self.data_root, device=self.device
+            )
             self.opened = key
 
     def step(self) -> dict[str, Any]:
@@ -312,8 +328,8 @@ class ExtraWorker(Worker):
             plugins.refuse_late()
             out = parse_path(self.provenance.out)
             refuse_moved(out, self.provenance.sweep)
-            table = pa.Table.from_pylist(rows)
-            write_table(out, "intervals" if shift is None else "shifts", self.name, table)
+            table: TableName = "intervals" if shift is None else "shifts"
+            write_table(out, table, self.name, content=pa.Table.from_pylist(rows))
         return {"status": "done", DONE: True}
 
 
