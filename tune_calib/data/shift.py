@@ -35,8 +35,7 @@ from tune_calib.text import nearest
 CORRUPTIONS, GENERATED, NOISE, HELD_OUT = "corruptions", "generated", "noise", "heldout"
 VERSION = 1  # must be raised when OOD images are converted differently
 
-MOST = 2
-"""Largest factor by which images may be enlarged; beyond it, their blur alone reveals them."""
+MOST = 2  # largest factor by which images may be enlarged; beyond it, their blur alone reveals them
 
 LABELS = "labels.npy"
 _FOLDERS = {"cifar10": "CIFAR-10-C", "cifar100": "CIFAR-100-C"}

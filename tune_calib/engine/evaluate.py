@@ -61,13 +61,8 @@ def network_logits(
         splits["test"] = (test, info.of_test())
     logits = {}
     for name, (split, normalised_by) in splits.items():
-        outputs = predict(
-            trained.method,
-            trained.network,
-            split.images,
-            normalised_by,
-            f"evaluating the network on {name}",
-        )
+        doing = f"evaluating the network on {name}"
+        outputs = predict(trained.method, trained.network, split.images, normalised_by, doing)
         logits[name] = SplitLogits(outputs[1].unsqueeze(0), split.labels)
     return logits
 
@@ -130,9 +125,7 @@ def evaluate_one(
     metrics = dict(network_check)
     bins: dict[str, BinTable] = {}
     in_search = "test" not in logits
-    calib = None
-    if not in_search:
-        calib = calibrated["calib"].logits, calibrated["calib"].labels
+    calib = None if in_search else (calibrated["calib"].logits, calibrated["calib"].labels)
     for name in REPORTED:
         if name not in calibrated:
             continue

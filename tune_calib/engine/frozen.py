@@ -13,8 +13,7 @@ from tune_calib.spec.methods import METHODS
 from tune_calib.spec.slots.data import DataSlot
 from tune_calib.spec.trial import TrialSpec
 
-CHANCE = 1e-6
-"""Probability of refusing a network that did not see the held-out images."""
+CHANCE = 1e-6  # probability of refusing a network that did not see the held-out images
 
 
 def refuse_seen(made: TrialSpec, data: DataSlot) -> None:
@@ -28,9 +27,7 @@ def refuse_seen(made: TrialSpec, data: DataSlot) -> None:
     is_same_cut = (made.data.split, made.data.holdout, made.data.holdout_shares) == cut
     if network.is_frozen or not is_same or is_same_cut:
         return
-    how = f"split={made.data.split}"
-    if made.data.holdout == "test":
-        how = "holdout=test"
+    how = "holdout=test" if made.data.holdout == "test" else f"split={made.data.split}"
     trained = f"network.weights: the network was trained on {made.data.dataset} with data.{how}"
     if data.holds_out_train:
         raise UserError(

@@ -37,23 +37,12 @@ from tune_calib.text import short_repr
 
 KIND, NAMES = "imports", "import_names"
 
-LAYOUT = 2
-"""Version of the content of an import; part of the digest."""
-
-MOST = 50
-"""Largest number of samples of a row in two splits that may tell copies from chance."""
-
-SHARED = 0.01
-"""Share of a split's samples that may be in another split, as in published data sets."""
-
-COPIED = 0.1
-"""Share of the rows of a split that may be copies; data sets contain a few."""
-
-SURE = 3.0
-"""Standard deviations by which copies must exceed the number expected by chance."""
-
-RARE = 0.001
-"""Largest probability that equal rows which are taken for shared samples are equal by chance."""
+LAYOUT = 2  # version of the content of an import; part of the digest
+MOST = 50  # largest number of samples of a row in two splits that may tell copies from chance
+SHARED = 0.01  # share of a split's samples that may be in another split, as in published data sets
+COPIED = 0.1  # share of the rows of a split that may be copies; data sets contain a few
+SURE = 3.0  # standard deviations by which copies must exceed the number expected by chance
+RARE = 0.001  # largest probability that equal rows taken for shared samples are equal by chance
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 

@@ -21,11 +21,8 @@ from torch.utils.checkpoint import checkpoint
 from tune_calib.methods._base import NetworkMethod
 from tune_calib.spec.methods import METHODS, Params, cited
 
-LARGEST = 2**24
-"""Largest number of pairs (samples x classes^2) in memory at once."""
-
-# From the authors' code, so that the terms are equal.
-SHIFT = 1e-10
+LARGEST = 2**24  # largest number of pairs (samples x classes^2) in memory at once
+SHIFT = 1e-10  # from the authors' code, so that the terms are equal
 
 
 class PairwiseConstraintsParams(Params):

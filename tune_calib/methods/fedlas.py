@@ -34,11 +34,9 @@ from tune_calib.spec.methods import METHODS, Params, as_on_tiny, cited
 
 # The authors' initial moments. A new batch has weight theta, so they are soon forgotten.
 FIRST_MEAN = 20.0
-
 FIRST_DEVIATION = 100.0
 
-SHIFT = 1e-3
-"""Added to the standard deviation by which the indicator is divided."""
+SHIFT = 1e-3  # added to the standard deviation by which the indicator is divided
 
 _INDICATORS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "norm_l1": lambda _, features: features.abs().sum(1),
@@ -256,10 +254,7 @@ METHODS.register(
     params=FedlasParams,
     implementation=FedlasLabelSmoothing,
     recipe="fedlas",
-    dataset_defaults={
-        "cifar100": {"alpha": 0.1, "theta": 0.5},
-        **as_on_tiny(theta=0.5),
-    },
+    dataset_defaults={"cifar100": {"alpha": 0.1, "theta": 0.5}, **as_on_tiny(theta=0.5)},
 )
 
 METHODS.register(

@@ -59,11 +59,9 @@ class TemperatureScaling(FittedAlone):
         if self.params.fit != "nll":
             is_inside = _GRID[0] * NEAR < temperature < _GRID[-1] / NEAR
             is_at_bound = is_all_right(logits, labels) or not is_inside
-        return Fit(
-            {"temperature": torch.tensor(temperature, dtype=torch.float64)},
-            {"temperature": temperature},
-            frozenset({AT_BOUND} if is_at_bound else ()),
-        )
+        flags = frozenset({AT_BOUND} if is_at_bound else ())
+        state = {"temperature": torch.tensor(temperature, dtype=torch.float64)}
+        return Fit(state, {"temperature": temperature}, flags)
 
     def fit_fold(self, logits: Tensor, labels: Tensor, full_fit: Fit) -> Fit:
         """Fit T with a larger tolerance."""

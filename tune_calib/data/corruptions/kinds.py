@@ -207,8 +207,6 @@ def _pixelate(pixels: Tensor, share: float, _: Chance) -> Tensor:
 
 
 def _jpeg(pixels: Tensor, quality: int, _: Chance) -> Tensor:
-    """Compress images as JPEG files."""
-
     def compress(image: Image.Image) -> Image.Image:
         file = BytesIO()
         image.save(file, "JPEG", quality=quality)

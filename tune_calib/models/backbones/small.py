@@ -41,14 +41,9 @@ CNN_WIDTHS = (32, 64, 128)
 VGG_WIDTHS = (32, 64, 128, 256, 512)
 FAST_WIDTHS = (64, 256, 256)
 
-WIDTH = 16
-"""Number of channels of the first convolution of a ResNet."""
-
-STAGES = ((16, 1), (32, 2), (64, 2))
-"""Number of channels and first stride of each stage of a ResNet."""
-
-DEPTHS = (8, 20, 32, 56)
-"""Depths of the narrow networks, not counting their 1x1 convolutions."""
+WIDTH = 16  # number of channels of the first convolution of a ResNet
+STAGES = ((16, 1), (32, 2), (64, 2))  # channels and first stride of each stage of a ResNet
+DEPTHS = (8, 20, 32, 56)  # depths of the narrow networks, not counting their 1x1 convolutions
 
 # First 16 digits of the SHA-256 of each file of weights. They were trained on the whole training
 # part of CIFAR-10, which leaves no images for selection.

@@ -24,8 +24,7 @@ from tune_calib.spec.names import IMPORTED
 CIFAR_STEM_UP_TO = 64
 """Largest image size, in pixels, for which a ResNet starts with a 3x3 convolution and no pool."""
 
-TITLES = {"vit_base_patch16_384": "ViT-B/16"}
-"""Names of timm models in the papers."""
+TITLES = {"vit_base_patch16_384": "ViT-B/16"}  # names of timm models in the papers
 
 
 @lru_cache(maxsize=64)
