@@ -160,11 +160,8 @@ def tensors_of_trial(
     tensors: dict[str, Tensor] = {}
     if trainer is not None:
         context = trainer.method.context
-        facts = {
-            "weight": context.weight,
-            "bias": context.bias,
-            "val_ratio": torch.tensor(context.val_ratio, dtype=torch.float64),
-        }
+        facts = {"weight": context.weight, "bias": context.bias}
+        facts["val_ratio"] = torch.tensor(context.val_ratio, dtype=torch.float64)
         tensors = nest("head", {**trainer.selected(k), **nest("context", facts)})
     if transform is not None:
         tensors |= nest("posthoc", transform.state())

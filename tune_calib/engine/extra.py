@@ -117,9 +117,8 @@ class ExtraEvaluation:
 
     def rows_on(self, name: str, spec: TrialSpec, resamples: int = 0) -> list[Row]:
         """Return rows of a trial in the table ``shifts`` on a shift set, with bootstrap draws."""
-        shift = open_set(
-            name, self.spec.data, self.root, cache=self.store.images, test=lambda: self._test
-        )
+        images = self.store.images
+        shift = open_set(name, self.spec.data, self.root, cache=images, test=lambda: self._test)
         rows: list[Row] = []
         for part, split in self.ensure_shifted(shift).items():
             if name.startswith("ood/"):
@@ -189,13 +188,9 @@ class ExtraEvaluation:
         logits, calib_logits = self._calibrated(spec, test), self._calibrated(spec, calib)
         if not bool(logits.isfinite().all() and calib_logits.isfinite().all()):
             return []
-        intervals = bootstrap(
-            logits[None],
-            test.labels.to(logits.device),
-            resamples,
-            calib=(calib_logits[None], calib.labels.to(logits.device)),
-            dtype=OUTPUTS,
-        )
+        labels = test.labels.to(logits.device)
+        held_out = calib_logits[None], calib.labels.to(logits.device)
+        intervals = bootstrap(logits[None], labels, resamples, calib=held_out, dtype=OUTPUTS)
         rows = []
         for metric, interval in intervals.items():
             row: Row = {"spec_hash": spec.hash, "split": "test", "metric": metric}

@@ -63,9 +63,8 @@ class HeadBatchTrainer(Iterator[dict[str, Tensor]]):
         self.network_seed = network_seed
         self.views = Views(bank, device)
         select = bank.select()
-        self.select = replace(
-            select, features=select.features.to(device), labels=select.labels.to(device)
-        )
+        features, labels = select.features.to(device), select.labels.to(device)
+        self.select = replace(select, features=features, labels=labels)
         context = head_context(self.slot, bank, device)
         self.method: HeadMethod = METHODS[self.slot.method].implementation(slots, context)
         self.optimizer = StackedOptimizer(slots, self.method.parameters)
@@ -132,11 +131,8 @@ class HeadBatchTrainer(Iterator[dict[str, Tensor]]):
             losses += loss.detach() * size
             rights += (predicted == labels).sum(-1)
             confidences += top.exp_().sum(-1)
-        report = {
-            "train/loss": losses / samples,
-            "train/accuracy": rights / samples,
-            "train/confidence": confidences / samples,
-        }
+        report = {"train/loss": losses / samples, "train/accuracy": rights / samples}
+        report["train/confidence"] = confidences / samples
         statistics = EpochStatistics(report["train/accuracy"], report["train/confidence"])
         return {**report, **norms}, statistics
 

@@ -73,6 +73,7 @@ def check_files(train: Files, select: Files, calib: Files, test: Files, head: Fi
     last_layer = read_head(head) if head else None
     stamps: dict[Path, tuple[int, int]] = {}
     summaries: dict[str, _Summary] = {}
+    counts = {"train": 0}
     first: ImportedSplit | None = None
     for name, paths in files.items():
         split = read_split(name, paths, last_layer)
@@ -80,10 +81,10 @@ def check_files(train: Files, select: Files, calib: Files, test: Files, head: Fi
         _check_equal(first, split)
         stamps |= {array.path: array.stamp for array in split.arrays.values()}
         summaries[name] = _summarise(split)
+        counts[name] = len(split.labels)
     assert first is not None
     if last_layer is not None and not first.width:
         raise UserError("is used with features only; add features, or omit `head`", setting="head")
-    counts = {"train": 0, **{name: summary.samples for name, summary in summaries.items()}}
     if "select" not in files:
         if counts["calib"] < 2:
             raise UserError("has only one sample, too few for select and calib", setting="calib")
@@ -183,13 +184,8 @@ def _digest_named(name: str, store: Store) -> str | None:
 def _write_bank(checked: Import, store: Store) -> None:
     record, head = checked.record, checked.head
     # Keys as in the manifests of networks and banks.
-    manifest: dict[str, Any] = {
-        "imported": record.model_dump(),
-        "train_views": int(record.has_heads),
-        "has_test": True,
-        "epoch": 0,
-        "history": [],
-    }
+    manifest: dict[str, Any] = {"imported": record.model_dump()}
+    manifest |= {"train_views": int(record.has_heads), "has_test": True, "epoch": 0, "history": []}
 
     def fill(folder: Path) -> None:
         network_checks = {}

@@ -144,12 +144,11 @@ class NetworkTrainer(Iterator[dict[str, float]]):
         until = round(self.slot.augment_until * self.slot.epochs)
         is_augmented = self.slot.augment == "standard" and self.epoch < until
         info = self.info
-        padding, flip, spare = (
-            (info.padding, info.flip, info.spare) if is_augmented else (0, False, 0)
-        )
-        shuffled = torch.randperm(
-            len(self.train), generator=generator(child_seed(self.slot.seed, "order", self.epoch))
-        )
+        padding, flip, spare = 0, False, 0
+        if is_augmented:
+            padding, flip, spare = info.padding, info.flip, info.spare
+        chance = generator(child_seed(self.slot.seed, "order", self.epoch))
+        shuffled = torch.randperm(len(self.train), generator=chance)
         order = shuffled.to(self.device).split(self.slot.batch_size)
         # A split smaller than a batch counts as full, so that drop_last does not drop everything.
         if self.slot.drop_last and len(order[-1]) < min(self.slot.batch_size, len(self.train)):
@@ -168,10 +167,8 @@ class NetworkTrainer(Iterator[dict[str, float]]):
         total, correct, seen = train_epoch(batches, step, self.watch)
         if not math.isfinite(float(total)):
             raise DivergedError(f"the loss of epoch {self.epoch + 1} is {float(total)}")
-        lr = learning_rate(self.slot, self.epoch, batches=len(order))
-        return {
-            "lr": lr, "train/loss": float(total) / seen, "train/accuracy": float(correct) / seen
-        }  # fmt: skip
+        report = {"lr": learning_rate(self.slot, self.epoch, batches=len(order))}
+        return report | {"train/loss": float(total) / seen, "train/accuracy": float(correct) / seen}
 
     def _step(
         self, positions: Tensor, images: Tensor, frozen: list[nn.Parameter]
@@ -190,11 +187,8 @@ class NetworkTrainer(Iterator[dict[str, float]]):
 
     def _store_best(self, report: dict[str, float]) -> None:
         rule = self.slot.select
-        score = {
-            "last": float(self.epoch),
-            "best_val_acc": report["select/accuracy"],
-            "min_val_nll": -report["select/nll"],
-        }[rule]
+        scores = {"best_val_acc": report["select/accuracy"], "min_val_nll": -report["select/nll"]}
+        score = scores.get(rule, float(self.epoch))
         # The first of equal epochs is kept; accuracies on a small split are often equal.
         if score > self.best.score:
             weights: dict[str, Tensor] = {}

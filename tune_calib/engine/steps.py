@@ -122,8 +122,7 @@ def train_epoch(
     return total, correct, seen
 
 
-# First and last factor of torch's OneCycleLR.
-_ONE_CYCLE_START, _ONE_CYCLE_END = 1 / 25, 1 / 250_000
+_ONE_CYCLE_START, _ONE_CYCLE_END = 1 / 25, 1 / 250_000  # as in torch's OneCycleLR
 
 
 def learning_rate(slot: "NetworkSlot", epoch: int, batch: int = 0, batches: int = 1) -> float:

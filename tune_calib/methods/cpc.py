@@ -71,11 +71,8 @@ class PairwiseConstraints(NetworkMethod):
         others = F.one_hot(labels, logits.shape[1]) == 0
         wrong = logits[others].view(len(logits), -1)
         discrimination = -F.logsigmoid(logits.gather(1, labels[:, None]) - wrong).mean()
-        return (
-            F.cross_entropy(logits, labels)
-            + self.params.lambda_bdc * discrimination
-            + self.params.lambda_bec * exclusion(wrong)
-        )
+        loss = F.cross_entropy(logits, labels) + self.params.lambda_bdc * discrimination
+        return loss + self.params.lambda_bec * exclusion(wrong)
 
 
 METHODS.register(

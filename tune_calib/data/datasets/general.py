@@ -35,10 +35,7 @@ FOLDER_HINT = "set `data_root` to a folder with train/CLASS/IMAGE and test/CLASS
 PARQUET_HINT = "set `data_root` to a folder with train.parquet and test.parquet (or their shards)"
 
 SMALL = 96  # largest size of square images that are stored without resizing
-
-STORED, SIZE = 256, 224
-"""Default size to which larger images are resized, and size of the crops for a network."""
-
+STORED, SIZE = 256, 224  # default size to which larger images are resized, and of their crops
 CARVED = "carved"  # rule of ``data.split`` that uses a fifth of the training part as the test part
 TEST_PARTS = ("test", "val", "valid", "validation")
 DECODING = 2  # must be raised when other pixels or labels are read from the same files
@@ -262,12 +259,13 @@ def _parquet_parts(root: Path | None) -> tuple[tuple[Path, ...], tuple[Path, ...
 def _scan_parquet(root: Path | None, slot: DataSlot) -> Scan:
     """Read labels and the first images."""
     train, test = _parquet_parts(root)
-    columns = huggingface.Columns(guess=True, classes=slot.classes or None)
-    columns = replace(columns, label=(*huggingface.LABEL_COLUMNS, "labels"))
+    image: tuple[str, ...] = huggingface.IMAGE_COLUMNS
+    label: tuple[str, ...] = (*huggingface.LABEL_COLUMNS, "labels")
     if slot.image_column:
-        columns = replace(columns, image=(slot.image_column,))
+        image = (slot.image_column,)
     if slot.label_column:
-        columns = replace(columns, label=(slot.label_column,))
+        label = (slot.label_column,)
+    columns = huggingface.Columns(image, label, guess=True, classes=slot.classes or None)
     columns = columns.settled(train[0])
     labels = huggingface.read_labels(train, columns, len(slot.classes) or None)
     first = next(huggingface.read_batches(train, columns))

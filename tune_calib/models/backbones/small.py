@@ -161,10 +161,8 @@ class BasicBlock(nn.Module):
         if projects:
             self.shortcut = nn.Identity()
             if stride != 1 or channels_in != channels:
-                self.shortcut = nn.Sequential(
-                    nn.Conv2d(channels_in, channels, 1, stride, bias=False),
-                    nn.BatchNorm2d(channels),
-                )
+                projection = nn.Conv2d(channels_in, channels, 1, stride, bias=False)
+                self.shortcut = nn.Sequential(projection, nn.BatchNorm2d(channels))
 
     def forward(self, x: Tensor) -> Tensor:
         """Add branch and shortcut, and apply ReLU."""
@@ -215,9 +213,8 @@ def build_narrow(channels: int, _: int, init: Init, *, depth: int) -> tuple[nn.M
 BACKBONES.register(BackboneInfo("small_cnn", "Small CNN", build_cnn))
 BACKBONES.register(BackboneInfo("small_vgg", "Small VGG", build_vgg))
 BACKBONES.register(BackboneInfo("fast_cnn", "Fast CNN", build_fast))
-BACKBONES.register(
-    BackboneInfo("fast_dct", "Fast CNN, DCT", partial(build_fast, is_transformed=True))
-)
+_build_dct = partial(build_fast, is_transformed=True)
+BACKBONES.register(BackboneInfo("fast_dct", "Fast CNN, DCT", _build_dct))
 
 for _depth in DEPTHS:
     build = partial(build_narrow, depth=_depth)
