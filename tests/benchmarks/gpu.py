@@ -26,7 +26,7 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tune_calib.data.augment import normalise
-from tune_calib.engine.steps import NO_WATCH, StepRule, backward_and_step, batches_of, train_epoch
+from tune_calib.engine.steps import NO_WATCH, StepRule, batches_of, train_epoch
 from tune_calib.models.network import Network
 
 STEPS, CLASSES, SIZE = 100, 100, 32
@@ -102,7 +102,7 @@ def ours(name: str, precision: str, device: torch.device, graphs: bool = False) 
         own = labels[positions]
         logits = network(normalise(raw, INFO)).logits  # type: ignore[arg-type]
         loss = F.cross_entropy(logits, own)
-        backward_and_step(loss, len(own), rule, (), watch)
+        rule.step(loss, len(own), (), watch)
         return loss.detach(), (logits.detach().argmax(1) == own).sum()
 
     def epoch() -> int:

@@ -9,7 +9,7 @@ import torch
 from tests.benchmarks.common import CPU
 from tune_calib.data.augment import normalise
 from tune_calib.data.base import Split
-from tune_calib.data.corruptions import MAIN, SEVERITIES
+from tune_calib.data.corruptions.kinds import MAIN, SEVERITIES
 from tune_calib.data.shift import open_set
 from tune_calib.data.splits import Development
 from tune_calib.engine.bank import BankKey, build_bank

@@ -6,7 +6,7 @@ import torch
 from PIL import Image
 from scipy import ndimage, stats
 
-from tune_calib.data.corruptions import KINDS, MAIN, SEVERITIES, VERSION, corrupted
+from tune_calib.data.corruptions.kinds import KINDS, MAIN, SEVERITIES, VERSION, corrupted
 from tune_calib.data.corruptions.maps import Chance, blurred, zoomed
 from tune_calib.spec.names import CORRUPTION_KINDS, NOT_GENERATED
 

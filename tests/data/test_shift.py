@@ -11,7 +11,7 @@ from tests.data.archives import LAYOUTS, replaced
 from tests.support import CPU
 from tune_calib import paths
 from tune_calib.data.base import Split
-from tune_calib.data.corruptions import MAIN
+from tune_calib.data.corruptions.kinds import MAIN
 from tune_calib.data.shift import find_sets, fitted, open_published, open_set
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.errors import UserError

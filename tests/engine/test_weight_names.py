@@ -9,8 +9,7 @@ from tests.engine.test_weights import network_of
 from tests.support import CPU, sample
 from tune_calib.data.splits import load_development
 from tune_calib.engine.artifacts import NetworkTraining
-from tune_calib.engine.evaluate import SplitLogits
-from tune_calib.engine.frozen import refuse_better, refuse_seen
+from tune_calib.engine.evaluate import SplitLogits, refuse_better, refuse_seen
 from tune_calib.engine.store import TENSORS, Store
 from tune_calib.engine.weights import match_weights, store_weights, trained_by, trained_spec
 from tune_calib.errors import UserError

@@ -10,7 +10,7 @@ import torch
 from tests.imports.test_imports import request_for, splits_of
 from tests.support import CPU, QUICK, drive, here, rows, run_of, sample
 from tests.tuning.ray.test_shared_outputs import HEAD, planned, run
-from tune_calib.data.corruptions import MAIN, corrupted
+from tune_calib.data.corruptions.kinds import MAIN, corrupted
 from tune_calib.data.shift import find_sets, foreign_set
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.classifier import load_classifier

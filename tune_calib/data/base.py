@@ -11,9 +11,7 @@ from torch import Tensor
 
 Places = NDArray[np.int64]
 
-# Images processed at once when a cache is written or a split is read into memory.
-CHUNK = 64
-
+CHUNK = 64  # images processed at once when a cache is written or a split is read into memory
 
 Read = Callable[[Places], Tensor]
 """Reads the images of some rows, (M,), in that order: (M, C, H, W) uint8, on the CPU."""

@@ -31,8 +31,7 @@ from tune_calib.spec.datasets import DATASETS, DatasetInfo
 # Must be raised when a loader returns different pixels for the same files, or the layout changes.
 CACHE_VERSION = 2
 
-LARGE = 2**30
-"""Size of decoded images in bytes above which a data set stays on disk."""
+LARGE = 2**30  # size of decoded images in bytes above which a data set stays on disk
 
 _PARTS = ("train", "test")
 # Columns of a part, (N,) int64: labels, positions, and the CRC-32 of each image.

@@ -17,8 +17,7 @@ from torch import Tensor
 from tune_calib.data.base import LazyImages, Places, Split
 from tune_calib.errors import DamagedFileError
 
-# Modes of Pillow, by number of channels.
-_MODES = {1: "L", 3: "RGB"}
+_MODES = {1: "L", 3: "RGB"}  # modes of Pillow, by number of channels
 
 # Modes of Pillow without colour.
 _GREY = frozenset({"1", "L", "LA", "La", "I", "I;16", "I;16L", "I;16B", "F"})
@@ -58,12 +57,10 @@ class Format:
         try:
             with opened(content) as image:
                 if not self.resize and image.size != side:
-                    what = (
-                        f"has {image.width}x{image.height} pixels, expected {self.size}x{self.size}"
-                    )
-                    raise self._refused(
-                        where, what, f"data.resize={self.size} to resize all images"
-                    )
+                    width, height = image.size
+                    what = f"has {width}x{height} pixels, expected {self.size}x{self.size}"
+                    mend = f"data.resize={self.size} to resize all images"
+                    raise self._refused(where, what, mend)
                 is_grey = image.mode in _GREY
                 pixels = image if self.as_stored else _shown(image, where)
                 if self.channels == 3 and is_grey and not self.convert_grey:

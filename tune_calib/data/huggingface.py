@@ -30,8 +30,7 @@ _SHARD = re.compile(r"-(\d+)-of-(\d+)(-[0-9a-f]+)?\.parquet$")
 
 _DAMAGE = ("is not a complete Parquet file", "download it again")
 
-# The last one is SVHN's.
-_FOLDERS = ("", "plain_text", "data", "cropped_digits")
+_FOLDERS = ("", "plain_text", "data", "cropped_digits")  # the last one is SVHN's
 
 _Fits = Callable[[pa.DataType], bool]
 

@@ -12,18 +12,10 @@ from tune_calib.data.arrays import HEAD_ROLES, ROLES, Array, Rows, describe_role
 from tune_calib.errors import UserError
 from tune_calib.metrics.validation import UNEVEN, Appearance
 
-SMALLEST = 1e-12
-"""Lower bound of probabilities, since the logarithm of 0 is not finite."""
-
+SMALLEST = 1e-12  # lower bound of probabilities, since the logarithm of 0 is not finite
+UNLIKE = 0.01  # largest difference between logits and those of the head, relative to the largest
+CHUNK = 2**22  # number of values processed at once
 _NEGATIVE = 1e-6  # rounding may leave a probability of zero below it
-
-UNLIKE = 0.01
-"""Largest difference between logits in a file and those of the head, relative to the largest."""
-
-CHUNK = 2**22
-"""Number of values processed at once."""
-
-SPLITS = ("train", "select", "calib", "test")
 
 Outputs = Literal["logits", "probs", "head"]
 

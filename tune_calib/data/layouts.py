@@ -66,12 +66,8 @@ class Layouts:
     def record(self, title: str, norm: str, **fields: Any) -> DatasetInfo:
         """Return the record of the data set, with constants of ``NORMS`` and further fields."""
         mean, std = NORMS[norm]
-        properties: dict[str, Any] = {
-            "size": self.format.size,
-            "padding": 0,
-            "split": rules.mukhoti,
-        }
-        properties |= {"load": self.load, "locate": self.locate, "hint": self.hint}
+        properties: dict[str, Any] = {"size": self.format.size, "padding": 0, "hint": self.hint}
+        properties |= {"load": self.load, "locate": self.locate, "split": rules.mukhoti}
         if self.format.resize:
             properties |= {"stored": self.format.size, "load_at": self.load_at}
         properties |= {"mean": mean, "std": std, **fields}

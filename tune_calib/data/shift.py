@@ -18,9 +18,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tune_calib.data.base import LazyImages, Places, Split
-from tune_calib.data.corruptions import MAIN, SEVERITIES, corrupted
-from tune_calib.data.corruptions import VERSION as CORRUPTIONS_VERSION
-from tune_calib.data.corruptions.kinds import KINDS, grey
+from tune_calib.data.corruptions.kinds import KINDS, MAIN, SEVERITIES, corrupted, grey
+from tune_calib.data.corruptions.kinds import VERSION as CORRUPTIONS_VERSION
 from tune_calib.data.corruptions.maps import Chance
 from tune_calib.data.layouts import find_unpacked
 from tune_calib.data.splits import load_held_out, load_test
@@ -35,8 +34,7 @@ from tune_calib.text import nearest
 CORRUPTIONS, GENERATED, NOISE, HELD_OUT = "corruptions", "generated", "noise", "heldout"
 VERSION = 1  # must be raised when OOD images are converted differently
 
-MOST = 2
-"""Largest factor by which images may be enlarged; beyond it, their blur alone reveals them."""
+MOST = 2  # largest factor by which images may be enlarged; beyond it, their blur alone reveals them
 
 LABELS = "labels.npy"
 _FOLDERS = {"cifar10": "CIFAR-10-C", "cifar100": "CIFAR-100-C"}
@@ -153,7 +151,7 @@ def open_published(folder: Path, info: DatasetInfo) -> tuple[dict[str, NDArray[A
             f"{folder} contains no shift set; it needs {LABELS} and a file for each corruption"
         )
     labels = torch.from_numpy(_read_npy(folder / LABELS).astype(np.int64))
-    stored = len(info.relabel) if info.relabel else info.classes
+    stored = len(info.relabel or range(info.classes))
     if labels.ndim != 1 or int(labels.min()) < 0 or int(labels.max()) != stored - 1:
         raise DamagedFileError(
             f"{folder / LABELS} does not have the {stored} classes of {info.name}; does it belong "

@@ -126,23 +126,22 @@ def load_development(slot: DataSlot, root: Path | None, cache: Path | None = Non
 
 def load_test(slot: DataSlot, root: Path | None, cache: Path | None = None) -> Split:
     """Load the test split for the evaluation of a trial; see ``load_development``."""
-    return relabelled(*_tested(slot, root, cache))
+    return relabelled(_tested(slot, root, cache), slot.info)
 
 
 def load_held_out(slot: DataSlot, root: Path | None, cache: Path | None = None) -> Split:
     """Load the test images of the classes that ``data.held_out_classes`` leaves out."""
-    test, info = _tested(slot, root, cache)
-    is_held_out = torch.tensor(info.relabel or ())[test.labels] == HELD_OUT
+    test = _tested(slot, root, cache)
+    is_held_out = torch.tensor(slot.info.relabel or ())[test.labels] == HELD_OUT
     return test.take(is_held_out.nonzero().squeeze(1))
 
 
-def _tested(slot: DataSlot, root: Path | None, cache: Path | None) -> tuple[Split, DatasetInfo]:
-    """Return the test images according to the rule, not relabelled, and the data set."""
-    info = slot.info
-    source = load_source(info, root, cache)
-    positions = cut_parts(info, source.train.labels, source.test.labels).test
+def _tested(slot: DataSlot, root: Path | None, cache: Path | None) -> Split:
+    """Return the test images according to the rule, not relabelled."""
+    source = load_source(slot.info, root, cache)
+    positions = cut_parts(slot.info, source.train.labels, source.test.labels).test
     test = source.test if positions is None else source.test.take(positions)
-    return settled(test, source), info
+    return settled(test, source)
 
 
 def relabelled(split: Split, info: DatasetInfo) -> Split:

@@ -86,7 +86,7 @@ class NetworkTraining:
             self.trainer.load_state(tensors, manifest)
             self.history = manifest["history"]
             self.train_s = manifest["train_s"]
-        self._report({})
+        report_progress("epoch", len(self.history), self.spec.network.epochs, {})
 
     def _refuse_other_data(self, manifest: dict[str, Any]) -> None:
         # A spec names a data set, not a copy of it. Without this check, networks, banks and rows
@@ -119,11 +119,8 @@ class NetworkTraining:
             manifest |= {"history": self.history, "data": self.fingerprint}
             manifest |= {"train_s": self.train_s, "code": self.code}
             write_tensors(self.checkpoint, tensors, manifest)
-        self._report(report)
-        return report
-
-    def _report(self, report: dict[str, float]) -> None:
         report_progress("epoch", len(self.history), self.spec.network.epochs, report)
+        return report
 
     def _finish(self, trainer: NetworkTrainer) -> None:
         # First, because it loads the selected epoch into the network, whose accuracy is measured

@@ -19,12 +19,7 @@ from tune_calib.data.augment import crop_flip, draw_views
 from tune_calib.data.base import Split
 from tune_calib.data.splits import Development
 from tune_calib.determinism import child_seed
-from tune_calib.engine.network import (
-    TrainedNetwork,
-    chunks_of_outputs,
-    count_batches,
-    evaluation_batch,
-)
+from tune_calib.engine.network import TrainedNetwork, count_batches, evaluation_batch, output_chunks
 from tune_calib.engine.store import generator, opened, write_folder
 from tune_calib.paths import AnyPath
 from tune_calib.progress import count_progress
@@ -83,15 +78,15 @@ class DevelopmentBank:
 
     def train(self, view: int = 0) -> FeatureSplit:
         """Return one view of the training split."""
-        return self._read(f"train-{view:03d}")
+        return read_split(self.folder / f"train-{view:03d}.arrow")
 
     def select(self) -> FeatureSplit:
         """Return the split on which epochs and hyper-parameters are selected."""
-        return self._read("select")
+        return read_split(self.folder / "select.arrow")
 
     def calib(self) -> FeatureSplit:
         """Return the split on which post-hoc transforms are fitted."""
-        return self._read("calib")
+        return read_split(self.folder / "calib.arrow")
 
     def evaluated(self) -> dict[str, FeatureSplit]:
         """Return the splits that a trial reads at its end."""
@@ -102,16 +97,13 @@ class DevelopmentBank:
         head = _read_arrow(self.folder / "head.arrow")
         return head["weight"], head["bias"].squeeze(1)
 
-    def _read(self, name: str) -> FeatureSplit:
-        return read_split(self.folder / f"{name}.arrow")
-
 
 class FeatureBank(DevelopmentBank):
     """A bank on disk, with its test split."""
 
     def test(self) -> FeatureSplit:
         """Return the split that is read once, by ``evaluate``, at the end of a trial."""
-        return self._read("test")
+        return read_split(self.folder / "test.arrow")
 
     def evaluated(self) -> dict[str, FeatureSplit]:
         """Return the splits that a trial reads at its end."""
@@ -156,7 +148,7 @@ def build_bank(
             clean["test"] = (test, info.of_test())
         for name, (split, normalised_by) in clean.items():
             images = split.images.split(evaluation_batch(info))
-            outputs = chunks_of_outputs(trained.method, trained.network, images, normalised_by)
+            outputs = output_chunks(trained.method, trained.network, images, normalised_by)
             doing = f"computing features of {name}"
             counted = count_progress(doing, outputs, count_batches(len(split), info))
             write_split(path / f"{name}.arrow", counted, split.labels)
@@ -174,7 +166,7 @@ def train_outputs(
     """Yield features and logits of each view of the training split, in chunks."""
     for view in range(max(1, key.views)):
         images = _view(train, info, key, view)
-        yield chunks_of_outputs(trained.method, trained.network, images, info, key.bn_mode)
+        yield output_chunks(trained.method, trained.network, images, info, key.bn_mode)
 
 
 def _view(train: Split, info: DatasetInfo, key: BankKey, view: int) -> Iterator[Tensor]:

@@ -25,14 +25,7 @@ from tune_calib.engine.head_batch import (
     tensors_of,
 )
 from tune_calib.engine.machine import on_threads
-from tune_calib.engine.store import (
-    Store,
-    artifact_manifest,
-    nest,
-    read_tensors,
-    unnest,
-    write_tensors,
-)
+from tune_calib.engine.store import Store, nest, opened, read_tensors, unnest, write_tensors
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.methods._base import HeadContext, HeadMethod, PostHocMethod
 from tune_calib.metrics.summary import evaluate
@@ -44,9 +37,7 @@ from tune_calib.spec.slots.posthoc import PostHocSlot
 from tune_calib.spec.trial import TrialSpec
 
 KIND = "classifiers"
-
-# Version of the artifact. The head of an artifact of another version is trained again.
-LAYOUT = 1
+LAYOUT = 1  # version of the artifact; the head of one of another version is trained again
 
 
 class Classifier(nn.Module):
@@ -169,11 +160,8 @@ def tensors_of_trial(
     tensors: dict[str, Tensor] = {}
     if trainer is not None:
         context = trainer.method.context
-        facts = {
-            "weight": context.weight,
-            "bias": context.bias,
-            "val_ratio": torch.tensor(context.val_ratio, dtype=torch.float64),
-        }
+        facts = {"weight": context.weight, "bias": context.bias}
+        facts["val_ratio"] = torch.tensor(context.val_ratio, dtype=torch.float64)
         tensors = nest("head", {**trainer.selected(k), **nest("context", facts)})
     if transform is not None:
         tensors |= nest("posthoc", transform.state())
@@ -194,7 +182,7 @@ def store_classifier(
     # A trial must not lose its row if the store is read-only or unreachable: the classifier can be
     # created again.
     with suppress(OSError, UserError):
-        store.ensure(folder, "classifier", artifact_manifest, make)
+        store.ensure(folder, "classifier", opened, make)
 
 
 def load_classifier(

@@ -1,8 +1,12 @@
-"""Evaluation at the end of a trial: post-hoc fit on ``calib``, metrics on ``select``, ``test``."""
+"""Evaluation at the end of a trial: post-hoc fit on ``calib``, metrics on ``select``, ``test``.
+
+A frozen network must not be evaluated on images on which it was trained.
+"""
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any
 
 import torch
@@ -14,9 +18,13 @@ from tune_calib.engine.artifacts import compute_network_check
 from tune_calib.engine.bank import DevelopmentBank
 from tune_calib.engine.head_batch import HeadBatchTrainer
 from tune_calib.engine.network import TrainedNetwork, predict
+from tune_calib.engine.store import Store
+from tune_calib.engine.weights import trained_spec
+from tune_calib.errors import RefusedError, UserError
 from tune_calib.methods._base import PostHocMethod
 from tune_calib.metrics.binning import BinTable, bin_table
-from tune_calib.metrics.scoring import is_at_chance
+from tune_calib.metrics.samples import Samples
+from tune_calib.metrics.scoring import accuracy, is_at_chance
 from tune_calib.metrics.summary import evaluate
 from tune_calib.metrics.ties import OUTPUTS, settled
 from tune_calib.metrics.validation import whole_numbers
@@ -24,9 +32,12 @@ from tune_calib.spec.datasets import DatasetInfo
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.metrics import BASE, column
 from tune_calib.spec.names import CHANCE, FEW_IMAGES, LEAST_IMAGES
+from tune_calib.spec.slots.data import DataSlot
 from tune_calib.spec.slots.posthoc import PostHocSlot
+from tune_calib.spec.trial import TrialSpec
 
 REPORTED = ("select", "test")
+FALSE_ALARM = 1e-6  # probability of refusing a network that did not see the held-out images
 
 
 @dataclass(frozen=True)
@@ -61,13 +72,8 @@ def network_logits(
         splits["test"] = (test, info.of_test())
     logits = {}
     for name, (split, normalised_by) in splits.items():
-        outputs = predict(
-            trained.method,
-            trained.network,
-            split.images,
-            normalised_by,
-            f"evaluating the network on {name}",
-        )
+        doing = f"evaluating the network on {name}"
+        outputs = predict(trained.method, trained.network, split.images, normalised_by, doing)
         logits[name] = SplitLogits(outputs[1].unsqueeze(0), split.labels)
     return logits
 
@@ -130,9 +136,7 @@ def evaluate_one(
     metrics = dict(network_check)
     bins: dict[str, BinTable] = {}
     in_search = "test" not in logits
-    calib = None
-    if not in_search:
-        calib = calibrated["calib"].logits, calibrated["calib"].labels
+    calib = None if in_search else (calibrated["calib"].logits, calibrated["calib"].labels)
     for name in REPORTED:
         if name not in calibrated:
             continue
@@ -192,3 +196,71 @@ def fit_transform(
     transform.fit(calib.logits, calib.labels)
     transform.weights = None
     return transform
+
+
+def refuse_seen(made: TrialSpec, data: DataSlot) -> None:
+    """Raise if a network of this program was trained or selected on the held-out images."""
+    network = made.network
+    if network.weights is not None:
+        start = {"backbone": network.backbone, "weights": network.weights, "epochs": 0}
+        TrialSpec.build(data=data.model_dump(), network=start)  # checks these weights in turn
+    is_same = (made.data.dataset, made.data.info.digest) == (data.dataset, data.info.digest)
+    cut = (data.split, data.holdout, data.holdout_shares)
+    is_same_cut = (made.data.split, made.data.holdout, made.data.holdout_shares) == cut
+    if network.is_frozen or not is_same or is_same_cut:
+        return
+    how = "holdout=test" if made.data.holdout == "test" else f"split={made.data.split}"
+    trained = f"network.weights: the network was trained on {made.data.dataset} with data.{how}"
+    if data.holds_out_train:
+        raise UserError(
+            f"{trained}, and a different cut of the training part holds out images that it saw; "
+            "use the same cut, or set `holdout` to test"
+        )
+    needs = METHODS[network.method].needs
+    if not made.data.holds_out_train and (network.select != "last" or "calib_pass" in needs):
+        raise UserError(
+            f"{trained}, and its epoch was selected on test images; cut the test part in the same "
+            "way, so that `test` does not contain them"
+        )
+
+
+def refuse_better(spec: TrialSpec, store: Store, logits: Mapping[str, SplitLogits]) -> None:
+    """Raise if a frozen network is better on images held out of train than on test.
+
+    A one-sided z-test of two proportions decides. There is no check without test, which a search
+    may not read, or if this program knows on which images the network was trained.
+    """
+    network = spec.network
+    if not network.is_frozen or not spec.data.holds_out_train or "test" not in logits:
+        return
+    if network.weights is None:  # imported, with test samples of unknown origin
+        return
+    for name, split in logits.items():
+        if not bool(split.logits.isfinite().all()):
+            raise RefusedError(
+                f"the frozen network returns NaN or infinite logits on {name}: its weights "
+                f"({network.weights}) are too large, or belong to another backbone"
+            )
+    right_of_select, selected = _right(logits["select"])
+    right_of_calib, calibrated = _right(logits["calib"])
+    right, count = right_of_select + right_of_calib, selected + calibrated
+    right_of_test, tested = _right(logits["test"])
+    share = (right + right_of_test) / (count + tested)
+    spread = (share * (1 - share) * (1 / count + 1 / tested)) ** 0.5
+    gap = right / count - right_of_test / tested
+    if gap <= NormalDist().inv_cdf(1 - FALSE_ALARM) * spread:
+        return
+    made = trained_spec(network.weights, store)
+    if made is not None and made.network.weights is None:  # not started from unknown weights
+        return
+    raise RefusedError(
+        f"the frozen network is correct on {right / count:.2%} of select and calib, which are from "
+        f"the training part, but on {right_of_test / tested:.2%} of test: it was trained on the "
+        "held-out images; set `holdout` to test"
+    )
+
+
+def _right(split: SplitLogits) -> tuple[int, int]:
+    """Return the number of correct samples and of all samples."""
+    samples = Samples(split.logits[0].double().softmax(-1), split.labels)
+    return round(float(accuracy(samples)) * samples.total), samples.total

@@ -28,12 +28,7 @@ from tune_calib.engine.bank import (
     write_split,
 )
 from tune_calib.engine.classifier import Classifier, load_classifier
-from tune_calib.engine.network import (
-    TrainedNetwork,
-    chunks_of_outputs,
-    count_batches,
-    evaluation_batch,
-)
+from tune_calib.engine.network import TrainedNetwork, count_batches, evaluation_batch, output_chunks
 from tune_calib.engine.store import Store, opened, write_folder
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.metrics.bootstrap import bootstrap, draw, drawn_detection, drawn_under_corruption
@@ -96,14 +91,12 @@ def _file(part: str) -> str:
 Row = dict[str, Any]
 _Scores = tuple[dict[str, float], dict[str, Tensor]]  # values of metrics, and their draws
 
-_FLIPPED = 2
-"""Largest number of predictions that may differ from the trial's, as threads affect last digits."""
+# Largest number of predictions that may differ from the trial's, as threads affect last digits, and
+# their largest share in reduced precision, where earlier digits depend on the GPU's load.
+_FLIPPED, _FLIPPED_REDUCED = 2, 1e-3
 
-_FLIPPED_REDUCED = 1e-3
-"""Largest share of them in reduced precision, where earlier digits depend on the GPU's load."""
-
+# Metrics whose draws are stored: those that papers report and make claims about.
 _DRAWN = ("accuracy", "ece", "aece", "mce", "o_ece", "u_ece", "nll", "brier")
-"""Metrics whose draws are stored: those that papers report and make claims about."""
 
 
 class ExtraEvaluation:
@@ -124,9 +117,8 @@ class ExtraEvaluation:
 
     def rows_on(self, name: str, spec: TrialSpec, resamples: int = 0) -> list[Row]:
         """Return rows of a trial in the table ``shifts`` on a shift set, with bootstrap draws."""
-        shift = open_set(
-            name, self.spec.data, self.root, cache=self.store.images, test=lambda: self._test
-        )
+        images = self.store.images
+        shift = open_set(name, self.spec.data, self.root, cache=images, test=lambda: self._test)
         rows: list[Row] = []
         for part, split in self.ensure_shifted(shift).items():
             if name.startswith("ood/"):
@@ -135,11 +127,9 @@ class ExtraEvaluation:
                 values, draws = self._evaluate_corrupted(spec, split, resamples)
             set_name = f"{name}/{part}" if part else name
             for metric, value in values.items():
+                drawn = draws[metric].tolist() if metric in draws else None
                 row: Row = {"spec_hash": spec.hash, "set": set_name, "metric": metric}
-                row |= {"value": value, "resamples": resamples or None, "draws": None}
-                if metric in draws:
-                    row["draws"] = draws[metric].tolist()
-                rows.append(row)
+                rows.append(row | {"value": value, "resamples": resamples or None, "draws": drawn})
         return rows
 
     def _evaluate_corrupted(self, spec: TrialSpec, split: FeatureSplit, resamples: int) -> _Scores:
@@ -181,7 +171,7 @@ class ExtraEvaluation:
             def fill(path: Path) -> None:
                 for part in parts:
                     images = part.chunks(evaluation_batch(info), self.device)
-                    outputs = chunks_of_outputs(trained.method, trained.network, images, info)
+                    outputs = output_chunks(trained.method, trained.network, images, info)
                     labels = part.split.labels
                     doing = f"computing features of {shift.name} {part.name}".rstrip()
                     counted = count_progress(doing, outputs, count_batches(len(labels), info))
@@ -198,22 +188,16 @@ class ExtraEvaluation:
         logits, calib_logits = self._calibrated(spec, test), self._calibrated(spec, calib)
         if not bool(logits.isfinite().all() and calib_logits.isfinite().all()):
             return []
-        intervals = bootstrap(
-            logits[None],
-            test.labels.to(logits.device),
-            resamples,
-            calib=(calib_logits[None], calib.labels.to(logits.device)),
-            dtype=OUTPUTS,
-        )
+        labels = test.labels.to(logits.device)
+        held_out = calib_logits[None], calib.labels.to(logits.device)
+        intervals = bootstrap(logits[None], labels, resamples, calib=held_out, dtype=OUTPUTS)
         rows = []
         for metric, interval in intervals.items():
             row: Row = {"spec_hash": spec.hash, "split": "test", "metric": metric}
             for name in ("lower", "upper", "se"):
                 row[name] = float(getattr(interval, name)[0])
-            row |= {"resamples": resamples, "draws": None}
-            if metric in _DRAWN:
-                row["draws"] = interval.draws[0].tolist()
-            rows.append(row)
+            drawn = interval.draws[0].tolist() if metric in _DRAWN else None
+            rows.append(row | {"resamples": resamples, "draws": drawn})
         return rows
 
     def refuse_other(self, spec: TrialSpec, expected: dict[str, float]) -> None:

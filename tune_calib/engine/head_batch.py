@@ -22,8 +22,7 @@ from tune_calib.spec.slots.head import HeadSlot
 # head. Head batches run in parallel processes instead.
 HEAD_THREADS = 1
 
-# Samples that all heads process at once outside training, which bounds memory for a large K.
-PASS_BATCH = 4096
+PASS_BATCH = 4096  # samples processed at once outside training, to bound memory for a large K
 
 # Logits that are evaluated at once, in float64: evaluating all heads at once would need more memory
 # than their training.
@@ -33,8 +32,7 @@ JUDGED = 2**21
 # to its weights.
 LAYOUT = 2
 
-HEAD_BATCH_BYTES = 2**31
-"""Largest memory of one head batch; a node trains one on each core."""
+HEAD_BATCH_BYTES = 2**31  # largest memory of one head batch; a node trains one on each core
 
 # Largest number of copies of each weight: itself, its gradient, two moments and a mask; weight and
 # mask of the best epoch; and, while the best epoch predicts, those of the current epoch.
@@ -44,7 +42,7 @@ COPIES = 9
 OUTPUTS = 3
 
 
-class HeadBatchTrainer:
+class HeadBatchTrainer(Iterator[dict[str, Tensor]]):
     """Trains K heads of one shape (a head batch); each ``next`` trains all of them for one epoch.
 
     The numbers of head k do not depend on the other heads. The slots differ only in per-head
@@ -65,9 +63,8 @@ class HeadBatchTrainer:
         self.network_seed = network_seed
         self.views = Views(bank, device)
         select = bank.select()
-        self.select = replace(
-            select, features=select.features.to(device), labels=select.labels.to(device)
-        )
+        features, labels = select.features.to(device), select.labels.to(device)
+        self.select = replace(select, features=features, labels=labels)
         context = head_context(self.slot, bank, device)
         self.method: HeadMethod = METHODS[self.slot.method].implementation(slots, context)
         self.optimizer = StackedOptimizer(slots, self.method.parameters)
@@ -76,10 +73,6 @@ class HeadBatchTrainer:
         self.best_epoch = torch.full((len(slots),), -1)
         self.best: dict[str, Tensor] = {}
         self.diverged_epoch = torch.full((len(slots),), -1)
-
-    def __iter__(self) -> Iterator[dict[str, Tensor]]:
-        """Return the reports of the remaining epochs."""
-        return self
 
     def __next__(self) -> dict[str, Tensor]:
         """Train one epoch and return its report, each value (K,) float64."""
@@ -138,11 +131,8 @@ class HeadBatchTrainer:
             losses += loss.detach() * size
             rights += (predicted == labels).sum(-1)
             confidences += top.exp_().sum(-1)
-        report = {
-            "train/loss": losses / samples,
-            "train/accuracy": rights / samples,
-            "train/confidence": confidences / samples,
-        }
+        report = {"train/loss": losses / samples, "train/accuracy": rights / samples}
+        report["train/confidence"] = confidences / samples
         statistics = EpochStatistics(report["train/accuracy"], report["train/confidence"])
         return {**report, **norms}, statistics
 

@@ -15,14 +15,9 @@ if TYPE_CHECKING:
     from tune_calib.engine.bank import DevelopmentBank, FeatureSplit
     from tune_calib.spec.slots.head import HeadSlot
 
-# Size of the features that are gathered together: several batches, which fit a processor's cache.
-GATHERED_BYTES = 2**20
-
-# Share of a device's free memory for a view; the rest is for training.
-SHARE_OF_FREE = 0.5
-
-CACHE_BYTES = 2**20
-"""Approximate size of the fast memory of a processor core."""
+CACHE_BYTES = 2**20  # approximate size of the fast memory of a processor core
+GATHERED_BYTES = 2**20  # of features gathered together: several batches, which fit that memory
+SHARE_OF_FREE = 0.5  # of a device's free memory for a view; the rest is for training
 
 # Tensors (K, ...) by kind (parameter, gradient, moment, mask) and name of the parameter.
 _Groups = dict[str, dict[str, Tensor]]
@@ -151,7 +146,6 @@ class StackedOptimizer:
             parameter.grad = None
 
     def _step(self, block: _Groups) -> None:
-        """Take a step for some heads."""
         for name, mask in block["restricted"].items():
             block["gradient"][name].mul_(mask)
         if self.clip is not None:

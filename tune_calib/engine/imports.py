@@ -37,23 +37,12 @@ from tune_calib.text import short_repr
 
 KIND, NAMES = "imports", "import_names"
 
-LAYOUT = 2
-"""Version of the content of an import; part of the digest."""
-
-MOST = 50
-"""Largest number of samples of a row in two splits that may tell copies from chance."""
-
-SHARED = 0.01
-"""Share of a split's samples that may be in another split, as in published data sets."""
-
-COPIED = 0.1
-"""Share of the rows of a split that may be copies; data sets contain a few."""
-
-SURE = 3.0
-"""Standard deviations by which copies must exceed the number expected by chance."""
-
-RARE = 0.001
-"""Largest probability that equal rows which are taken for shared samples are equal by chance."""
+LAYOUT = 2  # version of the content of an import; part of the digest
+MOST = 50  # largest number of samples of a row in two splits that may tell copies from chance
+SHARED = 0.01  # share of a split's samples that may be in another split, as in published data sets
+COPIED = 0.1  # share of the rows of a split that may be copies; data sets contain a few
+SURE = 3.0  # standard deviations by which copies must exceed the number expected by chance
+RARE = 0.001  # largest probability that equal rows taken for shared samples are equal by chance
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 
@@ -84,6 +73,7 @@ def check_files(train: Files, select: Files, calib: Files, test: Files, head: Fi
     last_layer = read_head(head) if head else None
     stamps: dict[Path, tuple[int, int]] = {}
     summaries: dict[str, _Summary] = {}
+    counts = {"train": 0}
     first: ImportedSplit | None = None
     for name, paths in files.items():
         split = read_split(name, paths, last_layer)
@@ -91,10 +81,10 @@ def check_files(train: Files, select: Files, calib: Files, test: Files, head: Fi
         _check_equal(first, split)
         stamps |= {array.path: array.stamp for array in split.arrays.values()}
         summaries[name] = _summarise(split)
+        counts[name] = len(split.labels)
     assert first is not None
     if last_layer is not None and not first.width:
         raise UserError("is used with features only; add features, or omit `head`", setting="head")
-    counts = {"train": 0, **{name: summary.samples for name, summary in summaries.items()}}
     if "select" not in files:
         if counts["calib"] < 2:
             raise UserError("has only one sample, too few for select and calib", setting="calib")
@@ -194,13 +184,8 @@ def _digest_named(name: str, store: Store) -> str | None:
 def _write_bank(checked: Import, store: Store) -> None:
     record, head = checked.record, checked.head
     # Keys as in the manifests of networks and banks.
-    manifest: dict[str, Any] = {
-        "imported": record.model_dump(),
-        "train_views": int(record.has_heads),
-        "has_test": True,
-        "epoch": 0,
-        "history": [],
-    }
+    manifest: dict[str, Any] = {"imported": record.model_dump()}
+    manifest |= {"train_views": int(record.has_heads), "has_test": True, "epoch": 0, "history": []}
 
     def fill(folder: Path) -> None:
         network_checks = {}

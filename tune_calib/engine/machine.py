@@ -45,9 +45,7 @@ def environment_of(specs: Iterable[TrialSpec]) -> dict[str, str]:
     portable = {network.portable for network in networks}
     if len(portable) > 1:
         raise UserError("network.portable must be the same in all trials of a run")
-    variables: dict[str, str] = {}
-    if True in portable:
-        variables |= PORTABLE
+    variables = dict(PORTABLE) if True in portable else {}
     if any(network.deterministic for network in networks):
         # Without it, torch refuses matrix products on a GPU with deterministic algorithms.
         variables["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"

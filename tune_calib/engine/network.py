@@ -17,14 +17,7 @@ from tune_calib.data.base import Images
 from tune_calib.data.splits import Development
 from tune_calib.determinism import child_seed
 from tune_calib.engine.machine import set_switches
-from tune_calib.engine.steps import (
-    NO_WATCH,
-    StepRule,
-    backward_and_step,
-    batches_of,
-    learning_rate,
-    train_epoch,
-)
+from tune_calib.engine.steps import NO_WATCH, StepRule, batches_of, learning_rate, train_epoch
 from tune_calib.engine.store import generator, nest, unnest
 from tune_calib.errors import DivergedError
 from tune_calib.methods._base import Batch, EpochFeedback, NetworkContext, NetworkMethod, Step
@@ -66,7 +59,7 @@ class TrainedNetwork:
     manifest: dict[str, Any]
 
 
-class NetworkTrainer:
+class NetworkTrainer(Iterator[dict[str, float]]):
     """Trains the network of a spec; each ``next`` trains one epoch."""
 
     def __init__(self, spec: TrialSpec, development: Development, device: torch.device) -> None:
@@ -96,10 +89,6 @@ class NetworkTrainer:
         # Per-sample records of the method in the last epoch, by split.
         self.samples: dict[str, dict[str, Tensor]] = {}
         self.watch = NO_WATCH
-
-    def __iter__(self) -> Iterator[dict[str, float]]:
-        """Return the reports of the remaining epochs."""
-        return self
 
     def __next__(self) -> dict[str, float]:
         """Train one epoch and return its report."""
@@ -158,9 +147,8 @@ class NetworkTrainer:
         padding, flip, spare = 0, False, 0
         if is_augmented:
             padding, flip, spare = info.padding, info.flip, info.spare
-        shuffled = torch.randperm(
-            len(self.train), generator=generator(child_seed(self.slot.seed, "order", self.epoch))
-        )
+        chance = generator(child_seed(self.slot.seed, "order", self.epoch))
+        shuffled = torch.randperm(len(self.train), generator=chance)
         order = shuffled.to(self.device).split(self.slot.batch_size)
         # A split smaller than a batch counts as full, so that drop_last does not drop everything.
         if self.slot.drop_last and len(order[-1]) < min(self.slot.batch_size, len(self.train)):
@@ -179,10 +167,8 @@ class NetworkTrainer:
         total, correct, seen = train_epoch(batches, step, self.watch)
         if not math.isfinite(float(total)):
             raise DivergedError(f"the loss of epoch {self.epoch + 1} is {float(total)}")
-        lr = learning_rate(self.slot, self.epoch, batches=len(order))
-        return {
-            "lr": lr, "train/loss": float(total) / seen, "train/accuracy": float(correct) / seen
-        }  # fmt: skip
+        report = {"lr": learning_rate(self.slot, self.epoch, batches=len(order))}
+        return report | {"train/loss": float(total) / seen, "train/accuracy": float(correct) / seen}
 
     def _step(
         self, positions: Tensor, images: Tensor, frozen: list[nn.Parameter]
@@ -193,7 +179,7 @@ class NetworkTrainer:
             batch = Batch(normalise(images, self.info), labels, positions)
         with self.watch.phase("forward"):
             output: Step = self.method.step(self.network, batch)
-        backward_and_step(output.loss, len(labels), self.rule, frozen, self.watch)
+        self.rule.step(output.loss, len(labels), frozen, self.watch)
         with self.watch.phase("records"):
             logits = output.logits.detach()
             self.method.after_step(logits, labels, positions)
@@ -201,11 +187,8 @@ class NetworkTrainer:
 
     def _store_best(self, report: dict[str, float]) -> None:
         rule = self.slot.select
-        score = {
-            "last": float(self.epoch),
-            "best_val_acc": report["select/accuracy"],
-            "min_val_nll": -report["select/nll"],
-        }[rule]
+        scores = {"best_val_acc": report["select/accuracy"], "min_val_nll": -report["select/nll"]}
+        score = scores.get(rule, float(self.epoch))
         # The first of equal epochs is kept; accuracies on a small split are often equal.
         if score > self.best.score:
             weights: dict[str, Tensor] = {}
@@ -285,7 +268,7 @@ def predict(
     chunks: Iterable[Tensor] = images.split(evaluation_batch(info))
     if doing:
         chunks = count_progress(doing, chunks, count_batches(len(images), info))
-    features, logits = zip(*chunks_of_outputs(method, network, chunks, info), strict=True)
+    features, logits = zip(*output_chunks(method, network, chunks, info), strict=True)
     return torch.cat(features), torch.cat(logits)
 
 
@@ -302,7 +285,7 @@ def count_batches(samples: int, info: DatasetInfo) -> int:
 
 
 @torch.no_grad()
-def chunks_of_outputs(
+def output_chunks(
     method: NetworkMethod,
     network: Network,
     chunks: Iterable[Tensor],

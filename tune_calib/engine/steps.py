@@ -58,25 +58,24 @@ class StepRule:
     clip: float | None  # largest L2 norm of the clipped gradient, or None
     is_summed: bool  # whether the loss is summed over the batch, not averaged
 
-
-def backward_and_step(
-    loss: Tensor, size: int, rule: StepRule, frozen: Sequence[nn.Parameter], watch: Stopwatch
-) -> None:
-    """Update the parameters, except frozen ones, by the gradient of the mean loss of a batch."""
-    with watch.phase("backward"):
-        rule.optimizer.zero_grad(set_to_none=True)
-        # Methods return means. The factor would only scale the learning rate if there were no
-        # clipping, which applies to the gradient of the sum in Mukhoti's program.
-        if rule.is_summed:
-            loss = loss * size
-        loss.backward()
-    with watch.phase("optimiser"):
-        for parameter in frozen:
-            # None, not zeros: the optimiser then skips the tensor, including decay and momentum.
-            parameter.grad = None
-        if rule.clip is not None:
-            nn.utils.clip_grad_norm_(rule.clipped, rule.clip)
-        rule.optimizer.step()
+    def step(
+        self, loss: Tensor, size: int, frozen: Sequence[nn.Parameter], watch: Stopwatch
+    ) -> None:
+        """Update the parameters, except frozen ones, by the gradient of a batch's mean loss."""
+        with watch.phase("backward"):
+            self.optimizer.zero_grad(set_to_none=True)
+            # Methods return means. The factor would only scale the learning rate if there were no
+            # clipping, which applies to the gradient of the sum in Mukhoti's program.
+            if self.is_summed:
+                loss = loss * size
+            loss.backward()
+        with watch.phase("optimiser"):
+            for parameter in frozen:
+                # None, not zeros: the optimiser then skips it, including decay and momentum.
+                parameter.grad = None
+            if self.clip is not None:
+                nn.utils.clip_grad_norm_(self.clipped, self.clip)
+            self.optimizer.step()
 
 
 def batches_of(
@@ -123,8 +122,7 @@ def train_epoch(
     return total, correct, seen
 
 
-# First and last factor of torch's OneCycleLR.
-_ONE_CYCLE_START, _ONE_CYCLE_END = 1 / 25, 1 / 250_000
+_ONE_CYCLE_START, _ONE_CYCLE_END = 1 / 25, 1 / 250_000  # as in torch's OneCycleLR
 
 
 def learning_rate(slot: "NetworkSlot", epoch: int, batch: int = 0, batches: int = 1) -> float:

@@ -50,15 +50,10 @@ from tune_calib.paths import (
 from tune_calib.spec.plugins import refuse_late
 
 ARTIFACT_MANIFEST = "manifest.json"
-
-VERSION = 1
-"""Version of the files and manifests of all artifacts, under ``version`` in each manifest."""
-
-_NAME = "artifact"
-"""Key of a manifest: kind and identity of its artifact."""
+VERSION = 1  # of the files and manifests of all artifacts, under ``version`` in each manifest
+_NAME = "artifact"  # key of a manifest: kind and identity of its artifact
 
 _ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
-
 _NOT_A_MANIFEST = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 Read = TypeVar("Read")

@@ -19,14 +19,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from tune_calib.documents import unseal
-from tune_calib.engine.store import (
-    ARTIFACT_MANIFEST,
-    Store,
-    artifact_manifest,
-    opened,
-    unnest,
-    write_folder,
-)
+from tune_calib.engine.store import ARTIFACT_MANIFEST, Store, opened, unnest, write_folder
 from tune_calib.errors import DamagedFileError, UserError, refuse_unreadable
 from tune_calib.models.network import Network
 from tune_calib.paths import checksum_of, refuse_special
@@ -35,20 +28,15 @@ from tune_calib.spec.trial import TrialSpec
 from tune_calib.text import format_count
 
 KIND, FILE = "weights", "weights.safetensors"
-
-SPEC = "spec"
-"""Key of the spec in the metadata of a file or in the manifest next to it."""
+SPEC = "spec"  # key of the spec in the metadata of a file or in the manifest next to it
 
 # Prefixes that programs add to all names, and names of the last layer.
 _PREFIX = re.compile(r"(module|model|network|_orig_mod|net|backbone)\.")
 _HEAD: tuple[str, ...] = ("head.weight", "head.bias")
 _HEADS = ("head", "fc", "classifier", "linear", "head.fc")
 
-# Prefixes in artifacts and exports of this program.
-_PARTS = {"network", "method", "classifier"}
-
-# Largest number of tensors of one kind listed in a message.
-_NAMED = 3
+_PARTS = {"network", "method", "classifier"}  # prefixes in artifacts and exports of this program
+_NAMED = 3  # largest number of tensors of one kind listed in a message
 
 
 def store_weights(path: Path, store: Store) -> str:
@@ -62,12 +50,12 @@ def store_weights(path: Path, store: Store) -> str:
         if hash_of(at / FILE) != identity:
             raise UserError(f"network.weights: {path} changed while it was read; try again")
 
-    def make(_: dict[str, Any] | None) -> None:
+    def make(_: object) -> None:
         spec = trained_by(path)
         text = spec.canonical_json() if spec else None
         write_folder(folder, fill, {"name": path.name, SPEC: text})
 
-    store.ensure(folder, KIND, artifact_manifest, make)
+    store.ensure(folder, KIND, opened, make)
     return identity
 
 
@@ -94,7 +82,7 @@ def trained_by(path: Path) -> TrialSpec | None:
 def trained_spec(identity: str, store: Store) -> TrialSpec | None:
     """Return the spec with which stored weights were trained, as ``trained_by`` does."""
     with contextlib.suppress(DamagedFileError):
-        return _parse_spec(artifact_manifest(store.folder(KIND, identity)).get(SPEC))
+        return _parse_spec(opened(store.folder(KIND, identity))[1].get(SPEC))
     return None
 
 

@@ -39,18 +39,13 @@ class Affine:
 
     def __call__(self, inputs: Tensor) -> Tensor:
         """Apply the map to inputs (N, C)."""
-        return mapped(inputs, self.weight, self.intercept)
+        if self.weight.ndim == 1:
+            return inputs * self.weight + self.intercept
+        return inputs @ self.weight.T + self.intercept
 
     def state(self) -> dict[str, Tensor]:
         """Return the state of a post-hoc method."""
         return {"weight": self.weight, "intercept": self.intercept}
-
-
-def mapped(inputs: Tensor, weight: Tensor, intercept: Tensor) -> Tensor:
-    """Apply a map (C,) or (C, C) and an intercept (C,) to inputs (N, C)."""
-    if weight.ndim == 1:
-        return inputs * weight + intercept
-    return inputs @ weight.T + intercept
 
 
 def identity(inputs: Tensor, scale: float = 1.0) -> Affine:
@@ -200,7 +195,7 @@ class _Problem:
 
     def _log_probs(self, rows: Tensor) -> Tensor:
         weight = rows[:, 0] if self._is_diagonal else rows[:, :-1]
-        return mapped(self._inputs, weight, rows[:, -1]).log_softmax(-1)
+        return Affine(weight, rows[:, -1])(self._inputs).log_softmax(-1)
 
 
 def _joined(weight: Tensor, intercept: Tensor) -> Tensor:

@@ -8,8 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-# Plug-ins of earlier versions import these from here.
-from tune_calib.spec.methods import NoParams, Params  # noqa: F401
 from tune_calib.spec.slots.head import HeadSlot
 
 

@@ -25,14 +25,11 @@ _LEAD = 1e-6  # in log-probability, still resolved by float32
 class Fit:
     """The result of a fit to one classifier."""
 
-    state: Mapping[str, Tensor]
-    """All tensors that the transform reads, float64."""
-    record: Mapping[str, float] = field(default_factory=dict)
-    """Numbers for the result row of the trial."""
-    flags: frozenset[str] = frozenset()
-    """Names of ``names.FLAGS``, except the flag of harm."""
+    state: Mapping[str, Tensor]  # all tensors that the transform reads, float64
+    record: Mapping[str, float] = field(default_factory=dict)  # numbers for the trial's result row
+    flags: frozenset[str] = frozenset()  # names of ``names.FLAGS``, except the flag of harm
+    # States of the fits without each of the ``folds``, if they are already known.
     of_folds: Sequence[Mapping[str, Tensor]] | None = None
-    """States of the fits without each of the ``folds``, if they are already known."""
 
 
 class FittedAlone(PostHocMethod):
@@ -145,7 +142,7 @@ def logarithm(probabilities: Tensor) -> Tensor:
     return torch.where(total > 0, shares, uniform).clamp_min(SMALLEST).log()
 
 
-def keep_first(log_probabilities: Tensor, logits: Tensor) -> Tensor:
+def keep_top(log_probabilities: Tensor, logits: Tensor) -> Tensor:
     """Return normalised log-probabilities (N, C) with the same top class as the logits.
 
     The top class leads by at least a millionth. Transforms that preserve the order in exact
@@ -196,7 +193,7 @@ def count_below(places: Tensor, values: Tensor) -> Tensor:
     return counts
 
 
-def interpolated(values: Tensor, knots: Tensor) -> Tensor:
+def interpolate(values: Tensor, knots: Tensor) -> Tensor:
     """Evaluate curves (C, 2, M) at values (C, N), linear between knots and constant outside."""
     places, heights = knots[:, 0], knots[:, 1]
     above = count_below(places, values).clamp(1, places.shape[1] - 1)

@@ -24,8 +24,7 @@ from tune_calib.methods._functional import label_log_probs, one_minus_exp
 from tune_calib.metrics.binning import BinTable, adaptive_table
 from tune_calib.spec.methods import METHODS, Params, cited
 
-SHIFT = 1e-20
-"""Keeps the gradient of exponents below 1 finite at probability 1."""
+SHIFT = 1e-20  # keeps the gradient of exponents below 1 finite at probability 1
 
 
 class AdaFocalParams(Params):

@@ -33,13 +33,9 @@ from tune_calib.models.base import draw_fan_out
 from tune_calib.models.network import Output
 from tune_calib.spec.methods import METHODS, Params, cited
 
-# The initial share in the authors' program, whatever its constructor receives.
-FIRST_SHARE = 0.8
-
+FIRST_SHARE = 0.8  # the initial share in the authors' program, whatever its constructor receives
 TOLERANCE = 1e-4
-
-# The authors' momentum, on any backbone. Their WRN-28-10 uses it in every BN.
-MOMENTUM = 0.01
+MOMENTUM = 0.01  # the authors' momentum, on any backbone; their WRN-28-10 uses it in every BN
 
 
 class BalCalParams(Params):

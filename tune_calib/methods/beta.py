@@ -38,9 +38,8 @@ class BetaCalibration(FittedAlone):
         values = dict(zip(("a", "b", "c"), fitted.tolist(), strict=True))
         state = {name: logits.new_tensor(value) for name, value in values.items()}
         is_bounded = not is_all_right(self.apply(logits, state), labels)
-        if is_converged and is_bounded:
-            return Fit(state, values)
-        return Fit(state, values, frozenset({UNCONVERGED}))
+        flags = frozenset() if is_converged and is_bounded else frozenset({UNCONVERGED})
+        return Fit(state, values, flags)
 
     def apply(self, logits: Tensor, state: Mapping[str, Tensor]) -> Tensor:
         """Return the log-probabilities of both classes."""

@@ -21,11 +21,8 @@ from torch.utils.checkpoint import checkpoint
 from tune_calib.methods._base import NetworkMethod
 from tune_calib.spec.methods import METHODS, Params, cited
 
-LARGEST = 2**24
-"""Largest number of pairs (samples x classes^2) in memory at once."""
-
-# From the authors' code, so that the terms are equal.
-SHIFT = 1e-10
+LARGEST = 2**24  # largest number of pairs (samples x classes^2) in memory at once
+SHIFT = 1e-10  # from the authors' code, so that the terms are equal
 
 
 class PairwiseConstraintsParams(Params):
@@ -74,11 +71,8 @@ class PairwiseConstraints(NetworkMethod):
         others = F.one_hot(labels, logits.shape[1]) == 0
         wrong = logits[others].view(len(logits), -1)
         discrimination = -F.logsigmoid(logits.gather(1, labels[:, None]) - wrong).mean()
-        return (
-            F.cross_entropy(logits, labels)
-            + self.params.lambda_bdc * discrimination
-            + self.params.lambda_bec * exclusion(wrong)
-        )
+        loss = F.cross_entropy(logits, labels) + self.params.lambda_bdc * discrimination
+        return loss + self.params.lambda_bec * exclusion(wrong)
 
 
 METHODS.register(

@@ -15,16 +15,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from tune_calib.methods._affine import (
-    EXACT,
-    ROUGH,
-    Affine,
-    Ridge,
-    diagonal,
-    mapped,
-    minimised,
-    scaled,
-)
+from tune_calib.methods._affine import EXACT, ROUGH, Affine, Ridge, diagonal, minimised, scaled
 from tune_calib.methods._functional import label_log_probs
 from tune_calib.methods._posthoc import SMALLEST, UNCONVERGED, Fit, FittedAlone
 from tune_calib.methods.temperature import has_optimum, is_all_right
@@ -70,9 +61,8 @@ class DirichletCalibration(FittedAlone):
         affine = _full(inputs, labels, off_diagonal, intercept, start, tolerance)
         if off_diagonal == 0:
             is_bounded = is_bounded and not is_all_right(affine(inputs), labels)
-        flags = frozenset[str]()
-        if not (affine.is_converged and is_bounded):
-            flags = frozenset({UNCONVERGED})
+        is_found = affine.is_converged and is_bounded
+        flags = frozenset() if is_found else frozenset({UNCONVERGED})
         states_of_folds = None
         if maps_of_folds is not None:
             states_of_folds = [fold_map.state() for fold_map in maps_of_folds]
@@ -89,7 +79,7 @@ class DirichletCalibration(FittedAlone):
 
     def apply(self, logits: Tensor, state: Mapping[str, Tensor]) -> Tensor:
         """Return W x + b."""
-        return mapped(self.inputs(logits), state["weight"], state["intercept"])
+        return Affine(state["weight"], state["intercept"])(self.inputs(logits))
 
 
 def _chosen_intercept(

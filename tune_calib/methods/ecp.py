@@ -17,8 +17,7 @@ from torch.nn import functional as F
 from tune_calib.methods._base import NetworkMethod
 from tune_calib.spec.methods import METHODS, Params, cited
 
-SMALLEST = 1e-10
-"""In the entropy, probabilities are clipped to [SMALLEST, 1 - SMALLEST]."""
+SMALLEST = 1e-10  # in the entropy, probabilities are clipped to [SMALLEST, 1 - SMALLEST]
 
 
 class EntropyPenaltyParams(Params):

@@ -20,7 +20,7 @@ from scipy.optimize import minimize, minimize_scalar
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from tune_calib.methods._posthoc import SMALLEST, UNCONVERGED, Fit, FittedAlone, keep_first
+from tune_calib.methods._posthoc import SMALLEST, UNCONVERGED, Fit, FittedAlone, keep_top
 from tune_calib.methods.temperature import AT_BOUND, at_scale, converged, lies_beyond
 from tune_calib.metrics.refinement import BOUNDS, NEAR, has_best_temperature
 from tune_calib.spec.methods import METHODS, Params, cited
@@ -44,12 +44,9 @@ class EnsembleTemperatureScaling(FittedAlone):
     def fit_one(self, logits: Tensor, labels: Tensor) -> Fit:
         """Fit the temperature, then the weights."""
         by_nll = self.params.loss == "nll"
-        find_temperature, find_weights = _by_brier, _of_brier
-        if by_nll:
-            find_temperature, find_weights = converged, _of_nll
-        temperature = find_temperature(logits, labels)
+        temperature = converged(logits, labels) if by_nll else _by_brier(logits, labels)
         parts = _parts(logits, logits.new_tensor(temperature))
-        weights, gap = find_weights(parts, labels)
+        weights, gap = _of_nll(parts, labels) if by_nll else _of_brier(parts, labels)
         flags = {UNCONVERGED} if gap > _GAP else set()
         is_at_end = not by_nll and not BOUNDS[0] * NEAR < temperature < BOUNDS[1] / NEAR
         is_at_end &= not lies_beyond(logits, labels)
@@ -67,7 +64,7 @@ class EnsembleTemperatureScaling(FittedAlone):
         """Return log-probabilities of the mixture, with the same top class."""
         parts = _parts(logits, state["temperature"])
         mixed = (state["weights"][:, None, None] * parts).sum(0)
-        return keep_first(mixed.clamp_min(SMALLEST).log(), logits)
+        return keep_top(mixed.clamp_min(SMALLEST).log(), logits)
 
 
 def _parts(logits: Tensor, temperature: Tensor) -> Tensor:

@@ -33,12 +33,8 @@ from tune_calib.methods._functional import label_log_probs, margin_excess
 from tune_calib.spec.methods import METHODS, Params, as_on_tiny, cited
 
 # The authors' initial moments. A new batch has weight theta, so they are soon forgotten.
-FIRST_MEAN = 20.0
-
-FIRST_DEVIATION = 100.0
-
-SHIFT = 1e-3
-"""Added to the standard deviation by which the indicator is divided."""
+FIRST_MEAN, FIRST_DEVIATION = 20.0, 100.0
+SHIFT = 1e-3  # added to the standard deviation by which the indicator is divided
 
 _INDICATORS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "norm_l1": lambda _, features: features.abs().sum(1),
@@ -220,12 +216,9 @@ class FedlasLabelSmoothing(NetworkMethod):
         chance = torch.Generator().manual_seed(seed)
         indicator = self.normalised(self.values(logits, features, chance))
         signs = self.signs(logits, labels, chance)
-        return {
-            "gate": signs,
-            "indicator": indicator,
-            "amount": self.amounts(signs, indicator),
-            **_judged(logits, labels),
-        }
+        amounts = self.amounts(signs, indicator)
+        record = {"gate": signs, "indicator": indicator, "amount": amounts}
+        return {**record, **_judged(logits, labels)}
 
 
 def _judged(logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
@@ -256,10 +249,7 @@ METHODS.register(
     params=FedlasParams,
     implementation=FedlasLabelSmoothing,
     recipe="fedlas",
-    dataset_defaults={
-        "cifar100": {"alpha": 0.1, "theta": 0.5},
-        **as_on_tiny(theta=0.5),
-    },
+    dataset_defaults={"cifar100": {"alpha": 0.1, "theta": 0.5}, **as_on_tiny(theta=0.5)},
 )
 
 METHODS.register(

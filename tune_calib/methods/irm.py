@@ -11,14 +11,7 @@ from collections.abc import Mapping
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from tune_calib.methods._posthoc import (
-    Fit,
-    FittedAlone,
-    interpolated,
-    isotonic,
-    keep_first,
-    logarithm,
-)
+from tune_calib.methods._posthoc import Fit, FittedAlone, interpolate, isotonic, keep_top, logarithm
 from tune_calib.spec.methods import METHODS, NoParams, cited
 
 _SLOPE = 1e-9
@@ -36,8 +29,8 @@ class MulticlassIsotonicCalibration(FittedAlone):
     def apply(self, logits: Tensor, state: Mapping[str, Tensor]) -> Tensor:
         """Return log-probabilities of the normalised curve, with the same top class."""
         probs = logits.softmax(-1)
-        values = interpolated(probs.reshape(1, -1), state["knots"][None]).reshape(probs.shape)
-        return keep_first(logarithm(values + _SLOPE * probs), logits)
+        values = interpolate(probs.reshape(1, -1), state["knots"][None]).reshape(probs.shape)
+        return keep_top(logarithm(values + _SLOPE * probs), logits)
 
 
 METHODS.register(

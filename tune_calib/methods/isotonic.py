@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from tune_calib.methods._posthoc import Fit, FittedAlone, interpolated, isotonic, logarithm, stacked
+from tune_calib.methods._posthoc import Fit, FittedAlone, interpolate, isotonic, logarithm, stacked
 from tune_calib.spec.methods import METHODS, NoParams, cited
 
 
@@ -30,7 +30,7 @@ class IsotonicCalibration(FittedAlone):
 
     def apply(self, logits: Tensor, state: Mapping[str, Tensor]) -> Tensor:
         """Return log-probabilities of the normalised curves."""
-        return logarithm(interpolated(logits.softmax(-1).T, state["knots"]).T)
+        return logarithm(interpolate(logits.softmax(-1).T, state["knots"]).T)
 
 
 METHODS.register(

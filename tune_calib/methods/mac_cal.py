@@ -208,11 +208,10 @@ class MacCal(Retrain):
         self.q_min = self.per_head("q_min")
         self.tau0 = self.per_head("tau0")
         self.tau_decay = self.per_head("tau_decay")
+        named = {"val_ratio": context.val_ratio}
         gammas = [head.params.gamma for head in heads]  # type: ignore[attr-defined]
-        self.gamma = torch.tensor(
-            [context.val_ratio if gamma == "val_ratio" else gamma for gamma in gammas],
-            device=context.device,
-        )
+        values = [named.get(gamma, gamma) for gamma in gammas]
+        self.gamma = torch.tensor(values, device=context.device)
 
     def begin_epoch(self, epoch: int) -> None:
         """Draw masks for the epoch if ``refresh`` is ``epoch``."""
@@ -250,10 +249,9 @@ class MacCal(Retrain):
         """Return the masked parameters, whose gradient depends on the setting ``gradient``."""
         weights = dict(self.parameters)
         for name, mask in masks.items():
-            weight = self.parameters[name]
-            scale = (
-                mask / self.mask_q[:, None, None] if self.params.mask_scale == "inverted" else mask
-            )
+            weight, scale = self.parameters[name], mask
+            if self.params.mask_scale == "inverted":
+                scale = mask / self.mask_q[:, None, None]
             if self.params.gradient == "masked":
                 weights[name] = weight * scale
             else:
@@ -313,10 +311,8 @@ class MacCal(Retrain):
         if self.params.evaluation == "mc":
             # The masks depend only on the number of the draw, so that all samples of a split are
             # evaluated under the same masks, however it is divided.
-            return log_mean_exp(
-                self._apply(self._masked(self._draw("mc", sample)), features).log_softmax(-1)
-                for sample in range(self.params.mc_samples)
-            )
+            draws = (self._masked(self._draw("mc", draw)) for draw in range(self.params.mc_samples))
+            return log_mean_exp(self._apply(weights, features).log_softmax(-1) for weights in draws)
         return self._apply(self.parameters, features)
 
     def draws(self) -> bool:

@@ -29,11 +29,8 @@ from tune_calib.methods._base import Batch, NetworkMethod, Step
 from tune_calib.methods.mixup import draw_beta, mix
 from tune_calib.spec.methods import METHODS, Params, cited
 
-SMALLEST_GAP = 1e-4
-"""Smallest difference of two shares: below it, the mixtures can hardly be solved numerically."""
-
-# Limits the search where margin and alpha make suitable shares nearly impossible.
-_ATTEMPTS = 100_000
+SMALLEST_GAP = 1e-4  # of two shares; below it, the mixtures can hardly be solved numerically
+_ATTEMPTS = 100_000  # limits the search where margin and alpha make suitable shares very rare
 
 
 class MitParams(Params):

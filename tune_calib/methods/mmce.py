@@ -24,7 +24,6 @@ from tune_calib.methods._base import NetworkMethod
 from tune_calib.spec.methods import METHODS, Params, cited
 
 WIDTH = 0.4
-
 ROOT_SHIFT = 1e-10
 
 

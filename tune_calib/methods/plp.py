@@ -36,7 +36,6 @@ PUBLISHED: dict[int, tuple[int, ...]] = {
 """Numbers of leading parameter tensors to train, by the network's number of parameter tensors."""
 
 GROUPS = 11
-
 _CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 
 

@@ -20,7 +20,7 @@ from pydantic import Field
 from scipy.interpolate import CubicSpline
 from torch import Tensor
 
-from tune_calib.methods._posthoc import SMALLEST, Fit, FittedAlone, exact, interpolated, keep_first
+from tune_calib.methods._posthoc import SMALLEST, Fit, FittedAlone, exact, interpolate, keep_top
 from tune_calib.spec.methods import METHODS, Params, cited
 
 
@@ -57,7 +57,7 @@ class SplineCalibration(FittedAlone):
         """Return log-probabilities with the calibrated confidence and the same top class."""
         log_probs = logits.log_softmax(-1)
         first_log_probs, first = log_probs.max(-1, keepdim=True)
-        calibrated = interpolated(first_log_probs.exp().T, state["knots"][None]).T
+        calibrated = interpolate(first_log_probs.exp().T, state["knots"][None]).T
         calibrated = calibrated.clamp(exact(SMALLEST, calibrated), exact(1 - SMALLEST, calibrated))
         # In logarithms: one minus a saturated confidence is 0, but the sum of the others is not.
         others = log_probs.scatter(-1, first, -torch.inf)
@@ -65,7 +65,7 @@ class SplineCalibration(FittedAlone):
         largest = others.amax(-1, keepdim=True)
         total = (others - largest).exp().sum(-1, keepdim=True).log() + largest
         others = others - total + (-calibrated).log1p()
-        return keep_first(others.scatter(-1, first, calibrated.log()), logits)
+        return keep_top(others.scatter(-1, first, calibrated.log()), logits)
 
 
 METHODS.register(

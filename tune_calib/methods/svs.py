@@ -12,7 +12,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from tune_calib.methods._affine import EXACT, ROUGH, Affine, Ridge, identity, mapped, minimised
+from tune_calib.methods._affine import EXACT, ROUGH, Affine, Ridge, identity, minimised
 from tune_calib.methods._posthoc import UNCONVERGED, Fit, FittedAlone
 from tune_calib.methods.temperature import AT_BOUND, converged
 from tune_calib.metrics.refinement import has_best_temperature
@@ -56,7 +56,7 @@ class StructuredVectorScaling(FittedAlone):
     def apply(self, logits: Tensor, state: Mapping[str, Tensor]) -> Tensor:
         """Scale the logits, mix in the uniform distribution and apply the map."""
         inputs = _mixed(logits / state["temperature"], state["samples"])
-        return mapped(inputs, state["weight"], state["intercept"])
+        return Affine(state["weight"], state["intercept"])(inputs)
 
     def _fit(
         self, logits: Tensor, labels: Tensor, temperature: float, tolerance: float

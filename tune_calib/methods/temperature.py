@@ -23,10 +23,8 @@ from tune_calib.metrics.refinement import (
 from tune_calib.metrics.samples import Samples
 from tune_calib.spec.methods import METHODS, Params, cited
 
-# Summed, not multiplied, to reproduce the rounding of the authors' loop.
-_GRID = np.cumsum(np.full(100, 0.1))
-# Tolerance of log T for cross-validation, which fits each classifier five more times.
-_FOLD_TOLERANCE = 1e-3
+_GRID = np.cumsum(np.full(100, 0.1))  # a sum, to reproduce the rounding of the authors' loop
+_FOLD_TOLERANCE = 1e-3  # of log T for cross-validation, which fits each classifier five more times
 AT_BOUND = "temperature_bound"
 
 
@@ -59,11 +57,9 @@ class TemperatureScaling(FittedAlone):
         if self.params.fit != "nll":
             is_inside = _GRID[0] * NEAR < temperature < _GRID[-1] / NEAR
             is_at_bound = is_all_right(logits, labels) or not is_inside
-        return Fit(
-            {"temperature": torch.tensor(temperature, dtype=torch.float64)},
-            {"temperature": temperature},
-            frozenset({AT_BOUND} if is_at_bound else ()),
-        )
+        flags = frozenset({AT_BOUND} if is_at_bound else ())
+        state = {"temperature": torch.tensor(temperature, dtype=torch.float64)}
+        return Fit(state, {"temperature": temperature}, flags)
 
     def fit_fold(self, logits: Tensor, labels: Tensor, full_fit: Fit) -> Fit:
         """Fit T with a larger tolerance."""
@@ -118,9 +114,8 @@ def converged(
         return _nll(logits / float(np.exp(log_temperature)), labels, weights)
 
     # The NLL is convex in 1/T, so the bounded search finds its only minimum.
-    minimum = minimize_scalar(
-        objective, bounds=np.log(BOUNDS), method="bounded", options={"xatol": tolerance}
-    )
+    limits, options = np.log(BOUNDS), {"xatol": tolerance}
+    minimum = minimize_scalar(objective, bounds=limits, method="bounded", options=options)
     return at_scale(float(np.exp(minimum.x)), logits, labels, weights)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from tune_calib.methods._affine import EXACT, ROUGH, diagonal, mapped, scaled
+from tune_calib.methods._affine import EXACT, ROUGH, Affine, diagonal, scaled
 from tune_calib.methods._posthoc import UNCONVERGED, Fit, FittedAlone
 from tune_calib.methods.temperature import has_optimum, is_all_right
 from tune_calib.spec.methods import METHODS, NoParams, cited
@@ -39,7 +39,7 @@ class VectorScaling(FittedAlone):
 
     def apply(self, logits: Tensor, state: Mapping[str, Tensor]) -> Tensor:
         """Scale and shift the logits."""
-        return mapped(logits, state["weight"], state["intercept"])
+        return Affine(state["weight"], state["intercept"])(logits)
 
 
 METHODS.register(

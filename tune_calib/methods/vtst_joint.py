@@ -32,9 +32,8 @@ class JointVariational(NetworkMethod):
         super().__init__(params, context)
         hidden = (context.width, 3 * params.latent, params.latent)
         # Mean and output layers start with the weights of `tst_joint` under the same seed.
-        first, second, self.output = linear_layers(
-            (*hidden, context.classes), context.seed, "tst head"
-        )
+        sizes = (*hidden, context.classes)
+        first, second, self.output = linear_layers(sizes, context.seed, "tst head")
         self.mean = nn.Sequential(first, nn.ReLU(), second)
         first, second = linear_layers(hidden, context.seed, "variance")
         self.variance = nn.Sequential(first, nn.ReLU(), second)
@@ -49,10 +48,8 @@ class JointVariational(NetworkMethod):
         mean, log_variance = self.moments(features)
         if self.params.evaluation == "mean":
             return Output(features, self.output(mean))
-        averaged = log_mean_exp(
-            self.decode(mean, log_variance, noise).log_softmax(-1) for noise in self.noise
-        )
-        return Output(features, averaged)
+        draws = (self.decode(mean, log_variance, noise).log_softmax(-1) for noise in self.noise)
+        return Output(features, log_mean_exp(draws))
 
     def step(self, network: Any, batch: Batch) -> Step:
         """Return the cross entropy of one draw plus the weighted KL divergence over Z."""

@@ -11,13 +11,9 @@ from torch import nn
 
 from tune_calib.determinism import child_seed
 from tune_calib.models.network import Network
+from tune_calib.spec.backbones import BACKBONES, Init
 
-# Plug-ins of earlier versions import the record from here.
-from tune_calib.spec.backbones import BACKBONES, BackboneInfo, Init  # noqa: F401
-
-FEATURE_WIDTH = 512
-"""Number of features of our own small backbones, as in a ResNet-18."""
-
+FEATURE_WIDTH = 512  # number of features of our own small backbones, as in a ResNet-18
 
 _evaluation = threading.RLock()
 

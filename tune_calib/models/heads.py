@@ -45,9 +45,7 @@ def init_stack(
             bias = torch.rand(1, fan_out, generator=generator)
             stack.setdefault(f"{layer}.weight", []).append((2 * weight - 1) * bound)
             stack.setdefault(f"{layer}.bias", []).append((2 * bias - 1) * bound)
-    return {
-        name: torch.stack(tensors).to(device).requires_grad_() for name, tensors in stack.items()
-    }
+    return {name: torch.stack(parts).to(device).requires_grad_() for name, parts in stack.items()}
 
 
 def apply_stack(

@@ -16,8 +16,7 @@ from tune_calib.errors import UserError, locate_error
 from tune_calib.models.base import evaluating, name_last_layer
 from tune_calib.spec.backbones import BackboneInfo, Init
 
-PROBE = 4
-"""Number of images used to locate the features."""
+PROBE = 4  # number of images used to locate the features
 
 
 def record(name: str, function: Callable[[], Any]) -> BackboneInfo:

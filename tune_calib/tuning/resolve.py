@@ -8,7 +8,7 @@ from typing import Any
 
 from tune_calib.console import echo
 from tune_calib.engine import weights
-from tune_calib.engine.frozen import refuse_seen
+from tune_calib.engine.evaluate import refuse_seen
 from tune_calib.engine.imports import read_record
 from tune_calib.engine.network import build
 from tune_calib.engine.store import Store

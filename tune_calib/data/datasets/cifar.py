@@ -118,19 +118,14 @@ def over_fitted(epochs: int) -> Quick:
         settings={
             "data": {"train_fraction": 0.05},
             "network": {
-                "backbone": "small_vgg",
-                "epochs": epochs,
-                "batch_size": 32,
-                "lr": 0.05,
-                "schedule": "one_cycle",
-                "warmup": 0.2,
-                "augment": "none",
+                "backbone": "small_vgg", "epochs": epochs, "batch_size": 32, "lr": 0.05,
+                "schedule": "one_cycle", "warmup": 0.2, "augment": "none",
             },
             # With more epochs, a head on memorised images becomes over-confident.
             "head": {"augment": "none", "epochs": 20, "batch_size": 32},
         },
         backbones=("small_vgg",),
-    )
+    )  # fmt: skip
 
 
 CIFAR10 = Cifar(

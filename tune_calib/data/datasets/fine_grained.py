@@ -112,6 +112,5 @@ for _layouts, _title, _size, _published in (
     (_cub, "CUB-200-2011", 224, (5_994, 5_794)),
     (_aircraft, "FGVC-Aircraft", 384, (6_667, 3_333)),
 ):
-    DATASETS.register(
-        _layouts.record(_title, "imagenet", size=_size, flip=True, published=_published)
-    )
+    _info = _layouts.record(_title, "imagenet", size=_size, flip=True, published=_published)
+    DATASETS.register(_info)

@@ -34,19 +34,11 @@ FOLDER, PARQUET = "imagefolder", "parquet"
 FOLDER_HINT = "set `data_root` to a folder with train/CLASS/IMAGE and test/CLASS/IMAGE"
 PARQUET_HINT = "set `data_root` to a folder with train.parquet and test.parquet (or their shards)"
 
-SMALL = 96
-"""Largest size of square images that are stored without resizing."""
-
-STORED, SIZE = 256, 224
-"""Default size to which larger images are resized, and size of the crops for a network."""
-
-CARVED = "carved"
-"""Rule of ``data.split`` that uses a fifth of the training part as the test part."""
-
+SMALL = 96  # largest size of square images that are stored without resizing
+STORED, SIZE = 256, 224  # default size to which larger images are resized, and of their crops
+CARVED = "carved"  # rule of ``data.split`` that uses a fifth of the training part as the test part
 TEST_PARTS = ("test", "val", "valid", "validation")
-
-DECODING = 2
-"""Must be raised when other pixels or labels are read from the same files."""
+DECODING = 2  # must be raised when other pixels or labels are read from the same files
 
 Images = list[tuple[Path, int]]
 """Files of images and their labels."""
@@ -65,15 +57,12 @@ class Scan:
     side: int | None  # height and width of the first image, in pixels, if they are equal
 
 
-Scanner = Callable[[Path | None, DataSlot], Scan]
-
-
 @dataclass(frozen=True)
 class General:
     """A kind of files, which ``scan`` finds below a root, given a data slot."""
 
     name: str
-    scan: Scanner
+    scan: Callable[[Path | None, DataSlot], Scan]
 
     def effective(self, slot: DataSlot) -> dict[str, Any]:
         """Return fields of the record from ``found`` of a slot, if it is set."""
@@ -110,13 +99,8 @@ class General:
                 "training images, so results on test are too good",
                 err=True,
             )
-        return {
-            "classes": scan.classes,
-            "channels": channels,
-            "stored": stored,
-            "size": size,
-            **asdict(summary),
-        }
+        fields = {"classes": scan.classes, "channels": channels, "stored": stored, "size": size}
+        return {**fields, **asdict(summary)}
 
     def _reading(self, slot: DataSlot, channels: int, stored: int) -> dict[str, Any]:
         """Return the loader of the images, and the text that identifies it in cache files."""
@@ -275,12 +259,13 @@ def _parquet_parts(root: Path | None) -> tuple[tuple[Path, ...], tuple[Path, ...
 def _scan_parquet(root: Path | None, slot: DataSlot) -> Scan:
     """Read labels and the first images."""
     train, test = _parquet_parts(root)
-    columns = huggingface.Columns(guess=True, classes=slot.classes or None)
-    columns = replace(columns, label=(*huggingface.LABEL_COLUMNS, "labels"))
+    image: tuple[str, ...] = huggingface.IMAGE_COLUMNS
+    label: tuple[str, ...] = (*huggingface.LABEL_COLUMNS, "labels")
     if slot.image_column:
-        columns = replace(columns, image=(slot.image_column,))
+        image = (slot.image_column,)
     if slot.label_column:
-        columns = replace(columns, label=(slot.label_column,))
+        label = (slot.label_column,)
+    columns = huggingface.Columns(image, label, guess=True, classes=slot.classes or None)
     columns = columns.settled(train[0])
     labels = huggingface.read_labels(train, columns, len(slot.classes) or None)
     first = next(huggingface.read_batches(train, columns))

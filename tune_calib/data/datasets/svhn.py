@@ -16,7 +16,6 @@ from tune_calib.errors import DamagedFileError, DataNotFoundError
 from tune_calib.spec.datasets import DATASETS
 
 NAME, CLASSES, CHANNELS, SIZE = "svhn", 10, 3, 32
-
 OFFICIAL = ("train_32x32.mat", "test_32x32.mat")
 
 HINT = (
@@ -70,12 +69,6 @@ FILES = Layouts(NAME, CLASSES, HINT, format=Format(CHANNELS, SIZE), find=_find, 
 
 # Constants of CIFAR-10, as in the code of Mukhoti et al. The papers do not augment SVHN: a mirrored
 # digit is not a digit, or a different one.
-DATASETS.register(
-    FILES.record(
-        "SVHN",
-        "cifar10",
-        flip=False,
-        rules={"tst": rules.CIFAR10["tst"], "plp": rules.plp},
-        published=(73_257, 26_032),
-    )
-)
+_rules = {"tst": rules.CIFAR10["tst"], "plp": rules.plp}
+_info = FILES.record("SVHN", "cifar10", flip=False, rules=_rules, published=(73_257, 26_032))
+DATASETS.register(_info)

@@ -77,14 +77,8 @@ def _validation(archive: Path) -> list[tuple[Path, int]]:
 FORMAT = Format(channels=3, size=64, convert_grey=True)
 FILES = Layouts(NAME, CLASSES, HINT, FORMAT, _find, _read, parts=("train", "valid"))
 
-DATASETS.register(
-    FILES.record(
-        "Tiny-ImageNet",
-        "imagenet",
-        padding=4,
-        flip=True,
-        split=None,
-        rules={"default": rules.tenth_of_each_class},
-        published=(100_000, 10_000),
-    )
+_rules, _sizes = {"default": rules.tenth_of_each_class}, (100_000, 10_000)
+_info = FILES.record(
+    "Tiny-ImageNet", "imagenet", padding=4, flip=True, split=None, rules=_rules, published=_sizes
 )
+DATASETS.register(_info)

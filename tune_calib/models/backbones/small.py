@@ -41,14 +41,9 @@ CNN_WIDTHS = (32, 64, 128)
 VGG_WIDTHS = (32, 64, 128, 256, 512)
 FAST_WIDTHS = (64, 256, 256)
 
-WIDTH = 16
-"""Number of channels of the first convolution of a ResNet."""
-
-STAGES = ((16, 1), (32, 2), (64, 2))
-"""Number of channels and first stride of each stage of a ResNet."""
-
-DEPTHS = (8, 20, 32, 56)
-"""Depths of the narrow networks, not counting their 1x1 convolutions."""
+WIDTH = 16  # number of channels of the first convolution of a ResNet
+STAGES = ((16, 1), (32, 2), (64, 2))  # channels and first stride of each stage of a ResNet
+DEPTHS = (8, 20, 32, 56)  # depths of the narrow networks, not counting their 1x1 convolutions
 
 # First 16 digits of the SHA-256 of each file of weights. They were trained on the whole training
 # part of CIFAR-10, which leaves no images for selection.
@@ -166,10 +161,8 @@ class BasicBlock(nn.Module):
         if projects:
             self.shortcut = nn.Identity()
             if stride != 1 or channels_in != channels:
-                self.shortcut = nn.Sequential(
-                    nn.Conv2d(channels_in, channels, 1, stride, bias=False),
-                    nn.BatchNorm2d(channels),
-                )
+                projection = nn.Conv2d(channels_in, channels, 1, stride, bias=False)
+                self.shortcut = nn.Sequential(projection, nn.BatchNorm2d(channels))
 
     def forward(self, x: Tensor) -> Tensor:
         """Add branch and shortcut, and apply ReLU."""
@@ -220,9 +213,8 @@ def build_narrow(channels: int, _: int, init: Init, *, depth: int) -> tuple[nn.M
 BACKBONES.register(BackboneInfo("small_cnn", "Small CNN", build_cnn))
 BACKBONES.register(BackboneInfo("small_vgg", "Small VGG", build_vgg))
 BACKBONES.register(BackboneInfo("fast_cnn", "Fast CNN", build_fast))
-BACKBONES.register(
-    BackboneInfo("fast_dct", "Fast CNN, DCT", partial(build_fast, is_transformed=True))
-)
+_build_dct = partial(build_fast, is_transformed=True)
+BACKBONES.register(BackboneInfo("fast_dct", "Fast CNN, DCT", _build_dct))
 
 for _depth in DEPTHS:
     build = partial(build_narrow, depth=_depth)

@@ -21,11 +21,8 @@ from tune_calib.models.base import declare_stages, draw_fan_out, name_last_layer
 from tune_calib.spec.backbones import BACKBONES, BackboneInfo, Init
 from tune_calib.spec.names import IMPORTED
 
-CIFAR_STEM_UP_TO = 64
-"""Largest image size, in pixels, for which a ResNet starts with a 3x3 convolution and no pool."""
-
-TITLES = {"vit_base_patch16_384": "ViT-B/16"}
-"""Names of timm models in the papers."""
+CIFAR_STEM_UP_TO = 64  # pixels; up to it, a ResNet starts with a 3x3 convolution and no pool
+TITLES = {"vit_base_patch16_384": "ViT-B/16"}  # names of timm models in the papers
 
 
 @lru_cache(maxsize=64)
@@ -86,7 +83,7 @@ def build(channels: int, size: int, init: Init, *, name: str) -> tuple[nn.Module
         width = _measure_width(model, channels, size)
     # timm does not check image sizes: a model can fail anywhere in its code with any of these.
     except (AssertionError, AttributeError, TypeError, ValueError, RuntimeError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise UserError(
             f"timm cannot run {name!r} on {channels}x{size}x{size} images ({reason}); "
             "use another backbone, e.g. resnet18"
@@ -170,9 +167,8 @@ def resnet110(channels: int, _: int, init: Init) -> tuple[nn.Module, int]:
     # Built by class, since timm has no model of that name. timm's networks start the last BN of a
     # branch at 0, those of the papers do not.
     block: Any = Bottleneck  # timm's annotations expect an instance, not a class
-    model = ResNet(
-        block, (3, 4, 26, 3), num_classes=0, in_chans=channels, zero_init_last=init == "timm"
-    )
+    is_zero = init == "timm"
+    model = ResNet(block, (3, 4, 26, 3), num_classes=0, in_chans=channels, zero_init_last=is_zero)
     use_cifar_stem(model, channels)
     declare_stages(model, resnet_stages)
     if init == "reference":

@@ -25,9 +25,9 @@ from tune_calib.engine.evaluate import (
     head_batch_logits,
     network_logits,
     read_train_check,
+    refuse_better,
 )
 from tune_calib.engine.extra import ExtraEvaluation, shifted_bank_key
-from tune_calib.engine.frozen import refuse_better
 from tune_calib.engine.head_batch import HEAD_THREADS, HeadBatchTrainer, in_parts
 from tune_calib.engine.imports import open_import
 from tune_calib.engine.steps import Stopwatch
