@@ -15,7 +15,7 @@ from analysis.compare.hypotheses import PAIRED_TESTS, describe_change
 from analysis.compare.intervals import Floats, t_interval
 from analysis.compare.network_check import compute_network_check
 from analysis.figure import LADDER_FIGURES
-from analysis.ladder import recipes, shift_tables, tables
+from analysis.ladder import shift_tables, tables
 from analysis.ladder.means import ladder_table
 from analysis.ladder.results import LadderResults, last_epochs, samples
 from analysis.load import Sweep, load
@@ -50,14 +50,14 @@ def write_files(
     make_page = partial(page, results, options=options)
     names, gallery = write_folder(folder, _texts(results), LADDER_FIGURES, results, make_page)
     parts: list[Part] = [tables.ladder(sweep)]
-    recipe_table = recipes.recipes(sweep)
+    recipe_table = tables.recipes(sweep)
     if recipe_table.records:
         parts += [recipe_table.caption, replace(recipe_table, caption="")]
     bad = sweep.trials[sweep.trials["status"] != "done"].fillna({"message": "no message"})
     counts = Counter(zip(bad["rung_label"], bad["status"], bad["message"], strict=True))
     for (label, status, message), count in counts.items():
         parts.append(Prose(f"{count} x {label}: {status}, {message}"))
-    parts += map(Prose, [*recipes.weak_heads(sweep), *gallery.remarks])
+    parts += map(Prose, [*tables.weak_heads(sweep), *gallery.remarks])
     return Text([*parts, *list_files(sweep.out, names)]), names
 
 
@@ -97,13 +97,13 @@ def _texts(results: LadderResults) -> dict[str, str]:
     """Return the contents of the files of tables by name."""
     sweep = results.sweep
     files = in_files(tables.ladder(sweep), ladder_table(sweep))
-    recipe_table = recipes.recipes(sweep)
+    recipe_table = tables.recipes(sweep)
     if recipe_table.records:
         files["ladder.md"] += f"\n{recipe_table.caption}\n\n{body(recipe_table)}\n"
         texts = pd.DataFrame(list(recipe_table.records)).map(attrgetter("text"))
         files |= in_files(recipe_table, texts)
         del files["recipes.md"]
-    if weak := recipes.weak_heads(sweep):
+    if weak := tables.weak_heads(sweep):
         files["ladder.md"] += "\n".join(["", *map("- {}".format, weak), ""])
     parts = [f"{sweep.manifest.setting}."]
     settings = tables.rung_settings(sweep)
@@ -137,7 +137,7 @@ def page(
     main = tables.ladder(sweep).without_blank()
     main = replace(main, notes=tables.notes(sweep), caption=main.caption.partition("\n")[2])
     is_evaluation = sweep.out.name == EVALUATION and (sweep.out.parent / SEARCH_MANIFEST).exists()
-    main_tables = [main, tables.drawn_intervals(sweep), recipes.recipes(sweep)]
+    main_tables = [main, tables.drawn_intervals(sweep), tables.recipes(sweep)]
     shifts = [shift_tables.table(sweep, shift) for shift in shift_tables.shift_tables(sweep)]
     tested: dict[str, Table] = {}  # the table of spreads is that of every test
     for verdict in results.verdicts:
@@ -165,7 +165,7 @@ def page(
         setting=tables.describe_setting(sweep),
         regime=sentence,
         state=state,
-        troubles=[*complaints(sweep), *recipes.weak_heads(sweep)],
+        troubles=[*complaints(sweep), *tables.weak_heads(sweep)],
         sections=sections,
         steps=steps(sweep.trials, manifest.command, options),
         files=files,
