@@ -83,7 +83,6 @@ def collect(
 
 
 def _refuse_contradictions(frame: pd.DataFrame) -> None:
-    """Refuse folders in which a trial has different numbers."""
     kinds = frame.groupby(["spec_hash", *KEY], dropna=False)["value"].nunique()
     mixed = kinds[kinds > 1].reset_index()
     if len(mixed):

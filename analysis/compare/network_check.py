@@ -78,9 +78,8 @@ class NetworkCheck:
             side = "over" if self.gap > 0 else "under"
             confidence = f"{side}-confident by {_percent(abs(self.gap))} ± {half} points"
         images = "images" if self.networks == 1 else "images and networks"
-        interval = (
-            f"{format_count(self.networks, 'network')}; 95 % bootstrap interval over {images}"
-        )
+        count = format_count(self.networks, "network")
+        interval = f"{count}; 95 % bootstrap interval over {images}"
         sentence = f"Base network{name} {fit}is {confidence} on {self.split} ({interval})"
         return f"{sentence}: {_NO_CARRY}" if self.why_no_verdict else sentence
 
@@ -100,7 +99,7 @@ def base_rows(sweep: Sweep) -> pd.DataFrame:
     # From one rung, since others may train such networks with other settings.
     rows = rows[rows["rung"] == rows["rung"].min()]
     if rows.empty:
-        rows = sweep.of_rung(min(sweep.labels, default=0), done_only=False)
+        return sweep.of_rung(min(sweep.labels, default=0), done_only=False)
     return rows
 
 
@@ -132,8 +131,7 @@ def known_networks(trials: pd.DataFrame, split: str = "test") -> pd.DataFrame:
     # The row of a network precedes those built on it, since a head with `bn_mode` train describes a
     # network whose statistics have drifted.
     networks = networks.sort_values(["is_built", "gap"], kind="stable").drop(columns="is_built")
-    distinct: pd.DataFrame = networks.drop_duplicates("network_id").sort_index()
-    return distinct
+    return networks.drop_duplicates("network_id").sort_index()
 
 
 def name_of(sweep: Sweep) -> str:

@@ -45,13 +45,8 @@ class RankTable(Scores):
         """Return mean_rank, wins (columns without a better method) and columns, sorted by rank."""
         ranks = self.ranks[self.counted]
         best = ranks.eq(ranks.min()) & ~self.at_chance[self.counted]
-        table = pd.DataFrame(
-            {
-                "mean_rank": ranks.mean(axis="columns"),
-                "wins": best.sum(axis="columns"),
-                "columns": len(self.counted),
-            }
-        )
+        parts = {"mean_rank": ranks.mean(axis="columns"), "wins": best.sum(axis="columns")}
+        table = pd.DataFrame(parts).assign(columns=len(self.counted))
         # Stable, so that methods with equal mean ranks stay in the order of the source.
         return table.sort_values("mean_rank", kind="stable")
 
@@ -72,11 +67,10 @@ def rank(
     printed = scores.values.map(partial(rounded, metric))
     is_less_better = METRICS[metric].is_less_better
     # A classifier at chance is ranked last, however low its ECE is.
-    worst = math.inf if is_less_better else -math.inf
-    printed = printed.mask(scores.at_chance, worst)
+    printed = printed.mask(scores.at_chance, math.inf if is_less_better else -math.inf)
     ranks = printed.rank(method=TIES[ranking], ascending=is_less_better)
     # Tables show the values of these columns without ranks.
-    ranks.loc[:, list(scores.uncounted)] = float("nan")
+    ranks.loc[:, list(scores.uncounted)] = math.nan
     remarks = list(scores.notes)
     counted = ranks[scores.counted]
     if len(counted) == 1:
@@ -164,7 +158,6 @@ def _without_nan(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _entries(table: RankTable) -> list[dict[str, Any]]:
-    """Return an object per method, best first."""
     names = list(map(column_name, table.values.columns))
     ranks = _without_nan(table.ranks.set_axis(names, axis="columns")).to_dict("index")
     values = _without_nan(table.values.set_axis(names, axis="columns")).to_dict("index")
@@ -226,9 +219,8 @@ def average(collected: Mapping[str, Collected]) -> Averages:
 
 def view_averages(averages: Averages) -> View:
     """Return a row per method, with the best and the second of each metric marked."""
-    methods = list(averages.values.index)
     may_win = ~averages.values.index.isin(list(averages.at_chance))
-    columns = {"method": [Cell(averages.label(method)) for method in methods]}
+    columns = {"method": list(map(Cell, map(averages.label, averages.values.index)))}
     for metric, values in averages.values.items():
         record = METRICS[str(metric)]
         cells = list(map(partial(Cell.number, record), values))
@@ -237,15 +229,13 @@ def view_averages(averages: Averages) -> View:
     count = format_count(len(averages.columns), "column")
     lines = [f"Mean over {count} ({', '.join(averages.columns)}), {kind}. {BEST}"]
     lines += map("{}.".format, averages.notes)
-    table = Table(
-        "averages", "\n".join(lines), records_of(columns), label=label_of("averages"), is_main=True
-    )
+    label = label_of("averages")
+    table = Table("averages", "\n".join(lines), records_of(columns), label=label, is_main=True)
     means = _without_nan(averages.values).to_dict("index")
     content = {"columns": averages.columns, "means": means, "notes": averages.notes}
     long = averages.values.rename_axis("method").reset_index()
     long = long.melt(id_vars="method", var_name="metric", value_name="mean")
-    frame = long.assign(columns=len(averages.columns))
-    return View([table], content, frame, averages.notes)
+    return View([table], content, long.assign(columns=len(averages.columns)), averages.notes)
 
 
 def draw_averages(averages: Averages) -> Drawing | None:
@@ -253,7 +243,7 @@ def draw_averages(averages: Averages) -> Drawing | None:
     if not set(_PARTS) <= set(averages.values):
         return None
     parts = 100 * averages.values[list(_PARTS)]
-    names = [averages.label(str(method)) for method in parts.index]
+    names = list(map(averages.label, map(str, parts.index)))
     height = _FRAME_IN + _BAR_IN * len(parts)
     figure, axis = plt.subplots(figsize=(style.COLUMN_IN, height))
     over, under = parts["o_ece"], parts["u_ece"]
