@@ -54,8 +54,8 @@ def write_files(
     if recipe_table.records:
         parts += [recipe_table.caption, replace(recipe_table, caption="")]
     bad = sweep.trials[sweep.trials["status"] != "done"].fillna({"message": "no message"})
-    counts = Counter(zip(bad["rung_label"], bad["status"], bad["message"], strict=True))
-    for (label, status, message), count in counts.items():
+    reasons = bad[["rung_label", "status", "message"]].itertuples(index=False, name=None)
+    for (label, status, message), count in Counter(reasons).items():
         parts.append(Prose(f"{count} x {label}: {status}, {message}"))
     parts += map(Prose, [*tables.weak_heads(sweep), *gallery.remarks])
     return Text([*parts, *list_files(sweep.out, names)]), names
@@ -94,7 +94,6 @@ def load_sweep(
 
 
 def _texts(results: LadderResults) -> dict[str, str]:
-    """Return the contents of the files of tables by name."""
     sweep = results.sweep
     files = in_files(tables.ladder(sweep), ladder_table(sweep))
     recipe_table = tables.recipes(sweep)
@@ -127,11 +126,10 @@ def page(
     results: LadderResults, gallery: Gallery, files: Sequence[str], options: Sequence[str] = ()
 ) -> str:
     """Return the page as HTML."""
-    sweep = results.sweep
-    manifest, counts = sweep.manifest, sweep.counts()
+    sweep, manifest = results.sweep, results.sweep.manifest
     state = f"Complete: all {len(manifest.planned)} planned trials are done."
-    if set(counts) != {"done"}:
-        ended = format_counts(counts)
+    if set(sweep.counts()) != {"done"}:
+        ended = format_counts(sweep.counts())
         state = f"Not all of the {len(manifest.planned)} planned trials are done: {ended}."
     # The header shows the setting and the network check.
     main = tables.ladder(sweep).without_blank()

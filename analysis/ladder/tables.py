@@ -47,8 +47,7 @@ def ladder(sweep: Sweep) -> Table:
         records = _best_first(sweep, records)
     groups = {}
     if papers:
-        for head in list(records[0])[1:]:
-            groups[head] = ("this run", head)
+        groups = {head: ("this run", head) for head in list(records[0])[1:]}
         for head in papers:
             groups[head] = ("published ECE (%)", head.removeprefix(_PAPER))
     # A rule before the first control, and before variants after a step.
@@ -65,10 +64,10 @@ def ladder(sweep: Sweep) -> Table:
         first += [*papers, base_head(sweep)]
     else:
         first += [base_head(sweep), *papers]
-    over = means.mean_over(sweep)
     return Table(
         "ladder",
-        f"{manifest.title}. {describe_setting(sweep)}.\nTest split, {over}. {BEST}",
+        f"{manifest.title}. {describe_setting(sweep)}.\n"
+        f"Test split, {means.mean_over(sweep)}. {BEST}",
         records,
         rules=rules,
         first=[*first, "trials"],
@@ -143,17 +142,11 @@ def equal_rungs(sweep: Sweep) -> str:
                 break
         else:
             groups.append((rows, [sweep.label(rung)]))
-    equal, count = [], 0
-    for _, labels in groups:
-        count += len(labels)
-        if len(labels) > 1:
-            equal.append(" = ".join(labels))
-    if not equal:
+    equations = "; ".join(" = ".join(labels) for _, labels in groups if len(labels) > 1)
+    if not equations:
         return ""
-    equations = "; ".join(equal)
-    return (
-        f"Equal in every trial: {equations}, so {len(groups)} of {count} {sweep.row_name}s differ"
-    )
+    differ = f"{len(groups)} of {sum(len(labels) for _, labels in groups)} {sweep.row_name}s differ"
+    return f"Equal in every trial: {equations}, so {differ}"
 
 
 def base_head(sweep: Sweep) -> str:
@@ -179,11 +172,10 @@ def _records(sweep: Sweep, papers: Mapping[str, Any]) -> list[Record]:
         columns[METRICS[metric].head] = ranked(cells, METRICS[metric].direction, may_win)
     if sweep.shows_regime:
         columns |= _network_columns(sweep)
-    # A method of a comparison builds on no other.
-    changes = {_STEP: "change_before"} if sweep.row_name == "rung" else {}
     change_cell = partial(Cell.number, "ece", signed=True)
-    for head, name in {**changes, base_head(sweep): "change_base"}.items():
-        columns[head] = list(map(change_cell, rows_of["ece"][name]))
+    if sweep.row_name == "rung":  # a method of a comparison builds on no other
+        columns[_STEP] = list(map(change_cell, rows_of["ece"]["change_before"]))
+    columns[base_head(sweep)] = list(map(change_cell, rows_of["ece"]["change_base"]))
     columns["trials"] = [Cell.ended(sweep.counts(rung.index)) for rung in sweep.rungs]
     printed = means.published_columns(sweep)
     for head, key in papers.items():
@@ -231,8 +223,8 @@ def plan(sweep: Sweep) -> Table:
         counts = sweep.counts(rung.index)
         ended = {name: Cell.of(counts.get(name, 0)) for name in (*STATUSES, "missing")}
         cells = {"kind": Cell.of(rung.kind), "description": Cell.of(rung.ingredient)}
-        planned = {"planned": Cell.of(sum(counts.values()))}
-        records.append({sweep.row_name: Cell(sweep.label(rung)), **cells, **planned, **ended})
+        cells["planned"] = Cell.of(sum(counts.values()))
+        records.append({sweep.row_name: Cell(sweep.label(rung)), **cells, **ended})
     return Table("planned", f"Planned trials of each {sweep.row_name} by status.", records)
 
 

@@ -6,6 +6,7 @@ any shape are comparable.
 """
 
 from collections.abc import Iterable
+from functools import partial
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -119,7 +120,7 @@ def draw_samples(results: LadderResults) -> Drawing | None:
     if statistics.empty:
         return None
     rows = statistics.merge(sweep.done[["spec_hash", "rung"]], on="spec_hash")
-    rungs = [rung for rung in sweep.rungs if rung.index in set(rows["rung"])]
+    rungs = sweep.rungs_in(rows)
     figure, axes = plt.subplots(2, 4, figsize=(style.TEXT_IN, 4.4), sharex=True, sharey="col")
     for panels, (split, title) in zip(axes, SPLITS.items(), strict=True):
         panels[0].set_ylabel(title)
@@ -141,15 +142,9 @@ def draw_samples(results: LadderResults) -> Drawing | None:
 
 
 def _draw_curve(
-    axis: Axes,
-    curve: pd.DataFrame,
-    rung: RungRecord,
-    *,
-    what: str,
-    marks: int,
-    is_band: bool = True,
-    shift: int = 0,
-) -> None:
+    axis: Axes, curve: pd.DataFrame, rung: RungRecord, *,
+    what: str, marks: int, is_band: bool = True, shift: int = 0,
+) -> None:  # fmt: skip
     """Draw a mean with about ``marks`` marks, and a band from the smallest to the largest value."""
     if curve.empty:
         return
@@ -164,9 +159,8 @@ def _draw_curve(
     marked = curve["mean"].iloc[start::step].items()
     label_points(line, [f"{rung.label}\nepoch {epoch}\n{what}: {v:.4g}" for epoch, v in marked])
     if is_band:
-        axis.fill_between(
-            curve.index, curve["min"], curve["max"], color=color, alpha=0.15, linewidth=0
-        )
+        low, high = curve["min"], curve["max"]
+        axis.fill_between(curve.index, low, high, color=color, alpha=0.15, linewidth=0)
 
 
 def _add_legend(figure: Drawing, sweep: Sweep, rungs: list[RungRecord]) -> None:
@@ -179,8 +173,7 @@ def _add_legend(figure: Drawing, sweep: Sweep, rungs: list[RungRecord]) -> None:
 
 
 _COLUMNS = 4
-# Never normalised by FeDLaS, whatever its setting.
-_NEVER_NORMALISED = ("constant", "random")
+_NEVER_NORMALISED = ("constant", "random")  # by FeDLaS, whatever its setting
 # After an epoch all samples share one pair of moments, so that the indicator is a scaled norm.
 _SPLIT = "select"
 _NUMBERED = 20  # up to this number of classes, each has its number in the map
@@ -228,7 +221,7 @@ def _absent(results: LadderResults) -> str:
 def draw_norm_confidence(results: LadderResults) -> Drawing | None:
     """Draw a panel for each rung with a dot for each sample, and both correlations above it."""
     records = last_records(results.sweep)
-    rungs = [rung for rung in results.sweep.rungs if rung.index in set(records["rung"])]
+    rungs = results.sweep.rungs_in(records)
     if not rungs:
         return None
     columns = style.columns_of(len(rungs))
@@ -251,12 +244,8 @@ def draw_norm_confidence(results: LadderResults) -> Drawing | None:
         axis.set_xlabel(rows["name"].iloc[0], fontsize=7)
         axis.tick_params(labelsize=6.5)
         axis.set_ylim(0, 1.02)
-    handles = []
-    for label, color in zip(("right", "wrong"), colors.values(), strict=True):
-        handle = Line2D(
-            [], [], linestyle="none", marker="o", markersize=3, color=color, label=label
-        )
-        handles.append(handle)
+    dot = partial(Line2D, [], [], linestyle="none", marker="o", markersize=3)
+    handles = [dot(color=colors[True], label="right"), dot(color=colors[False], label="wrong")]
     style.legend_below(figure, handles, 2)
     return figure
 

@@ -87,7 +87,7 @@ def draw_corruption(results: LadderResults) -> Drawing | None:
     if rows.empty:
         return None
     table = rows.groupby(["rung", "kind", "severity"])[list(PANELS)].mean().reset_index()
-    rungs = [rung for rung in results.sweep.rungs if rung.index in set(table["rung"])]
+    rungs = results.sweep.rungs_in(table)
     present = set(table["kind"])
     kinds = list(filter(present.__contains__, CORRUPTION_KINDS))
     kinds += sorted(present.difference(CORRUPTION_KINDS))
@@ -114,7 +114,6 @@ def draw_corruption(results: LadderResults) -> Drawing | None:
 
 
 def _draw_lines(axis: Axes, table: pd.DataFrame, metric: str, rungs: list[RungRecord]) -> None:
-    """Draw a line for each rung over the severities of one kind."""
     for rung in rungs:
         rows = table[table["rung"] == rung.index]
         (line,) = axis.plot(

@@ -75,7 +75,7 @@ def draw_tradeoff(results: LadderResults) -> Drawing | None:
         return None
     height = max(3.4, _KEY_IN * len(sweep.rungs) + 0.3)
     figure, axis = plt.subplots(figsize=(style.TEXT_IN, height))
-    rungs = [rung for rung in sweep.rungs if rung.index in set(points["rung"])]
+    rungs = sweep.rungs_in(points)
     for rung in rungs:
         _draw_rung(axis, points[points["rung"] == rung.index], rung)
     means = 100 * points.groupby("rung")[_METRICS].mean()
@@ -94,12 +94,8 @@ def draw_tradeoff(results: LadderResults) -> Drawing | None:
         labels.append(f"{rung.label}{ended}")
     centres = list(means.loc[list(map(attrgetter("index"), rungs))].itertuples(index=False))
     is_named = len(rungs) < MANY and style.name_points(axis, labels, centres)
-    handles = []
-    for rung in sweep.rungs:
-        is_empty = rung not in rungs
-        if is_empty or not is_named:
-            handles.append(_legend_mark(sweep, rung, is_empty))
-    if handles:
+    unnamed = [rung for rung in sweep.rungs if rung not in rungs or not is_named]
+    if handles := [_legend_mark(sweep, rung, rung not in rungs) for rung in unnamed]:
         figure.legend(handles=handles, loc="outside right center", frameon=False, fontsize=7)
     return figure
 
@@ -164,19 +160,12 @@ def draw_critical_difference(result: Friedman | None) -> Drawing | None:
     import scikit_posthocs  # takes half a second, and most reports have no such diagram
 
     drawn = scikit_posthocs.critical_difference_diagram(
-        result.ranks,
-        p_values,
-        ax=axis,
-        alpha=ALPHA,
-        label_fmt_left="{label} ({rank:.2f})",
-        label_fmt_right="({rank:.2f}) {label}",
-        label_props={"fontsize": 7},
-        marker_props={"s": 0},
-        elbow_props={"linewidth": 1},
-        crossbar_props={"linewidth": 2.5},
-        color_palette=colors,
+        result.ranks, p_values, ax=axis, alpha=ALPHA, color_palette=colors,
+        label_fmt_left="{label} ({rank:.2f})", label_fmt_right="({rank:.2f}) {label}",
+        label_props={"fontsize": 7}, marker_props={"s": 0},
+        elbow_props={"linewidth": 1}, crossbar_props={"linewidth": 2.5},
         text_h_margin=0.01 * (result.ranks.max() - result.ranks.min()),
-    )
+    )  # fmt: skip
     for (bar,) in drawn["crossbars"]:
         # Its points come from a set, whose order differs between processes.
         bar.set_xdata(np.sort(bar.get_xdata()))
@@ -237,12 +226,8 @@ def cost_table(sweep: Sweep) -> pd.DataFrame:
         trials = measured[measured["rung"] == index].dropna(subset=quantity)
         if trials.empty:
             continue
-        row: dict[Any, Any] = {
-            "rung": index,
-            "label": label,
-            "quantity": quantity,
-            "n": len(trials),
-        }
+        row: dict[Any, Any] = {"rung": index, "label": label, "quantity": quantity}
+        row["n"] = len(trials)
         row |= trials[quantity].agg(median="median", least="min", most="max").to_dict()
         if quantity == "total_s":
             row |= trials[[*COST_PARTS, "ratio"]].median().to_dict()
