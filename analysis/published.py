@@ -4,7 +4,7 @@ import csv
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
 from io import StringIO
 from operator import itemgetter
@@ -26,13 +26,11 @@ _PARTS = {"data sets": "dataset", "backbones": "arch", "metrics": "metric", "met
 _PRINTED = {
     "maccal": {"ce": "Vanilla", "mit_a": "MIT", "mac_cal": "MaC-Cal"},
     "fedlas": {
-        "flsd": "FLSD-53",
-        "fedlas_ls": "FeDLaS-LS",
-        "fedlas_mbls": "FeDLaS-MbLS",
+        "flsd": "FLSD-53", "fedlas_ls": "FeDLaS-LS", "fedlas_mbls": "FeDLaS-MbLS",
         "temperature": "CE+TS",
     },
     "tst": {"ce": "Base", "temperature": "TS", "vtst": "V-TST", "retrain": "Linear"},
-}
+}  # fmt: skip
 
 
 def published(table: str) -> "pd.DataFrame":
@@ -57,13 +55,12 @@ def describe_published() -> dict[str, dict[str, Any]]:
         with path.open(encoding="utf-8") as file:
             for row in csv.DictReader(file):
                 tables[f"{row['paper']}/{row['table']}"].append(row)
-    descriptions: dict[str, dict[str, Any]] = {}
+    descriptions: dict[str, dict[str, Any]] = defaultdict(dict)
     for name, rows in sorted(tables.items()):
-        descriptions[name] = {}
         for part, column in _PARTS.items():
             descriptions[name][part] = list(dict.fromkeys(map(itemgetter(column), rows)))
         descriptions[name]["numbers"] = len(rows)
-    return descriptions
+    return dict(descriptions)
 
 
 def printed_name(table: str, method: str) -> str | None:
@@ -91,8 +88,7 @@ def compare_with(sweep: "Sweep", table: str) -> "Sweep":
         return sweep
     rungs = []
     for rung in sweep.rungs:
-        name = printed_name(table, rung.label)
-        rungs.append(rung.model_copy(update={"published": name}))
+        rungs.append(rung.model_copy(update={"published": printed_name(table, rung.label)}))
     if not any(rung.published for rung in rungs):
         printed = ", ".join(published(table)["method"].unique())
         raise UserError(f"{table} has none of the methods of this run; it has {printed}")
@@ -106,11 +102,9 @@ def _read_numbers() -> "pd.DataFrame":
 
     from analysis.tidy import COLUMNS
 
-    frames = []
-    for path in _NUMBERS:
-        text = StringIO(path.read_text(encoding="utf-8"))
-        frames.append(pd.read_csv(text, keep_default_na=False))
-    rows = pd.concat(frames, ignore_index=True)
+    texts = [StringIO(path.read_text(encoding="utf-8")) for path in _NUMBERS]
+    read = partial(pd.read_csv, keep_default_na=False)
+    rows = pd.concat(map(read, texts), ignore_index=True)
     data = rows["dataset"].str.partition("->")
     is_ood = rows["metric"].isin(OOD_METRICS)
     fractions = [name for name in METRICS if METRICS[name].unit == "fraction"]

@@ -57,14 +57,8 @@ def theme() -> None:
     # Without a salt, names inside an SVG are random. Many conferences refuse matplotlib's default
     # fonts of type 3. Without hinting, text is as wide in a file as in the layout, which is
     # computed at another resolution.
-    mpl.rcParams.update(
-        {
-            "svg.hashsalt": "tune-calib",
-            "pdf.fonttype": 42,
-            "text.hinting": "none",
-            "figure.constrained_layout.use": True,
-        }
-    )
+    mpl.rcParams.update({"svg.hashsalt": "tune-calib", "pdf.fonttype": 42, "text.hinting": "none"})
+    mpl.rcParams["figure.constrained_layout.use"] = True
 
 
 def color(index: int) -> tuple[float, float, float]:
@@ -117,9 +111,8 @@ def panel_title(label: str, columns: int) -> str:
 
 def legend_below(figure: Figure, handles: Sequence[Artist], columns: int) -> None:
     """Add a legend below the panels of a figure."""
-    figure.legend(
-        handles=handles, loc="outside lower center", ncols=columns, frameon=False, fontsize=7
-    )
+    place = "outside lower center"
+    figure.legend(handles=handles, loc=place, ncols=columns, frameon=False, fontsize=7)
 
 
 def name_points(axis: Axes, names: Sequence[str], points: Sequence[tuple[float, float]]) -> bool:

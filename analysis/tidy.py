@@ -164,9 +164,8 @@ def choose(frame: pd.DataFrame, **wanted: object) -> pd.DataFrame:
     """Return the rows with one of the wanted values in each column, e.g. ``metric="ece"``."""
     for name, value in wanted.items():
         if name not in frame:
-            raise UserError(
-                f"no column {name!r} in the results{nearest(name, list(map(str, frame)))}"
-            )
+            columns = list(map(str, frame))
+            raise UserError(f"no column {name!r} in the results{nearest(name, columns)}")
         if isinstance(value, str) or not isinstance(value, Iterable):
             value = [value]
         choices = list(map(str, value))
@@ -212,10 +211,9 @@ def planned_trials(sweep: Sweep) -> pd.DataFrame:
 
 def seeds_of(row: Mapping[Any, Any]) -> str:
     """Describe the network seed and, if any, the head seed of a trial."""
-    network, head = row["network_seed"], row["head_seed"]
-    text = f"network seed {network:.0f}"
-    if not pd.isna(head):
-        text += f", head seed {head:.0f}"
+    text = f"network seed {row['network_seed']:.0f}"
+    if not pd.isna(row["head_seed"]):
+        text += f", head seed {row['head_seed']:.0f}"
     return text
 
 
@@ -298,7 +296,6 @@ def _read_slot(slot: str, text: str) -> dict[str, Any]:
 
 
 def _order(name: str) -> tuple[int, bool, str]:
-    """Return the sort key of a setting: in the order of slots, with the method first."""
     slot, _, key = name.partition(".")
     return SLOTS.index(slot), key != "method", key
 

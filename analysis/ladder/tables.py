@@ -116,7 +116,11 @@ def notes(sweep: Sweep) -> list[str]:
     lines += legend(sweep.flags())
     if sweep.row_name == "rung":
         lines.append(f"{_STEP}: change of the mean ECE from the previous rung, in points")
-    lines.append(f"{base_head(sweep)}: change of the mean ECE from {_describe_base(sweep)}")
+    bases = dict.fromkeys(map(attrgetter("label"), sweep.bases.values()))
+    base = sweep.base_note or next(iter(bases))
+    if len(bases) > 1:
+        base = "the last base above it"
+    lines.append(f"{base_head(sweep)}: change of the mean ECE from {base}, in points")
     lines += filter(None, [equal_rungs(sweep)])
     if sweep.shows_intervals:
         lines.append(means.interval_note(sweep))
@@ -152,13 +156,6 @@ def equal_rungs(sweep: Sweep) -> str:
 def base_head(sweep: Sweep) -> str:
     """Return the head of the column of changes from the base, which a comparison may lack."""
     return "ΔECE first" if sweep.base_note else "ΔECE base"
-
-
-def _describe_base(sweep: Sweep) -> str:
-    bases = dict.fromkeys(map(attrgetter("label"), sweep.bases.values()))
-    if len(bases) > 1:
-        return "the last base above it, in points"
-    return f"{sweep.base_note or next(iter(bases))}, in points"
 
 
 def _records(sweep: Sweep, papers: Mapping[str, Any]) -> list[Record]:

@@ -182,10 +182,8 @@ def write_reproduction(
 
 
 def _table(table: Reproduction, sweep: Sweep, frame: pd.DataFrame) -> Table:
-    sentences = [
-        f"{table.title}. {describe_setting(sweep)}.",
-        "Mean ± standard deviation over trials, on test.",
-    ]
+    sentences = [f"{table.title}. {describe_setting(sweep)}."]
+    sentences.append("Mean ± standard deviation over trials, on test.")
     if frame["difference"].notna().any():
         sentences.append("Δ: ours minus the paper's.")
     if source := paper_of(frame):

@@ -222,9 +222,7 @@ def _summarize(rows: Sequence[VerdictRow]) -> str:
     """Return the outcome of a claim on all networks; ``mixed`` if decided verdicts differ."""
     outcomes: set[str] = set(map(attrgetter("outcome"), rows))
     outcomes = outcomes.intersection(DECIDED) or outcomes
-    if len(outcomes) > 1:
-        return "mixed"
-    return outcomes.pop()
+    return outcomes.pop() if len(outcomes) == 1 else "mixed"
 
 
 def _list(claims: Mapping[str, Sequence[Claim]]) -> str:
@@ -254,7 +252,6 @@ def describe_tables(tables: Sequence[Made], pictured: Pictured) -> str:
 
 
 def _describe_verdict(row: VerdictRow) -> str:
-    """Describe a verdict with its difference and interval."""
     (cells,) = claims_table("", [row]).records
     outcome: str = row.outcome
     if row.is_part:

@@ -109,11 +109,9 @@ _SERIES = {
 }
 _ENDS = {"first": "first epoch", "last": "last epoch", "change": "last minus first epoch"}
 _SECONDS = {
-    "network_s": "network (s)",
-    "bank_s": "feature bank (s)",
-    "own_s": "own time (s)",
+    "network_s": "network (s)", "bank_s": "feature bank (s)", "own_s": "own time (s)",
     "memory_mib": "peak memory (MiB)",
-}
+}  # fmt: skip
 
 
 def _series_quantities() -> dict[str, Quantity]:

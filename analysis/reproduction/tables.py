@@ -179,8 +179,7 @@ def printed_table(key: str, caption: str, frame: pd.DataFrame, label: str = "") 
                     names = dict.fromkeys([str(row["paper_dataset"]), str(row["paper_backbone"])])
                     where = f" ({titled(names)})"
                 cells[f"{title}, paper{where}"] = Cell.number(record, row["paper"])
-                change = Cell.number(record, row["difference"], signed=True)
-                cells[f"{title}, Δ{where}"] = change
+                cells[f"{title}, Δ{where}"] = Cell.number(record, row["difference"], signed=True)
         records.append(cells)
     return Table(key, caption, records, label=label).without_blank()
 

@@ -77,8 +77,7 @@ def _render(table: Table) -> str:
         printed = table.without_blank()
     shown = _choose_columns(printed)
     columns, notes = _with_notes(list(shown.values()))
-    for note in table.notes_on(shown.keys()):
-        notes.append(rf"{escape(note)}\par")
+    notes += [rf"{escape(note)}\par" for note in table.notes_on(shown.keys())]
     blocks = _blocks(columns)
     is_narrow = len(blocks) == 1 and _width(blocks[0]) <= _COLUMN_PT
     kind = "table" if is_narrow else "table*"
@@ -189,7 +188,6 @@ def _with_notes(columns: Block) -> tuple[Block, list[str]]:
 
 
 def _letters(number: int) -> str:
-    """Return ``a`` to ``z``, then ``aa`` and so on."""
     if number < 26:
         return chr(ord("a") + number)
     quotient, remainder = divmod(number, 26)

@@ -201,7 +201,6 @@ def _mark(cells: Sequence[Cell]) -> list[str]:
 
 
 def _share(columns: Sequence[_Column], width: int) -> list[int]:
-    """Return the widths of columns on a screen, whose spare room goes to the first ones."""
     room = width - sum(map(attrgetter("least"), columns)) - _GAP * (len(columns) - 1)
     widths = []
     for column in columns:
@@ -250,7 +249,6 @@ def fit_columns(first: Sequence[str], widths: Mapping[str, float], room: float) 
 
 
 def _rows(columns: Sequence[_Column], widths: Sequence[int], rules: Container[int]) -> list[str]:
-    """Return the lines of the heads and rows."""
     gap = " " * _GAP
 
     def join(cells: Iterable[Sequence[str]]) -> Iterator[str]:
