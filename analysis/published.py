@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cache, partial
 from importlib.resources import files
 from io import StringIO
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any
 
 from tune_calib.errors import UserError
@@ -89,7 +89,7 @@ def compare_with(sweep: "Sweep", table: str) -> "Sweep":
     rungs = []
     for rung in sweep.rungs:
         rungs.append(rung.model_copy(update={"published": printed_name(table, rung.label)}))
-    if not any(rung.published for rung in rungs):
+    if not any(map(attrgetter("published"), rungs)):
         printed = ", ".join(published(table)["method"].unique())
         raise UserError(f"{table} has none of the methods of this run; it has {printed}")
     manifest = sweep.manifest.model_copy(update={"published": table, "rungs": rungs})

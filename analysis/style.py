@@ -111,8 +111,9 @@ def panel_title(label: str, columns: int) -> str:
 
 def legend_below(figure: Figure, handles: Sequence[Artist], columns: int) -> None:
     """Add a legend below the panels of a figure."""
-    place = "outside lower center"
-    figure.legend(handles=handles, loc=place, ncols=columns, frameon=False, fontsize=7)
+    figure.legend(
+        handles=handles, loc="outside lower center", ncols=columns, frameon=False, fontsize=7
+    )
 
 
 def name_points(axis: Axes, names: Sequence[str], points: Sequence[tuple[float, float]]) -> bool:
@@ -125,7 +126,7 @@ def name_points(axis: Axes, names: Sequence[str], points: Sequence[tuple[float, 
              for x, y in axis.transData.transform(points)]  # fmt: skip
     written: list[Annotation] = []
     for name, place, mark in zip(names, points, marks, strict=True):
-        obstacles = [text.get_window_extent() for text in written]
+        obstacles = list(map(Annotation.get_window_extent, written))
         obstacles += [other for other in marks if other is not mark]
         for y, x in product(_VERTICAL, _HORIZONTAL):
             text = axis.annotate(

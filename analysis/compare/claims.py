@@ -80,7 +80,7 @@ def judge(groups: Sequence[Sequence[Sweep]], claim: Claim) -> Verdict:
     them must hold. It is not held if one comparison is not held at 95 % with Bonferroni's
     correction, since chance has one opportunity per comparison.
     """
-    count = sum(len(comparison.others) for comparison in claim.comparisons)
+    count = sum(map(len, map(attrgetter("others"), claim.comparisons)))
     verdicts = []
     for comparison in claim.comparisons:
         for than in comparison.others:
@@ -144,7 +144,7 @@ def _average(groups: Sequence[Sequence[Sweep]], comparison: Comparison, than: st
     refused = _refused(parts)
     if refused or len(parts) == 1:
         return refused or parts[0]
-    pairs = min(len(part.values) for part in parts)
+    pairs = min(map(len, map(attrgetter("values"), parts)))
     values = np.mean([part.values[:pairs] for part in parts], axis=0)
     datasets = [sweeps[0].manifest.dataset for sweeps in groups]
     errors = pd.Series(map(attrgetter("error"), parts)).groupby(datasets).sum(min_count=1)

@@ -7,7 +7,7 @@ which methods are compared.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from operator import attrgetter
+from operator import attrgetter, methodcaller
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -129,7 +129,7 @@ def gather(frame: pd.DataFrame, metric: str) -> Scores:
     rows = frame[frame["metric"] == metric]
     parts = _average_seeds(rows, metric)
     absent = parts[0].index[parts[0].isna().all(axis="columns")]
-    values, n, at_chance = (part.drop(index=absent) for part in parts)
+    values, n, at_chance = map(methodcaller("drop", index=absent), parts)
     notes = []
     if len(absent):
         notes.append(f"left out, without any number: {', '.join(absent)}")

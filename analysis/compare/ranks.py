@@ -101,7 +101,7 @@ def view(table: RankTable) -> View:
     keys: list[Any] = table.values.columns.to_list()
     datasets = list(dict.fromkeys(key[:2] for key in keys))
     may_win = ~table.at_chance.loc[order]
-    columns = {"method": [Cell(table.label(str(method))) for method in order]}
+    columns = {"method": list(map(Cell, map(table.label, order)))}
     groups = {}
     # LaTeX and HTML put a shared head over adjacent columns only.
     for key in sorted(keys, key=lambda key: datasets.index(key[:2])):
@@ -109,7 +109,7 @@ def view(table: RankTable) -> View:
         groups[f"{upper} {lower}"] = (upper, lower)
         cells = list(map(partial(Cell.number, table.metric), table.values.loc[order, key]))
         columns[f"{upper} {lower}"] = ranked(cells, METRICS[table.metric].direction, may_win[key])
-    ranks = [Cell.formatted(rank, ".2f") for rank in summary["mean_rank"]]
+    ranks = list(map(partial(Cell.formatted, form=".2f"), summary["mean_rank"]))
     columns["Mean rank"] = ranked(ranks, "min", may_win.all(axis="columns"))
     columns["Wins"] = list(map(Cell.of, summary["wins"]))
     counts = sorted({*table.n.to_numpy().flat} - {0})
@@ -186,7 +186,7 @@ def average(collected: Mapping[str, Collected]) -> Averages:
     """Average each metric of ``gather.collect`` over the columns that count for all of them."""
     tables = [gather(results.frame, metric) for metric, results in collected.items()]
     common = set(tables[0].counted).intersection(*map(attrgetter("counted"), tables))
-    columns = [key for key in tables[0].counted if key in common]
+    columns = list(filter(common.__contains__, tables[0].counted))
     if not columns:
         raise UserError("no column has a number for every method and metric; request fewer metrics")
     means: dict[str, pd.Series[float]] = {}

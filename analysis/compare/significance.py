@@ -59,7 +59,7 @@ def judge(matched: Matched, test: str, baseline: str | None = None) -> Verdict:
 
 def are_rivals(sweep: Sweep) -> bool:
     """Return whether the rungs are alternatives, not steps of a ladder."""
-    return all(rung.kind in ("base", "variant") for rung in sweep.rungs)
+    return {rung.kind for rung in sweep.rungs} <= {"base", "variant"}
 
 
 def for_report(sweep: Sweep, test: str) -> list[Verdict]:

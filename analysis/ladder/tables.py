@@ -126,13 +126,13 @@ def notes(sweep: Sweep) -> list[str]:
         lines.append(means.interval_note(sweep))
     if manifest.published:
         lines.append(f"Columns 'paper': ECE (%) as printed in {manifest.published}")
-    return [f"{line}." for line in lines]
+    return list(map("{}.".format, lines))
 
 
 @cached_per_sweep
 def equal_rungs(sweep: Sweep) -> str:
     """Name the rungs whose trials have equal test metrics for every seed; empty if none."""
-    columns = [column("test", metric) for metric in METRICS]
+    columns = list(map(partial(column, "test"), METRICS))
     groups: list[tuple[pd.DataFrame, list[str]]] = []
     for rung in sweep.rungs:
         rows = sweep.of_rung(rung.index).set_index(["network_seed", "head_seed"]).sort_index()
@@ -165,7 +165,7 @@ def _records(sweep: Sweep, papers: Mapping[str, Any]) -> list[Record]:
     rows_of = dict(list(table.groupby("metric")))
     may_win, columns = means.may_win(sweep), means.label_column(sweep)
     for metric in metrics:
-        cells = [_metric_cell(sweep, row) for row in rows_of[metric].itertuples()]
+        cells = list(map(partial(_metric_cell, sweep), rows_of[metric].itertuples()))
         columns[METRICS[metric].head] = ranked(cells, METRICS[metric].direction, may_win)
     if sweep.shows_regime:
         columns |= _network_columns(sweep)
@@ -173,7 +173,7 @@ def _records(sweep: Sweep, papers: Mapping[str, Any]) -> list[Record]:
     if sweep.row_name == "rung":  # a method of a comparison builds on no other
         columns[_STEP] = list(map(change_cell, rows_of["ece"]["change_before"]))
     columns[base_head(sweep)] = list(map(change_cell, rows_of["ece"]["change_base"]))
-    columns["trials"] = [Cell.ended(sweep.counts(rung.index)) for rung in sweep.rungs]
+    columns["trials"] = list(map(Cell.ended, map(sweep.counts, sweep.labels)))
     printed = means.published_columns(sweep)
     for head, key in papers.items():
         values = printed[key].reindex(list(sweep.labels.values()))
@@ -238,7 +238,7 @@ def unfinished(sweep: Sweep) -> Table:
     for _, row in bad.head(MAX_ROWS).iterrows():
         reason = Cell(row["note"] or "no result on disk")
         cells = {"status": Cell(row["status"]), "reason": reason, "spec": Cell(row["spec_hash"])}
-        records.append({**_seeds(sweep, row), **cells})
+        records.append(_seeds(sweep, row) | cells)
     note = "Planned trials without results; means do not include them."
     return Table("unfinished", note, records, chosen_by=(sweep.row_name, "status"), total=len(bad))
 
@@ -259,9 +259,7 @@ def trials(sweep: Sweep) -> Table:
     for _, row in rows.head(MAX_ROWS).iterrows():
         cells = {**_seeds(sweep, row), "status": Cell(row["status"]), "flags": Cell(row["flags"])}
         for split, metric in names:
-            head = METRICS[metric].head
-            if split != "test":
-                head = f"{split}: {head}"
+            head = f"{split}: {METRICS[metric].head}".removeprefix("test: ")
             cells[head] = Cell.number(metric, row[column(split, metric)])
         seconds = Cell.measured(float(row.get("wall_s", math.nan)))
         records.append({**cells, "time (s)": seconds, "spec": Cell(row["spec_hash"])})

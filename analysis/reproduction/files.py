@@ -4,7 +4,7 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from operator import attrgetter
 from typing import Any, get_args
 
@@ -223,7 +223,7 @@ def _page(made: Made, tables: Sequence[Table], files: Sequence[str]) -> str:
             Section("claims", "Claims", tables=[claims]),
             Section("figures", "Figures", figures=_pictures(made.table.figures, sweeps)),
             # The header shows the notes.
-            Section("table", "Table", tables=[replace(table, notes=()) for table in tables]),
+            Section("table", "Table", tables=list(map(partial(replace, notes=()), tables))),
             Section("environment", "Environment", tables=[environment(trials)]),
         ],
         steps={"Repeat all runs; finished trials are skipped.": made.command},
@@ -257,7 +257,7 @@ def describe_verdicts(rows: Sequence[VerdictRow], sweeps: Sequence[Sweep]) -> st
         text += _describe_clearest(decided)
     if len(sweeps) == 1:
         return f"{text}; {compute_network_check(sweeps[0]).brief}."
-    over = sum(compute_network_check(sweep).is_over_confident for sweep in sweeps)
+    over = sum(map(attrgetter("is_over_confident"), map(compute_network_check, sweeps)))
     return f"{text}; over-confident base networks: {over} of {len(sweeps)}."
 
 

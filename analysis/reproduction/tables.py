@@ -169,9 +169,7 @@ def printed_table(key: str, caption: str, frame: pd.DataFrame, label: str = "") 
         cells: Record = {"row": Cell(str(rows["row"].iloc[0]))}
         for row in rows.to_dict("records"):
             record = printed_of(str(row["metric"]))
-            title = record.head
-            if row["split"] != "test":
-                title = f"{row['split']}: {title}"
+            title = f"{row['split']}: {record.head}".removeprefix("test: ")
             cells[title] = Cell.number(record, row["mean"], row["sd"])
             if row["paper_dataset"]:
                 where = ""

@@ -5,7 +5,7 @@ from collections.abc import Collection, Container, Iterable, Iterator, Mapping, 
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import chain, zip_longest
-from operator import attrgetter
+from operator import attrgetter, itemgetter, methodcaller
 
 from analysis.text import Cell, Record, records_of
 from tune_calib.console import WIDE, Prose, Screen, wrap
@@ -81,7 +81,7 @@ class Table:
 
     def column(self, head: str) -> list[Cell]:
         """Return the cells of a column."""
-        return [record[head] for record in self.records]
+        return list(map(itemgetter(head), self.records))
 
     def options(self, head: str) -> list[str]:
         """Return the values of a column in the order in which they appear."""
@@ -179,7 +179,7 @@ def _layout(table: Table, screen: Screen) -> tuple[str, list[str]]:
         heads = fit_columns(table.first, least, screen.width + _GAP)
         keys = zip(columns, column_keys(table.heads), strict=True)
         missing = [key for head, key in keys if head not in heads]
-    shown = [columns[head] for head in heads]
+    shown = list(map(columns.__getitem__, heads))
     widths = list(map(attrgetter("most"), shown))
     if screen.width is not None:
         widths = _share(shown, screen.width)
@@ -192,7 +192,7 @@ def _layout(table: Table, screen: Screen) -> tuple[str, list[str]]:
 
 def _mark(cells: Sequence[Cell]) -> list[str]:
     """Return texts with marks; numbers without one get spaces, which align their digits."""
-    texts = [cell.marked("plain") for cell in cells]
+    texts = list(map(methodcaller("marked", "plain"), cells))
     space = " " * max(len(text) - len(cell.text) for text, cell in zip(texts, cells, strict=True))
     for index, cell in enumerate(cells):
         if not cell.rank and cell.value is not None:
@@ -255,7 +255,7 @@ def _rows(columns: Sequence[_Column], widths: Sequence[int], rules: Container[in
         for texts in zip_longest(*cells, fillvalue=""):
             yield gap.join(map(_Column.justify, columns, texts, widths)).rstrip()
 
-    rule = gap.join("-" * width for width in widths)
+    rule = gap.join(map("-".__mul__, widths))
     lines = [*join(map(wrap, map(attrgetter("head"), columns), widths)), rule]
     rows = zip(*map(attrgetter("cells"), columns), strict=True)
     for number, texts in enumerate(rows):

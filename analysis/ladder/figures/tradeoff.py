@@ -262,7 +262,7 @@ def draw_cost(results: LadderResults) -> Drawing | None:
     if table.empty:
         return None
     rungs = list(table["rung"].unique())
-    shown = [name for name in PANELS if name in set(table["quantity"])]
+    shown = list(filter(set(table["quantity"]).__contains__, PANELS))
     figure, axes = plt.subplots(
         1, len(shown), figsize=(style.TEXT_IN, 0.19 * len(rungs) + 1.0), sharey=True, squeeze=False
     )
