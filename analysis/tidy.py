@@ -209,14 +209,6 @@ def planned_trials(sweep: Sweep) -> pd.DataFrame:
     )
 
 
-def seeds_of(row: Mapping[Any, Any]) -> str:
-    """Describe the network seed and, if any, the head seed of a trial."""
-    text = f"network seed {row['network_seed']:.0f}"
-    if not pd.isna(row["head_seed"]):
-        text += f", head seed {row['head_seed']:.0f}"
-    return text
-
-
 def _variant(data: str) -> str:
     """Describe the settings of a data slot that are not defaults, the digest of own data last."""
     slot: dict[str, Any] = json.loads(data)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.compare.claims import Outcome, Verdict, gain_of
+from analysis.compare.claims import Verdict, gain_of
 from analysis.ladder.means import ladder_table
 from analysis.load import Sweep
 from analysis.published import printed_name, published, titled
@@ -205,11 +205,6 @@ class VerdictRow:
     printed: str = ""  # printed values, and the number of them that support the claim
 
     @property
-    def outcome(self) -> Outcome:
-        """Return the outcome of the verdict."""
-        return self.verdict.outcome
-
-    @property
     def reasons(self) -> str:
         """Explain an interval over seeds only, and the lack of a decision."""
         reasons = [self.verdict.why]
@@ -228,7 +223,7 @@ def claims_table(folder: str, rows: Sequence[VerdictRow]) -> Table:
     records: list[Record] = []
     for row in rows:
         verdict, metric = row.verdict, _format_of(row.verdict.comparison)
-        outcome = f"({row.outcome})" if row.is_part else row.outcome
+        outcome = f"({verdict.outcome})" if row.is_part else verdict.outcome
         records.append(
             {
                 "claim": Cell(title_of(verdict.claim)),

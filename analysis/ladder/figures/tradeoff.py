@@ -25,7 +25,7 @@ from analysis.ladder.results import COST_PARTS, LadderResults, costs, has_own_ti
 from analysis.load import Sweep
 from analysis.svg import label_points
 from analysis.text import Cell
-from analysis.tidy import seeds_of, unbeaten
+from analysis.tidy import unbeaten
 from tune_calib.results.manifests import RungRecord
 from tune_calib.spec.metrics import METRICS
 from tune_calib.text import format_count
@@ -120,7 +120,10 @@ def _draw_rung(axis: Axes, rows: pd.DataFrame, rung: RungRecord) -> None:
 
 
 def _describe_trial(rung: RungRecord, row: dict[Any, Any]) -> str:
-    return _describe(rung, seeds_of(row), [Cell.number(name, row[name]) for name in _METRICS])
+    seeds = f"network seed {row['network_seed']:.0f}"
+    if not pd.isna(row["head_seed"]):
+        seeds += f", head seed {row['head_seed']:.0f}"
+    return _describe(rung, seeds, [Cell.number(name, row[name]) for name in _METRICS])
 
 
 def _describe(rung: RungRecord, what: str, cells: Sequence[Cell]) -> str:
