@@ -168,8 +168,7 @@ def choose(frame: pd.DataFrame, **wanted: object) -> pd.DataFrame:
             raise UserError(f"no column {name!r} in the results{nearest(name, columns)}")
         if isinstance(value, str) or not isinstance(value, Iterable):
             value = [value]
-        choices = list(map(str, value))
-        texts = frame[name].astype(str)
+        choices, texts = list(map(str, value)), frame[name].astype(str)
         present = sorted(texts.unique())
         for text in choices:
             if text not in present:

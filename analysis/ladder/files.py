@@ -82,8 +82,7 @@ def load_sweep(
                 f"{METRICS[metric].title} needs foreign images besides the test split: run the "
                 "command again with `shift`, which adds a table of shift sets"
             )
-        name = column("test", metric)
-        if name not in sweep.trials or sweep.trials[name].isna().all():
+        if sweep.trials.reindex(columns=[column("test", metric)]).isna().all(axis=None):
             raise UserError(
                 f"no trial has {METRICS[metric].title} on test; the version that wrote these "
                 "results did not record it"

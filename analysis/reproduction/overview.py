@@ -269,10 +269,8 @@ def _scale(made: Made, pictured: Pictured) -> list[str]:
             if setting.startswith("heads "):
                 sentences.append(capital(setting))
         sentences += filter(None, [tables.paper_of(frame), equal_rungs(sweep)])
-        parts += [
-            f"**{network}**. {'. '.join(sentences)}.",
-            body(tables.printed_table("", "", frame)),
-        ]
+        comparison = body(tables.printed_table("", "", frame))
+        parts += [f"**{network}**. {'. '.join(sentences)}.", comparison]
         if has_frozen_networks(sweep):
             continue
         for name in made.table.figures[:1]:

@@ -101,9 +101,8 @@ class Table:
         """Return the table without blank columns."""
         columns = {}
         for head in self.heads:
-            cells = self.column(head)
-            if not all(map(attrgetter("is_blank"), cells)):
-                columns[head] = cells
+            if not all(map(attrgetter("is_blank"), self.column(head))):
+                columns[head] = self.column(head)
         return replace(self, records=records_of(columns))
 
     def __str__(self) -> str:

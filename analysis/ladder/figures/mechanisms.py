@@ -94,10 +94,8 @@ def draw_sparsity(results: LadderResults) -> Drawing | None:
         axis.set_xlabel("epoch of stage II")
         style.whole_ticks(axis.xaxis)
     axes[0].secondary_yaxis("right", functions=(lambda q: 1 - q, lambda q: 1 - q))
-    lines = [
-        Line2D([], [], color="0.2", linestyle="-", label="accuracy"),
-        Line2D([], [], color="0.2", linestyle="--", label="confidence"),
-    ]
+    line = partial(Line2D, [], [], color="0.2")
+    lines = [line(label="accuracy"), line(linestyle="--", label="confidence")]
     axes[2].legend(handles=lines, frameon=False, fontsize=7, loc="lower right")
     _add_legend(figure, sweep, rungs)
     return figure

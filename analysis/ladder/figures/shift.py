@@ -158,10 +158,9 @@ def _draw_boxes(axis: Axes, table: pd.DataFrame, metric: str, rungs: list[RungRe
         )  # fmt: skip
         _label(line, rung, metric, zip(values, np.array(medians) / 100, strict=True))
     severities = sorted(table["severity"].unique())
-    axis.set_xlim(severities[0] - 0.5, severities[-1] + 0.5)
+    axis.set(xlim=(severities[0] - 0.5, severities[-1] + 0.5), xticks=severities)
     for severity in severities[1:]:
         axis.axvline(severity - 0.5, color="0.85", linewidth=0.6, zorder=0)
-    axis.set_xticks(severities)
     if metric == "ece":
         axis.set_ylim(bottom=0)
 
