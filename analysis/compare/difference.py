@@ -35,8 +35,7 @@ def difference(
                 f"the trials cannot be matched: a block of A is one {unit}, and a block of B one "
                 f"{b.unit}; run both with the same kind of seeds, for example `seeds`"
             )
-        for label in shared:
-            rows.append(_row(label, metric, a, b))
+        rows += map(partial(_row, metric=metric, first=a, second=b), shared)
         remarks += [*map("A: {}".format, a.notes), *map("B: {}".format, b.notes)]
     table = pd.DataFrame(rows)
     if not table["pairs"].any():

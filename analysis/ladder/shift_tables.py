@@ -67,8 +67,8 @@ def shift_tables(sweep: Sweep) -> list[ShiftTable]:
     names = [split.removeprefix(f"{OOD}/") for split in sets]
     columns = []
     for name, metric in product([*names, MEAN], OOD_SHOWN):
-        group = titles.get(name, name)
-        columns.append(Column(group, metric, METRICS[metric].head, split=f"{OOD}/{name}"))
+        head, split = METRICS[metric].head, f"{OOD}/{name}"
+        columns.append(Column(titles.get(name, name), metric, head, split))
     tables = [ShiftTable(OOD, _ABOUT[OOD], tuple(columns))]
     for family in FAMILIES:
         tables.append(_by_severity(family))
@@ -76,8 +76,7 @@ def shift_tables(sweep: Sweep) -> list[ShiftTable]:
             tables.append(_by_kind(sweep, family, metric, present))
     with_numbers = []
     for table in tables:
-        columns = [column for column in table.columns if column.name in present]
-        if columns:
+        if columns := [column for column in table.columns if column.name in present]:
             with_numbers.append(replace(table, columns=tuple(columns)))
     return with_numbers
 
@@ -95,8 +94,8 @@ def _by_severity(family: str) -> ShiftTable:
 
 
 def _by_kind(sweep: Sweep, family: str, metric: str, present: Container[str]) -> ShiftTable:
-    parts = [name.split("/") for name in map(str, sweep.trials) if name.startswith(f"{family}/")]
-    evaluated = sorted({kind for _, kind, *_ in parts} - {MEAN})
+    names = [name for name in map(str, sweep.trials) if name.startswith(f"{family}/")]
+    evaluated = sorted({name.split("/")[1] for name in names} - {MEAN})
     columns = []
     for kind in dict.fromkeys([*FAMILIES[family], *evaluated]):
         split = f"{family}/{kind}/{MEAN}"

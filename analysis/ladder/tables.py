@@ -5,7 +5,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, repeat
 from operator import attrgetter
 from typing import Any
 
@@ -261,8 +261,8 @@ def trials(sweep: Sweep) -> Table:
         for split, metric in names:
             head = f"{split}: {METRICS[metric].head}".removeprefix("test: ")
             cells[head] = Cell.number(metric, row[column(split, metric)])
-        seconds = Cell.measured(float(row.get("wall_s", math.nan)))
-        records.append({**cells, "time (s)": seconds, "spec": Cell(row["spec_hash"])})
+        cells["time (s)"] = Cell.measured(float(row.get("wall_s", math.nan)))
+        records.append({**cells, "spec": Cell(row["spec_hash"])})
     if all(record["flags"].is_blank for record in records):
         for record in records:
             del record["flags"]
@@ -276,11 +276,10 @@ def drawn_intervals(sweep: Sweep) -> Table:
     if sweep.intervals.empty:  # a look-up takes a millisecond per cell
         return Table("drawn-intervals", "", [])
     columns = means.label_column(sweep)
-    for metric, rows in means.ladder_table(sweep).groupby("metric", sort=False):
-        cells = []
-        for rung, mean in zip(rows["rung"], rows["mean"], strict=True):
-            cells.append(means.interval_cell(sweep, rung, str(metric), mean))
-        columns[METRICS[str(metric)].head] = cells
+    for name, rows in means.ladder_table(sweep).groupby("metric", sort=False):
+        metric, cell = str(name), partial(means.interval_cell, sweep)
+        cells = map(cell, rows["rung"], repeat(metric), rows["mean"])
+        columns[METRICS[metric].head] = list(cells)
     records = []
     for record in records_of(columns):
         _, *cells = record.values()
@@ -408,8 +407,8 @@ def _recipes_of(sweep: Sweep, slot: str) -> dict[int, Record]:
 
 
 def _recipe_cell(value: Any) -> Cell:
-    if isinstance(value, bool):
-        return Cell("yes") if value else Cell("no")
     if isinstance(value, float):
         return Cell(f"{value:g}", value)
-    return Cell("none") if value == "null" else Cell.of(value)
+    if isinstance(value, bool | str):
+        return Cell({True: "yes", False: "no", "null": "none"}.get(value, str(value)))
+    return Cell.of(value)

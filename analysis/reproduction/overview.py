@@ -196,7 +196,6 @@ def _by_table(results: Iterable[Made]) -> Iterator[tuple[Reproduction, list[Made
 def _claim_cells(
     table: Reproduction, rows: Sequence[VerdictRow], networks: Sequence[str]
 ) -> list[str]:
-    """Return the cells of a claim: its text, its table, verdicts by network, printed values."""
     texts = {row.where: _describe_verdict(row) for row in rows}
     link = f"[{table.name}]({TABLES_PAGE}#{table.name.replace('/', '')})"
     printed = next(filter(None, map(attrgetter("printed"), rows)), "")

@@ -115,7 +115,6 @@ _SECONDS = {
 
 
 def _series_quantities() -> dict[str, Quantity]:
-    """Return the value of each curve and statistic at its ends, and its change."""
     quantities = {}
     for name, title in _SERIES.items():
         for end, when in _ENDS.items():
