@@ -72,14 +72,16 @@ class Sweep:
         chunks = self._curves["name"].chunks
         masks = [pc.equal(chunk.cast(pa.string()), name) for chunk in chunks]
         rows = self._curves.filter(pa.chunked_array(masks, pa.bool_())).drop_columns("name")
-        return rows.to_pandas().drop_duplicates(["spec_hash", "epoch"])
+        frame: pd.DataFrame = rows.to_pandas()
+        return frame.drop_duplicates(["spec_hash", "epoch"])
 
     @cached_property
     def bins(self) -> pd.DataFrame:
         """Return one row per (trial, split, bin)."""
         table = read_table(self.out, "bins", encoded=("spec_hash", "split"))
+        rows: pd.DataFrame = table.to_pandas()
         # A trial that was run again has its bins twice.
-        return table.to_pandas().drop_duplicates(["spec_hash", "split", "bin"])
+        return rows.drop_duplicates(["spec_hash", "split", "bin"])
 
     @cached_property
     def intervals(self) -> pd.DataFrame:

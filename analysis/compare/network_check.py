@@ -131,7 +131,8 @@ def known_networks(trials: pd.DataFrame, split: str = "test") -> pd.DataFrame:
     # The row of a network precedes those built on it, since a head with `bn_mode` train describes a
     # network whose statistics have drifted.
     networks = networks.sort_values(["is_built", "gap"], kind="stable").drop(columns="is_built")
-    return networks.drop_duplicates("network_id").sort_index()
+    distinct: pd.DataFrame = networks.drop_duplicates("network_id").sort_index()
+    return distinct
 
 
 def name_of(sweep: Sweep) -> str:

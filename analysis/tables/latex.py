@@ -168,7 +168,7 @@ Block = Sequence[_Column]  # adjacent columns
 
 
 def _width(block: Block) -> float:
-    return sum(map(attrgetter("width"), block))
+    return sum(column.width for column in block)
 
 
 def _with_notes(columns: Block) -> tuple[Block, list[str]]:
