@@ -4,7 +4,7 @@ import csv
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 from importlib.resources import files
 from io import StringIO
 from operator import attrgetter, itemgetter
@@ -103,8 +103,8 @@ def _read_numbers() -> "pd.DataFrame":
     from analysis.tidy import COLUMNS
 
     texts = [StringIO(path.read_text(encoding="utf-8")) for path in _NUMBERS]
-    read = partial(pd.read_csv, keep_default_na=False)
-    rows = pd.concat(map(read, texts), ignore_index=True)
+    frames = [pd.read_csv(text, keep_default_na=False) for text in texts]
+    rows = pd.concat(frames, ignore_index=True)
     data = rows["dataset"].str.partition("->")
     is_ood = rows["metric"].isin(OOD_METRICS)
     fractions = [name for name in METRICS if METRICS[name].unit == "fraction"]

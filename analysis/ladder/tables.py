@@ -278,8 +278,8 @@ def drawn_intervals(sweep: Sweep) -> Table:
     columns = means.label_column(sweep)
     for name, rows in means.ladder_table(sweep).groupby("metric", sort=False):
         metric, cell = str(name), partial(means.interval_cell, sweep)
-        cells = map(cell, rows["rung"], repeat(metric), rows["mean"])
-        columns[METRICS[metric].head] = list(cells)
+        interval_cells = map(cell, rows["rung"], repeat(metric), rows["mean"])
+        columns[METRICS[metric].head] = list(interval_cells)
     records = []
     for record in records_of(columns):
         _, *cells = record.values()
