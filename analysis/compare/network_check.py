@@ -99,7 +99,7 @@ def base_rows(sweep: Sweep) -> pd.DataFrame:
     # From one rung, since others may train such networks with other settings.
     rows = rows[rows["rung"] == rows["rung"].min()]
     if rows.empty:
-        return sweep.of_rung(min(sweep.labels, default=0), done_only=False)
+        rows = sweep.of_rung(min(sweep.labels, default=0), done_only=False)
     return rows
 
 
