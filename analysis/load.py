@@ -108,22 +108,20 @@ class Sweep:
 
         The base of a comparison is plain cross entropy, wherever the user listed it.
         """
-        base = self._plain
-        if base is None:
-            return list(self.manifest.rungs)
-        rungs = []
-        for rung in self.manifest.rungs:
-            kind = "base" if rung.index == base.index else "variant"
-            rungs.append(rung.model_copy(update={"kind": kind}))
+        rungs = list(self.manifest.rungs)
+        if base := self._plain:
+            for position, rung in enumerate(rungs):
+                kind = "base" if rung.index == base.index else "variant"
+                rungs[position] = rung.model_copy(update={"kind": kind})
         return rungs
 
     @property
     def _plain(self) -> RungRecord | None:
         """Return the method of a comparison that is plain cross entropy; None if it has none."""
-        rungs = self.manifest.rungs if self.row_name == "method" else ()
-        # A label begins with the pipeline; settings follow it.
-        for rung in rungs:
-            if METHODS.canonical(rung.label.split(" ")[0]) == "ce":
+        for rung in self.manifest.rungs:
+            # A label begins with the pipeline; settings follow it.
+            pipeline = rung.label.split(" ")[0]
+            if self.row_name == "method" and METHODS.canonical(pipeline) == "ce":
                 return rung
         return None
 
@@ -162,6 +160,10 @@ class Sweep:
         rows = self.done if done_only else self.trials
         first, end = rows["rung"].searchsorted([index, index + 1])
         return rows.iloc[first:end]
+
+    def rungs_in(self, rows: pd.DataFrame) -> list[RungRecord]:
+        """Return the rungs that some rows belong to."""
+        return [rung for rung in self.rungs if rung.index in set(rows["rung"])]
 
     def numbers(self, hashes: Iterable[str]) -> list[int]:
         """Count the finished trials with some hashes in each rung that has any."""

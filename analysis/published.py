@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 from io import StringIO
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any
 
 from tune_calib.errors import UserError
@@ -26,13 +26,11 @@ _PARTS = {"data sets": "dataset", "backbones": "arch", "metrics": "metric", "met
 _PRINTED = {
     "maccal": {"ce": "Vanilla", "mit_a": "MIT", "mac_cal": "MaC-Cal"},
     "fedlas": {
-        "flsd": "FLSD-53",
-        "fedlas_ls": "FeDLaS-LS",
-        "fedlas_mbls": "FeDLaS-MbLS",
+        "flsd": "FLSD-53", "fedlas_ls": "FeDLaS-LS", "fedlas_mbls": "FeDLaS-MbLS",
         "temperature": "CE+TS",
     },
     "tst": {"ce": "Base", "temperature": "TS", "vtst": "V-TST", "retrain": "Linear"},
-}
+}  # fmt: skip
 
 
 def published(table: str) -> "pd.DataFrame":
@@ -57,13 +55,12 @@ def describe_published() -> dict[str, dict[str, Any]]:
         with path.open(encoding="utf-8") as file:
             for row in csv.DictReader(file):
                 tables[f"{row['paper']}/{row['table']}"].append(row)
-    descriptions: dict[str, dict[str, Any]] = {}
+    descriptions: dict[str, dict[str, Any]] = defaultdict(dict)
     for name, rows in sorted(tables.items()):
-        descriptions[name] = {}
         for part, column in _PARTS.items():
             descriptions[name][part] = list(dict.fromkeys(map(itemgetter(column), rows)))
         descriptions[name]["numbers"] = len(rows)
-    return descriptions
+    return dict(descriptions)
 
 
 def printed_name(table: str, method: str) -> str | None:
@@ -91,9 +88,8 @@ def compare_with(sweep: "Sweep", table: str) -> "Sweep":
         return sweep
     rungs = []
     for rung in sweep.rungs:
-        name = printed_name(table, rung.label)
-        rungs.append(rung.model_copy(update={"published": name}))
-    if not any(rung.published for rung in rungs):
+        rungs.append(rung.model_copy(update={"published": printed_name(table, rung.label)}))
+    if not any(map(attrgetter("published"), rungs)):
         printed = ", ".join(published(table)["method"].unique())
         raise UserError(f"{table} has none of the methods of this run; it has {printed}")
     manifest = sweep.manifest.model_copy(update={"published": table, "rungs": rungs})
@@ -106,10 +102,8 @@ def _read_numbers() -> "pd.DataFrame":
 
     from analysis.tidy import COLUMNS
 
-    frames = []
-    for path in _NUMBERS:
-        text = StringIO(path.read_text(encoding="utf-8"))
-        frames.append(pd.read_csv(text, keep_default_na=False))
+    texts = [StringIO(path.read_text(encoding="utf-8")) for path in _NUMBERS]
+    frames = [pd.read_csv(text, keep_default_na=False) for text in texts]
     rows = pd.concat(frames, ignore_index=True)
     data = rows["dataset"].str.partition("->")
     is_ood = rows["metric"].isin(OOD_METRICS)

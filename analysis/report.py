@@ -64,9 +64,8 @@ def _renew(
     results, program = digests.digest_folder(out), digests.digest_program()
     made_of = None
     if results is not None and program is not None:
-        made_of = digests.digest_texts(
-            program, json.dumps([sorted(results.items()), *options, str(out)])
-        )
+        contents = json.dumps([sorted(results.items()), *options, str(out)])
+        made_of = digests.digest_texts(program, contents)
     with folder_to_fill(out) as folder:
         last: ReportRecord | None = None
         with suppress(OSError, DamagedFileError, UserError):
@@ -79,12 +78,8 @@ def _renew(
                 return last_text
         text, files = write(folder)
         if made_of is not None and files:
-            ReportRecord(
-                version=VERSION,
-                made_of=made_of,
-                text=to_plain(text),
-                files=_digest_files(folder, files),
-            ).write(folder)
+            plain, sums = to_plain(text), _digest_files(folder, files)
+            ReportRecord(version=VERSION, made_of=made_of, text=plain, files=sums).write(folder)
         return text
 
 
@@ -110,15 +105,12 @@ def sweep_status(out: AnyPath) -> str:
         of_rung = counts[rung.index]
         record = {manifest.row_name: Cell(rung.label), "planned": Cell.of(of_rung.total())}
         records.append(record | {name: Cell.of(of_rung[name]) for name in totals})
-    caption = (
-        f"{out}: {format_count(len(manifest.planned), 'trial')} planned: {format_counts(totals)}"
-    )
-    table = Table("status", caption, records, is_main=True)
-    parts: list[Part] = [table]
+    planned = format_count(len(manifest.planned), "trial")
+    caption = f"{out}: {planned} planned: {format_counts(totals)}"
+    parts: list[Part] = [Table("status", caption, records, is_main=True)]
     if manifest.is_lost:
         parts.append(LOST)
+    advice = f"continue with: {manifest.command}"
     if set(totals) == {"done"}:
-        parts.append(f"finished; tables, figures and a page: tune-calib report {out}")
-    else:
-        parts.append(f"continue with: {manifest.command}")
-    return Text(parts)
+        advice = f"finished; tables, figures and a page: tune-calib report {out}"
+    return Text([*parts, advice])

@@ -110,16 +110,13 @@ def read_draws(out: AnyPath, metric: str, split: str = "test") -> dict[str, Floa
         kinds = FAMILIES[family] if kind == MEAN else (kind,)
         severities = SEVERITIES if severity == MEAN else (severity,)
         sets = list(map("/".join, product([family], kinds, severities)))
-    is_requested = pc.and_(
-        pc.equal(table["metric"], metric), pc.is_in(table[set_column], pa.array(sets, pa.string()))
-    )
+    is_in_sets = pc.is_in(table[set_column], pa.array(sets, pa.string()))
+    is_requested = pc.and_(pc.equal(table["metric"], metric), is_in_sets)
     rows = table.filter(pc.and_(is_requested, pc.is_valid(table["draws"]))).sort_by("resamples")
     draws_by_set = defaultdict[str, dict[str, Floats]](dict)
-    for spec_hash, name, draws in zip(
-        rows["spec_hash"], rows[set_column], rows["draws"], strict=True
-    ):
-        values = draws.values.to_numpy().astype(np.float64)
-        draws_by_set[spec_hash.as_py()][name.as_py()] = values
+    keys = zip(rows["spec_hash"].to_pylist(), rows[set_column].to_pylist(), strict=True)
+    for (spec_hash, name), draws in zip(keys, rows["draws"], strict=True):
+        draws_by_set[spec_hash][name] = draws.values.to_numpy().astype(np.float64)
     means = {}
     for spec_hash, by_set in draws_by_set.items():
         # Means need all sets, with equally many draws.

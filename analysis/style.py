@@ -57,14 +57,8 @@ def theme() -> None:
     # Without a salt, names inside an SVG are random. Many conferences refuse matplotlib's default
     # fonts of type 3. Without hinting, text is as wide in a file as in the layout, which is
     # computed at another resolution.
-    mpl.rcParams.update(
-        {
-            "svg.hashsalt": "tune-calib",
-            "pdf.fonttype": 42,
-            "text.hinting": "none",
-            "figure.constrained_layout.use": True,
-        }
-    )
+    mpl.rcParams.update({"svg.hashsalt": "tune-calib", "pdf.fonttype": 42, "text.hinting": "none"})
+    mpl.rcParams["figure.constrained_layout.use"] = True
 
 
 def color(index: int) -> tuple[float, float, float]:
@@ -132,7 +126,7 @@ def name_points(axis: Axes, names: Sequence[str], points: Sequence[tuple[float, 
              for x, y in axis.transData.transform(points)]  # fmt: skip
     written: list[Annotation] = []
     for name, place, mark in zip(names, points, marks, strict=True):
-        obstacles = [text.get_window_extent() for text in written]
+        obstacles = list(map(Annotation.get_window_extent, written))
         obstacles += [other for other in marks if other is not mark]
         for y, x in product(_VERTICAL, _HORIZONTAL):
             text = axis.annotate(

@@ -164,13 +164,11 @@ def choose(frame: pd.DataFrame, **wanted: object) -> pd.DataFrame:
     """Return the rows with one of the wanted values in each column, e.g. ``metric="ece"``."""
     for name, value in wanted.items():
         if name not in frame:
-            raise UserError(
-                f"no column {name!r} in the results{nearest(name, list(map(str, frame)))}"
-            )
+            columns = list(map(str, frame))
+            raise UserError(f"no column {name!r} in the results{nearest(name, columns)}")
         if isinstance(value, str) or not isinstance(value, Iterable):
             value = [value]
-        choices = list(map(str, value))
-        texts = frame[name].astype(str)
+        choices, texts = list(map(str, value)), frame[name].astype(str)
         present = sorted(texts.unique())
         for text in choices:
             if text not in present:
@@ -208,15 +206,6 @@ def planned_trials(sweep: Sweep) -> pd.DataFrame:
         note=rows["message"].fillna(""),
         flags=rows["flags"].fillna(""),
     )
-
-
-def seeds_of(row: Mapping[Any, Any]) -> str:
-    """Describe the network seed and, if any, the head seed of a trial."""
-    network, head = row["network_seed"], row["head_seed"]
-    text = f"network seed {network:.0f}"
-    if not pd.isna(head):
-        text += f", head seed {head:.0f}"
-    return text
 
 
 def _variant(data: str) -> str:
@@ -298,7 +287,6 @@ def _read_slot(slot: str, text: str) -> dict[str, Any]:
 
 
 def _order(name: str) -> tuple[int, bool, str]:
-    """Return the sort key of a setting: in the order of slots, with the method first."""
     slot, _, key = name.partition(".")
     return SLOTS.index(slot), key != "method", key
 

@@ -13,7 +13,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, product
+from itertools import chain
 from operator import attrgetter
 from typing import Literal
 
@@ -80,16 +80,14 @@ def judge(groups: Sequence[Sequence[Sweep]], claim: Claim) -> Verdict:
     them must hold. It is not held if one comparison is not held at 95 % with Bonferroni's
     correction, since chance has one opportunity per comparison.
     """
-    pairs: list[tuple[Comparison, str]] = []
-    for comparison in claim.comparisons:
-        pairs += product([comparison], comparison.others)
+    count = sum(map(len, map(attrgetter("others"), claim.comparisons)))
     verdicts = []
-    for comparison, than in pairs:
-        undecided = Verdict(claim, "not decided", comparison, than)
-        verdicts.append(_decide(undecided, _average(groups, comparison, than), len(pairs)))
+    for comparison in claim.comparisons:
+        for than in comparison.others:
+            undecided = Verdict(claim, "not decided", comparison, than)
+            verdicts.append(_decide(undecided, _average(groups, comparison, than), count))
     for outcome in ("not held", "not decided", "no verdict"):
-        decisive = [verdict for verdict in verdicts if verdict.outcome == outcome]
-        if decisive:
+        if decisive := [verdict for verdict in verdicts if verdict.outcome == outcome]:
             # If the number of seeds is unknown for one comparison, it is unknown for the claim.
             return max(decisive, key=lambda verdict: verdict.seeds or math.inf)
     verdicts = [verdict for verdict in verdicts if verdict.comparison is claim]
@@ -132,23 +130,21 @@ def _measure(sweeps: Sequence[Sweep], comparison: Comparison, than: str) -> _Cha
     if len(parts) == 1:
         return parts[0]
     # They share their test samples, so the error of the mean is at most the mean of the errors.
-    values = np.array([part.mean for part in parts])
-    return _refused(parts) or _Changes(values, float(np.mean([*map(attrgetter("error"), parts)])))
+    means, errors = zip(*map(attrgetter("mean", "error"), parts), strict=True)
+    return _refused(parts) or _Changes(np.array(means), float(np.mean(errors)))
 
 
 def _refused(parts: Sequence[_Changes]) -> _Changes | None:
-    """Return the first part without values."""
     return next((part for part in parts if part.why_no_verdict or part.why), None)
 
 
 def _average(groups: Sequence[Sequence[Sweep]], comparison: Comparison, than: str) -> _Changes:
     """Average sums seed by seed; their errors add up within a data set, else their squares."""
     parts = [_measure(sweeps, comparison, than) for sweeps in groups]
-    if len(parts) == 1:
-        return parts[0]
-    if refused := _refused(parts):
-        return refused
-    pairs = min(len(part.values) for part in parts)
+    refused = _refused(parts)
+    if refused or len(parts) == 1:
+        return refused or parts[0]
+    pairs = min(map(len, map(attrgetter("values"), parts)))
     values = np.mean([part.values[:pairs] for part in parts], axis=0)
     datasets = [sweeps[0].manifest.dataset for sweeps in groups]
     errors = pd.Series(map(attrgetter("error"), parts)).groupby(datasets).sum(min_count=1)
@@ -157,7 +153,6 @@ def _average(groups: Sequence[Sequence[Sweep]], comparison: Comparison, than: st
 
 
 def _changes(sweep: Sweep, comparison: Comparison, than: str) -> _Changes:
-    """Return the weighted sums of one run, one per seed."""
     weights = comparison.weigh(than)
     labels = set(sweep.labels.values())
     if absent := [label for label in weights if label not in labels]:
@@ -227,7 +222,7 @@ def _sample_error(
         for label, trials in hashes.items():
             block_means = []  # blocks count alike, however many trials they have
             for index in drawn_blocks:
-                block_means.append(np.mean([draws[name] for name in trials[index]], axis=0))
+                block_means.append(np.mean(list(map(draws.__getitem__, trials[index])), axis=0))
             means[label] = np.mean(block_means, axis=0)
         if len(set(map(np.shape, means.values()))) == 1:
             drawn = pd.DataFrame(means)
@@ -267,7 +262,6 @@ def _plain_errors(sweep: Sweep, metric: str) -> "pd.Series[float]":
 
 @cached_per_sweep
 def _drawn(sweep: Sweep, metric: str, split: str) -> tuple[pd.DataFrame, dict[str, Floats]]:
-    """Return the rows of a metric, and its values on each bootstrap draw."""
     return tidy(sweep, [metric], split), read_draws(sweep.out, metric, split)
 
 

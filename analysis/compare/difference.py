@@ -18,8 +18,6 @@ from analysis.tidy import by_rung, check_metric, check_split, default_split, pla
 from tune_calib.errors import UserError
 from tune_calib.spec.metrics import METRICS
 
-USUAL = ("accuracy", "ece", "nll")
-
 
 def difference(
     first: Sweep, second: Sweep, metrics: Sequence[str] = (), split: str | None = None
@@ -28,19 +26,16 @@ def difference(
     shared = _shared_rungs(first, second)
     rows: list[dict[str, object]] = []
     remarks: list[str] = []
-    unit = ""
-    for metric in dict.fromkeys(metrics or USUAL):
+    for metric in dict.fromkeys(metrics or ("accuracy", "ece", "nll")):
         check_metric(metric)
         common_split = check_split(first, metric, split or default_split(first, metric))
         a, b = over_seeds(first, metric, common_split), over_seeds(second, metric, common_split)
-        unit = a.unit
-        if unit != b.unit:
+        if (unit := a.unit) != b.unit:
             raise UserError(
                 f"the trials cannot be matched: a block of A is one {unit}, and a block of B one "
                 f"{b.unit}; run both with the same kind of seeds, for example `seeds`"
             )
-        for label in shared:
-            rows.append(_row(label, metric, a, b))
+        rows += map(partial(_row, metric=metric, first=a, second=b), shared)
         remarks += [*map("A: {}".format, a.notes), *map("B: {}".format, b.notes)]
     table = pd.DataFrame(rows)
     if not table["pairs"].any():
@@ -49,11 +44,10 @@ def difference(
             f"{', '.join(map(str, first.manifest.network_seeds))}, and {second.out} has "
             f"{', '.join(map(str, second.manifest.network_seeds))}; run both with the same seeds"
         )
-    settings = pd.DataFrame(
-        {"first": _settings(first, shared), "second": _settings(second, shared)}
-    )
-    settings = settings.fillna("-")
+    both_settings = {"first": _settings(first, shared), "second": _settings(second, shared)}
+    settings = pd.DataFrame(both_settings).fillna("-")
     changed = settings[settings["first"] != settings["second"]]
+    changed = changed.rename_axis("setting").reset_index()
     lines = [
         f"A: {first.out} ({first.manifest.title}; {first.manifest.setting})",
         f"B: {second.out} ({second.manifest.title}; {second.manifest.setting})",
@@ -63,12 +57,10 @@ def difference(
     if changed.empty:
         lines.append(f"The {first.row_name}s of both runs have the same settings")
     lines += [*_describe_overlap(first, second, shared), *dict.fromkeys(remarks)]
-    changed = changed.rename_axis("setting").reset_index()
     return _view(table, changed, full_stops(lines), first.row_name)
 
 
 def _shared_rungs(first: Sweep, second: Sweep) -> list[str]:
-    """Return the labels of the rungs of both runs; refuse runs that cannot be compared."""
     if str(first.out) == str(second.out):
         raise UserError(f"{first.out} is given twice; name two runs")
     # With one network a block is a head seed, which only concerns that network.
@@ -112,7 +104,6 @@ def _describe_overlap(first: Sweep, second: Sweep, shared: Sequence[str]) -> lis
 
 
 def _settings(sweep: Sweep, shared: Sequence[str]) -> dict[str, str]:
-    """Return the values of every setting of the shared rungs, as text."""
     rows = planned_trials(sweep).dropna(subset="data")
     rows = rows[rows["method"].isin(shared)]
     texts: dict[str, list[str]] = {}
@@ -124,14 +115,13 @@ def _settings(sweep: Sweep, shared: Sequence[str]) -> dict[str, str]:
 
 def _view(table: pd.DataFrame, changed: pd.DataFrame, notes: list[str], row_name: str) -> View:
     metrics, number = table["metric"], partial(Cell.number, signed=True)
-    spans = map(partial(Cell.span, signed=True), metrics, table["low"], table["high"])
     columns = {
         row_name: map(Cell, table["rung"]),
         "metric": [Cell(METRICS[metric].head) for metric in metrics],
         "A": map(Cell.number, metrics, table["first"]),
         "B": map(Cell.number, metrics, table["second"]),
         "B - A": map(number, metrics, table["difference"]),
-        "95 % interval": spans,
+        "95 % interval": map(partial(Cell.span, signed=True), metrics, table["low"], table["high"]),
         "pairs": map(Cell.of, table["pairs"]),
         "B better in": map(Cell.of, table["better"]),
     }

@@ -7,25 +7,16 @@ which methods are compared.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from operator import attrgetter
+from operator import attrgetter, methodcaller
 from typing import Any, NamedTuple
 
 import pandas as pd
 
+from analysis import tidy
 from analysis.compare.network_check import compute_network_check
 from analysis.load import Sweep, cached_per_sweep, load
 from analysis.published import published, published_titles
 from analysis.shifts import FOREIGN_MEAN
-from analysis.tidy import (
-    check_is_evaluated,
-    check_metric,
-    choose,
-    flags_of_methods,
-    incomplete,
-    parted,
-    tidy,
-    without_identity,
-)
 from tune_calib.errors import UserError
 from tune_calib.paths import AnyPath
 from tune_calib.results.tables import contradiction
@@ -47,8 +38,8 @@ def collect(
     folders: Sequence[AnyPath], table: str | None, metric: str, split: str | None = None
 ) -> Collected:
     """Read the results of runs or a published table, on ``split``, ``test`` or all OOD sets."""
-    metric, split = parted(metric, split)
-    check_metric(metric)
+    metric, split = tidy.parted(metric, split)
+    tidy.check_metric(metric)
     if bool(folders) == (table is not None):
         raise UserError("name either folders of runs or a table by `published`")
     sweeps = [load(folder, metric) for folder in folders]
@@ -62,19 +53,19 @@ def collect(
     # Runs of earlier versions have no titles; the papers' apply.
     titles = published_titles()
     for sweep in sweeps:
-        notes += incomplete(sweep, metric)
+        notes += tidy.incomplete(sweep, metric)
         titles |= sweep.manifest.titles
     if table is None:
-        frames = [tidy(sweep, [metric]).assign(folder=str(sweep.out)) for sweep in sweeps]
+        frames = [tidy.tidy(sweep, [metric]).assign(folder=str(sweep.out)) for sweep in sweeps]
         frame = pd.concat(frames, ignore_index=True)
         _refuse_contradictions(frame)
-        check_is_evaluated(frame, metric)
+        tidy.check_is_evaluated(frame, metric)
     else:
         frame = published(table)
     # The mean over OOD sets counts only if the user names it.
     is_ood = frame["split"].str.startswith("ood/") & (frame["split"] != FOREIGN_MEAN)
     if split is not None:
-        frame = choose(frame, split=split)
+        frame = tidy.choose(frame, split=split)
     elif metric in OOD_METRICS:
         frame = frame[is_ood]
     else:
@@ -83,7 +74,6 @@ def collect(
 
 
 def _refuse_contradictions(frame: pd.DataFrame) -> None:
-    """Refuse folders in which a trial has different numbers."""
     kinds = frame.groupby(["spec_hash", *KEY], dropna=False)["value"].nunique()
     mixed = kinds[kinds > 1].reset_index()
     if len(mixed):
@@ -130,7 +120,7 @@ def gather(frame: pd.DataFrame, metric: str) -> Scores:
     rows = frame[frame["metric"] == metric]
     parts = _average_seeds(rows, metric)
     absent = parts[0].index[parts[0].isna().all(axis="columns")]
-    values, n, at_chance = (part.drop(index=absent) for part in parts)
+    values, n, at_chance = map(methodcaller("drop", index=absent), parts)
     notes = []
     if len(absent):
         notes.append(f"left out, without any number: {', '.join(absent)}")
@@ -150,7 +140,7 @@ def gather(frame: pd.DataFrame, metric: str) -> Scores:
         n=n,
         at_chance=at_chance,
         uncounted=tuple(uncounted),
-        flags=flags_of_methods(rows),
+        flags=tidy.flags_of_methods(rows),
         notes=tuple(notes),
     )
 
@@ -159,7 +149,7 @@ def column_name(key: Iterable[str]) -> str:
     """Return the name of a column, without the split ``test``."""
     dataset, identity, backbone, split = key
     parts = [dataset, backbone]
-    if variant := without_identity(identity):
+    if variant := tidy.without_identity(identity):
         parts.insert(1, f"({variant})")
     if split != "test":
         parts.append(split)
@@ -215,7 +205,7 @@ def over_seeds(sweep: Sweep, metric: str, split: str = "test") -> Matched:
     network are not independent repetitions. With one network, a block is a head seed, and the value
     of the network's own head is repeated in every block.
     """
-    rows = tidy(sweep, [metric], split)
+    rows = tidy.tidy(sweep, [metric], split)
     is_paired, networks = sweep.manifest.paired_seeds, len(sweep.manifest.network_seeds)
     is_by_network = is_paired or networks > 1 or rows["head_seed"].isna().all()
     block = "network_seed" if is_by_network else "head_seed"
@@ -232,8 +222,8 @@ def over_seeds(sweep: Sweep, metric: str, split: str = "test") -> Matched:
         repeated = alone.groupby("method")["value"].mean().to_dict()
     values = values.assign(**repeated)
     notes = [f"{method} has one trial, which is repeated in every block" for method in repeated]
-    notes += [f"{compute_network_check(sweep).sentence}.", *incomplete(sweep, metric)]
-    flags = flags_of_methods(rows)
+    notes += [f"{compute_network_check(sweep).sentence}.", *tidy.incomplete(sweep, metric)]
+    flags = tidy.flags_of_methods(rows)
     return Matched(metric, unit, values, fixed=tuple(repeated), notes=tuple(notes), flags=flags)
 
 

@@ -78,9 +78,8 @@ class NetworkCheck:
             side = "over" if self.gap > 0 else "under"
             confidence = f"{side}-confident by {_percent(abs(self.gap))} ± {half} points"
         images = "images" if self.networks == 1 else "images and networks"
-        interval = (
-            f"{format_count(self.networks, 'network')}; 95 % bootstrap interval over {images}"
-        )
+        count = format_count(self.networks, "network")
+        interval = f"{count}; 95 % bootstrap interval over {images}"
         sentence = f"Base network{name} {fit}is {confidence} on {self.split} ({interval})"
         return f"{sentence}: {_NO_CARRY}" if self.why_no_verdict else sentence
 

@@ -45,13 +45,8 @@ class RankTable(Scores):
         """Return mean_rank, wins (columns without a better method) and columns, sorted by rank."""
         ranks = self.ranks[self.counted]
         best = ranks.eq(ranks.min()) & ~self.at_chance[self.counted]
-        table = pd.DataFrame(
-            {
-                "mean_rank": ranks.mean(axis="columns"),
-                "wins": best.sum(axis="columns"),
-                "columns": len(self.counted),
-            }
-        )
+        parts = {"mean_rank": ranks.mean(axis="columns"), "wins": best.sum(axis="columns")}
+        table = pd.DataFrame(parts).assign(columns=len(self.counted))
         # Stable, so that methods with equal mean ranks stay in the order of the source.
         return table.sort_values("mean_rank", kind="stable")
 
@@ -72,11 +67,10 @@ def rank(
     printed = scores.values.map(partial(rounded, metric))
     is_less_better = METRICS[metric].is_less_better
     # A classifier at chance is ranked last, however low its ECE is.
-    worst = math.inf if is_less_better else -math.inf
-    printed = printed.mask(scores.at_chance, worst)
+    printed = printed.mask(scores.at_chance, math.inf if is_less_better else -math.inf)
     ranks = printed.rank(method=TIES[ranking], ascending=is_less_better)
     # Tables show the values of these columns without ranks.
-    ranks.loc[:, list(scores.uncounted)] = float("nan")
+    ranks.loc[:, list(scores.uncounted)] = math.nan
     remarks = list(scores.notes)
     counted = ranks[scores.counted]
     if len(counted) == 1:
@@ -107,7 +101,7 @@ def view(table: RankTable) -> View:
     keys: list[Any] = table.values.columns.to_list()
     datasets = list(dict.fromkeys(key[:2] for key in keys))
     may_win = ~table.at_chance.loc[order]
-    columns = {"method": [Cell(table.label(str(method))) for method in order]}
+    columns = {"method": list(map(Cell, map(table.label, order)))}
     groups = {}
     # LaTeX and HTML put a shared head over adjacent columns only.
     for key in sorted(keys, key=lambda key: datasets.index(key[:2])):
@@ -115,7 +109,7 @@ def view(table: RankTable) -> View:
         groups[f"{upper} {lower}"] = (upper, lower)
         cells = list(map(partial(Cell.number, table.metric), table.values.loc[order, key]))
         columns[f"{upper} {lower}"] = ranked(cells, METRICS[table.metric].direction, may_win[key])
-    ranks = [Cell.formatted(rank, ".2f") for rank in summary["mean_rank"]]
+    ranks = list(map(partial(Cell.formatted, form=".2f"), summary["mean_rank"]))
     columns["Mean rank"] = ranked(ranks, "min", may_win.all(axis="columns"))
     columns["Wins"] = list(map(Cell.of, summary["wins"]))
     counts = sorted({*table.n.to_numpy().flat} - {0})
@@ -164,7 +158,6 @@ def _without_nan(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _entries(table: RankTable) -> list[dict[str, Any]]:
-    """Return an object per method, best first."""
     names = list(map(column_name, table.values.columns))
     ranks = _without_nan(table.ranks.set_axis(names, axis="columns")).to_dict("index")
     values = _without_nan(table.values.set_axis(names, axis="columns")).to_dict("index")
@@ -193,7 +186,7 @@ def average(collected: Mapping[str, Collected]) -> Averages:
     """Average each metric of ``gather.collect`` over the columns that count for all of them."""
     tables = [gather(results.frame, metric) for metric, results in collected.items()]
     common = set(tables[0].counted).intersection(*map(attrgetter("counted"), tables))
-    columns = [key for key in tables[0].counted if key in common]
+    columns = list(filter(common.__contains__, tables[0].counted))
     if not columns:
         raise UserError("no column has a number for every method and metric; request fewer metrics")
     means: dict[str, pd.Series[float]] = {}
@@ -226,9 +219,8 @@ def average(collected: Mapping[str, Collected]) -> Averages:
 
 def view_averages(averages: Averages) -> View:
     """Return a row per method, with the best and the second of each metric marked."""
-    methods = list(averages.values.index)
     may_win = ~averages.values.index.isin(list(averages.at_chance))
-    columns = {"method": [Cell(averages.label(method)) for method in methods]}
+    columns = {"method": list(map(Cell, map(averages.label, averages.values.index)))}
     for metric, values in averages.values.items():
         record = METRICS[str(metric)]
         cells = list(map(partial(Cell.number, record), values))
@@ -237,15 +229,13 @@ def view_averages(averages: Averages) -> View:
     count = format_count(len(averages.columns), "column")
     lines = [f"Mean over {count} ({', '.join(averages.columns)}), {kind}. {BEST}"]
     lines += map("{}.".format, averages.notes)
-    table = Table(
-        "averages", "\n".join(lines), records_of(columns), label=label_of("averages"), is_main=True
-    )
+    label = label_of("averages")
+    table = Table("averages", "\n".join(lines), records_of(columns), label=label, is_main=True)
     means = _without_nan(averages.values).to_dict("index")
     content = {"columns": averages.columns, "means": means, "notes": averages.notes}
     long = averages.values.rename_axis("method").reset_index()
     long = long.melt(id_vars="method", var_name="metric", value_name="mean")
-    frame = long.assign(columns=len(averages.columns))
-    return View([table], content, frame, averages.notes)
+    return View([table], content, long.assign(columns=len(averages.columns)), averages.notes)
 
 
 def draw_averages(averages: Averages) -> Drawing | None:
@@ -253,7 +243,7 @@ def draw_averages(averages: Averages) -> Drawing | None:
     if not set(_PARTS) <= set(averages.values):
         return None
     parts = 100 * averages.values[list(_PARTS)]
-    names = [averages.label(str(method)) for method in parts.index]
+    names = list(map(averages.label, map(str, parts.index)))
     height = _FRAME_IN + _BAR_IN * len(parts)
     figure, axis = plt.subplots(figsize=(style.COLUMN_IN, height))
     over, under = parts["o_ece"], parts["u_ece"]

@@ -59,7 +59,7 @@ def judge(matched: Matched, test: str, baseline: str | None = None) -> Verdict:
 
 def are_rivals(sweep: Sweep) -> bool:
     """Return whether the rungs are alternatives, not steps of a ladder."""
-    return all(rung.kind in ("base", "variant") for rung in sweep.rungs)
+    return {rung.kind for rung in sweep.rungs} <= {"base", "variant"}
 
 
 def for_report(sweep: Sweep, test: str) -> list[Verdict]:
@@ -78,6 +78,7 @@ def for_report(sweep: Sweep, test: str) -> list[Verdict]:
 def spreads_of(matched: Matched) -> pd.DataFrame:
     """Return n, mean, sd and Student's interval (from ``MIN_PAIRS`` blocks on) of each method."""
     bounds = METRICS[matched.metric].lower, METRICS[matched.metric].upper
+    heads = ["method", "n", "mean", "sd", "low", "high"]
     rows = []
     for method, column in matched.values.items():
         values = column.dropna().to_numpy()
@@ -90,10 +91,8 @@ def spreads_of(matched: Matched) -> pd.DataFrame:
             sd = values.std(ddof=1)
         if len(values) >= MIN_PAIRS:
             low, high = np.clip(t_interval(values), *bounds)
-        rows.append(
-            {"method": method, "n": len(values), "mean": mean, "sd": sd, "low": low, "high": high}
-        )
-    return pd.DataFrame(rows)
+        rows.append((method, len(values), mean, sd, low, high))
+    return pd.DataFrame(rows, columns=heads)
 
 
 def view(verdict: Verdict) -> View:
@@ -101,13 +100,14 @@ def view(verdict: Verdict) -> View:
     metric, result = verdict.matched.metric, verdict.friedman
     label = label_of("significance", metric)
     spreads, cell = verdict.spreads, partial(Cell.number, metric)
-    spans = map(partial(Cell.span, metric), spreads["low"], spreads["high"])
     columns = {
         "method": map(Cell, map(verdict.matched.label, spreads["method"])),
         "n": map(Cell.of, spreads["n"]),
         METRICS[metric].head: map(cell, spreads["mean"]),
         "sd": map(cell, spreads["sd"]),
-        "95 % interval of the mean (t)": spans,
+        "95 % interval of the mean (t)": map(
+            partial(Cell.span, metric), spreads["low"], spreads["high"]
+        ),
     }
     caption = f"{METRICS[metric].head}: mean and spread of each method over blocks."
     spread = Table("spread", caption, records_of(columns), label=f"{label}-spread")
@@ -143,7 +143,6 @@ def _comparisons(verdict: Verdict) -> list[Record]:
 
 
 def _ranks(result: Friedman) -> list[Record]:
-    """Return the mean rank of each method, best first, and the methods that differ from it."""
     records = []
     for method, rank in result.ranks.sort_values(kind="stable").items():
         cells = {"method": Cell(str(method)), "mean rank": Cell.formatted(rank, ".2f")}
@@ -164,7 +163,6 @@ def _p(p: float, statement: str = "") -> Cell:
 
 
 def _sentences(verdict: Verdict) -> list[str]:
-    """Describe the blocks, the declared test and missing numbers."""
     matched = verdict.matched
     lines = [
         f"A block is a {matched.unit}.",

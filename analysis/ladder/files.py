@@ -15,7 +15,7 @@ from analysis.compare.hypotheses import PAIRED_TESTS, describe_change
 from analysis.compare.intervals import Floats, t_interval
 from analysis.compare.network_check import compute_network_check
 from analysis.figure import LADDER_FIGURES
-from analysis.ladder import recipes, shift_tables, tables
+from analysis.ladder import shift_tables, tables
 from analysis.ladder.means import ladder_table
 from analysis.ladder.results import LadderResults, last_epochs, samples
 from analysis.load import Sweep, load
@@ -50,14 +50,14 @@ def write_files(
     make_page = partial(page, results, options=options)
     names, gallery = write_folder(folder, _texts(results), LADDER_FIGURES, results, make_page)
     parts: list[Part] = [tables.ladder(sweep)]
-    recipe_table = recipes.recipes(sweep)
+    recipe_table = tables.recipes(sweep)
     if recipe_table.records:
         parts += [recipe_table.caption, replace(recipe_table, caption="")]
     bad = sweep.trials[sweep.trials["status"] != "done"].fillna({"message": "no message"})
-    counts = Counter(zip(bad["rung_label"], bad["status"], bad["message"], strict=True))
-    for (label, status, message), count in counts.items():
+    reasons = bad[["rung_label", "status", "message"]].itertuples(index=False, name=None)
+    for (label, status, message), count in Counter(reasons).items():
         parts.append(Prose(f"{count} x {label}: {status}, {message}"))
-    parts += map(Prose, [*recipes.weak_heads(sweep), *gallery.remarks])
+    parts += map(Prose, [*tables.weak_heads(sweep), *gallery.remarks])
     return Text([*parts, *list_files(sweep.out, names)]), names
 
 
@@ -82,8 +82,7 @@ def load_sweep(
                 f"{METRICS[metric].title} needs foreign images besides the test split: run the "
                 "command again with `shift`, which adds a table of shift sets"
             )
-        name = column("test", metric)
-        if name not in sweep.trials or sweep.trials[name].isna().all():
+        if sweep.trials.reindex(columns=[column("test", metric)]).isna().all(axis=None):
             raise UserError(
                 f"no trial has {METRICS[metric].title} on test; the version that wrote these "
                 "results did not record it"
@@ -94,16 +93,15 @@ def load_sweep(
 
 
 def _texts(results: LadderResults) -> dict[str, str]:
-    """Return the contents of the files of tables by name."""
     sweep = results.sweep
     files = in_files(tables.ladder(sweep), ladder_table(sweep))
-    recipe_table = recipes.recipes(sweep)
+    recipe_table = tables.recipes(sweep)
     if recipe_table.records:
         files["ladder.md"] += f"\n{recipe_table.caption}\n\n{body(recipe_table)}\n"
         texts = pd.DataFrame(list(recipe_table.records)).map(attrgetter("text"))
         files |= in_files(recipe_table, texts)
         del files["recipes.md"]
-    if weak := recipes.weak_heads(sweep):
+    if weak := tables.weak_heads(sweep):
         files["ladder.md"] += "\n".join(["", *map("- {}".format, weak), ""])
     parts = [f"{sweep.manifest.setting}."]
     settings = tables.rung_settings(sweep)
@@ -127,17 +125,16 @@ def page(
     results: LadderResults, gallery: Gallery, files: Sequence[str], options: Sequence[str] = ()
 ) -> str:
     """Return the page as HTML."""
-    sweep = results.sweep
-    manifest, counts = sweep.manifest, sweep.counts()
+    sweep, manifest = results.sweep, results.sweep.manifest
     state = f"Complete: all {len(manifest.planned)} planned trials are done."
-    if set(counts) != {"done"}:
-        ended = format_counts(counts)
+    if set(sweep.counts()) != {"done"}:
+        ended = format_counts(sweep.counts())
         state = f"Not all of the {len(manifest.planned)} planned trials are done: {ended}."
     # The header shows the setting and the network check.
     main = tables.ladder(sweep).without_blank()
     main = replace(main, notes=tables.notes(sweep), caption=main.caption.partition("\n")[2])
     is_evaluation = sweep.out.name == EVALUATION and (sweep.out.parent / SEARCH_MANIFEST).exists()
-    main_tables = [main, tables.drawn_intervals(sweep), recipes.recipes(sweep)]
+    main_tables = [main, tables.drawn_intervals(sweep), tables.recipes(sweep)]
     shifts = [shift_tables.table(sweep, shift) for shift in shift_tables.shift_tables(sweep)]
     tested: dict[str, Table] = {}  # the table of spreads is that of every test
     for verdict in results.verdicts:
@@ -165,7 +162,7 @@ def page(
         setting=tables.describe_setting(sweep),
         network_check=sentence,
         state=state,
-        troubles=[*complaints(sweep), *recipes.weak_heads(sweep)],
+        troubles=[*complaints(sweep), *tables.weak_heads(sweep)],
         sections=sections,
         steps=steps(sweep.trials, manifest.command, options),
         files=files,

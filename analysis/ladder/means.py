@@ -32,8 +32,9 @@ def ladder_table(
     statuses, flags, and ``published <dataset> <arch>`` for each column of the paper's table.
     """
     rows = []
-    usual = sweep.shown or usual_metrics(sweep.trials)
-    for metric in usual if metrics is None else metrics:
+    if metrics is None:
+        metrics = sweep.shown or usual_metrics(sweep.trials)
+    for metric in metrics:
         previous = math.nan
         printed = published_columns(sweep, metric)
         name = column_in(sweep.trials, split, metric)

@@ -108,17 +108,14 @@ def costs(sweep: Sweep) -> pd.DataFrame:
     seconds = (rows["wall_s"].astype(float) / heads).mask(is_transform)
     if has_own_time(sweep):
         seconds = own_s
-    return pd.DataFrame(
-        {
-            "rung": rows["rung"],
-            "seconds": seconds,
-            "own_s": own_s,
-            "network_s": beneath,
-            "bank_s": bank,
-            "total_s": total,
-            "ratio": total / rows["network_seed"].map(of_seed).astype(float),
-            "memory_mib": rows["peak_memory_bytes"].astype(float) / 2**20,
-        }
+    return rows[["rung"]].assign(
+        seconds=seconds,
+        own_s=own_s,
+        network_s=beneath,
+        bank_s=bank,
+        total_s=total,
+        ratio=total / rows["network_seed"].map(of_seed).astype(float),
+        memory_mib=rows["peak_memory_bytes"].astype(float) / 2**20,
     )
 
 
@@ -191,10 +188,8 @@ def last_epochs(sweep: Sweep, statistics: pd.DataFrame) -> pd.DataFrame:
     last = statistics.sort_values("epoch").groupby(["spec_hash", "split"]).last().reset_index()
     last = last.merge(sweep.done[["spec_hash", "rung"]], on="spec_hash")
     rows = []
-    for rung in sweep.rungs:
+    for rung in sweep.rungs_in(last):
         of_rung = last[last["rung"] == rung.index]
-        if of_rung.empty:
-            continue
         for split, quantity in product(SPLITS, QUANTITIES):
             values = of_rung.loc[of_rung["split"] == split, quantity].dropna()
             numbers = (len(values), values.mean(), values.std(ddof=1))

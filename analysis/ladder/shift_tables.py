@@ -67,8 +67,8 @@ def shift_tables(sweep: Sweep) -> list[ShiftTable]:
     names = [split.removeprefix(f"{OOD}/") for split in sets]
     columns = []
     for name, metric in product([*names, MEAN], OOD_SHOWN):
-        group = titles.get(name, name)
-        columns.append(Column(group, metric, METRICS[metric].head, split=f"{OOD}/{name}"))
+        head, split = METRICS[metric].head, f"{OOD}/{name}"
+        columns.append(Column(titles.get(name, name), metric, head, split))
     tables = [ShiftTable(OOD, _ABOUT[OOD], tuple(columns))]
     for family in FAMILIES:
         tables.append(_by_severity(family))
@@ -76,8 +76,7 @@ def shift_tables(sweep: Sweep) -> list[ShiftTable]:
             tables.append(_by_kind(sweep, family, metric, present))
     with_numbers = []
     for table in tables:
-        columns = [column for column in table.columns if column.name in present]
-        if columns:
+        if columns := [column for column in table.columns if column.name in present]:
             with_numbers.append(replace(table, columns=tuple(columns)))
     return with_numbers
 
@@ -95,16 +94,16 @@ def _by_severity(family: str) -> ShiftTable:
 
 
 def _by_kind(sweep: Sweep, family: str, metric: str, present: Container[str]) -> ShiftTable:
-    parts = [name.split("/") for name in map(str, sweep.trials) if name.startswith(f"{family}/")]
-    evaluated = sorted({kind for _, kind, *_ in parts} - {MEAN})
+    names = [name for name in map(str, sweep.trials) if name.startswith(f"{family}/")]
+    evaluated = sorted({name.split("/")[1] for name in names} - {MEAN})
     columns = []
     for kind in dict.fromkeys([*FAMILIES[family], *evaluated]):
         split = f"{family}/{kind}/{MEAN}"
         columns.append(Column(METRICS[metric].head, metric, kind_title(kind), split))
     of_benchmark = columns[: len(FAMILIES[family])]
     lacking = [column.head for column in of_benchmark if column.name not in present]
-    caption = f"{_ABOUT[family]} {METRICS[metric].title}, means over five severities"
-    caption += f"{_LEFT_OUT[family]}."
+    means_over = f"means over five severities{_LEFT_OUT[family]}"
+    caption = f"{_ABOUT[family]} {METRICS[metric].title}, {means_over}."
     if lacking:
         caption += f" Not evaluated: {', '.join(lacking)}; there is therefore no mean over kinds."
     return ShiftTable(f"{family}-kinds-{metric}", caption, tuple(columns))
@@ -115,10 +114,10 @@ def means(sweep: Sweep, table: ShiftTable) -> pd.DataFrame:
     rows = []
     for rung, shown in product(sweep.rungs, table.columns):
         values = sweep.of_rung(rung.index)[shown.name].astype(float)
-        key = {"rung": rung.index, "label": rung.label, "set": shown.split, "metric": shown.metric}
-        spread = {"mean": values.mean(), "sd": values.std()}
-        rows.append(key | {"n": values.count(), "of": len(values)} | spread)
-    return pd.DataFrame(rows)
+        numbers = (values.count(), len(values), values.mean(), values.std())
+        rows.append((rung.index, rung.label, shown.split, shown.metric, *numbers))
+    names = ["rung", "label", "set", "metric", "n", "of", "mean", "sd"]
+    return pd.DataFrame(rows, columns=names)
 
 
 def table(sweep: Sweep, shift: ShiftTable) -> Table:
@@ -135,8 +134,7 @@ def table(sweep: Sweep, shift: ShiftTable) -> Table:
             if 0 < row.n < row.of:
                 cells[index] = replace(cells[index], text=f"{cells[index].text} (n = {row.n})")
         head = f"{shown.group}: {shown.head}"
-        groups[head] = (shown.group, shown.head)
-        columns[head] = cells
+        groups[head], columns[head] = (shown.group, shown.head), cells
     return Table(
         shift.key,
         f"{sweep.manifest.title}. {shift.caption} {capital(mean_over(sweep))}. {BEST}",

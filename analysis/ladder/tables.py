@@ -1,10 +1,11 @@
-"""The tables of a ladder or comparison."""
+"""The tables of a ladder or comparison, and a warning of heads trained too briefly."""
 
+import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, repeat
 from operator import attrgetter
 from typing import Any
 
@@ -19,11 +20,15 @@ from analysis.shifts import FAMILIES
 from analysis.tables.latex import label_of
 from analysis.tables.table import BEST, MAX_ROWS, Table
 from analysis.text import NOTHING, Cell, Record, format_counts, ranked, records_of
-from analysis.tidy import by_rung, planned_trials
+from analysis.tidy import by_rung, planned_trials, settings
 from tune_calib.results.manifests import RungRecord
 from tune_calib.results.tables import is_metric_column
-from tune_calib.spec.metrics import AT_VALUE, BASE, METRICS, column
-from tune_calib.spec.names import STATUSES, is_chance, legend
+from tune_calib.spec.metrics import AT_VALUE, BASE, METRICS, column, format_value
+from tune_calib.spec.names import HEAD_BELOW, STATUSES, is_chance, legend
+from tune_calib.spec.slots.base import Slot
+from tune_calib.spec.slots.head import HeadSlot
+from tune_calib.spec.slots.network import NetworkSlot
+from tune_calib.text import format_count
 
 _PAPER = "paper: "  # before the head of a column of published numbers
 _STEP = "ΔECE before"  # what a rung of a ladder is about
@@ -42,8 +47,7 @@ def ladder(sweep: Sweep) -> Table:
         records = _best_first(sweep, records)
     groups = {}
     if papers:
-        for head in list(records[0])[1:]:
-            groups[head] = ("this run", head)
+        groups = {head: ("this run", head) for head in list(records[0])[1:]}
         for head in papers:
             groups[head] = ("published ECE (%)", head.removeprefix(_PAPER))
     # A rule before the first control, and before variants after a step.
@@ -60,10 +64,10 @@ def ladder(sweep: Sweep) -> Table:
         first += [*papers, base_head(sweep)]
     else:
         first += [base_head(sweep), *papers]
-    over = means.mean_over(sweep)
     return Table(
         "ladder",
-        f"{manifest.title}. {describe_setting(sweep)}.\nTest split, {over}. {BEST}",
+        f"{manifest.title}. {describe_setting(sweep)}.\n"
+        f"Test split, {means.mean_over(sweep)}. {BEST}",
         records,
         rules=rules,
         first=[*first, "trials"],
@@ -112,19 +116,23 @@ def notes(sweep: Sweep) -> list[str]:
     lines += legend(sweep.flags())
     if sweep.row_name == "rung":
         lines.append(f"{_STEP}: change of the mean ECE from the previous rung, in points")
-    lines.append(f"{base_head(sweep)}: change of the mean ECE from {_describe_base(sweep)}")
+    bases = dict.fromkeys(map(attrgetter("label"), sweep.bases.values()))
+    base = sweep.base_note or next(iter(bases))
+    if len(bases) > 1:
+        base = "the last base above it"
+    lines.append(f"{base_head(sweep)}: change of the mean ECE from {base}, in points")
     lines += filter(None, [equal_rungs(sweep)])
     if sweep.shows_intervals:
         lines.append(means.interval_note(sweep))
     if manifest.published:
         lines.append(f"Columns 'paper': ECE (%) as printed in {manifest.published}")
-    return [f"{line}." for line in lines]
+    return list(map("{}.".format, lines))
 
 
 @cached_per_sweep
 def equal_rungs(sweep: Sweep) -> str:
     """Name the rungs whose trials have equal test metrics for every seed; empty if none."""
-    columns = [column("test", metric) for metric in METRICS]
+    columns = list(map(partial(column, "test"), METRICS))
     groups: list[tuple[pd.DataFrame, list[str]]] = []
     for rung in sweep.rungs:
         rows = sweep.of_rung(rung.index).set_index(["network_seed", "head_seed"]).sort_index()
@@ -138,29 +146,16 @@ def equal_rungs(sweep: Sweep) -> str:
                 break
         else:
             groups.append((rows, [sweep.label(rung)]))
-    equal, count = [], 0
-    for _, labels in groups:
-        count += len(labels)
-        if len(labels) > 1:
-            equal.append(" = ".join(labels))
-    if not equal:
+    equations = "; ".join(" = ".join(labels) for _, labels in groups if len(labels) > 1)
+    if not equations:
         return ""
-    equations = "; ".join(equal)
-    return (
-        f"Equal in every trial: {equations}, so {len(groups)} of {count} {sweep.row_name}s differ"
-    )
+    differ = f"{len(groups)} of {sum(len(labels) for _, labels in groups)} {sweep.row_name}s differ"
+    return f"Equal in every trial: {equations}, so {differ}"
 
 
 def base_head(sweep: Sweep) -> str:
     """Return the head of the column of changes from the base, which a comparison may lack."""
     return "ΔECE first" if sweep.base_note else "ΔECE base"
-
-
-def _describe_base(sweep: Sweep) -> str:
-    bases = dict.fromkeys(map(attrgetter("label"), sweep.bases.values()))
-    if len(bases) > 1:
-        return "the last base above it, in points"
-    return f"{sweep.base_note or next(iter(bases))}, in points"
 
 
 def _records(sweep: Sweep, papers: Mapping[str, Any]) -> list[Record]:
@@ -170,16 +165,15 @@ def _records(sweep: Sweep, papers: Mapping[str, Any]) -> list[Record]:
     rows_of = dict(list(table.groupby("metric")))
     may_win, columns = means.may_win(sweep), means.label_column(sweep)
     for metric in metrics:
-        cells = [_metric_cell(sweep, row) for row in rows_of[metric].itertuples()]
+        cells = list(map(partial(_metric_cell, sweep), rows_of[metric].itertuples()))
         columns[METRICS[metric].head] = ranked(cells, METRICS[metric].direction, may_win)
     if sweep.shows_network_check:
         columns |= _network_columns(sweep)
-    # A method of a comparison builds on no other.
-    changes = {_STEP: "change_before"} if sweep.row_name == "rung" else {}
     change_cell = partial(Cell.number, "ece", signed=True)
-    for head, name in {**changes, base_head(sweep): "change_base"}.items():
-        columns[head] = list(map(change_cell, rows_of["ece"][name]))
-    columns["trials"] = [Cell.ended(sweep.counts(rung.index)) for rung in sweep.rungs]
+    if sweep.row_name == "rung":  # a method of a comparison builds on no other
+        columns[_STEP] = list(map(change_cell, rows_of["ece"]["change_before"]))
+    columns[base_head(sweep)] = list(map(change_cell, rows_of["ece"]["change_base"]))
+    columns["trials"] = list(map(Cell.ended, map(sweep.counts, sweep.labels)))
     printed = means.published_columns(sweep)
     for head, key in papers.items():
         values = printed[key].reindex(list(sweep.labels.values()))
@@ -226,8 +220,8 @@ def plan(sweep: Sweep) -> Table:
         counts = sweep.counts(rung.index)
         ended = {name: Cell.of(counts.get(name, 0)) for name in (*STATUSES, "missing")}
         cells = {"kind": Cell.of(rung.kind), "description": Cell.of(rung.ingredient)}
-        planned = {"planned": Cell.of(sum(counts.values()))}
-        records.append({sweep.row_name: Cell(sweep.label(rung)), **cells, **planned, **ended})
+        cells["planned"] = Cell.of(sum(counts.values()))
+        records.append({sweep.row_name: Cell(sweep.label(rung)), **cells, **ended})
     return Table("planned", f"Planned trials of each {sweep.row_name} by status.", records)
 
 
@@ -244,7 +238,7 @@ def unfinished(sweep: Sweep) -> Table:
     for _, row in bad.head(MAX_ROWS).iterrows():
         reason = Cell(row["note"] or "no result on disk")
         cells = {"status": Cell(row["status"]), "reason": reason, "spec": Cell(row["spec_hash"])}
-        records.append({**_seeds(sweep, row), **cells})
+        records.append(_seeds(sweep, row) | cells)
     note = "Planned trials without results; means do not include them."
     return Table("unfinished", note, records, chosen_by=(sweep.row_name, "status"), total=len(bad))
 
@@ -265,12 +259,10 @@ def trials(sweep: Sweep) -> Table:
     for _, row in rows.head(MAX_ROWS).iterrows():
         cells = {**_seeds(sweep, row), "status": Cell(row["status"]), "flags": Cell(row["flags"])}
         for split, metric in names:
-            head = METRICS[metric].head
-            if split != "test":
-                head = f"{split}: {head}"
+            head = f"{split}: {METRICS[metric].head}".removeprefix("test: ")
             cells[head] = Cell.number(metric, row[column(split, metric)])
-        seconds = Cell.measured(float(row.get("wall_s", math.nan)))
-        records.append({**cells, "time (s)": seconds, "spec": Cell(row["spec_hash"])})
+        cells["time (s)"] = Cell.measured(float(row.get("wall_s", math.nan)))
+        records.append({**cells, "spec": Cell(row["spec_hash"])})
     if all(record["flags"].is_blank for record in records):
         for record in records:
             del record["flags"]
@@ -284,11 +276,10 @@ def drawn_intervals(sweep: Sweep) -> Table:
     if sweep.intervals.empty:  # a look-up takes a millisecond per cell
         return Table("drawn-intervals", "", [])
     columns = means.label_column(sweep)
-    for metric, rows in means.ladder_table(sweep).groupby("metric", sort=False):
-        cells = []
-        for rung, mean in zip(rows["rung"], rows["mean"], strict=True):
-            cells.append(means.interval_cell(sweep, rung, str(metric), mean))
-        columns[METRICS[str(metric)].head] = cells
+    for name, rows in means.ladder_table(sweep).groupby("metric", sort=False):
+        metric, cell = str(name), partial(means.interval_cell, sweep)
+        interval_cells = map(cell, rows["rung"], repeat(metric), rows["mean"])
+        columns[METRICS[metric].head] = list(interval_cells)
     records = []
     for record in records_of(columns):
         _, *cells = record.values()
@@ -322,3 +313,102 @@ def rung_settings(sweep: Sweep) -> Table:
     records: Any = by_rung(sweep.trials, sweep.labels).map(Cell.of).to_dict("records")
     note = "Every setting but the seeds, in the form that --set accepts (slot.key=value)."
     return Table("values", note, records)
+
+
+_SLOTS: dict[str, type[Slot]] = {"network": NetworkSlot, "head": HeadSlot}
+# Not part of a recipe: the rung's label and the table of settings have them.
+_NO_RECIPE = ("plugin", "method", "params", "seed", "backbone")
+_HEADS = {
+    "optimizer": "optimiser",
+    "milestones": "lr drops at epoch",
+    "batch_size": "batch",
+    "loss_reduction": "loss",
+    "clip_grad_norm": "clip",
+    "select": "epoch kept",
+}
+_WEAK = {"optimizer": "optimiser", "lr": "lr", "batch_size": "batch", "epochs": "epochs"}
+
+
+def recipes(sweep: Sweep) -> Table:
+    """Build a table of the recipes that differ between rungs."""
+    trained = {slot: _recipes_of(sweep, slot) for slot in _SLOTS}
+    fields = {**NetworkSlot.model_fields, **HeadSlot.model_fields}
+    shown = {slot: rungs for slot, rungs in trained.items() if len(_distinct_recipes(rungs)) > 1}
+    differ: set[str] = set()
+    for rungs in shown.values():
+        differ.update(key for key in fields if _varies(key, rungs.values()))
+    every_recipe = [*trained["network"].values(), *trained["head"].values()]
+    if "optimizer" not in differ and _varies("optimizer", every_recipe):
+        # Rungs with and without a head were trained by two optimisers.
+        shown = trained
+        common = set(fields).intersection(*every_recipe)
+        differ.update(key for key in common if _varies(key, every_recipe))
+    heads = {key: _HEADS.get(key, key.replace("_", " ")) for key in fields if key in differ}
+    rows = []
+    for slot, rungs in shown.items():
+        for recipe in _distinct_recipes(rungs):
+            row = {"trained": Cell(slot)}
+            for key, head in heads.items():
+                row[head] = recipe.get(key, NOTHING)
+            labels = [sweep.labels[rung] for rung, other in rungs.items() if other == recipe]
+            rows.append(row | {"rungs": Cell(", ".join(labels))})
+    label = label_of("recipes", sweep.manifest.ladder.split()[0], sweep.manifest.dataset)
+    caption = f"Training recipes that differ between {sweep.row_name}s:"
+    return Table("recipes", caption, rows, first=["rungs"], label=label)
+
+
+def _varies(key: str, recipes: Iterable[Record]) -> bool:
+    return len({recipe.get(key) for recipe in recipes}) > 1
+
+
+def _distinct_recipes(rungs: dict[int, Record]) -> list[Record]:
+    return list({tuple(recipe.items()): recipe for recipe in rungs.values()}.values())
+
+
+def weak_heads(sweep: Sweep) -> list[str]:
+    """Return a line for each rung with heads far less accurate than their networks."""
+    recipes, accuracy = _recipes_of(sweep, "head"), column("test", "accuracy")
+    lines = []
+    for rung in sweep.rungs:
+        rows = sweep.of_rung(rung.index)
+        is_below = rows["flags"].str.split(",").map(lambda names: HEAD_BELOW in names).astype(bool)
+        below = rows[is_below].reindex(columns=[accuracy, f"{BASE}/{accuracy}"]).dropna()
+        if below.empty:
+            continue
+        mean, base = map(partial(format_value, "accuracy"), below.mean())
+        recipe = recipes.get(rung.index, {})
+        trained = [f"{head} {recipe[key].text}" for key, head in _WEAK.items() if key in recipe]
+        lines.append(
+            f"{rung.label}: {len(below)} of {format_count(len(rows), 'head')} far less accurate on "
+            f"test than the network ({mean} compared with {base}); trained with "
+            f"{', '.join(trained)}, perhaps too briefly for a comparison of calibration"
+        )
+    return lines
+
+
+@cached_per_sweep
+def _recipes_of(sweep: Sweep, slot: str) -> dict[int, Record]:
+    """Return the recipe of each rung that has a slot."""
+    keys = [key for key in _SLOTS[slot].model_fields if key not in _NO_RECIPE]
+    # The trials of a rung differ only in their seeds and share a recipe.
+    trials = sweep.trials.drop_duplicates("rung").set_index("rung")
+    frame = settings(trials).reindex(columns=[f"{slot}.{key}" for key in keys])
+    frame.columns = pd.Index(keys)
+    rows: Any = frame[frame["epochs"].notna()].to_dict("index")
+    recipes = {}
+    for rung, row in rows.items():
+        recipe = {key: _recipe_cell(value) for key, value in row.items() if not pd.isna(value)}
+        if isinstance(shares := row.get("milestones"), str):
+            drops = [round(share * row["epochs"]) for share in json.loads(shares)]
+            epoch = float(drops[0]) if len(drops) == 1 else None
+            recipe["milestones"] = Cell(", ".join(map(str, drops)) or "never", epoch)
+        recipes[int(rung)] = recipe
+    return recipes
+
+
+def _recipe_cell(value: Any) -> Cell:
+    if isinstance(value, float):
+        return Cell(f"{value:g}", value)
+    if isinstance(value, bool | str):
+        return Cell({True: "yes", False: "no", "null": "none"}.get(value, str(value)))
+    return Cell.of(value)

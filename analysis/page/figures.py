@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -145,11 +146,10 @@ def picture_of(figure: Figure, results: Any, folder: AnyPath, of_page: str, key:
 
 def draw_in_notebook(figure: Figure, results: Any) -> Drawing:
     """Draw a figure of a report without changing the style and backend of a notebook."""
-    drawing = draw_apart(lambda: figure.draw(results))
-    if drawing is None:
-        why = figure.why_absent(results) or "these results have nothing to draw"
-        raise UserError(f"{figure.name}: not drawn, {why}")
-    return drawing
+    if drawing := draw_apart(partial(figure.draw, results)):
+        return drawing
+    why = figure.why_absent(results) or "these results have nothing to draw"
+    raise UserError(f"{figure.name}: not drawn, {why}")
 
 
 def draw_apart(draw: Callable[[], Drawing | None]) -> Drawing | None:

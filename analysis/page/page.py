@@ -128,24 +128,20 @@ def list_files(out: AnyPath, names: Sequence[str]) -> list[Part]:
     return lines
 
 
-_RECORDED = ("device", "threads", "processor", "gpu", "instruction_set", "git_revision")
-
-
 def environment(rows: pd.DataFrame) -> Table:
     """Return a table of the versions, devices and revisions that the trials recorded."""
     counts_by_name = defaultdict[str, Counter[Any]](Counter)
-    for name in _RECORDED:
+    for name in ("device", "threads", "processor", "gpu", "instruction_set", "git_revision"):
         head = {"threads": "threads per trial"}.get(name, name.replace("_", " "))
         counts_by_name[head].update(rows.reindex(columns=[name])[name].value_counts().to_dict())
-    texts = rows.get("versions", pd.Series(dtype=object)).astype(object)
+    texts = rows.reindex(columns=["versions"])["versions"].astype(object)
     for text, count in texts.value_counts().items():
         for name, version in json.loads(str(text)).items():
             counts_by_name[name][version] += count
     records = []
     for name, counts in counts_by_name.items():
         for value, count in counts.items():
-            cells = {"item": Cell(name), "value": Cell.of(value), "trials": Cell.of(count)}
-            records.append(cells)
+            records.append({"item": Cell(name), "value": Cell.of(value), "trials": Cell.of(count)})
     note = "As recorded by each trial; a + after a revision means uncommitted changes."
     return Table("versions", note, records)
 

@@ -4,7 +4,7 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from operator import attrgetter
 from typing import Any, get_args
 
@@ -18,20 +18,9 @@ from analysis.ladder.tables import describe_setting, equal_rungs
 from analysis.load import Sweep, cached_per_sweep, load
 from analysis.page.figures import Picture, picture_of
 from analysis.page.page import Page, Section, environment
+from analysis.reproduction import tables
 from analysis.reproduction.quantities import with_quantities
-from analysis.reproduction.tables import (
-    COLUMNS,
-    DECIDED,
-    VerdictRow,
-    claim_numbers,
-    claims_table,
-    compare_with_print,
-    counted,
-    describe_print,
-    paper_of,
-    printed_table,
-    title_of,
-)
+from analysis.reproduction.tables import VerdictRow
 from analysis.shifts import FAMILIES, FOREIGN_MEAN, OOD, foreign_sets
 from analysis.tables.latex import label_of, latex
 from analysis.tables.render import in_files, markdown
@@ -94,7 +83,7 @@ class Made:
             if _can_judge(claim, sweeps[0]):
                 dataset = sweeps[0].manifest.dataset if claim.over == "networks" else ""
                 if not groups_by_dataset:
-                    printed = describe_print(self.table, run, sweeps[0].rungs, claim)
+                    printed = tables.describe_print(self.table, run, sweeps[0].rungs, claim)
                 groups_by_dataset[dataset].append(sweeps)
         rows: list[VerdictRow] = []
         for dataset, groups in groups_by_dataset.items():
@@ -161,20 +150,20 @@ def write_reproduction(
 ) -> Text:
     """Write the tables, verdicts and page of a reproduced table, and return the text to print."""
     made = read_made(table, out, runs, command)
-    frames, tables, checks = [pd.DataFrame(columns=COLUMNS)], [], []
+    frames, run_tables, checks = [pd.DataFrame(columns=tables.COLUMNS)], [], []
     for run, sweep in made.sweeps:
         checks.append(f"{name_of(sweep)}: {compute_network_check(sweep).sentence}.")
-        frame = compare_with_print(table, run, sweep)
+        frame = tables.compare_with_print(table, run, sweep)
         frames.append(frame)
-        tables.append(_table(table, sweep, frame))
+        run_tables.append(_table(table, sweep, frame))
     contents = {
-        "table.md": "\n\n\n".join(map(markdown, tables)) + "\n\n",
-        "table.tex": f"{latex(*tables)}\n",
+        "table.md": "\n\n\n".join(map(markdown, run_tables)) + "\n\n",
+        "table.tex": f"{latex(*run_tables)}\n",
         "table.csv": pd.concat(frames[1:] or frames).to_csv(index=False),
     }
-    claims = claims_table(table.folder, made.verdict_rows)
-    contents |= in_files(claims, claim_numbers(made.verdict_rows))
-    contents[PAGE] = _page(made, tables, [*contents, "lock.json"])
+    claims = tables.claims_table(table.folder, made.verdict_rows)
+    contents |= in_files(claims, tables.claim_numbers(made.verdict_rows))
+    contents[PAGE] = _page(made, run_tables, [*contents, "lock.json"])
     for name, text in contents.items():
         atomic_write(out / name, printable(text).encode())
     printed: list[Part] = [replace(claims, caption="")] if claims.records else []
@@ -182,23 +171,21 @@ def write_reproduction(
 
 
 def _table(table: Reproduction, sweep: Sweep, frame: pd.DataFrame) -> Table:
-    sentences = [
-        f"{table.title}. {describe_setting(sweep)}.",
-        "Mean ± standard deviation over trials, on test.",
-    ]
+    sentences = [f"{table.title}. {describe_setting(sweep)}."]
+    sentences.append("Mean ± standard deviation over trials, on test.")
     if frame["difference"].notna().any():
         sentences.append("Δ: ours minus the paper's.")
-    if source := paper_of(frame):
+    if source := tables.paper_of(frame):
         sentences.append(f"{source}.")
     label = label_of(table.folder, sweep.out.name)
-    comparison = printed_table(f"table-{sweep.out.name}", " ".join(sentences), frame, label)
+    comparison = tables.printed_table(f"table-{sweep.out.name}", " ".join(sentences), frame, label)
     notes = filter(None, [table.note, equal_rungs(sweep), compute_network_check(sweep).sentence])
     return replace(comparison, notes=full_stops([*notes]))
 
 
-def _page(made: Made, tables: Sequence[Table], files: Sequence[str]) -> str:
+def _page(made: Made, run_tables: Sequence[Table], files: Sequence[str]) -> str:
     sweeps = [sweep for _, sweep in made.sweeps]
-    claims = replace(claims_table("", made.verdict_rows), key="claim-rows")
+    claims = replace(tables.claims_table("", made.verdict_rows), key="claim-rows")
     state = "Complete: all trials are done."
     settings, network_checks, links = [], [], {}
     troubles: list[str] = []
@@ -225,7 +212,7 @@ def _page(made: Made, tables: Sequence[Table], files: Sequence[str]) -> str:
             Section("claims", "Claims", tables=[claims]),
             Section("figures", "Figures", figures=_pictures(made.table.figures, sweeps)),
             # The header shows the notes.
-            Section("table", "Table", tables=[replace(table, notes=()) for table in tables]),
+            Section("table", "Table", tables=list(map(partial(replace, notes=()), run_tables))),
             Section("environment", "Environment", tables=[environment(trials)]),
         ],
         steps={"Repeat all runs; finished trials are skipped.": made.command},
@@ -249,24 +236,25 @@ def _pictures(names: Sequence[str], sweeps: Sequence[Sweep]) -> list[Picture]:
 
 def describe_verdicts(rows: Sequence[VerdictRow], sweeps: Sequence[Sweep]) -> str:
     """Return the lead of the page of a table, a sentence on the verdicts; empty without claims."""
-    rows = counted(rows)
+    rows = tables.counted(rows)
     if not rows:
         return ""
-    counts = Counter(map(attrgetter("outcome"), rows))
+    counts = Counter(map(attrgetter("verdict.outcome"), rows))
     outcomes = [f"{counts[outcome]} {outcome}" for outcome in get_args(Outcome) if counts[outcome]]
     text = f"Of {format_count(len(rows), 'verdict')} on claims: {', '.join(outcomes)}"
-    if decided := [row for row in rows if row.outcome in DECIDED]:
+    if decided := [row for row in rows if row.verdict.outcome in tables.DECIDED]:
         text += _describe_clearest(decided)
     if len(sweeps) == 1:
         return f"{text}; {compute_network_check(sweeps[0]).brief}."
-    over = sum(compute_network_check(sweep).is_over_confident for sweep in sweeps)
+    over = sum(map(attrgetter("is_over_confident"), map(compute_network_check, sweeps)))
     return f"{text}; over-confident base networks: {over} of {len(sweeps)}."
 
 
 def _describe_clearest(rows: Sequence[VerdictRow]) -> str:
     """Describe the verdict whose difference is largest in widths of its interval."""
     row = max(rows, key=lambda row: abs(row.verdict.difference) / row.verdict.width)
-    (cells,) = claims_table("", [row]).records
-    text = f"; most clearly {row.outcome} on {row.where}: “{title_of(row.verdict.claim)}” ("
+    (cells,) = tables.claims_table("", [row]).records
+    title = tables.title_of(row.verdict.claim)
+    text = f"; most clearly {row.verdict.outcome} on {row.where}: “{title}” ("
     text += f"{cells['compared'].text}: {minus(cells['difference'].text)}, "
     return text + f"95 % interval {minus(cells['95 %'].text)})"

@@ -15,23 +15,9 @@ from analysis.figure import LADDER_FIGURES
 from analysis.ladder.tables import equal_rungs
 from analysis.load import Sweep
 from analysis.published import titled
-from analysis.reproduction.files import (
-    Made,
-    has_frozen_networks,
-    read_made,
-    uses_part_of_train,
-)
-from analysis.reproduction.tables import (
-    DECIDED,
-    RULE,
-    VerdictRow,
-    claims_table,
-    compare_with_print,
-    counted,
-    paper_of,
-    printed_table,
-    title_of,
-)
+from analysis.reproduction import tables
+from analysis.reproduction.files import Made, has_frozen_networks, read_made, uses_part_of_train
+from analysis.reproduction.tables import VerdictRow
 from analysis.tables.render import body
 from analysis.tables.table import table_of
 from analysis.text import capital
@@ -70,15 +56,15 @@ Pictured = Callable[[Made, Sweep, str], str | None]
 
 def read_all(out: AnyPath) -> list[Made]:
     """Read all reproduced tables in a folder, sorted by name."""
-    tables = []
+    results = []
     for name in sorted(REPRODUCTIONS):
         table = REPRODUCTIONS[name]
         if lock := read_lock(out / table.folder):
             runs, command = lock.get("runs", {}), str(lock.get("command", ""))
             made = read_made(table, out / table.folder, runs, command)
             if made.sweeps:
-                tables.append(made)
-    return tables
+                results.append(made)
+    return results
 
 
 def write_overview(out: AnyPath) -> AnyPath:
@@ -88,32 +74,32 @@ def write_overview(out: AnyPath) -> AnyPath:
         file = f"{made.table.folder}/{sweep.out.name}/figures/{name}.png"
         return file if (out / file).exists() else None
 
-    tables = read_all(out)
-    atomic_write(out / TABLES_PAGE, printable(describe_tables(tables, pictured)).encode())
-    atomic_write(out / PAGE, printable(overview(tables)).encode())
+    results = read_all(out)
+    atomic_write(out / TABLES_PAGE, printable(describe_tables(results, pictured)).encode())
+    atomic_write(out / PAGE, printable(overview(results)).encode())
     return out / PAGE
 
 
-def overview(tables: Sequence[Made]) -> str:
+def overview(results: Sequence[Made]) -> str:
     """Return the page of claims as Markdown: base networks, then a section per paper."""
     papers = defaultdict[str, list[Made]](list)
-    for made in tables:
+    for made in results:
         papers[made.table.name.partition("/")[0]].append(made)
     parts = [
         "# The papers' claims and the verdicts on them",
-        f"{RULE}. Differences of fractions are in percentage points. Verdicts are not "
+        f"{tables.RULE}. Differences of fractions are in percentage points. Verdicts are not "
         "corrected for the number of claims, so some of them are due to chance. Verdicts "
         "in parentheses are on parts of a mean, for information. A comparison that two tables make "
         "on the same trials counts once. The numbers are on the page of "
         f"[tables]({TABLES_PAGE}).",
         body(table_of(["paper", "networks trained on", *_OUTCOMES], _count_outcomes(papers))),
         "## Base networks",
-        body(table_of(_NETWORK_HEADS, _networks(tables))),
+        body(table_of(_NETWORK_HEADS, _networks(results))),
     ]
     for name, tables_of_paper in papers.items():
         parts += _paper(name, tables_of_paper)
     rows = []
-    for name in sorted(set(REPRODUCTIONS).difference(map(attrgetter("table.name"), tables))):
+    for name in sorted(set(REPRODUCTIONS).difference(map(attrgetter("table.name"), results))):
         rows.append([name, REPRODUCTIONS[name].title, ", ".join(REPRODUCTIONS[name].scales)])
     if rows:
         parts += ["## Not run", body(table_of(["table", "title", "scales"], rows))]
@@ -123,9 +109,9 @@ def overview(tables: Sequence[Made]) -> str:
 def _count_outcomes(papers: Mapping[str, Sequence[Made]]) -> list[list[str]]:
     """Return a row per paper and kind of networks, with the number of verdicts by outcome."""
     rows = []
-    for name, tables in papers.items():
-        verdicts = _distinct(counted(_verdict_rows(tables)))
-        counts = Counter(map(attrgetter("is_reduced", "outcome"), verdicts))
+    for name, results in papers.items():
+        verdicts = _distinct(tables.counted(_verdict_rows(results)))
+        counts = Counter(map(attrgetter("is_reduced", "verdict.outcome"), verdicts))
         for is_reduced, images in _IMAGES.items():
             numbers = [counts[is_reduced, outcome] for outcome in _OUTCOMES]
             if any(numbers):
@@ -133,8 +119,8 @@ def _count_outcomes(papers: Mapping[str, Sequence[Made]]) -> list[list[str]]:
     return rows
 
 
-def _verdict_rows(tables: Iterable[Made]) -> list[VerdictRow]:
-    return list(chain.from_iterable(map(attrgetter("verdict_rows"), tables)))
+def _verdict_rows(results: Iterable[Made]) -> list[VerdictRow]:
+    return list(chain.from_iterable(map(attrgetter("verdict_rows"), results)))
 
 
 def _distinct(rows: Iterable[VerdictRow]) -> list[VerdictRow]:
@@ -144,7 +130,7 @@ def _distinct(rows: Iterable[VerdictRow]) -> list[VerdictRow]:
         verdict = row.verdict
         pairs = sum(map(len, map(attrgetter("others"), verdict.claim.comparisons)))
         key: object = (
-            row.where, row.outcome, verdict.comparison.metric, pairs, verdict.difference,
+            row.where, verdict.outcome, verdict.comparison.metric, pairs, verdict.difference,
             verdict.low, verdict.high,
         )  # fmt: skip
         if math.isnan(verdict.low):
@@ -153,10 +139,10 @@ def _distinct(rows: Iterable[VerdictRow]) -> list[VerdictRow]:
     return list(distinct.values())
 
 
-def _networks(tables: Sequence[Made]) -> list[list[str]]:
+def _networks(results: Sequence[Made]) -> list[list[str]]:
     """Return a row per kind of base network, those trained on all images first."""
     frames = defaultdict[tuple[bool, str], list[pd.DataFrame]](list)
-    for made in tables:
+    for made in results:
         for _, sweep in made.sweeps:
             frames[uses_part_of_train(sweep), name_of(sweep)].append(base_rows(sweep))
     rows = []
@@ -172,21 +158,21 @@ def _networks(tables: Sequence[Made]) -> list[list[str]]:
     return rows
 
 
-def _paper(name: str, tables: Sequence[Made]) -> list[str]:
+def _paper(name: str, results: Sequence[Made]) -> list[str]:
     """Return the section of a paper: a summary of the verdicts, then a row per claim."""
-    verdicts = sorted(_verdict_rows(tables), key=attrgetter("is_reduced"))
+    verdicts = sorted(_verdict_rows(results), key=attrgetter("is_reduced"))
     networks = list(dict.fromkeys(map(attrgetter("where"), verdicts)))
     records = []
     # Claims by whether they were judged on networks like the papers', and by outcome.
     full, reduced = defaultdict[str, list[Claim]](list), defaultdict[str, list[Claim]](list)
-    for table, of_table in _by_table(tables):
+    for table, of_table in _by_table(results):
         verdicts = _verdict_rows(of_table)
         for claim in table.claims:
             of_claim = [row for row in verdicts if row.verdict.claim is claim]
             if not of_claim:
                 continue
             records.append(_claim_cells(table, of_claim, networks))
-            counting = counted(of_claim)
+            counting = tables.counted(of_claim)
             of_full = list(filterfalse(attrgetter("is_reduced"), counting))
             claims = full if of_full else reduced
             claims[_summarize(of_full or counting)].append(claim)
@@ -200,9 +186,9 @@ def _paper(name: str, tables: Sequence[Made]) -> list[str]:
     return [*parts, body(table_of(["claim", "table", *titles, "paper"], records))]
 
 
-def _by_table(tables: Iterable[Made]) -> Iterator[tuple[Reproduction, list[Made]]]:
+def _by_table(results: Iterable[Made]) -> Iterator[tuple[Reproduction, list[Made]]]:
     """Yield each table with its results, which may be of several scales."""
-    for _, group in groupby(tables, attrgetter("table.name")):
+    for _, group in groupby(results, attrgetter("table.name")):
         of_table = list(group)
         yield of_table[0].table, of_table
 
@@ -210,21 +196,18 @@ def _by_table(tables: Iterable[Made]) -> Iterator[tuple[Reproduction, list[Made]
 def _claim_cells(
     table: Reproduction, rows: Sequence[VerdictRow], networks: Sequence[str]
 ) -> list[str]:
-    """Return the cells of a claim: its text, its table, verdicts by network, printed values."""
     texts = {row.where: _describe_verdict(row) for row in rows}
     link = f"[{table.name}]({TABLES_PAGE}#{table.name.replace('/', '')})"
     printed = next(filter(None, map(attrgetter("printed"), rows)), "")
     cells = [texts.get(network, "") for network in networks]
-    return [title_of(rows[0].verdict.claim), link, *cells, printed]
+    return [tables.title_of(rows[0].verdict.claim), link, *cells, printed]
 
 
 def _summarize(rows: Sequence[VerdictRow]) -> str:
     """Return the outcome of a claim on all networks; ``mixed`` if decided verdicts differ."""
-    outcomes: set[str] = set(map(attrgetter("outcome"), rows))
-    outcomes = outcomes.intersection(DECIDED) or outcomes
-    if len(outcomes) > 1:
-        return "mixed"
-    return outcomes.pop()
+    outcomes: set[str] = set(map(attrgetter("verdict.outcome"), rows))
+    outcomes = outcomes.intersection(tables.DECIDED) or outcomes
+    return outcomes.pop() if len(outcomes) == 1 else "mixed"
 
 
 def _list(claims: Mapping[str, Sequence[Claim]]) -> str:
@@ -238,28 +221,27 @@ def _list(claims: Mapping[str, Sequence[Claim]]) -> str:
     return "\n".join(items)
 
 
-def describe_tables(tables: Sequence[Made], pictured: Pictured) -> str:
+def describe_tables(results: Sequence[Made], pictured: Pictured) -> str:
     """Return the page of tables as Markdown; ``pictured`` returns the paths of figures."""
     parts = [
         "# The papers' tables, reproduced",
         f"Our results next to the published ones. The page of [claims]({PAGE}) has the verdicts.",
     ]
-    for table, of_table in _by_table(tables):
+    for table, of_table in _by_table(results):
         parts += [f"## {table.name}", f"{table.title}. {table.note}".rstrip()]
         for made in of_table:
             parts += _scale(made, pictured)
         if rows := _verdict_rows(of_table):
-            parts += ["Verdicts:", body(claims_table("", rows))]
+            parts += ["Verdicts:", body(tables.claims_table("", rows))]
     return "\n\n".join(parts) + "\n"
 
 
 def _describe_verdict(row: VerdictRow) -> str:
-    """Describe a verdict with its difference and interval."""
-    (cells,) = claims_table("", [row]).records
-    outcome: str = row.outcome
+    (cells,) = tables.claims_table("", [row]).records
+    outcome: str = row.verdict.outcome
     if row.is_part:
         outcome = f"({outcome})"
-    elif outcome in DECIDED:
+    elif outcome in tables.DECIDED:
         outcome = f"**{outcome}**"
     if cells["95 %"].is_blank:
         return outcome
@@ -279,14 +261,15 @@ def _scale(made: Made, pictured: Pictured) -> list[str]:
     parts = [f"```\n{commands}\n```"]
     for run, sweep in made.sweeps:
         network = titled(name_of(sweep).split())
-        frame = compare_with_print(made.table, run, sweep)
+        frame = tables.compare_with_print(made.table, run, sweep)
         sentences = [compute_network_check(sweep).sentence]
         # Two rows of one method may differ in the training of its heads.
         for setting in sweep.manifest.setting.split("; "):
             if setting.startswith("heads "):
                 sentences.append(capital(setting))
-        sentences += filter(None, [paper_of(frame), equal_rungs(sweep)])
-        parts += [f"**{network}**. {'. '.join(sentences)}.", body(printed_table("", "", frame))]
+        sentences += filter(None, [tables.paper_of(frame), equal_rungs(sweep)])
+        comparison = body(tables.printed_table("", "", frame))
+        parts += [f"**{network}**. {'. '.join(sentences)}.", comparison]
         if has_frozen_networks(sweep):
             continue
         for name in made.table.figures[:1]:

@@ -109,15 +109,12 @@ _SERIES = {
 }
 _ENDS = {"first": "first epoch", "last": "last epoch", "change": "last minus first epoch"}
 _SECONDS = {
-    "network_s": "network (s)",
-    "bank_s": "feature bank (s)",
-    "own_s": "own time (s)",
+    "network_s": "network (s)", "bank_s": "feature bank (s)", "own_s": "own time (s)",
     "memory_mib": "peak memory (MiB)",
-}
+}  # fmt: skip
 
 
 def _series_quantities() -> dict[str, Quantity]:
-    """Return the value of each curve and statistic at its ends, and its change."""
     quantities = {}
     for name, title in _SERIES.items():
         for end, when in _ENDS.items():

@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.compare.claims import Outcome, Verdict, gain_of
+from analysis.compare.claims import Verdict, gain_of
 from analysis.ladder.means import ladder_table
 from analysis.load import Sweep
 from analysis.published import printed_name, published, titled
@@ -169,9 +169,7 @@ def printed_table(key: str, caption: str, frame: pd.DataFrame, label: str = "") 
         cells: Record = {"row": Cell(str(rows["row"].iloc[0]))}
         for row in rows.to_dict("records"):
             record = printed_of(str(row["metric"]))
-            title = record.head
-            if row["split"] != "test":
-                title = f"{row['split']}: {title}"
+            title = f"{row['split']}: {record.head}".removeprefix("test: ")
             cells[title] = Cell.number(record, row["mean"], row["sd"])
             if row["paper_dataset"]:
                 where = ""
@@ -179,8 +177,7 @@ def printed_table(key: str, caption: str, frame: pd.DataFrame, label: str = "") 
                     names = dict.fromkeys([str(row["paper_dataset"]), str(row["paper_backbone"])])
                     where = f" ({titled(names)})"
                 cells[f"{title}, paper{where}"] = Cell.number(record, row["paper"])
-                change = Cell.number(record, row["difference"], signed=True)
-                cells[f"{title}, Δ{where}"] = change
+                cells[f"{title}, Δ{where}"] = Cell.number(record, row["difference"], signed=True)
         records.append(cells)
     return Table(key, caption, records, label=label).without_blank()
 
@@ -208,11 +205,6 @@ class VerdictRow:
     printed: str = ""  # printed values, and the number of them that support the claim
 
     @property
-    def outcome(self) -> Outcome:
-        """Return the outcome of the verdict."""
-        return self.verdict.outcome
-
-    @property
     def reasons(self) -> str:
         """Explain an interval over seeds only, and the lack of a decision."""
         reasons = [self.verdict.why]
@@ -231,7 +223,7 @@ def claims_table(folder: str, rows: Sequence[VerdictRow]) -> Table:
     records: list[Record] = []
     for row in rows:
         verdict, metric = row.verdict, _format_of(row.verdict.comparison)
-        outcome = f"({row.outcome})" if row.is_part else row.outcome
+        outcome = f"({verdict.outcome})" if row.is_part else verdict.outcome
         records.append(
             {
                 "claim": Cell(title_of(verdict.claim)),

@@ -17,7 +17,7 @@ from analysis.search.load import SearchResults, load_search
 from analysis.tables.render import in_files
 from analysis.tables.table import Table
 from analysis.text import capital
-from tune_calib.console import Part, Prose, Text
+from tune_calib.console import Prose, Text
 from tune_calib.paths import AnyPath
 from tune_calib.results import selection
 from tune_calib.results.manifests import SWEEP_MANIFEST
@@ -37,16 +37,11 @@ def write_files(out: AnyPath, folder: Path) -> tuple[Text, list[str]]:
     for table in (tables.best(search), tables.importance(search), tables.share(search)):
         texts |= in_files(table)
     names, gallery = write_folder(folder, texts, SEARCH_FIGURES, search, partial(_page, search))
-    sentences = [
-        *legend(search.trials["flags"]),
-        f"{compute_baseline_check(search.trials).sentence}.",
-    ]
-    parts: list[Part] = [
-        replace(tables.best(search), caption="", notes=()),
-        *map(Prose, [*sentences, _state(search), *_troubles(search), *gallery.remarks]),
-        *list_files(out, names),
-    ]
-    return Text(parts), names
+    sentences = [*legend(search.trials["flags"])]
+    sentences += [f"{compute_baseline_check(search.trials).sentence}.", _state(search)]
+    sentences += [*_troubles(search), *gallery.remarks]
+    best = replace(tables.best(search), caption="", notes=())
+    return Text([best, *map(Prose, sentences), *list_files(out, names)]), names
 
 
 def _page(search: SearchResults, gallery: Gallery, files: Sequence[str]) -> str:
@@ -104,10 +99,9 @@ def describe_choice(search: SearchResults) -> str:
     block = "network_seed"
     if rows["network_seed"].nunique() == 1 and rows["head_seed"].notna().any():
         block = "head_seed"
-    differences = rows[name] - rows["network_seed"].map(base)
-    differences = differences.groupby(rows[block]).mean().dropna()
+    differences = (rows[name] - rows["network_seed"].map(base)).groupby(rows[block]).mean()
     # Rounded as in paired tests, since differences in the last bit are not meaningful.
-    change = differences.round(12).to_numpy()
+    change = differences.dropna().round(12).to_numpy()
     gain = "without a matched trial of the baseline"
     if len(change):
         gain = describe_change(metric.name, change, "the cross-entropy baseline")
@@ -116,8 +110,7 @@ def describe_choice(search: SearchResults) -> str:
 
 
 def _setting(search: SearchResults) -> str:
-    question = search.manifest.question
-    titles = search.manifest.titles
+    question, titles = search.manifest.question, search.manifest.titles
     parts = []
     for kind in ("dataset", "backbone"):
         names = sorted(search.trials[kind].dropna().unique())
@@ -165,15 +158,11 @@ def _evaluation(search: SearchResults) -> Section:
     if search.reads:
         texts.append(f"{capital(selection.describe_reads(search.reads))}.")
     trials = search.trials
+    searched: dict[str, Any] = {selection.BASELINE: trials[trials["rung"] < 0].to_dict("records")}
     # The first suggestion of a search is always the method's own settings.
-    trials_by_label = {
-        selection.BASELINE: trials[trials["rung"] < 0],
-        selection.DEFAULTS: trials[trials["spec_hash"].isin(search.specs_of(0))],
-        selection.CHOSEN: trials[trials["spec_hash"].isin(search.specs_of(search.outcome.chosen))],
-    }
-    searched: dict[str, list[Any]] = {}
-    for label, rows in trials_by_label.items():
-        searched[label] = rows.to_dict("records")
+    for label, number in ((selection.DEFAULTS, 0), (selection.CHOSEN, search.outcome.chosen)):
+        is_suggested = trials["spec_hash"].isin(search.specs_of(number))
+        searched[label] = trials[is_suggested].to_dict("records")
     fresh: list[Any] = sweep.trials.to_dict("records")
     table = tables.optimism(fresh, searched, search.metrics)
     if not table.records:

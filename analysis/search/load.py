@@ -123,9 +123,8 @@ class SearchResults:
             if len(names) > 1:
                 raise UserError(f"setting {text!r} is ambiguous; name {' or '.join(names)}")
             if rows[names[0]].nunique() < 2:
-                raise UserError(
-                    f"setting {names[0]} has fewer than two values among the finished suggestions"
-                )
+                few = "fewer than two values among the finished suggestions"
+                raise UserError(f"setting {names[0]} has {few}")
             chosen += names
         return replace(self, only_settings=tuple(dict.fromkeys(chosen)), only_metric=metric)
 
@@ -220,9 +219,8 @@ class SearchResults:
         table = self.table(metric)
         # The ECE of a network at chance is near 0 and would stretch the scale.
         at_chance = table["flags"].map(lambda flags: is_chance([flags]))
-        return table.assign(
-            status=table["status"].mask(at_chance, AT_CHANCE), mean=table["mean"].mask(at_chance)
-        )
+        status = table["status"].mask(at_chance, AT_CHANCE)
+        return table.assign(status=status, mean=table["mean"].mask(at_chance))
 
     def within_guard(self) -> pd.DataFrame:
         """Return ``table`` without the values of suggestions that lose more than the guard."""

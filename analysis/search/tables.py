@@ -140,14 +140,11 @@ def share(search: SearchResults) -> Table:
         shares = shares[:0]
     records = []
     for row in shares.to_dict("records"):
-        records.append(
-            {
-                head: Cell.number(metric, row["margin"]),
-                "suggestions": Cell.formatted(row["within"], ".0f"),
-                "of": Cell.formatted(row["of"], ".0f"),
-                "share (%)": Cell.formatted(100 * row["share"], ".0f"),
-            }
-        )
+        record = {head: Cell.number(metric, row["margin"])}
+        record["suggestions"] = Cell.formatted(row["within"], ".0f")
+        record["of"] = Cell.formatted(row["of"], ".0f")
+        record["share (%)"] = Cell.formatted(100 * row["share"], ".0f")
+        records.append(record)
     caption = (
         f"Suggestions within the guard whose {METRICS[metric].head} is at most this far from the "
         "best of them, as a share of all. It estimates a share of the search space only with "

@@ -46,15 +46,9 @@ class _Entries:
     ) -> None:
         """Add the row of an entry, and its lead sentence if there is one."""
         name, counts = results.out.name, results.counts()
-        self.rows.append(
-            {
-                "entry": Cell(name),
-                "what": Cell(what),
-                "setting": Cell(setting),
-                "planned": Cell(planned, float(planned.split()[0])),
-                "ended": Cell(format_counts(counts) or "none"),
-            }
-        )
+        row = {"entry": Cell(name), "what": Cell(what), "setting": Cell(setting)}
+        row["planned"] = Cell(planned, float(planned.split()[0]))
+        self.rows.append(row | {"ended": Cell(format_counts(counts) or "none")})
         if lead:
             self.leads.append(f"{name}: {lead[0].lower()}{lead[1:]}")
 
@@ -91,16 +85,10 @@ class _Entries:
         metric, accuracy = METRICS[search.metrics[0]].head, METRICS["accuracy"].head
         # Each row names its metric, since searches for different metrics cannot share a column.
         for row in best(search, 1).records:
-            self.choices.append(
-                {
-                    "entry": Cell(name),
-                    "suggestion": row["suggestion"],
-                    "searched for": Cell(metric),
-                    "value": row[metric],
-                    accuracy: row[accuracy],
-                    "on test": Cell(evaluated),
-                }
-            )
+            choice = {"entry": Cell(name), "suggestion": row["suggestion"]}
+            choice |= {"searched for": Cell(metric), "value": row[metric]}
+            choice |= {accuracy: row[accuracy], "on test": Cell(evaluated)}
+            self.choices.append(choice)
 
 
 def write_overview(out: AnyPath, entries: Sequence[AnyPath]) -> AnyPath:
@@ -164,7 +152,6 @@ def _page(out: AnyPath, contents: _Entries, pages: Mapping[str, str]) -> str:
 
 
 def _starts(records: Sequence[Record]) -> dict[int, str]:
-    """Return the rows at which another entry starts, without a name."""
     starts = {}
     for index, (previous, record) in enumerate(pairwise(records), start=1):
         if record["entry"].text != previous["entry"].text:

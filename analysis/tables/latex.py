@@ -12,7 +12,7 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
-from operator import attrgetter
+from operator import attrgetter, methodcaller
 from textwrap import wrap
 
 from analysis.tables.table import Table, fit_columns
@@ -77,8 +77,7 @@ def _render(table: Table) -> str:
         printed = table.without_blank()
     shown = _choose_columns(printed)
     columns, notes = _with_notes(list(shown.values()))
-    for note in table.notes_on(shown.keys()):
-        notes.append(rf"{escape(note)}\par")
+    notes += [rf"{escape(note)}\par" for note in table.notes_on(shown.keys())]
     blocks = _blocks(columns)
     is_narrow = len(blocks) == 1 and _width(blocks[0]) <= _COLUMN_PT
     kind = "table" if is_narrow else "table*"
@@ -132,7 +131,7 @@ class _Column:
     @classmethod
     def of(cls, table: Table, head: str) -> "_Column":
         cells = [replace(cell, text=escape(cell.text)) for cell in table.column(head)]
-        texts = [cell.marked("latex") for cell in cells]
+        texts = list(map(methodcaller("marked", "latex"), cells))
         return cls(*table.groups.get(head, ("", head)), texts, head == table.heads[0])
 
     @cached_property
@@ -189,7 +188,6 @@ def _with_notes(columns: Block) -> tuple[Block, list[str]]:
 
 
 def _letters(number: int) -> str:
-    """Return ``a`` to ``z``, then ``aa`` and so on."""
     if number < 26:
         return chr(ord("a") + number)
     quotient, remainder = divmod(number, 26)
@@ -239,7 +237,7 @@ def _floats(blocks: Sequence[Block], rules: Container[int], left: int) -> Iterat
 def _height(block: Block, start: int, stop: int) -> int:
     """Count the lines of a body, including heads, rules and broken texts."""
     broken = [column.cells for column in block if column.is_broken]
-    lines = max(len(column.head) for column in block) + 3
+    lines = max(map(len, map(attrgetter("head"), block))) + 3
     for row in range(start, stop):
         # Ragged lines end early, so text takes more lines than its width suggests.
         longest = max((_points(cells[row]) for cells in broken), default=0.0)

@@ -63,12 +63,11 @@ def html(table: Table) -> str:
             spans += Markup('<th colspan="{}">{}</th>').format(len(list(columns)), name)
         heads = Markup("<tr>{}</tr>\n").format(spans) + heads
     rows = Markup().join(_row("td", map(marked, row)) for row in table.rows)
-    return printable(
-        Markup(
-            '<table class="{}">\n<caption>{}</caption>\n<thead>\n{}</thead>\n'
-            "<tbody>\n{}</tbody>\n</table>"
-        ).format(table.key, table.full_caption, heads, rows)
+    element = Markup(
+        '<table class="{}">\n<caption>{}</caption>\n<thead>\n{}</thead>\n'
+        "<tbody>\n{}</tbody>\n</table>"
     )
+    return printable(element.format(table.key, table.full_caption, heads, rows))
 
 
 def marked(cell: Cell) -> Markup:
@@ -112,11 +111,10 @@ class View:
             for table in self.tables:
                 if table.is_main:
                     title, name = caption or table.caption, label or table.label
-                    tables.append(replace(table, caption=title, label=name))
+                    table = replace(table, caption=title, label=name)
                 elif label:
-                    tables.append(replace(table, label=f"{label}-{table.key}"))
-                else:
-                    tables.append(table)
+                    table = replace(table, label=f"{label}-{table.key}")
+                tables.append(table)
             return latex(*tables)
         return "\n\n".join(map({"markdown": markdown, "html": html}[form], self.tables))
 

@@ -5,7 +5,7 @@ from collections.abc import Collection, Container, Iterable, Iterator, Mapping, 
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import chain, zip_longest
-from operator import attrgetter
+from operator import attrgetter, itemgetter, methodcaller
 
 from analysis.text import Cell, Record, records_of
 from tune_calib.console import WIDE, Prose, Screen, wrap
@@ -81,7 +81,7 @@ class Table:
 
     def column(self, head: str) -> list[Cell]:
         """Return the cells of a column."""
-        return [record[head] for record in self.records]
+        return list(map(itemgetter(head), self.records))
 
     def options(self, head: str) -> list[str]:
         """Return the values of a column in the order in which they appear."""
@@ -101,9 +101,8 @@ class Table:
         """Return the table without blank columns."""
         columns = {}
         for head in self.heads:
-            cells = self.column(head)
-            if not all(map(attrgetter("is_blank"), cells)):
-                columns[head] = cells
+            if not all(map(attrgetter("is_blank"), self.column(head))):
+                columns[head] = self.column(head)
         return replace(self, records=records_of(columns))
 
     def __str__(self) -> str:
@@ -179,7 +178,7 @@ def _layout(table: Table, screen: Screen) -> tuple[str, list[str]]:
         heads = fit_columns(table.first, least, screen.width + _GAP)
         keys = zip(columns, column_keys(table.heads), strict=True)
         missing = [key for head, key in keys if head not in heads]
-    shown = [columns[head] for head in heads]
+    shown = list(map(columns.__getitem__, heads))
     widths = list(map(attrgetter("most"), shown))
     if screen.width is not None:
         widths = _share(shown, screen.width)
@@ -192,7 +191,7 @@ def _layout(table: Table, screen: Screen) -> tuple[str, list[str]]:
 
 def _mark(cells: Sequence[Cell]) -> list[str]:
     """Return texts with marks; numbers without one get spaces, which align their digits."""
-    texts = [cell.marked("plain") for cell in cells]
+    texts = list(map(methodcaller("marked", "plain"), cells))
     space = " " * max(len(text) - len(cell.text) for text, cell in zip(texts, cells, strict=True))
     for index, cell in enumerate(cells):
         if not cell.rank and cell.value is not None:
@@ -201,7 +200,6 @@ def _mark(cells: Sequence[Cell]) -> list[str]:
 
 
 def _share(columns: Sequence[_Column], width: int) -> list[int]:
-    """Return the widths of columns on a screen, whose spare room goes to the first ones."""
     room = width - sum(map(attrgetter("least"), columns)) - _GAP * (len(columns) - 1)
     widths = []
     for column in columns:
@@ -250,14 +248,13 @@ def fit_columns(first: Sequence[str], widths: Mapping[str, float], room: float) 
 
 
 def _rows(columns: Sequence[_Column], widths: Sequence[int], rules: Container[int]) -> list[str]:
-    """Return the lines of the heads and rows."""
     gap = " " * _GAP
 
     def join(cells: Iterable[Sequence[str]]) -> Iterator[str]:
         for texts in zip_longest(*cells, fillvalue=""):
             yield gap.join(map(_Column.justify, columns, texts, widths)).rstrip()
 
-    rule = gap.join("-" * width for width in widths)
+    rule = gap.join(map("-".__mul__, widths))
     lines = [*join(map(wrap, map(attrgetter("head"), columns), widths)), rule]
     rows = zip(*map(attrgetter("cells"), columns), strict=True)
     for number, texts in enumerate(rows):

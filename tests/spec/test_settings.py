@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 
-from analysis.ladder.recipes import recipes
+from analysis.ladder.tables import recipes
 from analysis.load import Sweep, load
 from tests import fake_results
 from tests.support import sample

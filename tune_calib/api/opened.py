@@ -13,8 +13,8 @@ import pandas as pd
 from analysis.figure import LADDER_FIGURES, SEARCH_FIGURES
 from analysis.ladder import tables
 from analysis.ladder.files import load_sweep
-from analysis.ladder.recipes import weak_heads
 from analysis.ladder.results import LadderResults
+from analysis.ladder.tables import weak_heads
 from analysis.load import load
 from analysis.page.figures import draw_in_notebook, png_image
 from analysis.report import write_report, write_search_report

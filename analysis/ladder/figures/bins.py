@@ -119,7 +119,6 @@ def _draw_bars(axis: Axes, bins: pd.DataFrame, heights: "pd.Series[float]", **lo
 
 
 def _draw_diagram(axis: Axes, bins: pd.DataFrame) -> None:
-    """Draw accuracy against confidence, and the range of a calibrated network."""
     accuracy, gap = bins["accuracy"], bins["confidence"] - bins["accuracy"]
     red: dict[str, Any] = {"color": "none", "edgecolor": style.color(3), "hatch": "////"}
     _draw_bars(axis, bins, accuracy, color=style.color(9))

@@ -87,7 +87,7 @@ def draw_corruption(results: LadderResults) -> Drawing | None:
     if rows.empty:
         return None
     table = rows.groupby(["rung", "kind", "severity"])[list(PANELS)].mean().reset_index()
-    rungs = [rung for rung in results.sweep.rungs if rung.index in set(table["rung"])]
+    rungs = results.sweep.rungs_in(table)
     present = set(table["kind"])
     kinds = list(filter(present.__contains__, CORRUPTION_KINDS))
     kinds += sorted(present.difference(CORRUPTION_KINDS))
@@ -114,7 +114,6 @@ def draw_corruption(results: LadderResults) -> Drawing | None:
 
 
 def _draw_lines(axis: Axes, table: pd.DataFrame, metric: str, rungs: list[RungRecord]) -> None:
-    """Draw a line for each rung over the severities of one kind."""
     for rung in rungs:
         rows = table[table["rung"] == rung.index]
         (line,) = axis.plot(
@@ -159,10 +158,9 @@ def _draw_boxes(axis: Axes, table: pd.DataFrame, metric: str, rungs: list[RungRe
         )  # fmt: skip
         _label(line, rung, metric, zip(values, np.array(medians) / 100, strict=True))
     severities = sorted(table["severity"].unique())
-    axis.set_xlim(severities[0] - 0.5, severities[-1] + 0.5)
+    axis.set(xlim=(severities[0] - 0.5, severities[-1] + 0.5), xticks=severities)
     for severity in severities[1:]:
         axis.axvline(severity - 0.5, color="0.85", linewidth=0.6, zorder=0)
-    axis.set_xticks(severities)
     if metric == "ece":
         axis.set_ylim(bottom=0)
 

@@ -1,8 +1,9 @@
-"""Figures that compare rungs: ECE against accuracy on test, and the mean ranks of methods."""
+"""Figures that compare rungs: ECE against accuracy, the mean ranks of methods, and cost."""
 
+import math
 from collections.abc import Sequence
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, product
 from operator import attrgetter
 from typing import Any
 
@@ -12,20 +13,22 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 
 from analysis import style
 from analysis.compare.hypotheses import Friedman
 from analysis.compare.intervals import ALPHA
 from analysis.compare.significance import friedman_sentence
 from analysis.figure import LADDER_FIGURES, Figure, report_figure
-from analysis.ladder.means import mean_over
-from analysis.ladder.results import LadderResults
+from analysis.ladder.means import mean_over, trials_of_each
+from analysis.ladder.results import COST_PARTS, LadderResults, costs, has_own_time
 from analysis.load import Sweep
 from analysis.svg import label_points
 from analysis.text import Cell
-from analysis.tidy import seeds_of, unbeaten
+from analysis.tidy import unbeaten
 from tune_calib.results.manifests import RungRecord
 from tune_calib.spec.metrics import METRICS
+from tune_calib.text import format_count
 
 _METRICS = ["accuracy", "ece"]
 _ARROW = {"arrowstyle": "->", "color": "0.45", "linewidth": 0.8, "shrinkA": 4, "shrinkB": 4}
@@ -72,7 +75,7 @@ def draw_tradeoff(results: LadderResults) -> Drawing | None:
         return None
     height = max(3.4, _KEY_IN * len(sweep.rungs) + 0.3)
     figure, axis = plt.subplots(figsize=(style.TEXT_IN, height))
-    rungs = [rung for rung in sweep.rungs if rung.index in set(points["rung"])]
+    rungs = sweep.rungs_in(points)
     for rung in rungs:
         _draw_rung(axis, points[points["rung"] == rung.index], rung)
     means = 100 * points.groupby("rung")[_METRICS].mean()
@@ -91,12 +94,8 @@ def draw_tradeoff(results: LadderResults) -> Drawing | None:
         labels.append(f"{rung.label}{ended}")
     centres = list(means.loc[list(map(attrgetter("index"), rungs))].itertuples(index=False))
     is_named = len(rungs) < MANY and style.name_points(axis, labels, centres)
-    handles = []
-    for rung in sweep.rungs:
-        is_empty = rung not in rungs
-        if is_empty or not is_named:
-            handles.append(_legend_mark(sweep, rung, is_empty))
-    if handles:
+    unnamed = [rung for rung in sweep.rungs if rung not in rungs or not is_named]
+    if handles := [_legend_mark(sweep, rung, rung not in rungs) for rung in unnamed]:
         figure.legend(handles=handles, loc="outside right center", frameon=False, fontsize=7)
     return figure
 
@@ -121,7 +120,10 @@ def _draw_rung(axis: Axes, rows: pd.DataFrame, rung: RungRecord) -> None:
 
 
 def _describe_trial(rung: RungRecord, row: dict[Any, Any]) -> str:
-    return _describe(rung, seeds_of(row), [Cell.number(name, row[name]) for name in _METRICS])
+    seeds = f"network seed {row['network_seed']:.0f}"
+    if not pd.isna(row["head_seed"]):
+        seeds += f", head seed {row['head_seed']:.0f}"
+    return _describe(rung, seeds, [Cell.number(name, row[name]) for name in _METRICS])
 
 
 def _describe(rung: RungRecord, what: str, cells: Sequence[Cell]) -> str:
@@ -161,19 +163,12 @@ def draw_critical_difference(result: Friedman | None) -> Drawing | None:
     import scikit_posthocs  # takes half a second, and most reports have no such diagram
 
     drawn = scikit_posthocs.critical_difference_diagram(
-        result.ranks,
-        p_values,
-        ax=axis,
-        alpha=ALPHA,
-        label_fmt_left="{label} ({rank:.2f})",
-        label_fmt_right="({rank:.2f}) {label}",
-        label_props={"fontsize": 7},
-        marker_props={"s": 0},
-        elbow_props={"linewidth": 1},
-        crossbar_props={"linewidth": 2.5},
-        color_palette=colors,
+        result.ranks, p_values, ax=axis, alpha=ALPHA, color_palette=colors,
+        label_fmt_left="{label} ({rank:.2f})", label_fmt_right="({rank:.2f}) {label}",
+        label_props={"fontsize": 7}, marker_props={"s": 0},
+        elbow_props={"linewidth": 1}, crossbar_props={"linewidth": 2.5},
         text_h_margin=0.01 * (result.ranks.max() - result.ranks.min()),
-    )
+    )  # fmt: skip
     for (bar,) in drawn["crossbars"]:
         # Its points come from a set, whose order differs between processes.
         bar.set_xdata(np.sort(bar.get_xdata()))
@@ -207,3 +202,123 @@ LADDER_FIGURES.register(
         position=100,
     )
 )
+
+
+PANELS = {
+    "seconds": "own time\nof a trial (s)",
+    "total_s": "with its network\nand bank (s)",
+    "memory_mib": "peak memory\n(MiB)",
+}
+_OTHER = {"seconds": "memory", "memory_mib": "time"}  # missing if a rung has only the other
+_GREYS = {"network_s": "0.8", "bank_s": "0.55"}
+_OWN_TIME = (
+    "Time of training and evaluation without set-up: for a head, its share of the time of the "
+    "heads trained together, and for a post-hoc method, its fit and evaluation."
+)
+_RAY_TIME = (
+    "The version that wrote these results did not record the time of each trial. Shown is the time "
+    "of its Ray trial with set-up, divided by the number of heads trained together; post-hoc "
+    "methods have no time, since their Ray trial trained the network."
+)
+
+
+def cost_table(sweep: Sweep) -> pd.DataFrame:
+    """Return the median and range of each quantity of ``PANELS`` for every measured rung."""
+    measured, rows = costs(sweep), []
+    for (index, label), quantity in product(sweep.labels.items(), PANELS):
+        trials = measured[measured["rung"] == index].dropna(subset=quantity)
+        if trials.empty:
+            continue
+        row: dict[Any, Any] = {"rung": index, "label": label, "quantity": quantity}
+        row["n"] = len(trials)
+        row |= trials[quantity].agg(median="median", least="min", most="max").to_dict()
+        if quantity == "total_s":
+            row |= trials[[*COST_PARTS, "ratio"]].median().to_dict()
+        rows.append(row)
+    return pd.DataFrame(rows or {"rung": [], "quantity": [], "n": []})
+
+
+def _cost_caption(results: LadderResults) -> str:
+    numbers = trials_of_each(results.sweep, list(cost_table(results.sweep)["n"]) or [0])
+    time = _OWN_TIME if has_own_time(results.sweep) else _RAY_TIME
+    return f"{time} Bars show medians, and lines the range; {numbers}."
+
+
+@LADDER_FIGURES.register
+@report_figure(
+    name="cost",
+    title="Cost of the trials",
+    reading=(
+        "Memory is the peak of the process, which may have run other trials before. The second "
+        "panel adds the full cost of the network and feature bank of a head or post-hoc "
+        "method, though trials share them, with the ratio to plain training in brackets. Times "
+        "are comparable only if they were all measured on one idle machine."
+    ),
+    caption=_cost_caption,
+    absent="no finished trial has its seconds or memory",
+    position=70,
+)
+def draw_cost(results: LadderResults) -> Drawing | None:
+    """Draw bars for the median seconds and memory of each rung, and lines for the range."""
+    sweep = results.sweep
+    table = cost_table(sweep)
+    if table.empty:
+        return None
+    rungs = list(table["rung"].unique())
+    shown = list(filter(set(table["quantity"]).__contains__, PANELS))
+    figure, axes = plt.subplots(
+        1, len(shown), figsize=(style.TEXT_IN, 0.19 * len(rungs) + 1.0), sharey=True, squeeze=False
+    )
+    for axis, quantity in zip(axes.flat, shown, strict=True):
+        rows = table[table["quantity"] == quantity]
+        _draw_bars(axis, rows, list(map(rungs.index, rows["rung"])), quantity)
+        axis.set_xlabel(PANELS[quantity], fontsize=7.5)
+    labels = []
+    for rung in rungs:
+        rows = table[(table["rung"] == rung) & table["quantity"].isin(list(_OTHER))]
+        counts = " and ".join(dict.fromkeys(map(str, rows["n"])))
+        lacking = ""
+        if len(rows) < len(_OTHER):
+            lacking = f", no {_OTHER[rows['quantity'].item()]}"
+        labels.append(f"{sweep.labels[rung]} (n = {counts}{lacking})")
+    axes[0, 0].set_yticks(range(len(rungs)), labels, fontsize=7)
+    axes[0, 0].invert_yaxis()
+    if "total_s" in shown:
+        handles = [Patch(color=grey, label=COST_PARTS[part]) for part, grey in _GREYS.items()]
+        style.legend_below(figure, handles, 2)
+    return figure
+
+
+def _draw_bars(axis: Axes, rows: pd.DataFrame, heights: list[int], quantity: str) -> None:
+    """Draw the bars of the rungs that have the quantity, with their values behind them."""
+    colors = list(map(style.color, rows["rung"]))
+    bars = axis.barh(heights, rows["median"], height=0.7, color=colors)
+    if quantity == "total_s":  # the rest of a bar is the trial's own time
+        left = 0.0 * rows["median"]
+        for part, grey in _GREYS.items():
+            axis.barh(heights, rows[part], height=0.7, left=left, color=grey)
+            left = left + rows[part]
+    texts = []
+    for height, row in zip(heights, rows.to_dict("records"), strict=True):
+        median = Cell.measured(row["median"]).text
+        lines = [row["label"], f"{PANELS[quantity]}: {median}"]
+        if quantity == "total_s":
+            for part, title in COST_PARTS.items():
+                lines.append(f"{title}: {Cell.measured(row[part]).text} s")
+        if row["n"] > 1:
+            least, most = Cell.measured(row["least"]), Cell.measured(row["most"])
+            lines.append(f"from {least.text} to {most.text}")
+            axis.hlines(height, row["least"], row["most"], color="0.1", linewidth=1)
+        texts.append("\n".join([*lines, format_count(row["n"], "trial")]))
+        ratio = row.get("ratio", math.nan)
+        of_plain = "" if math.isnan(ratio) else f" ({ratio:.2f} x)"
+        axis.annotate(
+            f"{median}{of_plain}", (row["most"], height), xytext=(3, 0),
+            textcoords="offset points", va="center", fontsize=6.5,
+        )  # fmt: skip
+    label_points(bars, texts)
+    # Room for the numbers behind the bars.
+    room = 1.75 if quantity == "total_s" else 1.35
+    axis.set_xlim(0, room * rows["most"].max())
+    axis.margins(y=0.02)
+    axis.tick_params(labelsize=7)

@@ -38,12 +38,8 @@ def draw_suggestions(
 ) -> None:
     """Draw a mark with a tooltip for each finished suggestion of each of ``_GROUPS``."""
     is_done, is_within = table["mean"].notna(), table["is_within"]
-    masks = (
-        is_within,
-        ~is_within,
-        search.are_defaults(table),
-        table["number"] == search.outcome.chosen,
-    )
+    is_chosen = table["number"] == search.outcome.chosen
+    masks = (is_within, ~is_within, search.are_defaults(table), is_chosen)
     for mask, (label, mark, size, color, face, zorder) in zip(masks, _GROUPS, strict=True):
         rows = table[is_done & mask]
         if len(rows):

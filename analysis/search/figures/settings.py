@@ -206,9 +206,8 @@ def draw_pair(search: SearchResults) -> Drawing | None:
     x = _nearest_index(means.columns, search.defaults)
     y = _nearest_index(means.index, search.defaults)
     if x is not None and y is not None:
-        frame = Rectangle((x, y), 1, 1, fill=False, clip_on=False)
-        frame.set(edgecolor=style.CHOSEN, linewidth=1.5)
-        axis.add_patch(frame)
+        look: dict[str, Any] = {"edgecolor": style.CHOSEN, "linewidth": 1.5}
+        axis.add_patch(Rectangle((x, y), 1, 1, fill=False, clip_on=False, **look))
     return figure
 
 

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from analysis.figure import LADDER_FIGURES
-from analysis.ladder.figures.cost import cost_table
+from analysis.ladder.figures.tradeoff import cost_table
 from analysis.ladder.means import ladder_table, mean_over
 from analysis.ladder.results import LadderResults
 from analysis.ladder.tables import describe_setting, ladder, plan, trials

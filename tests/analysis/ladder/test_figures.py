@@ -16,11 +16,9 @@ from analysis.ladder.figures.bins import (
     draw_reliability,
     pooled_bins,
 )
-from analysis.ladder.figures.cost import PANELS, cost_table, draw_cost
-from analysis.ladder.figures.epochs import draw_sparsity
-from analysis.ladder.figures.scatter import draw_norm_confidence, draw_prototypes
+from analysis.ladder.figures.mechanisms import draw_norm_confidence, draw_prototypes, draw_sparsity
 from analysis.ladder.figures.shift import corruption_rows, draw_corruption, draw_ood
-from analysis.ladder.figures.tradeoff import draw_tradeoff
+from analysis.ladder.figures.tradeoff import PANELS, cost_table, draw_cost, draw_tradeoff
 from analysis.ladder.results import LadderResults, angles, costs
 from analysis.load import load
 from analysis.report import write_report

@@ -9,7 +9,7 @@ import pytest
 from analysis import style
 from analysis.ladder import tables
 from analysis.ladder.figures.bins import draw_reliability, pooled_bins
-from analysis.ladder.figures.epochs import adaptive_rungs, draw_sparsity, trajectory
+from analysis.ladder.figures.mechanisms import adaptive_rungs, draw_sparsity, trajectory
 from analysis.ladder.figures.tradeoff import chains, draw_tradeoff
 from analysis.ladder.means import ladder_table, published_columns, spread_over
 from analysis.ladder.results import LadderResults
