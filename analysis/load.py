@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 from analysis.shifts import read_shifts
 from analysis.text import by_status, format_ended
 from tune_calib.paths import AnyPath
-from tune_calib.results.folders import read_sweep_manifest
-from tune_calib.results.manifests import RungRecord, SweepManifest
+from tune_calib.results.folders import read_run_manifest
+from tune_calib.results.manifests import RungRecord, RunManifest
 from tune_calib.results.tables import read_table
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.metrics import BASE, column
@@ -33,26 +33,26 @@ _LONG_TEXTS = ("data", "network", "head", "posthoc", "versions", "code")
 T = TypeVar("T")
 
 
-def cached_per_sweep(function: Callable[..., T]) -> Callable[..., T]:
-    """Cache the value of a function by sweep and arguments; callers must not modify it."""
+def cached_per_run(function: Callable[..., T]) -> Callable[..., T]:
+    """Cache the value of a function by run and arguments; callers must not modify it."""
 
     @wraps(function)
-    def call(sweep: "Sweep", *args: Any, **named: Any) -> T:
+    def call(run: "Run", *args: Any, **named: Any) -> T:
         key = (function.__qualname__, args, tuple(named.items()))
-        if key not in sweep._cache:
-            sweep._cache[key] = function(sweep, *args, **named)
-        value: T = sweep._cache[key]
+        if key not in run._cache:
+            run._cache[key] = function(run, *args, **named)
+        value: T = run._cache[key]
         return value
 
     return call
 
 
 @dataclass(frozen=True, eq=False)
-class Sweep:
+class Run:
     """The results of a run, and the options of its tables."""
 
     out: AnyPath
-    manifest: SweepManifest
+    manifest: RunManifest
     trials: pd.DataFrame  # one row per planned trial with a result; metrics are fractions
     shows_network_check: bool = False  # whether its table has the columns of the network check
     shown: tuple[str, ...] = ()  # metrics of its table; the usual ones if empty
@@ -65,7 +65,7 @@ class Sweep:
     def _curves(self) -> pa.Table:
         return read_table(self.out, "curves", encoded=("spec_hash", "name"))
 
-    @cached_per_sweep
+    @cached_per_run
     def recorded(self, name: str) -> pd.DataFrame:
         """Return one recorded quantity of all trials with the columns spec_hash, epoch, value."""
         # One chunk at a time, since the names of all rows as strings are as large as the table.
@@ -153,7 +153,7 @@ class Sweep:
         """Return the label of each rung by its index; indices may have gaps."""
         return dict(map(attrgetter("index", "label"), self.rungs))
 
-    @cached_per_sweep
+    @cached_per_run
     def of_rung(self, index: int, done_only: bool = True) -> pd.DataFrame:
         """Return the rows of one rung; only finished ones have metrics."""
         # The rows are sorted by rung, and a slice copies no columns.
@@ -171,7 +171,7 @@ class Sweep:
         counts = rungs.value_counts()
         return [int(counts[index]) for index in self.labels if index in counts]
 
-    @cached_per_sweep
+    @cached_per_run
     def flags(self, index: int | None = None) -> list[str]:
         """Return the flags of the finished trials of one rung or all rungs."""
         rows = self.done if index is None else self.of_rung(index)
@@ -203,7 +203,7 @@ class Sweep:
         """Return ``n = 5`` if every trial of a rung is done, otherwise the count of each status."""
         return format_ended(self.counts(index))
 
-    @cached_per_sweep
+    @cached_per_run
     def counts(self, index: int | None = None) -> dict[str, int]:
         """Count the trials of one rung or all rungs by status, with ``missing`` last."""
         rows, planned = self.trials, self._planned.total()
@@ -223,9 +223,9 @@ class Sweep:
         return curves[curves["spec_hash"].isin(self.of_rung(rung)["spec_hash"])]
 
 
-def load(out: AnyPath, metric: str | None = None) -> Sweep:
+def load(out: AnyPath, metric: str | None = None) -> Run:
     """Read a run, or only the columns for ranks of one metric, in a quarter of the time."""
-    manifest = read_sweep_manifest(out)
+    manifest = read_run_manifest(out)
     columns = {"*"} if metric is None else {*_LEAST, f"*/{metric}"}
     trials = read_trials(out, columns)
     # The manifest decides which trials belong to the run; other rows are ignored.
@@ -235,7 +235,7 @@ def load(out: AnyPath, metric: str | None = None) -> Sweep:
     shifts = read_shifts(out, metric)
     if len(shifts.columns):
         trials = trials.merge(shifts, left_on="spec_hash", right_index=True, how="left")
-    return Sweep(out, manifest, trials)
+    return Run(out, manifest, trials)
 
 
 def read_trials(out: AnyPath, columns: Collection[str] = ("*",)) -> pd.DataFrame:

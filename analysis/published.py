@@ -16,7 +16,7 @@ from tune_calib.spec.metrics import METRICS, OOD_METRICS
 if TYPE_CHECKING:  # listing the names of tables must not load pandas
     import pandas as pd
 
-    from analysis.load import Sweep
+    from analysis.load import Run
 
 _FOLDER = files("analysis") / "published"
 _NUMBERS = (_FOLDER / "published_results.csv", _FOLDER / "reproductions.csv")
@@ -82,18 +82,18 @@ def titled(names: Iterable[str]) -> str:
     return " ".join(titles.get(name, name) for name in names)
 
 
-def compare_with(sweep: "Sweep", table: str) -> "Sweep":
-    """Return the sweep with the names of its rungs in a published table, for its reports."""
-    if table == sweep.manifest.published:
-        return sweep
+def compare_with(run: "Run", table: str) -> "Run":
+    """Return the run with the names of its rungs in a published table, for its reports."""
+    if table == run.manifest.published:
+        return run
     rungs = []
-    for rung in sweep.rungs:
+    for rung in run.rungs:
         rungs.append(rung.model_copy(update={"published": printed_name(table, rung.label)}))
     if not any(map(attrgetter("published"), rungs)):
         printed = ", ".join(published(table)["method"].unique())
         raise UserError(f"{table} has none of the methods of this run; it has {printed}")
-    manifest = sweep.manifest.model_copy(update={"published": table, "rungs": rungs})
-    return replace(sweep, manifest=manifest)
+    manifest = run.manifest.model_copy(update={"published": table, "rungs": rungs})
+    return replace(run, manifest=manifest)
 
 
 @cache

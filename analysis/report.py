@@ -15,7 +15,7 @@ from tune_calib.console import Part, Text
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.paths import AnyPath, folder_to_fill
 from tune_calib.results import digests
-from tune_calib.results.folders import LOST, read_sweep_manifest
+from tune_calib.results.folders import LOST, read_run_manifest
 from tune_calib.results.manifests import VERSION, ReportRecord
 from tune_calib.results.tables import read_table
 from tune_calib.text import format_count, option_words
@@ -37,10 +37,10 @@ def write_report(
 
     def write(folder: Path) -> tuple[Text, Sequence[str]]:
         # Imported here, since an up-to-date report needs neither pandas nor matplotlib.
-        from analysis.ladder.files import load_sweep, write_files
+        from analysis.ladder.files import load_run, write_files
 
-        sweep = load_sweep(out, published, regime, shown, intervals)
-        return write_files(sweep, test, words, folder)
+        run = load_run(out, published, regime, shown, intervals)
+        return write_files(run, test, words, folder)
 
     return _renew(out, words, write)
 
@@ -87,9 +87,9 @@ def _digest_files(folder: Path, names: Iterable[str]) -> dict[str, str]:
     return {name: digests.digest_file(folder / name) for name in names}
 
 
-def sweep_status(out: AnyPath) -> str:
+def run_status(out: AnyPath) -> str:
     """Return a table of the trials of each rung by status, and the command that continues."""
-    manifest = read_sweep_manifest(out)
+    manifest = read_run_manifest(out)
     rows = read_table(out, "trials", columns=["spec_hash", "status"])
     ended: dict[str, str] = {}
     for row in rows.to_pylist():

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from analysis.load import Sweep, cached_per_sweep
+from analysis.load import Run, cached_per_run
 from analysis.shifts import foreign_sets
 from tune_calib.errors import UserError
 from tune_calib.results.folders import LOST
@@ -31,14 +31,14 @@ _SEED = re.compile(r'"seed": ?\d+')
 _TRIAL = [name for name in COLUMNS if name not in ("split", "metric", "value")]
 
 
-def tidy(sweep: Sweep, metrics: Sequence[str] = (), split: str | None = None) -> pd.DataFrame:
+def tidy(run: Run, metrics: Sequence[str] = (), split: str | None = None) -> pd.DataFrame:
     """Return one row per (planned trial, metric) of a run, with the columns ``COLUMNS``.
 
     Values are fractions, NaN unless the trial is done. The source is the id of the run, the method
     the label of the rung, the variant a change of the data (``label_noise=0.2``), and the status
     one of ``STATUSES`` or ``missing``. By default, all recorded metrics and splits are returned.
     """
-    rows = planned_trials(sweep)
+    rows = planned_trials(run)
     columns = list(filter(is_metric_column, map(str, rows)))
     if metrics:
         splits = [split] if split else sorted(map(_split_of, columns))
@@ -78,16 +78,16 @@ def flags_of_methods(frame: pd.DataFrame) -> dict[str, list[str]]:
     return {str(method): cells.tolist() for method, cells in groups}
 
 
-def complaints(sweep: Sweep, metric: str | None = None) -> list[str]:
+def complaints(run: Run, metric: str | None = None) -> list[str]:
     """Return a line per rung and reason for planned trials without numbers, or without a metric."""
-    rows = planned_trials(sweep)
+    rows = planned_trials(run)
     if metric is not None:
         values = rows.loc[:, rows.columns.astype(str).str.endswith(f"/{metric}")]
         is_without = (rows["status"] == "done") & values.isna().all(axis="columns")
         title = METRICS[metric].title if metric in METRICS else metric
         rows = rows.assign(status=rows["status"].mask(is_without, f"done without {title}"))
     planned = Counter(rows["method"])
-    lines = [LOST] if sweep.manifest.is_lost else []
+    lines = [LOST] if run.manifest.is_lost else []
     bad = rows[rows["status"] != "done"]
     for (method, status), group in bad.groupby(["method", "status"], sort=False):
         heads = ("/" + group["head_seed"].astype("string")).fillna("")
@@ -97,9 +97,9 @@ def complaints(sweep: Sweep, metric: str | None = None) -> list[str]:
     return lines
 
 
-def incomplete(sweep: Sweep, metric: str) -> list[str]:
+def incomplete(run: Run, metric: str) -> list[str]:
     """Return all ``complaints`` as one line, or an empty list."""
-    lines = complaints(sweep, metric)
+    lines = complaints(run, metric)
     return [f"INCOMPLETE: {'; '.join(lines)}"] if lines else []
 
 
@@ -133,13 +133,13 @@ def check_is_evaluated(frame: pd.DataFrame, metric: str) -> None:
         )
 
 
-def check_split(sweep: Sweep, metric: str, split: str) -> str:
+def check_split(run: Run, metric: str, split: str) -> str:
     """Return a split; refuse it if no result has the metric there but some have it elsewhere."""
     splits = []
-    for name in filter(is_metric_column, map(str, sweep.trials)):
+    for name in filter(is_metric_column, map(str, run.trials)):
         is_of_base = name.startswith(f"{BASE}/")
         column_metric, column_split = parted(name)
-        if column_metric == metric and not is_of_base and sweep.trials[name].notna().any():
+        if column_metric == metric and not is_of_base and run.trials[name].notna().any():
             splits.append(str(column_split))
     if splits and split not in splits:
         title = METRICS[metric].title
@@ -147,11 +147,11 @@ def check_split(sweep: Sweep, metric: str, split: str) -> str:
     return split
 
 
-def default_split(sweep: Sweep, metric: str) -> str:
+def default_split(run: Run, metric: str) -> str:
     """Return ``test``, or for an OOD metric the only set with results."""
     if metric not in OOD_METRICS:
         return "test"
-    frame = tidy(sweep, [metric])
+    frame = tidy(run, [metric])
     check_is_evaluated(frame, metric)
     sets = foreign_sets(frame["split"])
     if len(sets) > 1:
@@ -177,16 +177,16 @@ def choose(frame: pd.DataFrame, **wanted: object) -> pd.DataFrame:
     return frame
 
 
-@cached_per_sweep
-def planned_trials(sweep: Sweep) -> pd.DataFrame:
+@cached_per_run
+def planned_trials(run: Run) -> pd.DataFrame:
     """Return one row per planned trial, with its result if there is one."""
     # Rung and seeds come from the plan, since missing trials have no row.
     of_plan = ["rung", "network_seed", "head_seed"]
-    entries = map(attrgetter("spec_hash", *of_plan), sweep.manifest.planned)
+    entries = map(attrgetter("spec_hash", *of_plan), run.manifest.planned)
     planned = pd.DataFrame(entries, columns=["spec_hash", *of_plan])
-    rows = planned.merge(sweep.trials.drop(columns=of_plan), on="spec_hash", how="left")
+    rows = planned.merge(run.trials.drop(columns=of_plan), on="spec_hash", how="left")
     # A missing trial has the data and backbone of the others if they agree.
-    defaults = {"status": "missing", "dataset": sweep.manifest.dataset}
+    defaults = {"status": "missing", "dataset": run.manifest.dataset}
     for name in ("backbone", "data"):
         values = rows[name].dropna().unique()
         if len(values) == 1:
@@ -197,10 +197,10 @@ def planned_trials(sweep: Sweep) -> pd.DataFrame:
     # All folders of the user's own images have the same name in the registry.
     is_users = variant.str.contains("#", regex=False).astype(bool)
     return rows.assign(
-        source=sweep.manifest.sweep,
-        method=rows["rung"].map(sweep.labels),
+        source=run.manifest.sweep,
+        method=rows["rung"].map(run.labels),
         variant=variant,
-        dataset=rows["dataset"].mask(is_users, rows["dataset"].replace(sweep.manifest.titles)),
+        dataset=rows["dataset"].mask(is_users, rows["dataset"].replace(run.manifest.titles)),
         network_seed=rows["network_seed"].astype("Int64"),
         head_seed=rows["head_seed"].astype("Int64"),
         note=rows["message"].fillna(""),

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from analysis.compare.network_check import name_of
 from analysis.ladder.results import QUANTITIES as OF_SAMPLES
-from analysis.load import Sweep
+from analysis.load import Run
 from analysis.reproduction.files import Made
 from analysis.reproduction.overview import (
     PAGE,
@@ -52,7 +52,7 @@ def ship(out: Path, name: str) -> None:
     shutil.rmtree(to, ignore_errors=True)
     for made in read_all(parse_path(str(out))):
         table = made.table
-        for _, run in made.sweeps:
+        for _, run in made.runs:
             _ship_run(made, run, to)
             for figure in table.figures[:1]:
                 picture = Path(str(run.out)) / "figures" / f"{figure}.png"
@@ -87,7 +87,7 @@ def write_pages() -> None:
             picture.unlink()
 
 
-def _ship_run(made: Made, run: Sweep, to: Path) -> None:
+def _ship_run(made: Made, run: Run, to: Path) -> None:
     source = Path(str(run.out))
     target = to / made.table.folder / source.name
     manifest = unseal((source / "sweep.json").read_bytes(), source / "sweep.json")
@@ -131,11 +131,11 @@ def _write_json(path: Path, content: Mapping[str, Any]) -> None:
     path.write_bytes(seal(content))
 
 
-def _picture(made: Made, run: Sweep, name: str) -> str:
+def _picture(made: Made, run: Run, name: str) -> str:
     return re.sub(r"[^\w.-]", "-", f"{made.table.folder}-{name_of(run)}-{name}.png")
 
 
-def _pictured(made: Made, run: Sweep, name: str) -> str | None:
+def _pictured(made: Made, run: Run, name: str) -> str | None:
     file = _picture(made, run, name)
     if not (IMAGES / file).is_file():
         return None

@@ -1,4 +1,4 @@
-"""A sweep folder with invented numbers, for tests of the analysis alone."""
+"""A run folder with invented numbers, for tests of the analysis alone."""
 
 import itertools
 import json
@@ -19,12 +19,12 @@ from tune_calib.results.manifests import (
     ObjectiveRecord,
     PlannedRecord,
     RungRecord,
+    RunManifest,
     SearchManifest,
     SearchOutcome,
     SearchRequestRecord,
     SeedsRecord,
     SuggestionRecord,
-    SweepManifest,
 )
 from tune_calib.results.tables import read_table, write_file, write_results, write_table
 from tune_calib.spec.metrics import CORRUPTION_METRICS, OOD_METRICS
@@ -60,7 +60,7 @@ def write(
     kinds: tuple[str, ...] = KINDS,
     flags: Mapping[int, str] | None = None,
 ) -> None:
-    """Write a sweep of three rungs and a control.
+    """Write a run of three rungs and a control.
 
     Args:
         out: folder.
@@ -87,7 +87,7 @@ def write(
         for i in (rung.index for rung in rungs)
         for s in range(seeds)
     ]
-    SweepManifest(
+    RunManifest(
         version=1,
         sweep="fake",
         ladder="mac_cal",
@@ -110,10 +110,10 @@ def write(
 
 
 def add_shifts(out: Path, names: Iterable[str], left_out: str = "") -> None:
-    """Let every trial of a sweep of ``write`` have been looked at on some shift sets.
+    """Let every trial of a run of ``write`` have been looked at on some shift sets.
 
     Args:
-        out: folder of the sweep.
+        out: folder of the run.
         names: of the sets.
         left_out: a set and part of it that the first trial has no rows of.
     """
@@ -132,10 +132,10 @@ def add_shifts(out: Path, names: Iterable[str], left_out: str = "") -> None:
 
 
 def add_intervals(out: Path, metrics: Iterable[str], resamples: int = 1000, but: int = 0) -> None:
-    """Let the trials of a sweep of ``write`` that are done have bootstrap intervals.
+    """Let the trials of a run of ``write`` that are done have bootstrap intervals.
 
     Args:
-        out: folder of the sweep.
+        out: folder of the run.
         metrics: that have one, .1 wide to both sides; and .2 of accuracy.
         resamples: draws.
         but: so many trials are left out.
@@ -157,7 +157,7 @@ def shifted_value(spec_hash: str, part: str) -> float:
 
 
 def with_manifest(loaded, **changes):
-    """A sweep or search that was loaded, whose manifest says something else."""
+    """A run or search that was loaded, whose manifest says something else."""
     return replace(loaded, manifest=loaded.manifest.model_copy(update=changes))
 
 
@@ -172,7 +172,7 @@ def add_network_check(
     """Give every row what is known of its network, one of each seed.
 
     Args:
-        out: folder of a sweep of ``write``.
+        out: folder of a run of ``write``.
         gap: confidence gap on test of the network of the second seed; others are .002 away.
         se: its standard error.
         only_heads: the networks' own rows are of before there was such a thing.

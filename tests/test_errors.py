@@ -1,4 +1,4 @@
-"""A mistake is told in the words of whoever made it: options, keys of a sweep file, or Python."""
+"""A mistake is spelt for whoever made it: options, keys of an experiment file, or Python."""
 
 import pickle
 import re

@@ -186,7 +186,7 @@ def flag(request):
 
 @pytest.fixture(scope="module")
 def out(tmp_path_factory, flag):
-    """A sweep whose best rung by ECE (the control) has a flagged trial."""
+    """A run whose best rung by ECE (the control) has a flagged trial."""
     out = tmp_path_factory.mktemp("flagged")
     fake_results.write(out, kinds=RIVALS, seeds=6, flags={3: flag.name})
     return out

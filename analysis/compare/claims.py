@@ -24,7 +24,7 @@ from analysis.compare.gather import over_seeds
 from analysis.compare.hypotheses import MIN_PAIRS
 from analysis.compare.intervals import ALPHA, Floats, half_width, over_both
 from analysis.compare.network_check import compute_network_check
-from analysis.load import Sweep, cached_per_sweep
+from analysis.load import Run, cached_per_run
 from analysis.shifts import read_draws
 from analysis.tidy import parted, tidy
 from tune_calib.spec.metrics import METRICS, column
@@ -73,7 +73,7 @@ class _Changes:
         return float(self.values.mean()) if len(self.values) else math.nan
 
 
-def judge(groups: Sequence[Sequence[Sweep]], claim: Claim) -> Verdict:
+def judge(groups: Sequence[Sequence[Run]], claim: Claim) -> Verdict:
     """Judge a claim by its mean over groups of runs; the runs of a group share their test samples.
 
     A claim is held if each of its comparisons is held at 95 %, without a correction, since all of
@@ -124,9 +124,9 @@ def _decide(undecided: Verdict, changes: _Changes, comparisons: int) -> Verdict:
     return replace(verdict, seeds=needed, why="the interval includes both outcomes")
 
 
-def _measure(sweeps: Sequence[Sweep], comparison: Comparison, than: str) -> _Changes:
+def _measure(runs: Sequence[Run], comparison: Comparison, than: str) -> _Changes:
     """Return the sums of one run with a pair per seed, or of several with a pair per network."""
-    parts = [_changes(sweep, comparison, than) for sweep in sweeps]
+    parts = [_changes(run, comparison, than) for run in runs]
     if len(parts) == 1:
         return parts[0]
     # They share their test samples, so the error of the mean is at most the mean of the errors.
@@ -138,29 +138,29 @@ def _refused(parts: Sequence[_Changes]) -> _Changes | None:
     return next((part for part in parts if part.why_no_verdict or part.why), None)
 
 
-def _average(groups: Sequence[Sequence[Sweep]], comparison: Comparison, than: str) -> _Changes:
+def _average(groups: Sequence[Sequence[Run]], comparison: Comparison, than: str) -> _Changes:
     """Average sums seed by seed; their errors add up within a data set, else their squares."""
-    parts = [_measure(sweeps, comparison, than) for sweeps in groups]
+    parts = [_measure(runs, comparison, than) for runs in groups]
     refused = _refused(parts)
     if refused or len(parts) == 1:
         return refused or parts[0]
     pairs = min(map(len, map(attrgetter("values"), parts)))
     values = np.mean([part.values[:pairs] for part in parts], axis=0)
-    datasets = [sweeps[0].manifest.dataset for sweeps in groups]
+    datasets = [runs[0].manifest.dataset for runs in groups]
     errors = pd.Series(map(attrgetter("error"), parts)).groupby(datasets).sum(min_count=1)
     error = float(np.sqrt((errors**2).sum(skipna=False))) / len(parts)
     return _Changes(values, error, all(map(attrgetter("is_one"), parts)))
 
 
-def _changes(sweep: Sweep, comparison: Comparison, than: str) -> _Changes:
+def _changes(run: Run, comparison: Comparison, than: str) -> _Changes:
     weights = comparison.weigh(than)
-    labels = set(sweep.labels.values())
+    labels = set(run.labels.values())
     if absent := [label for label in weights if label not in labels]:
         return _Changes(np.array([]), why=f"not run: {', '.join(absent)}")
     metric, split = parted(comparison.metric)
-    if split is not None and column(split, metric) not in sweep.trials:
+    if split is not None and column(split, metric) not in run.trials:
         return _Changes(np.array([]), why=f"no trial has {comparison.metric}")
-    matched = over_seeds(sweep, metric, split or "test")
+    matched = over_seeds(run, metric, split or "test")
     values = matched.values.astype(float)
     if comparison.kind == "rank":
         values = values.dropna().rank(axis=1, ascending=METRICS[metric].is_less_better)
@@ -168,16 +168,16 @@ def _changes(sweep: Sweep, comparison: Comparison, than: str) -> _Changes:
     # Rounded, since the last bit of a float is no difference.
     number = comparison.number if len(weights) == 1 else 0.0
     change = (values @ pd.Series(weights) - number).round(12).to_numpy()
-    changes = _Changes(change, why_no_verdict=compute_network_check(sweep).why_no_verdict)
+    changes = _Changes(change, why_no_verdict=compute_network_check(run).why_no_verdict)
     is_of_samples = metric in METRICS
     if not len(change):
         which = "all compared rungs" if len(weights) > 1 else "the rung"
         why = f"no seed has a value for {which}"
-        is_run = set(weights) <= set(sweep.done["rung"].map(sweep.labels))
+        is_run = set(weights) <= set(run.done["rung"].map(run.labels))
         if is_run and not is_of_samples:  # a quantity that says nothing about these trials
             return replace(changes, why_no_verdict=changes.why_no_verdict or why)
         return replace(changes, why=why)
-    error = _sample_error(sweep, comparison, weights, values.index) if is_of_samples else 0.0
+    error = _sample_error(run, comparison, weights, values.index) if is_of_samples else 0.0
     if math.isnan(error):
         return replace(changes, why="no intervals over the test samples")
     if is_of_samples and set(weights) <= set(matched.fixed):
@@ -199,7 +199,7 @@ def gain_of(comparison: Comparison, value: float) -> float:
 
 
 def _sample_error(
-    sweep: Sweep, comparison: Comparison, weights: Mapping[str, float], blocks: "pd.Index[int]"
+    run: Run, comparison: Comparison, weights: Mapping[str, float], blocks: "pd.Index[int]"
 ) -> float:
     """Compute the standard error of the mean sum over the test samples; NaN if unknown.
 
@@ -208,9 +208,9 @@ def _sample_error(
     bound, since the rungs share the samples.
     """
     metric, split = parted(comparison.metric)
-    rows, draws = _drawn(sweep, metric, split or "test")
+    rows, draws = _drawn(run, metric, split or "test")
     is_rank = comparison.kind == "rank"
-    labels = list(sweep.labels.values()) if is_rank else list(weights)
+    labels = list(run.labels.values()) if is_rank else list(weights)
     hashes = {label: _hashes(rows[rows["method"] == label], blocks) for label in labels}
     drawn_blocks = []
     for index in range(len(blocks)):
@@ -231,8 +231,8 @@ def _sample_error(
             return float(np.nanstd(drawn[list(weights)] @ pd.Series(weights), ddof=1))
     if split not in (None, "test") or is_rank:
         return math.nan  # shifted images and ranks have draws or no error at all
-    recorded = sweep.intervals["se"].unstack("metric").reindex(columns=[metric])[metric]
-    errors = recorded.combine_first(_plain_errors(sweep, metric))
+    recorded = run.intervals["se"].unstack("metric").reindex(columns=[metric])[metric]
+    errors = recorded.combine_first(_plain_errors(run, metric))
     weighted = []
     for label, trials in hashes.items():
         error = errors.reindex(list(chain.from_iterable(trials))).mean(skipna=False)
@@ -240,17 +240,17 @@ def _sample_error(
     return math.hypot(*weighted)
 
 
-@cached_per_sweep
-def _plain_errors(sweep: Sweep, metric: str) -> "pd.Series[float]":
+@cached_per_run
+def _plain_errors(run: Run, metric: str) -> "pd.Series[float]":
     """Return the standard errors by spec hash that need no bootstrap, or none for a metric.
 
     That of the accuracy is binomial. An ECE is the mean over the samples of d = confidence -
     correct, with the sign of the sample's bin; O-ECE and U-ECE omit bins. Their variance is thus at
     most E[d^2] minus their square. E[d^2] is the variance of the confidence gap plus its square.
     """
-    trials = sweep.trials.set_index("spec_hash").filter(like="test/")
+    trials = run.trials.set_index("spec_hash").filter(like="test/")
     trials.columns = trials.columns.str.removeprefix("test/")
-    bins = sweep.bins[sweep.bins["split"] == "test"]
+    bins = run.bins[run.bins["split"] == "test"]
     samples = bins.groupby(bins["spec_hash"].astype(str))["count"].sum().reindex(trials.index)
     if metric == "accuracy":
         return (trials[metric] * (1 - trials[metric]) / samples) ** 0.5
@@ -260,9 +260,9 @@ def _plain_errors(sweep: Sweep, metric: str) -> "pd.Series[float]":
     return pd.Series(dtype=float)
 
 
-@cached_per_sweep
-def _drawn(sweep: Sweep, metric: str, split: str) -> tuple[pd.DataFrame, dict[str, Floats]]:
-    return tidy(sweep, [metric], split), read_draws(sweep.out, metric, split)
+@cached_per_run
+def _drawn(run: Run, metric: str, split: str) -> tuple[pd.DataFrame, dict[str, Floats]]:
+    return tidy(run, [metric], split), read_draws(run.out, metric, split)
 
 
 def _hashes(rows: pd.DataFrame, blocks: "pd.Index[int]") -> list[list[str]]:

@@ -9,7 +9,7 @@ import pandas as pd
 
 from analysis.compare.gather import Matched, over_seeds
 from analysis.compare.hypotheses import MIN_PAIRS, compare_pairs
-from analysis.load import Sweep
+from analysis.load import Run
 from analysis.tables.latex import label_of
 from analysis.tables.render import View
 from analysis.tables.table import Table
@@ -20,7 +20,7 @@ from tune_calib.spec.metrics import METRICS
 
 
 def difference(
-    first: Sweep, second: Sweep, metrics: Sequence[str] = (), split: str | None = None
+    first: Run, second: Run, metrics: Sequence[str] = (), split: str | None = None
 ) -> View:
     """Compare the shared rungs of two runs with matched seeds, and list settings that differ."""
     shared = _shared_rungs(first, second)
@@ -60,7 +60,7 @@ def difference(
     return _view(table, changed, full_stops(lines), first.row_name)
 
 
-def _shared_rungs(first: Sweep, second: Sweep) -> list[str]:
+def _shared_rungs(first: Run, second: Run) -> list[str]:
     if str(first.out) == str(second.out):
         raise UserError(f"{first.out} is given twice; name two runs")
     # With one network a block is a head seed, which only concerns that network.
@@ -91,11 +91,11 @@ def _row(label: str, metric: str, first: Matched, second: Matched) -> dict[str, 
     return {"rung": label, "metric": metric, **means, **result}
 
 
-def _describe_overlap(first: Sweep, second: Sweep, shared: Sequence[str]) -> list[str]:
+def _describe_overlap(first: Run, second: Run, shared: Sequence[str]) -> list[str]:
     """Describe the rungs that only one of them has, and the trials that both have."""
     lines = []
-    for name, sweep in (("A", first), ("B", second)):
-        if others := [label for label in sweep.labels.values() if label not in shared]:
+    for name, run in (("A", first), ("B", second)):
+        if others := [label for label in run.labels.values() if label not in shared]:
             lines.append(f"Only in {name}: {', '.join(others)}")
     hashes = set(map(attrgetter("spec_hash"), first.manifest.planned))
     if count := len(hashes.intersection(map(attrgetter("spec_hash"), second.manifest.planned))):
@@ -103,11 +103,11 @@ def _describe_overlap(first: Sweep, second: Sweep, shared: Sequence[str]) -> lis
     return lines
 
 
-def _settings(sweep: Sweep, shared: Sequence[str]) -> dict[str, str]:
-    rows = planned_trials(sweep).dropna(subset="data")
+def _settings(run: Run, shared: Sequence[str]) -> dict[str, str]:
+    rows = planned_trials(run).dropna(subset="data")
     rows = rows[rows["method"].isin(shared)]
     texts: dict[str, list[str]] = {}
-    for row in by_rung(rows, sweep.labels).to_dict("records"):
+    for row in by_rung(rows, run.labels).to_dict("records"):
         suffix = "" if row["rungs"] == "all" else f" ({row['rungs']})"
         texts.setdefault(row["setting"], []).append(f"{row['value']}{suffix}")
     return {name: "; ".join(sorted(values)) for name, values in texts.items()}

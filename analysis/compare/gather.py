@@ -14,7 +14,7 @@ import pandas as pd
 
 from analysis import tidy
 from analysis.compare.network_check import compute_network_check
-from analysis.load import Sweep, cached_per_sweep, load
+from analysis.load import Run, cached_per_run, load
 from analysis.published import published, published_titles
 from analysis.shifts import FOREIGN_MEAN
 from tune_calib.errors import UserError
@@ -42,21 +42,21 @@ def collect(
     tidy.check_metric(metric)
     if bool(folders) == (table is not None):
         raise UserError("name either folders of runs or a table by `published`")
-    sweeps = [load(folder, metric) for folder in folders]
+    runs = [load(folder, metric) for folder in folders]
     names = list(map(attrgetter("name"), folders))
     if len(set(names)) < len(names):
         names = list(map(str, folders))
     checks: dict[str, list[str]] = {}  # runs with the same networks share a sentence
-    for name, sweep in zip(names, sweeps, strict=True):
-        checks.setdefault(compute_network_check(sweep).sentence, []).append(name)
+    for name, run in zip(names, runs, strict=True):
+        checks.setdefault(compute_network_check(run).sentence, []).append(name)
     notes = [f"{', '.join(runs)}: {text[0].lower()}{text[1:]}" for text, runs in checks.items()]
     # Runs of earlier versions have no titles; the papers' apply.
     titles = published_titles()
-    for sweep in sweeps:
-        notes += tidy.incomplete(sweep, metric)
-        titles |= sweep.manifest.titles
+    for run in runs:
+        notes += tidy.incomplete(run, metric)
+        titles |= run.manifest.titles
     if table is None:
-        frames = [tidy.tidy(sweep, [metric]).assign(folder=str(sweep.out)) for sweep in sweeps]
+        frames = [tidy.tidy(run, [metric]).assign(folder=str(run.out)) for run in runs]
         frame = pd.concat(frames, ignore_index=True)
         _refuse_contradictions(frame)
         tidy.check_is_evaluated(frame, metric)
@@ -197,23 +197,23 @@ class Matched(Flagged):
     flags: Mapping[str, list[str]] = field(default_factory=dict)
 
 
-@cached_per_sweep
-def over_seeds(sweep: Sweep, metric: str, split: str = "test") -> Matched:
+@cached_per_run
+def over_seeds(run: Run, metric: str, split: str = "test") -> Matched:
     """Match the trials of a run by their seeds.
 
     With several networks, a block is a network seed, averaged over head seeds, because heads on one
     network are not independent repetitions. With one network, a block is a head seed, and the value
     of the network's own head is repeated in every block.
     """
-    rows = tidy.tidy(sweep, [metric], split)
-    is_paired, networks = sweep.manifest.paired_seeds, len(sweep.manifest.network_seeds)
+    rows = tidy.tidy(run, [metric], split)
+    is_paired, networks = run.manifest.paired_seeds, len(run.manifest.network_seeds)
     is_by_network = is_paired or networks > 1 or rows["head_seed"].isna().all()
     block = "network_seed" if is_by_network else "head_seed"
     # The network's own head has no head seed; its value is added to every block below.
     matching = rows.dropna(subset=block)
     values = matching.pivot_table(index=block, columns="method", values="value", dropna=False)
     # A pivot sorts methods by name and drops those without rows.
-    values = values.reindex(columns=list(sweep.labels.values()))
+    values = values.reindex(columns=list(run.labels.values()))
     unit = "network seed" if is_paired else "network seed, head seeds averaged"
     repeated: dict[Any, float] = {}
     if not is_by_network:
@@ -222,7 +222,7 @@ def over_seeds(sweep: Sweep, metric: str, split: str = "test") -> Matched:
         repeated = alone.groupby("method")["value"].mean().to_dict()
     values = values.assign(**repeated)
     notes = [f"{method} has one trial, which is repeated in every block" for method in repeated]
-    notes += [f"{compute_network_check(sweep).sentence}.", *tidy.incomplete(sweep, metric)]
+    notes += [f"{compute_network_check(run).sentence}.", *tidy.incomplete(run, metric)]
     flags = tidy.flags_of_methods(rows)
     return Matched(metric, unit, values, fixed=tuple(repeated), notes=tuple(notes), flags=flags)
 

@@ -19,7 +19,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
-from analysis.load import Sweep
+from analysis.load import Run
 
 ALPHA = 0.05
 DRAWS = 1000
@@ -143,10 +143,10 @@ def _rank_sums(n: int) -> Floats:
     return share
 
 
-def over_samples(sweep: Sweep) -> pd.DataFrame:
+def over_samples(run: Run) -> pd.DataFrame:
     """Compute 95 % intervals of finished trials on test, by bootstrap or else from their bins."""
-    trials = sweep.done.set_index("spec_hash")
-    bins = sweep.bins[(sweep.bins["split"] == "test") & sweep.bins["spec_hash"].isin(trials.index)]
+    trials = run.done.set_index("spec_hash")
+    bins = run.bins[(run.bins["split"] == "test") & run.bins["spec_hash"].isin(trials.index)]
     intervals = {}
     # An empty bin has no accuracy, and its NaN would make every sum NaN.
     for name, filled in bins[bins["count"] > 0].groupby("spec_hash", observed=True):
@@ -158,11 +158,11 @@ def over_samples(sweep: Sweep) -> pd.DataFrame:
         ece = ece_interval(counts, accuracy, confidence)
         intervals[name] = (total, right / total, float(wilson.low), float(wilson.high), *ece)
     rows = trials.loc[trials.index.isin(intervals), ["rung", "network_seed", "head_seed"]]
-    rows["rung"] = rows["rung"].map(sweep.labels)
+    rows["rung"] = rows["rung"].map(run.labels)
     rows = rows.join(pd.DataFrame.from_dict(intervals, orient="index", columns=_COLUMNS))
     for metric, (end, column) in product(("accuracy", "ece"), _ENDS.items()):
         wanted = pd.MultiIndex.from_product([rows.index, [metric]])
-        drawn = sweep.intervals[column].reindex(wanted).set_axis(rows.index)
+        drawn = run.intervals[column].reindex(wanted).set_axis(rows.index)
         rows[f"{metric}_{end}"] = drawn.fillna(rows[f"{metric}_{end}"])
     return rows.reset_index(drop=True)
 

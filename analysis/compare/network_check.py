@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from analysis.compare.intervals import over_both
-from analysis.load import Sweep, cached_per_sweep
+from analysis.load import Run, cached_per_run
 from tune_calib.spec.metrics import BASE, METRICS, column, format_value
 from tune_calib.text import format_count
 
@@ -84,22 +84,22 @@ class NetworkCheck:
         return f"{sentence}: {_NO_CARRY}" if self.why_no_verdict else sentence
 
 
-@cached_per_sweep
-def compute_network_check(sweep: Sweep) -> NetworkCheck:
+@cached_per_run
+def compute_network_check(run: Run) -> NetworkCheck:
     """Check the networks of a run with plain cross entropy, otherwise those of its first rung."""
-    base_ids = base_rows(sweep).reindex(columns=["network_id"])["network_id"]
-    networks = known_networks(sweep.trials)
+    base_ids = base_rows(run).reindex(columns=["network_id"])["network_id"]
+    networks = known_networks(run.trials)
     return _check_networks(networks[networks["network_id"].isin(set(base_ids))], "test")
 
 
-def base_rows(sweep: Sweep) -> pd.DataFrame:
+def base_rows(run: Run) -> pd.DataFrame:
     """Return the trials of the rung with plain cross entropy, otherwise those of the first rung."""
-    methods = sweep.trials.reindex(columns=["network_method"])["network_method"]
-    rows = sweep.trials[methods == PLAIN]
+    methods = run.trials.reindex(columns=["network_method"])["network_method"]
+    rows = run.trials[methods == PLAIN]
     # From one rung, since others may train such networks with other settings.
     rows = rows[rows["rung"] == rows["rung"].min()]
     if rows.empty:
-        rows = sweep.of_rung(min(sweep.labels, default=0), done_only=False)
+        rows = run.of_rung(min(run.labels, default=0), done_only=False)
     return rows
 
 
@@ -135,11 +135,11 @@ def known_networks(trials: pd.DataFrame, split: str = "test") -> pd.DataFrame:
     return distinct
 
 
-def name_of(sweep: Sweep) -> str:
+def name_of(run: Run) -> str:
     """Return the data set and backbones of a run, e.g. ``cifar10 vit``."""
-    backbones = map(str, sweep.trials["backbone"].dropna().unique())
+    backbones = map(str, run.trials["backbone"].dropna().unique())
     # Imported data have one name for both.
-    return " ".join(dict.fromkeys([sweep.manifest.dataset, *backbones]))
+    return " ".join(dict.fromkeys([run.manifest.dataset, *backbones]))
 
 
 def _check_networks(networks: pd.DataFrame, split: str) -> NetworkCheck:

@@ -11,7 +11,7 @@ import pandas as pd
 from analysis.compare.gather import Matched, over_seeds
 from analysis.compare.hypotheses import MIN_PAIRS, PAIRED_TESTS, Friedman, compare, friedman
 from analysis.compare.intervals import ALPHA, t_interval
-from analysis.load import Sweep
+from analysis.load import Run
 from analysis.tables.latex import label_of
 from analysis.tables.render import View
 from analysis.tables.table import Table
@@ -57,19 +57,19 @@ def judge(matched: Matched, test: str, baseline: str | None = None) -> Verdict:
     return Verdict(matched, test, baseline, spreads, comparisons=comparisons)
 
 
-def are_rivals(sweep: Sweep) -> bool:
+def are_rivals(run: Run) -> bool:
     """Return whether the rungs are alternatives, not steps of a ladder."""
-    return {rung.kind for rung in sweep.rungs} <= {"base", "variant"}
+    return {rung.kind for rung in run.rungs} <= {"base", "variant"}
 
 
-def for_report(sweep: Sweep, test: str) -> list[Verdict]:
+def for_report(run: Run, test: str) -> list[Verdict]:
     """Run the tests of a comparison's report on ECE, unless fewer than two methods have numbers."""
-    if len(sweep.rungs) < 2 or not are_rivals(sweep):
+    if len(run.rungs) < 2 or not are_rivals(run):
         return []
-    matched = over_seeds(sweep, "ece")
+    matched = over_seeds(run, "ece")
     if matched.values.notna().any().sum() < 2:
         return []
-    base, note = sweep.bases[sweep.rungs[0].index].label, sweep.base_note
+    base, note = run.bases[run.rungs[0].index].label, run.base_note
     if note:
         matched = replace(matched, notes=(f"Baseline: {note}", *matched.notes))
     return [judge(matched, test, base), judge(matched, "friedman")]

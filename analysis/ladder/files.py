@@ -18,7 +18,7 @@ from analysis.figure import LADDER_FIGURES
 from analysis.ladder import shift_tables, tables
 from analysis.ladder.means import ladder_table
 from analysis.ladder.results import LadderResults, last_epochs, samples
-from analysis.load import Sweep, load
+from analysis.load import Run, load
 from analysis.page.figures import Gallery
 from analysis.page.page import Page, Section, environment, list_files, steps, write_folder
 from analysis.published import compare_with
@@ -36,45 +36,45 @@ from tune_calib.text import format_count, nearest
 
 
 def write_files(
-    sweep: Sweep, test: str | None, options: Sequence[str], folder: Path
+    run: Run, test: str | None, options: Sequence[str], folder: Path
 ) -> tuple[Text, list[str]]:
     """Write the files of a report; return the text to print and the paths of the files."""
-    if sweep.trials.empty:
-        planned = format_count(len(sweep.manifest.planned), "trial")
-        return Text([f"{sweep.out}: no result yet, {planned} planned"]), []
+    if run.trials.empty:
+        planned = format_count(len(run.manifest.planned), "trial")
+        return Text([f"{run.out}: no result yet, {planned} planned"]), []
     if test is not None and test not in PAIRED_TESTS:
         raise UserError(f"unknown `test` {test!r}{nearest(test, list(PAIRED_TESTS))}")
-    if test is not None and not significance.are_rivals(sweep):
+    if test is not None and not significance.are_rivals(run):
         raise UserError("compares methods; the rungs of a ladder build on each other", "test")
-    results = LadderResults(sweep, test or PAIRED_TESTS[0])
+    results = LadderResults(run, test or PAIRED_TESTS[0])
     make_page = partial(page, results, options=options)
     names, gallery = write_folder(folder, _texts(results), LADDER_FIGURES, results, make_page)
-    parts: list[Part] = [tables.ladder(sweep)]
-    recipe_table = tables.recipes(sweep)
+    parts: list[Part] = [tables.ladder(run)]
+    recipe_table = tables.recipes(run)
     if recipe_table.records:
         parts += [recipe_table.caption, replace(recipe_table, caption="")]
-    bad = sweep.trials[sweep.trials["status"] != "done"].fillna({"message": "no message"})
+    bad = run.trials[run.trials["status"] != "done"].fillna({"message": "no message"})
     reasons = bad[["rung_label", "status", "message"]].itertuples(index=False, name=None)
     for (label, status, message), count in Counter(reasons).items():
         parts.append(Prose(f"{count} x {label}: {status}, {message}"))
-    parts += map(Prose, [*tables.weak_heads(sweep), *gallery.remarks])
-    return Text([*parts, *list_files(sweep.out, names)]), names
+    parts += map(Prose, [*tables.weak_heads(run), *gallery.remarks])
+    return Text([*parts, *list_files(run.out, names)]), names
 
 
-def load_sweep(
+def load_run(
     out: AnyPath,
     published: str | None = None,
     regime: bool = False,
     metrics: tuple[str, ...] = (),
     intervals: bool = False,
-) -> Sweep:
+) -> Run:
     """Load a run with the options of its report."""
-    sweep = replace(load(out), shows_network_check=regime, shown=metrics, shows_intervals=intervals)
+    run = replace(load(out), shows_network_check=regime, shown=metrics, shows_intervals=intervals)
     if published is not None:
-        sweep = compare_with(sweep, published)
-    if sweep.trials.empty:
-        return sweep
-    for metric in sweep.shown:
+        run = compare_with(run, published)
+    if run.trials.empty:
+        return run
+    for metric in run.shown:
         if metric not in METRICS:
             raise UserError(f"unknown metric {metric!r}{nearest(metric, metrics_of_trials())}")
         if not METRICS[metric].is_of_trials:
@@ -82,38 +82,38 @@ def load_sweep(
                 f"{METRICS[metric].title} needs foreign images besides the test split: run the "
                 "command again with `shift`, which adds a table of shift sets"
             )
-        if sweep.trials.reindex(columns=[column("test", metric)]).isna().all(axis=None):
+        if run.trials.reindex(columns=[column("test", metric)]).isna().all(axis=None):
             raise UserError(
                 f"no trial has {METRICS[metric].title} on test; the version that wrote these "
                 "results did not record it"
             )
-    if sweep.shows_intervals and sweep.intervals.empty:
+    if run.shows_intervals and run.intervals.empty:
         raise UserError("no trial has intervals; run the command again with `bootstrap` 1000")
-    return sweep
+    return run
 
 
 def _texts(results: LadderResults) -> dict[str, str]:
-    sweep = results.sweep
-    files = in_files(tables.ladder(sweep), ladder_table(sweep))
-    recipe_table = tables.recipes(sweep)
+    run = results.run
+    files = in_files(tables.ladder(run), ladder_table(run))
+    recipe_table = tables.recipes(run)
     if recipe_table.records:
         files["ladder.md"] += f"\n{recipe_table.caption}\n\n{body(recipe_table)}\n"
         texts = pd.DataFrame(list(recipe_table.records)).map(attrgetter("text"))
         files |= in_files(recipe_table, texts)
         del files["recipes.md"]
-    if weak := tables.weak_heads(sweep):
+    if weak := tables.weak_heads(run):
         files["ladder.md"] += "\n".join(["", *map("- {}".format, weak), ""])
-    parts = [f"{sweep.manifest.setting}."]
-    settings = tables.rung_settings(sweep)
+    parts = [f"{run.manifest.setting}."]
+    settings = tables.rung_settings(run)
     if settings.records:
         parts.append(markdown(settings))
     files["settings.md"] = "\n\n".join(parts) + "\n"
     if len(results.intervals):
         files["intervals.csv"] = results.intervals.to_csv(index=False)
-    for shift in shift_tables.shift_tables(sweep):
-        files |= in_files(shift_tables.table(sweep, shift), shift_tables.means(sweep, shift))
-    last = last_epochs(sweep, results.statistics)
-    files |= in_files(samples(sweep, last), last)
+    for shift in shift_tables.shift_tables(run):
+        files |= in_files(shift_tables.table(run, shift), shift_tables.means(run, shift))
+    last = last_epochs(run, results.statistics)
+    files |= in_files(samples(run, last), last)
     if results.verdicts:
         views = list(map(significance.view, results.verdicts))
         files["significance.md"] = "\n\n".join(view.render("markdown") for view in views) + "\n"
@@ -125,79 +125,79 @@ def page(
     results: LadderResults, gallery: Gallery, files: Sequence[str], options: Sequence[str] = ()
 ) -> str:
     """Return the page as HTML."""
-    sweep, manifest = results.sweep, results.sweep.manifest
+    run, manifest = results.run, results.run.manifest
     state = f"Complete: all {len(manifest.planned)} planned trials are done."
-    if set(sweep.counts()) != {"done"}:
-        ended = format_counts(sweep.counts())
+    if set(run.counts()) != {"done"}:
+        ended = format_counts(run.counts())
         state = f"Not all of the {len(manifest.planned)} planned trials are done: {ended}."
     # The header shows the setting and the network check.
-    main = tables.ladder(sweep).without_blank()
-    main = replace(main, notes=tables.notes(sweep), caption=main.caption.partition("\n")[2])
-    is_evaluation = sweep.out.name == EVALUATION and (sweep.out.parent / SEARCH_MANIFEST).exists()
-    main_tables = [main, tables.drawn_intervals(sweep), tables.recipes(sweep)]
-    shifts = [shift_tables.table(sweep, shift) for shift in shift_tables.shift_tables(sweep)]
+    main = tables.ladder(run).without_blank()
+    main = replace(main, notes=tables.notes(run), caption=main.caption.partition("\n")[2])
+    is_evaluation = run.out.name == EVALUATION and (run.out.parent / SEARCH_MANIFEST).exists()
+    main_tables = [main, tables.drawn_intervals(run), tables.recipes(run)]
+    shifts = [shift_tables.table(run, shift) for shift in shift_tables.shift_tables(run)]
     tested: dict[str, Table] = {}  # the table of spreads is that of every test
     for verdict in results.verdicts:
         tested |= {table.key: table for table in significance.view(verdict).tables}
-    single = samples(sweep, last_epochs(sweep, results.statistics))
-    single_trials = [tables.trials(sweep), tables.intervals(sweep, results.intervals)]
+    single = samples(run, last_epochs(run, results.statistics))
+    single_trials = [tables.trials(run), tables.intervals(run, results.intervals)]
     sections = [
         Section("results", "Results", tables=main_tables),
         Section("shift", "Under shift", tables=shifts),
         Section("figures", "Figures", gallery.remarks, figures=gallery.pictures),
         Section("significance", "Significance", tables=list(tested.values())),
         Section("single-samples", "Single samples", tables=[single]),
-        Section("plan", "Plan and status", tables=[tables.plan(sweep), tables.unfinished(sweep)]),
+        Section("plan", "Plan and status", tables=[tables.plan(run), tables.unfinished(run)]),
         Section("trials", "Trials", tables=single_trials),
-        Section("settings", "Settings", tables=[tables.rung_settings(sweep)]),
-        Section("environment", "Environment", tables=[environment(sweep.trials)]),
+        Section("settings", "Settings", tables=[tables.rung_settings(run)]),
+        Section("environment", "Environment", tables=[environment(run.trials)]),
     ]
-    lead, check = describe_best(sweep), compute_network_check(sweep)
+    lead, check = describe_best(run), compute_network_check(run)
     # The lead says that the over-confidence was not recorded.
     sentence = check.sentence if check.is_recorded or not lead else ""
     return Page(
         title=manifest.title,
         lead=lead,
         details=manifest.setting,
-        setting=tables.describe_setting(sweep),
+        setting=tables.describe_setting(run),
         network_check=sentence,
         state=state,
-        troubles=[*complaints(sweep), *tables.weak_heads(sweep)],
+        troubles=[*complaints(run), *tables.weak_heads(run)],
         sections=sections,
-        steps=steps(sweep.trials, manifest.command, options),
+        steps=steps(run.trials, manifest.command, options),
         files=files,
         links={"The search": "../report.html"} if is_evaluation else {},
     ).render()
 
 
-def describe_best(sweep: Sweep) -> str:
+def describe_best(run: Run) -> str:
     """Describe the best rung; return an empty text if fewer than two can be compared."""
-    metric = METRICS[[*sweep.shown, "ece"][0]]
-    rows = ladder_table(sweep, [metric.name]).dropna(subset="mean")
+    metric = METRICS[[*run.shown, "ece"][0]]
+    rows = ladder_table(run, [metric.name]).dropna(subset="mean")
     means = dict(zip(rows["rung"], rows["mean"].astype(float), strict=True))
-    may_win = [rung for rung in means if not is_chance(sweep.flags(rung))]
+    may_win = [rung for rung in means if not is_chance(run.flags(rung))]
     if len(means) < 2 or not may_win or metric.direction is None:
         return ""
     ranking = sorted(may_win, key=means.__getitem__, reverse=not metric.is_less_better)
-    best, base = sweep.labels[ranking[0]], sweep.bases[ranking[0]].label
+    best, base = run.labels[ranking[0]], run.bases[ranking[0]].label
     value = f"{metric.title} {format_value(metric.name, means[ranking[0]])}"
     if best == base:
         parts = [f"{best}, the base, is the best ({value})"]
     else:
         gain = f"without a trial matched with {base}"
-        change = _change(sweep, metric.name, best, base)
+        change = _change(run, metric.name, best, base)
         if len(change):
             gain = describe_change(metric.name, change, base)
         parts = [f"{best} is the best ({value})", gain]
     for runner_up in ranking[1:2]:
-        parts += _describe_overlap(sweep, metric.name, best, sweep.labels[runner_up])
-    compared = f"Of {len(means)} {sweep.row_name}s compared by {metric.title} on test"
-    return f"{compared}, {', '.join(parts)}; {compute_network_check(sweep).brief}."
+        parts += _describe_overlap(run, metric.name, best, run.labels[runner_up])
+    compared = f"Of {len(means)} {run.row_name}s compared by {metric.title} on test"
+    return f"{compared}, {', '.join(parts)}; {compute_network_check(run).brief}."
 
 
-def _change(sweep: Sweep, metric: str, name: str, other: str) -> Floats:
+def _change(run: Run, metric: str, name: str, other: str) -> Floats:
     """Return the differences of a rung from another one over matched seeds."""
-    matched = over_seeds(sweep, metric)
+    matched = over_seeds(run, metric)
     pairs = matched.values[[other, name]].astype(float).dropna()
     # Rounded as in paired tests: the last bit of a float is no difference.
     change: Floats = (pairs[name] - pairs[other]).round(12).to_numpy()
@@ -205,9 +205,9 @@ def _change(sweep: Sweep, metric: str, name: str, other: str) -> Floats:
     return change[:1] if {other, name} <= set(matched.fixed) else change
 
 
-def _describe_overlap(sweep: Sweep, metric: str, best: str, runner_up: str) -> list[str]:
+def _describe_overlap(run: Run, metric: str, best: str, runner_up: str) -> list[str]:
     """Say that the seeds do not separate the best rung from the runner-up; empty if they do."""
-    change = _change(sweep, metric, best, runner_up)
+    change = _change(run, metric, best, runner_up)
     low, high = t_interval(change)
     if len(change) < 2:
         why = format_count(len(change), "matched seed")

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 import pandas as pd
 
-from analysis.load import Sweep, cached_per_sweep
+from analysis.load import Run, cached_per_run
 from analysis.published import published
 from analysis.text import NOTHING, Cell, format_counts, rounded
 from analysis.tidy import column_in
@@ -23,33 +23,33 @@ def usual_metrics(columns: Iterable[object]) -> tuple[str, ...]:
 
 
 def ladder_table(
-    sweep: Sweep, metrics: Sequence[str] | None = None, split: str = "test"
+    run: Run, metrics: Sequence[str] | None = None, split: str = "test"
 ) -> pd.DataFrame:
     """Compute the mean and spread of every rung and metric over finished trials, as fractions.
 
     One row per (rung, metric): rung, label, kind, metric, n, mean, sd (ddof 1), change_before and
-    change_base (differences of means, from the previous rung of a step and from ``Sweep.bases``),
+    change_base (differences of means, from the previous rung of a step and from ``Run.bases``),
     statuses, flags, and ``published <dataset> <arch>`` for each column of the paper's table.
     """
     rows = []
     if metrics is None:
-        metrics = sweep.shown or usual_metrics(sweep.trials)
+        metrics = run.shown or usual_metrics(run.trials)
     for metric in metrics:
         previous = math.nan
-        printed = published_columns(sweep, metric)
-        name = column_in(sweep.trials, split, metric)
+        printed = published_columns(run, metric)
+        name = column_in(run.trials, split, metric)
         numbers: dict[int, pd.Series[float]] = {}
-        for rung in sweep.rungs:
-            values = sweep.of_rung(rung.index).get(name, pd.Series(dtype=float))
+        for rung in run.rungs:
+            values = run.of_rung(rung.index).get(name, pd.Series(dtype=float))
             numbers[rung.index] = values.dropna().astype(float)
-        for rung in sweep.rungs:
-            mean, base = numbers[rung.index].mean(), sweep.bases[rung.index].index
+        for rung in run.rungs:
+            mean, base = numbers[rung.index].mean(), run.bases[rung.index].index
             change_before = change_base = math.nan
             if rung.kind == "step":
                 change_before = mean - previous
             if rung.index != base:
                 change_base = mean - numbers[base].mean()
-            flags = count_flags(sweep.flags(rung.index)).items()
+            flags = count_flags(run.flags(rung.index)).items()
             row = {
                 "rung": rung.index,
                 "label": rung.label,
@@ -60,7 +60,7 @@ def ladder_table(
                 "sd": numbers[rung.index].std(ddof=1),
                 "change_before": change_before,
                 "change_base": change_base,
-                "statuses": format_counts(sweep.counts(rung.index)),
+                "statuses": format_counts(run.counts(rung.index)),
                 "flags": ", ".join(f"{flag.name} ({n})" for flag, n in flags),
             }
             for key in printed.columns:
@@ -71,34 +71,34 @@ def ladder_table(
     return pd.DataFrame(rows)
 
 
-def may_win(sweep: Sweep) -> list[bool]:
+def may_win(run: Run) -> list[bool]:
     """Return whether each rung may be marked as the best, which none with a trial at chance is."""
-    return [not is_chance(sweep.flags(rung.index)) for rung in sweep.rungs]
+    return [not is_chance(run.flags(rung.index)) for rung in run.rungs]
 
 
-def label_column(sweep: Sweep) -> dict[str, list[Cell]]:
+def label_column(run: Run) -> dict[str, list[Cell]]:
     """Return the first column of a table, with the labels of the rungs, by its head."""
-    return {sweep.row_name: list(map(Cell, map(sweep.label, sweep.rungs)))}
+    return {run.row_name: list(map(Cell, map(run.label, run.rungs)))}
 
 
-@cached_per_sweep
-def published_columns(sweep: Sweep, metric: str = "ece") -> pd.DataFrame:
+@cached_per_run
+def published_columns(run: Run, metric: str = "ece") -> pd.DataFrame:
     """Return the published numbers by rung label, with a column per (dataset, backbone)."""
-    if not sweep.manifest.published:
+    if not run.manifest.published:
         return pd.DataFrame()
-    labels = {rung.published: rung.label for rung in sweep.rungs if rung.published}
-    table = published(sweep.manifest.published)
+    labels = {rung.published: rung.label for rung in run.rungs if rung.published}
+    table = published(run.manifest.published)
     table = table[(table["metric"] == metric) & table["method"].isin(list(labels))]
     numbers = table.pivot(index="method", columns=["dataset", "backbone"], values="value")
     return numbers.rename(index=labels)
 
 
-def spread_over(sweep: Sweep) -> str:
+def spread_over(run: Run) -> str:
     """Describe the seeds over which the spread is computed."""
-    networks, heads = len(sweep.manifest.network_seeds), len(sweep.manifest.head_seeds)
+    networks, heads = len(run.manifest.network_seeds), len(run.manifest.head_seeds)
     if networks == heads == 1:
         return "1 seed: no spread"
-    if sweep.manifest.paired_seeds:
+    if run.manifest.paired_seeds:
         return f"{networks} seeds of network and head"
     if networks == 1:
         return f"{heads} head seeds on 1 network: the spread is that of the head alone"
@@ -107,57 +107,57 @@ def spread_over(sweep: Sweep) -> str:
     return f"{networks} networks x {heads} head seeds: both vary"
 
 
-def mean_over(sweep: Sweep) -> str:
+def mean_over(run: Run) -> str:
     """Describe mean and spread, and the number of trials unless each rung has one per seed."""
-    numbers = sweep.numbers(sweep.done["spec_hash"])
+    numbers = run.numbers(run.done["spec_hash"])
     if not numbers:
         return "no finished trial"
     if max(numbers) > 1:
-        text = f"mean ± sd over {spread_over(sweep)}"
-        planned = [len(sweep.manifest.network_seeds)] * len(sweep.rungs)
-        if sweep.manifest.paired_seeds and numbers == planned:
+        text = f"mean ± sd over {spread_over(run)}"
+        planned = [len(run.manifest.network_seeds)] * len(run.rungs)
+        if run.manifest.paired_seeds and numbers == planned:
             return text
-        return f"{text}; {trials_of_each(sweep, numbers)}"
-    is_one_seed = len(sweep.manifest.network_seeds) == len(sweep.manifest.head_seeds) == 1
-    return spread_over(sweep) if is_one_seed else f"n = 1 trial of each {sweep.row_name}: no spread"
+        return f"{text}; {trials_of_each(run, numbers)}"
+    is_one_seed = len(run.manifest.network_seeds) == len(run.manifest.head_seeds) == 1
+    return spread_over(run) if is_one_seed else f"n = 1 trial of each {run.row_name}: no spread"
 
 
-def trials_behind(sweep: Sweep, hashes: Iterable[str]) -> str:
+def trials_behind(run: Run, hashes: Iterable[str]) -> str:
     """Describe how many trials with some hashes each rung has."""
-    return trials_of_each(sweep, sweep.numbers(hashes) or [0])
+    return trials_of_each(run, run.numbers(hashes) or [0])
 
 
-def trials_of_each(sweep: Sweep, numbers: Collection[int]) -> str:
+def trials_of_each(run: Run, numbers: Collection[int]) -> str:
     """Describe the numbers of trials of the rungs, e.g. ``n = 3 to 5 trials of each rung``."""
     least, most = min(numbers), max(numbers)
     span = f"{most}" if least == most else f"{least} to {most}"
     noun = "trials" if most > 1 else "trial"
-    return f"n = {span} {noun} of each {sweep.row_name}"
+    return f"n = {span} {noun} of each {run.row_name}"
 
 
-def interval_ends(sweep: Sweep, rung: int, metric: str) -> tuple[float, float]:
+def interval_ends(run: Run, rung: int, metric: str) -> tuple[float, float]:
     """Average the ends of the bootstrap intervals of a rung's trials; NaN if a trial has none."""
-    wanted = pd.MultiIndex.from_product([sweep.of_rung(rung)["spec_hash"], [metric]])
+    wanted = pd.MultiIndex.from_product([run.of_rung(rung)["spec_hash"], [metric]])
     # A mean over some of the trials would stand next to one over all of them.
-    low, high = sweep.intervals.reindex(wanted)[["lower", "upper"]].mean(skipna=False)
+    low, high = run.intervals.reindex(wanted)[["lower", "upper"]].mean(skipna=False)
     return float(low), float(high)
 
 
-def interval_cell(sweep: Sweep, rung: int, metric: str, mean: float) -> Cell:
+def interval_cell(run: Run, rung: int, metric: str, mean: float) -> Cell:
     """Return the cell of a mean and its interval, e.g. ``1.20 [0.80, 1.43]``."""
     if math.isnan(mean):
         return NOTHING
-    low, high = interval_ends(sweep, rung, metric)
+    low, high = interval_ends(run, rung, metric)
     formatted = METRICS[metric].format
     span = "" if math.isnan(low) else f" [{formatted(low)}, {formatted(high)}]"
     return Cell(f"{formatted(mean)}{span}", rounded(metric, mean))
 
 
-def interval_note(sweep: Sweep) -> str:
+def interval_note(run: Run) -> str:
     """Explain the brackets of ``interval_cell``, without a full stop."""
-    draws = " or ".join(map(str, sorted(set(sweep.intervals["resamples"]))))
+    draws = " or ".join(map(str, sorted(set(run.intervals["resamples"]))))
     return (
         f"Brackets: 95 % intervals over the test samples ({draws} bootstrap draws) for fixed "
-        f"classifiers, with their ends averaged over the trials of a {sweep.row_name}. For ECE and "
+        f"classifiers, with their ends averaged over the trials of a {run.row_name}. For ECE and "
         f"other distances, the bias due to chance is subtracted. {AT_VALUE}"
     )

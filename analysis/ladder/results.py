@@ -21,7 +21,7 @@ from analysis.compare.intervals import over_samples
 from analysis.compare.network_check import PLAIN
 from analysis.compare.significance import Verdict, for_report
 from analysis.ladder.means import trials_of_each
-from analysis.load import Sweep
+from analysis.load import Run
 from analysis.tables.latex import label_of
 from analysis.tables.table import Table
 from analysis.text import Cell, Record
@@ -49,25 +49,25 @@ _KEY = ["spec_hash", "split", "epoch"]
 
 @dataclass(frozen=True, eq=False)
 class LadderResults:
-    """The results of a ladder or comparison, computed from its sweep on first use."""
+    """The results of a ladder or comparison, computed from its run on first use."""
 
-    sweep: Sweep
+    run: Run
     test: str = PAIRED_TESTS[0]
 
     @cached_property
     def statistics(self) -> pd.DataFrame:
         """Return the statistics of single samples by trial, split and epoch."""
-        return sample_statistics(self.sweep.out)
+        return sample_statistics(self.run.out)
 
     @cached_property
     def intervals(self) -> pd.DataFrame:
         """Return the intervals of each trial over the test samples."""
-        return over_samples(self.sweep)
+        return over_samples(self.run)
 
     @cached_property
     def verdicts(self) -> list[Verdict]:
         """Return the paired test and Friedman's; none for a ladder, whose steps are not rivals."""
-        return for_report(self.sweep, self.test)
+        return for_report(self.run, self.test)
 
     @property
     def friedman(self) -> Friedman | None:
@@ -77,22 +77,22 @@ class LadderResults:
     @property
     def binned(self) -> list[str]:
         """Return the hashes of the trials that have bins on test."""
-        bins = self.sweep.bins
+        bins = self.run.bins
         return list(bins.loc[bins["split"] == "test", "spec_hash"].unique())
 
 
-def has_own_time(sweep: Sweep) -> bool:
+def has_own_time(run: Run) -> bool:
     """Return whether results have the time of each trial; older ones have that of Ray trials."""
-    return bool(sweep.trials.reindex(columns=["own_s"])["own_s"].notna().any())
+    return bool(run.trials.reindex(columns=["own_s"])["own_s"].notna().any())
 
 
-def costs(sweep: Sweep) -> pd.DataFrame:
+def costs(run: Run) -> pd.DataFrame:
     """Compute seconds and memory of every finished trial; NaN where a part is unknown.
 
     ``total_s`` adds the full cost of the network and feature bank of a trial, though trials share
     them; ``ratio`` divides it by the total of the plain cross-entropy network of the same seed.
     """
-    rows = sweep.done.reindex(columns=list(_COSTS)).set_index("spec_hash")
+    rows = run.done.reindex(columns=list(_COSTS)).set_index("spec_hash")
     own_s, is_plain = rows["own_s"].astype(float), rows["head"].isna() & rows["posthoc"].isna()
     networks = own_s[is_plain].groupby(rows.loc[is_plain, "network_id"]).first()
     beneath = rows["network_id"].map(networks).astype(float).mask(is_plain, 0.0)
@@ -106,7 +106,7 @@ def costs(sweep: Sweep) -> pd.DataFrame:
     heads = rows["population"].where(rows["head"].notna(), 1).astype(float)
     is_transform = rows["posthoc"].notna() & rows["head"].isna()
     seconds = (rows["wall_s"].astype(float) / heads).mask(is_transform)
-    if has_own_time(sweep):
+    if has_own_time(run):
         seconds = own_s
     return rows[["rung"]].assign(
         seconds=seconds,
@@ -131,7 +131,7 @@ def angles(logits: NDArray[np.float64], labels: Any) -> NDArray[np.float64]:
 
 
 def sample_statistics(out: AnyPath) -> pd.DataFrame:
-    """Summarise the per-sample records of a sweep by (trial, split, epoch); fractions.
+    """Summarise the per-sample records of a run by (trial, split, epoch); fractions.
 
     Columns n and accuracy; over and under, the shares of gates +1 and -1; flipped, the share of
     the previous epoch's samples whose gate changed; and the correlations of the indicator with
@@ -183,12 +183,12 @@ def correlations(
     return coefficients
 
 
-def last_epochs(sweep: Sweep, statistics: pd.DataFrame) -> pd.DataFrame:
+def last_epochs(run: Run, statistics: pd.DataFrame) -> pd.DataFrame:
     """Compute the mean and spread over the trials of each rung at the last recorded epoch."""
     last = statistics.sort_values("epoch").groupby(["spec_hash", "split"]).last().reset_index()
-    last = last.merge(sweep.done[["spec_hash", "rung"]], on="spec_hash")
+    last = last.merge(run.done[["spec_hash", "rung"]], on="spec_hash")
     rows = []
-    for rung in sweep.rungs_in(last):
+    for rung in run.rungs_in(last):
         of_rung = last[last["rung"] == rung.index]
         for split, quantity in product(SPLITS, QUANTITIES):
             values = of_rung.loc[of_rung["split"] == split, quantity].dropna()
@@ -199,22 +199,22 @@ def last_epochs(sweep: Sweep, statistics: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=names)
 
 
-def samples(sweep: Sweep, last: pd.DataFrame) -> Table:
+def samples(run: Run, last: pd.DataFrame) -> Table:
     """Build the table of ``last_epochs``, shares in percent."""
     records: list[Record] = []
     for (_, label, split), rows in last.groupby(["rung", "label", "split"], sort=False):
-        record = {sweep.row_name: Cell(str(label)), "split": Cell(str(split))}
+        record = {run.row_name: Cell(str(label)), "split": Cell(str(split))}
         for _, row in rows.iterrows():
             record[QUANTITIES[row["quantity"]].replace("\n", " ")] = _cell(row)
         records.append(record)
     numbers = list(filter(None, last["n"])) or [0]
     mean = "mean ± sd, " if max(numbers) > 1 else ""
     caption = (
-        f"{sweep.manifest.title}. Single samples at the last epoch; {mean}"
-        f"{trials_of_each(sweep, numbers)}.\nTrain: as the loss saw each sample, in training mode; "
+        f"{run.manifest.title}. Single samples at the last epoch; {mean}"
+        f"{trials_of_each(run, numbers)}.\nTrain: as the loss saw each sample, in training mode; "
         "select: after the epoch. A dash: a quantity does not vary or was not recorded."
     )
-    label = label_of("samples", sweep.manifest.dataset)
+    label = label_of("samples", run.manifest.dataset)
     return Table("samples", caption, records, chosen_by=("split",), label=label)
 
 

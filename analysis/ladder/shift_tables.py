@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from analysis.ladder.means import label_column, may_win, mean_over
-from analysis.load import Sweep
+from analysis.load import Run
 from analysis.published import published_titles
 from analysis.shifts import FAMILIES, MEAN, OOD, SEVERITIES, foreign_sets, kind_title
 from analysis.tables.latex import label_of
@@ -58,11 +58,11 @@ class ShiftTable:
     columns: tuple[Column, ...]
 
 
-def shift_tables(sweep: Sweep) -> list[ShiftTable]:
+def shift_tables(run: Run) -> list[ShiftTable]:
     """Return the tables of the shift sets that trials were evaluated on."""
-    present = set(sweep.trials.columns[sweep.trials.notna().any()])
-    sets = foreign_sets(str(name).rpartition("/")[0] for name in sweep.trials)
-    titles = {**published_titles(), **sweep.manifest.titles}
+    present = set(run.trials.columns[run.trials.notna().any()])
+    sets = foreign_sets(str(name).rpartition("/")[0] for name in run.trials)
+    titles = {**published_titles(), **run.manifest.titles}
     titles |= {"noise": "Gaussian noise", MEAN: "mean over the sets"}
     names = [split.removeprefix(f"{OOD}/") for split in sets]
     columns = []
@@ -73,7 +73,7 @@ def shift_tables(sweep: Sweep) -> list[ShiftTable]:
     for family in FAMILIES:
         tables.append(_by_severity(family))
         for metric in CORRUPTION_SHOWN:
-            tables.append(_by_kind(sweep, family, metric, present))
+            tables.append(_by_kind(run, family, metric, present))
     with_numbers = []
     for table in tables:
         if columns := [column for column in table.columns if column.name in present]:
@@ -93,8 +93,8 @@ def _by_severity(family: str) -> ShiftTable:
     return ShiftTable(f"{family}-severity", caption, tuple(columns))
 
 
-def _by_kind(sweep: Sweep, family: str, metric: str, present: Container[str]) -> ShiftTable:
-    names = [name for name in map(str, sweep.trials) if name.startswith(f"{family}/")]
+def _by_kind(run: Run, family: str, metric: str, present: Container[str]) -> ShiftTable:
+    names = [name for name in map(str, run.trials) if name.startswith(f"{family}/")]
     evaluated = sorted({name.split("/")[1] for name in names} - {MEAN})
     columns = []
     for kind in dict.fromkeys([*FAMILIES[family], *evaluated]):
@@ -109,21 +109,21 @@ def _by_kind(sweep: Sweep, family: str, metric: str, present: Container[str]) ->
     return ShiftTable(f"{family}-kinds-{metric}", caption, tuple(columns))
 
 
-def means(sweep: Sweep, table: ShiftTable) -> pd.DataFrame:
+def means(run: Run, table: ShiftTable) -> pd.DataFrame:
     """Compute the mean and spread of each rung in each column over its ``n`` evaluated trials."""
     rows = []
-    for rung, shown in product(sweep.rungs, table.columns):
-        values = sweep.of_rung(rung.index)[shown.name].astype(float)
+    for rung, shown in product(run.rungs, table.columns):
+        values = run.of_rung(rung.index)[shown.name].astype(float)
         numbers = (values.count(), len(values), values.mean(), values.std())
         rows.append((rung.index, rung.label, shown.split, shown.metric, *numbers))
     names = ["rung", "label", "set", "metric", "n", "of", "mean", "sd"]
     return pd.DataFrame(rows, columns=names)
 
 
-def table(sweep: Sweep, shift: ShiftTable) -> Table:
+def table(run: Run, shift: ShiftTable) -> Table:
     """Build the table; a rung with a trial at chance is never best or second."""
-    numbers = means(sweep, shift)
-    winners, columns, groups = may_win(sweep), label_column(sweep), {}
+    numbers = means(run, shift)
+    winners, columns, groups = may_win(run), label_column(run), {}
     for shown in shift.columns:
         is_shown = (numbers["set"] == shown.split) & (numbers["metric"] == shown.metric)
         rows: list[Any] = list(numbers[is_shown].itertuples())
@@ -137,9 +137,9 @@ def table(sweep: Sweep, shift: ShiftTable) -> Table:
         groups[head], columns[head] = (shown.group, shown.head), cells
     return Table(
         shift.key,
-        f"{sweep.manifest.title}. {shift.caption} {capital(mean_over(sweep))}. {BEST}",
+        f"{run.manifest.title}. {shift.caption} {capital(mean_over(run))}. {BEST}",
         records_of(columns),
         groups=groups,
-        label=label_of(shift.key, sweep.manifest.dataset),
-        notes=full_stops(legend(sweep.flags())),
+        label=label_of(shift.key, run.manifest.dataset),
+        notes=full_stops(legend(run.flags())),
     )

@@ -14,7 +14,7 @@ import pandas as pd
 from analysis.compare.network_check import compute_network_check, known_networks
 from analysis.ladder import means
 from analysis.ladder.shift_tables import OOD_SHOWN
-from analysis.load import Sweep, cached_per_sweep
+from analysis.load import Run, cached_per_run
 from analysis.published import titled
 from analysis.shifts import FAMILIES
 from analysis.tables.latex import label_of
@@ -36,15 +36,15 @@ _FIRST = ("ece", "accuracy", "nll")  # shown first on a narrow screen
 _HIDDEN_SPLITS = ("select", "train", BASE)  # used for selection and for the network check
 
 
-@cached_per_sweep
-def ladder(sweep: Sweep) -> Table:
+@cached_per_run
+def ladder(run: Run) -> Table:
     """Build the main table: mean and spread of every rung, and the published numbers."""
-    manifest = sweep.manifest
-    keys: list[Any] = means.published_columns(sweep).columns.to_list()
+    manifest = run.manifest
+    keys: list[Any] = means.published_columns(run).columns.to_list()
     papers = {_PAPER + titled(key): key for key in keys}
-    records = _records(sweep, papers)
-    if sweep.row_name == "method":
-        records = _best_first(sweep, records)
+    records = _records(run, papers)
+    if run.row_name == "method":
+        records = _best_first(run, records)
     groups = {}
     if papers:
         groups = {head: ("this run", head) for head in list(records[0])[1:]}
@@ -52,38 +52,37 @@ def ladder(sweep: Sweep) -> Table:
             groups[head] = ("published ECE (%)", head.removeprefix(_PAPER))
     # A rule before the first control, and before variants after a step.
     rules = {}
-    for index, (previous, rung) in enumerate(pairwise(sweep.rungs), start=1):
+    for index, (previous, rung) in enumerate(pairwise(run.rungs), start=1):
         is_first_control = rung.kind == "control" and previous.kind != "control"
         if is_first_control or (rung.kind == "variant" and previous.kind == "step"):
             rules[index] = f"{rung.kind}s"
-    first = [METRICS[name].head for name in sweep.shown or _FIRST]
-    requested = first[: len(sweep.shown)]
+    first = [METRICS[name].head for name in run.shown or _FIRST]
+    requested = first[: len(run.shown)]
     first.insert(len(requested) or 1, _STEP)  # behind requested metrics, otherwise behind ECE
     # A step of a ladder is compared with the step of the paper, and a method with the base.
-    if sweep.row_name == "rung":
-        first += [*papers, base_head(sweep)]
+    if run.row_name == "rung":
+        first += [*papers, base_head(run)]
     else:
-        first += [base_head(sweep), *papers]
+        first += [base_head(run), *papers]
     return Table(
         "ladder",
-        f"{manifest.title}. {describe_setting(sweep)}.\n"
-        f"Test split, {means.mean_over(sweep)}. {BEST}",
+        f"{manifest.title}. {describe_setting(run)}.\nTest split, {means.mean_over(run)}. {BEST}",
         records,
         rules=rules,
         first=[*first, "trials"],
         groups=groups,
         label=label_of(manifest.ladder.split()[0], manifest.dataset),
         is_main=True,
-        notes=[f"{compute_network_check(sweep).sentence}.", *notes(sweep)],
+        notes=[f"{compute_network_check(run).sentence}.", *notes(run)],
         is_one_tabular=True,
         requested=requested,
     )
 
 
-def describe_setting(sweep: Sweep) -> str:
+def describe_setting(run: Run) -> str:
     """Shorten the setting to data, network and recipe, e.g. ``Digits; Small CNN, 60 epochs``."""
-    manifest = sweep.manifest
-    backbones = tuple(map(str, sweep.trials["backbone"].dropna().unique()))
+    manifest = run.manifest
+    backbones = tuple(map(str, run.trials["backbone"].dropna().unique()))
     parts = []
     for part in manifest.setting.split("; "):
         name, *others = re.split(r"(?=\W)", part, maxsplit=1)
@@ -102,150 +101,150 @@ def describe_setting(sweep: Sweep) -> str:
     return "; ".join(parts)
 
 
-def notes(sweep: Sweep) -> list[str]:
+def notes(run: Run) -> list[str]:
     """Return the notes below the caption of the main table, in sentences."""
-    manifest, counts = sweep.manifest, sweep.counts()
+    manifest, counts = run.manifest, run.counts()
     lines = []
     ended = dict(counts)
     missing = ended.pop("missing", 0)
     if set(counts) != {"done"}:
         statuses = format_counts(ended)
-        lines.append(f"Trials of all {sweep.row_name}s: {statuses}; means are over those done")
+        lines.append(f"Trials of all {run.row_name}s: {statuses}; means are over those done")
     if missing:
         lines.append(f"INCOMPLETE: {missing} of {len(manifest.planned)} trials missing")
-    lines += legend(sweep.flags())
-    if sweep.row_name == "rung":
+    lines += legend(run.flags())
+    if run.row_name == "rung":
         lines.append(f"{_STEP}: change of the mean ECE from the previous rung, in points")
-    bases = dict.fromkeys(map(attrgetter("label"), sweep.bases.values()))
-    base = sweep.base_note or next(iter(bases))
+    bases = dict.fromkeys(map(attrgetter("label"), run.bases.values()))
+    base = run.base_note or next(iter(bases))
     if len(bases) > 1:
         base = "the last base above it"
-    lines.append(f"{base_head(sweep)}: change of the mean ECE from {base}, in points")
-    lines += filter(None, [equal_rungs(sweep)])
-    if sweep.shows_intervals:
-        lines.append(means.interval_note(sweep))
+    lines.append(f"{base_head(run)}: change of the mean ECE from {base}, in points")
+    lines += filter(None, [equal_rungs(run)])
+    if run.shows_intervals:
+        lines.append(means.interval_note(run))
     if manifest.published:
         lines.append(f"Columns 'paper': ECE (%) as printed in {manifest.published}")
     return list(map("{}.".format, lines))
 
 
-@cached_per_sweep
-def equal_rungs(sweep: Sweep) -> str:
+@cached_per_run
+def equal_rungs(run: Run) -> str:
     """Name the rungs whose trials have equal test metrics for every seed; empty if none."""
     columns = list(map(partial(column, "test"), METRICS))
     groups: list[tuple[pd.DataFrame, list[str]]] = []
-    for rung in sweep.rungs:
-        rows = sweep.of_rung(rung.index).set_index(["network_seed", "head_seed"]).sort_index()
+    for rung in run.rungs:
+        rows = run.of_rung(rung.index).set_index(["network_seed", "head_seed"]).sort_index()
         rows = rows.reindex(columns=columns).astype(float)
         if rows.isna().all(axis=None):
             continue
         for first, labels in groups:
             # Rows of earlier versions may lack a metric; the last bit of a float is no difference.
             if rows.index.equals(first.index) and not ((rows - first).abs() > 1e-12).any(axis=None):
-                labels.append(sweep.label(rung))
+                labels.append(run.label(rung))
                 break
         else:
-            groups.append((rows, [sweep.label(rung)]))
+            groups.append((rows, [run.label(rung)]))
     equations = "; ".join(" = ".join(labels) for _, labels in groups if len(labels) > 1)
     if not equations:
         return ""
-    differ = f"{len(groups)} of {sum(len(labels) for _, labels in groups)} {sweep.row_name}s differ"
+    differ = f"{len(groups)} of {sum(len(labels) for _, labels in groups)} {run.row_name}s differ"
     return f"Equal in every trial: {equations}, so {differ}"
 
 
-def base_head(sweep: Sweep) -> str:
+def base_head(run: Run) -> str:
     """Return the head of the column of changes from the base, which a comparison may lack."""
-    return "ΔECE first" if sweep.base_note else "ΔECE base"
+    return "ΔECE first" if run.base_note else "ΔECE base"
 
 
-def _records(sweep: Sweep, papers: Mapping[str, Any]) -> list[Record]:
+def _records(run: Run, papers: Mapping[str, Any]) -> list[Record]:
     """Return a row per rung; a rung with a trial at chance is never best or second."""
-    metrics = sweep.shown or means.usual_metrics(sweep.trials)
-    table = means.ladder_table(sweep, (*metrics, "ece")).drop_duplicates(["metric", "rung"])
+    metrics = run.shown or means.usual_metrics(run.trials)
+    table = means.ladder_table(run, (*metrics, "ece")).drop_duplicates(["metric", "rung"])
     rows_of = dict(list(table.groupby("metric")))
-    may_win, columns = means.may_win(sweep), means.label_column(sweep)
+    may_win, columns = means.may_win(run), means.label_column(run)
     for metric in metrics:
-        cells = list(map(partial(_metric_cell, sweep), rows_of[metric].itertuples()))
+        cells = list(map(partial(_metric_cell, run), rows_of[metric].itertuples()))
         columns[METRICS[metric].head] = ranked(cells, METRICS[metric].direction, may_win)
-    if sweep.shows_network_check:
-        columns |= _network_columns(sweep)
+    if run.shows_network_check:
+        columns |= _network_columns(run)
     change_cell = partial(Cell.number, "ece", signed=True)
-    if sweep.row_name == "rung":  # a method of a comparison builds on no other
+    if run.row_name == "rung":  # a method of a comparison builds on no other
         columns[_STEP] = list(map(change_cell, rows_of["ece"]["change_before"]))
-    columns[base_head(sweep)] = list(map(change_cell, rows_of["ece"]["change_base"]))
-    columns["trials"] = list(map(Cell.ended, map(sweep.counts, sweep.labels)))
-    printed = means.published_columns(sweep)
+    columns[base_head(run)] = list(map(change_cell, rows_of["ece"]["change_base"]))
+    columns["trials"] = list(map(Cell.ended, map(run.counts, run.labels)))
+    printed = means.published_columns(run)
     for head, key in papers.items():
-        values = printed[key].reindex(list(sweep.labels.values()))
+        values = printed[key].reindex(list(run.labels.values()))
         columns[head] = list(map(partial(Cell.number, "ece"), values))
     return records_of(columns)
 
 
-def _metric_cell(sweep: Sweep, row: Any) -> Cell:
+def _metric_cell(run: Run, row: Any) -> Cell:
     """Return the cell of a row of ``means.ladder_table``; without a number, it says why."""
     if not row.n:
-        return Cell(sweep.failures(row.rung) or NOTHING.text)
-    if sweep.shows_intervals:
-        return means.interval_cell(sweep, row.rung, row.metric, row.mean)
+        return Cell(run.failures(row.rung) or NOTHING.text)
+    if run.shows_intervals:
+        return means.interval_cell(run, row.rung, row.metric, row.mean)
     return Cell.number(row.metric, row.mean, row.sd)
 
 
-def _best_first(sweep: Sweep, records: Sequence[Record]) -> list[Record]:
+def _best_first(run: Run, records: Sequence[Record]) -> list[Record]:
     """Sort methods by the primary metric; those at chance or without a number are last."""
-    metric = METRICS[[*sweep.shown, "ece"][0]]
+    metric = METRICS[[*run.shown, "ece"][0]]
 
     def sort_key(pair: tuple[RungRecord, Record]) -> tuple[bool, bool, float]:
         rung, value = pair[0], pair[1][metric.head].value
         sign = {"min": 1, "max": -1, None: 0}[metric.direction]
-        return value is None, is_chance(sweep.flags(rung.index)), sign * (value or 0.0)
+        return value is None, is_chance(run.flags(rung.index)), sign * (value or 0.0)
 
-    return [record for _, record in sorted(zip(sweep.rungs, records, strict=True), key=sort_key)]
+    return [record for _, record in sorted(zip(run.rungs, records, strict=True), key=sort_key)]
 
 
-def _network_columns(sweep: Sweep) -> dict[str, list[Cell]]:
+def _network_columns(run: Run) -> dict[str, list[Cell]]:
     """Return columns of the train accuracy of the networks and the confidence gap of each rung."""
     accuracies, gaps = [], []
-    for rung in sweep.rungs:
-        trials = sweep.of_rung(rung.index)
+    for rung in run.rungs:
+        trials = run.of_rung(rung.index)
         accuracies.append(Cell.number("accuracy", known_networks(trials)["train"].mean()))
         gap = trials.reindex(columns=["test/confidence_gap"])["test/confidence_gap"].astype(float)
         gaps.append(Cell.number("confidence_gap", gap.mean(), gap.std(ddof=1), signed=True))
     return {"Network on train (%)": accuracies, METRICS["confidence_gap"].head: gaps}
 
 
-def plan(sweep: Sweep) -> Table:
+def plan(run: Run) -> Table:
     """Build a table of the planned trials of each rung by status."""
     records = []
-    for rung in sweep.rungs:
-        counts = sweep.counts(rung.index)
+    for rung in run.rungs:
+        counts = run.counts(rung.index)
         ended = {name: Cell.of(counts.get(name, 0)) for name in (*STATUSES, "missing")}
         cells = {"kind": Cell.of(rung.kind), "description": Cell.of(rung.ingredient)}
         cells["planned"] = Cell.of(sum(counts.values()))
-        records.append({sweep.row_name: Cell(sweep.label(rung)), **cells, **ended})
-    return Table("planned", f"Planned trials of each {sweep.row_name} by status.", records)
+        records.append({run.row_name: Cell(run.label(rung)), **cells, **ended})
+    return Table("planned", f"Planned trials of each {run.row_name} by status.", records)
 
 
-def _seeds(sweep: Sweep, row: "pd.Series[Any]", label: str = "method") -> Record:
+def _seeds(run: Run, row: "pd.Series[Any]", label: str = "method") -> Record:
     cells = {"network seed": Cell.of(row["network_seed"]), "head seed": Cell.of(row["head_seed"])}
-    return {sweep.row_name: Cell(row[label]), **cells}
+    return {run.row_name: Cell(row[label]), **cells}
 
 
-def unfinished(sweep: Sweep) -> Table:
+def unfinished(run: Run) -> Table:
     """Build a table of the planned trials without results, with the reason."""
-    rows = planned_trials(sweep)
+    rows = planned_trials(run)
     bad = rows[rows["status"] != "done"]
     records = []
     for _, row in bad.head(MAX_ROWS).iterrows():
         reason = Cell(row["note"] or "no result on disk")
         cells = {"status": Cell(row["status"]), "reason": reason, "spec": Cell(row["spec_hash"])}
-        records.append(_seeds(sweep, row) | cells)
+        records.append(_seeds(run, row) | cells)
     note = "Planned trials without results; means do not include them."
-    return Table("unfinished", note, records, chosen_by=(sweep.row_name, "status"), total=len(bad))
+    return Table("unfinished", note, records, chosen_by=(run.row_name, "status"), total=len(bad))
 
 
-def trials(sweep: Sweep) -> Table:
+def trials(run: Run) -> Table:
     """Build a table of every planned trial with its results."""
-    rows = planned_trials(sweep)
+    rows = planned_trials(run)
     order = (*means.usual_metrics(rows), *OOD_SHOWN)
     names = []
     for name in filter(is_metric_column, map(str, rows)):
@@ -257,7 +256,7 @@ def trials(sweep: Sweep) -> Table:
     names.sort(key=lambda part: (part[0] != "test", part[0], order.index(part[1])))
     records = []
     for _, row in rows.head(MAX_ROWS).iterrows():
-        cells = {**_seeds(sweep, row), "status": Cell(row["status"]), "flags": Cell(row["flags"])}
+        cells = {**_seeds(run, row), "status": Cell(row["status"]), "flags": Cell(row["flags"])}
         for split, metric in names:
             head = f"{split}: {METRICS[metric].head}".removeprefix("test: ")
             cells[head] = Cell.number(metric, row[column(split, metric)])
@@ -268,16 +267,16 @@ def trials(sweep: Sweep) -> Table:
             del record["flags"]
     note = "One row per planned trial; the time includes all trials that ran together with it."
     note = " ".join([note, *map("{}.".format, legend(rows["flags"]))])
-    return Table("trial-rows", note, records, chosen_by=(sweep.row_name, "status"), total=len(rows))
+    return Table("trial-rows", note, records, chosen_by=(run.row_name, "status"), total=len(rows))
 
 
-def drawn_intervals(sweep: Sweep) -> Table:
+def drawn_intervals(run: Run) -> Table:
     """Build a table of the rungs that have bootstrap intervals."""
-    if sweep.intervals.empty:  # a look-up takes a millisecond per cell
+    if run.intervals.empty:  # a look-up takes a millisecond per cell
         return Table("drawn-intervals", "", [])
-    columns = means.label_column(sweep)
-    for name, rows in means.ladder_table(sweep).groupby("metric", sort=False):
-        metric, cell = str(name), partial(means.interval_cell, sweep)
+    columns = means.label_column(run)
+    for name, rows in means.ladder_table(run).groupby("metric", sort=False):
+        metric, cell = str(name), partial(means.interval_cell, run)
         interval_cells = map(cell, rows["rung"], repeat(metric), rows["mean"])
         columns[METRICS[metric].head] = list(interval_cells)
     records = []
@@ -285,14 +284,14 @@ def drawn_intervals(sweep: Sweep) -> Table:
         _, *cells = record.values()
         if "[" in "".join(map(attrgetter("text"), cells)):
             records.append(record)
-    return Table("drawn-intervals", f"{means.interval_note(sweep)}.", records)
+    return Table("drawn-intervals", f"{means.interval_note(run)}.", records)
 
 
-def intervals(sweep: Sweep, rows: pd.DataFrame) -> Table:
+def intervals(run: Run, rows: pd.DataFrame) -> Table:
     """Build the table of ``over_samples``."""
     records = []
     for _, row in rows.head(MAX_ROWS).iterrows():
-        cells = _seeds(sweep, row, "rung")
+        cells = _seeds(run, row, "rung")
         for metric in ("accuracy", "ece"):
             head = METRICS[metric].head
             cells[head] = Cell.number(metric, row[metric])
@@ -304,13 +303,13 @@ def intervals(sweep: Sweep, rows: pd.DataFrame) -> Table:
         "ECE the inversion of a test that subtracts the bias due to chance (a calibrated network "
         f"has an ECE above 0), widened to include the ECE shown. {AT_VALUE}."
     )
-    return Table("interval-rows", note, records, chosen_by=(sweep.row_name,), total=len(rows))
+    return Table("interval-rows", note, records, chosen_by=(run.row_name,), total=len(rows))
 
 
-@cached_per_sweep
-def rung_settings(sweep: Sweep) -> Table:
+@cached_per_run
+def rung_settings(run: Run) -> Table:
     """Build a table of every setting of the rungs."""
-    records: Any = by_rung(sweep.trials, sweep.labels).map(Cell.of).to_dict("records")
+    records: Any = by_rung(run.trials, run.labels).map(Cell.of).to_dict("records")
     note = "Every setting but the seeds, in the form that --set accepts (slot.key=value)."
     return Table("values", note, records)
 
@@ -329,9 +328,9 @@ _HEADS = {
 _WEAK = {"optimizer": "optimiser", "lr": "lr", "batch_size": "batch", "epochs": "epochs"}
 
 
-def recipes(sweep: Sweep) -> Table:
+def recipes(run: Run) -> Table:
     """Build a table of the recipes that differ between rungs."""
-    trained = {slot: _recipes_of(sweep, slot) for slot in _SLOTS}
+    trained = {slot: _recipes_of(run, slot) for slot in _SLOTS}
     fields = {**NetworkSlot.model_fields, **HeadSlot.model_fields}
     shown = {slot: rungs for slot, rungs in trained.items() if len(_distinct_recipes(rungs)) > 1}
     differ: set[str] = set()
@@ -350,10 +349,10 @@ def recipes(sweep: Sweep) -> Table:
             row = {"trained": Cell(slot)}
             for key, head in heads.items():
                 row[head] = recipe.get(key, NOTHING)
-            labels = [sweep.labels[rung] for rung, other in rungs.items() if other == recipe]
+            labels = [run.labels[rung] for rung, other in rungs.items() if other == recipe]
             rows.append(row | {"rungs": Cell(", ".join(labels))})
-    label = label_of("recipes", sweep.manifest.ladder.split()[0], sweep.manifest.dataset)
-    caption = f"Training recipes that differ between {sweep.row_name}s:"
+    label = label_of("recipes", run.manifest.ladder.split()[0], run.manifest.dataset)
+    caption = f"Training recipes that differ between {run.row_name}s:"
     return Table("recipes", caption, rows, first=["rungs"], label=label)
 
 
@@ -365,12 +364,12 @@ def _distinct_recipes(rungs: dict[int, Record]) -> list[Record]:
     return list({tuple(recipe.items()): recipe for recipe in rungs.values()}.values())
 
 
-def weak_heads(sweep: Sweep) -> list[str]:
+def weak_heads(run: Run) -> list[str]:
     """Return a line for each rung with heads far less accurate than their networks."""
-    recipes, accuracy = _recipes_of(sweep, "head"), column("test", "accuracy")
+    recipes, accuracy = _recipes_of(run, "head"), column("test", "accuracy")
     lines = []
-    for rung in sweep.rungs:
-        rows = sweep.of_rung(rung.index)
+    for rung in run.rungs:
+        rows = run.of_rung(rung.index)
         is_below = rows["flags"].str.split(",").map(lambda names: HEAD_BELOW in names).astype(bool)
         below = rows[is_below].reindex(columns=[accuracy, f"{BASE}/{accuracy}"]).dropna()
         if below.empty:
@@ -386,12 +385,12 @@ def weak_heads(sweep: Sweep) -> list[str]:
     return lines
 
 
-@cached_per_sweep
-def _recipes_of(sweep: Sweep, slot: str) -> dict[int, Record]:
+@cached_per_run
+def _recipes_of(run: Run, slot: str) -> dict[int, Record]:
     """Return the recipe of each rung that has a slot."""
     keys = [key for key in _SLOTS[slot].model_fields if key not in _NO_RECIPE]
     # The trials of a rung differ only in their seeds and share a recipe.
-    trials = sweep.trials.drop_duplicates("rung").set_index("rung")
+    trials = run.trials.drop_duplicates("rung").set_index("rung")
     frame = settings(trials).reindex(columns=[f"{slot}.{key}" for key in keys])
     frame.columns = pd.Index(keys)
     rows: Any = frame[frame["epochs"].notna()].to_dict("index")

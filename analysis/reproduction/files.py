@@ -15,7 +15,7 @@ from analysis.compare.network_check import compute_network_check, name_of
 from analysis.figure import LADDER_FIGURES
 from analysis.ladder.results import LadderResults
 from analysis.ladder.tables import describe_setting, equal_rungs
-from analysis.load import Sweep, cached_per_sweep, load
+from analysis.load import Run, cached_per_run, load
 from analysis.page.figures import Picture, picture_of
 from analysis.page.page import Page, Section, environment
 from analysis.reproduction import tables
@@ -35,16 +35,16 @@ from tune_calib.text import format_count
 PAGE = "reproduction.html"
 
 
-def _can_judge(claim: Claim, sweep: Sweep) -> bool:
+def _can_judge(claim: Claim, run: Run) -> bool:
     """Return whether the shift set of a claim, if any, applies to the data set of a run."""
     split = parted(claim.metric)[1] or ""
     family = split.partition("/")[0]
-    families = FAMILIES.keys() & {name.partition("/")[0] for name in sweep.splits}
+    families = FAMILIES.keys() & {name.partition("/")[0] for name in run.splits}
     # A data set is no OOD set of itself; corruptions are published or, without files, generated.
     is_other = family in FAMILIES and bool(families) and family not in families
-    sets = foreign_sets(sweep.splits)
+    sets = foreign_sets(run.splits)
     is_other |= family == OOD and split != FOREIGN_MEAN and bool(sets) and split not in sets
-    return split != f"{OOD}/{sweep.manifest.dataset}" and not is_other
+    return split != f"{OOD}/{run.manifest.dataset}" and not is_other
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Made:
     """The results of a table."""
 
     table: Reproduction
-    sweeps: Sequence[tuple[str, Sweep]]  # with the name of the run in the table
+    runs: Sequence[tuple[str, Run]]  # with the name of the run in the table
     command: str  # that repeats the runs
 
     @cached_property
@@ -60,50 +60,50 @@ class Made:
         """Return the verdicts on each claim: for each base network, and for a mean over them."""
         rows: list[VerdictRow] = []
         for claim in self.table.claims:
-            for run in self.table.entries:
-                if claim.run in (None, run):
-                    rows += self._judge(claim, run)
+            for entry in self.table.entries:
+                if claim.run in (None, entry):
+                    rows += self._judge(claim, entry)
         return rows
 
     @cached_property
-    def _groups(self) -> Mapping[str, Mapping[str, list[Sweep]]]:
+    def _groups(self) -> Mapping[str, Mapping[str, list[Run]]]:
         """Return the groups of each run; the frozen networks of a data set form one group."""
-        groups = defaultdict[str, defaultdict[str, list[Sweep]]](lambda: defaultdict(list))
-        for run, sweep in self.sweeps:
-            is_frozen = has_frozen_networks(sweep)
-            key = sweep.manifest.dataset if is_frozen else f"/{sweep.out.name}"
-            groups[run][key].append(sweep)
+        groups = defaultdict[str, defaultdict[str, list[Run]]](lambda: defaultdict(list))
+        for entry, run in self.runs:
+            is_frozen = has_frozen_networks(run)
+            key = run.manifest.dataset if is_frozen else f"/{run.out.name}"
+            groups[entry][key].append(run)
         return groups
 
-    def _judge(self, claim: Claim, run: str) -> list[VerdictRow]:
+    def _judge(self, claim: Claim, entry: str) -> list[VerdictRow]:
         """Judge a claim on the results of a run, for each data set if it is about networks."""
-        groups_by_dataset = defaultdict[str, list[list[Sweep]]](list)
+        groups_by_dataset = defaultdict[str, list[list[Run]]](list)
         printed = ""
-        for sweeps in self._groups.get(run, {}).values():
-            if _can_judge(claim, sweeps[0]):
-                dataset = sweeps[0].manifest.dataset if claim.over == "networks" else ""
+        for runs in self._groups.get(entry, {}).values():
+            if _can_judge(claim, runs[0]):
+                dataset = runs[0].manifest.dataset if claim.over == "networks" else ""
                 if not groups_by_dataset:
-                    printed = tables.describe_print(self.table, run, sweeps[0].rungs, claim)
-                groups_by_dataset[dataset].append(sweeps)
+                    printed = tables.describe_print(self.table, entry, runs[0].rungs, claim)
+                groups_by_dataset[dataset].append(runs)
         rows: list[VerdictRow] = []
         for dataset, groups in groups_by_dataset.items():
-            rows += _judge_groups(claim, run, dataset, groups, printed=printed)
+            rows += _judge_groups(claim, entry, dataset, groups, printed=printed)
         return rows
 
 
 def _judge_groups(
-    claim: Claim, run: str, dataset: str, groups: Sequence[Sequence[Sweep]], printed: str
+    claim: Claim, entry: str, dataset: str, groups: Sequence[Sequence[Run]], printed: str
 ) -> list[VerdictRow]:
     """Judge a claim on the mean over base networks, if it is about one, and on each of them."""
     is_mean = claim.over != "each" and len(groups) > 1
     rows = []
-    for sweeps in groups:
-        where = name_of(sweeps[0])
-        if len(sweeps) > 1:
-            where = f"{sweeps[0].manifest.dataset} {len(sweeps)} frozen networks"
+    for runs in groups:
+        where = name_of(runs[0])
+        if len(runs) > 1:
+            where = f"{runs[0].manifest.dataset} {len(runs)} frozen networks"
         row = VerdictRow(
-            " ".join(map(attrgetter("out.name"), sweeps)), where, judge([sweeps], claim),
-            is_reduced=uses_part_of_train(sweeps[0]), is_part=is_mean, printed=printed,
+            " ".join(map(attrgetter("out.name"), runs)), where, judge([runs], claim),
+            is_reduced=uses_part_of_train(runs[0]), is_part=is_mean, printed=printed,
         )  # fmt: skip
         rows.append(row)
     if is_mean:
@@ -111,51 +111,51 @@ def _judge_groups(
         if dataset:
             where = f"{dataset} mean of {len(groups)} networks"
         verdict, is_reduced = judge(groups, claim), any(map(attrgetter("is_reduced"), rows))
-        rows.insert(0, VerdictRow(run, where, verdict, printed=printed, is_reduced=is_reduced))
+        rows.insert(0, VerdictRow(entry, where, verdict, printed=printed, is_reduced=is_reduced))
     return rows
 
 
-def has_frozen_networks(sweep: Sweep) -> bool:
-    """Return whether a sweep uses only frozen networks."""
-    networks = _distinct_slots(sweep, "network")
+def has_frozen_networks(run: Run) -> bool:
+    """Return whether a run uses only frozen networks."""
+    networks = _distinct_slots(run, "network")
     is_frozen = all(network.get("weights") and network["epochs"] == 0 for network in networks)
     return bool(networks) and is_frozen
 
 
-@cached_per_sweep
-def uses_part_of_train(sweep: Sweep) -> bool:
+@cached_per_run
+def uses_part_of_train(run: Run) -> bool:
     """Return whether networks were trained on a part of the training images."""
-    return any(data.get("train_fraction", 1.0) < 1 for data in _distinct_slots(sweep, "data"))
+    return any(data.get("train_fraction", 1.0) < 1 for data in _distinct_slots(run, "data"))
 
 
-def _distinct_slots(sweep: Sweep, slot: str) -> list[dict[str, Any]]:
-    return list(map(json.loads, sweep.trials[slot].dropna().unique()))
+def _distinct_slots(run: Run, slot: str) -> list[dict[str, Any]]:
+    return list(map(json.loads, run.trials[slot].dropna().unique()))
 
 
-def read_made(table: Reproduction, out: AnyPath, runs: Mapping[str, str], command: str) -> Made:
+def read_made(table: Reproduction, out: AnyPath, entries: Mapping[str, str], command: str) -> Made:
     """Read the results of a table; ``runs`` names the run of each folder in ``out``."""
     metrics = list(table.metrics)
     for claim in table.claims:
         metrics += map(attrgetter("metric"), claim.comparisons)
-    sweeps = []
-    for folder, run in runs.items():
-        sweep = with_quantities(load(out / folder), metrics)
-        if len(sweep.trials):
-            sweeps.append((run, sweep))
-    return Made(table, sweeps, command)
+    runs = []
+    for folder, entry in entries.items():
+        run = with_quantities(load(out / folder), metrics)
+        if len(run.trials):
+            runs.append((entry, run))
+    return Made(table, runs, command)
 
 
 def write_reproduction(
-    table: Reproduction, out: AnyPath, runs: Mapping[str, str], command: str
+    table: Reproduction, out: AnyPath, entries: Mapping[str, str], command: str
 ) -> Text:
     """Write the tables, verdicts and page of a reproduced table, and return the text to print."""
-    made = read_made(table, out, runs, command)
+    made = read_made(table, out, entries, command)
     frames, run_tables, checks = [pd.DataFrame(columns=tables.COLUMNS)], [], []
-    for run, sweep in made.sweeps:
-        checks.append(f"{name_of(sweep)}: {compute_network_check(sweep).sentence}.")
-        frame = tables.compare_with_print(table, run, sweep)
+    for entry, run in made.runs:
+        checks.append(f"{name_of(run)}: {compute_network_check(run).sentence}.")
+        frame = tables.compare_with_print(table, entry, run)
         frames.append(frame)
-        run_tables.append(_table(table, sweep, frame))
+        run_tables.append(_table(table, run, frame))
     contents = {
         "table.md": "\n\n\n".join(map(markdown, run_tables)) + "\n\n",
         "table.tex": f"{latex(*run_tables)}\n",
@@ -170,39 +170,39 @@ def write_reproduction(
     return Text([f"{table.name}: {table.title}", *printed, *checks, f"page: {out / PAGE}"])
 
 
-def _table(table: Reproduction, sweep: Sweep, frame: pd.DataFrame) -> Table:
-    sentences = [f"{table.title}. {describe_setting(sweep)}."]
+def _table(table: Reproduction, run: Run, frame: pd.DataFrame) -> Table:
+    sentences = [f"{table.title}. {describe_setting(run)}."]
     sentences.append("Mean ± standard deviation over trials, on test.")
     if frame["difference"].notna().any():
         sentences.append("Δ: ours minus the paper's.")
     if source := tables.paper_of(frame):
         sentences.append(f"{source}.")
-    label = label_of(table.folder, sweep.out.name)
-    comparison = tables.printed_table(f"table-{sweep.out.name}", " ".join(sentences), frame, label)
-    notes = filter(None, [table.note, equal_rungs(sweep), compute_network_check(sweep).sentence])
+    label = label_of(table.folder, run.out.name)
+    comparison = tables.printed_table(f"table-{run.out.name}", " ".join(sentences), frame, label)
+    notes = filter(None, [table.note, equal_rungs(run), compute_network_check(run).sentence])
     return replace(comparison, notes=full_stops([*notes]))
 
 
 def _page(made: Made, run_tables: Sequence[Table], files: Sequence[str]) -> str:
-    sweeps = [sweep for _, sweep in made.sweeps]
+    runs = [run for _, run in made.runs]
     claims = replace(tables.claims_table("", made.verdict_rows), key="claim-rows")
     state = "Complete: all trials are done."
     settings, network_checks, links = [], [], {}
     troubles: list[str] = []
     trials = pd.DataFrame()
-    for sweep in sweeps:
-        name = name_of(sweep)
-        settings.append(f"{name}: {sweep.manifest.setting}")
-        network_checks.append(f"{name}: {compute_network_check(sweep).sentence}")
-        links[sweep.out.name] = f"{sweep.out.name}/report.html"
-        for complaint in complaints(sweep):
+    for run in runs:
+        name = name_of(run)
+        settings.append(f"{name}: {run.manifest.setting}")
+        network_checks.append(f"{name}: {compute_network_check(run).sentence}")
+        links[run.out.name] = f"{run.out.name}/report.html"
+        for complaint in complaints(run):
             state = "Not every trial has numbers."
-            troubles.append(f"{sweep.out.name}: {complaint}")
-    if sweeps:
-        trials = pd.concat(map(attrgetter("trials"), sweeps))
+            troubles.append(f"{run.out.name}: {complaint}")
+    if runs:
+        trials = pd.concat(map(attrgetter("trials"), runs))
     return Page(
         title=f"{made.table.name}: {made.table.title}",
-        lead=describe_verdicts(made.verdict_rows, sweeps),
+        lead=describe_verdicts(made.verdict_rows, runs),
         setting=made.table.note.rstrip(".") or "Our results next to the published ones",
         details="; ".join(settings),
         network_check="; ".join(network_checks),
@@ -210,7 +210,7 @@ def _page(made: Made, run_tables: Sequence[Table], files: Sequence[str]) -> str:
         troubles=troubles,
         sections=[
             Section("claims", "Claims", tables=[claims]),
-            Section("figures", "Figures", figures=_pictures(made.table.figures, sweeps)),
+            Section("figures", "Figures", figures=_pictures(made.table.figures, runs)),
             # The header shows the notes.
             Section("table", "Table", tables=list(map(partial(replace, notes=()), run_tables))),
             Section("environment", "Environment", tables=[environment(trials)]),
@@ -221,20 +221,20 @@ def _page(made: Made, run_tables: Sequence[Table], files: Sequence[str]) -> str:
     ).render()
 
 
-def _pictures(names: Sequence[str], sweeps: Sequence[Sweep]) -> list[Picture]:
+def _pictures(names: Sequence[str], runs: Sequence[Run]) -> list[Picture]:
     """Return the figures with these names that the reports of the runs have drawn."""
     pictures = []
-    for sweep in sweeps:
-        results, run, folder = LadderResults(sweep), sweep.out.name, sweep.out / "figures"
+    for run in runs:
+        results, entry, folder = LadderResults(run), run.out.name, run.out / "figures"
         for figure in map(LADDER_FIGURES.__getitem__, names):
             if (folder / f"{figure.name}.svg").exists():
-                of_page, key = f"{run}/figures", f"{figure.name}-{run}"
+                of_page, key = f"{entry}/figures", f"{figure.name}-{entry}"
                 picture = picture_of(figure, results, folder, of_page=of_page, key=key)
-                pictures.append(replace(picture, title=f"{picture.title}: {name_of(sweep)}"))
+                pictures.append(replace(picture, title=f"{picture.title}: {name_of(run)}"))
     return pictures
 
 
-def describe_verdicts(rows: Sequence[VerdictRow], sweeps: Sequence[Sweep]) -> str:
+def describe_verdicts(rows: Sequence[VerdictRow], runs: Sequence[Run]) -> str:
     """Return the lead of the page of a table, a sentence on the verdicts; empty without claims."""
     rows = tables.counted(rows)
     if not rows:
@@ -244,10 +244,10 @@ def describe_verdicts(rows: Sequence[VerdictRow], sweeps: Sequence[Sweep]) -> st
     text = f"Of {format_count(len(rows), 'verdict')} on claims: {', '.join(outcomes)}"
     if decided := [row for row in rows if row.verdict.outcome in tables.DECIDED]:
         text += _describe_clearest(decided)
-    if len(sweeps) == 1:
-        return f"{text}; {compute_network_check(sweeps[0]).brief}."
-    over = sum(map(attrgetter("is_over_confident"), map(compute_network_check, sweeps)))
-    return f"{text}; over-confident base networks: {over} of {len(sweeps)}."
+    if len(runs) == 1:
+        return f"{text}; {compute_network_check(runs[0]).brief}."
+    over = sum(map(attrgetter("is_over_confident"), map(compute_network_check, runs)))
+    return f"{text}; over-confident base networks: {over} of {len(runs)}."
 
 
 def _describe_clearest(rows: Sequence[VerdictRow]) -> str:

@@ -13,7 +13,7 @@ from analysis.compare.claims import Outcome
 from analysis.compare.network_check import base_rows, compute_network_check, name_of
 from analysis.figure import LADDER_FIGURES
 from analysis.ladder.tables import equal_rungs
-from analysis.load import Sweep
+from analysis.load import Run
 from analysis.published import titled
 from analysis.reproduction import tables
 from analysis.reproduction.files import Made, has_frozen_networks, read_made, uses_part_of_train
@@ -50,7 +50,7 @@ _NETWORK_HEADS = (
     "confidence - accuracy (points)", "networks",
 )  # fmt: skip
 
-Pictured = Callable[[Made, Sweep, str], str | None]
+Pictured = Callable[[Made, Run, str], str | None]
 """Return the path of a figure of some results by its name; None if it was not drawn."""
 
 
@@ -60,9 +60,9 @@ def read_all(out: AnyPath) -> list[Made]:
     for name in sorted(REPRODUCTIONS):
         table = REPRODUCTIONS[name]
         if lock := read_lock(out / table.folder):
-            runs, command = lock.get("runs", {}), str(lock.get("command", ""))
-            made = read_made(table, out / table.folder, runs, command)
-            if made.sweeps:
+            entries, command = lock.get("runs", {}), str(lock.get("command", ""))
+            made = read_made(table, out / table.folder, entries, command)
+            if made.runs:
                 results.append(made)
     return results
 
@@ -70,8 +70,8 @@ def read_all(out: AnyPath) -> list[Made]:
 def write_overview(out: AnyPath) -> AnyPath:
     """Write ``claims.md`` and ``claims-tables.md`` into a folder of reproduced tables."""
 
-    def pictured(made: Made, sweep: Sweep, name: str) -> str | None:
-        file = f"{made.table.folder}/{sweep.out.name}/figures/{name}.png"
+    def pictured(made: Made, run: Run, name: str) -> str | None:
+        file = f"{made.table.folder}/{run.out.name}/figures/{name}.png"
         return file if (out / file).exists() else None
 
     results = read_all(out)
@@ -143,8 +143,8 @@ def _networks(results: Sequence[Made]) -> list[list[str]]:
     """Return a row per kind of base network, those trained on all images first."""
     frames = defaultdict[tuple[bool, str], list[pd.DataFrame]](list)
     for made in results:
-        for _, sweep in made.sweeps:
-            frames[uses_part_of_train(sweep), name_of(sweep)].append(base_rows(sweep))
+        for _, run in made.runs:
+            frames[uses_part_of_train(run), name_of(run)].append(base_rows(run))
     rows = []
     columns = ["network_id", "test/accuracy", "train/accuracy", "test/confidence_gap"]
     for is_reduced, name in sorted(frames, key=itemgetter(0)):
@@ -259,20 +259,20 @@ def _scale(made: Made, pictured: Pictured) -> list[str]:
     """Return the part of a table's section on one scale: command, networks, numbers, figures."""
     commands = made.command.replace(" && ", "\n")
     parts = [f"```\n{commands}\n```"]
-    for run, sweep in made.sweeps:
-        network = titled(name_of(sweep).split())
-        frame = tables.compare_with_print(made.table, run, sweep)
-        sentences = [compute_network_check(sweep).sentence]
+    for entry, run in made.runs:
+        network = titled(name_of(run).split())
+        frame = tables.compare_with_print(made.table, entry, run)
+        sentences = [compute_network_check(run).sentence]
         # Two rows of one method may differ in the training of its heads.
-        for setting in sweep.manifest.setting.split("; "):
+        for setting in run.manifest.setting.split("; "):
             if setting.startswith("heads "):
                 sentences.append(capital(setting))
-        sentences += filter(None, [tables.paper_of(frame), equal_rungs(sweep)])
+        sentences += filter(None, [tables.paper_of(frame), equal_rungs(run)])
         comparison = body(tables.printed_table("", "", frame))
         parts += [f"**{network}**. {'. '.join(sentences)}.", comparison]
-        if has_frozen_networks(sweep):
+        if has_frozen_networks(run):
             continue
         for name in made.table.figures[:1]:
-            if path := pictured(made, sweep, name):
+            if path := pictured(made, run, name):
                 parts.append(f"![{LADDER_FIGURES[name].title}, {network}]({path})")
     return parts

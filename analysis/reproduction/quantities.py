@@ -9,7 +9,7 @@ import pandas as pd
 
 from analysis.ladder.results import QUANTITIES as OF_SAMPLES
 from analysis.ladder.results import SHARES, LadderResults, angles, costs
-from analysis.load import Sweep
+from analysis.load import Run
 from tune_calib.results.tables import read_table
 from tune_calib.spec.metrics import METRICS, Metric, format_number
 
@@ -44,7 +44,7 @@ def _series(name: str, end: str) -> Callable[[LadderResults], "pd.Series[float]"
             split = "train" if name in SHARES else "select"
             rows = rows[rows["split"] == split].dropna(subset=name)
         else:
-            rows = results.sweep.recorded(name).rename(columns={"value": name})
+            rows = results.run.recorded(name).rename(columns={"value": name})
         curves = rows.astype({"spec_hash": str}).sort_values("epoch").groupby("spec_hash")[name]
         first, last = curves.first(), curves.last()
         values: pd.Series[float] = {"first": first, "last": last, "change": last - first}[end]
@@ -54,12 +54,12 @@ def _series(name: str, end: str) -> Callable[[LadderResults], "pd.Series[float]"
 
 
 def _cost(name: str) -> Callable[[LadderResults], "pd.Series[float]"]:
-    return lambda results: costs(results.sweep)[name].dropna()
+    return lambda results: costs(results.run)[name].dropna()
 
 
 def _angles(results: LadderResults) -> "pd.Series[float]":
     """Return the standard deviation of the angles between the prototypes of two classes."""
-    table = read_table(results.sweep.out, "logits").to_pandas()
+    table = read_table(results.run.out, "logits").to_pandas()
     spreads = {}
     for spec_hash, rows in table.groupby("spec_hash"):
         logits = np.stack(rows["logits"].tolist()).astype(float)
@@ -74,7 +74,7 @@ def _settling(results: LadderResults) -> "pd.Series[float]":
     tau, whatever its accuracy and confidence.
     """
     key = ["spec_hash", "epoch"]
-    shares, bounds = results.sweep.recorded("q"), results.sweep.recorded("tau")
+    shares, bounds = results.run.recorded("q"), results.run.recorded("tau")
     rows = shares.rename(columns={"value": "q"}).astype({"spec_hash": str}).set_index(key)
     tau = bounds.astype({"spec_hash": str}).set_index(key)["value"]
     rows = rows.assign(tau=tau).sort_index()
@@ -94,7 +94,7 @@ def _settling_of(curve: pd.DataFrame) -> float:
 
 def _confidence(results: LadderResults) -> "pd.Series[float]":
     """Return the mean confidence on test: the sum of accuracy and confidence gap."""
-    trials = results.sweep.trials.set_index("spec_hash")
+    trials = results.run.trials.set_index("spec_hash")
     confidence: pd.Series[float] = trials["test/accuracy"] + trials["test/confidence_gap"]
     return confidence.dropna()
 
@@ -143,13 +143,13 @@ RANK = Quantity("rank", lambda results: pd.Series(dtype=float), digits=2)
 """The format of a difference of ranks, which belongs to no trial."""
 
 
-def with_quantities(sweep: Sweep, names: Iterable[str]) -> Sweep:
-    """Return the sweep with a column ``test/NAME`` for each of the names that is a quantity."""
-    results = LadderResults(sweep)
-    hashes = sweep.trials["spec_hash"]
+def with_quantities(run: Run, names: Iterable[str]) -> Run:
+    """Return the run with a column ``test/NAME`` for each of the names that is a quantity."""
+    results = LadderResults(run)
+    hashes = run.trials["spec_hash"]
     requested = filter(QUANTITIES.__contains__, dict.fromkeys(names))
     values = {f"test/{name}": hashes.map(QUANTITIES[name].of(results)) for name in requested}
-    return replace(sweep, trials=sweep.trials.assign(**values))
+    return replace(run, trials=run.trials.assign(**values))
 
 
 def printed_of(name: str) -> Metric | Quantity:

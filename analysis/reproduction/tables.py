@@ -13,7 +13,7 @@ import pandas as pd
 
 from analysis.compare.claims import Verdict, gain_of
 from analysis.ladder.means import ladder_table
-from analysis.load import Sweep
+from analysis.load import Run
 from analysis.published import printed_name, published, titled
 from analysis.reproduction.quantities import QUANTITIES, RANK, Quantity, printed_of
 from analysis.shifts import FOREIGN_MEAN, OOD, foreign_sets
@@ -60,22 +60,22 @@ RULE = (
 )
 
 
-def compare_with_print(table: Reproduction, run: str, sweep: Sweep) -> pd.DataFrame:
+def compare_with_print(table: Reproduction, entry: str, run: Run) -> pd.DataFrame:
     """Return our numbers of a run and the printed ones, one row per (rung, metric, column).
 
     The printed columns are those of the run's data set, or of its backbone alone if there is one.
     Shift sets that were not evaluated have none. Values are fractions, NaN if missing.
     """
     rows: list[tuple[object, ...]] = []
-    backbone = "/".join(map(str, sweep.trials["backbone"].dropna().unique()))
-    dataset = sweep.manifest.dataset
+    backbone = "/".join(map(str, run.trials["backbone"].dropna().unique()))
+    dataset = run.manifest.dataset
     papers_sets = [f"{OOD}/{name}" for name in PAPERS_SETS if name != dataset]
-    is_papers_mean = foreign_sets(sweep.splits) == papers_sets
-    names = {rung.index: _name(table, run, rung) for rung in sweep.rungs}
+    is_papers_mean = foreign_sets(run.splits) == papers_sets
+    names = {rung.index: _name(table, entry, rung) for rung in run.rungs}
     for name in table.metrics:
         metric, shift_set = parted(name)
         split = shift_set or "test"
-        if shift_set is not None and column(split, metric) not in sweep.trials:
+        if shift_set is not None and column(split, metric) not in run.trials:
             continue
         printed = _printed(table, metric, split)
         of_dataset = [key for key in printed if key[0] == dataset]
@@ -84,8 +84,8 @@ def compare_with_print(table: Reproduction, run: str, sweep: Sweep) -> pd.DataFr
         # Seconds on different machines are not comparable.
         is_of_machine = metric in QUANTITIES and not QUANTITIES[metric].over
         is_same = (split != FOREIGN_MEAN or is_papers_mean) and not is_of_machine
-        ours = ladder_table(sweep, [metric], split).set_index("rung")
-        for rung in sweep.rungs:
+        ours = ladder_table(run, [metric], split).set_index("rung")
+        for rung in run.rungs:
             statistics: Any = ours.loc[rung.index]
             row = names[rung.index]
             for key in keys:
@@ -94,15 +94,15 @@ def compare_with_print(table: Reproduction, run: str, sweep: Sweep) -> pd.DataFr
                 if is_same and key[0] in (dataset, "average"):
                     difference = statistics["mean"] - paper
                 rows.append((
-                    sweep.out.name, dataset, backbone, row, rung.label, split, metric,
+                    run.out.name, dataset, backbone, row, rung.label, split, metric,
                     statistics["n"], statistics["mean"], statistics["sd"], *key, paper, difference,
                 ))  # fmt: skip
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
-def _name(table: Reproduction, run: str, rung: RungRecord) -> str:
+def _name(table: Reproduction, entry: str, rung: RungRecord) -> str:
     """Return the paper's name of a rung, or its label if the paper has none."""
-    name = table.entries[run].printed.get(rung.label, rung.published)
+    name = table.entries[entry].printed.get(rung.label, rung.published)
     if not name and table.published:
         name = printed_name(table.published, rung.label)
     return name or rung.label
@@ -126,9 +126,11 @@ def _printed(table: Reproduction, metric: str, split: str) -> Mapping[Key, Mappi
     return columns
 
 
-def describe_print(table: Reproduction, run: str, rungs: Sequence[RungRecord], claim: Claim) -> str:
+def describe_print(
+    table: Reproduction, entry: str, rungs: Sequence[RungRecord], claim: Claim
+) -> str:
     """Describe the printed comparisons of a claim and how many support it; empty if none."""
-    names = {rung.label: _name(table, run, rung) for rung in rungs}
+    names = {rung.label: _name(table, entry, rung) for rung in rungs}
     describe = partial(_describe_comparison, table, names)
     return "; ".join(filter(None, map(describe, claim.comparisons)))
 

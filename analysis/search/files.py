@@ -20,7 +20,7 @@ from analysis.text import capital
 from tune_calib.console import Prose, Text
 from tune_calib.paths import AnyPath
 from tune_calib.results import selection
-from tune_calib.results.manifests import SWEEP_MANIFEST
+from tune_calib.results.manifests import RUN_MANIFEST
 from tune_calib.spec.datasets import flatten
 from tune_calib.spec.metrics import METRICS, column, format_value
 from tune_calib.spec.names import SEARCH_EVALUATED, legend
@@ -46,7 +46,7 @@ def write_files(out: AnyPath, folder: Path) -> tuple[Text, list[str]]:
 
 def _page(search: SearchResults, gallery: Gallery, files: Sequence[str]) -> str:
     links, evaluation = {}, []
-    if (search.out / selection.EVALUATION / SWEEP_MANIFEST).exists():
+    if (search.out / selection.EVALUATION / RUN_MANIFEST).exists():
         links = {"The evaluation on test": f"{selection.EVALUATION}/report.html"}
         evaluation = [_evaluation(search)]
     made = steps(search.trials, "\n".join(search.commands), [])
@@ -153,7 +153,7 @@ def _troubles(search: SearchResults) -> list[str]:
 
 
 def _evaluation(search: SearchResults) -> Section:
-    sweep = load(search.out / selection.EVALUATION)
+    run = load(search.out / selection.EVALUATION)
     texts = []
     if search.reads:
         texts.append(f"{capital(selection.describe_reads(search.reads))}.")
@@ -163,10 +163,10 @@ def _evaluation(search: SearchResults) -> Section:
     for label, number in ((selection.DEFAULTS, 0), (selection.CHOSEN, search.outcome.chosen)):
         is_suggested = trials["spec_hash"].isin(search.specs_of(number))
         searched[label] = trials[is_suggested].to_dict("records")
-    fresh: list[Any] = sweep.trials.to_dict("records")
+    fresh: list[Any] = run.trials.to_dict("records")
     table = tables.optimism(fresh, searched, search.metrics)
     if not table.records:
         return Section("on-test", "On test", [*texts, "No trial of the evaluation has ended."])
     note = f"{capital(selection.OPTIMISM)} ± is the standard deviation over the seeds."
-    note += "".join(f" {line}." for line in legend(sweep.flags()))
+    note += "".join(f" {line}." for line in legend(run.flags()))
     return Section("on-test", "On test", texts, [replace(table, key="on-test-rows", caption=note)])

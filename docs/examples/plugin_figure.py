@@ -12,7 +12,7 @@ COLUMNS = ["select/ece", "test/ece"]
 
 def draw(results: LadderResults) -> Drawing | None:
     """Draw the dots in one colour per rung, or return None without numbers on both splits."""
-    trials = results.sweep.trials
+    trials = results.run.trials
     if not set(COLUMNS) <= set(trials) or trials[COLUMNS].dropna().empty:
         return None
     figure, axis = plt.subplots(figsize=(style.TEXT_IN / 2, style.TEXT_IN / 2))

@@ -12,17 +12,17 @@ from docs.generate.page import table
 from tune_calib.results.columns import COLUMNS
 from tune_calib.results.manifests import (
     ReportRecord,
+    RunManifest,
     SearchEvaluated,
     SearchManifest,
     SearchOutcome,
-    SweepManifest,
 )
 from tune_calib.spec.describe import code
 from tune_calib.spec.metrics import METRICS
 from tune_calib.spec.names import FLAGS
 
 FILES: tuple[type[BaseModel], ...] = (
-    SweepManifest, SearchManifest, SearchOutcome, SearchEvaluated, ReportRecord,
+    RunManifest, SearchManifest, SearchOutcome, SearchEvaluated, ReportRecord,
 )  # fmt: skip
 
 _WORDS = {

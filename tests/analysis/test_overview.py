@@ -1,4 +1,4 @@
-"""The page over a sweep file: every entry with its state, its numbers and a way to its page."""
+"""The page over an experiment file: each entry with its state, its numbers and its page."""
 
 import json
 import os
@@ -7,8 +7,8 @@ from urllib.parse import unquote
 
 import pytest
 
+from analysis.experiment_file.overview import write_overview
 from analysis.report import write_search_report
-from analysis.sweep_file.overview import write_overview
 from tests import fake_results
 from tests.support import Reader
 from tune_calib.documents import seal

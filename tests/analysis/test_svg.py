@@ -170,7 +170,7 @@ def test_points_of_figures_have_tooltips(room, name, words, results):
 
 def test_every_trial_of_the_tradeoff_has_its_tooltip(results):
     texts = [text for _, text in tooltips_of(LADDER_FIGURES["tradeoff"].draw(results["ladder"]))]
-    sweep = results["ladder"].sweep
+    sweep = results["ladder"].run
     assert len(texts) == len(sweep.trials) + len(sweep.rungs)
     assert len(set(texts)) == len(texts)
 

@@ -27,7 +27,7 @@ POINTS = [fake_results.DEFAULTS, {**fake_results.DEFAULTS, "head.lr": 0.05}]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A sweep, a search and the two as the entries of a sweep file."""
+    """A run, a search and the two as the entries of an experiment file."""
     out = tmp_path_factory.mktemp("opened")
     fake_results.write(out / "all" / "sweep", bad="crashed", bad_rungs=(2,))
     fake_results.write_search(out / "all" / "tuned", POINTS, [0.06, 0.05])

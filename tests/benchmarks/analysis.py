@@ -4,7 +4,7 @@ python -m tests.benchmarks.analysis [share of a year, 1 unless given]
 
 Both sides do the same in a fresh process each: read all trials, keep those that are done, rank 20
 methods over 20 (data set, backbone) columns by the mean ECE of 500 seeds; then read all curves and
-take the mean accuracy of each method and epoch. The answers must agree. Ours are 20 sweeps in 8,000
+take the mean accuracy of each method and epoch. The answers must agree. Ours are 20 runs in 8,000
 Parquet files, each of a Ray trial with a head batch of 50, as a year leaves them; pandas has two
 CSV files, which somebody must have merged before.
 """
@@ -25,7 +25,7 @@ import pyarrow.csv
 
 from tune_calib.results import tables as results
 from tune_calib.results.columns import TableName
-from tune_calib.results.manifests import PlannedRecord, RungRecord, SweepManifest
+from tune_calib.results.manifests import PlannedRecord, RungRecord, RunManifest
 
 METHODS, EPOCHS, HEADS = 20, 25, 50
 COLUMNS = [(f"data{d}", f"net{b}") for d in range(5) for b in range(4)]
@@ -35,7 +35,7 @@ BAD = 0.02  # share of trials that diverged
 
 
 def generate(root: Path, seeds: int) -> None:
-    """Write a sweep for each column, as Ray trials of ``HEADS`` rows, and two CSV files."""
+    """Write a run for each column, as Ray trials of ``HEADS`` rows, and two CSV files."""
     rng = np.random.default_rng(0)
     trials_csv, curves_csv = [], []
     for place, (dataset, backbone) in enumerate(COLUMNS):
@@ -115,7 +115,7 @@ def _write_sweep(out: Path, dataset: str, trials: pd.DataFrame) -> None:
     ]
     columns = ["spec_hash", "rung", "network_seed", "head_seed"]
     seeds = sorted(set(trials["network_seed"].tolist()))
-    SweepManifest(
+    RunManifest(
         version=1,
         sweep=trials["sweep"].iloc[0],
         title="Generated",

@@ -4,8 +4,7 @@ python -m tests.benchmarks.start [--short] [CHECKOUT ...]
 
 Each checkout is timed beside this one, e.g. a worktree of an earlier commit: one round of all
 commands after the other, so that what else the machine does is shared by all. The long ones
-(reports, a sweep file that is carried out and then finished) are timed once; --short leaves them
-out.
+(reports, an experiment file that is run and then finished) are timed once; --short leaves them out.
 """
 
 import os
@@ -77,7 +76,7 @@ def seconds(words: list[str], checkout: Path, folder: Path) -> tuple[float, floa
 
 
 def prepared(folder: Path) -> Path:
-    """A sweep with invented numbers, and a search that an earlier version made."""
+    """A run with invented numbers, and a search that an earlier version made."""
     fake_results.write(folder / "sweep")
     (folder / "experiment.yaml").write_text(SWEEP_FILE)
     with tarfile.open(ARCHIVE) as archive:

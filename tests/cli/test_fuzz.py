@@ -1,4 +1,4 @@
-"""Mutated command lines and sweep files: one line and exit code 2, or right, 500 of them a run.
+"""Mutated command lines and experiment files: one line and exit code 2, or right, 500 a run.
 
 Paths, encodings, numbers out of all range, and result folders in every state of damage are mutated
 too. Nothing is trained: a command that would start Ray was right.
@@ -104,7 +104,7 @@ def mutated(words: list[str], chance: random.Random) -> list[str]:
 
 
 def mutated_file(text: str, chance: random.Random) -> bytes:
-    """A sweep file with a letter or a value changed, in some encoding."""
+    """An experiment file with a letter or a value changed, in some encoding."""
     where, words = chance.randrange(len(text)), text.replace(",", " ").split()
     value = chance.choice([*JUNK, *NUMBERS, *(f'"{path}"' for path in PATHS[:8])])
     changed = chance.choice(

@@ -77,7 +77,7 @@ def test_a_figure_is_drawn(tmp_path):
         style.apply()
         drawing = figure.draw(results)
         dots = sum(len(line.get_xdata()) for line in drawing.axes[0].get_lines()[:-1])
-        assert dots == len(results.sweep.trials)
+        assert dots == len(results.run.trials)
         with figures("png"):
             style.save(drawing, tmp_path, figure.name)
     finally:

@@ -23,7 +23,7 @@ def stored() -> list[Made]:
 
 
 def folders() -> list[str]:
-    sweeps = (sweep for own in stored() for _, sweep in own.sweeps)
+    runs = [run for made in stored() for _, run in made.runs]
     return [str(Path(str(sweep.out)).relative_to(SHIPPED)) for sweep in sweeps]
 
 

@@ -1,4 +1,4 @@
-"""Rows say where they were computed; portable trials; a sweep that goes on elsewhere."""
+"""Rows say where they were computed; portable trials; a run that goes on elsewhere."""
 
 import json
 import os

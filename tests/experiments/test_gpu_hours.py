@@ -1,4 +1,4 @@
-"""Hours on a named GPU: a dry run of the shipped sweep file, without GPU and without data."""
+"""Hours on a named GPU: a dry run of the shipped experiment file, without GPU and without data."""
 
 import csv
 import math

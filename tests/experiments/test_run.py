@@ -1,4 +1,4 @@
-"""A sweep file: complete, resumable, a failing entry apart."""
+"""An experiment file: complete, resumable, a failing entry apart."""
 
 import json
 import re
@@ -113,7 +113,7 @@ entries:
 
 
 def results(out: Path) -> dict[str, list[dict]]:
-    """Every row of a sweep's tables but for its circumstances, and every suggestion."""
+    """Every row of a run's tables but for its circumstances, and every suggestion."""
     found = {}
     for folder in sorted(out.glob("*-digits")):
         for name in ("trials", "curves", "bins"):

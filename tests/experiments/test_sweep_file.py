@@ -1,4 +1,4 @@
-"""Sweep files: what they mean, what a mistake in one says, and what a dry run promises."""
+"""Experiment files: what they mean, what a mistake in one says, and what a dry run promises."""
 
 import json
 import random
@@ -323,7 +323,7 @@ def test_a_mistake_is_one_line_that_names_file_line_and_key(read, tmp_path, text
 
 
 def mutated(text: str, chance: random.Random) -> str:
-    """A sweep file with a letter, a word or a line changed."""
+    """An experiment file with a letter, a word or a line changed."""
     where = chance.randrange(len(text))
     kind = chance.randrange(5)
     if kind == 0:

@@ -1,4 +1,4 @@
-"""A small real sweep that is disturbed, and what must be true of it afterwards."""
+"""A small real run that is disturbed, and what must be true of it afterwards."""
 
 import contextlib
 import os
@@ -34,7 +34,7 @@ def spawn(command: list[str]) -> subprocess.Popen:
 
 
 def start(out: Path, *options: object) -> subprocess.Popen:
-    """Start the sweep."""
+    """Start the run."""
     return spawn(command_line("ablate", *SWEEP, "--out", out, *options))
 
 
@@ -91,7 +91,7 @@ def result(out: Path) -> list[dict]:
 
 
 def workers(process: subprocess.Popen) -> list[psutil.Process]:
-    """Processes of the sweep that carry Ray trials out at this moment."""
+    """Processes of the run that carry Ray trials out at this moment."""
     found = []
     for child in psutil.Process(process.pid).children(recursive=True):
         try:

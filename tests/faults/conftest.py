@@ -1,4 +1,4 @@
-"""The undisturbed sweep, and the table of faults that is printed at the end."""
+"""The undisturbed run, and the table of faults that is printed at the end."""
 
 import time
 from collections import defaultdict
@@ -20,7 +20,7 @@ def _nothing_left_running():
 
 @pytest.fixture(scope="session")
 def undisturbed(tmp_path_factory):
-    """The sweep when nobody disturbs it: its result, and the seconds that it took."""
+    """The run when nobody disturbs it: its result, and the seconds that it took."""
     out, started = tmp_path_factory.mktemp("reference") / "sweep", time.monotonic()
     code, output = run(out)
     assert code == 0, output

@@ -1,4 +1,4 @@
-"""What disturbs real sweeps leaves none of them behind."""
+"""What disturbs real runs leaves none of them behind."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""kill -9 of the driver, of workers and of nodes; two sweeps that want the same network."""
+"""kill -9 of the driver, of workers and of nodes; two runs that want the same network."""
 
 import signal
 import subprocess
@@ -38,7 +38,7 @@ def test_the_driver_is_killed_again_and_again(number, kills, reference, length_s
     while landed < kills:
         out = tmp_path / f"sweep-{landed}"
         # From the start of Python to the last heads. What is done stays, so that a later run may
-        # be over before its kill; another sweep takes the kills that are left.
+        # be over before its kill; another run takes the kills that are left.
         while landed < kills and killed(start(out), moments.uniform(0.1, 1) * length_s):
             landed += 1
             is_early = not any(out.glob("trials/*"))

@@ -26,7 +26,7 @@ COMMANDS = {
 
 
 def rewrite(out, change):
-    """Write the trials of a sweep again, each row changed."""
+    """Write the trials of a run again, each row changed."""
     rows = [change(row) for row in read_table(out, "trials").to_pylist()]
     shutil.rmtree(out / "trials")
     write_results(out, "all", {"trials": rows})

@@ -5,7 +5,7 @@ import pytest
 from tests import fake_results
 from tune_calib.results import digests
 from tune_calib.results.folders import is_finished
-from tune_calib.results.manifests import SweepManifest
+from tune_calib.results.manifests import RunManifest
 
 COMMAND = "tune-calib ablate mac_cal"
 
@@ -19,7 +19,7 @@ def out(tmp_path, monkeypatch):
 
 
 def change(out, **fields):
-    SweepManifest.read(out).model_copy(update=fields).write(out)
+    RunManifest.read(out).model_copy(update=fields).write(out)
 
 
 def test_the_same_command_of_the_same_program_is_finished(out, tmp_path):

@@ -9,24 +9,24 @@ import pytest
 from tests import fake_results
 from tune_calib.documents import CHECKSUM, seal
 from tune_calib.errors import DamagedFileError, UserError
-from tune_calib.results.folders import find_sweep_manifest
+from tune_calib.results.folders import find_run_manifest
 from tune_calib.results.manifests import (
     ForeignFileError,
     ReadRecord,
+    RunManifest,
     SearchEvaluated,
     SearchManifest,
     SearchOutcome,
-    SweepManifest,
 )
 
 EXAMPLE = Path(str(files("analysis") / "example"))
 STORED = [
-    (SweepManifest, EXAMPLE / "ladder"),
-    (SweepManifest, EXAMPLE / "compare"),
+    (RunManifest, EXAMPLE / "ladder"),
+    (RunManifest, EXAMPLE / "compare"),
     (SearchManifest, EXAMPLE / "search"),
     (SearchOutcome, EXAMPLE / "search"),
 ]
-KINDS = [SweepManifest, SearchManifest, SearchOutcome, SearchEvaluated]
+KINDS = [RunManifest, SearchManifest, SearchOutcome, SearchEvaluated]
 
 
 @pytest.fixture
@@ -96,19 +96,19 @@ def test_a_file_that_was_edited_is_damaged(kind, out):
 
 @pytest.mark.parametrize("value", ["1", True, None, [1.5]])
 def test_values_of_another_type_are_refused(value, out):
-    path = out / SweepManifest.file_name
-    path.write_bytes(seal({**content(SweepManifest, out), "network_seeds": value}))
+    path = out / RunManifest.file_name
+    path.write_bytes(seal({**content(RunManifest, out), "network_seeds": value}))
     with pytest.raises(ForeignFileError):
-        SweepManifest.read(out)
+        RunManifest.read(out)
 
 
 def test_a_manifest_rebuilt_from_rows_is_not_written_as_lost(out):
-    (out / SweepManifest.file_name).unlink()
+    (out / RunManifest.file_name).unlink()
     (out / SearchManifest.file_name).unlink()
     (out / SearchOutcome.file_name).unlink()
     (out / "trials" / "all.parquet").unlink()  # of the search
-    found = find_sweep_manifest(out)
+    found = find_run_manifest(out)
     assert found.is_lost
     found.write(out)
-    assert "is_lost" not in content(SweepManifest, out)
-    assert not SweepManifest.read(out).is_lost
+    assert "is_lost" not in content(RunManifest, out)
+    assert not RunManifest.read(out).is_lost

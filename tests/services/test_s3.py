@@ -1,4 +1,4 @@
-"""Sweeps whose results and artifacts lie on S3: the same, killed or not, wherever they go on."""
+"""Runs whose results and artifacts lie on S3: the same, killed or not, wherever they go on."""
 
 import os
 import secrets
@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.s3, pytest.mark.timeout(600)]
 
 @pytest.fixture(scope="module")
 def reference(tmp_path_factory):
-    """Result of the sweep on the disk of this machine."""
+    """Result of the run on the disk of this machine."""
     out = tmp_path_factory.mktemp("reference") / "sweep"
     code, output = run(out)
     assert code == 0, output

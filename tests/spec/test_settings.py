@@ -9,13 +9,13 @@ import pandas as pd
 import pytest
 
 from analysis.ladder.tables import recipes
-from analysis.load import Sweep, load
+from analysis.load import Run, load
 from tests import fake_results
 from tests.support import sample
 from tune_calib.errors import UserError
 from tune_calib.experiments.entries import plan_entries
 from tune_calib.experiments.file import read_experiment_file
-from tune_calib.results.manifests import RungRecord, SweepManifest
+from tune_calib.results.manifests import RungRecord, RunManifest
 from tune_calib.results.tables import read_table
 from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.ladder import LADDERS, build_comparison, expand
@@ -314,12 +314,12 @@ def test_a_ladder_whose_heads_have_another_optimiser_lists_it():
     assert not recipes(sweep_of(same)).records
 
 
-def rows_of(sweep: Sweep) -> list[dict[str, str]]:
+def rows_of(sweep: Run) -> list[dict[str, str]]:
     table = recipes(sweep)
     return [{head: cell.text for head, cell in record.items()} for record in table.records]
 
 
-def sweep_of(trials) -> Sweep:
+def sweep_of(trials) -> Run:
     rows = [
         {"rung": t.rung, **{slot: canonical_json(value) for slot in ("data", "network", "head")
                             if (value := getattr(t.spec, slot)) is not None}}
@@ -328,9 +328,9 @@ def sweep_of(trials) -> Sweep:
     rungs = [
         RungRecord(index=t.rung, label=t.label, published=None, kind="variant") for t in trials
     ]
-    return Sweep(
+    return Run(
         Path(),
-        SweepManifest.model_construct(rungs=rungs, ladder="x", dataset="digits"),
+        RunManifest.model_construct(rungs=rungs, ladder="x", dataset="digits"),
         pd.DataFrame(rows),
     )
 

@@ -30,7 +30,7 @@ DRAWN = {"tradeoff", "sparsity"}
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """An uninterrupted sweep, with its output."""
+    """An uninterrupted run, with its output."""
     out = tmp_path_factory.mktemp("sweeps") / "whole"
     with drawing.figures("svg", names=DRAWN):
         done = here("ablate", "mac_cal", "--seeds", 2, "--controls", *QUICK, "--out", out)

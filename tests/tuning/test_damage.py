@@ -15,8 +15,8 @@ from tune_calib.data.splits import load_development
 from tune_calib.documents import seal
 from tune_calib.engine.bank import bank_key
 from tune_calib.engine.store import ARTIFACT_MANIFEST, Store
-from tune_calib.results.folders import find_sweep_manifest
-from tune_calib.results.manifests import SWEEP_MANIFEST
+from tune_calib.results.folders import find_run_manifest
+from tune_calib.results.manifests import RUN_MANIFEST
 from tune_calib.results.tables import NUMBERS, read_table, write_results
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.names import SEARCH_MANIFEST, SEARCH_OUTCOME
@@ -152,7 +152,7 @@ def no_ray(*_, **__):
 
 @pytest.fixture
 def begun(monkeypatch):
-    """Begin a sweep or a search, up to where Ray would start; whether it came so far."""
+    """Begin a run or a search, up to where Ray would start; whether it came so far."""
     monkeypatch.setattr(driver, "open_executor", no_ray)
 
     def begin(*words) -> bool:
@@ -164,7 +164,7 @@ def begun(monkeypatch):
 
 
 def finish(out: Path) -> dict:
-    """Write a row for every planned trial of a sweep that was begun; gives its manifest."""
+    """Write a row for every planned trial of a run that was begun; gives its manifest."""
     manifest = json.loads((out / "sweep.json").read_text())
     labels = {rung["index"]: rung["label"] for rung in manifest["rungs"]}
     rows = [
@@ -261,7 +261,7 @@ def test_a_damaged_journal_is_one_line_that_leads_on(tmp_path, begun, run_line):
 
 @pytest.fixture
 def of_a_file(tmp_path):
-    """The folder that a sweep file names as out: a ladder, a search, and what they share."""
+    """The folder that an experiment file names as out: a ladder, a search, and what they share."""
     for name in ("ladder", "search"):
         shutil.copytree(EXAMPLE / name, tmp_path / "out" / name)
     (tmp_path / "out" / "store" / "networks").mkdir(parents=True)
@@ -295,12 +295,12 @@ def test_an_unreadable_entry_does_not_hide_the_others(command, of_a_file, capsys
 def test_an_ordinary_folder_is_one_line_and_left_as_it_was(command, tmp_path, run_line):
     for name in ("photos", "clinic"):
         (tmp_path / name / "trials").mkdir(parents=True)
-    for name in (SWEEP_MANIFEST, SEARCH_MANIFEST):
+    for name in (RUN_MANIFEST, SEARCH_MANIFEST):
         (tmp_path / "clinic" / name).write_text('{"of": "another program"}')
     before = sorted(tmp_path.rglob("*"))
     code, output, err = run_line(command, tmp_path)
     assert (code, output) == (2, "")
-    assert f"{tmp_path} contains no {SWEEP_MANIFEST}" in err
+    assert f"{tmp_path} contains no {RUN_MANIFEST}" in err
     assert sorted(tmp_path.rglob("*")) == before
 
 
@@ -374,4 +374,4 @@ def test_a_manifest_rebuilt_from_rows_has_paired_or_crossed_seeds(seeds, is_pair
         name = f"{network}{head}"
         own = {"spec_hash": name * 8, "network_seed": network, "head_seed": head}
         write_results(tmp_path, name, {"trials": [{**row, **own}]})
-    assert find_sweep_manifest(tmp_path).paired_seeds is is_paired
+    assert find_run_manifest(tmp_path).paired_seeds is is_paired

@@ -20,7 +20,7 @@ from tune_calib.library.calibrated import load_calibrated
 from tune_calib.library.export import _chosen, export
 from tune_calib.library.onnx_file import CLOSE
 from tune_calib.metrics.summary import evaluate
-from tune_calib.results.manifests import RungRecord, SearchOutcome, SweepManifest
+from tune_calib.results.manifests import RungRecord, RunManifest, SearchOutcome
 from tune_calib.results.tables import write_results
 from tune_calib.spec.trial import TrialSpec
 from tune_calib.tuning.work.workers import HeadWorker, NetworkWorker
@@ -198,7 +198,7 @@ def test_the_export_of_a_search_is_its_choice(tmp_path):
 def test_the_baseline_of_a_search_is_chosen_only_if_it_is_the_choice(asked, done, tmp_path):
     copy = shutil.copytree(EXAMPLE / "search", tmp_path / "search")
     searched = _chosen(copy, None, None)
-    manifest = SweepManifest.read(EXAMPLE / "ladder")
+    manifest = RunManifest.read(EXAMPLE / "ladder")
     rungs = [
         RungRecord(index=number, label=label, published=None, kind="variant")
         for number, label in enumerate(asked)

@@ -5,7 +5,7 @@ import pytest
 from tests import fake_results
 from tests.support import job_in
 from tune_calib.cli import main
-from tune_calib.results.manifests import SWEEP_MANIFEST
+from tune_calib.results.manifests import RUN_MANIFEST
 from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.tuning.folder import RunLocation, only_driver
 from tune_calib.tuning.search.definition import Objective, SearchDefinition
@@ -84,9 +84,9 @@ def test_an_entry_whose_folder_another_driver_holds_shows_none_of_its_numbers(tm
     folder = out / "a-digits"
     folder.mkdir(parents=True)
     begun_sweep(folder, 1, {"data": {"dataset": "digits"}})
-    manifest = (folder / SWEEP_MANIFEST).read_text()
+    manifest = (folder / RUN_MANIFEST).read_text()
     fake_results.write(folder)
-    (folder / SWEEP_MANIFEST).write_text(manifest)
+    (folder / RUN_MANIFEST).write_text(manifest)
     file.write_text(SWEEP.replace("OUT", str(out)))
     with only_driver(folder):
         before = tree(folder)

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pandas as pd
 
+from analysis.experiment_file.overview import write_overview
 from analysis.figure import LADDER_FIGURES, SEARCH_FIGURES
 from analysis.ladder import tables
-from analysis.ladder.files import load_sweep
+from analysis.ladder.files import load_run
 from analysis.ladder.results import LadderResults
 from analysis.ladder.tables import weak_heads
 from analysis.load import load
@@ -20,7 +21,6 @@ from analysis.page.figures import draw_in_notebook, png_image
 from analysis.report import write_report, write_search_report
 from analysis.search import tables as search_tables
 from analysis.search.load import SearchResults, is_complete, load_search
-from analysis.sweep_file.overview import write_overview
 from analysis.tables.render import html, markdown
 from analysis.text import format_counts
 from analysis.tidy import settings as read_settings
@@ -95,7 +95,7 @@ class OpenRun:
         """
         metrics = as_tuple(metric)
         with with_plugins_of(self.out):
-            run = load_sweep(self.out, published, regime, metrics=metrics, intervals=intervals)
+            run = load_run(self.out, published, regime, metrics=metrics, intervals=intervals)
             return f"{markdown(tables.ladder(run))}\n"
 
     def figure(self, name: str = "reliability") -> "Figure":

@@ -155,6 +155,6 @@ def write_overview(folder: AnyPath) -> list[str]:
     if not entries:
         return []
 
-    from analysis.sweep_file.overview import write_overview as write
+    from analysis.experiment_file.overview import write_overview as write
 
     return [f"page over all entries: {write(folder, entries)}"]

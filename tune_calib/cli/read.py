@@ -198,10 +198,10 @@ def status(
 
     def describe(folder: AnyPath) -> str:
         if not is_search(folder):
-            from analysis.report import sweep_status
+            from analysis.report import run_status
 
             _refuse_storage(folder, study_storage)
-            return sweep_status(folder)
+            return run_status(folder)
         from tune_calib.tuning.search.study import search_status
 
         return search_status(folder, study_storage)

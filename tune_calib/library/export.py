@@ -27,8 +27,8 @@ from tune_calib.library.calibrated import (
 )
 from tune_calib.library.onnx_file import write_onnx
 from tune_calib.paths import AnyPath
-from tune_calib.results.folders import find_sweep_manifest, is_search, read_search_manifest
-from tune_calib.results.manifests import SWEEP_MANIFEST, SearchOutcome
+from tune_calib.results.folders import find_run_manifest, is_search, read_search_manifest
+from tune_calib.results.manifests import RUN_MANIFEST, SearchOutcome
 from tune_calib.results.selection import BASELINE, CHOSEN, EVALUATION
 from tune_calib.results.tables import is_metric_column, read_table
 from tune_calib.spec import plugins
@@ -176,13 +176,13 @@ def _best(out: AnyPath, rows: list[Row], best: str) -> Row:
 def _chosen_by_search(out: AnyPath) -> Row:
     """Return the selected trial: as evaluated on test with fresh seeds, or else as searched."""
     evaluation = out / EVALUATION
-    if (manifest := find_sweep_manifest(evaluation)) is not None:
+    if (manifest := find_run_manifest(evaluation)) is not None:
         # By the planned rungs, not the finished ones: in an interrupted evaluation, the baseline is
         # not the choice, unless the choice is cross entropy with its defaults.
         has_choice = CHOSEN in map(attrgetter("label"), manifest.rungs)
         if manifest.is_lost and not has_choice:
             raise UserError(
-                f"{evaluation / SWEEP_MANIFEST} is lost or damaged, so the evaluated trial is not "
+                f"{evaluation / RUN_MANIFEST} is lost or damaged, so the evaluated trial is not "
                 "known; run the command of the evaluation again, or use `trial`"
             )
         label = CHOSEN if has_choice else BASELINE

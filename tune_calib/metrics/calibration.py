@@ -6,7 +6,7 @@ All errors are in [0, 1].
 
 Sources: ECE, MCE: Naeini et al., AAAI 2015 and Guo et al., ICML 2017. AECE, classwise ECE:
 Mukhoti et al., NeurIPS 2020. O-ECE, U-ECE: FeDLaS, table 4 (O-ECE + U-ECE = ECE). Debiased errors:
-Kumar, Liang, Ma, NeurIPS 2019. Sweep ECE: Roelofs et al., AISTATS 2022. Kolmogorov-Smirnov error:
+Kumar, Liang, Ma, NeurIPS 2019. Run ECE: Roelofs et al., AISTATS 2022. Kolmogorov-Smirnov error:
 Gupta et al., ICLR 2021. Smooth ECE: Blasiok and Nakkiran, ICLR 2024.
 """
 

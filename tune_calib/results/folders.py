@@ -14,13 +14,13 @@ from tune_calib.errors import DamagedFileError, RefusedError, UserError
 from tune_calib.paths import AnyPath, refuse_special, refuse_unlisted
 from tune_calib.results import digests
 from tune_calib.results.manifests import (
-    SWEEP_MANIFEST,
+    RUN_MANIFEST,
     VERSION,
     ForeignFileError,
     PlannedRecord,
     RungRecord,
+    RunManifest,
     SearchManifest,
-    SweepManifest,
 )
 from tune_calib.results.tables import read_table
 from tune_calib.spec.ladder import LADDERS, Rung
@@ -28,18 +28,18 @@ from tune_calib.spec.names import SEARCH_MANIFEST, SEARCH_OUTCOME
 from tune_calib.text import mask_urls
 
 LOCK = "lock.json"  # of a reproduced table
-LOST = f"{SWEEP_MANIFEST} is lost or damaged, so trials without a result are not known"
+LOST = f"{RUN_MANIFEST} is lost or damaged, so trials without a result are not known"
 
 _PLANNED = ["spec_hash", "rung", "network_seed", "head_seed"]
 _SHARED = ["ladder", "rung_label", "dataset", "backbone"]
 
 
-def find_sweep_manifest(out: AnyPath) -> SweepManifest | None:
+def find_run_manifest(out: AnyPath) -> RunManifest | None:
     """Read ``sweep.json``, or recover it from the rows, with ``is_lost``; None without a row."""
     foreign = None
-    if (out / SWEEP_MANIFEST).exists():
+    if (out / RUN_MANIFEST).exists():
         try:
-            return SweepManifest.read(out)
+            return RunManifest.read(out)
         except DamagedFileError as error:
             foreign = error if isinstance(error, ForeignFileError) else None
     rows = read_table(out, "trials", columns=[*_PLANNED, *_SHARED])
@@ -53,7 +53,7 @@ def find_sweep_manifest(out: AnyPath) -> SweepManifest | None:
 def is_finished(out: AnyPath, command: str) -> bool:
     """Return whether this program ran a command on a folder and left no trial to run."""
     try:
-        manifest = SweepManifest.read(out)
+        manifest = RunManifest.read(out)
     except (OSError, UserError):  # the run itself describes a damaged one
         return False
     if not manifest.program or manifest.command != mask_urls(command):
@@ -64,27 +64,27 @@ def is_finished(out: AnyPath, command: str) -> bool:
     return {trial.spec_hash for trial in manifest.planned} <= set(rows["spec_hash"].to_pylist())
 
 
-def read_sweep_manifest(out: AnyPath) -> SweepManifest:
-    """Return the result of ``find_sweep_manifest``, and refuse a folder where it finds nothing."""
-    manifest = find_sweep_manifest(out)
+def read_run_manifest(out: AnyPath) -> RunManifest:
+    """Return the result of ``find_run_manifest``, and refuse a folder where it finds nothing."""
+    manifest = find_run_manifest(out)
     if manifest is None:
-        raise _lacks_sweep(out)
+        raise _lacks_run(out)
     return manifest
 
 
-def _lacks_sweep(out: AnyPath) -> UserError:
-    path = out / SWEEP_MANIFEST
+def _lacks_run(out: AnyPath) -> UserError:
+    path = out / RUN_MANIFEST
     if path.exists():
         return UserError(
             f"{path} is incomplete and there is no result; run the command of the run again"
         )
-    return UserError(f"{out} contains no {SWEEP_MANIFEST}; give the `out` folder of a run")
+    return UserError(f"{out} contains no {RUN_MANIFEST}; give the `out` folder of a run")
 
 
 def refuse_empty(out: AnyPath) -> None:
     """Refuse a folder with neither a manifest nor a row, before anything is imported."""
-    if not is_search(out) and not (out / SWEEP_MANIFEST).exists() and not _has_rows(out):
-        raise _lacks_sweep(out)
+    if not is_search(out) and not (out / RUN_MANIFEST).exists() and not _has_rows(out):
+        raise _lacks_run(out)
 
 
 def _has_rows(out: AnyPath) -> bool:
@@ -123,16 +123,16 @@ def is_search(out: AnyPath) -> bool:
     """Return whether a folder contains a search, even if its manifest is lost."""
     if (out / SEARCH_MANIFEST).exists() or (out / SEARCH_OUTCOME).exists():
         return True
-    if (out / SWEEP_MANIFEST).exists():
+    if (out / RUN_MANIFEST).exists():
         return False
     return _has_rows(out) and _has_baseline(read_table(out, "trials", columns=["rung"]))
 
 
 def find_entries(folder: AnyPath) -> list[AnyPath]:
     """Return the folders of the entries of an experiment file by name; none for a single run."""
-    if (folder / SWEEP_MANIFEST).exists() or is_search(folder):
+    if (folder / RUN_MANIFEST).exists() or is_search(folder):
         return []
-    entries = {path.parent for path in folder.glob(f"*/{SWEEP_MANIFEST}")}
+    entries = {path.parent for path in folder.glob(f"*/{RUN_MANIFEST}")}
     entries |= {path.parent for path in folder.glob(f"*/{SEARCH_MANIFEST}")}
     # An entry whose manifest is lost is still known by its rows.
     entries |= {path.parent.parent for path in folder.glob("*/trials/*.parquet")}
@@ -140,7 +140,7 @@ def find_entries(folder: AnyPath) -> list[AnyPath]:
 
 
 def _has_results(out: AnyPath) -> bool:
-    for record in (SweepManifest, SearchManifest):
+    for record in (RunManifest, SearchManifest):
         try:
             record.read(out)
         except (FileNotFoundError, ForeignFileError):
@@ -164,7 +164,7 @@ def read_identity(out: AnyPath) -> str | None:
     return next(iter(identities), None)
 
 
-def _recover_manifest(out: AnyPath, rows: pa.Table) -> SweepManifest:
+def _recover_manifest(out: AnyPath, rows: pa.Table) -> RunManifest:
     if _has_baseline(rows):
         raise UserError(f"{out} contains a search, not a ladder; see tune-calib report {out}")
     name = next(iter(_texts(rows, "ladder")), "")
@@ -184,7 +184,7 @@ def _recover_manifest(out: AnyPath, rows: pa.Table) -> SweepManifest:
     # The rungs of a comparison are not registered; the first one is its base.
     for index, label in labels.items():
         rungs.setdefault(label, Rung(label, label, kind="variant" if index else "base"))
-    return SweepManifest(
+    return RunManifest(
         version=VERSION,
         sweep=read_identity(out) or "",
         ladder=name,
@@ -233,7 +233,7 @@ def refuse_moved(out: AnyPath, identity: str) -> None:
     # Trials outside a run have no identity, and a folder of an object store cannot be moved.
     if not identity or not isinstance(out, Path):
         return
-    for name, key in ((SWEEP_MANIFEST, "sweep"), (SEARCH_MANIFEST, "search")):
+    for name, key in ((RUN_MANIFEST, "sweep"), (SEARCH_MANIFEST, "search")):
         with contextlib.suppress(OSError, ValueError, AttributeError):
             if json.loads((out / name).read_bytes()).get(key) == identity:
                 return

@@ -17,7 +17,7 @@ from tune_calib.spec.names import SEARCH_EVALUATED, SEARCH_MANIFEST, SEARCH_OUTC
 from tune_calib.text import mask_urls
 
 VERSION: Literal[1] = 1
-SWEEP_MANIFEST = "sweep.json"
+RUN_MANIFEST = "sweep.json"
 
 Command = Annotated[str, AfterValidator(mask_urls)]
 """A command line, without the passwords in its URLs."""
@@ -140,10 +140,10 @@ class RecipeRecord(_Record):
     told: str = Field("", description="its name and the settings that replaced its own")
 
 
-class SweepManifest(_Manifest):
+class RunManifest(_Manifest):
     """Request and planned trials of a ladder or comparison."""
 
-    file_name = SWEEP_MANIFEST
+    file_name = RUN_MANIFEST
 
     sweep: str = Field(description="identity of the request, equal in every row")
     ladder: str = Field("ladder", description="name of the ladder")

@@ -15,7 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.paths import AnyPath, atomic_write
-from tune_calib.results.manifests import PluginRecord, SearchManifest, SweepManifest
+from tune_calib.results.manifests import PluginRecord, RunManifest, SearchManifest
 from tune_calib.results.tables import read_table
 from tune_calib.spec import plugins
 from tune_calib.spec.code import list_changes
@@ -113,7 +113,7 @@ def _option(out: AnyPath, record: PluginRecord) -> str:
 
 def read_records(out: AnyPath) -> list[PluginRecord]:
     """Return the plug-ins named in a folder's manifest or, if that is lost, in its rows."""
-    for manifest in (SweepManifest, SearchManifest):
+    for manifest in (RunManifest, SearchManifest):
         with contextlib.suppress(DamagedFileError, FileNotFoundError, NotADirectoryError):
             return list(manifest.read(out).plugins)
     texts = read_table(out, "trials", columns=["plugins"])["plugins"].unique().to_pylist()

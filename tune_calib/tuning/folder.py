@@ -16,7 +16,7 @@ from filelock import FileLock, Timeout
 from tune_calib.errors import UserError
 from tune_calib.paths import AnyPath, lock_file, parse_path
 from tune_calib.results import plugin_folders
-from tune_calib.results.manifests import SweepManifest
+from tune_calib.results.manifests import RunManifest
 from tune_calib.results.tables import read_table
 from tune_calib.spec.names import IN_PROCESS, PROGRESS
 from tune_calib.spec.request import AblateRequest, CompareRequest, SearchRequest
@@ -126,7 +126,7 @@ def refuse_foreign(out: AnyPath, *damaged: str) -> None:
             )
 
 
-def explain_other_recipe(old: SweepManifest, new: SweepManifest) -> str:
+def explain_other_recipe(old: RunManifest, new: RunManifest) -> str:
     """Explain that a folder contains another run because of its recipe; else return ""."""
     # The same command gives another run only with another recipe.
     is_changed = (old.dataset, old.ladder, old.command) == (new.dataset, new.ladder, new.command)

@@ -13,8 +13,8 @@ from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
 from tune_calib.paths import AnyPath
 from tune_calib.results import digests
-from tune_calib.results.folders import find_sweep_manifest, to_record
-from tune_calib.results.manifests import SWEEP_MANIFEST, VERSION, PlannedRecord, SweepManifest
+from tune_calib.results.folders import find_run_manifest, to_record
+from tune_calib.results.manifests import RUN_MANIFEST, VERSION, PlannedRecord, RunManifest
 from tune_calib.results.plugin_folders import merge_records
 from tune_calib.spec import plugins
 from tune_calib.spec.ladder import LADDERS, Ladder, PlannedTrial, expand, select_rungs
@@ -99,12 +99,12 @@ class LadderRun:
         """Refuse missing shift sets."""
         _ = self.shift_sets
 
-    def build_manifest(self) -> SweepManifest:
+    def build_manifest(self) -> RunManifest:
         """Build the manifest; that of its folder may differ only in seeds and controls."""
         out, new = self.location.out, self.new_manifest
-        old = find_sweep_manifest(out)
+        old = find_run_manifest(out)
         if old is None:
-            refuse_foreign(out, SWEEP_MANIFEST)
+            refuse_foreign(out, RUN_MANIFEST)
             return new
         if old.sweep != new.sweep:
             raise build_foreign_error(out, "run", old.command, why=explain_other_recipe(old, new))
@@ -134,7 +134,7 @@ class LadderRun:
         return new.model_copy(update=merged).over(old)
 
     @cached_property
-    def new_manifest(self) -> SweepManifest:
+    def new_manifest(self) -> RunManifest:
         """Build the manifest of a new folder."""
         planned, ladder, seeds = self.planned_trials, self.ladder, self.resolved.seeds
         identity = self.resolved.identity()
@@ -148,7 +148,7 @@ class LadderRun:
         is_of_files = data.imported is not None or data.found is not None or network.weights
         if not is_of_files and (program := digests.digest_program()):
             further["program"] = program
-        return SweepManifest(
+        return RunManifest(
             version=VERSION,
             sweep=hash_request(request),
             ladder=ladder.name,

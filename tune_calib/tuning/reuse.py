@@ -29,7 +29,7 @@ from tune_calib.engine.store import Store, artifact_manifest, read_manifest
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.paths import AnyPath
 from tune_calib.results.columns import TableName
-from tune_calib.results.manifests import SWEEP_MANIFEST
+from tune_calib.results.manifests import RUN_MANIFEST
 from tune_calib.results.tables import (
     NUMBERS,
     are_equal,
@@ -157,7 +157,7 @@ def find_rows(
         return {}
     folders: dict[str, AnyPath] = {}
     first_rows: dict[str, Mapping[str, Any]] = {}
-    manifests: Iterable[AnyPath] = among.glob(f"*/*/{SWEEP_MANIFEST}")
+    manifests: Iterable[AnyPath] = among.glob(f"*/*/{RUN_MANIFEST}")
     for manifest in sorted(manifests, key=str):
         folder = manifest.parent
         if folder.resolve() == out.resolve():

@@ -9,7 +9,7 @@ from tune_calib.engine.machine import environment_of
 from tune_calib.engine.store import Store
 from tune_calib.paths import require_writable
 from tune_calib.progress import report_progress
-from tune_calib.results.manifests import SearchManifest, SweepManifest
+from tune_calib.results.manifests import RunManifest, SearchManifest
 from tune_calib.results.plugin_folders import require_loaded, store_sources
 from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.ladder import PlannedTrial
@@ -90,7 +90,7 @@ class Run(Protocol[S, R]):
     def check(self) -> None:
         """Refuse wrong settings, without writing."""
 
-    def build_manifest(self) -> SweepManifest | SearchManifest:
+    def build_manifest(self) -> RunManifest | SearchManifest:
         """Build the manifest of its folder; refuse the folder of another run."""
 
     def plan(self) -> RemainingWork:

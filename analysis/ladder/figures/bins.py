@@ -14,7 +14,7 @@ from analysis import style
 from analysis.figure import LADDER_FIGURES, report_figure
 from analysis.ladder.means import mean_over, trials_behind
 from analysis.ladder.results import LadderResults
-from analysis.load import Sweep
+from analysis.load import Run
 from analysis.svg import label_points
 from analysis.text import Cell
 from tune_calib.results.manifests import RungRecord
@@ -26,10 +26,10 @@ CHANCE = f"{100 * LEVEL:.0f} % of chance"
 FEW = 12  # up to this number of panels, a row has at most four, else six, so that all fit on a page
 
 
-def pooled_bins(sweep: Sweep, rung: int) -> pd.DataFrame:
+def pooled_bins(run: Run, rung: int) -> pd.DataFrame:
     """Pool the bins of a rung's trials, weighted by counts; the accuracy of an empty bin is NaN."""
-    hashes = set(sweep.of_rung(rung)["spec_hash"])
-    bins = sweep.bins[sweep.bins["spec_hash"].isin(hashes) & (sweep.bins["split"] == "test")]
+    hashes = set(run.of_rung(rung)["spec_hash"])
+    bins = run.bins[run.bins["spec_hash"].isin(hashes) & (run.bins["split"] == "test")]
     # Unweighted, a bin with one sample would count as much as a bin with hundreds.
     weighted = bins.assign(
         confidence=bins["confidence"] * bins["count"], accuracy=bins["accuracy"] * bins["count"]
@@ -46,11 +46,11 @@ def pooled_bins(sweep: Sweep, rung: int) -> pd.DataFrame:
     )
 
 
-def _panels(sweep: Sweep) -> tuple[list[tuple[RungRecord, pd.DataFrame]], int]:
+def _panels(run: Run) -> tuple[list[tuple[RungRecord, pd.DataFrame]], int]:
     """Return the rungs with their non-empty pooled bins, and the number of columns of panels."""
     panels = []
-    for rung in sweep.rungs:
-        bins = pooled_bins(sweep, rung.index)
+    for rung in run.rungs:
+        bins = pooled_bins(run, rung.index)
         filled = bins[bins["count"] > 0]
         if len(filled):
             panels.append((rung, filled))
@@ -58,17 +58,17 @@ def _panels(sweep: Sweep) -> tuple[list[tuple[RungRecord, pd.DataFrame]], int]:
     return panels, columns
 
 
-def _write_texts(axis: Axes, sweep: Sweep, rung: RungRecord, columns: int) -> None:
+def _write_texts(axis: Axes, run: Run, rung: RungRecord, columns: int) -> None:
     """Write the name of a rung and its metrics above its panel."""
-    rows = sweep.of_rung(rung.index).reindex(columns=["test/ece", "test/accuracy"])
+    rows = run.of_rung(rung.index).reindex(columns=["test/ece", "test/accuracy"])
     eces = rows["test/ece"].dropna()
     # On a separate line, since statuses may be as long as a panel is wide.
-    numbers = f"{sweep.failures(rung.index) or 'no ECE recorded'}\n"
+    numbers = f"{run.failures(rung.index) or 'no ECE recorded'}\n"
     if len(eces) and rows["test/accuracy"].notna().any():
         ece = Cell.number("ece", eces.mean(), eces.std(ddof=1)).text
         accuracy = METRICS["accuracy"].format(rows["test/accuracy"].mean())
-        separator = ", " if sweep.is_done(rung.index) else "\n"
-        numbers = f"ECE {ece} %\naccuracy {accuracy} %{separator}{sweep.ended(rung.index)}"
+        separator = ", " if run.is_done(rung.index) else "\n"
+        numbers = f"ECE {ece} %\naccuracy {accuracy} %{separator}{run.ended(rung.index)}"
     name = style.panel_title(rung.label, columns)
     size = 6.5 if columns < 6 else 6
     axis.set_title(f"{name}\n{numbers}", fontsize=size)
@@ -144,10 +144,10 @@ def _draw_shares(axis: Axes, bins: pd.DataFrame, floor: float) -> None:
 
 
 def _caption(results: LadderResults) -> str:
-    sweep = results.sweep
-    shown = {rung.index for rung, _ in _panels(sweep)[0]}
-    absent = ", ".join(label for index, label in sweep.labels.items() if index not in shown)
-    spread, pooled = mean_over(sweep), trials_behind(sweep, results.binned)
+    run = results.run
+    shown = {rung.index for rung, _ in _panels(run)[0]}
+    absent = ", ".join(label for index, label in run.labels.items() if index not in shown)
+    spread, pooled = mean_over(run), trials_behind(run, results.binned)
     text = f"ECE: {spread}." if pooled in spread else f"Pooled: {pooled}; ECE: {spread}."
     return f"{text} Without bins: {absent}." if absent else text
 
@@ -169,8 +169,8 @@ def _caption(results: LadderResults) -> str:
 )
 def draw_reliability(results: LadderResults) -> Drawing | None:
     """Draw accuracy against confidence of each rung, and below it the share of samples (log)."""
-    sweep = results.sweep
-    shown, columns = _panels(sweep)
+    run = results.run
+    shown, columns = _panels(run)
     if not shown:
         return None
     # Low enough for the smallest share to be visible.
@@ -183,7 +183,7 @@ def draw_reliability(results: LadderResults) -> Drawing | None:
         row, column = divmod(index, columns)
         upper = figure.add_subplot(grid[2 * row, column])
         lower = figure.add_subplot(grid[2 * row + 1, column], sharex=upper)
-        _write_texts(upper, sweep, rung, columns)
+        _write_texts(upper, run, rung, columns)
         _draw_diagram(upper, bins)
         _draw_shares(lower, bins, floor)
         _label_outer(upper, column, "accuracy")
@@ -212,18 +212,18 @@ def draw_reliability(results: LadderResults) -> Drawing | None:
         "Share of samples in each bin, pooled over the trials of a panel. Classifiers are "
         "over-confident if the mean confidence (dotted) is right of the accuracy (solid)."
     ),
-    caption=lambda results: f"Pooled: {trials_behind(results.sweep, results.binned)}.",
+    caption=lambda results: f"Pooled: {trials_behind(results.run, results.binned)}.",
     absent="no finished trial has bins",
     position=30,
 )
 def draw_confidence(results: LadderResults) -> Drawing | None:
     """Draw the confidence histogram of the right and wrong samples of each rung."""
-    shown, columns = _panels(results.sweep)
+    shown, columns = _panels(results.run)
     if not shown:
         return None
     figure, axes = style.panels(len(shown), columns, 7.0 / columns, sharex=True, sharey=True)
     for index, (axis, (rung, bins)) in enumerate(zip(axes, shown, strict=True)):
-        _write_texts(axis, results.sweep, rung, columns)
+        _write_texts(axis, results.run, rung, columns)
         right = 100 * bins["share"] * bins["accuracy"]
         wrong = 100 * bins["share"] - right
         _draw_bars(axis, bins, right, color=style.color(9))

@@ -22,7 +22,7 @@ from analysis import style
 from analysis.figure import LADDER_FIGURES, report_figure
 from analysis.ladder.means import trials_behind
 from analysis.ladder.results import QUANTITIES, SHARES, SPLITS, LadderResults, angles, correlations
-from analysis.load import Sweep
+from analysis.load import Run
 from analysis.svg import label_points
 from analysis.text import Cell
 from analysis.tidy import settings
@@ -38,31 +38,31 @@ _DRIVERS = {
 }
 
 
-def trajectory(sweep: Sweep, rung: int, name: str) -> pd.DataFrame:
+def trajectory(run: Run, rung: int, name: str) -> pd.DataFrame:
     """Return the mean and range of a recorded quantity over the trials of a rung, by epoch."""
-    return sweep.curves_of(rung, name).groupby("epoch")["value"].agg(["mean", "min", "max"])
+    return run.curves_of(rung, name).groupby("epoch")["value"].agg(["mean", "min", "max"])
 
 
-def adaptive_rungs(sweep: Sweep) -> list[RungRecord]:
+def adaptive_rungs(run: Run) -> list[RungRecord]:
     """Return the rungs whose keep probability changes."""
     rungs = []
-    for rung in sweep.rungs:
-        values = sweep.curves_of(rung.index, "q")["value"]
+    for rung in run.rungs:
+        values = run.curves_of(rung.index, "q")["value"]
         if values.max() - values.min() > 1e-6:
             rungs.append(rung)
     return rungs
 
 
-def _band_caption(sweep: Sweep, hashes: Iterable[str]) -> str:
-    band = f"a band from the smallest to the largest value if there are few {sweep.row_name}s"
-    return f"Mean, with {band}; {trials_behind(sweep, hashes)}."
+def _band_caption(run: Run, hashes: Iterable[str]) -> str:
+    band = f"a band from the smallest to the largest value if there are few {run.row_name}s"
+    return f"Mean, with {band}; {trials_behind(run, hashes)}."
 
 
 def _sparsity_caption(results: LadderResults) -> str:
     hashes: set[str] = set()
-    for rung in adaptive_rungs(results.sweep):
-        hashes.update(results.sweep.curves_of(rung.index, "q")["spec_hash"])
-    return _band_caption(results.sweep, hashes)
+    for rung in adaptive_rungs(results.run):
+        hashes.update(results.run.curves_of(rung.index, "q")["spec_hash"])
+    return _band_caption(results.run, hashes)
 
 
 @LADDER_FIGURES.register
@@ -79,15 +79,15 @@ def _sparsity_caption(results: LadderResults) -> str:
 )
 def draw_sparsity(results: LadderResults) -> Drawing | None:
     """Draw the keep probability, its largest step and its drivers over the epochs of stage II."""
-    sweep = results.sweep
-    rungs = adaptive_rungs(sweep)
+    run = results.run
+    rungs = adaptive_rungs(run)
     if not rungs:
         return None
     figure, axes = plt.subplots(1, len(_DRIVERS), figsize=(style.TEXT_IN, 2.6))
     for axis, (title, curves) in zip(axes, _DRIVERS.items(), strict=True):
         for order, rung in enumerate(rungs):
             for name, what in curves.items():
-                curve = trajectory(sweep, rung.index, name)
+                curve = trajectory(run, rung.index, name)
                 # Shifted marks distinguish rungs whose lines coincide.
                 _draw_curve(axis, curve, rung, what=what, marks=6, shift=order)
         axis.set_title(title, fontsize=7.5)
@@ -97,7 +97,7 @@ def draw_sparsity(results: LadderResults) -> Drawing | None:
     line = partial(Line2D, [], [], color="0.2")
     lines = [line(label="accuracy"), line(linestyle="--", label="confidence")]
     axes[2].legend(handles=lines, frameon=False, fontsize=7, loc="lower right")
-    _add_legend(figure, sweep, rungs)
+    _add_legend(figure, run, rungs)
     return figure
 
 
@@ -109,16 +109,16 @@ def draw_sparsity(results: LadderResults) -> Drawing | None:
         "Share of gates that are +1 (over-confident; all others are under-confident), share of "
         "gates that flipped, and correlation of the indicator with correctness."
     ),
-    caption=lambda results: _band_caption(results.sweep, results.statistics["spec_hash"]),
+    caption=lambda results: _band_caption(results.run, results.statistics["spec_hash"]),
     position=50,
 )
 def draw_samples(results: LadderResults) -> Drawing | None:
     """Draw shares, flips and correlations over the epochs, with a row of panels per split."""
-    sweep, statistics = results.sweep, results.statistics
+    run, statistics = results.run, results.statistics
     if statistics.empty:
         return None
-    rows = statistics.merge(sweep.done[["spec_hash", "rung"]], on="spec_hash")
-    rungs = sweep.rungs_in(rows)
+    rows = statistics.merge(run.done[["spec_hash", "rung"]], on="spec_hash")
+    rungs = run.rungs_in(rows)
     figure, axes = plt.subplots(2, 4, figsize=(style.TEXT_IN, 4.4), sharex=True, sharey="col")
     for panels, (split, title) in zip(axes, SPLITS.items(), strict=True):
         panels[0].set_ylabel(title)
@@ -126,7 +126,7 @@ def draw_samples(results: LadderResults) -> Drawing | None:
             recorded = rows[rows["split"] == split].dropna(subset=[quantity])
             scale = 100 if quantity in SHARES else 1
             what = QUANTITIES[quantity].replace("\n", " ")
-            is_band = len(sweep.rungs) <= MAX_BANDS
+            is_band = len(run.rungs) <= MAX_BANDS
             for rung in rungs:
                 epochs = recorded[recorded["rung"] == rung.index].groupby("epoch")[quantity]
                 curve = scale * epochs.agg(["mean", "min", "max"])
@@ -135,7 +135,7 @@ def draw_samples(results: LadderResults) -> Drawing | None:
         upper.set_title(QUANTITIES[quantity], fontsize=7)
         lower.set_xlabel("epoch")
         style.whole_ticks(lower.xaxis)
-    _add_legend(figure, sweep, rungs)
+    _add_legend(figure, run, rungs)
     return figure
 
 
@@ -161,10 +161,10 @@ def _draw_curve(
         axis.fill_between(curve.index, low, high, color=color, alpha=0.15, linewidth=0)
 
 
-def _add_legend(figure: Drawing, sweep: Sweep, rungs: list[RungRecord]) -> None:
+def _add_legend(figure: Drawing, run: Run, rungs: list[RungRecord]) -> None:
     marks = []
     for rung in rungs:
-        label = f"{rung.label} ({sweep.ended(rung.index)})"
+        label = f"{rung.label} ({run.ended(rung.index)})"
         color, marker = style.color(rung.index), style.marker(rung.index)
         marks.append(Line2D([], [], color=color, marker=marker, markersize=3.5, label=label))
     style.legend_below(figure, marks, 3)
@@ -178,9 +178,9 @@ _NUMBERED = 20  # up to this number of classes, each has its number in the map
 _RECORD = ["rung", "name", "indicator", "confidence", "correct"]
 
 
-def last_records(sweep: Sweep) -> pd.DataFrame:
+def last_records(run: Run) -> pd.DataFrame:
     """Return the samples at the last epoch of one trial of each rung, the one of smallest seeds."""
-    first = sweep.done.drop_duplicates("rung")
+    first = run.done.drop_duplicates("rung")
     used = settings(first).reindex(columns=["network.indicator", "network.normalise"])
     names = []
     for name, is_on in used.itertuples(index=False):
@@ -188,7 +188,7 @@ def last_records(sweep: Sweep) -> pd.DataFrame:
         names.append(f"{name} (raw)" if is_raw else f"{name} (normalised)")
     trials = first.assign(name=names).set_index("spec_hash")[["rung", "name"]]
     parts = [pd.DataFrame(columns=_RECORD)]
-    for table in read_files(sweep.out, "samples"):
+    for table in read_files(run.out, "samples"):
         rows = table.to_pandas()
         rows = rows[rows["spec_hash"].isin(trials.index) & (rows["split"] == _SPLIT)]
         if "confidence" in rows and len(rows):
@@ -218,8 +218,8 @@ def _absent(results: LadderResults) -> str:
 )
 def draw_norm_confidence(results: LadderResults) -> Drawing | None:
     """Draw a panel for each rung with a dot for each sample, and both correlations above it."""
-    records = last_records(results.sweep)
-    rungs = results.sweep.rungs_in(records)
+    records = last_records(results.run)
+    rungs = results.run.rungs_in(records)
     if not rungs:
         return None
     columns = style.columns_of(len(rungs))
@@ -248,10 +248,10 @@ def draw_norm_confidence(results: LadderResults) -> Drawing | None:
     return figure
 
 
-def _logits_of(sweep: Sweep) -> dict[int, tuple[NDArray[np.float64], NDArray[np.int64]]]:
+def _logits_of(run: Run) -> dict[int, tuple[NDArray[np.float64], NDArray[np.int64]]]:
     """Return logits (N, C) and labels (N,) of one trial of each rung, by the rung's index."""
-    recorded = read_table(sweep.out, "logits").to_pandas()
-    trials = sweep.trials.sort_values(["rung", "network_seed", "head_seed"], kind="stable")
+    recorded = read_table(run.out, "logits").to_pandas()
+    trials = run.trials.sort_values(["rung", "network_seed", "head_seed"], kind="stable")
     rungs = trials.set_index("spec_hash")["rung"]
     rungs = rungs[rungs.index.isin(recorded["spec_hash"])].drop_duplicates()  # the first of each
     logits = {}
@@ -263,7 +263,7 @@ def _logits_of(sweep: Sweep) -> dict[int, tuple[NDArray[np.float64], NDArray[np.
 
 
 def _angle_caption(results: LadderResults) -> str:
-    logits_of_rungs = _logits_of(results.sweep)
+    logits_of_rungs = _logits_of(results.run)
     if not logits_of_rungs:
         return ""
     _, labels = next(iter(logits_of_rungs.values()))
@@ -287,7 +287,7 @@ def _angle_caption(results: LadderResults) -> str:
 )
 def draw_prototypes(results: LadderResults) -> Drawing | None:
     """Draw a t-SNE map of the logits of each rung, with the spread of the angles above it."""
-    logits_of_rungs = _logits_of(results.sweep)
+    logits_of_rungs = _logits_of(results.run)
     if not logits_of_rungs:
         return None
     count = len(logits_of_rungs)
@@ -297,7 +297,7 @@ def draw_prototypes(results: LadderResults) -> Drawing | None:
         _draw_map(axis, logits, labels)
         degrees = angles(logits, labels)
         span = f"{degrees.min():.0f}° to {degrees.max():.0f}°, sd {degrees.std():.1f}°"
-        label = style.panel_title(results.sweep.labels[rung], _COLUMNS)
+        label = style.panel_title(results.run.labels[rung], _COLUMNS)
         axis.set_title(f"{label}\n{span}, {len(labels)} samples", fontsize=6.5)
     return figure
 

@@ -17,7 +17,7 @@ from analysis.figure import LADDER_FIGURES, report_figure
 from analysis.ladder.means import mean_over, trials_behind
 from analysis.ladder.results import LadderResults
 from analysis.ladder.shift_tables import means, shift_tables
-from analysis.load import Sweep
+from analysis.load import Run
 from analysis.shifts import FAMILIES, FOREIGN_MEAN, MEAN, TITLES, kind_title
 from analysis.svg import label_points
 from analysis.text import Cell
@@ -30,13 +30,13 @@ PANELS = {"ece": "test ECE (%)", "accuracy": "test accuracy (%)"}
 FEW = 4  # up to this number of kinds, each has a panel; more are summarised by boxes
 
 
-def corruption_rows(sweep: Sweep) -> tuple[str, pd.DataFrame]:
+def corruption_rows(run: Run) -> tuple[str, pd.DataFrame]:
     """Return the family of corruptions, and a row per trial, kind and severity (0: clean)."""
     for family in FAMILIES:
-        rows = _evaluated(sweep, family)
+        rows = _evaluated(run, family)
         if len(rows):
             break
-    trials = sweep.trials.set_index("spec_hash")
+    trials = run.trials.set_index("spec_hash")
     clean = rows.reindex(columns=["spec_hash", "kind"]).drop_duplicates().assign(severity=0)
     for metric in PANELS:
         name = f"test/{metric}"
@@ -46,10 +46,10 @@ def corruption_rows(sweep: Sweep) -> tuple[str, pd.DataFrame]:
     return family, rows.sort_values(["rung", "kind", "severity"], ignore_index=True)
 
 
-def _evaluated(sweep: Sweep, family: str) -> pd.DataFrame:
+def _evaluated(run: Run, family: str) -> pd.DataFrame:
     """Return a row for each (trial, kind, severity) with both metrics."""
     pattern = rf"^{family}/(?!{MEAN}/)[^/]+/\d/({'|'.join(PANELS)})$"
-    values = sweep.done.set_index("spec_hash").filter(regex=pattern)
+    values = run.done.set_index("spec_hash").filter(regex=pattern)
     if values.empty:
         return pd.DataFrame()
     parts = [tuple(str(name).split("/")[1:]) for name in values]
@@ -60,12 +60,12 @@ def _evaluated(sweep: Sweep, family: str) -> pd.DataFrame:
 
 
 def _corruption_caption(results: LadderResults) -> str:
-    family, rows = corruption_rows(results.sweep)
+    family, rows = corruption_rows(results.run)
     if rows.empty:
         return ""
     kinds = rows["kind"].nunique()
     over = f"; boxes over {kinds} kinds" if kinds > FEW else ""
-    return f"Shown: {TITLES[family]}{over}; {trials_behind(results.sweep, rows['spec_hash'])}."
+    return f"Shown: {TITLES[family]}{over}; {trials_behind(results.run, rows['spec_hash'])}."
 
 
 @LADDER_FIGURES.register
@@ -83,11 +83,11 @@ def _corruption_caption(results: LadderResults) -> str:
 )
 def draw_corruption(results: LadderResults) -> Drawing | None:
     """Draw ECE above accuracy: boxes over many kinds at each severity, or a panel per kind."""
-    _, rows = corruption_rows(results.sweep)
+    _, rows = corruption_rows(results.run)
     if rows.empty:
         return None
     table = rows.groupby(["rung", "kind", "severity"])[list(PANELS)].mean().reset_index()
-    rungs = results.sweep.rungs_in(table)
+    rungs = results.run.rungs_in(table)
     present = set(table["kind"])
     kinds = list(filter(present.__contains__, CORRUPTION_KINDS))
     kinds += sorted(present.difference(CORRUPTION_KINDS))
@@ -177,21 +177,21 @@ _OOD_METRICS = ("auroc", "fpr95")
         "(50 % is chance). FPR95: the share of foreign images that pass as test images at the "
         "confidence that 95 % of the test images reach."
     ),
-    caption=lambda results: f"The score is the largest probability; {mean_over(results.sweep)}.",
+    caption=lambda results: f"The score is the largest probability; {mean_over(results.run)}.",
     position=85,
 )
 def draw_ood(results: LadderResults) -> Drawing | None:
     """Draw a row of panels for each set of foreign images, with mean and spread of each rung."""
-    sweep = results.sweep
-    tables = {table.key: table for table in shift_tables(sweep)}
+    run = results.run
+    tables = {table.key: table for table in shift_tables(run)}
     if "ood" not in tables:
         return None
     columns = []
     for column in tables["ood"].columns:
         if column.split != FOREIGN_MEAN and column.metric in _OOD_METRICS:
             columns.append(column)
-    count, numbers = len(set(map(attrgetter("group"), columns))), means(sweep, tables["ood"])
-    size = 0.9 + count * (0.5 + 0.17 * len(sweep.rungs))
+    count, numbers = len(set(map(attrgetter("group"), columns))), means(run, tables["ood"])
+    size = 0.9 + count * (0.5 + 0.17 * len(run.rungs))
     figure, axes = plt.subplots(
         count, len(_OOD_METRICS), figsize=(style.TEXT_IN, size), sharey=True, squeeze=False
     )

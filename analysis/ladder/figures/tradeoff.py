@@ -22,7 +22,7 @@ from analysis.compare.significance import friedman_sentence
 from analysis.figure import LADDER_FIGURES, Figure, report_figure
 from analysis.ladder.means import mean_over, trials_of_each
 from analysis.ladder.results import COST_PARTS, LadderResults, costs, has_own_time
-from analysis.load import Sweep
+from analysis.load import Run
 from analysis.svg import label_points
 from analysis.text import Cell
 from analysis.tidy import unbeaten
@@ -36,10 +36,10 @@ MANY = 15  # from this number of rungs on, a legend replaces the labels at the p
 _KEY_IN = 0.15  # height of a line of the legend
 
 
-def chains(sweep: Sweep) -> list[list[int]]:
+def chains(run: Run) -> list[list[int]]:
     """Return the chains of rungs that build on each other: each base with its steps."""
     indices: list[list[int]] = []
-    for index, rung in enumerate(sweep.rungs):
+    for index, rung in enumerate(run.rungs):
         if index == 0 or rung.kind == "base":
             indices.append([rung.index])
         elif rung.kind == "step":
@@ -48,10 +48,10 @@ def chains(sweep: Sweep) -> list[list[int]]:
 
 
 def _caption(results: LadderResults) -> str:
-    marks = f"Large marks: {mean_over(results.sweep)}"
-    if results.sweep.done["rung"].duplicated().any():
+    marks = f"Large marks: {mean_over(results.run)}"
+    if results.run.done["rung"].duplicated().any():
         marks += "; small marks: single trials"
-    if any(len(chain) > 1 for chain in chains(results.sweep)):
+    if any(len(chain) > 1 for chain in chains(results.run)):
         return f"{marks}. Arrows lead from a rung to the next step; open marks are not steps."
     return f"{marks}. The base is filled; the dashed line is the Pareto front of the means."
 
@@ -67,35 +67,35 @@ def _caption(results: LadderResults) -> str:
 )
 def draw_tradeoff(results: LadderResults) -> Drawing | None:
     """Draw ECE against accuracy, with arrows between steps or the Pareto front of methods."""
-    sweep = results.sweep
+    run = results.run
     columns = {"test/accuracy": "accuracy", "test/ece": "ece"}
     names = ["rung", "network_seed", "head_seed", *columns]
-    points = sweep.done.reindex(columns=names).rename(columns=columns).dropna(subset=_METRICS)
+    points = run.done.reindex(columns=names).rename(columns=columns).dropna(subset=_METRICS)
     if points.empty:
         return None
-    height = max(3.4, _KEY_IN * len(sweep.rungs) + 0.3)
+    height = max(3.4, _KEY_IN * len(run.rungs) + 0.3)
     figure, axis = plt.subplots(figsize=(style.TEXT_IN, height))
-    rungs = sweep.rungs_in(points)
+    rungs = run.rungs_in(points)
     for rung in rungs:
         _draw_rung(axis, points[points["rung"] == rung.index], rung)
     means = 100 * points.groupby("rung")[_METRICS].mean()
-    for chain in chains(sweep):
+    for chain in chains(run):
         shown = means.loc[list(filter(means.index.__contains__, chain))]
         for start, end in pairwise(shown.itertuples(index=False)):
             axis.annotate("", xy=end, xytext=start, arrowprops=_ARROW, zorder=1)
-    if max(map(len, chains(sweep))) == 1:
+    if max(map(len, chains(run))) == 1:
         front = unbeaten(means, _METRICS)[::-1]
         axis.plot(front["accuracy"], front["ece"], "--", color="0.45", linewidth=0.9, zorder=1)
     axis.set(xlabel="test accuracy (%)", ylabel="test ECE (%)")
     axis.set_ylim(bottom=0)  # so that a small gain does not look large
     labels = []
     for rung in rungs:
-        ended = "" if sweep.is_done(rung.index) else f" ({sweep.ended(rung.index)})"
+        ended = "" if run.is_done(rung.index) else f" ({run.ended(rung.index)})"
         labels.append(f"{rung.label}{ended}")
     centres = list(means.loc[list(map(attrgetter("index"), rungs))].itertuples(index=False))
     is_named = len(rungs) < MANY and style.name_points(axis, labels, centres)
-    unnamed = [rung for rung in sweep.rungs if rung not in rungs or not is_named]
-    if handles := [_legend_mark(sweep, rung, rung not in rungs) for rung in unnamed]:
+    unnamed = [rung for rung in run.rungs if rung not in rungs or not is_named]
+    if handles := [_legend_mark(run, rung, rung not in rungs) for rung in unnamed]:
         figure.legend(handles=handles, loc="outside right center", frameon=False, fontsize=7)
     return figure
 
@@ -138,12 +138,12 @@ def _face(rung: RungRecord) -> str | tuple[float, float, float]:
     return style.color(rung.index) if rung.kind in ("base", "step") else "none"
 
 
-def _legend_mark(sweep: Sweep, rung: RungRecord, is_empty: bool) -> Line2D:
+def _legend_mark(run: Run, rung: RungRecord, is_empty: bool) -> Line2D:
     """Return a mark and a label; for a rung without values, a label with the reason."""
     index = rung.index
-    marker, label = style.marker(index), f"{rung.label} ({sweep.ended(index)})"
+    marker, label = style.marker(index), f"{rung.label} ({run.ended(index)})"
     if is_empty:
-        marker, label = "", f"{rung.label}: {sweep.failures(index) or 'no numbers'}"
+        marker, label = "", f"{rung.label}: {run.failures(index) or 'no numbers'}"
     return Line2D(
         [], [], linestyle="none", marker=marker, markersize=6, color=style.color(index),
         markerfacecolor=_face(rung), label=label,
@@ -222,10 +222,10 @@ _RAY_TIME = (
 )
 
 
-def cost_table(sweep: Sweep) -> pd.DataFrame:
+def cost_table(run: Run) -> pd.DataFrame:
     """Return the median and range of each quantity of ``PANELS`` for every measured rung."""
-    measured, rows = costs(sweep), []
-    for (index, label), quantity in product(sweep.labels.items(), PANELS):
+    measured, rows = costs(run), []
+    for (index, label), quantity in product(run.labels.items(), PANELS):
         trials = measured[measured["rung"] == index].dropna(subset=quantity)
         if trials.empty:
             continue
@@ -239,8 +239,8 @@ def cost_table(sweep: Sweep) -> pd.DataFrame:
 
 
 def _cost_caption(results: LadderResults) -> str:
-    numbers = trials_of_each(results.sweep, list(cost_table(results.sweep)["n"]) or [0])
-    time = _OWN_TIME if has_own_time(results.sweep) else _RAY_TIME
+    numbers = trials_of_each(results.run, list(cost_table(results.run)["n"]) or [0])
+    time = _OWN_TIME if has_own_time(results.run) else _RAY_TIME
     return f"{time} Bars show medians, and lines the range; {numbers}."
 
 
@@ -260,8 +260,8 @@ def _cost_caption(results: LadderResults) -> str:
 )
 def draw_cost(results: LadderResults) -> Drawing | None:
     """Draw bars for the median seconds and memory of each rung, and lines for the range."""
-    sweep = results.sweep
-    table = cost_table(sweep)
+    run = results.run
+    table = cost_table(run)
     if table.empty:
         return None
     rungs = list(table["rung"].unique())
@@ -280,7 +280,7 @@ def draw_cost(results: LadderResults) -> Drawing | None:
         lacking = ""
         if len(rows) < len(_OTHER):
             lacking = f", no {_OTHER[rows['quantity'].item()]}"
-        labels.append(f"{sweep.labels[rung]} (n = {counts}{lacking})")
+        labels.append(f"{run.labels[rung]} (n = {counts}{lacking})")
     axes[0, 0].set_yticks(range(len(rungs)), labels, fontsize=7)
     axes[0, 0].invert_yaxis()
     if "total_s" in shown:

@@ -23,7 +23,7 @@ def averages_of(*folders, metrics=("ece", "accuracy"), table=None):
 
 
 def write_resnets(out, seeds):
-    """A sweep of another backbone, its trials others than those of ``fake_results.write``."""
+    """A run of another backbone, its trials others than those of ``fake_results.write``."""
     fake_results.write(out, seeds=seeds)
     for path in (out / "trials").glob("*.parquet"):
         fake_results.set_cells(path, {"backbone": "resnet18", "spec_hash": f"r{path.stem}"})

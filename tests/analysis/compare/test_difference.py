@@ -1,4 +1,4 @@
-"""Two sweeps, their seeds matched: the differences are those of the trials, or none is given."""
+"""Two runs, their seeds matched: the differences are those of the trials, or none is given."""
 
 import json
 from dataclasses import replace
@@ -17,7 +17,7 @@ from tune_calib.results.tables import read_table, write_results
 
 
 def sweep(out, shift=0.0, seeds=5, rename=None, again="-b", is_paired=True, **options):
-    """A sweep of invented numbers, its trials others than those of ``fake_results.write``."""
+    """A run of invented numbers, its trials others than those of ``fake_results.write``."""
     fake_results.write(out, seeds=seeds, **options)
     manifest = json.loads((out / "sweep.json").read_text())
     manifest["paired_seeds"] = is_paired
@@ -36,7 +36,7 @@ def sweep(out, shift=0.0, seeds=5, rename=None, again="-b", is_paired=True, **op
 
 
 def on_one_network(found):
-    """The sweep as if all of its head seeds were on one network, whose own head is one trial."""
+    """The run as if all of its head seeds were on one network, whose own head is one trial."""
     planned = [
         replace(trial, network_seed=0)
         for trial in found.manifest.planned

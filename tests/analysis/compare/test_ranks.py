@@ -12,7 +12,7 @@ from tests import fake_results
 from tune_calib.cli import app
 from tune_calib.documents import seal
 from tune_calib.errors import UserError
-from tune_calib.results.folders import read_sweep_manifest
+from tune_calib.results.folders import read_run_manifest
 from tune_calib.spec.metrics import METRICS, OOD_METRICS
 from tune_calib.spec.names import CHANCE
 
@@ -215,7 +215,7 @@ def test_sweeps_are_ranked_together_and_missing_trials_are_listed(tmp_path):
     assert notes[:-1] == ["one, two: the over-confidence of the base network was not recorded"]
     text = run(tmp_path / "one")
     assert text.startswith("method")
-    assert read_sweep_manifest(tmp_path / "one").sweep not in text
+    assert read_run_manifest(tmp_path / "one").sweep not in text
 
 
 def test_ood_metrics_are_ranked_over_the_shifted_sets():

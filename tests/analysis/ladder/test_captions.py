@@ -128,7 +128,7 @@ def test_a_trial_has_the_seconds_of_its_own_work(trained, tmp_path):
 
 
 def with_heads(out, lost, error=0.01, epochs=20):
-    """A sweep whose heads of rung 2 lose some accuracy to their networks."""
+    """A run whose heads of rung 2 lose some accuracy to their networks."""
     fake_results.write(out)
     head = {"method": "retrain", "epochs": epochs, "optimizer": "adam", "lr": 1e-4,
             "batch_size": 256}  # fmt: skip

@@ -15,7 +15,7 @@ from analysis.ladder.means import ladder_table, published_columns, spread_over
 from analysis.ladder.results import LadderResults
 from analysis.load import load
 from analysis.published import published
-from analysis.report import sweep_status, write_report
+from analysis.report import run_status, write_report
 from analysis.tables.latex import latex
 from analysis.tables.render import markdown
 from analysis.text import Cell, ranked
@@ -144,7 +144,7 @@ def test_a_failed_rung_is_reported_and_does_not_enter_a_mean(tmp_path, bad):
     fake_results.write(tmp_path, bad=bad)
     text = write_report(tmp_path)
     assert f"3 x + two: {bad}, the loss is not finite" in text
-    assert f"3 {bad}" in sweep_status(tmp_path)
+    assert f"3 {bad}" in run_status(tmp_path)
     assert f"3 {bad}" in (tmp_path / "tables" / "ladder.md").read_text()
 
 
@@ -159,16 +159,16 @@ def test_a_failed_rung_is_not_skipped_by_the_change_from_the_rung_before(tmp_pat
 def test_missing_trials_are_reported_as_incomplete(out):
     (out / "trials" / "2-1.parquet").unlink()
     assert "INCOMPLETE: 1 of 12 trials missing" in write_report(out)
-    status = sweep_status(out)
+    status = run_status(out)
     assert "12 trials planned: 11 done, 1 missing" in status
     (row,) = (line.split() for line in status.splitlines() if line.startswith("+ two"))
     assert row[2:] == ["3", "2", "1"]  # planned, done, missing
 
 
 def test_a_finished_run_is_not_to_be_continued(out):
-    assert sweep_status(out).endswith(f"page: tune-calib report {out}")
+    assert run_status(out).endswith(f"page: tune-calib report {out}")
     next((out / "trials").glob("*.parquet")).unlink()
-    assert "continue with: " in sweep_status(out)
+    assert "continue with: " in run_status(out)
 
 
 def test_a_report_without_results_is_a_sentence(out):

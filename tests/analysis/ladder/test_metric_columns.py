@@ -1,4 +1,4 @@
-"""The table of a sweep with metrics that were asked for, and with intervals over the samples."""
+"""The table of a run with metrics that were asked for, and with intervals over the samples."""
 
 import re
 

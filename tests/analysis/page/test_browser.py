@@ -9,8 +9,8 @@ from urllib.parse import unquote, urlparse
 import pytest
 
 import analysis
+from analysis.experiment_file.overview import write_overview
 from analysis.report import write_report, write_search_report
-from analysis.sweep_file.overview import write_overview
 from tests import drawing, fake_results
 
 pytestmark = pytest.mark.browser

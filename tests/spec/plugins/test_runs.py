@@ -1,4 +1,4 @@
-"""Plug-ins at work: in one process, on two nodes, in a sweep file, and when they have changed."""
+"""Plug-ins at work: in one process, on two nodes, in an experiment file, and after a change."""
 
 import json
 import shlex

@@ -1,4 +1,4 @@
-"""How commands and sweep files tell a recipe, and what they refuse."""
+"""How commands and experiment files tell a recipe, and what they refuse."""
 
 from dataclasses import replace
 from pathlib import Path

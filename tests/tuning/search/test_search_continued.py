@@ -177,7 +177,7 @@ MACHINES = [1, 2, 64]
 
 
 def searches_on(cores, tmp_path, monkeypatch):
-    """The searches of a sweep file and of the command line on a machine with some cores."""
+    """The searches of an experiment file and of the command line on a machine with some cores."""
     monkeypatch.setattr(os, "cpu_count", lambda: cores)
     read = read_file(tmp_path, SEARCHES.replace("OUT", str(tmp_path / "out")))
     asked = {entry.name: entry.run for entry in plan_entries(read, "it")}

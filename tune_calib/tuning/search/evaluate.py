@@ -9,7 +9,7 @@ from tune_calib.console import Prose, Text
 from tune_calib.engine.store import Store
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.paths import AnyPath, atomic_write, parse_path
-from tune_calib.results.folders import find_sweep_manifest
+from tune_calib.results.folders import find_run_manifest
 from tune_calib.results.manifests import VERSION, ReadRecord, SearchEvaluated
 from tune_calib.results.selection import (
     BASELINE,
@@ -117,7 +117,7 @@ def add_read(choice: SearchEvaluated, request: EvaluateRequest, command: str) ->
         )
     reads = old.reads
     # Earlier versions recorded no seeds; they are in the results.
-    if not reads and (manifest := find_sweep_manifest(out / EVALUATION)) is not None:
+    if not reads and (manifest := find_run_manifest(out / EVALUATION)) is not None:
         reads = [ReadRecord(seeds=len(manifest.network_seeds), command=manifest.command)]
     last = reads[-1].seeds if reads else seeds
     if seeds < last or (seeds > last and not request.extend):

@@ -8,7 +8,7 @@ from operator import attrgetter
 from analysis.ladder.files import describe_best
 from analysis.ladder.means import ladder_table
 from analysis.ladder.tables import describe_setting
-from analysis.load import Sweep, load
+from analysis.load import Run, load
 from analysis.page.page import PAGE, Page, Section
 from analysis.search.files import describe_choice
 from analysis.search.load import SearchResults, load_search
@@ -42,7 +42,7 @@ class _Entries:
     is_complete: bool = True
 
     def add(
-        self, results: Sweep | SearchResults, what: str, setting: str, planned: str, lead: str
+        self, results: Run | SearchResults, what: str, setting: str, planned: str, lead: str
     ) -> None:
         """Add the row of an entry, and its lead sentence if there is one."""
         name, counts = results.out.name, results.counts()
@@ -52,22 +52,22 @@ class _Entries:
         if lead:
             self.leads.append(f"{name}: {lead[0].lower()}{lead[1:]}")
 
-    def add_sweep(self, sweep: Sweep) -> None:
-        name, manifest = sweep.out.name, sweep.manifest
+    def add_run(self, run: Run) -> None:
+        name, manifest = run.out.name, run.manifest
         planned = format_count(len(manifest.planned), "trial")
-        setting, lead = describe_setting(sweep), describe_best(sweep)
-        self.add(sweep, manifest.title, setting, planned=planned, lead=lead)
-        self.is_complete &= set(sweep.counts()) <= {"done"}
-        self.troubles += [f"{name}: {line}" for line in complaints(sweep)]
-        self.flags += sweep.flags()
+        setting, lead = describe_setting(run), describe_best(run)
+        self.add(run, manifest.title, setting, planned=planned, lead=lead)
+        self.is_complete &= set(run.counts()) <= {"done"}
+        self.troubles += [f"{name}: {line}" for line in complaints(run)]
+        self.flags += run.flags()
         self.commands.append(manifest.command)
-        table = ladder_table(sweep, SHOWN)
-        for rung in sweep.rungs:
-            record = {"entry": Cell(name), "rung": Cell(sweep.label(rung))}
+        table = ladder_table(run, SHOWN)
+        for rung in run.rungs:
+            record = {"entry": Cell(name), "rung": Cell(run.label(rung))}
             for row in table[table["rung"] == rung.index].to_dict("records"):
                 cell = Cell.number(row["metric"], row["mean"], row["sd"])
                 record[METRICS[row["metric"]].head] = cell
-            self.rungs.append(record | {"trials": Cell.ended(sweep.counts(rung.index))})
+            self.rungs.append(record | {"trials": Cell.ended(run.counts(rung.index))})
 
     def add_search(self, search: SearchResults) -> None:
         name, what = search.out.name, f"Search of {search.manifest.question.method}"
@@ -102,7 +102,7 @@ def write_overview(out: AnyPath, entries: Sequence[AnyPath]) -> AnyPath:
             if is_search(entry):
                 contents.add_search(load_search(entry))
             else:
-                contents.add_sweep(load(entry))
+                contents.add_run(load(entry))
         except UserError as error:
             contents.is_complete = False
             contents.troubles.append(f"{entry.name}: {error}")
