@@ -24,7 +24,7 @@ def stored() -> list[Made]:
 
 def folders() -> list[str]:
     runs = [run for made in stored() for _, run in made.runs]
-    return [str(Path(str(sweep.out)).relative_to(SHIPPED)) for sweep in sweeps]
+    return [str(Path(str(run.out)).relative_to(SHIPPED)) for run in runs]
 
 
 def parts(text: str) -> tuple[str, str]:
