@@ -112,7 +112,7 @@ def test_a_defect_of_the_program_stays_a_traceback(monkeypatch, out, refusal):
         with pytest.raises(type(defect)):
             main(["explain", "mac_cal"])
         # A folder may come from anybody: then the line names the line of the program.
-        monkeypatch.setattr(analysis.report, "read_sweep_manifest", broken)
+        monkeypatch.setattr(analysis.report, "read_run_manifest", broken)
         assert "or this is a bug to report" in refusal("status", out)
 
 

@@ -419,7 +419,7 @@ def test_hours_without_a_measurement_are_unknown(read):
         (event.description, event.completed, event.total) for event in heard if event.total == 1
     ]
     doings = ["reading the files of entries", "planning entries", "estimating the time of entries"]
-    assert counted == [(doing, at) for doing in doings for at in (0, 1)]
+    assert counted == [(doing, at, 1) for doing in doings for at in (0, 1)]
     assert "GPU slots: 4 trials on each GPU" in told
     assert "10 classes; train 500, select 250, calib 250, test 797 images" in told
     assert torch.cuda.is_available() or "this machine lacks the GPU" in told
