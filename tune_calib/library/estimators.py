@@ -115,9 +115,14 @@ class PostHocEstimator(arrays.Estimator):
         return calibrated
 
 
+def _is_scores(values: Any) -> bool:
+    # `np.ndim` fails for array-likes that only convert to arrays.
+    return (values if isinstance(values, Tensor) else np.asarray(values)).ndim == 1
+
+
 def _two_columns(values: Any, outputs: str | None) -> Any:
     """Return scores (N,) of two classes as outputs (N, 2), and anything else unchanged."""
-    if np.ndim(values) != 1:
+    if not _is_scores(values):
         return values
     column = values[:, None] if isinstance(values, Tensor) else np.reshape(values, (-1, 1))
     scores = arrays.rows_of(column, "logits")[:, 0]
@@ -128,7 +133,7 @@ def _two_columns(values: Any, outputs: str | None) -> Any:
 def _read_logits(values: Any, outputs: str | None) -> Tensor:
     """Return logits (N, C) of outputs (N, C) or scores (N,); refuse what may be probabilities."""
     rows = _two_columns(values, outputs)
-    if outputs is None and np.ndim(values) == 1:
+    if outputs is None and _is_scores(values):
         is_bounded = (rows[:, 1] >= -UNEVEN) & (rows[:, 1] <= 1 + UNEVEN)
         if float(is_bounded.double().mean()) >= 0.99:
             raise ValueError(
