@@ -13,7 +13,7 @@ import resource, sys
 from pathlib import Path
 import torch
 import tests.data.archives  # libraries that are loaded later would count as well
-from tests.data.support import described
+from tests.data.support import scanned_slot
 from tune_calib.data import cache
 from tune_calib.data.splits import load_development
 from tune_calib.engine.artifacts import NetworkTraining, ensure_bank
@@ -28,7 +28,7 @@ root, folder = Path(sys.argv[1]), Path(sys.argv[2])
 cache.LARGE = int(sys.argv[3])
 used = int(next(x for x in open("/proc/self/status") if x.startswith("VmData")).split()[1]) << 10
 resource.setrlimit(resource.RLIMIT_DATA, (used + int(sys.argv[4]),) * 2)
-slot = described("imagefolder", root, folder / "cache", resize=192, crop=8)
+slot = scanned_slot("imagefolder", root, folder / "cache", resize=192, crop=8)
 network = {"backbone": "small_cnn", "epochs": 1, "batch_size": 32}
 head = {"method": "retrain", "views": 1}
 spec = TrialSpec.build(data=slot.model_dump(), network=network, head=head)

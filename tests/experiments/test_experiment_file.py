@@ -9,6 +9,7 @@ from pydantic import TypeAdapter
 from typer.testing import CliRunner
 
 from tests import support
+from tests.classifiers import TOLD, classifier_of, spec_of
 from tests.docs.test_pages import blocks, page
 from tests.support import sample
 from tune_calib.cli import app
@@ -16,6 +17,7 @@ from tune_calib.errors import UserError
 from tune_calib.experiments.entries import build_entries, plan_entries
 from tune_calib.experiments.file import read_experiment_file
 from tune_calib.experiments.forecast.forecast import find_needs
+from tune_calib.experiments.forecast.rates import bytes_of_head
 from tune_calib.experiments.forecast.summary import describe_dry_runs
 from tune_calib.progress import ProgressEvent, listening
 from tune_calib.spec.datasets import DATASETS
@@ -435,3 +437,13 @@ def test_all_of_a_kind_are_an_entry(tmp_path):
     assert "beta" not in labels
     found = {trial.label: trial.spec.posthoc for trial in work.run.planned_trials}
     assert found["histogram"].params.bins == 5
+
+
+@pytest.mark.parametrize("settings", TOLD)
+def test_a_stored_head_has_the_bytes_of_the_forecast(settings, bank):
+    spec = spec_of(settings, epochs=1)
+    tensors = classifier_of(spec, bank).tensors.values()
+    width = bank.train().features.shape[1]
+    # But for a number of the network beside them.
+    stored = sum(tensor.nbytes for tensor in tensors) - 8
+    assert stored == bytes_of_head(spec.head, spec.data.info.classes, width)

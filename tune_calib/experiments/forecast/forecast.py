@@ -52,6 +52,7 @@ class Needs:
     head_batches: list[Heads] = field(default_factory=list)
     extra: list[ExtraJob] = field(default_factory=list)  # also those of unfinished trials
     knows_extra: bool = True  # files of shift sets are not missing
+    stored_heads: list[TrialSpec] = field(default_factory=list)  # searches store none
     ray_trials: int = 0  # of networks, heads and post-hoc methods; without Ray, steps of the plan
     is_least: bool = False  # heads of a suggestion may have another shape, and so another Ray trial
     hours: float | None = None  # left of a budget in hours
@@ -98,6 +99,7 @@ def _find_needs_of_ladder(run: LadderRun, work: RemainingWork) -> Needs:
         trials=planned,
         networks=networks,
         head_batches=_list_heads(work),
+        stored_heads=[trial.spec for trial in unfinished if trial.spec.head is not None],
         ray_trials=len(work.jobs),
     )
     try:
@@ -193,6 +195,7 @@ class Forecast:
     in_store: set[str] = field(default_factory=set)
     banks: dict[str, int] = field(default_factory=dict)  # bytes of those to build, by identity
     network_bytes: int = 0
+    head_bytes: int = 0
     seconds: dict[str, float] = field(default_factory=dict)  # counting parallel trials once
     sources: dict[str, str] = field(default_factory=dict)  # a line on the origin of each rate
 
@@ -215,6 +218,7 @@ class Forecast:
             rate = rates.heads(spec, slots)
             self._note(f"heads of {slots[0].method} on {spec.data.dataset}", rate)
             self._add_seconds(HEADS, rate.seconds * slots[0].epochs / needs.heads_at_once)
+        self.head_bytes += sum(map(rates.head_bytes, needs.stored_heads))
         self._add_seconds(SEARCHES, 3600 * (needs.hours or 0.0))
         return sum(not spec.network.is_frozen for spec in trained)
 

@@ -27,12 +27,13 @@ from tune_calib.engine.head_batch import (
     HeadBatchTrainer,
     head_batch_key,
     in_parts,
+    tensors_of,
 )
 from tune_calib.engine.machine import on_threads
 from tune_calib.engine.network import build, predict
 from tune_calib.engine.store import ARTIFACT_MANIFEST, Store, read_manifest
 from tune_calib.errors import UserError
-from tune_calib.methods._base import Batch, NetworkMethod
+from tune_calib.methods._base import Batch, HeadContext, NetworkMethod
 from tune_calib.models.network import Network
 from tune_calib.paths import AnyPath
 from tune_calib.results.tables import read_table
@@ -111,6 +112,13 @@ class Rates:
         """Return the size in bytes of a network's artifact."""
         key = "bytes", str(kind_of(spec))
         return self._once(key, lambda: bytes_of_network(spec, self.sizes(spec.data).train))
+
+    def head_bytes(self, spec: TrialSpec) -> int:
+        """Return the size in bytes of the stored classifier of a trial with a head."""
+        assert spec.head is not None
+        head, width = spec.head, self.width(spec)
+        key = "bytes", spec.data.info.classes, width, head_batch_key(head)
+        return self._once(key, lambda: bytes_of_head(head, spec.data.info.classes, width))
 
     def width(self, spec: TrialSpec) -> int:
         """Return the number of features of the network of a spec."""
@@ -298,6 +306,17 @@ def bytes_of_network(spec: TrialSpec, samples: int) -> int:
     network, method = build_empty(spec, samples)
     tensors = [*network.state_dict().values(), *method.state_dict().values()]
     return sum(tensor.nbytes for tensor in tensors)
+
+
+def bytes_of_head(slot: HeadSlot, classes: int, width: int) -> int:
+    """Return the size in bytes of a stored classifier: the head and the state of its method."""
+    weight, bias = torch.zeros(classes, width), torch.zeros(classes)
+    context = HeadContext(width, classes, slot.epochs, weight, bias, 1.0, weight.device)
+    method = METHODS[slot.method].implementation([slot], context)
+    # Random draws of a method during training are stored too.
+    method.begin_epoch(0)
+    method.begin_batch(0)
+    return sum(tensor.nbytes for tensor in (weight, bias, *tensors_of(method).values()))
 
 
 def heads_epoch_s(width: int, classes: int, slots: Sequence[HeadSlot], sizes: Sizes) -> float:

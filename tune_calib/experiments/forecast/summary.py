@@ -295,10 +295,10 @@ def _list_totals(
 
 
 def _format_disk(sums: Forecast) -> str:
-    networks, banks = sums.network_bytes, sum(sums.banks.values())
+    networks, banks, heads = sums.network_bytes, sum(sums.banks.values()), sums.head_bytes
     return (
-        f"disk: {_format_size(networks + banks)} = networks {_format_size(networks)} + "
-        f"{len(sums.banks)} feature banks {_format_size(banks)}"
+        f"disk: {_format_size(networks + banks + heads)} = networks {_format_size(networks)} + "
+        f"{len(sums.banks)} feature banks {_format_size(banks)} + heads {_format_size(heads)}"
     )
 
 
