@@ -27,6 +27,7 @@ if __name__ == "__main__":
         ),
         run_config=tune.RunConfig(storage_path=str(OUT / "ray"), verbose=0),
     )
-    trials = tuner.fit().get_dataframe().sort_values("select/ece")
-    columns = ["config/head/gamma", "select/ece", "select/accuracy"]
-    print(trials[columns].round(3).to_string(index=False))
+    results = tuner.fit()
+    for result in sorted(results, key=lambda result: result.metrics["select/ece"]):
+        ece, accuracy = result.metrics["select/ece"], result.metrics["select/accuracy"]
+        print(f"gamma {result.config['head']['gamma']:.3f}: ECE {ece:.3f}, accuracy {accuracy:.3f}")
