@@ -67,6 +67,7 @@ def test_the_status_of_an_evaluated_search_is_printed(unpacked):
     assert "evaluated on test" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_run_continues_with_the_stored_networks(unpacked):
     before = {row["spec_hash"]: row for row in read_table(unpacked / "run", "trials").to_pylist()}
     removed = sorted((unpacked / "run" / "trials").glob("heads-*.parquet"))[0]
