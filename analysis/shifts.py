@@ -109,7 +109,7 @@ def read_draws(out: AnyPath, metric: str, split: str = "test") -> dict[str, Floa
         kind, severity = (*parts, MEAN)[:2]
         kinds = FAMILIES[family] if kind == MEAN else (kind,)
         severities = SEVERITIES if severity == MEAN else (severity,)
-        sets = list(map("/".join, product([family], kinds, severities)))
+        sets = [f"{family}/{kind}/{severity}" for kind, severity in product(kinds, severities)]
     is_in_sets = pc.is_in(table[set_column], pa.array(sets, pa.string()))
     is_requested = pc.and_(pc.equal(table["metric"], metric), is_in_sets)
     rows = table.filter(pc.and_(is_requested, pc.is_valid(table["draws"]))).sort_by("resamples")

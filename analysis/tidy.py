@@ -4,9 +4,9 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache, partial
-from itertools import product, starmap
-from operator import attrgetter, methodcaller
+from functools import cache
+from itertools import product
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -43,7 +43,7 @@ def tidy(run: Run, metrics: Sequence[str] = (), split: str | None = None) -> pd.
     if metrics:
         splits = [split] if split else sorted(map(_split_of, columns))
         pairs = product(dict.fromkeys(splits), metrics)
-        columns = list(starmap(partial(column_in, rows), pairs))
+        columns = [column_in(rows, name, metric) for name, metric in pairs]
         rows = rows.reindex(columns=[*_TRIAL, *columns])
     elif split:
         columns = [name for name in columns if _split_of(name) == split]
@@ -243,7 +243,9 @@ def settings(rows: pd.DataFrame) -> pd.DataFrame:
     kinds, points = _kinds(rows)
     names = sorted(set().union(*points), key=_order)
     # As objects, since pandas would turn integers into floats next to None, and print 8 as 8.0.
-    columns = {name: list(map(methodcaller("get", name), points)) for name in names}
+    columns = {}
+    for name in names:
+        columns[name] = [point.get(name) for point in points]
     return pd.DataFrame(columns, dtype=object).take(kinds).set_axis(rows.index)
 
 
@@ -304,7 +306,7 @@ def by_rung(rows: pd.DataFrame, labels: Mapping[int, str]) -> pd.DataFrame:
         # Grouped as strings, since pandas treats true and 1 as equal.
         for _, rungs_of_value in rows["rung"][texts.index].groupby(texts, sort=False):
             rungs = sorted(rungs_of_value.unique())
-            names = ["all"] if rungs == present else map(labels.__getitem__, rungs)
+            names = ["all"] if rungs == present else [labels[rung] for rung in rungs]
             value = frame[name][rungs_of_value.index[0]]
             records.append({"setting": name, "value": value, "rungs": ", ".join(names)})
     return pd.DataFrame(records, columns=["setting", "value", "rungs"], dtype=object)

@@ -209,6 +209,11 @@ class Registry(Generic[T]):
         """Yield the names in alphabetical order."""
         return iter(sorted({*self._records, *self._builtin_names()}))
 
+    def values(self) -> Iterator[T]:
+        """Yield the records in alphabetical order of their names."""
+        for name in self:
+            yield self[name]
+
     def _builtin_names(self) -> Collection[str]:
         if self._index:
             names: Collection[str] = self._index["records"].keys()

@@ -14,7 +14,6 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from operator import attrgetter
 from typing import Literal
 
 import numpy as np
@@ -80,7 +79,7 @@ def judge(groups: Sequence[Sequence[Run]], claim: Claim) -> Verdict:
     them must hold. It is not held if one comparison is not held at 95 % with Bonferroni's
     correction, since chance has one opportunity per comparison.
     """
-    count = sum(map(len, map(attrgetter("others"), claim.comparisons)))
+    count = sum(len(comparison.others) for comparison in claim.comparisons)
     verdicts = []
     for comparison in claim.comparisons:
         for than in comparison.others:
@@ -130,8 +129,10 @@ def _measure(runs: Sequence[Run], comparison: Comparison, than: str) -> _Changes
     if len(parts) == 1:
         return parts[0]
     # They share their test samples, so the error of the mean is at most the mean of the errors.
-    means, errors = zip(*map(attrgetter("mean", "error"), parts), strict=True)
-    return _refused(parts) or _Changes(np.array(means), float(np.mean(errors)))
+    if refused := _refused(parts):
+        return refused
+    means = np.array([part.mean for part in parts])
+    return _Changes(means, float(np.mean([part.error for part in parts])))
 
 
 def _refused(parts: Sequence[_Changes]) -> _Changes | None:
@@ -144,12 +145,12 @@ def _average(groups: Sequence[Sequence[Run]], comparison: Comparison, than: str)
     refused = _refused(parts)
     if refused or len(parts) == 1:
         return refused or parts[0]
-    pairs = min(map(len, map(attrgetter("values"), parts)))
+    pairs = min(len(part.values) for part in parts)
     values = np.mean([part.values[:pairs] for part in parts], axis=0)
     datasets = [runs[0].manifest.dataset for runs in groups]
-    errors = pd.Series(map(attrgetter("error"), parts)).groupby(datasets).sum(min_count=1)
+    errors = pd.Series([part.error for part in parts]).groupby(datasets).sum(min_count=1)
     error = float(np.sqrt((errors**2).sum(skipna=False))) / len(parts)
-    return _Changes(values, error, all(map(attrgetter("is_one"), parts)))
+    return _Changes(values, error, all(part.is_one for part in parts))
 
 
 def _changes(run: Run, comparison: Comparison, than: str) -> _Changes:
@@ -222,7 +223,8 @@ def _sample_error(
         for label, trials in hashes.items():
             block_means = []  # blocks count alike, however many trials they have
             for index in drawn_blocks:
-                block_means.append(np.mean(list(map(draws.__getitem__, trials[index])), axis=0))
+                of_block = [draws[trial] for trial in trials[index]]
+                block_means.append(np.mean(of_block, axis=0))
             means[label] = np.mean(block_means, axis=0)
         if len(set(map(np.shape, means.values()))) == 1:
             drawn = pd.DataFrame(means)

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Sequence
 from functools import partial
-from operator import attrgetter
 
 import pandas as pd
 
@@ -35,8 +34,10 @@ def difference(
                 f"the trials cannot be matched: a block of A is one {unit}, and a block of B one "
                 f"{b.unit}; run both with the same kind of seeds, for example `seeds`"
             )
-        rows += map(partial(_row, metric=metric, first=a, second=b), shared)
-        remarks += [*map("A: {}".format, a.notes), *map("B: {}".format, b.notes)]
+        for label in shared:
+            rows.append(_row(label, metric=metric, first=a, second=b))
+        remarks += [f"A: {note}" for note in a.notes]
+        remarks += [f"B: {note}" for note in b.notes]
     table = pd.DataFrame(rows)
     if not table["pairs"].any():
         raise UserError(
@@ -97,8 +98,9 @@ def _describe_overlap(first: Run, second: Run, shared: Sequence[str]) -> list[st
     for name, run in (("A", first), ("B", second)):
         if others := [label for label in run.labels.values() if label not in shared]:
             lines.append(f"Only in {name}: {', '.join(others)}")
-    hashes = set(map(attrgetter("spec_hash"), first.manifest.planned))
-    if count := len(hashes.intersection(map(attrgetter("spec_hash"), second.manifest.planned))):
+    first_hashes = {trial.spec_hash for trial in first.manifest.planned}
+    second_hashes = {trial.spec_hash for trial in second.manifest.planned}
+    if count := len(first_hashes & second_hashes):
         lines.append(f"Trials with equal settings and seeds in both: {count}")
     return lines
 
@@ -141,4 +143,4 @@ def _view(table: pd.DataFrame, changed: pd.DataFrame, notes: list[str], row_name
         "settings": json.loads(changed.to_json(orient="records")),
         "notes": notes,
     }
-    return View(list(filter(attrgetter("records"), tables)), content, table, notes)
+    return View([part for part in tables if part.records], content, table, notes)

@@ -7,7 +7,6 @@ which methods are compared.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from operator import attrgetter, methodcaller
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -43,7 +42,7 @@ def collect(
     if bool(folders) == (table is not None):
         raise UserError("name either folders of runs or a table by `published`")
     runs = [load(folder, metric) for folder in folders]
-    names = list(map(attrgetter("name"), folders))
+    names = [folder.name for folder in folders]
     if len(set(names)) < len(names):
         names = list(map(str, folders))
     checks: dict[str, list[str]] = {}  # runs with the same networks share a sentence
@@ -120,7 +119,7 @@ def gather(frame: pd.DataFrame, metric: str) -> Scores:
     rows = frame[frame["metric"] == metric]
     parts = _average_seeds(rows, metric)
     absent = parts[0].index[parts[0].isna().all(axis="columns")]
-    values, n, at_chance = map(methodcaller("drop", index=absent), parts)
+    values, n, at_chance = (part.drop(index=absent) for part in parts)
     notes = []
     if len(absent):
         notes.append(f"left out, without any number: {', '.join(absent)}")

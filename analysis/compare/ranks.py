@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from operator import attrgetter
 from typing import Any, Literal
 
 import matplotlib.pyplot as plt
@@ -19,7 +18,7 @@ from analysis.published import published_titles
 from analysis.tables.latex import label_of
 from analysis.tables.render import View
 from analysis.tables.table import BEST, Table
-from analysis.text import Cell, ranked, records_of, rounded
+from analysis.text import Cell, full_stops, ranked, records_of, rounded
 from analysis.tidy import check_metric, without_identity
 from tune_calib.errors import UserError
 from tune_calib.spec.metrics import METRICS
@@ -107,9 +106,9 @@ def view(table: RankTable) -> View:
     for key in sorted(keys, key=lambda key: datasets.index(key[:2])):
         upper, lower = _heads(key, table.titles)
         groups[f"{upper} {lower}"] = (upper, lower)
-        cells = list(map(partial(Cell.number, table.metric), table.values.loc[order, key]))
+        cells = [Cell.number(table.metric, value) for value in table.values.loc[order, key]]
         columns[f"{upper} {lower}"] = ranked(cells, METRICS[table.metric].direction, may_win[key])
-    ranks = list(map(partial(Cell.formatted, form=".2f"), summary["mean_rank"]))
+    ranks = [Cell.formatted(rank, form=".2f") for rank in summary["mean_rank"]]
     columns["Mean rank"] = ranked(ranks, "min", may_win.all(axis="columns"))
     columns["Wins"] = list(map(Cell.of, summary["wins"]))
     counts = sorted({*table.n.to_numpy().flat} - {0})
@@ -121,7 +120,7 @@ def view(table: RankTable) -> View:
         f"{METRICS[table.metric].head}, {kind}; values are ranked as printed.",
         f"Mean rank over {format_count(len(table.counted), 'column')}; ties share the "
         f"{_TIED[table.ranking]} rank; wins: columns without a better method. {BEST}",
-        *map("{}.".format, table.notes),
+        *full_stops(table.notes),
     ]
     main = Table(
         "ranks", "\n".join(lines), records_of(columns), first=["Mean rank", "Wins"],
@@ -185,8 +184,8 @@ class Averages(Flagged):
 def average(collected: Mapping[str, Collected]) -> Averages:
     """Average each metric of ``gather.collect`` over the columns that count for all of them."""
     tables = [gather(results.frame, metric) for metric, results in collected.items()]
-    common = set(tables[0].counted).intersection(*map(attrgetter("counted"), tables))
-    columns = list(filter(common.__contains__, tables[0].counted))
+    common = set.intersection(*(set(table.counted) for table in tables))
+    columns = [column for column in tables[0].counted if column in common]
     if not columns:
         raise UserError("no column has a number for every method and metric; request fewer metrics")
     means: dict[str, pd.Series[float]] = {}
@@ -223,12 +222,12 @@ def view_averages(averages: Averages) -> View:
     columns = {"method": list(map(Cell, map(averages.label, averages.values.index)))}
     for metric, values in averages.values.items():
         record = METRICS[str(metric)]
-        cells = list(map(partial(Cell.number, record), values))
+        cells = [Cell.number(record, value) for value in values]
         columns[record.head] = ranked(cells, record.direction, may_win)
     kind = f"printed in {averages.source}" if averages.is_published else "each the mean over trials"
     count = format_count(len(averages.columns), "column")
     lines = [f"Mean over {count} ({', '.join(averages.columns)}), {kind}. {BEST}"]
-    lines += map("{}.".format, averages.notes)
+    lines += full_stops(averages.notes)
     label = label_of("averages")
     table = Table("averages", "\n".join(lines), records_of(columns), label=label, is_main=True)
     means = _without_nan(averages.values).to_dict("index")

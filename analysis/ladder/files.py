@@ -102,7 +102,9 @@ def _texts(results: LadderResults) -> dict[str, str]:
         files |= in_files(recipe_table, texts)
         del files["recipes.md"]
     if weak := tables.weak_heads(run):
-        files["ladder.md"] += "\n".join(["", *map("- {}".format, weak), ""])
+        for line in weak:
+            files["ladder.md"] += f"\n- {line}"
+        files["ladder.md"] += "\n"
     parts = [f"{run.manifest.setting}."]
     settings = tables.rung_settings(run)
     if settings.records:
@@ -178,7 +180,7 @@ def describe_best(run: Run) -> str:
     may_win = [rung for rung in means if not is_chance(run.flags(rung))]
     if len(means) < 2 or not may_win or metric.direction is None:
         return ""
-    ranking = sorted(may_win, key=means.__getitem__, reverse=not metric.is_less_better)
+    ranking = sorted(may_win, key=lambda rung: means[rung], reverse=not metric.is_less_better)
     best, base = run.labels[ranking[0]], run.bases[ranking[0]].label
     value = f"{metric.title} {format_value(metric.name, means[ranking[0]])}"
     if best == base:

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise, repeat
-from operator import attrgetter
 from typing import Any
 
 import pandas as pd
@@ -19,7 +18,7 @@ from analysis.published import titled
 from analysis.shifts import FAMILIES
 from analysis.tables.latex import label_of
 from analysis.tables.table import BEST, MAX_ROWS, Table
-from analysis.text import NOTHING, Cell, Record, format_counts, ranked, records_of
+from analysis.text import NOTHING, Cell, Record, format_counts, full_stops, ranked, records_of
 from analysis.tidy import by_rung, planned_trials, settings
 from tune_calib.results.manifests import RungRecord
 from tune_calib.results.tables import is_metric_column
@@ -115,7 +114,7 @@ def notes(run: Run) -> list[str]:
     lines += legend(run.flags())
     if run.row_name == "rung":
         lines.append(f"{_STEP}: change of the mean ECE from the previous rung, in points")
-    bases = dict.fromkeys(map(attrgetter("label"), run.bases.values()))
+    bases = dict.fromkeys(base.label for base in run.bases.values())
     base = run.base_note or next(iter(bases))
     if len(bases) > 1:
         base = "the last base above it"
@@ -125,13 +124,13 @@ def notes(run: Run) -> list[str]:
         lines.append(means.interval_note(run))
     if manifest.published:
         lines.append(f"Columns 'paper': ECE (%) as printed in {manifest.published}")
-    return list(map("{}.".format, lines))
+    return full_stops(lines)
 
 
 @cached_per_run
 def equal_rungs(run: Run) -> str:
     """Name the rungs whose trials have equal test metrics for every seed; empty if none."""
-    columns = list(map(partial(column, "test"), METRICS))
+    columns = [column("test", metric) for metric in METRICS]
     groups: list[tuple[pd.DataFrame, list[str]]] = []
     for rung in run.rungs:
         rows = run.of_rung(rung.index).set_index(["network_seed", "head_seed"]).sort_index()
@@ -164,7 +163,7 @@ def _records(run: Run, papers: Mapping[str, Any]) -> list[Record]:
     rows_of = dict(list(table.groupby("metric")))
     may_win, columns = means.may_win(run), means.label_column(run)
     for metric in metrics:
-        cells = list(map(partial(_metric_cell, run), rows_of[metric].itertuples()))
+        cells = [_metric_cell(run, row) for row in rows_of[metric].itertuples()]
         columns[METRICS[metric].head] = ranked(cells, METRICS[metric].direction, may_win)
     if run.shows_network_check:
         columns |= _network_columns(run)
@@ -176,7 +175,7 @@ def _records(run: Run, papers: Mapping[str, Any]) -> list[Record]:
     printed = means.published_columns(run)
     for head, key in papers.items():
         values = printed[key].reindex(list(run.labels.values()))
-        columns[head] = list(map(partial(Cell.number, "ece"), values))
+        columns[head] = [Cell.number("ece", value) for value in values]
     return records_of(columns)
 
 
@@ -266,7 +265,7 @@ def trials(run: Run) -> Table:
         for record in records:
             del record["flags"]
     note = "One row per planned trial; the time includes all trials that ran together with it."
-    note = " ".join([note, *map("{}.".format, legend(rows["flags"]))])
+    note = " ".join([note, *full_stops(legend(rows["flags"]))])
     return Table("trial-rows", note, records, chosen_by=(run.row_name, "status"), total=len(rows))
 
 
@@ -282,7 +281,7 @@ def drawn_intervals(run: Run) -> Table:
     records = []
     for record in records_of(columns):
         _, *cells = record.values()
-        if "[" in "".join(map(attrgetter("text"), cells)):
+        if any("[" in cell.text for cell in cells):
             records.append(record)
     return Table("drawn-intervals", f"{means.interval_note(run)}.", records)
 
@@ -374,7 +373,7 @@ def weak_heads(run: Run) -> list[str]:
         below = rows[is_below].reindex(columns=[accuracy, f"{BASE}/{accuracy}"]).dropna()
         if below.empty:
             continue
-        mean, base = map(partial(format_value, "accuracy"), below.mean())
+        mean, base = (format_value("accuracy", value) for value in below.mean())
         recipe = recipes.get(rung.index, {})
         trained = [f"{head} {recipe[key].text}" for key, head in _WEAK.items() if key in recipe]
         lines.append(

@@ -53,7 +53,7 @@ class Gallery:
 
 def in_order(registry: Registry[Figure]) -> list[Figure]:
     """Return the figures of a registry in the order of the page."""
-    return sorted((registry[name] for name in registry), key=lambda f: (f.position, f.name))
+    return sorted(registry.values(), key=lambda f: (f.position, f.name))
 
 
 def draw_all(figures: Sequence[Figure], results: Any, folder: Path) -> Gallery:

@@ -4,7 +4,7 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property
 from operator import attrgetter
 from typing import Any, get_args
 
@@ -212,7 +212,7 @@ def _page(made: Made, run_tables: Sequence[Table], files: Sequence[str]) -> str:
             Section("claims", "Claims", tables=[claims]),
             Section("figures", "Figures", figures=_pictures(made.table.figures, runs)),
             # The header shows the notes.
-            Section("table", "Table", tables=list(map(partial(replace, notes=()), run_tables))),
+            Section("table", "Table", tables=[replace(table, notes=()) for table in run_tables]),
             Section("environment", "Environment", tables=[environment(trials)]),
         ],
         steps={"Repeat all runs; finished trials are skipped.": made.command},
@@ -226,7 +226,8 @@ def _pictures(names: Sequence[str], runs: Sequence[Run]) -> list[Picture]:
     pictures = []
     for run in runs:
         results, entry, folder = LadderResults(run), run.out.name, run.out / "figures"
-        for figure in map(LADDER_FIGURES.__getitem__, names):
+        for name in names:
+            figure = LADDER_FIGURES[name]
             if (folder / f"{figure.name}.svg").exists():
                 of_page, key = f"{entry}/figures", f"{figure.name}-{entry}"
                 picture = picture_of(figure, results, folder, of_page=of_page, key=key)
@@ -246,7 +247,7 @@ def describe_verdicts(rows: Sequence[VerdictRow], runs: Sequence[Run]) -> str:
         text += _describe_clearest(decided)
     if len(runs) == 1:
         return f"{text}; {compute_network_check(runs[0]).brief}."
-    over = sum(map(attrgetter("is_over_confident"), map(compute_network_check, runs)))
+    over = sum(compute_network_check(run).is_over_confident for run in runs)
     return f"{text}; over-confident base networks: {over} of {len(runs)}."
 
 

@@ -3,7 +3,7 @@
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, filterfalse, groupby
+from itertools import chain, groupby
 from operator import attrgetter, itemgetter
 from typing import get_args
 
@@ -99,8 +99,10 @@ def overview(results: Sequence[Made]) -> str:
     for name, tables_of_paper in papers.items():
         parts += _paper(name, tables_of_paper)
     rows = []
-    for name in sorted(set(REPRODUCTIONS).difference(map(attrgetter("table.name"), results))):
-        rows.append([name, REPRODUCTIONS[name].title, ", ".join(REPRODUCTIONS[name].scales)])
+    run_tables = {result.table.name for result in results}
+    for reproduction in REPRODUCTIONS.values():
+        if reproduction.name not in run_tables:
+            rows.append([reproduction.name, reproduction.title, ", ".join(reproduction.scales)])
     if rows:
         parts += ["## Not run", body(table_of(["table", "title", "scales"], rows))]
     return "\n\n".join(parts) + "\n"
@@ -111,7 +113,7 @@ def _count_outcomes(papers: Mapping[str, Sequence[Made]]) -> list[list[str]]:
     rows = []
     for name, results in papers.items():
         verdicts = _distinct(tables.counted(_verdict_rows(results)))
-        counts = Counter(map(attrgetter("is_reduced", "verdict.outcome"), verdicts))
+        counts = Counter((row.is_reduced, row.verdict.outcome) for row in verdicts)
         for is_reduced, images in _IMAGES.items():
             numbers = [counts[is_reduced, outcome] for outcome in _OUTCOMES]
             if any(numbers):
@@ -120,7 +122,7 @@ def _count_outcomes(papers: Mapping[str, Sequence[Made]]) -> list[list[str]]:
 
 
 def _verdict_rows(results: Iterable[Made]) -> list[VerdictRow]:
-    return list(chain.from_iterable(map(attrgetter("verdict_rows"), results)))
+    return list(chain.from_iterable(result.verdict_rows for result in results))
 
 
 def _distinct(rows: Iterable[VerdictRow]) -> list[VerdictRow]:
@@ -128,7 +130,7 @@ def _distinct(rows: Iterable[VerdictRow]) -> list[VerdictRow]:
     distinct: dict[object, VerdictRow] = {}
     for row in rows:
         verdict = row.verdict
-        pairs = sum(map(len, map(attrgetter("others"), verdict.claim.comparisons)))
+        pairs = sum(len(comparison.others) for comparison in verdict.claim.comparisons)
         key: object = (
             row.where, verdict.outcome, verdict.comparison.metric, pairs, verdict.difference,
             verdict.low, verdict.high,
@@ -161,7 +163,7 @@ def _networks(results: Sequence[Made]) -> list[list[str]]:
 def _paper(name: str, results: Sequence[Made]) -> list[str]:
     """Return the section of a paper: a summary of the verdicts, then a row per claim."""
     verdicts = sorted(_verdict_rows(results), key=attrgetter("is_reduced"))
-    networks = list(dict.fromkeys(map(attrgetter("where"), verdicts)))
+    networks = list(dict.fromkeys(row.where for row in verdicts))
     records = []
     # Claims by whether they were judged on networks like the papers', and by outcome.
     full, reduced = defaultdict[str, list[Claim]](list), defaultdict[str, list[Claim]](list)
@@ -173,7 +175,7 @@ def _paper(name: str, results: Sequence[Made]) -> list[str]:
                 continue
             records.append(_claim_cells(table, of_claim, networks))
             counting = tables.counted(of_claim)
-            of_full = list(filterfalse(attrgetter("is_reduced"), counting))
+            of_full = [row for row in counting if not row.is_reduced]
             claims = full if of_full else reduced
             claims[_summarize(of_full or counting)].append(claim)
     parts = [f"## {PAPERS.get(name, name)}"]
@@ -182,7 +184,7 @@ def _paper(name: str, results: Sequence[Made]) -> list[str]:
     if reduced:
         parts += ["Judged only on networks trained on a part of the training images, which are far "
                   "less accurate than the papers':", _list(reduced)]  # fmt: skip
-    titles = map(titled, map(str.split, networks))
+    titles = [titled(network.split()) for network in networks]
     return [*parts, body(table_of(["claim", "table", *titles, "paper"], records))]
 
 
@@ -198,14 +200,14 @@ def _claim_cells(
 ) -> list[str]:
     texts = {row.where: _describe_verdict(row) for row in rows}
     link = f"[{table.name}]({TABLES_PAGE}#{table.name.replace('/', '')})"
-    printed = next(filter(None, map(attrgetter("printed"), rows)), "")
+    printed = next((row.printed for row in rows if row.printed), "")
     cells = [texts.get(network, "") for network in networks]
     return [tables.title_of(rows[0].verdict.claim), link, *cells, printed]
 
 
 def _summarize(rows: Sequence[VerdictRow]) -> str:
     """Return the outcome of a claim on all networks; ``mixed`` if decided verdicts differ."""
-    outcomes: set[str] = set(map(attrgetter("verdict.outcome"), rows))
+    outcomes: set[str] = {row.verdict.outcome for row in rows}
     outcomes = outcomes.intersection(tables.DECIDED) or outcomes
     return outcomes.pop() if len(outcomes) == 1 else "mixed"
 

@@ -147,8 +147,10 @@ def with_quantities(run: Run, names: Iterable[str]) -> Run:
     """Return the run with a column ``test/NAME`` for each of the names that is a quantity."""
     results = LadderResults(run)
     hashes = run.trials["spec_hash"]
-    requested = filter(QUANTITIES.__contains__, dict.fromkeys(names))
-    values = {f"test/{name}": hashes.map(QUANTITIES[name].of(results)) for name in requested}
+    values = {}
+    for name in dict.fromkeys(names):
+        if name in QUANTITIES:
+            values[f"test/{name}"] = hashes.map(QUANTITIES[name].of(results))
     return replace(run, trials=run.trials.assign(**values))
 
 

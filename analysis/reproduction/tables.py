@@ -5,7 +5,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import filterfalse
 from operator import attrgetter
 from typing import Any
 
@@ -217,7 +216,7 @@ class VerdictRow:
 
 def counted(rows: Iterable[VerdictRow]) -> list[VerdictRow]:
     """Return the verdicts that count, which are not on parts of a mean."""
-    return list(filterfalse(attrgetter("is_part"), rows))
+    return [row for row in rows if not row.is_part]
 
 
 def claims_table(folder: str, rows: Sequence[VerdictRow]) -> Table:

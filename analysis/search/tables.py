@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from operator import attrgetter
 from statistics import fmean, stdev
 from typing import Any
 
@@ -101,7 +100,7 @@ def importance(search: SearchResults) -> Table:
         others = list(map(setting_cell, search.others_of(name)))
         # A single value stays a number, so that the page can sort by it.
         if len(others) != 1:
-            others = [Cell(", ".join(map(attrgetter("text"), others)))]
+            others = [Cell(", ".join(cell.text for cell in others))]
         row["other published"] = others[0]
         if search.outcome.chosen is not None:
             row["chosen"] = setting_cell(table.loc[search.outcome.chosen, name])

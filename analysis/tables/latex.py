@@ -12,7 +12,6 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
-from operator import attrgetter, methodcaller
 from textwrap import wrap
 
 from analysis.tables.table import Table, fit_columns
@@ -131,7 +130,7 @@ class _Column:
     @classmethod
     def of(cls, table: Table, head: str) -> "_Column":
         cells = [replace(cell, text=escape(cell.text)) for cell in table.column(head)]
-        texts = list(map(methodcaller("marked", "latex"), cells))
+        texts = [cell.marked("latex") for cell in cells]
         return cls(*table.groups.get(head, ("", head)), texts, head == table.heads[0])
 
     @cached_property
@@ -237,7 +236,7 @@ def _floats(blocks: Sequence[Block], rules: Container[int], left: int) -> Iterat
 def _height(block: Block, start: int, stop: int) -> int:
     """Count the lines of a body, including heads, rules and broken texts."""
     broken = [column.cells for column in block if column.is_broken]
-    lines = max(map(len, map(attrgetter("head"), block))) + 3
+    lines = max(len(column.head) for column in block) + 3
     for row in range(start, stop):
         # Ragged lines end early, so text takes more lines than its width suggests.
         longest = max((_points(cells[row]) for cells in broken), default=0.0)
@@ -246,14 +245,15 @@ def _height(block: Block, start: int, stop: int) -> int:
 
 
 def _tabular(block: Block, rules: Container[int], start: int, stop: int) -> list[str]:
-    lines = [rf"\begin{{tabular}}{{{''.join(map(attrgetter('align'), block))}}}", r"\toprule"]
-    lines += _group_lines(list(map(attrgetter("group"), block)))
+    align = "".join(column.align for column in block)
+    lines = [rf"\begin{{tabular}}{{{align}}}", r"\toprule"]
+    lines += _group_lines([column.group for column in block])
     # The heads are aligned at their last lines.
-    heads = list(map(attrgetter("head"), block))
+    heads = [column.head for column in block]
     count = max(map(len, heads))
     padded = [[""] * (count - len(head)) + head for head in heads]
     lines += [*map(_row, zip(*padded, strict=True)), r"\midrule"]
-    rows = list(zip(*map(attrgetter("cells"), block), strict=True))
+    rows = list(zip(*(column.cells for column in block), strict=True))
     for number in range(start, stop):
         if number in rules and number > start:
             lines.append(r"\midrule")

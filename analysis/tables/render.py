@@ -56,7 +56,7 @@ def in_files(table: Table, frame: "pd.DataFrame | None" = None) -> dict[str, str
 def html(table: Table) -> str:
     """Return the table as a ``table`` element without styles and scripts."""
     groups = [table.groups.get(head, ("", head)) for head in table.heads]
-    heads = _row("th", map(itemgetter(1), groups))
+    heads = _row("th", (head for _, head in groups))
     if table.groups:
         spans = Markup()
         for name, columns in groupby(groups, key=itemgetter(0)):

@@ -3,9 +3,8 @@
 import re
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import chain, zip_longest
-from operator import attrgetter, itemgetter, methodcaller
 
 from analysis.text import Cell, Record, records_of
 from tune_calib.console import WIDE, Prose, Screen, wrap
@@ -71,7 +70,7 @@ class Table:
         """Return the columns of a wide table that a page shows on demand."""
         if not self.first or len(self.heads) <= MAX_COLUMNS:
             return []
-        main = [self.heads[0], *filter(self.heads.__contains__, self.first)][:MAX_COLUMNS]
+        main = [self.heads[0], *(head for head in self.first if head in self.heads)][:MAX_COLUMNS]
         return [index for index, head in enumerate(self.heads) if head not in main]
 
     @property
@@ -81,11 +80,11 @@ class Table:
 
     def column(self, head: str) -> list[Cell]:
         """Return the cells of a column."""
-        return list(map(itemgetter(head), self.records))
+        return [record[head] for record in self.records]
 
     def options(self, head: str) -> list[str]:
         """Return the values of a column in the order in which they appear."""
-        return list(dict.fromkeys(map(attrgetter("text"), self.column(head)[:MAX_ROWS])))
+        return list(dict.fromkeys(cell.text for cell in self.column(head)[:MAX_ROWS]))
 
     # Cached, since a page reads it for each cell.
     @cached_property
@@ -101,7 +100,7 @@ class Table:
         """Return the table without blank columns."""
         columns = {}
         for head in self.heads:
-            if not all(map(attrgetter("is_blank"), self.column(head))):
+            if not all(cell.is_blank for cell in self.column(head)):
                 columns[head] = self.column(head)
         return replace(self, records=records_of(columns))
 
@@ -118,7 +117,7 @@ class Table:
             of_main = screen if self.is_main else replace(screen, columns=(), some="")
             body, shown = _layout(table, of_main)
         cells = chain.from_iterable(map(self.column, shown))
-        marks = _BEST_PLAIN if any(map(attrgetter("rank"), cells)) else ""
+        marks = _BEST_PLAIN if any(cell.rank for cell in cells) else ""
         lines = [body] if body else []
         for line in (*self.caption.replace(BEST, marks).splitlines(), *self.notes_on(shown)):
             lines.append(Prose(line.strip()).on(screen))
@@ -153,7 +152,7 @@ class _Column:
     def least(self) -> int:
         most = max(map(len, self.cells), default=0)
         if most > _PROSE:
-            most = max(map(partial(_narrowest, lines=_LINES, indent=_INDENT), self.cells))
+            most = max(_narrowest(text, _LINES, _INDENT) for text in self.cells)
         return max(most, _narrowest(self.head, _HEAD_LINES))
 
     @cached_property
@@ -178,8 +177,8 @@ def _layout(table: Table, screen: Screen) -> tuple[str, list[str]]:
         heads = fit_columns(table.first, least, screen.width + _GAP)
         keys = zip(columns, column_keys(table.heads), strict=True)
         missing = [key for head, key in keys if head not in heads]
-    shown = list(map(columns.__getitem__, heads))
-    widths = list(map(attrgetter("most"), shown))
+    shown = [columns[head] for head in heads]
+    widths = [column.most for column in shown]
     if screen.width is not None:
         widths = _share(shown, screen.width)
     body = "\n".join(_rows(shown, widths, table.rules))
@@ -191,7 +190,7 @@ def _layout(table: Table, screen: Screen) -> tuple[str, list[str]]:
 
 def _mark(cells: Sequence[Cell]) -> list[str]:
     """Return texts with marks; numbers without one get spaces, which align their digits."""
-    texts = list(map(methodcaller("marked", "plain"), cells))
+    texts = [cell.marked("plain") for cell in cells]
     space = " " * max(len(text) - len(cell.text) for text, cell in zip(texts, cells, strict=True))
     for index, cell in enumerate(cells):
         if not cell.rank and cell.value is not None:
@@ -200,7 +199,7 @@ def _mark(cells: Sequence[Cell]) -> list[str]:
 
 
 def _share(columns: Sequence[_Column], width: int) -> list[int]:
-    room = width - sum(map(attrgetter("least"), columns)) - _GAP * (len(columns) - 1)
+    room = width - sum(column.least for column in columns) - _GAP * (len(columns) - 1)
     widths = []
     for column in columns:
         more = max(min(column.most - column.least, room), 0)
@@ -244,7 +243,7 @@ def fit_columns(first: Sequence[str], widths: Mapping[str, float], room: float) 
         if not shown or widths[head] <= room:
             shown.add(head)
             room -= widths[head]
-    return list(filter(shown.__contains__, heads))
+    return [head for head in heads if head in shown]
 
 
 def _rows(columns: Sequence[_Column], widths: Sequence[int], rules: Container[int]) -> list[str]:
@@ -254,9 +253,10 @@ def _rows(columns: Sequence[_Column], widths: Sequence[int], rules: Container[in
         for texts in zip_longest(*cells, fillvalue=""):
             yield gap.join(map(_Column.justify, columns, texts, widths)).rstrip()
 
-    rule = gap.join(map("-".__mul__, widths))
-    lines = [*join(map(wrap, map(attrgetter("head"), columns), widths)), rule]
-    rows = zip(*map(attrgetter("cells"), columns), strict=True)
+    rule = gap.join("-" * width for width in widths)
+    heads = [column.head for column in columns]
+    lines = [*join(map(wrap, heads, widths)), rule]
+    rows = zip(*(column.cells for column in columns), strict=True)
     for number, texts in enumerate(rows):
         if number in rules:
             lines.append(rule)
@@ -269,7 +269,7 @@ def _folded(text: str, width: int) -> list[str]:
     if len(text) <= width:
         return [text]
     first, *others = wrap(text, width, _INDENT)
-    return [first, *map(_INDENT.__add__, others)]
+    return [first, *(f"{_INDENT}{line}" for line in others)]
 
 
 def _narrowest(text: str, lines: int, indent: str = "") -> int:

@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 from ray import tune
 
@@ -27,7 +28,7 @@ if __name__ == "__main__":
         ),
         run_config=tune.RunConfig(storage_path=str(OUT / "ray"), verbose=0),
     )
-    results = tuner.fit()
+    results: Any = tuner.fit()  # iterable, although Ray's annotations do not say so
     for result in sorted(results, key=lambda result: result.metrics["select/ece"]):
         ece, accuracy = result.metrics["select/ece"], result.metrics["select/accuracy"]
         print(f"gamma {result.config['head']['gamma']:.3f}: ECE {ece:.3f}, accuracy {accuracy:.3f}")

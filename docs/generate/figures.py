@@ -21,6 +21,6 @@ def every_figure() -> str:
 
 
 def _figures(registry: Registry[Any]) -> str:
-    records = sorted((registry[name] for name in registry), key=lambda record: record.position)
+    records = sorted(registry.values(), key=lambda record: record.position)
     rows = [(code(figure.name), figure.title, figure.reading) for figure in records]
     return table(("File", "Contents", "How to read it"), rows)

@@ -19,7 +19,7 @@ def overview() -> str:
         head, rows = ["Method", "Description", "Paper"], []
         if kind == "posthoc":
             head.append("Keeps accuracy")
-        for method in map(METHODS.__getitem__, METHODS):
+        for method in METHODS.values():
             if method.kind == kind:
                 paper = f"[{method.paper} {method.year}]({method.url})"
                 keeps = {True: "yes", False: "no", None: ""}[method.keeps_accuracy]

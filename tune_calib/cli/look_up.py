@@ -155,8 +155,10 @@ def list_(
     if form == "markdown":
         left_out.update(_WIDE)
     heads = [head for head in next(iter(rows), {}) if head not in left_out]
-    table = table_of(heads, [list(map(row.__getitem__, heads)) for row in rows])
-    console.echo(console.shown(View([table], entries).render(form)))
+    lines = []
+    for row in rows:
+        lines.append([row[head] for head in heads])
+    console.echo(console.shown(View([table_of(heads, lines)], entries).render(form)))
 
 
 def explain(

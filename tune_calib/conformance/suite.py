@@ -147,8 +147,12 @@ def results(name: str, bench: Bench) -> Iterator[Result]:
         except NotApplicableError as error:
             yield Result(conformance_check, "skipped", str(error))
         except Exception as error:  # the code of a plug-in may raise anything
-            module = sys.modules.get(info.implementation.__module__)
-            is_of_plugin = {getattr(module, "__file__", None)}.__contains__
-            yield Result(conformance_check, "failed", str(locate_error(error, is_of_plugin)))
+            yield Result(conformance_check, "failed", _describe_error(error, info.implementation))
         else:
             yield Result(conformance_check, "passed")
+
+
+def _describe_error(error: Exception, implementation: type) -> str:
+    """Describe an error with its line in the file of the method."""
+    file = getattr(sys.modules.get(implementation.__module__), "__file__", None)
+    return str(locate_error(error, lambda path: path == file))

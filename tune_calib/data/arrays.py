@@ -121,7 +121,7 @@ def _arrays_with_roles(setting: str, text: str, roles: _Names) -> Iterator[tuple
 
 def describe_roles(roles: _Names) -> str:
     """Return the names by which arrays are recognised, for messages."""
-    names = "; ".join(map("/".join, roles.values()))
+    names = "; ".join("/".join(accepted) for accepted in roles.values())
     return f"arrays are recognised by these names: {names}; use ROLE=FILE:KEY for others"
 
 

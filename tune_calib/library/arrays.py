@@ -227,7 +227,7 @@ def _other_orders(numbers: Tensor, classes: NDArray[Any]) -> Iterator[tuple[Tens
     if classes.dtype.kind not in "iub":
         # Numbers within names in the order of their values: a2 before a10.
         keys = [_natural_key(str(name)) for name in classes]
-        order = sorted(range(len(classes)), key=keys.__getitem__)
+        order = sorted(range(len(classes)), key=lambda index: keys[index])
         if order != sorted(order):
             text = f"with classes=[{_first(classes[order])}], in the order of their numbers"
             yield torch.tensor(order, device=numbers.device).argsort()[numbers], text

@@ -150,7 +150,7 @@ _classes: dict[str, type[PostHocEstimator]] = {}
 def __getattr__(name: str) -> type[PostHocEstimator]:
     """Return the estimator of a post-hoc method, by the name of the method's class."""
     infos: dict[str, MethodInfo] = {}
-    for info in map(METHODS.__getitem__, METHODS):
+    for info in METHODS.values():
         if info.kind == "posthoc":
             infos[info.implementation.__name__] = info
     if name not in infos:

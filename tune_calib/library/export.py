@@ -1,6 +1,5 @@
 """Export of a trial as a calibrated network, which needs neither its folder nor its store."""
 
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -30,10 +29,10 @@ from tune_calib.paths import AnyPath
 from tune_calib.results.folders import find_run_manifest, is_search, read_search_manifest
 from tune_calib.results.manifests import RUN_MANIFEST, SearchOutcome
 from tune_calib.results.selection import BASELINE, CHOSEN, EVALUATION
-from tune_calib.results.tables import is_metric_column, read_table
+from tune_calib.results.tables import is_metric_column, read_slots, read_table
 from tune_calib.spec import plugins
 from tune_calib.spec.metrics import BASE, METRICS, NO_BEST, column, format_value
-from tune_calib.spec.names import SLOTS, WATCHED, is_chance
+from tune_calib.spec.names import WATCHED, is_chance
 from tune_calib.spec.trial import TrialSpec
 from tune_calib.text import format_count
 
@@ -62,8 +61,7 @@ def export(
         to_write.append(files.onnx)
     refuse_existing(*to_write)
     row = _chosen(out, trial, best)
-    slots = {slot: json.loads(row[slot]) for slot in SLOTS if row[slot]}
-    spec = TrialSpec.build(**slots)
+    spec = TrialSpec.build(**read_slots(row))
     require_environment(spec)
     # On the device that trained it, if available: only there does a retrained head match.
     device = torch.device("cpu")

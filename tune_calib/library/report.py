@@ -141,7 +141,7 @@ class CalibrationReport:
         if form == "latex":
             for arrow, name in (("↓", "downarrow"), ("↑", "uparrow")):
                 table = table.replace(arrow, rf"$\{name}$")
-            return "\n".join([*map("% {}".format, self._notes()), table])
+            return "\n".join([*(f"% {note}" for note in self._notes()), table])
         return "\n\n".join([table, *self._notes()])
 
     def figure(self) -> "Figure":

@@ -53,7 +53,7 @@ def evaluate(
 
 def computed_metrics(in_search: bool = False, has_calib: bool = True) -> list[str]:
     """Return the built-in metrics of a labelled split, with or without logits of ``calib``."""
-    records = [METRICS[name] for name in METRICS if METRICS[name].module]
+    records = [metric for metric in METRICS.values() if metric.module]
     if in_search:
         records = [record for record in records if record.is_in_searches]
     return [record.name for record in records if has_calib or not record.needs_calib]
@@ -110,7 +110,7 @@ def compute_plugin_metrics(logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
     """Compute the metrics of plug-ins, which accept one classifier at a time."""
     computed = {}
     classifiers = logits.double().reshape(-1, *logits.shape[-2:])
-    for metric in (METRICS[name] for name in METRICS):
+    for metric in METRICS.values():
         if metric.compute is None:
             continue
         values = [float(metric.compute(classifier, labels)) for classifier in classifiers]

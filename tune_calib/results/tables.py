@@ -12,7 +12,6 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
-from itertools import filterfalse
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from tune_calib.paths import AnyPath, atomic_write, fetch_files
 from tune_calib.progress import report_progress
 from tune_calib.results.columns import COLUMNS, TableName
 from tune_calib.spec.metrics import METRICS
+from tune_calib.spec.names import SLOTS
 
 SCHEMA_VERSION = 1
 FILES_AT_ONCE = 64
@@ -45,6 +45,11 @@ for _table, _columns in COLUMNS.items():
     SCHEMAS[_table] = pa.schema([(name, column.type) for name, column in _columns.items()])
 
 
+def read_slots(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a row by slot."""
+    return {slot: json.loads(row[slot]) for slot in SLOTS if row[slot]}
+
+
 def is_metric_column(name: str) -> bool:
     """Return whether a column is ``<split>/<metric>`` with a metric of ``METRICS``."""
     return "/" in name and name.rpartition("/")[2] in METRICS
@@ -54,7 +59,7 @@ def _schema(table: TableName, rows: list[dict[str, Any]]) -> pa.Schema:
     schema = SCHEMAS[table]
     if table == "trials":
         extra = sorted(set().union(*rows).difference(schema.names))
-        foreign = list(filterfalse(is_metric_column, extra))
+        foreign = [name for name in extra if not is_metric_column(name)]
         if foreign:
             raise ValueError(f"columns {foreign} are neither in the schema nor metrics")
         for name in extra:

@@ -17,7 +17,7 @@ def _slot_schema(schema: dict[str, Any]) -> None:
     for slot in schema["properties"]:
         keys = SLOT_TYPES[slot].model_json_schema()["properties"]
         method_keys: dict[str, list[dict[str, Any]]] = {}
-        for method in map(METHODS.__getitem__, METHODS):
+        for method in METHODS.values():
             if method.kind == slot:
                 for key, value in method.params.model_json_schema()["properties"].items():
                     method_keys.setdefault(key, []).append(value | {"title": method.name})

@@ -57,7 +57,7 @@ LADDERS: Registry[Ladder] = Registry("ladder", "ablations", Ladder)
 
 def list_figure_ladders(table: str) -> list[Ladder]:
     """Return the ladders that exist for a table or figure of a paper."""
-    return [ladder for ladder in map(LADDERS.__getitem__, LADDERS) if ladder.table == table]
+    return [ladder for ladder in LADDERS.values() if ladder.table == table]
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,7 @@ CHANCE, FEW_IMAGES = "chance", "few_images"
 LEAST_IMAGES = 100
 """Images of select and calib together below which none is called at chance."""
 HEAD_BELOW = "head_below_network"
-"""Flag that is computed when results are read, also for earlier versions; rows do not store it."""
+"""Flag that is computed when results are read; rows do not store it."""
 BELOW = 0.05
 """Fraction of accuracy that a head may lose against its network; heads trained long enough lose
 less."""

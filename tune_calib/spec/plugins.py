@@ -324,7 +324,7 @@ def _register(plugin: Plugin) -> None:
     except (Exception, SystemExit) as error:
         _remove(named.content)
         _remove(plugin.content)
-        located = locate_error(error, files.__contains__)
+        located = locate_error(error, lambda path: path in files)
         message = f"plug-in {located.place or plugin.where}: {located.text}"
         if isinstance(error, RefusedError):
             raise RefusedError(message) from None

@@ -171,7 +171,7 @@ def fitting(dataset: str, backbone: str | None = None) -> list[str]:
     names = []
     if backbone is None and dataset in DATASETS and _quick_backbones(dataset) is not None:
         names.append(QUICK)
-    for recipe in map(RECIPES.__getitem__, RECIPES):
+    for recipe in RECIPES.values():
         fits_backbone = backbone is None or not recipe.backbones or backbone in recipe.backbones
         if dataset in recipe.datasets and fits_backbone:
             names.append(recipe.name)

@@ -1,8 +1,7 @@
 """Describe the setting of a ladder or comparison in one line for its captions."""
 
 import json
-from collections.abc import Callable, Sequence
-from operator import attrgetter
+from collections.abc import Sequence
 from typing import Any
 
 from tune_calib.results.manifests import PluginRecord, RecipeRecord
@@ -22,19 +21,19 @@ _OPTIMISERS = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW"}
 
 # The text of each field of a recipe, unless its value is the usual one. Fields that differ between
 # trials are left to the table.
-_FIELD_TEXTS: dict[str, Callable[[Any], str]] = {
-    "optimizer": _OPTIMISERS.__getitem__,
-    "nesterov": lambda has_it: "Nesterov's momentum",
-    "lr": "lr {:g}".format,
-    "schedule": lambda name: name.replace("_", " "),
-    "warmup": "warm-up over {:g} of the epochs".format,
-    "augment_until": "no augmentation after {:g}".format,
-    "batch_size": "batch {}".format,
-    "weight_decay": "weight decay {:g}".format,
-    "loss_reduction": "{} loss".format,
-    "clip_grad_norm": lambda value: "no clip" if value is None else f"clip {value:g}",
-    "precision": str,
-    "weights": "from the weights {}".format,
+_FIELD_TEXTS = {
+    "optimizer": "{}",
+    "nesterov": "Nesterov's momentum",
+    "lr": "lr {:g}",
+    "schedule": "{}",
+    "warmup": "warm-up over {:g} of the epochs",
+    "augment_until": "no augmentation after {:g}",
+    "batch_size": "batch {}",
+    "weight_decay": "weight decay {:g}",
+    "loss_reduction": "{} loss",
+    "clip_grad_norm": "clip {:g}",
+    "precision": "{}",
+    "weights": "from the weights {}",
 }
 _USUAL = {"nesterov": False, "schedule": "steps", "warmup": 0, "augment_until": 1}
 _USUAL |= {"precision": "fp32", "weights": None}
@@ -86,7 +85,7 @@ def describe_data(data: DataSlot) -> str:
         if value != type(data).model_fields[name].default:
             parts.append(f"{name} {value}".replace("_", " "))
     if data.holdout == "test":
-        select, calib, test = map("{:.4g}".format, data.holdout_shares)
+        select, calib, test = (f"{share:.4g}" for share in data.holdout_shares)
         parts.append(f"of the published test part: select {select}, calib {calib}, test {test}")
     if data.norm is not None:
         parts.append(f"norm {format_setting(data.norm).replace('_', ' ')}")
@@ -128,7 +127,7 @@ def list_left_out(ladder: Ladder, resolved: ResolvedRequest) -> list[str]:
     """List the rungs that are left out, in a line for each reason."""
     lines = []
     for reason, rungs in find_left_out(ladder, resolved).items():
-        labels = "; ".join(map(attrgetter("label"), rungs))
+        labels = "; ".join(rung.label for rung in rungs)
         lines.append(f"left out, since {reason}: {labels}")
     return lines
 
@@ -179,19 +178,29 @@ def titles(planned: Sequence[PlannedTrial], location: RunLocation) -> dict[str, 
 def _recipe(slots: Sequence[OptimisedSlot]) -> str:
     """Describe the settings that all slots share, e.g. ``: SGD, lr 0.1, batch 128``."""
     texts = []
-    for name, text in _FIELD_TEXTS.items():
+    for name in _FIELD_TEXTS:
         if name not in type(slots[0]).model_fields or not _is_shared(name, slots):
             continue
         value = getattr(slots[0], name)
         if name not in _USUAL or value != _USUAL[name]:
-            texts.append(text(value))
+            texts.append(_describe_field(name, value))
     if not texts:
         return ""
     return f": {', '.join(texts)}"
 
 
+def _describe_field(name: str, value: Any) -> str:
+    if name == "optimizer":
+        value = _OPTIMISERS[value]
+    if name == "schedule":
+        value = value.replace("_", " ")
+    if name == "clip_grad_norm" and value is None:
+        return "no clip"
+    return _FIELD_TEXTS[name].format(value)
+
+
 def _is_shared(name: str, slots: Sequence[OptimisedSlot]) -> bool:
-    return len(set(map(attrgetter(name), slots))) == 1
+    return len({getattr(slot, name) for slot in slots}) == 1
 
 
 def _describe_recipes(planned: Sequence[PlannedTrial], own_recipes: bool) -> str:

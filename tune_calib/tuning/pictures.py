@@ -1,6 +1,5 @@
 """Write the logits of some samples of finished trials for figures."""
 
-import json
 import math
 from functools import partial
 from pathlib import Path
@@ -18,8 +17,7 @@ from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
 from tune_calib.metrics.summary import under_corruption
 from tune_calib.paths import AnyPath
-from tune_calib.results.tables import read_table, write_table
-from tune_calib.spec.names import SLOTS
+from tune_calib.results.tables import read_slots, read_table, write_table
 from tune_calib.spec.trial import TrialSpec
 from tune_calib.tuning.folder import only_driver
 
@@ -52,7 +50,7 @@ def _picture(
     name = row["spec_hash"]
     if (out / "logits" / f"{name}.parquet").exists():
         return f"{row['rung_label']}: logits exist"
-    spec = TrialSpec.build(**{slot: json.loads(row[slot]) for slot in SLOTS if row[slot]})
+    spec = TrialSpec.build(**read_slots(row))
     require_environment(spec)
     set_switches(spec.network, device)
     test = load_test(spec.data, data_root, store.images).to(device)

@@ -195,7 +195,7 @@ def copy_rows(
 ) -> bool:
     """Copy rows from other folders, with requested extra evaluations; return whether any exist."""
     trials = {trial.spec.hash: trial for trial in planned}
-    prefixes = tuple(map("{}/".format, sets))
+    prefixes = tuple(f"{name}/" for name in sets)
     folders: dict[AnyPath, list[str]] = {}
     for spec_hash, folder in find_rows(planned, out, among, copies=copies).items():
         folders.setdefault(folder, []).append(spec_hash)

@@ -139,7 +139,7 @@ def _draw_shares(axis: Axes, bins: pd.DataFrame, floor: float) -> None:
     decades = range(int(np.log10(floor)) + 3, 3, 2)
     axis.set(ylim=(100 * floor, 100), xticks=np.linspace(0, 1, 3))
     ticks = [10.0 ** (decade - 1) for decade in decades]
-    axis.set_yticks(ticks, list(map("{:g}".format, ticks)))
+    axis.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
     axis.minorticks_off()
 
 

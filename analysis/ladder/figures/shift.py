@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from itertools import compress
-from operator import attrgetter
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -89,7 +88,7 @@ def draw_corruption(results: LadderResults) -> Drawing | None:
     table = rows.groupby(["rung", "kind", "severity"])[list(PANELS)].mean().reset_index()
     rungs = results.run.rungs_in(table)
     present = set(table["kind"])
-    kinds = list(filter(present.__contains__, CORRUPTION_KINDS))
+    kinds = [kind for kind in CORRUPTION_KINDS if kind in present]
     kinds += sorted(present.difference(CORRUPTION_KINDS))
     panels, height = kinds, 4.2
     if len(kinds) > FEW:
@@ -190,7 +189,7 @@ def draw_ood(results: LadderResults) -> Drawing | None:
     for column in tables["ood"].columns:
         if column.split != FOREIGN_MEAN and column.metric in _OOD_METRICS:
             columns.append(column)
-    count, numbers = len(set(map(attrgetter("group"), columns))), means(run, tables["ood"])
+    count, numbers = len({column.group for column in columns}), means(run, tables["ood"])
     size = 0.9 + count * (0.5 + 0.17 * len(run.rungs))
     figure, axes = plt.subplots(
         count, len(_OOD_METRICS), figsize=(style.TEXT_IN, size), sharey=True, squeeze=False

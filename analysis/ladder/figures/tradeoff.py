@@ -2,9 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from functools import partial
 from itertools import pairwise, product
-from operator import attrgetter
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -80,7 +78,7 @@ def draw_tradeoff(results: LadderResults) -> Drawing | None:
         _draw_rung(axis, points[points["rung"] == rung.index], rung)
     means = 100 * points.groupby("rung")[_METRICS].mean()
     for chain in chains(run):
-        shown = means.loc[list(filter(means.index.__contains__, chain))]
+        shown = means.loc[[rung for rung in chain if rung in means.index]]
         for start, end in pairwise(shown.itertuples(index=False)):
             axis.annotate("", xy=end, xytext=start, arrowprops=_ARROW, zorder=1)
     if max(map(len, chains(run))) == 1:
@@ -92,7 +90,7 @@ def draw_tradeoff(results: LadderResults) -> Drawing | None:
     for rung in rungs:
         ended = "" if run.is_done(rung.index) else f" ({run.ended(rung.index)})"
         labels.append(f"{rung.label}{ended}")
-    centres = list(means.loc[list(map(attrgetter("index"), rungs))].itertuples(index=False))
+    centres = list(means.loc[[rung.index for rung in rungs]].itertuples(index=False))
     is_named = len(rungs) < MANY and style.name_points(axis, labels, centres)
     unnamed = [rung for rung in run.rungs if rung not in rungs or not is_named]
     if handles := [_legend_mark(run, rung, rung not in rungs) for rung in unnamed]:
@@ -110,7 +108,7 @@ def _draw_rung(axis: Axes, rows: pd.DataFrame, rung: RungRecord) -> None:
         spread, count = {"xerr": x.std(), "yerr": y.std()}, f"mean over {len(rows)} trials"
         small = axis.scatter(x, y, s=9, alpha=0.5, linewidths=0, **look)
         # An iterator, since no texts are needed for thousands of trials.
-        label_points(small, map(partial(_describe_trial, rung), rows.to_dict("records")))
+        label_points(small, (_describe_trial(rung, row) for row in rows.to_dict("records")))
     mean = axis.errorbar(
         x.mean(), y.mean(), **spread, **look, markersize=6, markerfacecolor=_face(rung),
         linestyle="none", elinewidth=0.8,
@@ -265,7 +263,8 @@ def draw_cost(results: LadderResults) -> Drawing | None:
     if table.empty:
         return None
     rungs = list(table["rung"].unique())
-    shown = list(filter(set(table["quantity"]).__contains__, PANELS))
+    quantities = set(table["quantity"])
+    shown = [quantity for quantity in PANELS if quantity in quantities]
     figure, axes = plt.subplots(
         1, len(shown), figsize=(style.TEXT_IN, 0.19 * len(rungs) + 1.0), sharey=True, squeeze=False
     )

@@ -23,7 +23,7 @@ from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.paths import AnyPath, atomic_write, fetch_files, refuse_special
 from tune_calib.progress import report_progress
 from tune_calib.results.folders import read_identity
-from tune_calib.results.tables import is_metric_column, read_table
+from tune_calib.results.tables import is_metric_column, read_slots, read_table
 from tune_calib.spec.names import SLOTS
 from tune_calib.spec.trial import TrialSpec
 from tune_calib.text import nearest
@@ -243,9 +243,8 @@ class Follower:
                     epochs = curves.setdefault(row["spec_hash"], {})
                     epochs.setdefault(row["epoch"], {}).update(value)
             for row in trials:
-                slots = {slot: json.loads(row[slot]) for slot in SLOTS if row[slot]}
                 label = format_run_name(row["rung_label"], row["network_seed"], row["head_seed"])
-                run = Run(row["spec_hash"], label, flatten_settings(slots))
+                run = Run(row["spec_hash"], label, flatten_settings(read_slots(row)))
                 self._call(Logger.send_row, run, row, curves.get(run.key, {}))
 
     def _call(self, action: Callable[..., None], *arguments: Any) -> None:

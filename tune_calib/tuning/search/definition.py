@@ -5,8 +5,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from itertools import filterfalse
-from operator import attrgetter, itemgetter, le, mul
+from operator import le, mul
 from statistics import fmean
 from typing import Any, Literal
 
@@ -129,12 +128,15 @@ def _is_dominated(losses: tuple[float, ...], other: tuple[float, ...]) -> bool:
 
 def compute_means(rows: Sequence[Row], split: str, metrics: Iterable[str]) -> list[float]:
     """Compute the mean of each metric on a split over result rows."""
-    return [fmean(map(itemgetter(column(split, name)), rows)) for name in metrics]
+    means = []
+    for name in metrics:
+        means.append(fmean(row[column(split, name)] for row in rows))
+    return means
 
 
 def list_hashes(trials: Iterable[PlannedTrial]) -> list[str]:
     """Return the spec hash of each trial."""
-    return list(map(attrgetter("spec.hash"), trials))
+    return [trial.spec.hash for trial in trials]
 
 
 NO_RUNG = -1
@@ -190,7 +192,7 @@ class SearchDefinition:
         first: list[Point] = list(self.candidates.first())
         if self.sampler != "grid":
             return first
-        return [*first, *filterfalse(first.__contains__, self.candidates.space.grid())]
+        return [*first, *(point for point in self.candidates.space.grid() if point not in first)]
 
     @property
     def plugins(self) -> set[str]:

@@ -66,7 +66,7 @@ def evaluate_choice(
         on_select = {BASELINE: state.baseline_rows}
         for label, number in {DEFAULTS: 0, CHOSEN: choice.trial}.items():
             hashes = state.hashes(state.study.suggestion(number))
-            on_select[label] = list(map(state.rows.__getitem__, hashes))
+            on_select[label] = [state.rows[spec_hash] for spec_hash in hashes]
     metrics = search.definition.objective.metrics
     return Evaluation(out / EVALUATION, metrics, choice.reads, on_select=on_select, result=result)
 

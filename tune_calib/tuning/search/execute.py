@@ -2,7 +2,6 @@
 
 from collections import deque
 from dataclasses import replace
-from itertools import filterfalse
 from math import ceil, inf
 from typing import Any
 
@@ -61,7 +60,7 @@ class StudySource:
             if not batch:
                 return OVER
             self.suggested += len(batch)
-            left = self.state.start(filterfalse(self.state.has_ended, batch))
+            left = self.state.start(item for item in batch if not self.state.has_ended(item))
             if self.is_head:
                 for group in make_plan(left, set(), self.largest).head_batches:
                     self.queue.append(replace(group, title=format_suggestions(group.trials)))

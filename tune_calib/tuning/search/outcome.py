@@ -4,8 +4,6 @@ import json
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import starmap
-from operator import attrgetter
 from typing import Any
 
 from analysis.tables.table import table_of
@@ -43,8 +41,8 @@ class SearchResult:
         """Build the text that a search prints at its end."""
         state, outcome, objective = self.state, self.outcome, self.state.objective
         metrics, rows = objective.metrics, list[list[Cell | str]]()
-        means = zip(metrics, state.baseline_means(metrics), strict=True)
-        rows.append(["baseline", *starmap(Cell.unit, means), Cell.unit("accuracy", 0.0)])
+        means = map(Cell.unit, metrics, state.baseline_means(metrics))
+        rows.append(["baseline", *means, Cell.unit("accuracy", 0.0)])
         for number in dict.fromkeys([0, *outcome.front]):
             suggestion = state.results[number]
             cells = map(Cell.unit, metrics, suggestion.values or (float("nan"),) * len(metrics))
@@ -57,7 +55,7 @@ class SearchResult:
         lines: list[Part] = [table_of(["", *titles, "accuracy lost"], rows), ""]
         lines += [Prose(self.counts), pictures]
         lines += map(Prose, state.list_warnings())
-        if at_chance := sum(map(attrgetter("at_chance"), state.results.values())):
+        if at_chance := sum(result.at_chance for result in state.results.values()):
             lines.append(f"{at_chance} suggestions are at chance and cannot be chosen")
         if not outcome.front:
             guard = format_points(objective.guard)

@@ -4,8 +4,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import starmap
-from operator import attrgetter
 
 from tune_calib.errors import UserError
 from tune_calib.paths import AnyPath
@@ -182,7 +180,7 @@ class SearchState:
     @property
     def baseline_rows(self) -> list[Row]:
         """List the rows of the baseline, one for each network seed."""
-        return list(map(self.rows.__getitem__, list_hashes(self.candidates.baseline())))
+        return [self.rows[trial.spec.hash] for trial in self.candidates.baseline()]
 
     def baseline_means(self, metrics: Iterable[str]) -> list[float]:
         """Return the means of metrics on ``select`` over the baseline's networks."""
@@ -211,15 +209,14 @@ class SearchState:
     def show(self) -> None:
         """Show the counts of suggestions and the best one so far."""
         metrics = ("accuracy", *self.objective.metrics)
-        means = zip(metrics, self.baseline_means(metrics), strict=True)
-        baseline = ", ".join(starmap(_format_metric, means))
+        baseline = ", ".join(map(_format_metric, metrics, self.baseline_means(metrics)))
         best, number = "none within the guard yet", self.objective.choose(self.results)
         if number is not None:
             value = _format_metric(self.objective.metrics[0], self.results[number].values[0])
             best = f"best {value} (trial {number})"
         guard = f"{format_points(self.objective.guard)} of accuracy"
         notes = [f"so far: {best}", f"baseline: {baseline}; guard: a trial may lose {guard}"]
-        ended = Counter(map(attrgetter("status"), self.results.values()))
+        ended = Counter(result.status for result in self.results.values())
         current_tracker().set(ended=dict(ended), notes=notes)
 
     def reconcile(self, unit: str = "Ray trials") -> str:

@@ -201,7 +201,7 @@ class SearchStudy:
                 point[name] = _suggest(trial, name, setting.distribution)
 
     def _finish(self, trial: FrozenTrial) -> FrozenTrial:
-        """Complete a suggestion that is waiting or that an earlier version left incomplete."""
+        """Complete a suggestion that is waiting or that an interrupted run left incomplete."""
         self._study.sampler = RandomSampler(seed=self._derive_seed(trial.number))
         is_waiting = trial.state == TrialState.WAITING
         opened = self._study.ask() if is_waiting else self._open(trial.number)
@@ -280,7 +280,7 @@ class SearchStudy:
             return get_param_importances(
                 self._study,
                 evaluator=PedAnovaImportanceEvaluator(target_quantile=quantile),
-                params=list(filter(tried.__contains__, self._space.settings)),
+                params=[name for name in self._space.settings if name in tried],
                 target=lambda trial: sign * trial.values[index],
                 normalize=False,
             )
@@ -298,8 +298,7 @@ def _select_recent(trials: Sequence[FrozenTrial], direction: StudyDirection) -> 
     older = [trial for trial in trials if trial.state.is_finished()][:-LAST]
     feasible = list(filter(_is_feasible, older))
     feasible.sort(key=attrgetter("values"), reverse=direction == StudyDirection.MAXIMIZE)
-    number = attrgetter("number")
-    left_out = set(map(number, older)).difference(map(number, feasible[:BEST]))
+    left_out = {trial.number for trial in older} - {trial.number for trial in feasible[:BEST]}
     return [trial for trial in trials if trial.number not in left_out]
 
 

@@ -256,7 +256,7 @@ class HeadWorker(Worker):
         if self.trained_s is not None:
             share = (self.trained_s + time.monotonic() - started) / len(results)
             results = [(trial, replace(result, own_s=share)) for trial, result in results]
-        # Seconds to build the bank, perhaps on another machine; unknown for earlier versions.
+        # Seconds to build the bank, perhaps on another machine.
         measured = {"population": trained, "bank_s": self.bank.manifest.get("made_s")}
         self.write(results, measured_otherwise=measured)
         return {"epoch": self.trainer.epoch, **summarize(results), DONE: True}
