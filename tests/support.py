@@ -132,8 +132,8 @@ def open_executor(location, *further, **named):
     """In the place of the drivers' own ``open_executor``."""
     if location.address is None and not _on_ray[-1]:
         location = replace(location, address=IN_PROCESS)
-    with chosen.open_executor(location, *further, **named) as found:
-        yield found
+    with chosen.open_executor(location, *further, **named) as executor:
+        yield executor
 
 
 @contextlib.contextmanager

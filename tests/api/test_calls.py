@@ -101,7 +101,7 @@ def test_the_command_of_a_request_makes_it_again(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "given", "message"),
+    ("name", "arguments", "message"),
     [
         ("ablate", {"ladder": "mac_cul"}, "mac_cul"),
         ("ablate", {"ladder": "mac_cal", "seed": 3}, "unknown `seed`.*seeds"),
@@ -137,10 +137,10 @@ def test_the_command_of_a_request_makes_it_again(name):
         ("open_results", {"out": "nowhere"}, "nowhere contains no"),
     ],
 )
-def test_a_mistake_is_one_line_and_leaves_nothing(name, given, message, tmp_path, monkeypatch):
+def test_a_mistake_is_one_line_and_leaves_nothing(name, arguments, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match=message) as refused:
-        getattr(tune_calib, name)(**given)
+        getattr(tune_calib, name)(**arguments)
     assert "\n" not in str(refused.value)
     assert list(tmp_path.iterdir()) == []
 

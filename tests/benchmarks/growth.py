@@ -188,8 +188,8 @@ def _panel(axis: Axes, values: dict[int, float], index: int, slope: int) -> None
     axis.legend(frameon=False)
 
 
-def _selected_quantities(given: Sequence[str]) -> Iterator[tuple[str, tuple[int, ...]]]:
-    for part in given or [name for name in QUANTITIES if name != "nodes"]:
+def _selected_quantities(requested: Sequence[str]) -> Iterator[tuple[str, tuple[int, ...]]]:
+    for part in requested or [name for name in QUANTITIES if name != "nodes"]:
         name, _, sizes = part.partition("=")
         if name not in QUANTITIES:
             raise SystemExit(f"{name}: there are {', '.join(QUANTITIES)}")

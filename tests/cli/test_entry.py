@@ -188,19 +188,19 @@ def test_a_wrong_value_has_a_message_without_pydantic_terms(value):
         "network": small_spec().network,
         "head": small_spec(method="mac_cal").head,
     }
-    told = []
+    messages = []
     for slot, model in slots.items():
         for key in type(model).model_fields:
             settings = {"network": {}, "head": {"method": "mac_cal"}}
             settings[slot] = {**settings.get(slot, {}), key: value}
             try:
-                taken = getattr(getattr(TrialSpec.build(**settings), slot), key)
+                accepted = getattr(getattr(TrialSpec.build(**settings), slot), key)
             except UserError as error:
-                told.append(str(error))
+                messages.append(str(error))
             else:
-                assert isinstance(taken, bool) == isinstance(value, bool)
-    assert len(told) > 10
-    assert not [text for text in told if "Input" in text or "valid" in text or len(text) > 1000]
+                assert isinstance(accepted, bool) == isinstance(value, bool)
+    assert len(messages) > 10
+    assert not [text for text in messages if "Input" in text or "valid" in text or len(text) > 1000]
 
 
 def test_a_trainable_without_a_tuner_leaves_nothing_in_the_home(trained, tmp_path, monkeypatch):

@@ -86,7 +86,7 @@ def test_a_command_beyond_the_limits_is_refused_at_once(command, asked, message,
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [
         (f"seeds: {10**9}\nentries: {{a: {{methods: [ls]}}}}", "line 1"),
         (f"entries: {{a: {{methods: [ls], seeds: {10**9}}}}}", "at most 100,000"),
@@ -106,12 +106,12 @@ def test_a_command_beyond_the_limits_is_refused_at_once(command, asked, message,
         ("entries: {a: {methods: [ls], resources: {gpus: -1}}}", "must be 0, 1 or 1/k"),
     ],
 )
-def test_an_experiment_file_beyond_the_limits_is_refused_at_once(text, told, refusal, tmp_path):
+def test_an_experiment_file_beyond_the_limits_is_refused_at_once(text, expected, refusal, tmp_path):
     file = tmp_path / "experiment.yaml"
     file.write_text(f"out: {tmp_path / 'out'}\n{text}")
     started = time.monotonic()
     message = refusal("run", file)
-    assert told.replace("line 1", "at most 100,000") in message
+    assert expected.replace("line 1", "at most 100,000") in message
     assert time.monotonic() - started < QUICK_S
     assert not (tmp_path / "out").exists()
 

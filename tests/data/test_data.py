@@ -353,10 +353,10 @@ def test_the_cache_gives_the_same_and_is_used(root: Path, tmp_path: Path, monkey
 
 
 def test_a_cache_is_decoded_once_and_counts_its_images(root: Path, tmp_path: Path, monkeypatch):
-    said, decoded, others, is_waiting = [], [], [], Event()
+    events, decoded, others, is_waiting = [], [], [], Event()
 
     def hear(activity):
-        said.append(activity)
+        events.append(activity)
         if activity.description == "waiting for another process to decode CIFAR-10":
             is_waiting.set()
 
@@ -374,7 +374,9 @@ def test_a_cache_is_decoded_once_and_counts_its_images(root: Path, tmp_path: Pat
     assert len(decoded) == 2  # the training part and the test part
     assert first.fingerprint() == second.fingerprint()
     steps = [
-        (each.completed, each.total) for each in said if each.description == "decoding CIFAR-10"
+        (event.completed, event.total)
+        for event in events
+        if event.description == "decoding CIFAR-10"
     ]
     assert steps[0] == (0, 230)
     assert steps[-1] == (230, 230)
@@ -427,8 +429,8 @@ def test_changed_files_get_another_cache_file(root: Path, tmp_path: Path):
 @pytest.mark.parametrize("damage", ["empty", "truncated", "flipped", "header", "foreign"])
 def test_a_damaged_cache_is_rebuilt(root: Path, tmp_path: Path, damage: str):
     cache, info = tmp_path / "cache", DATASETS["cifar10"]
-    before = load_source(info, root, cache)
-    expected, known = before.train.images[:], before.summary
+    loaded = load_source(info, root, cache)
+    expected, summary = loaded.train.images[:], loaded.summary
     (path,) = cache.iterdir()
     content = bytearray(path.read_bytes())
     if damage == "flipped":
@@ -447,7 +449,7 @@ def test_a_damaged_cache_is_rebuilt(root: Path, tmp_path: Path, damage: str):
     source = load_source(info, root, cache)
     assert torch.equal(source.train.images[:], expected)
     assert torch.equal(source.test.labels, torch.arange(30) % 10)
-    assert source.summary == known
+    assert source.summary == summary
     assert list(cache.iterdir()) == [path]
 
 

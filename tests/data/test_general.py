@@ -76,9 +76,9 @@ def test_carving_makes_a_test_split_of_a_fifth_on_request(name, tmp_path):
 @pytest.mark.parametrize("name", GENERAL)
 def test_larger_images_get_the_requested_sizes(name, tmp_path):
     root = GENERAL[name](tmp_path / "data", each=8, size=100)
-    found = scanned_slot(name, root, tmp_path / "cache").found
-    assert found is not None
-    assert (found.stored, found.size) == (256, 224)
+    scan = scanned_slot(name, root, tmp_path / "cache").found
+    assert scan is not None
+    assert (scan.stored, scan.size) == (256, 224)
     slot = scanned_slot(name, root, tmp_path / "cache", resize=40, crop=32)
     assert slot.found is not None
     assert (slot.found.stored, slot.found.size) == (40, 32)
@@ -94,9 +94,9 @@ def test_grey_folders_are_read_and_mixed_colours_are_refused(tmp_path):
                 saved(tmp_path / "grey" / part / label / f"{row}.png", pixels_of(row, 8, grey=True))
                 pixels = pixels_of(row, 8, grey=row == 7)
                 saved(tmp_path / "mixed" / part / label / f"{row}.png", pixels)
-    found = scanned_slot("imagefolder", tmp_path / "grey", tmp_path / "cache").found
-    assert found is not None
-    assert found.channels == 1
+    scan = scanned_slot("imagefolder", tmp_path / "grey", tmp_path / "cache").found
+    assert scan is not None
+    assert scan.channels == 1
     with pytest.raises(UserError, match=r"a/7\.png is grey"):
         scanned_slot("imagefolder", tmp_path / "mixed", tmp_path / "cache")
     slot = scanned_slot("imagefolder", tmp_path / "mixed", tmp_path / "cache", grey="convert")

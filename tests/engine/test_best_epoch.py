@@ -130,12 +130,12 @@ def test_heads_of_a_population_are_best_at_other_epochs(name, params, bank):
 @pytest.mark.parametrize("rule", sample(RULES, 2))
 @pytest.mark.parametrize(("name", "params"), sample(READINGS, 3), ids=str)
 def test_predictions_and_restarts_between_epochs_change_nothing(name, params, rule, bank):
-    given = slots(name, params, rule, 2)
-    whole = HeadBatchTrainer(given, bank, 0, CPU)
-    expected = list(whole)
+    heads = slots(name, params, rule, 2)
+    uninterrupted = HeadBatchTrainer(heads, bank, 0, CPU)
+    expected = list(uninterrupted)
     state, reports = None, []
     for _ in range(EPOCHS):
-        trainer = HeadBatchTrainer(given, bank, 0, CPU)
+        trainer = HeadBatchTrainer(heads, bank, 0, CPU)
         if state is not None:
             trainer.load_state(state)
         reports.append(next(trainer))
@@ -144,20 +144,20 @@ def test_predictions_and_restarts_between_epochs_change_nothing(name, params, ru
         state = copied(trainer.state())
         assert equal(state, before)
     assert all(equal(first, second) for first, second in zip(expected, reports, strict=True))
-    assert torch.equal(trainer.best_epoch, whole.best_epoch)
-    assert torch.equal(trainer.predict(bank.test()), whole.predict(bank.test()))
+    assert torch.equal(trainer.best_epoch, uninterrupted.best_epoch)
+    assert torch.equal(trainer.predict(bank.test()), uninterrupted.predict(bank.test()))
 
 
 @pytest.mark.parametrize("rule", sample(RULES, 2))
 @pytest.mark.parametrize(("name", "params"), sample(READINGS, 3), ids=str)
 def test_a_head_does_not_depend_on_its_head_batch(name, params, rule, bank):
-    together = slots(name, params, rule, 5)
-    whole = HeadBatchTrainer(together, bank, 0, CPU)
-    list(whole)
+    heads = slots(name, params, rule, 5)
+    batch = HeadBatchTrainer(heads, bank, 0, CPU)
+    list(batch)
     for k in (0, 4) if rule == "min_val_nll" else (4,):
-        alone = HeadBatchTrainer(together[k : k + 1], bank, 0, CPU)
+        alone = HeadBatchTrainer(heads[k : k + 1], bank, 0, CPU)
         list(alone)
-        assert torch.equal(alone.predict(bank.test())[0], whole.predict(bank.test())[k])
+        assert torch.equal(alone.predict(bank.test())[0], batch.predict(bank.test())[k])
 
 
 @pytest.mark.parametrize(("name", "params"), READINGS, ids=str)

@@ -52,24 +52,24 @@ def test_one_head_of_a_population_is_stored_with_its_transform(message, rule, ba
     trainer = HeadBatchTrainer([s.head for s in specs], bank, 0, CPU)
     for _ in trainer:
         pass
-    found = head_batch_logits(trainer, bank)
+    logits = head_batch_logits(trainer, bank)
     for k, spec in enumerate(specs):
-        own = {name: split.one(k) for name, split in found.items()}
-        before = evaluate_one(own, spec.posthoc)
+        logits_of_head = {name: split.one(k) for name, split in logits.items()}
+        stored = evaluate_one(logits_of_head, spec.posthoc)
         store_classifier(
-            store, spec, tensors_of_trial(trainer, k, before.transform), before.metrics
+            store, spec, tensors_of_trial(trainer, k, stored.transform), stored.metrics
         )
         classifier = load_classifier(spec, store, never, CPU)
         for name in ("select", "test"):
             given = classifier.logits(split_of(bank, name))
             after = evaluate(given.logits, given.labels, dtype=OUTPUTS)
             assert {f"{name}/{key}": float(v) for key, v in after.items()}.items() <= (
-                before.metrics.items()
+                stored.metrics.items()
             )
         if k == 1:
             again = train_again(spec, store, never, CPU)
             assert torch.equal(again.logits(split_of(bank)).logits, given.logits)
-        assert classifier.select.items() <= before.metrics.items()
+        assert classifier.select.items() <= stored.metrics.items()
 
 
 @pytest.mark.parametrize("message", ["vtst", "mac_cal drawn", "tst", "mac_cal"])
@@ -130,17 +130,17 @@ def test_a_store_that_cannot_be_written_breaks_no_trial_as_user(store, tmp_path)
     try:
         for path in modes:
             path.chmod(0o555)
-        told = run_trials(HeadWorker, [spec_of("retrain")], store, tmp_path / "out")
+        ended = run_trials(HeadWorker, [spec_of("retrain")], store, tmp_path / "out")
     finally:
         for path, mode in modes.items():
             path.chmod(mode)
-    assert told["status"] == "done"
+    assert ended["status"] == "done"
 
 
 def test_a_store_that_cannot_be_written_breaks_no_trial(store, tmp_path):
     (store.root / KIND).write_text("a file where a folder should be")
-    told = run_trials(HeadWorker, [spec_of("retrain")], store, tmp_path / "out")
-    assert told["status"] == "done"
+    ended = run_trials(HeadWorker, [spec_of("retrain")], store, tmp_path / "out")
+    assert ended["status"] == "done"
     assert len(rows(tmp_path / "out")) == 1
 
 

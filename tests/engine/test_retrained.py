@@ -54,10 +54,10 @@ def test_a_head_gives_its_numbers_again(bn_mode, augment, posthoc, trained, test
     trainer = HeadBatchTrainer([spec.head], bank, spec.network.seed, CPU)
     for _ in trainer:
         pass
-    before = evaluate_one(head_batch_logits(trainer, bank), spec.posthoc)
+    trained_now = evaluate_one(head_batch_logits(trainer, bank), spec.posthoc)
     again = judged(spec, trained, test_split)
-    assert again.metrics == before.metrics
-    assert again.fitted == before.fitted
+    assert again.metrics == trained_now.metrics
+    assert again.fitted == trained_now.fitted
 
 
 def test_batch_statistics_that_drift_make_another_classifier(trained, test_split):

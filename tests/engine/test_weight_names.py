@@ -39,8 +39,8 @@ def assert_same(fitted, network, less=("num_batches_tracked",)):
 def test_prefixed_weight_names_are_accepted(backbone, prefix):
     source, other = (network_of(backbone, seed=seed) for seed in (1, 2))
     weights = renamed(source, lambda name: prefix + name.removeprefix("backbone."))
-    fitted, told = match_weights(other, weights, "w", is_frozen=True)
-    assert told == ""
+    fitted, message = match_weights(other, weights, "w", is_frozen=True)
+    assert message == ""
     assert_same(fitted, source)
 
 
@@ -64,7 +64,7 @@ def numbers_from_behind(name: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("own", "given", "message"),
+    ("network", "weights", "message"),
     [
         (
             Network(Attention("qkv"), 4, 4),
@@ -81,11 +81,11 @@ def numbers_from_behind(name: str) -> str:
         (network_of(size=8), renamed(network_of("resnet32_he"), str), "unknown"),
     ],
 )  # fmt: skip
-def test_foreign_weight_names_are_one_line(own, given, message):
-    with pytest.raises(UserError, match=message) as told:
-        match_weights(own, given, "w", is_frozen=True)
-    assert "\n" not in str(told.value)
-    assert len(str(told.value)) < 600
+def test_foreign_weight_names_are_one_line(network, weights, message):
+    with pytest.raises(UserError, match=message) as refused:
+        match_weights(network, weights, "w", is_frozen=True)
+    assert "\n" not in str(refused.value)
+    assert len(str(refused.value)) < 600
 
 
 def test_a_part_may_be_named_as_a_prefix():
@@ -104,8 +104,8 @@ def test_two_tensors_of_one_name_are_one_line():
 def test_a_last_layer_without_bias_has_one_of_zeros():
     weights = renamed(network_of(), str)
     del weights["head.bias"]
-    fitted, told = match_weights(network_of(), weights, "w", is_frozen=True)
-    assert told == ""
+    fitted, message = match_weights(network_of(), weights, "w", is_frozen=True)
+    assert message == ""
     assert not fitted["head.bias"].any()
     assert "other classes" in match_weights(network_of(), weights, "w")[1]  # of what is trained on
 

@@ -178,7 +178,7 @@ def test_extra_evaluations_are_those_of_the_entry_or_else_of_the_file(read):
     jobs = {job.entry: job.run for job in plan_entries(read(text))}
     assert not hasattr(jobs.pop("tuned"), "options")
     options = {entry: job.options for entry, job in jobs.items()}
-    assert {entry: (own.shift, own.bootstrap) for entry, own in options.items()} == {
+    assert {entry: (ladder.shift, ladder.bootstrap) for entry, ladder in options.items()} == {
         "whole": (("noise", "generated:fog"), 200),
         "own": (("corruptions",), 200),
         "none": ((), 200),
@@ -416,15 +416,15 @@ def test_hours_without_a_measurement_are_unknown(read):
     file = read("out: OUT\nentries: {a: {methods: [ls], resources: {gpus: 1/4}}}")
     heard: list[ProgressEvent] = []
     with listening(heard.append):
-        told = describe_dry_runs(file, plan_entries(file))
+        plan = describe_dry_runs(file, plan_entries(file))
     counted = [
         (event.description, event.completed, event.total) for event in heard if event.total == 1
     ]
     doings = ["reading the files of entries", "planning entries", "estimating the time of entries"]
     assert counted == [(doing, at, 1) for doing in doings for at in (0, 1)]
-    assert "GPU slots: 4 trials on each GPU" in told
-    assert "10 classes; train 500, select 250, calib 250, test 797 images" in told
-    assert torch.cuda.is_available() or "this machine lacks the GPU" in told
+    assert "GPU slots: 4 trials on each GPU" in plan
+    assert "10 classes; train 500, select 250, calib 250, test 797 images" in plan
+    assert torch.cuda.is_available() or "this machine lacks the GPU" in plan
 
 
 def test_all_of_a_kind_are_an_entry(tmp_path):
@@ -435,8 +435,8 @@ def test_all_of_a_kind_are_an_entry(tmp_path):
     assert labels[0] == "vanilla"
     assert work.run.ladder.title == "Every post-hoc method side by side"
     assert "beta" not in labels
-    found = {trial.label: trial.spec.posthoc for trial in work.run.planned_trials}
-    assert found["histogram"].params.bins == 5
+    posthoc = {trial.label: trial.spec.posthoc for trial in work.run.planned_trials}
+    assert posthoc["histogram"].params.bins == 5
 
 
 @pytest.mark.parametrize("settings", TOLD)

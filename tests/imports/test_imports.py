@@ -139,9 +139,9 @@ def test_halves_are_fixed_and_stratified(samples, classes):
 def test_the_network_check_of_parts_is_that_of_all():
     made = outputs(501, classes=7)
     logits, labels = torch.from_numpy(made["logits"]), torch.from_numpy(made["labels"])
-    whole = measure_network_check(logits.double(), labels)
+    at_once = measure_network_check(logits.double(), labels)
     parts = measure_network_check_in_parts(zip(logits.split(100), labels.split(100), strict=True))
-    assert parts == pytest.approx({name: float(value) for name, value in whole.items()})
+    assert parts == pytest.approx({name: float(value) for name, value in at_once.items()})
 
 
 # --- names
@@ -413,7 +413,7 @@ def test_a_part_of_another_split_is_refused_though_some_rows_are_equal_by_chance
 
 
 @pytest.mark.parametrize(
-    ("own", "message"),
+    ("arrays", "message"),
     [
         ({"weight": head()["weight"].T}, "weight is .6, 4. and bias"),
         ({"bias": head()["bias"]}, "has no weight"),
@@ -423,9 +423,9 @@ def test_a_part_of_another_split_is_refused_though_some_rows_are_equal_by_chance
         ({"weight": head()["weight"], "bias": np.ones(3, "f4")}, r"bias \(3,\)"),
     ],
 )
-def test_wrong_heads_are_refused(tmp_path, own, message):
-    own = {**({"bias": head()["bias"]} if "weight" in own else {}), **own}
-    files = {**with_features(tmp_path), "head": [str(write(tmp_path / "own.npz", **own))]}
+def test_wrong_heads_are_refused(tmp_path, arrays, message):
+    arrays = {**({"bias": head()["bias"]} if "weight" in arrays else {}), **arrays}
+    files = {**with_features(tmp_path), "head": [str(write(tmp_path / "own.npz", **arrays))]}
     with pytest.raises(UserError, match=message):
         check_files(**files)
 
@@ -444,8 +444,8 @@ def test_logits_that_are_not_those_of_the_head(tmp_path):
 # --- it stands where a network stands
 
 
-def request_for(name, store, **given):
-    request = ResolvedRequest({"data": {"imported": name}, **given}).with_recipe()
+def request_for(name, store, **slots):
+    request = ResolvedRequest({"data": {"imported": name}, **slots}).with_recipe()
     return resolve_files(request, None, store.root)
 
 
@@ -480,8 +480,8 @@ def test_heads_and_posthoc_run_on_features(tmp_path, store):
 def test_val_ratio_knows_the_accuracy_of_train(tmp_path, store):
     write_import("mine", check_files(**with_features(tmp_path)), store, replace=False)
     request = request_for("mine", store, head={"epochs": 1, "gamma": "val_ratio"})
-    found = run(tmp_path / "out", expand(build_comparison(["mac_cal"]), request), store)
-    assert found["mac_cal"]["status"] == "done"
+    results = run(tmp_path / "out", expand(build_comparison(["mac_cal"]), request), store)
+    assert results["mac_cal"]["status"] == "done"
 
 
 @pytest.mark.parametrize("names", [("calib", "test"), ("select", "calib", "test"), tuple(SIZES)])
@@ -489,9 +489,9 @@ def test_logits_alone_suffice_for_post_hoc_methods(tmp_path, names):
     store = Store(tmp_path / "store")
     write_import("mine", check_files(**splits_of(tmp_path, names=names)), store, replace=False)
     request = request_for("mine", store)
-    found = run(tmp_path / "out", expand(build_comparison(PIPELINES[:2]), request), store)
-    assert {row["status"] for row in found.values()} == {"done"}
-    knows_train = found["ce"].get("train/accuracy") is not None
+    results = run(tmp_path / "out", expand(build_comparison(PIPELINES[:2]), request), store)
+    assert {row["status"] for row in results.values()} == {"done"}
+    knows_train = results["ce"].get("train/accuracy") is not None
     assert knows_train is ("train" in names)
     with pytest.raises(UserError, match="head method 'retrain' is trained on features of train"):
         expand(build_comparison(["ce", "retrain"]), request)
@@ -500,10 +500,10 @@ def test_logits_alone_suffice_for_post_hoc_methods(tmp_path, names):
 def test_a_search_reads_no_test(tmp_path, store):
     write_import("mine", check_files(**with_features(tmp_path)), store, replace=False)
     request = request_for("mine", store, head={"epochs": 1})
-    found = run(
+    results = run(
         tmp_path / "out", expand(build_comparison(PIPELINES), request), store, is_search=True
     )
-    assert all(row.get("test/ece") is None for row in found.values())
+    assert all(row.get("test/ece") is None for row in results.values())
 
 
 def test_a_network_and_its_exported_features_give_the_same_numbers(tmp_path, store):
@@ -517,7 +517,7 @@ def test_a_network_and_its_exported_features_give_the_same_numbers(tmp_path, sto
             actor = kind({"job": work.config(), "run": run_of(tmp_path / "own", store)})
             drive(actor)
             actor.cleanup()
-    own = {row["rung_label"]: row for row in rows(tmp_path / "own")}
+    trained = {row["rung_label"]: row for row in rows(tmp_path / "own")}
     bank = FeatureBank(store.folder("banks", bank_key(trials[0].spec, None).identity))
     files = {}
     for name in SIZES:
@@ -528,11 +528,11 @@ def test_a_network_and_its_exported_features_give_the_same_numbers(tmp_path, sto
     files["head"] = [str(write(tmp_path / "h.npz", weight=weight.numpy(), bias=bias.numpy()))]
     write_import("mine", check_files(**files), store, replace=False)
     request = request_for("mine", store, head={"epochs": 2})
-    found = run(tmp_path / "imported", expand(build_comparison(PIPELINES), request), store)
-    metrics = [k for k, v in own["ce"].items() if k.startswith(("select/", "test/")) and v]
+    imported = run(tmp_path / "imported", expand(build_comparison(PIPELINES), request), store)
+    metrics = [k for k, v in trained["ce"].items() if k.startswith(("select/", "test/")) and v]
     for name in PIPELINES:
-        assert {k: found[name][k] for k in metrics} == {k: own[name][k] for k in metrics}
-    assert found["ce"]["train/accuracy"] == pytest.approx(own["ce"]["train/accuracy"])
+        assert {k: imported[name][k] for k in metrics} == {k: trained[name][k] for k in metrics}
+    assert imported["ce"]["train/accuracy"] == pytest.approx(trained["ce"]["train/accuracy"])
 
 
 # --- what is asked
@@ -550,15 +550,15 @@ def test_identity_is_the_content_and_not_the_name(tmp_path, store):
     files = check_files(**splits_of(tmp_path))
     write_import("mine", files, store, replace=False)
     write_import("yours", files, store, replace=False)
-    one, two = (resolve_spec(request_for(name, store).overrides) for name in ("mine", "yours"))
-    assert one.hash == two.hash
-    assert "mine" not in one.canonical_json()
-    assert one == TrialSpec.build(**one.model_dump())
-    assert isinstance(one.data.imported, ImportedData)
+    mine, yours = (resolve_spec(request_for(name, store).overrides) for name in ("mine", "yours"))
+    assert mine.hash == yours.hash
+    assert "mine" not in mine.canonical_json()
+    assert mine == TrialSpec.build(**mine.model_dump())
+    assert isinstance(mine.data.imported, ImportedData)
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("requested", "message"),
     [
         ({"data": {"label_noise": 0.1}}, "label_noise needs images"),
         ({"data": {"split": "whole"}}, "split needs images"),
@@ -573,8 +573,8 @@ def test_identity_is_the_content_and_not_the_name(tmp_path, store):
         ({"head": {"method": "retrain", "bn_mode": "train"}}, "one clean view"),
     ],
 )
-def test_requests_that_need_images_or_a_network_are_refused(given, message):
-    slots = {**given, "data": {"imported": record(), **given.get("data", {})}}
+def test_requests_that_need_images_or_a_network_are_refused(requested, message):
+    slots = {**requested, "data": {"imported": record(), **requested.get("data", {})}}
     with pytest.raises(UserError, match=message):
         resolve_spec(ResolvedRequest(slots).overrides)
 

@@ -172,7 +172,7 @@ def test_a_loaded_network_is_a_module_like_any_other(name, exported, images, tmp
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("change", "message"),
     [
         (lambda x: x.float() / 255, "uint8"),
         (lambda x: x.numpy() / 255, "uint8, pixels from 0 to 255, got float64"),
@@ -182,9 +182,9 @@ def test_a_loaded_network_is_a_module_like_any_other(name, exported, images, tmp
         (lambda x: x[:0], "no image"),
     ],
 )
-def test_other_images_are_one_line(given, message, exported, images):
+def test_other_images_are_one_line(change, message, exported, images):
     with pytest.raises(UserError, match=message):
-        load_calibrated(exported / "network")(given(images))
+        load_calibrated(exported / "network")(change(images))
 
 
 @pytest.mark.parametrize(

@@ -336,9 +336,9 @@ LOGITS, LABELS = drawn(3, 30)
 def test_wrong_inputs_of_estimators_are_one_line(kind, logits, labels, message):
     if kind == "array":
         logits, labels = (x.numpy() if isinstance(x, torch.Tensor) else x for x in (logits, labels))
-    with pytest.raises(ValueError, match=message) as found:
+    with pytest.raises(ValueError, match=message) as refused:
         tune_calib.TemperatureScaling().fit(logits, labels)
-    assert "\n" not in str(found.value)
+    assert "\n" not in str(refused.value)
 
 
 def test_other_classes_than_in_fit_are_one_line():
@@ -448,7 +448,7 @@ CLASSES = torch.arange(40) % 4
 
 
 @pytest.mark.parametrize(
-    ("settings", "given", "message"),
+    ("settings", "changed", "message"),
     [
         ({"method": "ce"}, {}, "is a network method, not a head method"),
         ({"method": "temperature"}, {}, "is a posthoc method"),
@@ -470,10 +470,10 @@ CLASSES = torch.arange(40) % 4
         ({}, {"features": FEATURES.where(FEATURES < 1, torch.inf)}, "features must be finite"),
     ],
 )
-def test_unusable_inputs_of_a_head_are_one_line(settings, given, message):
+def test_unusable_inputs_of_a_head_are_one_line(settings, changed, message):
     names = {"features": "X", "labels": "y"}
-    given = {names.get(name, name): value for name, value in given.items()}
-    arguments = {"X": FEATURES, "y": CLASSES, **given}
-    with pytest.raises((ValueError, UserError, TypeError), match=message) as found:
+    changed = {names.get(name, name): value for name, value in changed.items()}
+    arguments = {"X": FEATURES, "y": CLASSES, **changed}
+    with pytest.raises((ValueError, UserError, TypeError), match=message) as refused:
         tune_calib.RetrainedHead(**{"epochs": 2, **settings}).fit(**arguments)
-    assert "\n" not in str(found.value)
+    assert "\n" not in str(refused.value)

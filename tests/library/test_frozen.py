@@ -143,9 +143,9 @@ class Returning(nn.Module):
 )
 def test_a_module_that_returns_no_logits_is_one_line(function, message):
     module, samples = Returning(function), np.zeros((501, 8))
-    with pytest.raises(ValueError, match=message) as found:
+    with pytest.raises(ValueError, match=message) as refused:
         tune_calib.CalibratedClassifier(module).fit(samples, np.arange(501) % 3)
-    assert "\n" not in str(found.value)
+    assert "\n" not in str(refused.value)
     assert module.training
 
 

@@ -24,10 +24,10 @@ DRAWN = {"vtst", "mac_cal drawn"}
 SMALL = {"mac_cal": {"width": 8}, "vtst": {"latent": 8, "evaluation": "mean"}, "tst": {"latent": 8}}
 
 
-def run_onnx(file, name, given, output="probabilities"):
+def run_onnx(file, name, inputs, output="probabilities"):
     session = onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
     assert [input_.name for input_ in session.get_inputs()] == [name]
-    return torch.from_numpy(session.run([output], {name: np.asarray(given)})[0])
+    return torch.from_numpy(session.run([output], {name: np.asarray(inputs)})[0])
 
 
 @pytest.mark.parametrize("message", sample([None, "mac_cal last mask"], 1))
@@ -36,13 +36,13 @@ def test_an_onnx_file_maps_images_to_probabilities(message, bank, trained, tmp_p
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("told", [told for told in TOLD if told not in DRAWN])
-def test_an_onnx_file_of_every_head_maps_images_to_probabilities(told, bank, trained, tmp_path):
-    check_images(told, bank, trained, tmp_path)
+@pytest.mark.parametrize("settings", [settings for settings in TOLD if settings not in DRAWN])
+def test_an_onnx_file_of_every_head_maps_images_to_probabilities(settings, bank, trained, tmp_path):
+    check_images(settings, bank, trained, tmp_path)
 
 
-def check_images(told, bank, trained, tmp_path):
-    spec = spec_of(told, "temperature", epochs=1)
+def check_images(settings, bank, trained, tmp_path):
+    spec = spec_of(settings, "temperature", epochs=1)
     network = CalibratedNetwork(spec, classifier_of(spec, bank), load_network(spec, trained, CPU))
     write_onnx(network, tmp_path / "x.onnx")
     images = load_test(spec.data, None).images
@@ -71,16 +71,16 @@ def test_onnx_files_hold_every_head_with_every_transform(message, posthoc, bank,
     network = CalibratedNetwork(spec, classifier_of(spec, bank), None)
     write_onnx(network, tmp_path / "x.onnx")
     test = bank.test()
-    name, given = ("features", test.features) if message else ("logits", test.logits)
-    outputs = run_onnx(tmp_path / "x.onnx", name, given)
-    logits = run_onnx(tmp_path / "x.onnx", name, given, "uncalibrated")
-    own = network.classifier.uncalibrated(test.features, test.logits)[0]
-    assert torch.allclose(logits, own, rtol=CLOSE, atol=CLOSE)
+    name, inputs = ("features", test.features) if message else ("logits", test.logits)
+    outputs = run_onnx(tmp_path / "x.onnx", name, inputs)
+    logits = run_onnx(tmp_path / "x.onnx", name, inputs, "uncalibrated")
+    uncalibrated = network.classifier.uncalibrated(test.features, test.logits)[0]
+    assert torch.allclose(logits, uncalibrated, rtol=CLOSE, atol=CLOSE)
     # On the same logits: a transform may have steps, and enlarges their last digits there.
     calibrated = network.classifier.transform.transform(logits.double()[None])[0].softmax(-1)
     assert (outputs - calibrated).abs().max() <= CLOSE
     if not message:
-        assert (outputs - network.from_logits(given)).abs().max() <= CLOSE
+        assert (outputs - network.from_logits(inputs)).abs().max() <= CLOSE
 
 
 def test_a_method_that_changes_the_logits_is_exported_with_its_change(folder, tmp_path):

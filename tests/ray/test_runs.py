@@ -116,11 +116,14 @@ def test_a_running_ray_is_used_again_and_left():
 
 def test_a_local_ray_listens_on_the_loopback_alone_and_requires_its_token():
     shared_ray()
-    own = {os.getpid(), *(process.pid for process in psutil.Process().children(recursive=True))}
+    processes = {
+        os.getpid(),
+        *(process.pid for process in psutil.Process().children(recursive=True)),
+    }
     listening = {
         ip_address(connection.laddr.ip)
         for connection in psutil.net_connections("tcp")
-        if connection.status == psutil.CONN_LISTEN and connection.pid in own
+        if connection.status == psutil.CONN_LISTEN and connection.pid in processes
     }
     assert listening
     for address in listening:

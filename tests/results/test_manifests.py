@@ -107,8 +107,8 @@ def test_a_manifest_rebuilt_from_rows_is_not_written_as_lost(out):
     (out / SearchManifest.file_name).unlink()
     (out / SearchOutcome.file_name).unlink()
     (out / "trials" / "all.parquet").unlink()  # of the search
-    found = find_run_manifest(out)
-    assert found.is_lost
-    found.write(out)
+    manifest = find_run_manifest(out)
+    assert manifest.is_lost
+    manifest.write(out)
     assert "is_lost" not in content(RunManifest, out)
     assert not RunManifest.read(out).is_lost

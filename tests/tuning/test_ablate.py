@@ -29,7 +29,7 @@ DRAWN = {"tradeoff", "sparsity"}
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
+def finished_run(tmp_path_factory):
     """An uninterrupted run, with its output."""
     out = tmp_path_factory.mktemp("sweeps") / "whole"
     with drawing.figures("svg", names=DRAWN):
@@ -38,8 +38,8 @@ def whole(tmp_path_factory):
     return out, done
 
 
-def test_a_ladder_gives_every_planned_row_and_the_report(whole):
-    out, done = whole
+def test_a_ladder_gives_every_planned_row_and_the_report(finished_run):
+    out, done = finished_run
     manifest = json.loads((out / "sweep.json").read_text())
     assert len(manifest["planned"]) == 2 * 8
     assert {row["spec_hash"] for row in rows(out)} == {p["spec_hash"] for p in manifest["planned"]}
@@ -50,8 +50,8 @@ def test_a_ladder_gives_every_planned_row_and_the_report(whole):
     assert {path.stem for path in out.glob("figures/*.svg")} == DRAWN
 
 
-def test_the_same_command_again_does_nothing(whole):
-    out, done = whole
+def test_the_same_command_again_does_nothing(finished_run):
+    out, done = finished_run
     before = {path: path.stat().st_mtime_ns for path in out.rglob("*.parquet")}
     command = command_line("ablate", "mac_cal", "--seeds", 2, "--controls", *QUICK, "--out", out)
     again = [command[0], "-X", "importtime", *command[1:]]
@@ -65,8 +65,8 @@ def test_the_same_command_again_does_nothing(whole):
 
 
 @pytest.mark.slow
-def test_command_line_sweep_file_and_python_give_the_same_rows(whole, tmp_path):
-    out, _ = whole
+def test_command_line_sweep_file_and_python_give_the_same_rows(finished_run, tmp_path):
+    out, _ = finished_run
     asked = {"seeds": 2, "controls": True, "epochs": 2, "head_epochs": 2, "set": SETTINGS}
     called = tune_calib.ablate("mac_cal", **asked, out=tmp_path / "called")
     assert rows(called.out) == rows(out)
@@ -85,8 +85,8 @@ def test_command_line_sweep_file_and_python_give_the_same_rows(whole, tmp_path):
     assert rows(ran["a-digits"].out, "sweep") == rows(out, "sweep")
 
 
-def test_python_reuses_finished_trials_of_the_command_line(whole):
-    out, _ = whole
+def test_python_reuses_finished_trials_of_the_command_line(finished_run):
+    out, _ = finished_run
     asked = {"seeds": 2, "controls": True, "epochs": 2, "head_epochs": 2, "set": SETTINGS}
     before = {path: path.stat().st_mtime_ns for path in out.rglob("*.parquet")}
     command = json.loads((out / "sweep.json").read_text())["command"]
@@ -105,16 +105,16 @@ def test_a_folder_preserves_its_largest_number_of_seeds(seeds, tmp_path):
     assert {trial.head_seed for trial in manifest.planned} == {None, 0, 1}
 
 
-def test_another_run_in_the_same_folder_is_refused(whole):
-    out, _ = whole
+def test_another_run_in_the_same_folder_is_refused(finished_run):
+    out, _ = finished_run
     refused = here("ablate", "mac_cal", "--seeds", 2, "--out", out)
     assert refused.returncode == 2
     assert "contains another run" in refused.stderr
     assert len(refused.stderr.strip().splitlines()) == 1
 
 
-def test_a_diverging_head_is_a_status_in_the_table(whole, tmp_path):
-    reference, _ = whole
+def test_a_diverging_head_is_a_status_in_the_table(finished_run, tmp_path):
+    reference, _ = finished_run
     out = tmp_path / "diverged"
     setting = ["--set", "head.lr=1e30", "--set", "head.clip_grad_norm=null"]
     where = ["--store", reference / "store"]
@@ -128,8 +128,8 @@ def test_a_diverging_head_is_a_status_in_the_table(whole, tmp_path):
 def test_a_saved_head_batch_goes_on_as_if_nothing_had_happened(trained, tmp_path):
     head = {"method": "mac_cal", "epochs": 3, "augment": "none"}
     spec = {**small_spec().model_dump(mode="json"), "head": head}
-    whole = trainable("mac_cal")({**spec, "run": run_of(tmp_path / "whole", trained)})
-    drive(whole)
+    uninterrupted = trainable("mac_cal")({**spec, "run": run_of(tmp_path / "whole", trained)})
+    drive(uninterrupted)
     first = trainable("mac_cal")({**spec, "run": run_of(tmp_path / "resumed", trained)})
     first.step()
     (tmp_path / "checkpoint").mkdir()
@@ -172,8 +172,8 @@ def test_a_mistake_on_the_command_line_is_one_line_and_exit_code_2(
 
 def test_a_truncated_parquet_is_one_line_and_exit_code_2(cifar_root, tmp_path, refusal):
     for name in ("train.parquet", "test.parquet"):
-        whole = (cifar_root / "cifar10" / name).read_bytes()
-        (tmp_path / name).write_bytes(whole[: len(whole) // 2])
+        content = (cifar_root / "cifar10" / name).read_bytes()
+        (tmp_path / name).write_bytes(content[: len(content) // 2])
     arguments = ("--dataset", "cifar10", "--data-root", tmp_path)
     message = refusal("ablate", "mac_cal", *arguments, "--out", tmp_path / "out")
     assert "train.parquet" in message
@@ -233,8 +233,8 @@ def test_a_rung_that_cannot_take_a_setting_keeps_its_own():
         expand(LADDERS["mac_cal"], ResolvedRequest({"head": {"tau": 0.02}}))
 
 
-def test_no_result_file_of_the_suite_needs_a_pickle(whole):
-    out, _ = whole
+def test_no_result_file_of_the_suite_needs_a_pickle(finished_run):
+    out, _ = finished_run
     suffixes = {path.suffix for path in out.rglob("*") if path.is_file()}
     assert suffixes <= {
         ".parquet", ".json", ".safetensors", ".arrow", ".lock", ".md", ".tex", ".csv",

@@ -63,19 +63,19 @@ READERS = {
 @pytest.mark.parametrize("name", ["ladder", "compare"])
 def test_a_lost_manifest_is_rebuilt_from_the_rows(name, how, tmp_path, run_line):
     out = copy(name, tmp_path)
-    whole = json.loads((out / "sweep.json").read_text())
-    before = {k: run_line(*_words(w, out, whole))[1] for k, w in READERS.items()}
+    manifest = json.loads((out / "sweep.json").read_text())
+    outputs = {k: run_line(*_words(w, out, manifest))[1] for k, w in READERS.items()}
     damaged(out / "sweep.json", how)
     for command, words in READERS.items():
-        code, output, err = run_line(*_words(words, out, whole))
+        code, output, err = run_line(*_words(words, out, manifest))
         assert code == 0, err
         assert "sweep.json is lost" in output, command
         if command == "status":
-            counts = [line for line in before[command].splitlines() if line.startswith("  ")]
+            counts = [line for line in outputs[command].splitlines() if line.startswith("  ")]
             assert all(line in output for line in counts)
         else:  # the numbers are the same ones
             is_number = re.compile(r"\d\.\d").search
-            numbers = [line for line in before[command].splitlines() if is_number(line)]
+            numbers = [line for line in outputs[command].splitlines() if is_number(line)]
             assert [line for line in numbers if line not in output.splitlines()] == []
 
 

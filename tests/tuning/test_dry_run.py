@@ -132,8 +132,8 @@ def test_a_bank_that_a_search_left_without_test_is_made_again(tmp_path):
     bank = Store(job.location.store).folder("banks", bank_key(spec, spec.head).identity)
     bank.mkdir(parents=True)
     for has_test, count in ((False, 1), (True, 0)):
-        about = {"train_views": 1, "has_test": has_test, "version": VERSION}
-        (bank / ARTIFACT_MANIFEST).write_bytes(seal(about))
+        manifest = {"train_views": 1, "has_test": has_test, "version": VERSION}
+        (bank / ARTIFACT_MANIFEST).write_bytes(seal(manifest))
         sums = start_forecast(job.location)
         sums.add(find_needs(job, job.plan()))
         assert len(sums.banks) == count
@@ -177,9 +177,9 @@ def test_a_forecast_reads_no_image_of_a_published_data_set(tmp_path, dataset):
 def test_a_failed_forecast_does_not_stop_a_run(tmp_path, monkeypatch):
     job = job_of(tmp_path, ["ce"])
     monkeypatch.setattr(Rates, "image_s", lambda *_: 1 / 0)
-    told = describe_run(job, job.plan())
-    assert "time     unknown: timing failed with ZeroDivisionError" in told
-    assert "1 of 1 trials, 1 network and 0 heads to train" in told
+    plan = describe_run(job, job.plan())
+    assert "time     unknown: timing failed with ZeroDivisionError" in plan
+    assert "1 of 1 trials, 1 network and 0 heads to train" in plan
 
 
 @pytest.mark.parametrize(("seconds", "message"), [

@@ -77,8 +77,8 @@ def test_corrupted_images_are_judged_by_the_classifier_of_the_trial(index, finis
     for severity in (1, 4):
         images = corrupted(test.images, test.indices, "contrast", severity)
         wanted = evaluate(calibrated(images), test.labels, dtype=OUTPUTS)
-        found = values_on(looked, f"generated/contrast/{severity}")
-        assert found == pytest.approx({m: float(wanted[m]) for m in CORRUPTION_METRICS}, abs=1e-5)
+        values = values_on(looked, f"generated/contrast/{severity}")
+        assert values == pytest.approx({m: float(wanted[m]) for m in CORRUPTION_METRICS}, abs=1e-5)
 
 
 @pytest.mark.parametrize("index", sample(range(len(TRIALS)), 3))
@@ -87,13 +87,13 @@ def test_foreign_images_are_scored_by_probability_and_entropy(index, finished):
     trial = TRIALS[index]
     calibrated, test = again(trial, store)
     looked = ExtraEvaluation(trial.spec, store, None, CPU).rows_on("ood/noise", trial.spec)
-    found = values_on(looked, "ood/noise")
-    assert set(found) == set(OOD_METRICS)
+    values = values_on(looked, "ood/noise")
+    assert set(values) == set(OOD_METRICS)
     (part,) = foreign_set("noise", DataSlot(), None, None, lambda: test).parts()
     noise = torch.cat(list(part.chunks(100, CPU)))
     # Scores and ties are tested elsewhere: these are of the right classifier and images.
     wanted = detection(*(calibrated(images) for images in (test.images, noise)))
-    assert found == pytest.approx(wanted, abs=1e-4)
+    assert values == pytest.approx(wanted, abs=1e-4)
 
 
 def carry_out(looks, out, store):

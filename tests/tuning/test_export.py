@@ -43,7 +43,7 @@ def sweep(trained, bank, tmp_path_factory):
 
 
 @pytest.fixture
-def own(sweep, tmp_path):
+def run_copy(sweep, tmp_path):
     return shutil.copytree(sweep, tmp_path / "out")
 
 
@@ -60,12 +60,12 @@ def test_the_best_is_the_best_on_select(metric, sweep, tmp_path):
     found = [row for row in rows(sweep) if "chance" not in (row["flags"] or "")]
     assert len(found) == 2
     best = (max if metric == "accuracy" else min)(found, key=lambda row: row[key])
-    about = description_of(tmp_path / "best.json")
-    assert about["metrics"][key] == best[key]
-    assert about["metrics"]["test/ece"] == next(
-        row["test/ece"] for row in found if row["spec_hash"] == about["trial"]
+    description = description_of(tmp_path / "best.json")
+    assert description["metrics"][key] == best[key]
+    assert description["metrics"]["test/ece"] == next(
+        row["test/ece"] for row in found if row["spec_hash"] == description["trial"]
     )
-    values = [100 * about["metrics"][key] for key in ("test/ece", "base/test/ece")]
+    values = [100 * description["metrics"][key] for key in ("test/ece", "base/test/ece")]
     expected = "ECE       {:.2f} % (before calibration {:.2f} %)".format(*values)
     assert expected in done.stdout
     assert "on test:" in done.stdout
@@ -105,23 +105,23 @@ def test_export_overwrites_nothing_and_refuses_folders_without_results(sweep, tm
     assert "give the --store of the run" in absent
 
 
-def test_a_foreign_stored_head_is_retrained_and_other_numbers_are_refused(own, bank, tmp_path):
+def test_a_foreign_stored_head_is_retrained_and_other_numbers_are_refused(run_copy, bank, tmp_path):
     spec, other = HEAD(seed=0), HEAD(seed=1)
-    kept = own / "store" / KIND
-    export(own, own / "store", None, str(tmp_path / "a"), spec.hash)
+    kept = run_copy / "store" / KIND
+    export(run_copy, run_copy / "store", None, str(tmp_path / "a"), spec.hash)
     shutil.rmtree(kept / spec.hash)
     shutil.copytree(kept / other.hash, kept / spec.hash)
-    export(own, own / "store", None, str(tmp_path / "b"), spec.hash)
+    export(run_copy, run_copy / "store", None, str(tmp_path / "b"), spec.hash)
     features = bank.test().features
     first, second = (load_calibrated(tmp_path / name).from_features(features) for name in "ab")
     assert torch.equal(first, second)
-    whole = next(row for row in rows(own) if row["spec_hash"] == spec.hash)
-    assert description_of(tmp_path / "b.json")["metrics"]["test/ece"] == whole["test/ece"]
+    row = next(row for row in rows(run_copy) if row["spec_hash"] == spec.hash)
+    assert description_of(tmp_path / "b.json")["metrics"]["test/ece"] == row["test/ece"]
     # As a row of another version of the program would be.
-    changed = {**whole, "select/nll": whole["select/nll"] + 1e-3}
-    write_results(own, "heads", {"trials": [changed]})
+    changed = {**row, "select/nll": row["select/nll"] + 1e-3}
+    write_results(run_copy, "heads", {"trials": [changed]})
     with pytest.raises(UserError, match=r"its NLL is .* now and was .* in its trial"):
-        export(own, own / "store", None, str(tmp_path / "c"), spec.hash)
+        export(run_copy, run_copy / "store", None, str(tmp_path / "c"), spec.hash)
     assert not (tmp_path / "c.json").exists()
 
 

@@ -137,10 +137,10 @@ def test_a_folder_with_rows_of_other_code_is_refused_with_what_changed(copies, t
 def test_networks_in_the_store_of_other_code_are_refused(copies, tmp_path):
     reads = copies["first"]
     code = {**code_of_network(PLANNED[0].spec), "methods.ce": "0" * 8, "engine.steps": "0" * 8}
-    about = {"data": reads.by_slot[KEY].fingerprint, "code": code}
+    manifest = {"data": reads.by_slot[KEY].fingerprint, "code": code}
     for kind in ("networks", "checkpoints"):
         folder = reads.store.folder(kind, PLANNED[1].spec.network_id)
-        write_folder(folder, lambda path: None, about)
+        write_folder(folder, lambda path: None, manifest)
         reads.refuse_other(tmp_path / "out", PLANNED[:1])
         with pytest.raises(UserError, match=r"`store` .*changed: engine.steps, methods.ce"):
             reads.refuse_other(tmp_path / "out", PLANNED)
@@ -155,9 +155,9 @@ def is_accepted(request):
 
 
 def test_rows_of_other_code_are_reused_only_with_consent(is_accepted, copies, tmp_path):
-    known = copies["first"].by_slot[KEY]
-    about = {"data_digest": known.digest, "numbers": NUMBERS, **NAMED, "code": json.dumps(OTHER)}
-    written(tmp_path / "a" / "first", **about)
+    copy = copies["first"].by_slot[KEY]
+    fields = {"data_digest": copy.digest, "numbers": NUMBERS, **NAMED, "code": json.dumps(OTHER)}
+    written(tmp_path / "a" / "first", **fields)
     asked = (PLANNED, tmp_path / "b" / "own", tmp_path, "second", "compare", ())
     assert copy_rows(*asked, copies["first"]) == is_accepted
     copies["first"].refuse_other(tmp_path / "b" / "own", PLANNED)
@@ -175,8 +175,8 @@ def test_networks_of_another_copy_in_the_store_are_refused_before_heads_stand_on
 
 
 def test_rows_are_reused_only_for_the_same_images(copies, tmp_path):
-    known = copies["first"].by_slot[KEY]
-    written(tmp_path / "a" / "first", data_digest=known.digest, numbers=NUMBERS)
+    copy = copies["first"].by_slot[KEY]
+    written(tmp_path / "a" / "first", data_digest=copy.digest, numbers=NUMBERS)
     own = tmp_path / "b" / "own"
     asked = (PLANNED, own, tmp_path, "second", "compare", ())
     with pytest.raises(UserError, match=r"another copy of cifar10 .*`data_root`"):
@@ -184,13 +184,13 @@ def test_rows_are_reused_only_for_the_same_images(copies, tmp_path):
     assert done(own) == set()
     copy_rows(*asked, copies["same"])
     assert done(own) == {trial.spec.hash for trial in PLANNED}
-    assert set(read_table(own, "trials")["data_digest"].to_pylist()) == {known.digest}
+    assert set(read_table(own, "trials")["data_digest"].to_pylist()) == {copy.digest}
 
 
-@pytest.mark.parametrize("own", [{"numbers": NUMBERS + 1}, {"data_digest": None}])
-def test_rows_of_other_numbers_or_of_unknown_images_are_made_again(own, copies, tmp_path):
-    known = copies["first"].by_slot[KEY]
-    written(tmp_path / "a" / "first", **{"data_digest": known.digest, "numbers": NUMBERS, **own})
+@pytest.mark.parametrize("changed", [{"numbers": NUMBERS + 1}, {"data_digest": None}])
+def test_rows_of_other_numbers_or_of_unknown_images_are_made_again(changed, copies, tmp_path):
+    copy = copies["first"].by_slot[KEY]
+    written(tmp_path / "a" / "first", **{"data_digest": copy.digest, "numbers": NUMBERS, **changed})
     copy_rows(PLANNED, tmp_path / "b" / "own", tmp_path, "s", "compare", (), copies["first"])
     assert done(tmp_path / "b" / "own") == set()
 

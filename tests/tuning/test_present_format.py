@@ -69,7 +69,9 @@ def test_the_status_of_an_evaluated_search_is_printed(unpacked):
 
 @pytest.mark.slow
 def test_a_run_continues_with_the_stored_networks(unpacked):
-    before = {row["spec_hash"]: row for row in read_table(unpacked / "run", "trials").to_pylist()}
+    first_rows = {
+        row["spec_hash"]: row for row in read_table(unpacked / "run", "trials").to_pylist()
+    }
     removed = sorted((unpacked / "run" / "trials").glob("heads-*.parquet"))[0]
     for table in ("trials", "curves", "bins"):
         (unpacked / "run" / table / removed.name).unlink(missing_ok=True)
@@ -82,7 +84,7 @@ def test_a_run_continues_with_the_stored_networks(unpacked):
         check=True,
     )
     after = {row["spec_hash"]: row for row in read_table(unpacked / "run", "trials").to_pylist()}
-    assert after.keys() == before.keys()
-    for spec_hash, row in before.items():
+    assert after.keys() == first_rows.keys()
+    for spec_hash, row in first_rows.items():
         metrics = {name: value for name, value in row.items() if "/" in name}
         assert {name: after[spec_hash][name] for name in metrics} == metrics

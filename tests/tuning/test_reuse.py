@@ -57,20 +57,20 @@ def reused_folder(tmp_path, planned=SECOND, sets=()):
 
 def test_reused_rows_get_the_names_of_the_new_run(tmp_path):
     written(tmp_path / "a" / "first")
-    own = reused_folder(tmp_path)
+    folder = reused_folder(tmp_path)
     assert len(COMMON) == 2
-    rows = {r["spec_hash"]: r for r in read_table(own, "trials").to_pylist()}
+    rows = {r["spec_hash"]: r for r in read_table(folder, "trials").to_pylist()}
     assert set(rows) == COMMON
     for trial in SECOND:
         if trial.spec.hash in COMMON:
-            found = rows[trial.spec.hash]
-            assert (found["rung"], found["rung_label"]) == (trial.rung, trial.label)
-            assert (found["sweep"], found["ladder"]) == ("second", "compare")
-            assert found["test/ece"] == 0.1
+            row = rows[trial.spec.hash]
+            assert (row["rung"], row["rung_label"]) == (trial.rung, trial.label)
+            assert (row["sweep"], row["ladder"]) == ("second", "compare")
+            assert row["test/ece"] == 0.1
     for table in ("curves", "samples", "intervals"):
-        content = read_table(own, table)
+        content = read_table(folder, table)
         assert set(content["spec_hash"].to_pylist()) == COMMON
-    draws = read_table(own, "intervals")["draws"].to_pylist()
+    draws = read_table(folder, "intervals")["draws"].to_pylist()
     assert draws == [pytest.approx([0.1, 0.2])] * 2
 
 
@@ -85,30 +85,30 @@ def test_reused_rows_get_the_names_of_the_new_run(tmp_path):
 )
 def test_only_requested_shift_sets_are_reused(asked, expected, tmp_path):
     written(tmp_path / "a" / "first")
-    found = read_table(reused_folder(tmp_path, sets=asked), "shifts")["set"].to_pylist()
-    assert set(found) == expected
+    sets = read_table(reused_folder(tmp_path, sets=asked), "shifts")["set"].to_pylist()
+    assert set(sets) == expected
 
 
 @pytest.mark.parametrize(
-    "own", [{"status": "crashed"}, {"status": "diverged"}, {"plugins": json.dumps({"x": "1"})}]
+    "changed", [{"status": "crashed"}, {"status": "diverged"}, {"plugins": json.dumps({"x": "1"})}]
 )
-def test_unfinished_and_foreign_plug_in_rows_are_not_reused(own, tmp_path):
-    written(tmp_path / "a" / "first", **own)
+def test_unfinished_and_foreign_plug_in_rows_are_not_reused(changed, tmp_path):
+    written(tmp_path / "a" / "first", **changed)
     assert done(reused_folder(tmp_path)) == set()
 
 
 def test_reuse_adds_only_rows_written_since(tmp_path):
     ours = [t for t in FIRST if t.spec.hash in COMMON]
     written(tmp_path / "a" / "first", ours[:1])
-    own = reused_folder(tmp_path)
-    assert len(done(own)) == 1
+    folder = reused_folder(tmp_path)
+    assert len(done(folder)) == 1
     written(tmp_path / "a" / "first", ours)
-    assert set(find_rows(SECOND, own, tmp_path)) == {ours[1].spec.hash}
+    assert set(find_rows(SECOND, folder, tmp_path)) == {ours[1].spec.hash}
     assert done(reused_folder(tmp_path)) == COMMON
-    assert find_rows(SECOND, own, tmp_path) == {}
-    before = sorted(path.name for path in own.rglob("*"))
+    assert find_rows(SECOND, folder, tmp_path) == {}
+    names = sorted(path.name for path in folder.rglob("*"))
     reused_folder(tmp_path)
-    assert sorted(path.name for path in own.rglob("*")) == before
+    assert sorted(path.name for path in folder.rglob("*")) == names
 
 
 def test_reuse_is_optional_and_skips_the_own_folder(tmp_path):

@@ -307,12 +307,12 @@ def test_a_claim_about_many_rungs_is_corrected_for_chance(tmp_path):
 def test_a_mean_over_data_sets_is_judged_seed_by_seed(tmp_path):
     sweeps = [written(tmp_path / str(index), 3, noise=0.002 * index) for index in range(3)]
     claim = claimed("+ two", ("vanilla",))
-    each = [judge([[sweep]], claim) for sweep in sweeps]
+    singles = [judge([[sweep]], claim) for sweep in sweeps]
     verdict = judge([[sweep] for sweep in sweeps], claim)
     assert (verdict.outcome, verdict.pairs) == ("held", 3)
-    assert verdict.difference == pytest.approx(np.mean([one.difference for one in each]))
+    assert verdict.difference == pytest.approx(np.mean([single.difference for single in singles]))
     # All are on the same test samples, whose error does not shrink with the number of networks.
-    assert verdict.high - verdict.low >= min(one.high - one.low for one in each) * 0.9
+    assert verdict.high - verdict.low >= min(single.high - single.low for single in singles) * 0.9
     lacks = judge([[sweeps[0]], [sweeps[1]]], claimed("+ ten", ("vanilla",)))
     assert (lacks.outcome, lacks.why) == ("not decided", "not run: + ten")
 

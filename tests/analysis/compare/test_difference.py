@@ -101,7 +101,7 @@ def test_different_settings_are_listed(first, tmp_path):
     for out, noise in ((first, 0.0), (second, 0.2)):
         out.trials["data"] = json.dumps({"dataset": "digits", "label_noise": noise})
     comparison = difference(first, second, ["ece"])
-    assert [list(each.values()) for each in comparison.content["settings"]] == [
+    assert [list(change.values()) for change in comparison.content["settings"]] == [
         ["data.label_noise", "0.0", "0.2"]
     ]
 

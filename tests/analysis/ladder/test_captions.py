@@ -113,11 +113,11 @@ def test_a_trial_has_the_seconds_of_its_own_work(trained, tmp_path):
         slots | {"head": {"method": "retrain", "epochs": 2, "augment": "none", "seed": seed}}
         for seed in range(2)
     ]
-    told = driven(HeadWorker(work("heads", *heads)))
-    assert told[0]["own_s"] == told[1]["own_s"]
-    assert 0 < 2 * told[0]["own_s"] < told[0]["wall_s"]
+    ended = driven(HeadWorker(work("heads", *heads)))
+    assert ended[0]["own_s"] == ended[1]["own_s"]
+    assert 0 < 2 * ended[0]["own_s"] < ended[0]["wall_s"]
     # Made by the first of them, and told by each that stands on it.
-    assert told[0]["bank_s"] == told[1]["bank_s"] > 0
+    assert ended[0]["bank_s"] == ended[1]["bank_s"] > 0
     assert network[0]["bank_s"] is None
     first = HeadWorker(work("first", *heads))
     first.step()

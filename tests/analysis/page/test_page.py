@@ -156,9 +156,11 @@ def test_control_characters_are_written_out(out):
     row |= {"message": CONTROLS, "data": '{"dataset":"digits"}'}
     write_results(out, "3-0", {"trials": [row]})
     moved = out.rename(out.parent / CONTROLS.replace(" ", ""))
-    said = [here(*words, moved).stdout for words in (["status"], ["analyze", "ranks"], ["report"])]
+    outputs = [
+        here(*words, moved).stdout for words in (["status"], ["analyze", "ranks"], ["report"])
+    ]
     shown = html(tables.ladder(load(moved)))
-    for text in (*said, shown, (moved / "report.html").read_text()):
+    for text in (*outputs, shown, (moved / "report.html").read_text()):
         assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", text)
         assert r"\u001b]0;evil\u0007" in text
     assert r"\u001b" in here("status", f"no{CONTROLS}").stderr

@@ -73,9 +73,9 @@ def test_an_unchanged_report_writes_nothing_and_prints_the_same(made):
 
 def test_an_unchanged_search_report_writes_nothing_and_prints_the_same(tmp_path):
     fake_results.write_search(tmp_path, POINTS, ECES, importance={"head.lr": 1.0})
-    report, before = write_search_report(tmp_path), written(tmp_path)
+    report, first_files = write_search_report(tmp_path), written(tmp_path)
     assert write_search_report(tmp_path) == report
-    assert written(tmp_path) == before
+    assert written(tmp_path) == first_files
 
 
 @pytest.mark.parametrize("table", sample(["curves", "bins"], 1))

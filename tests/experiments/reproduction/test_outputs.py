@@ -112,11 +112,11 @@ def test_a_claim_is_judged_over_what_it_is_about(over, wheres, tmp_path):
     fake_results.write(tmp_path)
     names = ("cifar10", "cifar10", "svhn")
     sweeps = [fake_results.with_manifest(load(tmp_path), dataset=name) for name in names]
-    sweeps = [replace(own, out=own.out / str(index)) for index, own in enumerate(sweeps)]
+    sweeps = [replace(run, out=run.out / str(index)) for index, run in enumerate(sweeps)]
     claim = replace(TABLE.claims[0], over=over)
     made = Made(TABLE.model_copy(update={"claims": (claim,)}), [("ladder", s) for s in sweeps], "x")
-    found = [f"({own.where})" if own.is_part else own.where for own in made.verdict_rows]
-    assert found == wheres
+    shown = [f"({row.where})" if row.is_part else row.where for row in made.verdict_rows]
+    assert shown == wheres
 
 
 FAST = ("fedlas/fig1c",)

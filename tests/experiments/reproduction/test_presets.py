@@ -166,8 +166,8 @@ def test_a_table_expands_to_works_of_one_store(name, scale, seeds, tmp_path):
     assert file.store == tmp_path / "store"
     for work in works:
         assert work.run.options.bootstrap
-        own = {pair[0] for pair in work.run.resolved.seeds.pairs()}
-        assert len(own) == seeds or seeds is None
+        network_seeds = {pair[0] for pair in work.run.resolved.seeds.pairs()}
+        assert len(network_seeds) == seeds or seeds is None
         assert work.run.planned_trials
 
 
@@ -275,11 +275,11 @@ def test_a_command_chooses_data_sets_gpus_and_settings(tmp_path):
     request = table_request("fedlas/table3", "day", tmp_path, **how)
     (entry,) = build_file(request).content.entries.values()
     # The same name, and therefore folder, as in a run of all data sets.
-    whole = build_file(table_request("fedlas/table3", "day", tmp_path)).content.entries
-    assert find_runs(request).keys() == {"methods-1"} < whole.keys()
+    all_entries = build_file(table_request("fedlas/table3", "day", tmp_path)).content.entries
+    assert find_runs(request).keys() == {"methods-1"} < all_entries.keys()
     assert (entry.datasets, entry.resources.gpus) == (("cifar10",), 0.5)
-    own = whole["methods-1"].set
-    assert entry.set.network == {**own.network, "precision": "bf16", "epochs": 3}
+    preset = all_entries["methods-1"].set
+    assert entry.set.network == {**preset.network, "precision": "bf16", "epochs": 3}
 
 
 def test_a_data_set_that_a_scale_lacks_is_refused(tmp_path):

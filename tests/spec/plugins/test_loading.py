@@ -110,10 +110,10 @@ def test_a_broken_plug_in_is_one_line_and_leaves_nothing(case, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "given", ["nothing.py", "nothing/here.py", "no.such.module", "tests.nothing"]
+    "plugin", ["nothing.py", "nothing/here.py", "no.such.module", "tests.nothing"]
 )
-def test_a_missing_plug_in_is_one_line_at_the_command(given, refusal):
-    assert given.removesuffix(".py") in refusal("list", "methods", "--plugin", given)
+def test_a_missing_plug_in_is_one_line_at_the_command(plugin, refusal):
+    assert plugin.removesuffix(".py") in refusal("list", "methods", "--plugin", plugin)
 
 
 def test_a_plug_in_named_twice_is_loaded_once_and_unloaded_after_the_command(tmp_path):

@@ -85,10 +85,10 @@ def test_requested_settings_override_recipes(dataset, name, own_recipes):
         if own_recipes
         else settings["batch_size"]
     )
-    told = request.recipe_label
-    assert told.startswith(f"{name}, but ")
-    assert "network.epochs 7" in told
-    assert told.endswith("each method by its authors' recipe") == own_recipes
+    label = request.recipe_label
+    assert label.startswith(f"{name}, but ")
+    assert "network.epochs 7" in label
+    assert label.endswith("each method by its authors' recipe") == own_recipes
 
 
 def test_a_recipe_may_differ_with_a_backbone_on_a_data_set():

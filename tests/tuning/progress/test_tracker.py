@@ -25,7 +25,7 @@ def test_progress_goes_to_the_last_listener_if_any():
             report_progress("epoch", 1, 2)
         report_progress("starting Ray", is_urgent=True)
     report_progress("nor this")
-    assert [each.description for each in heard] == ["reading CIFAR-10", "starting Ray"]
+    assert [event.description for event in heard] == ["reading CIFAR-10", "starting Ray"]
     assert inner == [ProgressEvent("epoch", 1, 2)]
 
 

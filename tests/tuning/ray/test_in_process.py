@@ -56,17 +56,17 @@ def test_a_process_imports_no_more_than_it_needs_and_a_run_without_ray_not_ray(t
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "expected"),
     [
         (["search", "ls", "--at-once", 2], "`at_once` 2 needs Ray"),
         (["ablate", "mac_cal", "--gpus", "1/2"], "set --gpus to 1 instead of 0.5"),
         (["compare", "ce", "--portable"], "network.portable with --address none needs ATEN_CPU"),
     ],
 )
-def test_options_that_need_ray_are_refused_in_one_line(words, told, tmp_path, refusal):
+def test_options_that_need_ray_are_refused_in_one_line(words, expected, tmp_path, refusal):
     out = tmp_path / "out"
     message = refusal(*words, "--address", "none", "--out", out)
-    assert told.replace("`at_once`", "--at-once") in message
+    assert expected.replace("`at_once`", "--at-once") in message
     assert not out.exists()
 
 

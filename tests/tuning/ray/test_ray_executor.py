@@ -45,16 +45,16 @@ def session():
 
 
 @pytest.mark.parametrize(
-    ("there", "asked"),
+    ("count", "requested"),
     [pytest.param(5, 5, marks=pytest.mark.slow), (4, 9)],
 )
-def test_any_number_of_trials_is_executed(tmp_path, monkeypatch, there, asked):
+def test_any_number_of_trials_is_executed(tmp_path, monkeypatch, count, requested):
     monkeypatch.setattr(ray_executor, "PART", 2)
     monkeypatch.setattr(ray_executor, "MAX_FAILURES", 0)
-    feed = Numbers(there)
+    feed = Numbers(count)
     kind = tune.with_resources(Counted, placement(Resources(1)))
-    errors = fit(asked, kind, Provenance(str(tmp_path), "store"), feed)
-    assert sorted(feed.ended) == [False] * (there - 1) + [True]
+    errors = fit(requested, kind, Provenance(str(tmp_path), "store"), feed)
+    assert sorted(feed.ended) == [False] * (count - 1) + [True]
     assert ["the second one" in line for line in errors.values()] == [True]
     assert "the second one" in (tmp_path / CRASHES).read_text()
 

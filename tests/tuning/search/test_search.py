@@ -111,7 +111,7 @@ def test_equal_seeds_suggest_equally_and_others_do_not(tmp_path, sampler, metric
 
 
 def test_a_study_cut_at_any_byte_goes_on_as_if_nothing_had_happened(tmp_path):
-    whole = suggested_points(study_in(tmp_path / "whole"), 18)
+    points = suggested_points(study_in(tmp_path / "whole"), 18)
     journal = (tmp_path / "whole" / JOURNAL).read_bytes()
     chance = random.Random(0)
     for cut in [0, *(chance.randrange(len(journal)) for _ in range(40))]:
@@ -119,22 +119,22 @@ def test_a_study_cut_at_any_byte_goes_on_as_if_nothing_had_happened(tmp_path):
         out.mkdir()
         (out / JOURNAL).write_bytes(journal[:cut])
         (out / f"{JOURNAL}.lock").symlink_to(out / JOURNAL)
-        assert suggested_points(study_in(out), 18) == whole, cut
+        assert suggested_points(study_in(out), 18) == points, cut
 
 
 @pytest.mark.parametrize("left", ["running", "waiting"])
 def test_a_partly_initialised_study_is_completed(left, tmp_path):
-    whole = suggested_points(study_in(tmp_path), 8)
-    before = study_in(tmp_path)
+    points = suggested_points(study_in(tmp_path), 8)
+    study = study_in(tmp_path)
     if left == "running":
-        distribution = before._space.settings["head.lr"].distribution
-        study_module._suggest(before._study.ask(), "head.lr", distribution)
+        distribution = study._space.settings["head.lr"].distribution
+        study_module._suggest(study._study.ask(), "head.lr", distribution)
     else:
-        before._study.enqueue_trial(whole[0])
+        study._study.enqueue_trial(points[0])
     found = study_in(tmp_path).suggestions(range(8, 10))
     assert [each.number for each in found] == [8, 9]
-    assert all(before._space.is_whole(each.point) for each in found)
-    assert (found[0].point == whole[0]) == (left == "waiting")
+    assert all(study._space.is_whole(each.point) for each in found)
+    assert (found[0].point == points[0]) == (left == "waiting")
     assert study_in(tmp_path).states() == ["done"] * 5 + ["running"] * 5
 
 

@@ -25,7 +25,7 @@ def stamps(out: Path) -> dict[Path, int]:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
+def finished_search(tmp_path_factory):
     """An uninterrupted search of heads, and what it printed."""
     out = tmp_path_factory.mktemp("searches") / "whole"
     done = here(*HEADS, "--out", out)
@@ -45,8 +45,8 @@ def started(out: Path, store: Path, *further: object) -> subprocess.Popen:
     return process
 
 
-def test_a_search_of_heads_prints_its_choice_and_its_counts(whole):
-    out, printed = whole
+def test_a_search_of_heads_prints_its_choice_and_its_counts(finished_search):
+    out, printed = finished_search
     assert "16 planned = 16 trials of the study (16 done); 17 specs, 17 result rows" in printed
     assert "chosen: trial" in printed
     assert len(rows(out)) == 17
@@ -55,8 +55,8 @@ def test_a_search_of_heads_prints_its_choice_and_its_counts(whole):
     assert manifest["rule"] == "best ECE on select with at most 1 point of accuracy lost"
 
 
-def test_the_outcome_of_a_search_is_stored_and_rebuilt_if_lost(whole):
-    out, _ = whole
+def test_the_outcome_of_a_search_is_stored_and_rebuilt_if_lost(finished_search):
+    out, _ = finished_search
     stored = (out / "outcome.json").read_text()
     outcome = json.loads(stored)
     assert [entry["number"] for entry in outcome["suggestions"]] == list(range(16))
@@ -70,16 +70,16 @@ def test_the_outcome_of_a_search_is_stored_and_rebuilt_if_lost(whole):
 
 
 @pytest.mark.slow
-def test_the_same_command_in_a_fresh_process_gives_the_same_numbers(whole, tmp_path):
-    out, printed = whole
+def test_the_same_command_in_a_fresh_process_gives_the_same_numbers(finished_search, tmp_path):
+    out, printed = finished_search
     again = cli(*HEADS, "--out", tmp_path / "again", "--store", tmp_path / "another-store")
     assert again.returncode == 0, again.stderr
     assert rows(tmp_path / "again", "sweep") == rows(out, "sweep")
     assert printed.splitlines()[:6] == again.stdout.splitlines()[:6]
 
 
-def test_the_same_command_on_the_same_folder_does_nothing_and_resume_neither(whole):
-    out, printed = whole
+def test_the_same_command_on_the_same_folder_does_nothing_and_resume_neither(finished_search):
+    out, printed = finished_search
     before, page = stamps(out), (out / "report.json").stat().st_mtime_ns
     for command in ([*HEADS, "--out", out], ["resume", out]):
         again = here(*command)
@@ -99,8 +99,8 @@ def test_the_same_command_on_the_same_folder_does_nothing_and_resume_neither(who
         pytest.param(signal.SIGTERM, marks=pytest.mark.slow),
     ],
 )
-def test_a_stopped_and_resumed_search_is_the_same(whole, tmp_path, number):
-    reference, _ = whole
+def test_a_stopped_and_resumed_search_is_the_same(finished_search, tmp_path, number):
+    reference, _ = finished_search
     out = tmp_path / "crashed"
     process = started(out, reference / "store", "--address", "none")
     sent = time.monotonic()
@@ -121,8 +121,8 @@ def test_a_stopped_and_resumed_search_is_the_same(whole, tmp_path, number):
 
 @pytest.mark.ray
 @pytest.mark.slow
-def test_a_killed_actor_costs_nothing(whole, tmp_path):
-    reference, _ = whole
+def test_a_killed_actor_costs_nothing(finished_search, tmp_path):
+    reference, _ = finished_search
     out = tmp_path / "killed"
     process = started(out, reference / "store", "--at-once", 2)
     actors = [
@@ -137,8 +137,8 @@ def test_a_killed_actor_costs_nothing(whole, tmp_path):
     assert rows(out, "sweep") == rows(reference, "sweep")
 
 
-def test_the_test_split_is_read_once_for_the_choice(whole, tmp_path):
-    reference, _ = whole
+def test_the_test_split_is_read_once_for_the_choice(finished_search, tmp_path):
+    reference, _ = finished_search
     out = shutil.copytree(reference, tmp_path / "chosen")
     command = [*HEADS, "--out", out]
     first = here("evaluate", out, "--seeds", 1)

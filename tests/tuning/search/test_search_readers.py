@@ -98,10 +98,10 @@ def test_a_reader_during_a_run_writes_none_of_its_files(half, capsys, command, t
         text=True,
     )
     assert driver.stdout.readline() == "at work\n"
-    before = read_files(out)
-    assert {journal, out / LOCK, out / f"{JOURNAL}.lock"} <= before.keys()
+    files = read_files(out)
+    assert {journal, out / LOCK, out / f"{JOURNAL}.lock"} <= files.keys()
     text = run_reader(command, out, capsys=capsys)
-    assert read_files(out) == before
+    assert read_files(out) == files
     assert driver.poll() is None
     driver.communicate()
     assert "5 done" in text

@@ -37,7 +37,7 @@ TRIALS = 12
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
+def finished_search(tmp_path_factory):
     """A finished search in its folder, with a row for each of its trials."""
     out = tmp_path_factory.mktemp("truth") / "whole"
     state = searched(out, definition_of("mac_cal"), TRIALS)
@@ -59,32 +59,32 @@ def points(state) -> list[dict]:
     return [dict(suggestion.point) for suggestion in state.study.suggestions(range(TRIALS))]
 
 
-def copy_of(whole, out):
+def copy_of(finished_search, out):
     """A copy of the search, opened as its driver does; its rows are those on disk."""
-    shutil.copytree(whole.out, out)
-    return reopened(whole, out)
+    shutil.copytree(finished_search.out, out)
+    return reopened(finished_search, out)
 
 
-def reopened(whole, out):
-    state = open_untrained(out, whole.definition)
+def reopened(finished_search, out):
+    state = open_untrained(out, finished_search.definition)
     state.length = TRIALS
     state.rows.clear()
     state.read_rows()
     return state
 
 
-def lose(whole, out, *numbers):
+def lose(finished_search, out, *numbers):
     """Delete the rows of some suggestions."""
     for number in numbers:
-        for spec_hash in whole.hashes(whole.study.suggestion(number)):
+        for spec_hash in finished_search.hashes(finished_search.study.suggestion(number)):
             (out / "trials" / f"heads-{spec_hash}-1.parquet").unlink()
 
 
-def test_a_finished_suggestion_without_its_row_is_repeated_as_it_was(whole, tmp_path):
+def test_a_finished_suggestion_without_its_row_is_repeated_as_it_was(finished_search, tmp_path):
     out = tmp_path / "out"
-    assert copy_of(whole, out).is_over
-    lose(whole, out, 3, 7)
-    state = reopened(whole, out)
+    assert copy_of(finished_search, out).is_over
+    lose(finished_search, out, 3, 7)
+    state = reopened(finished_search, out)
     assert not state.is_over
     assert state.count_left() == 2
     assert "continue with: tune-calib resume" in search_status(out)
@@ -100,21 +100,21 @@ def test_a_finished_suggestion_without_its_row_is_repeated_as_it_was(whole, tmp_
     repeated = []
     state.collect = lambda trial: (  # in the place of its training
         repeated.extend(planned.rung for planned in trial.trials),
-        state.rows.update({t.spec.hash: whole.rows[t.spec.hash] for t in trial.trials}),
+        state.rows.update({t.spec.hash: finished_search.rows[t.spec.hash] for t in trial.trials}),
     )
     run_source(StudySource(state, Provenance("out", "store", git_revision=None), 1))
     assert sorted(repeated) == [3, 7]
-    assert state.results == whole.results
+    assert state.results == finished_search.results
     assert state.differing == set()
     assert (out / JOURNAL).read_bytes() == journal
 
 
-def test_a_lost_baseline_requires_a_resume(whole, tmp_path):
+def test_a_lost_baseline_requires_a_resume(finished_search, tmp_path):
     out = tmp_path / "out"
-    state = copy_of(whole, out)
+    state = copy_of(finished_search, out)
     (baseline,) = state.candidates.baseline()
     (out / "trials" / f"heads-{baseline.spec.hash}-1.parquet").unlink()
-    state = reopened(whole, out)
+    state = reopened(finished_search, out)
     assert not state.is_over
     with pytest.raises(UserError, match=r"has no result; .* run tune-calib resume"):
         _ = state.baseline
@@ -124,9 +124,9 @@ def test_a_lost_baseline_requires_a_resume(whole, tmp_path):
     assert "network.lr" not in str(told.value)
 
 
-def test_rows_that_differ_from_the_study_count_and_are_named(whole, tmp_path):
-    state = copy_of(whole, tmp_path / "out")
-    chosen = state.objective.choose(whole.results)
+def test_rows_that_differ_from_the_study_count_and_are_named(finished_search, tmp_path):
+    state = copy_of(finished_search, tmp_path / "out")
+    chosen = state.objective.choose(finished_search.results)
     (spec_hash,) = state.hashes(state.study.suggestion(chosen))
     state.rows[spec_hash] = {**state.rows[spec_hash], "select/ece": 0.75}
     state.read_rows = lambda name="*": None
@@ -135,56 +135,58 @@ def test_rows_that_differ_from_the_study_count_and_are_named(whole, tmp_path):
     assert f"the rows of suggestions {chosen} differ" in " ".join(state.list_warnings())
 
 
-def test_a_study_with_other_settings_than_the_rows_is_refused(whole, tmp_path):
+def test_a_study_with_other_settings_than_the_rows_is_refused(finished_search, tmp_path):
     out = tmp_path / "out"
-    state = copy_of(whole, out)
+    state = copy_of(finished_search, out)
     state.refuse_other_points()
     lr = state.study.suggestion(9).point["head.lr"]
     changed = (out / JOURNAL).read_text().replace(repr(lr), repr(lr * 1.5))
     (out / JOURNAL).write_text(changed)
     with pytest.raises(UserError, match="suggestion 9 has other settings in the study than"):
-        reopened(whole, out).refuse_other_points()
+        reopened(finished_search, out).refuse_other_points()
 
 
 def database(folder) -> str:
     return f"sqlite:///{folder}/study.db"
 
 
-def study_of(out, url, whole):
+def study_of(out, url, finished_search):
     out.mkdir(exist_ok=True)
-    return SearchStudy(whole.definition, out, url)
+    return SearchStudy(finished_search.definition, out, url)
 
 
-def test_a_study_has_one_folder_and_one_driver(whole, tmp_path):
+def test_a_study_has_one_folder_and_one_driver(finished_search, tmp_path):
     url = database(tmp_path)
-    first = study_of(tmp_path / "a", url, whole)
+    first = study_of(tmp_path / "a", url, finished_search)
     assert len(first.suggestions(range(4))) == 4
     with pytest.raises(UserError, match=f"the same search in {tmp_path / 'a'} .*`study_storage`"):
-        study_of(tmp_path / "b", url, whole)
-    SearchStudy(whole.definition, tmp_path / "b", url, is_read_only=True)  # claims nothing
-    again = study_of(tmp_path / "a", url, whole)  # as after a kill
+        study_of(tmp_path / "b", url, finished_search)
+    SearchStudy(
+        finished_search.definition, tmp_path / "b", url, is_read_only=True
+    )  # claims nothing
+    again = study_of(tmp_path / "a", url, finished_search)  # as after a kill
     with pytest.raises(UserError, match="another tune-calib took over"):
         first.suggestions(range(4, 8))
     with pytest.raises(UserError, match="another tune-calib took over"):
         first.write_result(0, SuggestionResult("done", (0.1,), 0.0))
     again.write_result(0, SuggestionResult("done", (0.1,), 0.0))
     (tmp_path / "a").rename(tmp_path / "c")  # moved: the former folder owns nothing
-    moved_to = study_of(tmp_path / "c", url, whole)
+    moved_to = study_of(tmp_path / "c", url, finished_search)
     assert [suggestion.status for suggestion in moved_to.suggestions(range(5))][:2] == [
         "done",
         "running",
     ]
 
 
-def test_a_study_of_another_machine_is_refused_in_any_case(whole, tmp_path, monkeypatch):
+def test_a_study_of_another_machine_is_refused_in_any_case(finished_search, tmp_path, monkeypatch):
     url = database(tmp_path)
     with monkeypatch.context() as elsewhere:
         elsewhere.setattr(study_module.platform, "node", lambda: "far")
-        study_of(tmp_path / "a", url, whole)
+        study_of(tmp_path / "a", url, finished_search)
         (tmp_path / "a").rmdir()
     with pytest.raises(UserError, match=r"on far.* delete .* optuna\.delete_study"):
-        study_of(tmp_path / "b", url, whole)
-    study_of(tmp_path / "a", url, whole)  # the same path, as of a shared disk
+        study_of(tmp_path / "b", url, finished_search)
+    study_of(tmp_path / "a", url, finished_search)  # the same path, as of a shared disk
 
 
 def test_a_full_disk_leaves_the_journal_whole(tmp_path):
@@ -200,11 +202,11 @@ def test_a_full_disk_leaves_the_journal_whole(tmp_path):
     assert (tmp_path / JOURNAL).read_bytes() == b'{"op":1}\n'
 
 
-def use_study(whole, out, url):
+def use_study(finished_search, out, url):
     """Continue the search with its study in a database; the results by number."""
     with lost_database(url):
-        study = SearchStudy(whole.definition, out, url)
-        state = replace(whole, study=study, results={}, differing=set())
+        study = SearchStudy(finished_search.definition, out, url)
+        state = replace(finished_search, study=study, results={}, differing=set())
         state._hashes, state._started = {}, set()
         state.refuse_other_points()
         run_source(StudySource(state, Provenance("out", "store", git_revision=None), 1))
@@ -212,23 +214,23 @@ def use_study(whole, out, url):
     return state
 
 
-def test_a_damaged_database_is_one_line(whole, tmp_path):
+def test_a_damaged_database_is_one_line(finished_search, tmp_path):
     url, out = database(tmp_path), tmp_path / "out"
-    study_of(out, url, whole).suggestions(range(2))
+    study_of(out, url, finished_search).suggestions(range(2))
     with contextlib.closing(sqlite3.connect(tmp_path / "study.db")) as connection, connection:
         connection.execute("update trial_params set distribution_json = '{'")
     with pytest.raises(UserError, match=r"the study in sqlite:.*JSONDecodeError.*damaged"):
-        use_study(whole, out, url)
+        use_study(finished_search, out, url)
 
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("seed", sample(range(18, 50), 1))
-def test_flipped_bits_of_a_database_change_nothing_in_silence(whole, tmp_path, seed):
+def test_flipped_bits_of_a_database_change_nothing_in_silence(finished_search, tmp_path, seed):
     url, out = database(tmp_path), tmp_path / "out"
     out.mkdir()
-    shutil.copytree(whole.out / "trials", out / "trials")
-    state = use_study(whole, out, url)
-    assert state.results == whole.results
+    shutil.copytree(finished_search.out / "trials", out / "trials")
+    state = use_study(finished_search, out, url)
+    assert state.results == finished_search.results
     content = (tmp_path / "study.db").read_bytes()
     chance = random.Random(seed)
     used = [at for at in range(len(content)) if content[at]]
@@ -237,7 +239,7 @@ def test_flipped_bits_of_a_database_change_nothing_in_silence(whole, tmp_path, s
         damaged[chance.choice(used)] ^= 1 << chance.randrange(8)
         (tmp_path / "study.db").write_bytes(damaged)
         try:
-            again = use_study(whole, out, url)
+            again = use_study(finished_search, out, url)
         except UserError:
             continue
         assert again.results == state.results

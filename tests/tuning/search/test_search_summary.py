@@ -147,8 +147,8 @@ def test_the_page_of_a_manifest_without_commands_has_its_length(tmp_path):
     content = manifest.plain()
     del content["commands"]
     (tmp_path / "asked" / SEARCH_MANIFEST).write_bytes(seal(content))
-    told = [command.trials for command in extended_manifest(tmp_path / "asked", 20).commands]
-    assert told == [8, 20]
+    counts = [command.trials for command in extended_manifest(tmp_path / "asked", 20).commands]
+    assert counts == [8, 20]
 
 
 CHOICE = {"version": 1, "trial": 3, "settings": {"head.lr": 0.1}, "rule": "best"}

@@ -91,26 +91,26 @@ def test_batches_of_any_size_equal_single_suggestions(tmp_path, read, size):
 @pytest.mark.parametrize("metrics", sample(zip(METRICS), 1))
 def test_a_batch_cut_at_any_byte_is_finished_as_it_would_have_been(tmp_path, read, metrics):
     objective = Objective(metrics, 0.01)
-    whole = suggested(tmp_path / "whole", objective, "tpe", 8, "together")
+    uninterrupted = suggested(tmp_path / "whole", objective, "tpe", 8, "together")
     journal = (tmp_path / "whole" / JOURNAL).read_bytes()
     chance = random.Random(0)
     for cut in sorted(chance.randrange(len(journal)) for _ in range(8)):
         out = tmp_path / f"cut-{cut}"
         out.mkdir()
         (out / JOURNAL).write_bytes(journal[:cut])
-        assert suggested(out, objective, "tpe", 8, "together") == whole, cut
+        assert suggested(out, objective, "tpe", 8, "together") == uninterrupted, cut
 
 
 def test_a_study_shorter_than_its_batch_and_a_later_search_agree(tmp_path, read):
     """A search of 13 that is made longer to 32: its last batch was cut short."""
     objective = Objective(("ece",), 0.01)
-    whole = suggested(tmp_path / "whole", objective, "tpe", 8, "together")
+    uninterrupted = suggested(tmp_path / "whole", objective, "tpe", 8, "together")
     suggested(tmp_path / "longer", objective, "tpe", 8, "together", count=13)
     study = study_in(tmp_path / "longer", objective=objective)
     for number in range(13):
         if not study.suggestion(number).is_finished:
-            study.write_result(number, result_of(number, whole[number], objective.metrics))
-    assert suggested(tmp_path / "longer", objective, "tpe", 8, "together") == whole
+            study.write_result(number, result_of(number, uninterrupted[number], objective.metrics))
+    assert suggested(tmp_path / "longer", objective, "tpe", 8, "together") == uninterrupted
 
 
 def test_suggestions_of_a_batch_differ(tmp_path):
