@@ -37,7 +37,7 @@ class Ended:
 
 
 def run_entries(
-    file: ReadFile, entries: list[EntryRun], begin: Begin = lambda run, work: None
+    file: ReadFile, entries: list[EntryRun], begin: Begin = lambda run: None
 ) -> Iterator[Ended]:
     """Run the entries of an experiment file; one that fails does not stop the others."""
     for entry in entries:

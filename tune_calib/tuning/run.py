@@ -110,7 +110,7 @@ class Run(Protocol[S, R]):
 
 
 AnyRun = Run[Any, Result]
-Begin = Callable[[AnyRun, RemainingWork], None]
+Begin = Callable[[AnyRun], None]
 
 
 def check_run(run: AnyRun) -> RemainingWork:
@@ -122,7 +122,7 @@ def check_run(run: AnyRun) -> RemainingWork:
     return run.plan()
 
 
-def execute_run(run: Run[S, R], begin: Begin = lambda run, work: None) -> R:
+def execute_run(run: Run[S, R], begin: Begin = lambda run: None) -> R:
     """Complete a run; ``begin`` is called first unless nothing is left to do."""
     location, out = run.location, run.location.out
     require_loaded(out)
@@ -146,7 +146,7 @@ def execute_run(run: Run[S, R], begin: Begin = lambda run, work: None) -> R:
                 echo(f"nothing is left to do in {out}", err=True)
                 return run.finish(state)
             refuse_here(location.address, state.needs, everywhere)
-            begin(run, work)
+            begin(run)
             state = run.reuse(state, copies)
             if not state.is_over:
                 recipe = manifest.recipe.told if manifest.recipe else None

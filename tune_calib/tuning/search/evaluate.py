@@ -49,7 +49,7 @@ class Evaluation:
 
 
 def evaluate_choice(
-    request: EvaluateRequest, command: str, begin: Begin = lambda run, work: None
+    request: EvaluateRequest, command: str, begin: Begin = lambda run: None
 ) -> Evaluation:
     """Evaluate the chosen trial of a search, its baseline and its defaults on test."""
     out = parse_path(request.out)
