@@ -137,7 +137,7 @@ def test_status_and_dry_run_count_suggestions_and_come_to_done(tmp_path, method,
     job.build_manifest().write(job.out)
     state = searched(job.out, job.definition, asked)
     write_results(job.out, "all", {"trials": [stored(h, r) for h, r in state.rows.items()]})
-    left = find_needs(job, job.plan())
+    left = find_needs(job)
     assert left.planned == left.done == len(points(state)) <= asked
     assert (left.heads, left.searched) == (0, [])
     told = search_status(job.out)
@@ -161,7 +161,7 @@ def test_a_planned_evaluation_writes_nothing(tmp_path):
     planned = plan_evaluation(EvaluateRequest(out=str(job.out), seeds=3), "it")
     assert {path: path.stat().st_mtime_ns for path in job.out.rglob("*")} == before
     assert planned.resolved.seeds.network == (1, 2, 3)
-    needs = find_needs(planned, planned.plan())
+    needs = find_needs(planned)
     assert (needs.done, needs.planned, len(needs.networks)) == (0, 9, 3)
 
 
