@@ -1,10 +1,12 @@
 """What is said before anything starts: effective settings, the plan, the time it will take."""
 
 import math
+import os
 import re
 from dataclasses import replace
 
 import pytest
+import torch
 
 from tests.support import CPU, here, job_in, sample
 from tune_calib.cli.look_up import format_markdown
@@ -219,6 +221,15 @@ def test_a_forecast_names_what_is_unknown_and_adds_up_the_rest(tmp_path):
     assert _format_time(sums) == "unknown for networks, which were not measured; heads 8 s"
     sums.seconds |= {NETWORKS: 4.0}
     assert _format_time(sums) == "about 12 s of training = networks 4 s + heads 8 s"
+
+
+@pytest.mark.parametrize(("gpus", "share", "count"), [(1, 1, 1), (1, 1 / 4, 4), (2, 1 / 2, 4)])
+def test_trials_in_parallel_are_those_that_the_gpus_hold(tmp_path, monkeypatch, gpus, share, count):
+    job = job_of(tmp_path, ["ce"])
+    job = replace(job, location=replace(job.location, gpus=share))
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    monkeypatch.setattr(os, "cpu_count", lambda: 16)
+    assert find_needs(job).count_parallel(1) == count
 
 
 def test_vanilla_is_plain_cross_entropy_in_a_comparison():

@@ -60,8 +60,8 @@ class Needs:
     @property
     def machine(self) -> Mapping[str, int]:
         """Return the ``CPU`` cores and ``GPU``s of a cluster that responds, or of this machine."""
-        here = {"CPU": os.cpu_count() or 1, "GPU": torch.cuda.device_count()}
-        return find_cluster(self.run.location.address) or here
+        local = {"CPU": os.cpu_count() or 1, "GPU": torch.cuda.device_count()}
+        return find_cluster(self.run.location.address) or local
 
     def count_parallel(self, threads: int) -> int:
         """Count the trials that run in parallel, each with a number of threads."""
@@ -160,7 +160,9 @@ class Forecast:
 
     def rates(self, needs: Needs) -> Rates:
         """Return the rates on the device of a run."""
-        return self._rates["cuda" if needs.run.location.gpus else "cpu"]
+        if needs.run.location.gpus:
+            return self._rates["cuda"]
+        return self._rates["cpu"]
 
     def add(self, needs: Needs) -> int:
         """Add the work of a ladder or search, and return the number of networks it trains."""

@@ -94,7 +94,7 @@ class Rates:
         """Return the rate of the network of a spec, unknown if it cannot be timed here."""
         if epochs := self._trained.get(kind_of(spec)):
             return self._measured(statistics.median(epochs), f"{len(epochs)} in the store")
-        plain = build_plain(spec)
+        plain = build_plain(kind_of(spec))
         if self.gpu is not None:
             rate = self.gpu.attained(plain.network.precision)
             step_s = count_flops(plain) / rate
@@ -178,6 +178,7 @@ def kind_of(spec: TrialSpec) -> TrialSpec:
     return spec.model_copy(update={"network": network, "head": None, "posthoc": None})
 
 
+@cache
 def build_plain(spec: TrialSpec) -> TrialSpec:
     """Build the spec of the same network, trained with cross entropy."""
     of_method = {"method", "params", "plugin", "seed", "milestones"}
@@ -210,7 +211,8 @@ def build_step(
 ) -> Callable[[], None]:
     """Return a training step on random images, without that of the optimiser."""
     device = next(network.parameters()).device
-    images = torch.rand(size, info.channels, info.size, info.size, device=device)
+    shape = (size, info.channels, info.size, info.size)
+    images = torch.rand(shape, generator=generator(0)).to(device)
     indices = torch.arange(size, device=device)
     batch = Batch(images, indices % info.classes, indices)
     method.begin_epoch(0, generator(0))

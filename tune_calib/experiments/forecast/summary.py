@@ -72,9 +72,10 @@ def describe_dry_runs(file: ReadFile, planned: Sequence[EntryRun]) -> Text:
         lines.append(f"{', '.join(described)}: {text}")
     lines.append(f"networks: {trained} to train, {len(sums.in_store)} already in {sums.store.root}")
     lines.append(_format_disk(sums))
-    where = f"one {gpu.name}" if gpu else "this machine"
-    lines += [f"time on {where}: {_format_time(sums)}", *sums.sources.values()]
-    if gpu is not None:
+    if gpu is None:
+        lines += [f"time on this machine: {_format_time(sums)}", *sums.sources.values()]
+    else:
+        lines += [f"time on one {gpu.name}: {_format_time(sums)}", *sums.sources.values()]
         lines.append(f"  peak rates of the {gpu.name}: {gpu.source}")
     head = f"{file.name} in {file.out}; {NOTHING}"
     return Text([head, table_of(TITLES, rows), "", *map(Prose, lines)])
@@ -216,4 +217,6 @@ def format_duration(seconds: float) -> str:
     if seconds < 7200:
         return f"{seconds / 60:.0f} min"
     hours = seconds / 3600
-    return f"{hours:.2g} h" if hours < 10 else f"{hours:,.0f} h"
+    if hours < 10:
+        return f"{hours:.2g} h"
+    return f"{hours:,.0f} h"
