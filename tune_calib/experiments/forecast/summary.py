@@ -38,6 +38,8 @@ def describe_run(run: AnyRun, is_dry: bool = False) -> str:
         trained, images = sums.add(needs), describe_images(needs, sums)
         time = _format_time(sums)
     except Exception as error:  # a forecast stops no run: if a trial fails, it reports the error
+        if is_dry:
+            raise
         time = f"unknown: timing failed with {type(error).__name__}"
     lines = [_describe(needs, trained, images, time=time)]
     if is_dry:
