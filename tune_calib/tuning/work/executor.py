@@ -69,8 +69,8 @@ class Source(Protocol):
     def suggest(self, trial_id: str) -> Any:
         """Return the configuration of the next trial, None to wait for others, or ``OVER``."""
 
-    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None, error: bool) -> None:
-        """Record the end of a trial."""
+    def end(self, trial_id: str) -> None:
+        """Record the end of a trial, which crashed if it wrote no rows."""
 
 
 class Executor(ABC):
