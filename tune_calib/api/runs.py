@@ -86,7 +86,7 @@ def _execute_search(run: "SearchRun") -> "OpenSearch":
 
     result = execute_run(run, print_settings)
     crashed, summary = tuple(result.crashed), result.summary
-    return OpenSearch(run.out, crashed, summary, study_storage=run.study_storage)
+    return OpenSearch(run.out, crashed, summary, study_storage=run.location.study_storage)
 
 
 def plan_evaluation(request: EvaluateRequest, command: str) -> "LadderRun":

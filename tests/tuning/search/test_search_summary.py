@@ -30,7 +30,7 @@ from tune_calib.spec.request import EvaluateRequest
 from tune_calib.spec.resolved import ResolvedRequest, Seeds
 from tune_calib.tuning.search.definition import Objective
 from tune_calib.tuning.search.evaluate import Evaluation, add_read, build_run, compare_splits
-from tune_calib.tuning.search.outcome import SearchResult, write_outcome
+from tune_calib.tuning.search.outcome import format_summary, write_outcome
 
 ON_SELECT = searchable_metrics()
 NO_GAIN = "no suggestion within the guard is better than the baseline in "
@@ -49,7 +49,7 @@ def end_of(out, metrics, baseline, tried, flags=None) -> str:
             )
         state.settle(suggestion)
     outcome = write_outcome(state, any_job(out).location)
-    return SearchResult(state, outcome, "").summary
+    return format_summary(state, outcome, "")
 
 
 @pytest.mark.parametrize("others", sample([((),), (("mce",),)], 1))

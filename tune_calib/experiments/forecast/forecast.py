@@ -135,7 +135,7 @@ def _find_extra(
 
 def _find_needs_of_search(run: SearchRun, hours: float | None) -> Needs:
     definition, candidates = run.definition, run.definition.candidates
-    counts = count_suggestions(run.out, run.study_storage, run.length)
+    counts = count_suggestions(run.out, run.location.study_storage, run.length)
     ended, planned = counts or (0, run.length)
     # The defaults represent all suggestions, although heads of other shapes share no batch.
     suggestion, baseline = candidates.trials(candidates.first()[0], 0), candidates.baseline()

@@ -9,7 +9,6 @@ from tune_calib.console import Prose, Text
 from tune_calib.engine.store import Store
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.paths import AnyPath, atomic_write, parse_path
-from tune_calib.results.folders import find_run_manifest
 from tune_calib.results.manifests import VERSION, ReadRecord, SearchEvaluated
 from tune_calib.results.selection import (
     BASELINE,
@@ -27,10 +26,10 @@ from tune_calib.spec.names import SEARCH_EVALUATED, legend
 from tune_calib.spec.request import EvaluateRequest
 from tune_calib.spec.resolved import Seeds
 from tune_calib.tuning.folder import only_driver
-from tune_calib.tuning.ladder import LadderResult, LadderRun
+from tune_calib.tuning.ladder import LadderRun
 from tune_calib.tuning.progress.screen import show_driver
 from tune_calib.tuning.reuse import Copies
-from tune_calib.tuning.run import Begin, execute_run
+from tune_calib.tuning.run import Begin, Result, execute_run
 from tune_calib.tuning.search.definition import compute_means
 from tune_calib.tuning.search.run import SearchRun, load_search, open_state
 from tune_calib.tuning.search.state import SearchState
@@ -45,7 +44,7 @@ class Evaluation:
     metrics: tuple[str, ...]
     reads: Sequence[ReadRecord]
     on_select: Mapping[str, Sequence[Row]]  # rows of the search by rung label
-    result: LadderResult
+    result: Result
 
 
 def evaluate_choice(
@@ -54,7 +53,7 @@ def evaluate_choice(
     """Evaluate the chosen trial of a search, its baseline and its defaults on test."""
     out = parse_path(request.out)
     search = load_search(out, request.study_storage)
-    with only_driver(out), show_driver(out), lost_database(search.study_storage):
+    with only_driver(out), show_driver(out), lost_database(search.location.study_storage):
         state = open_state(search)
         # The rows of the search are compared with those of the evaluation.
         data, store = state.candidates.baseline()[0].spec.data, Store(search.location.store)
@@ -74,7 +73,7 @@ def evaluate_choice(
 def plan_evaluation(request: EvaluateRequest, command: str) -> LadderRun:
     """Build the ladder that ``evaluate_choice`` would run, without writing."""
     search = load_search(parse_path(request.out), request.study_storage)
-    with lost_database(search.study_storage):
+    with lost_database(search.location.study_storage):
         choice = _find_choice(open_state(search, is_read_only=True))
     return build_run(search, add_read(choice, request, command), request, command=command)
 
@@ -116,9 +115,6 @@ def add_read(choice: SearchEvaluated, request: EvaluateRequest, command: str) ->
             f"trial {choice.trial}; test is read only once: search in a new `out`"
         )
     reads = old.reads
-    # Earlier versions recorded no seeds; they are in the results.
-    if not reads and (manifest := find_run_manifest(out / EVALUATION)) is not None:
-        reads = [ReadRecord(seeds=len(manifest.network_seeds), command=manifest.command)]
     last = reads[-1].seeds if reads else seeds
     if seeds < last or (seeds > last and not request.extend):
         raise UserError(
