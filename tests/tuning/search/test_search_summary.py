@@ -29,7 +29,7 @@ from tune_calib.spec.names import SEARCH_EVALUATED, SEARCH_MANIFEST
 from tune_calib.spec.request import EvaluateRequest
 from tune_calib.spec.resolved import ResolvedRequest, Seeds
 from tune_calib.tuning.search.definition import Objective
-from tune_calib.tuning.search.evaluate import Evaluation, add_read, build_run, compare_splits
+from tune_calib.tuning.search.evaluate import add_read, build_run, compare_splits
 from tune_calib.tuning.search.outcome import format_summary, write_outcome
 
 ON_SELECT = searchable_metrics()
@@ -217,7 +217,7 @@ def test_optimism_is_positive_where_select_looked_better(tmp_path, metric, gap):
     believed = {
         k: [{"status": "done", **accuracy, f"select/{metric}": v}] for k, v in values.items()
     }
-    told = compare_splits(Evaluation(tmp_path, (metric,), [ReadRecord(seeds=2)], believed, []))
+    told = compare_splits(tmp_path, (metric,), [ReadRecord(seeds=2)], believed)
     for text in (told, (tmp_path / "tables" / "optimism.md").read_text().rstrip("\n")):
         rows = [line.strip("| ") for line in text.splitlines() if "chosen" in line]
         assert rows[0].endswith(f" {format_value(metric, gap)}")

@@ -3,7 +3,7 @@
 import math
 import tempfile
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,7 +18,6 @@ from tune_calib.results.folders import refuse_moved
 from tune_calib.tuning.loggers.base import report_network
 from tune_calib.tuning.ray.trainables import REFUSED, JobTrainable, read_events
 from tune_calib.tuning.work.executor import (
-    PART,
     Executor,
     Resources,
     Source,
@@ -28,6 +27,8 @@ from tune_calib.tuning.work.executor import (
 )
 from tune_calib.tuning.work.provenance import Provenance
 
+# Jobs per ``Tuner``, which keeps all trials until it ends, about 0.1 MiB each.
+PART = 500
 # Restarts of a Ray trial, from its checkpoint, after the death of its worker or node; Ray does not
 # count preemptions.
 MAX_FAILURES = 3
@@ -180,8 +181,8 @@ class _Watcher(tune.Callback):
 
     def on_step_begin(self, iteration: int, trials: Any, **_: Any) -> None:
         self.searcher.refuse_failed()
-        running = sum(trial.status == "RUNNING" for trial in trials)
-        pending = sum(trial.status == "PENDING" for trial in trials)
+        counts = Counter(trial.status for trial in trials)
+        running, pending = counts["RUNNING"], counts["PENDING"]
         report_progress("starting workers", running, min(pending + running, self.most))
         # Once a second: Ray steps more often.
         if time.monotonic() - self._last >= 1:

@@ -1,7 +1,7 @@
 """Evaluate the chosen trial of a search on the test split with fresh seeds."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from analysis.search import tables
 from analysis.tables.render import body
@@ -36,21 +36,13 @@ from tune_calib.tuning.search.state import SearchState
 from tune_calib.tuning.search.storage import lost_database
 
 
-@dataclass(frozen=True)
-class Evaluation:
-    """The result of the evaluation on test, whose rows are in an ordinary run folder."""
-
-    folder: AnyPath
-    metrics: tuple[str, ...]
-    reads: Sequence[ReadRecord]
-    on_select: Mapping[str, Sequence[Row]]  # rows of the search by rung label
-    result: Result
-
-
 def evaluate_choice(
     request: EvaluateRequest, command: str, begin: Begin = lambda run, work: None
-) -> Evaluation:
-    """Evaluate the chosen trial of a search, its baseline and its defaults on test."""
+) -> Result:
+    """Evaluate the chosen trial of a search, its baseline and its defaults on test.
+
+    The summary compares them with ``select``; the rows are in an ordinary run folder.
+    """
     out = parse_path(request.out)
     search = load_search(out, request.study_storage)
     with only_driver(out), show_driver(out), lost_database(search.location.study_storage):
@@ -67,7 +59,8 @@ def evaluate_choice(
             hashes = state.hashes(state.study.suggestion(number))
             on_select[label] = [state.rows[spec_hash] for spec_hash in hashes]
     metrics = search.definition.objective.metrics
-    return Evaluation(out / EVALUATION, metrics, choice.reads, on_select=on_select, result=result)
+    comparison = compare_splits(out / EVALUATION, metrics, choice.reads, on_select=on_select)
+    return replace(result, summary=comparison)
 
 
 def plan_evaluation(request: EvaluateRequest, command: str) -> LadderRun:
@@ -151,21 +144,26 @@ def build_run(
     )
 
 
-def compare_splits(evaluation: Evaluation) -> Text:
-    """Tabulate the metrics of the search on ``select`` and on ``test``."""
-    rows = read_table(evaluation.folder, "trials").to_pylist()
-    table = tables.optimism(rows, evaluation.on_select, evaluation.metrics)
+def compare_splits(
+    folder: AnyPath,
+    metrics: Sequence[str],
+    reads: Sequence[ReadRecord],
+    on_select: Mapping[str, Sequence[Row]],  # rows of the search by rung label
+) -> Text:
+    """Tabulate the metrics of the search on ``select`` and on ``test``, and write the table."""
+    rows = read_table(folder, "trials").to_pylist()
+    table = tables.optimism(rows, on_select, metrics)
     flags = legend(row.get("flags") for row in rows)
     means = []
     for label in (BASELINE, CHOSEN):
         done = [row for row in rows if row["rung_label"] == label and row["status"] == "done"]
         if done:
-            values = compute_means(done, "test", evaluation.metrics)
-            means.append(dict(zip(evaluation.metrics, values, strict=True)))
-    notes = [OPTIMISM, f"{describe_reads(evaluation.reads)}."]
+            values = compute_means(done, "test", metrics)
+            means.append(dict(zip(metrics, values, strict=True)))
+    notes = [OPTIMISM, f"{describe_reads(reads)}."]
     if len(means) == 2:
-        notes += describe_no_gain_on_test(evaluation.metrics, *means)
+        notes += describe_no_gain_on_test(metrics, *means)
     notes += flags
     text = "\n".join([body(table), "", *notes])
-    atomic_write(evaluation.folder / "tables" / "optimism.md", f"{text}\n".encode())
+    atomic_write(folder / "tables" / "optimism.md", f"{text}\n".encode())
     return Text([table, "", *map(Prose, notes)])

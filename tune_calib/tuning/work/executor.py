@@ -29,8 +29,6 @@ from tune_calib.tuning.progress.screen import current_tracker
 from tune_calib.tuning.work.provenance import Provenance
 
 OVER = "FINISHED"  # the end of a source of trials, as in Ray's searchers
-# Jobs per ``Tuner``, which keeps all trials until it ends, about 0.1 MiB each.
-PART = 500
 ALL_EPOCHS = 10**9  # ``epochs_per_step`` of heads without a scheduler
 REACH_S = 5.0  # time for a cluster to respond
 STATUS_S = 15.0  # time for it to describe itself
