@@ -86,7 +86,7 @@ def _execute_search(run: "SearchRun") -> "OpenSearch":
     from tune_calib.tuning.run import execute_run
 
     result = execute_run(run, print_settings)
-    crashed, summary = tuple(result.crashed), result.summary
+    crashed, summary = tuple(result.crashed), result.summary or ""
     return OpenSearch(run.out, crashed, summary, study_storage=run.location.study_storage)
 
 

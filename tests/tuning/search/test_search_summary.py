@@ -21,11 +21,11 @@ from tests.tuning.search.support import (
 )
 from tune_calib.documents import seal
 from tune_calib.errors import UserError
-from tune_calib.results.manifests import RUN_MANIFEST, ReadRecord, SearchEvaluated, SearchManifest
-from tune_calib.results.selection import BASELINE_AT_CHANCE, EVALUATION
+from tune_calib.results.manifests import ReadRecord, SearchEvaluated, SearchManifest
+from tune_calib.results.selection import BASELINE_AT_CHANCE
 from tune_calib.results.tables import read_table, write_results
 from tune_calib.spec.metrics import METRICS, format_value, searchable_metrics
-from tune_calib.spec.names import SEARCH_EVALUATED, SEARCH_MANIFEST
+from tune_calib.spec.names import SEARCH_MANIFEST
 from tune_calib.spec.request import EvaluateRequest
 from tune_calib.spec.resolved import ResolvedRequest, Seeds
 from tune_calib.tuning.search.definition import Objective
@@ -162,16 +162,9 @@ def read(out, seeds, extend=False, choice=CHOICE):
 
 
 @pytest.mark.parametrize("extend", [False, True])
-@pytest.mark.parametrize("version", ["now", "before"])
 @pytest.mark.parametrize("seeds", [1, 2, 3])
-def test_repeated_evaluations_on_test_are_recorded(tmp_path, version, seeds, extend):
-    if version == "now":
-        assert read(tmp_path, 2) == [2]
-    else:  # kept the choice alone, its rule in other words; its run tells the seeds
-        (tmp_path / SEARCH_EVALUATED).write_bytes(seal({**CHOICE, "rule": "the best"}))
-        fake_results.write(tmp_path / EVALUATION)
-        path = tmp_path / EVALUATION / RUN_MANIFEST
-        path.write_bytes(seal(json.loads(path.read_text()) | {"network_seeds": [1, 2]}))
+def test_repeated_evaluations_on_test_are_recorded(tmp_path, seeds, extend):
+    assert read(tmp_path, 2) == [2]
     if seeds == 2:
         assert read(tmp_path, 2, extend) == [2]
     elif seeds == 3 and extend:
