@@ -44,7 +44,7 @@ class Result:
 
     crashed: list[str]  # a line for each job that crashed
     stopped: str = ""  # what a limit of time left undone, in words; "" if nothing
-    summary: Text | None = None  # to be printed; only searches have one, and ladders a report
+    summary: Text | None = None  # to be printed; ladders and comparisons have a report instead
 
 
 S = TypeVar("S", bound=State)
