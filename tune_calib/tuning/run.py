@@ -1,6 +1,7 @@
 """The driver of ladders, comparisons and searches, which completes a run in its folder."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from tune_calib.console import Text, echo
@@ -37,20 +38,13 @@ class State(Protocol):
         """List the resources of each kind of job."""
 
 
-class Result(Protocol):
+@dataclass(frozen=True)
+class Result:
     """The end of a run, whose rows are in its folder."""
 
-    @property
-    def crashed(self) -> list[str]:
-        """List a line for each job that crashed."""
-
-    @property
-    def stopped(self) -> str:
-        """Return what a limit of time left undone, in words; "" if nothing."""
-
-    @property
-    def summary(self) -> Text | None:
-        """Return the text to print at its end; None for a ladder, which has a report."""
+    crashed: list[str]  # a line for each job that crashed
+    stopped: str = ""  # what a limit of time left undone, in words; "" if nothing
+    summary: Text | None = None  # to be printed; ladders and comparisons have a report instead
 
 
 S = TypeVar("S", bound=State)

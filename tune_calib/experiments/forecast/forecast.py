@@ -117,7 +117,7 @@ def _count_evaluations(run: LadderRun, unfinished: int, reused: dict[str, AnyPat
 
 def _find_needs_of_search(run: SearchRun, hours: float | None) -> Needs:
     definition, candidates = run.definition, run.definition.candidates
-    counts = count_suggestions(run.out, run.study_storage, run.length)
+    counts = count_suggestions(run.out, run.location.study_storage, run.length)
     ended, planned = counts or (0, run.length)
     if counts is None and definition.sampler == "grid":
         planned = min(planned, len(definition.points))
