@@ -158,6 +158,32 @@ def test_ranks_of_equal_confidences_average_over_their_orders():
 
 
 @pytest.mark.parametrize("ties", [False, True])
+@pytest.mark.parametrize("is_easy", [False, True])
+def test_generalised_risk_and_coverage_equal_a_loop_over_pairs(ties, is_easy):
+    logits, labels = case(samples=200, ties=ties)
+    if is_easy:
+        sure = logits.softmax(-1).amax(-1) > 0.95
+        labels[sure] = logits[sure].argmax(-1)
+    confidence, correct = top(logits, labels)
+    confidence = confidence.round(12)  # rounding would divide equal confidences
+    pairs, coverages = 0.0, [0.0]
+    for one, right in zip(confidence, correct, strict=True):
+        accepted = confidence >= one
+        if (1 - correct)[accepted].mean() <= 0.05:
+            coverages.append(accepted.mean())
+        # An error at least as confident as another sample is in its generalised risk.
+        if not right:
+            pairs += (confidence < one).sum() + (confidence == one).sum() / 2
+    values = evaluate(logits, labels)
+    assert float(values["augrc"]) == pytest.approx(pairs / len(labels) ** 2)
+    assert float(values["coverage_at_risk"]) == pytest.approx(max(coverages))
+    assert max(coverages) > 0 or not is_easy
+    wrong = 1 - float(values["accuracy"])
+    area = (1 - float(values["error_auroc"])) * wrong * (1 - wrong) + wrong**2 / 2
+    assert float(values["augrc"]) == pytest.approx(area)
+
+
+@pytest.mark.parametrize("ties", [False, True])
 def test_no_metric_but_those_of_folds_depends_on_the_order_of_samples(ties):
     logits, labels = case(ties=ties)
     mixed = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))

@@ -27,6 +27,11 @@ def confidence_gap_se(samples: Samples) -> Tensor:
     return samples.standard_error(gaps)
 
 
+def sharpness(samples: Samples) -> Tensor:
+    """Return the variance of the confidence, in [0, 0.25]; 0 if all samples have the same one."""
+    return (samples.mean(squared_confidences) - samples.mean(confidences).square()).clamp(min=0)
+
+
 def nll(samples: Samples) -> Tensor:
     """Return the negative log-likelihood in nats, exact even for saturated logits."""
     return samples.mean(losses)
@@ -60,6 +65,16 @@ def brier_refinement(samples: Samples) -> Tensor:
 def hits(samples: Samples) -> Tensor:
     """Return whether each prediction is correct: (..., N) in {0, 1}."""
     return samples.top_label[1]
+
+
+def confidences(samples: Samples) -> Tensor:
+    """Return the confidence of each sample, (..., N)."""
+    return samples.top_label[0]
+
+
+def squared_confidences(samples: Samples) -> Tensor:
+    """Return the squared confidence of each sample, (..., N)."""
+    return samples.top_label[0].square()
 
 
 def gaps(samples: Samples) -> Tensor:

@@ -1,7 +1,8 @@
-"""Separation of correct and wrong predictions: AURC, E-AURC, AUROC and mean entropies.
+"""Separation of correct and wrong predictions: areas under curves, coverage and mean entropies.
 
-Sources: Geifman, Uziel, El-Yaniv, ICLR 2019 (AURC, E-AURC); Hendrycks and Gimpel, ICLR 2017 (AUROC
-of misclassification). Results are averages over all orders of samples of equal confidence.
+Sources: Geifman, Uziel, El-Yaniv, ICLR 2019 (AURC, E-AURC); Traub et al., NeurIPS 2024 (AUGRC);
+Geifman and El-Yaniv, NeurIPS 2017 (coverage at a risk); Hendrycks and Gimpel, ICLR 2017 (AUROC of
+misclassification). Areas are averages over all orders of samples of equal confidence.
 """
 
 import torch
@@ -10,6 +11,8 @@ from torch import Tensor
 from tune_calib.metrics.ood import entropy
 from tune_calib.metrics.ranked import Ranked, cumulated, pick
 from tune_calib.metrics.samples import Samples
+
+_SHARES_PER_RISK = 20  # a risk of 5 % is one error in 20 samples
 
 
 def aurc(samples: Samples) -> Tensor:
@@ -43,11 +46,46 @@ def e_aurc(samples: Samples) -> Tensor:
     return (samples.value(aurc) - least).clamp(min=0)
 
 
+def augrc(samples: Samples) -> Tensor:
+    """Return the area under the generalised risk-coverage curve, in [0, 0.5].
+
+    The generalised risk of the n most confident samples is the number of errors among them, divided
+    by the number of all samples. Its area under the coverage n / N, by the trapezoidal rule, is
+    (1 - AUROC) acc (1 - acc) + (1 - acc)^2 / 2.
+    """
+    ranked = samples.ranked
+    right = ranked.right[..., -1]
+    errors = ranked.samples - right
+    inverted = right * errors - samples.value(ordered_pairs)
+    return (inverted + errors.square() / 2) / ranked.samples**2
+
+
+def coverage_at_risk(samples: Samples) -> Tensor:
+    """Return the largest share of samples above a confidence of which at most 5 % are wrong.
+
+    It is 0 where every threshold leaves more errors. Samples of equal confidence are accepted
+    together.
+    """
+    ranked = samples.ranked
+    first = ranked.ranking.first
+    accepted = samples.total - pick(ranked.count, first)
+    errors = accepted - (ranked.right[..., -1:] - pick(ranked.right, first))
+    # In whole numbers, since a risk of exactly 5 % is allowed.
+    covered = torch.where(_SHARES_PER_RISK * errors <= accepted, accepted, 0)
+    return covered.amax(-1) / samples.total
+
+
 def error_auroc(samples: Samples) -> Tensor:
     """Return the probability that a correct sample is more confident than a wrong one.
 
     Ties count as half. It is NaN where all samples are correct or all are wrong.
     """
+    right = samples.ranked.right[..., -1]
+    return samples.value(ordered_pairs) / (right * (samples.ranked.samples - right))
+
+
+def ordered_pairs(samples: Samples) -> Tensor:
+    """Return the number of pairs of a wrong and a more confident correct sample; ties are half."""
     ranked = samples.ranked
     count_before, count_after = _around(ranked, ranked.count)
     low, high = _around(ranked, ranked.right)
@@ -55,7 +93,7 @@ def error_auroc(samples: Samples) -> Tensor:
     right = ranked.right[..., -1]
     # The correct samples of higher confidence, and half of those of equal confidence.
     above = right[..., None] - (low + high) / 2
-    return _summed(ranked, errors * above) / (right * (ranked.samples - right))
+    return _summed(ranked, errors * above)
 
 
 def entropy_right(samples: Samples) -> Tensor:
