@@ -24,7 +24,7 @@ from tune_calib.engine.evaluate import SplitLogits, evaluate_one
 from tune_calib.methods.temperature import TemperatureParams, TemperatureScaling
 from tune_calib.metrics.scoring import is_at_chance
 from tune_calib.results.tables import read_table, write_file
-from tune_calib.spec.names import CHANCE, FEW_IMAGES, FLAGS
+from tune_calib.spec.names import CHANCE, FEW_IMAGES, FLAGS, NEVER_BEST
 from tune_calib.spec.slots.posthoc import PostHocSlot
 from tune_calib.tuning.ray.trainables import trainable
 from tune_calib.tuning.search.definition import Objective
@@ -214,12 +214,12 @@ def test_a_ladder_shows_the_sign_and_its_meaning_and_never_the_best_at_chance(ki
     assert f"control {shown(flag.sign)} " in line_of(text, "control")
     assert shown(f"{flag.sign} {flag.name} (1 trial): {flag.meaning}") in text
     pattern = {"markdown": "**{}", "plain": "{} ± 1.87 *", "latex": r"\textbf{{{}"}[kind]
-    is_chance = flag.name == CHANCE
-    assert (pattern.format("6.50") in line_of(text, "control")) == (not is_chance)
-    assert (pattern.format("8.50") in line_of(text, "+ two")) == is_chance
+    is_barred = flag.name in NEVER_BEST
+    assert (pattern.format("6.50") in line_of(text, "control")) == (not is_barred)
+    assert (pattern.format("8.50") in line_of(text, "+ two")) == is_barred
     # What prints as the best does is no better for it: MCE and NLL are equal in all rungs.
     marks = [pattern.split("{}")[0], "<u>", " *", " +", "underline"]
-    assert not is_chance or not any(m and m in line_of(text, "control") for m in marks)
+    assert not is_barred or not any(m and m in line_of(text, "control") for m in marks)
 
 
 def test_the_csv_has_the_flags(out, flag):
@@ -254,12 +254,12 @@ def test_ranks_show_the_flag_and_put_chance_last(kind, out, flag):
     frame, notes, *_ = collect([out], None, "ece")
     table = rank(frame, "ece", notes=notes)
     last = max(table.summary["mean_rank"])
-    is_chance = flag.name == CHANCE
-    assert (table.summary["mean_rank"]["control"] == last) == is_chance
-    assert (table.summary["wins"]["control"] == 0) == is_chance
+    is_barred = flag.name in NEVER_BEST
+    assert (table.summary["mean_rank"]["control"] == last) == is_barred
+    assert (table.summary["wins"]["control"] == 0) == is_barred
     text = ranks.view(table).render(kind)
     if kind == "json":
-        assert [entry["method"] for entry in json.loads(text)][-1 if is_chance else 0] == "control"
+        assert [entry["method"] for entry in json.loads(text)][-1 if is_barred else 0] == "control"
         return
     sign = escape(flag.sign) if kind == "latex" else flag.sign
     assert f"control {sign}" in text
@@ -276,8 +276,10 @@ def test_ranks_where_all_are_at_chance_have_no_winner(tmp_path):
 def test_friedman_leaves_out_what_is_at_chance(out, flag):
     matched = over_seeds(load(out), "ece")
     result = friedman(matched)
-    assert ("control" in result.ranks) is (flag.name != CHANCE)
-    assert ("left out, at chance: control" in result.notes) is (flag.name == CHANCE)
+    assert ("control" in result.ranks) is (flag.name not in NEVER_BEST)
+    assert ("left out, at chance or a trivial control: control" in result.notes) is (
+        flag.name in NEVER_BEST
+    )
     standing = significance.judge(matched, "wilcoxon", "vanilla")
     text = significance.view(standing).render("plain")
     assert text.count(f"control {flag.sign}") == 2

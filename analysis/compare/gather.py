@@ -20,7 +20,7 @@ from tune_calib.errors import UserError
 from tune_calib.paths import AnyPath
 from tune_calib.results.tables import contradiction
 from tune_calib.spec.metrics import METRICS, OOD_METRICS
-from tune_calib.spec.names import CHANCE, append_flag_signs, legend
+from tune_calib.spec.names import NEVER_BEST, append_flag_signs, legend
 
 KEY = ["dataset", "variant", "backbone", "split"]
 
@@ -103,7 +103,7 @@ class Scores(Flagged):
     is_published: bool
     values: pd.DataFrame  # of methods with a number, in the order of the source; fractions
     n: pd.DataFrame  # number of trials of each value
-    at_chance: pd.DataFrame  # values that include a trial at chance
+    never_best: pd.DataFrame  # values that include a trial of ``NEVER_BEST``
     uncounted: tuple[Any, ...]  # columns in which a method has no number
     flags: Mapping[str, list[str]]
     notes: tuple[str, ...]  # methods that are left out, columns that do not count, and reasons
@@ -119,7 +119,7 @@ def gather(frame: pd.DataFrame, metric: str) -> Scores:
     rows = frame[frame["metric"] == metric]
     parts = _average_seeds(rows, metric)
     absent = parts[0].index[parts[0].isna().all(axis="columns")]
-    values, n, at_chance = (part.drop(index=absent) for part in parts)
+    values, n, never_best = (part.drop(index=absent) for part in parts)
     notes = []
     if len(absent):
         notes.append(f"left out, without any number: {', '.join(absent)}")
@@ -137,7 +137,7 @@ def gather(frame: pd.DataFrame, metric: str) -> Scores:
         is_published=bool((frame["status"] == "published").all()),
         values=values,
         n=n,
-        at_chance=at_chance,
+        never_best=never_best,
         uncounted=tuple(uncounted),
         flags=tidy.flags_of_methods(rows),
         notes=tuple(notes),
@@ -156,7 +156,7 @@ def column_name(key: Iterable[str]) -> str:
 
 
 def _average_seeds(rows: pd.DataFrame, metric: str) -> Sequence[pd.DataFrame]:
-    """Return frames of the mean over seeds, the count, and whether a trial is at chance."""
+    """Return frames of the mean over seeds, the count, and whether a trial is never the best."""
     has_rows = len(rows) > 0
     rows = rows[(rows["backbone"] != "average") & (rows["dataset"] != "average")]
     if rows["value"].isna().all():
@@ -164,8 +164,8 @@ def _average_seeds(rows: pd.DataFrame, metric: str) -> Sequence[pd.DataFrame]:
         raise UserError(f"no column of these results has {METRICS[metric].title}{why}")
     # A spec that two runs share is one trial; a printed number is identified by its table.
     trial = rows["spec_hash"].where(rows["spec_hash"] != "", rows["source"])
-    is_chance = rows["flags"].astype(str).str.contains(CHANCE)
-    rows = rows.assign(trial=trial, is_chance=is_chance).reset_index(drop=True)
+    never_best = rows["flags"].astype(str).str.contains("|".join(NEVER_BEST))
+    rows = rows.assign(trial=trial, never_best=never_best).reset_index(drop=True)
     # It may have crashed in one run; its number in the other one counts.
     numbers_first = rows["value"].isna().sort_values(kind="stable").index
     rows = rows.loc[numbers_first].drop_duplicates(["trial", "method", *KEY]).sort_index()
@@ -179,9 +179,10 @@ def _average_seeds(rows: pd.DataFrame, metric: str) -> Sequence[pd.DataFrame]:
         )
     # Grouping drops rows without a key, and missing trials may lack a backbone.
     groups = rows.fillna({"backbone": "unknown"}).groupby(["method", *KEY], sort=False)
-    cells = groups.agg(mean=("value", "mean"), n=("value", "count"), chance=("is_chance", "any"))
-    mean, n, chance = (cells[part].unstack(KEY, sort=False) for part in cells)
-    return mean, n.fillna(0).astype(int), chance.eq(True)
+    aggregated = {"mean": ("value", "mean"), "n": ("value", "count")}
+    cells = groups.agg(**aggregated, never_best=("never_best", "any"))
+    mean, n, never_best = (cells[part].unstack(KEY, sort=False) for part in cells)
+    return mean, n.fillna(0).astype(int), never_best.eq(True)
 
 
 @dataclass(frozen=True, eq=False)

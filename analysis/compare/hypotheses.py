@@ -13,7 +13,7 @@ from analysis.compare.gather import Matched
 from analysis.text import minus
 from tune_calib.errors import UserError
 from tune_calib.spec.metrics import METRICS
-from tune_calib.spec.names import is_chance
+from tune_calib.spec.names import is_never_best
 from tune_calib.text import format_count, nearest
 
 PAIRED_TESTS = ("wilcoxon", "t")
@@ -132,20 +132,20 @@ class Friedman:
 
 
 def friedman(matched: Matched) -> Friedman:
-    """Run Friedman's and Nemenyi's tests on complete blocks, leaving out methods at chance."""
-    at_chance = [method for method, cells in matched.flags.items() if is_chance(cells)]
+    """Run Friedman's and Nemenyi's tests on complete blocks, leaving out those never best."""
+    never_best = [method for method, cells in matched.flags.items() if is_never_best(cells)]
     # Methods are dropped before blocks, since one without numbers would leave no block complete.
-    values = matched.values.drop(columns=at_chance).dropna(axis="columns", how="all")
+    values = matched.values.drop(columns=never_best).dropna(axis="columns", how="all")
     # Rounded as in paired tests, since the last bit of a mean must not break a tie.
     complete = values.dropna().round(12)
     if not len(values.columns):  # without any method every block would count as complete
         complete = complete.iloc[:0]
     notes = list(matched.notes)
-    absent = [str(method) for method in matched.values if method not in (*values, *at_chance)]
+    absent = [str(method) for method in matched.values if method not in (*values, *never_best)]
     if absent:
         notes.append(f"left out, without any number: {', '.join(absent)}")
-    if at_chance:
-        notes.append(f"left out, at chance: {', '.join(at_chance)}")
+    if never_best:
+        notes.append(f"left out, at chance or a trivial control: {', '.join(never_best)}")
     if lost := len(values.dropna(how="all")) - len(complete):
         notes.append(f"{lost} blocks left out, since a method has no number there")
     is_less_better = METRICS[matched.metric].is_less_better

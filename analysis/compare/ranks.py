@@ -43,7 +43,7 @@ class RankTable(Scores):
     def summary(self) -> pd.DataFrame:
         """Return mean_rank, wins (columns without a better method) and columns, sorted by rank."""
         ranks = self.ranks[self.counted]
-        best = ranks.eq(ranks.min()) & ~self.at_chance[self.counted]
+        best = ranks.eq(ranks.min()) & ~self.never_best[self.counted]
         parts = {"mean_rank": ranks.mean(axis="columns"), "wins": best.sum(axis="columns")}
         table = pd.DataFrame(parts).assign(columns=len(self.counted))
         # Stable, so that methods with equal mean ranks stay in the order of the source.
@@ -65,8 +65,8 @@ def rank(
     # Values that are equal as printed tie, as in the papers.
     printed = scores.values.map(partial(rounded, metric))
     is_less_better = METRICS[metric].is_less_better
-    # A classifier at chance is ranked last, however low its ECE is.
-    printed = printed.mask(scores.at_chance, math.inf if is_less_better else -math.inf)
+    # A classifier at chance or a trivial control is ranked last, however low its ECE is.
+    printed = printed.mask(scores.never_best, math.inf if is_less_better else -math.inf)
     ranks = printed.rank(method=TIES[ranking], ascending=is_less_better)
     # Tables show the values of these columns without ranks.
     ranks.loc[:, list(scores.uncounted)] = math.nan
@@ -79,8 +79,8 @@ def rank(
     elif counted.shape[1] == 1:
         remarks.append("there is only one column, so the mean rank is the rank in it")
     remarks += scores.legend()
-    if scores.at_chance.any(axis=None):
-        remarks.append("a method at chance in a column is ranked last there")
+    if scores.never_best.any(axis=None):
+        remarks.append("a method at chance in a column, or a trivial control, is ranked last there")
     if titles is None:
         titles = published_titles()
     counts = Counter(titles.values())
@@ -99,7 +99,7 @@ def view(table: RankTable) -> View:
     order = summary.index
     keys: list[Any] = table.values.columns.to_list()
     datasets = list(dict.fromkeys(key[:2] for key in keys))
-    may_win = ~table.at_chance.loc[order]
+    may_win = ~table.never_best.loc[order]
     columns = {"method": list(map(Cell, map(table.label, order)))}
     groups = {}
     # LaTeX and HTML put a shared head over adjacent columns only.
@@ -176,7 +176,7 @@ class Averages(Flagged):
     is_published: bool
     values: pd.DataFrame  # index method, columns metric; fractions; NaN without a number
     columns: tuple[str, ...]  # names of the columns that count
-    at_chance: frozenset[str]  # methods with a trial at chance in a column, which are never best
+    never_best: frozenset[str]  # methods with a trial of ``NEVER_BEST`` in a column
     flags: Mapping[str, list[str]]
     notes: tuple[str, ...]  # the network check of each run, and omissions with their reasons
 
@@ -191,7 +191,7 @@ def average(collected: Mapping[str, Collected]) -> Averages:
     means: dict[str, pd.Series[float]] = {}
     methods: dict[str, None] = {}
     flags: dict[str, list[str]] = {}
-    at_chance: set[str] = set()
+    never_best: set[str] = set()
     lost, notes = [], []
     for results in collected.values():
         notes += results.notes
@@ -199,8 +199,8 @@ def average(collected: Mapping[str, Collected]) -> Averages:
         means[table.metric] = table.values[columns].mean(axis="columns")
         methods |= dict.fromkeys(table.values.index)
         flags |= table.flags
-        is_chance = table.at_chance[columns].any(axis="columns")
-        at_chance.update(map(str, is_chance.index[is_chance]))
+        is_barred = table.never_best[columns].any(axis="columns")
+        never_best.update(map(str, is_barred.index[is_barred]))
         notes += table.notes
         lost += [column_name(key) for key in table.counted if key not in common]
     notes += [f"{column} does not count, since a metric has no number there" for column in lost]
@@ -210,7 +210,7 @@ def average(collected: Mapping[str, Collected]) -> Averages:
         is_published=tables[0].is_published,
         values=pd.DataFrame(means).reindex(list(methods)),
         columns=tuple(map(column_name, columns)),
-        at_chance=frozenset(at_chance),
+        never_best=frozenset(never_best),
         flags=flags,
         notes=tuple(dict.fromkeys(notes)),
     )
@@ -218,7 +218,7 @@ def average(collected: Mapping[str, Collected]) -> Averages:
 
 def view_averages(averages: Averages) -> View:
     """Return a row per method, with the best and the second of each metric marked."""
-    may_win = ~averages.values.index.isin(list(averages.at_chance))
+    may_win = ~averages.values.index.isin(list(averages.never_best))
     columns = {"method": list(map(Cell, map(averages.label, averages.values.index)))}
     for metric, values in averages.values.items():
         record = METRICS[str(metric)]

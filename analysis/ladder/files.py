@@ -31,7 +31,7 @@ from tune_calib.errors import UserError
 from tune_calib.paths import AnyPath
 from tune_calib.results.selection import EVALUATION
 from tune_calib.spec.metrics import METRICS, column, format_value, metrics_of_trials
-from tune_calib.spec.names import SEARCH_MANIFEST, is_chance
+from tune_calib.spec.names import SEARCH_MANIFEST, is_never_best
 from tune_calib.text import format_count, nearest
 
 
@@ -177,7 +177,7 @@ def describe_best(run: Run) -> str:
     metric = METRICS[[*run.shown, "ece"][0]]
     rows = ladder_table(run, [metric.name]).dropna(subset="mean")
     means = dict(zip(rows["rung"], rows["mean"].astype(float), strict=True))
-    may_win = [rung for rung in means if not is_chance(run.flags(rung))]
+    may_win = [rung for rung in means if not is_never_best(run.flags(rung))]
     if len(means) < 2 or not may_win or metric.direction is None:
         return ""
     ranking = sorted(may_win, key=lambda rung: means[rung], reverse=not metric.is_less_better)

@@ -10,7 +10,7 @@ from analysis.published import published
 from analysis.text import NOTHING, Cell, format_counts, rounded
 from analysis.tidy import column_in
 from tune_calib.spec.metrics import AT_VALUE, METRICS, column
-from tune_calib.spec.names import count_flags, is_chance
+from tune_calib.spec.names import count_flags, is_never_best
 
 _TABLE_METRICS = ("accuracy", "ece", "o_ece", "u_ece", "aece", "mce", "nll")
 
@@ -72,8 +72,8 @@ def ladder_table(
 
 
 def may_win(run: Run) -> list[bool]:
-    """Return whether each rung may be marked as the best, which none with a trial at chance is."""
-    return [not is_chance(run.flags(rung.index)) for rung in run.rungs]
+    """Return whether each rung may be marked as the best, which none of ``NEVER_BEST`` is."""
+    return [not is_never_best(run.flags(rung.index)) for rung in run.rungs]
 
 
 def label_column(run: Run) -> dict[str, list[Cell]]:

@@ -121,7 +121,7 @@ def means(run: Run, table: ShiftTable) -> pd.DataFrame:
 
 
 def table(run: Run, shift: ShiftTable) -> Table:
-    """Build the table; a rung with a trial at chance is never best or second."""
+    """Build the table; rungs that may not win have no mark."""
     numbers = means(run, shift)
     winners, columns, groups = may_win(run), label_column(run), {}
     for shown in shift.columns:

@@ -23,7 +23,7 @@ from analysis.tidy import by_rung, planned_trials, settings
 from tune_calib.results.manifests import RungRecord
 from tune_calib.results.tables import is_metric_column
 from tune_calib.spec.metrics import AT_VALUE, BASE, METRICS, column, format_value
-from tune_calib.spec.names import HEAD_BELOW, STATUSES, is_chance, legend
+from tune_calib.spec.names import HEAD_BELOW, STATUSES, is_never_best, legend
 from tune_calib.spec.slots.base import Slot
 from tune_calib.spec.slots.head import HeadSlot
 from tune_calib.spec.slots.network import NetworkSlot
@@ -157,7 +157,7 @@ def base_head(run: Run) -> str:
 
 
 def _records(run: Run, papers: Mapping[str, Any]) -> list[Record]:
-    """Return a row per rung; a rung with a trial at chance is never best or second."""
+    """Return a row per rung; rungs that may not win have no mark."""
     metrics = run.shown or means.usual_metrics(run.trials)
     table = means.ladder_table(run, (*metrics, "ece")).drop_duplicates(["metric", "rung"])
     rows_of = dict(list(table.groupby("metric")))
@@ -189,13 +189,13 @@ def _metric_cell(run: Run, row: Any) -> Cell:
 
 
 def _best_first(run: Run, records: Sequence[Record]) -> list[Record]:
-    """Sort methods by the primary metric; those at chance or without a number are last."""
+    """Sort methods by the primary metric; those that may not win are last."""
     metric = METRICS[[*run.shown, "ece"][0]]
 
     def sort_key(pair: tuple[RungRecord, Record]) -> tuple[bool, bool, float]:
         rung, value = pair[0], pair[1][metric.head].value
         sign = {"min": 1, "max": -1, None: 0}[metric.direction]
-        return value is None, is_chance(run.flags(rung.index)), sign * (value or 0.0)
+        return value is None, is_never_best(run.flags(rung.index)), sign * (value or 0.0)
 
     return [record for _, record in sorted(zip(run.rungs, records, strict=True), key=sort_key)]
 

@@ -29,7 +29,7 @@ _NUMBER = re.compile(r"(?:\$?[<+-]?\$? ?)?\d")
 _MATH = {
     "±": "pm", "∞": "infty", "↓": "downarrow", "↑": "uparrow", "→": "rightarrow",
     "←": "leftarrow", "×": "times", "·": "cdot", "≤": "leq", "≥": "geq", "≠": "neq",  # noqa: RUF001
-    "≈": "approx", "∈": "in", "∂": "partial", "∇": "nabla", "∑": "sum", "√": "surd", "…": "dots",
+    "≈": "approx", "∅": "emptyset", "∈": "in", "∂": "partial", "∇": "nabla", "∑": "sum", "√": "surd", "…": "dots",
     "µ": "mu", "ℓ": "ell", "∆": "Delta",  # noqa: RUF001
 }  # fmt: skip
 _PLAIN = {

@@ -10,6 +10,7 @@ from tune_calib.methods import _affine
 from tune_calib.methods._functional import label_log_probs
 from tune_calib.methods._posthoc import Fit, FittedAlone
 from tune_calib.metrics.refinement import folds
+from tune_calib.metrics.summary import evaluate
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.names import FLAGS
 from tune_calib.spec.slots.posthoc import PostHocSlot
@@ -110,6 +111,23 @@ def test_hard_inputs_give_finite_logits_and_preserve_the_accuracy(name, settings
     again = method(name, settings)
     again.load_state(transform.state())
     assert torch.equal(again.transform(given[None])[0], changed)
+
+
+@pytest.mark.parametrize(("classes", "scale"), [(2, 3.0), (5, 3.0), (40, 8.0)])
+def test_mean_confidence_has_no_ece_on_calib_and_keeps_the_order_of_classes(classes, scale):
+    logits, labels = drawn(400, classes, scale)
+    if scale == 8.0:
+        logits[:, 1] = logits[:, 0] - 0.1  # a second class that would exceed a low accuracy
+    transform, _ = fitted("mean_confidence", logits, labels)
+    probs = transform.transform(logits[None])[0].softmax(-1)
+    accuracy = (logits.argmax(-1) == labels).double().mean()
+    torch.testing.assert_close(probs.amax(-1), accuracy.expand(400), rtol=0, atol=2e-6)
+    found, expected = evaluate(probs.log(), labels), evaluate(logits, labels)
+    assert float(found["ece"]) < 2e-6
+    assert float(found["sharpness"]) < 1e-12
+    assert float(found["nll"]) > float(expected["nll_refinement"])
+    order = logits.argsort(-1)
+    assert (probs.gather(-1, order).diff(dim=-1) > -1e-12).all()
 
 
 FULL = ("matrix", "dirichlet")  # a million entries at 1,000 classes

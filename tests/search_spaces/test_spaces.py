@@ -15,7 +15,7 @@ from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.spec.space import SPACES, Setting, Space, choice, uniform
 from tune_calib.tuning.search.definition import Candidates
 
-WITHOUT = {"vector", "isotonic", "irm", "beta"}  # post-hoc methods without settings
+WITHOUT = {"vector", "isotonic", "irm", "beta", "mean_confidence"}  # post-hoc methods without settings
 
 
 def test_every_method_with_settings_has_a_space_and_every_space_a_method():

@@ -31,7 +31,7 @@ from tune_calib.metrics.validation import whole_numbers
 from tune_calib.spec.datasets import DatasetInfo
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.metrics import BASE, column
-from tune_calib.spec.names import CHANCE, FEW_IMAGES, LEAST_IMAGES
+from tune_calib.spec.names import CHANCE, CONTROL, FEW_IMAGES, LEAST_IMAGES
 from tune_calib.spec.slots.data import DataSlot
 from tune_calib.spec.slots.posthoc import PostHocSlot
 from tune_calib.spec.trial import TrialSpec
@@ -149,13 +149,15 @@ def evaluate_one(
     # Not on test, since a trial at chance level must not be selected, and nothing may be selected
     # on test; on both other splits, since select alone may have few images.
     flags = _find_chance_flag(calibrated["select"], calibrated["calib"])
-    if transform is None:
+    if posthoc is None or transform is None:
         return Evaluation(metrics, bins, {}, flags)
     # A transform that changes predictions may fit those of calib by chance, or ruin them on other
     # images, so that calib is judged both with and without it.
     flags = flags or _find_chance_flag(calibrated["select"], _calibrate(logits["calib"], None))
     fitted = {name: float(value) for name, value in transform.fitted().items()}
     flags += tuple(name for name, is_raised in transform.flags().items() if bool(is_raised))
+    if METHODS[posthoc.method].is_control:
+        flags += (CONTROL,)
     return Evaluation(metrics, bins, fitted, flags, transform)
 
 

@@ -32,7 +32,7 @@ from tune_calib.results.selection import BASELINE, CHOSEN, EVALUATION
 from tune_calib.results.tables import is_metric_column, read_slots, read_table
 from tune_calib.spec import plugins
 from tune_calib.spec.metrics import BASE, METRICS, NO_BEST, column, format_value
-from tune_calib.spec.names import WATCHED, is_chance
+from tune_calib.spec.names import WATCHED, is_never_best
 from tune_calib.spec.trial import TrialSpec
 from tune_calib.text import format_count
 
@@ -165,9 +165,9 @@ def _best(out: AnyPath, rows: list[Row], best: str) -> Row:
     if metric.direction is None:
         raise UserError(f"{best}: {name} {NO_BEST}", setting="best")
     key, sign = column("select", name), 1 if metric.is_less_better else -1
-    usable = [row for row in rows if row.get(key) is not None and not is_chance([row["flags"]])]
+    usable = [row for row in rows if row.get(key) is not None and not is_never_best([row["flags"]])]
     if not usable:
-        raise UserError(f"{out}: no finished trial has {key}, or all are at chance")
+        raise UserError(f"{out}: no finished trial has {key}, or all are at chance or trivial controls")
     return min(usable, key=lambda row: (sign * row[key], row["spec_hash"]))
 
 

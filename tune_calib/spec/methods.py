@@ -54,6 +54,7 @@ class MethodInfo:
             method can continue from it.
         keeps_accuracy: whether a post-hoc method never changes the predicted class; None for other
             kinds.
+        is_control: whether it is a trivial control, which no report calls the best.
         classes: the only number of classes that a post-hoc method supports; None: any.
     """
 
@@ -74,6 +75,7 @@ class MethodInfo:
     pairs_by_order: bool = False
     trains_own_head: bool = True
     keeps_accuracy: bool | None = None
+    is_control: bool = False
     classes: int | None = None
 
 

@@ -48,6 +48,9 @@ class Flag:
 
 
 CHANCE, FEW_IMAGES = "chance", "few_images"
+CONTROL = "trivial_control"
+NEVER_BEST = (CHANCE, CONTROL)
+"""Flags of trials that no table, rank or headline calls the best."""
 LEAST_IMAGES = 100
 """Images of select and calib together below which none is called at chance."""
 HEAD_BELOW = "head_below_network"
@@ -55,6 +58,10 @@ HEAD_BELOW = "head_below_network"
 BELOW = 0.05
 """Fraction of accuracy that a head may lose against its network; heads trained long enough lose
 less."""
+FLAT = "flat_confidence"
+"""Another flag that is computed when results are read."""
+LEAST_SHARPNESS = 0.1
+"""Share of the base's variance of confidence below which a trial has this flag."""
 
 FLAGS: dict[str, Flag] = {
     flag.name: flag
@@ -104,6 +111,18 @@ FLAGS: dict[str, Flag] = {
             "that of the network below the head; the head may not have been trained long enough, "
             "and its calibration is that of a different classifier",
         ),
+        Flag(
+            CONTROL,
+            "∅",
+            "a trivial control, which shows what a low calibration error does not say; it is never "
+            "marked as the best",
+        ),
+        Flag(
+            FLAT,
+            "≈",
+            "the variance of the confidence on test (sharpness) is below a tenth of the base's, so "
+            "that confidence hardly tells which predictions are right",
+        ),
     )
 }
 
@@ -118,8 +137,14 @@ def count_flags(cells: Iterable[object]) -> dict[Flag, int]:
 
 
 def is_chance(cells: Iterable[object]) -> bool:
-    """Return whether a cell contains the flag of trials that are never marked as the best."""
+    """Return whether a cell contains the flag of trials at chance."""
     return FLAGS[CHANCE] in count_flags(cells)
+
+
+def is_never_best(cells: Iterable[object]) -> bool:
+    """Return whether a cell contains a flag of ``NEVER_BEST``."""
+    flags = count_flags(cells)
+    return any(FLAGS[name] in flags for name in NEVER_BEST)
 
 
 def append_flag_signs(name: str, cells: Iterable[object]) -> str:
