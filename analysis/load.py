@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, wraps
 from operator import attrgetter
 from typing import Any, TypeVar
@@ -19,14 +19,14 @@ from tune_calib.results.manifests import RungRecord, RunManifest
 from tune_calib.results.tables import read_table
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.metrics import BASE, column
-from tune_calib.spec.names import BELOW, HEAD_BELOW, append_flag_signs
+from tune_calib.spec.names import BELOW, FLAT, HEAD_BELOW, LEAST_SHARPNESS, append_flag_signs
 
 # Columns that ranks need besides those of their metric.
 _LEAST = {
     "spec_hash", "rung", "rung_label", "network_seed", "head_seed", "status", "message", "data",
     "dataset", "backbone", "flags", "network_id", "network_method", "head_method",
     "posthoc_method",
-    "*train/accuracy", "*test/accuracy", "*test/confidence_gap", "*test/confidence_gap_se",
+    "*train/accuracy", "*test/accuracy", "*test/sharpness", "*test/confidence_gap", "*test/confidence_gap_se",
 }  # fmt: skip
 _LONG_TEXTS = ("data", "network", "head", "posthoc", "versions", "code")
 
@@ -235,7 +235,19 @@ def load(out: AnyPath, metric: str | None = None) -> Run:
     shifts = read_shifts(out, metric)
     if len(shifts.columns):
         trials = trials.merge(shifts, left_on="spec_hash", right_index=True, how="left")
-    return Run(out, manifest, trials)
+    return _flag_flat_confidences(Run(out, manifest, trials))
+
+
+def _flag_flat_confidences(run: Run) -> Run:
+    """Add to ``flags`` the trials whose sharpness is far below that of the base of their rung."""
+    name = column("test", "sharpness")
+    if run.trials.empty or name not in run.trials:
+        return run
+    sharpness, rungs = run.trials[name].astype(float), run.trials["rung"]
+    means = sharpness.groupby(rungs).mean()
+    bases = means.reindex([run.bases[index].index for index in rungs]).to_numpy()
+    is_flat = sharpness < LEAST_SHARPNESS * bases
+    return replace(run, trials=_with_flag(run.trials, FLAT, is_flat))
 
 
 def read_trials(out: AnyPath, columns: Collection[str] = ("*",)) -> pd.DataFrame:
@@ -257,5 +269,10 @@ def read_trials(out: AnyPath, columns: Collection[str] = ("*",)) -> pd.DataFrame
     noise = 2 * (errors**2).sum(axis="columns") ** 0.5
     is_head = rows.reindex(columns=["head_method"])["head_method"].notna()
     is_below = is_head & (lost > BELOW) & (lost > noise)
+    return _with_flag(rows, HEAD_BELOW, is_below)
+
+
+def _with_flag(rows: pd.DataFrame, name: str, is_raised: "pd.Series[bool]") -> pd.DataFrame:
+    """Return rows with a flag added where it is raised."""
     flags = rows.reindex(columns=["flags"])["flags"].astype(object).fillna("")
-    return rows.assign(flags=flags.mask(is_below, flags + "," + HEAD_BELOW).str.strip(","))
+    return rows.assign(flags=flags.mask(is_raised, flags + "," + name).str.strip(","))

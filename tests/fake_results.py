@@ -241,7 +241,7 @@ def _write_trial(out: Path, planned: PlannedRecord, status: str) -> None:
     if status == "done":
         ece = value(rung, seed)
         metrics = {"accuracy": 0.9 - 0.01 * rung, "ece": ece, "aece": ece, "mce": 0.5, "nll": 0.4}
-        metrics |= {"o_ece": ece, "u_ece": 0.0}
+        metrics |= {"o_ece": ece, "u_ece": 0.0, "brier": 0.3}
         row |= {f"test/{name}": number for name, number in metrics.items()}
     curves = [
         {"spec_hash": planned.spec_hash, "epoch": e, "name": name, "value": 0.5 + 0.01 * e}

@@ -181,8 +181,8 @@ def _average_seeds(rows: pd.DataFrame, metric: str) -> Sequence[pd.DataFrame]:
     groups = rows.fillna({"backbone": "unknown"}).groupby(["method", *KEY], sort=False)
     aggregated = {"mean": ("value", "mean"), "n": ("value", "count")}
     cells = groups.agg(**aggregated, never_best=("never_best", "any"))
-    mean, n, never_best = (cells[part].unstack(KEY, sort=False) for part in cells)
-    return mean, n.fillna(0).astype(int), never_best.eq(True)
+    mean, n, is_barred = (cells[part].unstack(KEY, sort=False) for part in cells)
+    return mean, n.fillna(0).astype(int), is_barred.eq(True)
 
 
 @dataclass(frozen=True, eq=False)

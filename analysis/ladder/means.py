@@ -12,11 +12,11 @@ from analysis.tidy import column_in
 from tune_calib.spec.metrics import AT_VALUE, METRICS, column
 from tune_calib.spec.names import count_flags, is_never_best
 
-_TABLE_METRICS = ("accuracy", "ece", "o_ece", "u_ece", "aece", "mce", "nll")
+_TABLE_METRICS = ("accuracy", "ece", "o_ece", "u_ece", "aece", "mce", "nll", "brier")
 
 
 def usual_metrics(columns: Iterable[object]) -> tuple[str, ...]:
-    """Return the seven default metrics, and those of plug-ins among the columns of the trials."""
+    """Return the default metrics, and those of plug-ins among the columns of the trials."""
     present = set(columns)
     of_plugins = filter(lambda name: METRICS[name].compute is not None, METRICS)
     return (*_TABLE_METRICS, *(name for name in of_plugins if column("test", name) in present))
@@ -69,6 +69,25 @@ def ladder_table(
             # NaN if the rung has no values: the next step then has no change.
             previous = mean
     return pd.DataFrame(rows)
+
+
+def nll_gains(run: Run) -> list[float]:
+    """Compute the reduction of the NLL by each rung, as a share of what calibration can achieve.
+
+    It is (NLL of the base - NLL) / (calibration part of the base's NLL), of means over trials. The
+    calibration part is what the best temperature removes (``metrics.refinement``; Berta et al.,
+    arXiv 2501.19195). So 1 equals a base with the best temperature, more takes a better refinement,
+    and less than 0 is worse than the base. NaN for the base itself, and where its calibration part
+    is printed as 0.
+    """
+    nll = ladder_table(run, ["nll"]).set_index("rung")
+    parts = ladder_table(run, ["nll_calibration"]).set_index("rung")["mean"]
+    gains = []
+    for rung in run.rungs:
+        part = float(parts[run.bases[rung.index].index])
+        has_part = not math.isnan(part) and rounded("nll", part) > 0
+        gains.append(-float(nll["change_base"][rung.index]) / part if has_part else math.nan)
+    return gains
 
 
 def may_win(run: Run) -> list[bool]:

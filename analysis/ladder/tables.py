@@ -31,7 +31,8 @@ from tune_calib.text import format_count
 
 _PAPER = "paper: "  # before the head of a column of published numbers
 _STEP = "ΔECE before"  # what a rung of a ladder is about
-_FIRST = ("ece", "accuracy", "nll")  # shown first on a narrow screen
+_FIRST = ("ece", "accuracy", "nll", "brier")  # shown first on a narrow screen
+_GAIN = "NLL gain (%)"  # the share of ``means.nll_gains``
 _HIDDEN_SPLITS = ("select", "train", BASE)  # used for selection and for the network check
 
 
@@ -58,6 +59,7 @@ def ladder(run: Run) -> Table:
     first = [METRICS[name].head for name in run.shown or _FIRST]
     requested = first[: len(run.shown)]
     first.insert(len(requested) or 1, _STEP)  # behind requested metrics, otherwise behind ECE
+    first.append(_GAIN)
     # A step of a ladder is compared with the step of the paper, and a method with the base.
     if run.row_name == "rung":
         first += [*papers, base_head(run)]
@@ -118,6 +120,12 @@ def notes(run: Run) -> list[str]:
     base = run.base_note or next(iter(bases))
     if len(bases) > 1:
         base = "the last base above it"
+    if _shows_gain(run):
+        lines.append(
+            f"{_GAIN}: reduction of the mean NLL from {base}, in % of the calibration part of its "
+            "NLL, which the best temperature would remove (Berta et al., 2025); a dash where that "
+            "part is 0"
+        )
     lines.append(f"{base_head(run)}: change of the mean ECE from {base}, in points")
     lines += filter(None, [equal_rungs(run)])
     if run.shows_intervals:
@@ -167,6 +175,8 @@ def _records(run: Run, papers: Mapping[str, Any]) -> list[Record]:
         columns[METRICS[metric].head] = ranked(cells, METRICS[metric].direction, may_win)
     if run.shows_network_check:
         columns |= _network_columns(run)
+    if _shows_gain(run):
+        columns[_GAIN] = [Cell.formatted(100 * gain, ".0f") for gain in means.nll_gains(run)]
     change_cell = partial(Cell.number, "ece", signed=True)
     if run.row_name == "rung":  # a method of a comparison builds on no other
         columns[_STEP] = list(map(change_cell, rows_of["ece"]["change_before"]))
@@ -177,6 +187,10 @@ def _records(run: Run, papers: Mapping[str, Any]) -> list[Record]:
         values = printed[key].reindex(list(run.labels.values()))
         columns[head] = [Cell.number("ece", value) for value in values]
     return records_of(columns)
+
+
+def _shows_gain(run: Run) -> bool:
+    return not run.shown or "nll" in run.shown
 
 
 def _metric_cell(run: Run, row: Any) -> Cell:

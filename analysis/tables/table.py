@@ -11,7 +11,7 @@ from tune_calib.console import WIDE, Prose, Screen, wrap
 from tune_calib.errors import UserError
 from tune_calib.text import nearest
 
-MAX_COLUMNS = 6  # of a table in a page, with the names of its rows; a switch shows the others
+MAX_COLUMNS = 7  # of a table in a page, with the names of its rows; a switch shows the others
 MAX_ROWS = 2000  # browsers sort longer tables slowly
 BEST = "Best bold, second underlined."
 """Explains the marks in a caption; replaced in a terminal."""

@@ -49,6 +49,24 @@ def test_a_table_has_its_usual_columns_or_the_requested_ones(tmp_path):
     assert "--metric ks_error --metric conformal_coverage" in page
 
 
+def test_gain_of_nll_and_flat_confidence_are_relative_to_the_base(tmp_path):
+    fake_results.write(tmp_path, kinds=("base", "variant", "variant", "variant"))
+    for path in (tmp_path / "trials").glob("*.parquet"):
+        rung = int(path.stem.split("-")[0])
+        nll, sharpness = [0.4, 0.35, 0.3, 0.45][rung], [0.02, 0.01, 0.0021, 0.0019][rung]
+        part = 0.1 if rung == 0 else 0.001  # only that of the base counts
+        values = {"test/nll": nll, "test/nll_calibration": part, "test/sharpness": sharpness}
+        fake_results.set_cells(path, values)
+    records = tables.ladder(load(tmp_path)).records
+    assert [record["NLL gain (%)"].text for record in records] == ["-", "50", "100", "-50"]
+    assert [record["rung"].text for record in records][2:] == ["+ two", "control ≈"]
+    for path in (tmp_path / "trials").glob("0-*.parquet"):
+        fake_results.set_cells(path, {"test/nll_calibration": 0.0004})
+    table = tables.ladder(load(tmp_path))
+    assert all(record["NLL gain (%)"].is_blank for record in table.records)
+    assert "a dash where that part is 0" in table.full_caption
+
+
 @pytest.mark.parametrize("metric", sample(["ece", "ks_error", "nll", "conformal_coverage"], 1))
 def test_each_metric_can_be_shown(tmp_path, metric):
     fake_results.write(tmp_path)

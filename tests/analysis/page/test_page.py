@@ -362,7 +362,7 @@ def test_wide_tables_fold_columns_and_captions_fold_notes_and_settings(whole):
     folded = [shown.heads[index] for index in shown.extra]
     assert "MCE (%) ↓" in folded
     assert "ECE (%) ↓" not in folded
-    assert len(shown.heads) - len(folded) == 6
+    assert len(shown.heads) - len(folded) == 7
     assert f"Show all {len(shown.heads)} columns" in text
     assert "<summary>Full settings</summary>" in text
     narrow = Table("key", "caption", [{"a": Cell.of(1), "b": Cell.of(2)}], first=["b"])
