@@ -121,7 +121,13 @@ def test_a_comparison_of_a_kind_includes_the_vanilla_network(kind):
     of_kind = {name for name in METHODS if METHODS[name].kind == kind}
     planned = expand(ladder, request)
     assert planned[0].label == "vanilla"
-    assert {trial.label for trial in planned} == {"vanilla"} | of_kind - {"ce", *absent}
+    expected = {"vanilla"} | of_kind - {"ce", *absent}
+    if kind == "posthoc":
+        expected.add("temperature fit=grid_ece")
+        hashes = {trial.label: trial.spec.hash for trial in planned}
+        alone = build_comparison(["temperature"], [{"posthoc": {"fit": "grid_ece"}}])
+        assert expand(alone, request)[0].spec.hash == hashes["temperature fit=grid_ece"]
+    assert {trial.label for trial in planned} == expected
     vanilla = planned[0].spec
     assert (vanilla.network.method, vanilla.head, vanilla.posthoc) == ("ce", None, None)
     if kind != "network":

@@ -247,7 +247,9 @@ def test_the_first_of_equal_epochs_is_selected_for_heads_and_networks(rule, bank
     for epoch, accuracies in enumerate([(0.5, 0.5), (0.5, 0.75), (0.5, 0.75)]):
         heads.epoch = trainer.epoch = epoch
         accuracy = torch.tensor(accuracies, dtype=torch.float64)
-        heads._store_best({"select/accuracy": accuracy, "select/nll": 1 - accuracy})
-        trainer._store_best({"select/accuracy": accuracies[1], "select/nll": 1 - accuracies[1]})
+        losses = ("select/nll", "select/refined_nll")
+        heads._store_best({"select/accuracy": accuracy, **dict.fromkeys(losses, 1 - accuracy)})
+        report = dict.fromkeys(losses, 1 - accuracies[1])
+        trainer._store_best({"select/accuracy": accuracies[1], **report})
     assert heads.best_epoch.tolist() == [0, 1]
     assert trainer.best.epoch == 1

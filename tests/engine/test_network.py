@@ -2,15 +2,18 @@ import math
 from collections import Counter
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
+from scipy.optimize import minimize_scalar
+from torch.nn.functional import cross_entropy
 
 from tests.support import CPU, sample
 from tune_calib.data.splits import load_development
 from tune_calib.engine import network as engine
 from tune_calib.engine.artifacts import NetworkTraining, ensure_bank
 from tune_calib.engine.bank import BankKey, DevelopmentBank
-from tune_calib.engine.network import NetworkTrainer
+from tune_calib.engine.network import NetworkTrainer, predict
 from tune_calib.engine.store import Store
 from tune_calib.errors import DivergedError
 from tune_calib.progress import ProgressEvent, listening
@@ -76,6 +79,21 @@ def test_the_selected_epoch_is_the_best_on_select():
     best = max(report["select/accuracy"] for report in reports)
     assert run.best.score == best
     assert reports[run.best.epoch]["select/accuracy"] == best
+
+
+def test_the_epoch_of_least_refined_nll_is_that_of_scipy():
+    run = trainer(select="min_refined_nll", epochs=3)
+    labels, refined = run.select.labels, []
+    for report in run:
+        logits = predict(run.method, run.network, run.select.images, run.info)[1].double()
+        found = minimize_scalar(
+            lambda log_t, logits=logits: cross_entropy(logits / np.exp(log_t), labels).item(),
+            bounds=(-5, 5),
+        )
+        assert report["select/refined_nll"] == pytest.approx(found.fun, abs=2e-5)
+        assert report["select/refined_nll"] < report["select/nll"]
+        refined.append(found.fun)
+    assert run.best.epoch == int(np.argmin(refined))
 
 
 def test_the_last_epochs_are_not_augmented():

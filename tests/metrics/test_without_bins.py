@@ -241,6 +241,18 @@ def test_the_parts_of_scores_do_not_depend_on_the_scale_of_the_logits(scale):
     assert float(found) == pytest.approx(float(expected), abs=1e-6)
 
 
+@pytest.mark.parametrize("samples", [40, 3000])  # fewer and more than those of the first estimate
+def test_refined_nll_is_that_of_the_best_temperature_of_every_classifier(samples):
+    logits, labels = case(samples)
+    right = 20 * torch.nn.functional.one_hot(labels, 5).double()  # T = 0 would be the best
+    batch = torch.stack([logits, 30 * logits, 0.01 * logits, right])
+    found = refinement.refined_nll(batch, labels)
+    best = minimize_scalar(lambda t: log_loss(labels, (logits / t).softmax(-1)), bounds=(0.5, 5))
+    assert found.tolist() == pytest.approx([best.fun] * 3 + [0.0], abs=2e-5)
+    for one, value in zip(batch, found, strict=True):
+        assert torch.equal(refinement.refined_nll(one[None], labels)[0], value)
+
+
 def test_an_unbounded_temperature_stays_in_its_range():
     logits = torch.eye(4, dtype=torch.float64).repeat(5, 1)
     labels = torch.arange(4).repeat(5)

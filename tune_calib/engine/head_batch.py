@@ -11,7 +11,7 @@ from torch import Tensor
 from tune_calib.determinism import child_seed
 from tune_calib.engine.bank import DevelopmentBank, FeatureSplit
 from tune_calib.engine.head_steps import StackedOptimizer, Views, squared_norms
-from tune_calib.engine.network import watch_select
+from tune_calib.engine.network import SELECTED_BY, watch_select
 from tune_calib.engine.store import generator, nest, unnest
 from tune_calib.errors import UserError
 from tune_calib.methods._base import EpochStatistics, HeadContext, HeadMethod
@@ -87,7 +87,7 @@ class HeadBatchTrainer(Iterator[dict[str, Tensor]]):
             # Before the evaluation on select, as in the training of networks.
             report |= self.method.end_epoch(self.epoch, statistics)
             logits = logits_of(self.method, self.select.features)
-            report |= _evaluate_in_parts(logits, self.select.labels)
+            report |= _evaluate_in_parts(logits, self.select.labels, self.slot.select)
         report = {name: values.double().cpu() for name, values in report.items()}
         finite = report["train/loss"].isfinite() & report["select/nll"].isfinite()
         self.diverged_epoch[~finite & (self.diverged_epoch < 0)] = self.epoch
@@ -165,14 +165,15 @@ class HeadBatchTrainer(Iterator[dict[str, Tensor]]):
         if rule == "last":
             self.best_epoch[:] = self.epoch
             return
-        score = report["select/accuracy"] if rule == "best_val_acc" else -report["select/nll"]
+        name, sign = SELECTED_BY[rule]
+        score = sign * report[name]
         # Comparisons with NaN are false, so a diverged head keeps its earlier best epoch.
         better = score > self.best_score
         self.best_score = torch.where(better, score, self.best_score)
         self.best_epoch[better] = self.epoch
-        for name, tensor in tensors_of(self.method).items():
+        for key, tensor in tensors_of(self.method).items():
             chosen = better.to(self.device).reshape(-1, *[1] * (tensor.ndim - 1))
-            self.best[name] = torch.where(chosen, tensor, self.best.get(name, tensor))
+            self.best[key] = torch.where(chosen, tensor, self.best.get(key, tensor))
 
     def selected(self, k: int) -> dict[str, Tensor]:
         """Return the tensors of head k at its selected epoch (K = 1), without copying them."""
@@ -273,7 +274,7 @@ def head_batch_key(slot: HeadSlot) -> str:
     return repr(sorted(common.items()))
 
 
-def _evaluate_in_parts(logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
+def _evaluate_in_parts(logits: Tensor, labels: Tensor, rule: str) -> dict[str, Tensor]:
     """Return metrics of heads, (K, N, C) to (K,), evaluated a few at a time; NaN if diverged."""
     scores: dict[str, list[Tensor]] = defaultdict(list)
     for part in logits.split(max(1, JUDGED // logits[0].numel())):
@@ -281,7 +282,7 @@ def _evaluate_in_parts(logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
         finite = values.flatten(1).isfinite().all(1)
         # A diverged head is evaluated on zeros and marked afterwards; the others must continue.
         values = torch.where(finite[:, None, None], values, 0.0)
-        for name, score in watch_select(values, labels).items():
+        for name, score in watch_select(values, labels, rule).items():
             scores[name].append(torch.where(finite, score, math.nan))
     return {name: torch.cat(parts) for name, parts in scores.items()}
 

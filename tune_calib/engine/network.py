@@ -21,6 +21,7 @@ from tune_calib.engine.steps import NO_WATCH, StepRule, batches_of, learning_rat
 from tune_calib.engine.store import generator, nest, unnest
 from tune_calib.errors import DivergedError
 from tune_calib.methods._base import Batch, EpochFeedback, NetworkContext, NetworkMethod, Step
+from tune_calib.metrics.refinement import refined_nll
 from tune_calib.metrics.samples import Samples
 from tune_calib.metrics.summary import measure
 from tune_calib.models.base import build_network
@@ -39,6 +40,13 @@ BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 # normalisation in train mode.
 EVALUATION_BATCH = 500
 LARGEST_OF_FULL_BATCH = 96
+
+# By the setting ``select``: a quantity of an epoch's report, and the sign that makes more better.
+SELECTED_BY = {
+    "best_val_acc": ("select/accuracy", 1),
+    "min_val_nll": ("select/nll", -1),
+    "min_refined_nll": ("select/refined_nll", -1),
+}
 
 
 @dataclass
@@ -118,7 +126,7 @@ class NetworkTrainer(Iterator[dict[str, float]]):
             # All losses of the epoch may be finite although its last step overshot.
             if not bool(logits.isfinite().all()):
                 raise DivergedError(f"the logits of epoch {self.epoch + 1} are not finite")
-            scores = watch_select(logits, labels)
+            scores = watch_select(logits, labels, self.slot.select)
             report |= {name: float(score) for name, score in scores.items()}
         self._store_best(report)
         self.epoch += 1
@@ -187,8 +195,10 @@ class NetworkTrainer(Iterator[dict[str, float]]):
 
     def _store_best(self, report: dict[str, float]) -> None:
         rule = self.slot.select
-        scores = {"best_val_acc": report["select/accuracy"], "min_val_nll": -report["select/nll"]}
-        score = scores.get(rule, float(self.epoch))
+        score = float(self.epoch)
+        if rule != "last":
+            name, sign = SELECTED_BY[rule]
+            score = sign * report[name]
         # The first of equal epochs is kept; accuracies on a small split are often equal.
         if score > self.best.score:
             weights: dict[str, Tensor] = {}
@@ -236,10 +246,16 @@ class NetworkTrainer(Iterator[dict[str, float]]):
         self.best = Best(values["best_score"], values["best_epoch"], weights)
 
 
-def watch_select(logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
-    """Return the metrics of ``names.WATCHED`` on select, given logits (..., N, C) in float64."""
+def watch_select(logits: Tensor, labels: Tensor, rule: str) -> dict[str, Tensor]:
+    """Return what is reported of select after an epoch, given logits (..., N, C) in float64.
+
+    It is the metrics of ``names.WATCHED`` and what the rule ``select`` needs beyond them.
+    """
     values = measure(Samples(logits.softmax(-1), labels, logits), WATCHED)
-    return {column("select", name): value for name, value in values.items()}
+    report = {column("select", name): value for name, value in values.items()}
+    if rule == "min_refined_nll":
+        report["select/refined_nll"] = refined_nll(logits, labels)
+    return report
 
 
 def build(spec: TrialSpec, samples: int) -> tuple[Network, NetworkMethod]:

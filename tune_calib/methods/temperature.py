@@ -158,4 +158,5 @@ METHODS.register(
     params=TemperatureParams,
     implementation=TemperatureScaling,
     keeps_accuracy=True,
+    variants=({"fit": "grid_ece"},),
 )

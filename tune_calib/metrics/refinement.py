@@ -25,6 +25,8 @@ NEAR = 1.01
 _USUAL = (0.3, 30.0)
 _FURTHEST = 1e9  # factor between the range and the furthest temperature that is found
 _TOLERANCE = 1e-6  # of log T; the loss is flat there
+_ROUGH = 0.1  # the same for a choice between epochs: the loss then differs by about 1e-5
+_FEW = 500  # samples that suffice for a first estimate
 _STEPS = 60
 _CHUNK = 2**17  # logits processed at once, so that they stay in the cache
 
@@ -41,6 +43,22 @@ def cross_fitted(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         inverse = inverse_temperature(logits, labels, ~is_held_out, start)
         scale[..., is_held_out] = inverse[..., None]
     return scores(logits, labels, scale)
+
+
+def refined_nll(logits: Tensor, labels: Tensor) -> Tensor:
+    """Return the mean NLL in nats at the best temperature of the same samples, (...).
+
+    Berta et al. select epochs by it. Unlike ``cross_fitted``, it is about 1 / N too low, which is
+    much the same for all epochs, and it takes a tenth of the time.
+    """
+    # Close to the temperature of some of the samples, one step with all of them suffices.
+    some = slice(None, None, max(1, len(labels) // _FEW))
+    start = None
+    if some.step > 1:
+        start = inverse_temperature(logits[..., some, :], labels[some], tolerance=_ROUGH)
+    inverse = inverse_temperature(logits, labels, start=start, tolerance=_ROUGH)
+    log_probs = (logits * inverse[..., None, None]).log_softmax(-1)
+    return -at_labels(log_probs, labels).mean(-1)
 
 
 def folds(labels: Tensor) -> list[Tensor]:
@@ -106,23 +124,25 @@ def inverse_temperature(
     is_used: Tensor | None = None,
     start: Tensor | None = None,
     weights: Tensor | None = None,
+    tolerance: float = _TOLERANCE,
 ) -> Tensor:
     """Find the 1 / T that minimises the NLL, in ``BOUNDS`` and, if it is at their end, beyond.
 
     The result is (...), an end of the range where the NLL has no minimum. ``is_used`` (N,) masks
     the samples to use, all by default; ``start`` (...) is the initial value, 1 by default;
-    ``weights`` (N,) are positive, equal by default.
+    ``weights`` (N,) are positive, equal by default; ``tolerance`` is that of the last step of
+    log T.
     """
     ones = logits.new_ones(logits.shape[:-2])
     start = ones if start is None else start
     usual = (BOUNDS[0] * ones, BOUNDS[1] * ones)
-    inverse = _searched(logits, labels, is_used, start, usual, weights)
+    inverse = _searched(logits, labels, is_used, start, usual, weights, tolerance)
     is_at_end = (inverse * BOUNDS[0] > 1 / NEAR) | (inverse * BOUNDS[1] < NEAR)
     if bool(is_at_end.any()):
         rows = slice(None) if is_used is None else is_used
         row_weights = None if weights is None else weights[rows]
         limits = ends(logits[..., rows, :], labels[rows], row_weights)
-        further = _searched(logits, labels, is_used, start, limits, weights)
+        further = _searched(logits, labels, is_used, start, limits, weights, tolerance)
         inverse = torch.where(is_at_end, further, inverse)
     return inverse
 
@@ -134,6 +154,7 @@ def _searched(
     start: Tensor,
     bounds: tuple[Tensor, Tensor],
     weights: Tensor | None,
+    tolerance: float,
 ) -> Tensor:
     """Find 1 / T by Newton's method on log T in a shrinking bracket, first the bounds of T."""
     high, low = (-end.log() for end in bounds)
@@ -147,7 +168,7 @@ def _searched(
         newton = at - torch.where(step.isfinite(), step, torch.inf)
         is_inside = (newton > low) & (newton < high)
         new = torch.where(is_inside, newton, (low + high) / 2)
-        is_near = (new - at).abs() < _TOLERANCE
+        is_near = (new - at).abs() < tolerance
         # Each classifier stops on its own, so that its result does not depend on the others.
         at = torch.where(is_found, at, new)
         is_found |= is_near

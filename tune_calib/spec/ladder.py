@@ -262,13 +262,14 @@ def build_comparison(pipelines: Sequence[str], settings: Sequence[Settings] = ()
 
 
 def build_kind_comparison(kind: MethodKind) -> Ladder:
-    """Build a ladder of all methods of a kind at their defaults and the unchanged network."""
+    """Build a ladder of all methods of a kind, their variants and the unchanged network."""
     rungs = [Rung("vanilla", "the network as it is", kind="base")]
     for name in METHODS:
         kind_of_method = METHODS.facts(name).get("kind") or METHODS[name].kind
         # Plain cross entropy is the unchanged network.
         if kind_of_method == kind and name != "ce":
-            rungs.append(build_rung(name, {}, "variant"))
+            for settings in ({}, *METHODS[name].variants):
+                rungs.append(build_rung(name, {kind: settings}, "variant"))
     labels = " ".join(map(attrgetter("label"), rungs))
     printed_kind = "post-hoc" if kind == "posthoc" else kind
     title = f"Every {printed_kind} method side by side"

@@ -54,6 +54,8 @@ class MethodInfo:
             method can continue from it.
         keeps_accuracy: whether a post-hoc method never changes the predicted class; None for other
             kinds.
+        variants: settings of its other published versions, which a comparison of all methods of
+            its kind shows as further rows.
         is_control: whether it is a trivial control, which no report calls the best.
         classes: the only number of classes that a post-hoc method supports; None: any.
     """
@@ -75,6 +77,7 @@ class MethodInfo:
     pairs_by_order: bool = False
     trains_own_head: bool = True
     keeps_accuracy: bool | None = None
+    variants: tuple[dict[str, Any], ...] = ()
     is_control: bool = False
     classes: int | None = None
 

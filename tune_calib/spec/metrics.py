@@ -127,7 +127,7 @@ for _metric in (
         "classwise_debiased", "Classwise debiased (L2)", module="calibration", is_in_searches=False
     ),
     _final("nll_calibration", "NLL, calibration", "min", "nats", -INF, INF, module="scoring"),
-    _final("nll_refinement", "NLL, refinement", "min", "nats", upper=INF, module="scoring"),
+    Metric("nll_refinement", "NLL, refinement", "min", "nats", upper=INF, module="scoring"),
     _final("brier_calibration", "Brier, calibration", "min", "score", -2.0, 2.0, module="scoring"),
     _final("brier_refinement", "Brier, refinement", "min", "score", upper=2.0, module="scoring"),
     Metric("aurc", "AURC", "min", "fraction", module="selective"),

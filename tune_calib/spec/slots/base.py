@@ -106,8 +106,10 @@ class OptimisedSlot(MethodSlot):
     optimisers (docs/pages/methods/index.md#summed-loss)."""
     augment: Literal["standard", "none"] = "standard"
     """`standard`: random crop after padding and random flip, as defined by the data set."""
-    select: Literal["last", "best_val_acc", "min_val_nll"] = "last"
-    """Epoch whose weights are the result; all but `last` are judged on the split `select`."""
+    select: Literal["last", "best_val_acc", "min_val_nll", "min_refined_nll"] = "last"
+    """Epoch whose weights are the result; all but `last` are judged on the split `select`.
+    `min_refined_nll` is the NLL after temperature scaling on `select` (Berta et al., 2025), for
+    classifiers that are calibrated afterwards."""
 
 
 def refuse_unknown(keys: Iterable[str], settings: list[str], subject: str, slot: str) -> None:
