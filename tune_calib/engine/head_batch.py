@@ -123,9 +123,8 @@ class HeadBatchTrainer(Iterator[dict[str, Tensor]]):
             factor = size if self.slot.loss_reduction == "sum" else 1
             loss.backward(torch.full_like(loss, factor))
             if number == steps - 1:
-                # For the record only, and before the restriction, which would hide what it removes.
+                # For the record only, and before the step, whose masks would hide what they remove.
                 norms = self._gradient_norms()
-            self.method.restrict_gradients()
             self.optimizer.step(self.method.update_masks(), self.method.gradient_masks())
             top, predicted = log_probs.detach().max(-1)
             losses += loss.detach() * size

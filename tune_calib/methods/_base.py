@@ -213,14 +213,8 @@ class HeadMethod:
         """Return the mean loss of each head: log_probs (K, B, C), labels (B,) or (K, B) to (K,)."""
         return nll(log_probs, labels)
 
-    def restrict_gradients(self) -> None:
-        """Modify ``.grad`` of the parameters in place after the backward pass."""
-
     def gradient_masks(self) -> dict[str, Tensor]:
-        """Return masks by which gradients are multiplied before the step, by parameter name.
-
-        For a restriction that is a mask, this is cheaper than ``restrict_gradients``.
-        """
+        """Return masks by which gradients are multiplied before the step, by parameter name."""
         return {}
 
     def update_masks(self) -> dict[str, Tensor]:
