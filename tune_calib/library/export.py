@@ -161,7 +161,8 @@ def _best(out: AnyPath, rows: list[Row], best: str) -> Row:
     metric = METRICS[name]
     if metric.direction is None:
         raise UserError(f"{best}: {name} {NO_BEST}", setting="best")
-    key, sign = column("select", name), 1 if metric.is_less_better else -1
+    key = column("select", name)
+    sign = 1 if metric.is_less_better else -1
     usable = [row for row in rows if row.get(key) is not None and not is_chance([row["flags"]])]
     if not usable:
         raise UserError(f"{out}: no finished trial has {key}, or all are at chance")

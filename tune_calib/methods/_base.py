@@ -191,6 +191,7 @@ class HeadMethod:
 
     def __init__(self, heads: Sequence[HeadSlot], context: HeadContext) -> None:
         self.heads = list(heads)
+        self.seeds = [head.seed for head in heads]
         self.params: Any = heads[0].params
         self.context = context
 

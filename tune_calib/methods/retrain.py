@@ -53,7 +53,7 @@ class Retrain(HeadMethod):
         sizes = [context.width, context.classes]
         if self.params.shape == "bottleneck":
             sizes.insert(1, self.params.width or max(1, context.width // 4))
-        self.parameters = init_stack(sizes, [head.seed for head in heads], context.device)
+        self.parameters = init_stack(sizes, self.seeds, context.device)
         if self.params.start != "fresh":
             # Equal for all seeds: with a shared batch order, continued heads stay equal, and their
             # spread is 0.
