@@ -135,7 +135,7 @@ def sample_statistics(out: AnyPath) -> pd.DataFrame:
 
     Columns n and accuracy; over and under, the shares of gates +1 and -1; flipped, the share of
     the previous epoch's samples whose gate changed; and the correlations of the indicator with
-    correctness and with confidence, NaN where one does not vary or was not recorded.
+    correctness and with confidence, NaN where one does not vary.
     """
     # File by file: the samples of all networks may not fit into memory at once.
     rows: list[dict[str, object]] = []
@@ -151,9 +151,6 @@ def _rows(records: pd.DataFrame) -> Iterator[dict[str, object]]:
         for epoch, seen in of_split.groupby("epoch"):
             gate = seen.set_index("sample")["gate"]
             shared = gate.index.intersection(previous.index)
-            is_recorded = "confidence" in seen and seen["confidence"].notna().all()
-            # Zeros do not vary, so both correlations are NaN.
-            confidence = seen["confidence"] if is_recorded else pd.Series(0.0, seen.index)
             yield {
                 "spec_hash": spec_hash,
                 "split": split,
@@ -164,7 +161,7 @@ def _rows(records: pd.DataFrame) -> Iterator[dict[str, object]]:
                 "under": (gate == -1).mean(),
                 "flipped": (gate[shared] != previous[shared]).mean(),
                 **correlations(seen["indicator"], seen["correct"]),
-                **correlations(seen["indicator"], confidence, "confidence_"),
+                **correlations(seen["indicator"], seen["confidence"], "confidence_"),
             }
             previous = gate
 

@@ -138,7 +138,7 @@ def equal_rungs(run: Run) -> str:
         if rows.isna().all(axis=None):
             continue
         for first, labels in groups:
-            # Rows of earlier versions may lack a metric; the last bit of a float is no difference.
+            # Some metrics may be absent; the last bit of a float is no difference.
             if rows.index.equals(first.index) and not ((rows - first).abs() > 1e-12).any(axis=None):
                 labels.append(run.label(rung))
                 break
