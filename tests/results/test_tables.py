@@ -83,9 +83,7 @@ def test_a_file_without_a_checksum_is_refused(tmp_path):
 
 def test_a_file_without_a_column_of_its_table_is_refused(tmp_path):
     write_file(tmp_path, "one", "curves", pa.table({"spec_hash": ["a"]}))
-    with pytest.raises(
-        DamagedFileError, match=r"it lacks the columns \['epoch', 'name', 'value'\]"
-    ):
+    with pytest.raises(DamagedFileError, match=r"lacks the columns \['epoch', 'name', 'value'\]"):
         read_table(tmp_path, "curves")
 
 

@@ -212,8 +212,8 @@ def _parse_file(data: bytes, path: AnyPath, table: TableName, wanted: re.Pattern
             content.validate(full=True)
     except UserError:
         raise
-    # A foreign file may raise errors of pyarrow, of text that cannot be decoded, of numbers that are
-    # too large, of memory, and others.
+    # A damaged or foreign file may raise errors of pyarrow, of text that cannot be decoded, of
+    # numbers that are too large, of memory, and others.
     except Exception as error:
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         files = "it"
