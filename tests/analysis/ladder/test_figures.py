@@ -226,6 +226,14 @@ def test_corruption_starts_at_the_clean_numbers_of_the_trial(out):
     assert len(clean)
     assert clean["ece"].tolist() == eces[clean["spec_hash"]].tolist()
 
+    axis = draw_corruption(LadderResults(sweep)).axes[0]
+    labels = axis.get_legend_handles_labels()[1]
+    assert labels == list(sweep.labels.values())
+    for line, rung in zip(axis.lines, sweep.labels, strict=True):
+        expected = table[table["rung"] == rung].groupby("severity")["ece"].mean()
+        assert line.get_xdata().tolist() == expected.index.tolist() == [0, 1, 2, 3, 4, 5]
+        assert line.get_ydata().tolist() == pytest.approx((100 * expected).tolist())
+
 
 def test_many_kinds_are_boxes_and_few_have_panels_of_their_own(out):
     for kinds, shown in ((FAMILIES["generated"][:2], 4), (FAMILIES["generated"], 2)):
