@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from docs.generate.commands import commands
-from tests import fake_results
+from tests import drawing, fake_results
 from tests.support import command_line, run_of, sample, small_spec
 from tune_calib.cli import main
 from tune_calib.errors import UserError
@@ -54,10 +54,11 @@ def test_a_path_that_the_system_refuses_is_one_line(
 
 
 @pytest.mark.parametrize("name", ["figures", "tables", "report.html"])
-def test_an_obstacle_at_the_path_of_a_report_is_one_line(name, out, refusal, with_figures):
+def test_an_obstacle_at_the_path_of_a_report_is_one_line(name, out, refusal):
     path = out / name
     path.mkdir() if name == "report.html" else path.touch()
-    message = refusal("report", out)
+    with drawing.figures("svg", names={"tradeoff"}):
+        message = refusal("report", out)
     assert str(path) in message
     assert "choose another path" in message
 

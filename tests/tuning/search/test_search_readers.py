@@ -154,8 +154,7 @@ def test_a_reader_writes_no_study(half):
     assert (half.out / JOURNAL).read_bytes() == before
 
 
-@pytest.mark.parametrize("command", ["report", "status"])
-def test_a_study_behind_a_password_is_named_to_its_readers(half, capsys, refusal, command):
+def test_a_study_behind_a_password_is_named_to_its_readers(half, capsys, refusal):
     out, url = half.out, f"sqlite:///{half.out}/study.db"
     (out / JOURNAL).unlink()
     question = definition_of("mac_cal", "random")
@@ -169,12 +168,10 @@ def test_a_study_behind_a_password_is_named_to_its_readers(half, capsys, refusal
     stars = {"study_storage": "postgresql://me:***@host/db"}
     path.write_bytes(seal(json.loads(path.read_text()) | stars))
     capsys.readouterr()
-    if command == "report":
-        assert "give its URL as --study-storage" in refusal(command, out)
-    else:
-        assert "give its URL as --study-storage" in run_reader(command, out, capsys=capsys)
-    text = run_reader(command, out, "--study-storage", url, capsys=capsys)
-    assert "5 done" in text
+    assert "give its URL as --study-storage" in run_reader("status", out, capsys=capsys)
+    assert "give its URL as --study-storage" in refusal("report", out)
+    for command in ("status", "report"):
+        assert "5 done" in run_reader(command, out, "--study-storage", url, capsys=capsys)
     assert not (out / JOURNAL).exists()
 
 
