@@ -59,9 +59,9 @@ def test_ladder_metric_data_set_and_backbone_work_together(tmp_path):
     command = [sys.executable, "-c", TOGETHER, str(tmp_path)]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
-    told = json.loads(ended.stdout.splitlines()[-1])
-    assert told["labels"] == ["ce", "+ label smoothing", "+ temperature", "temperature alone"]
-    row = told["row"]
+    measured = json.loads(ended.stdout.splitlines()[-1])
+    assert measured["labels"] == ["ce", "+ label smoothing", "+ temperature", "temperature alone"]
+    row = measured["row"]
     assert (row["dataset"], row["backbone"]) == ("digits5", "perceptron")
     assert row["status"] == "done"
     assert row["test/accuracy"] > 0.5

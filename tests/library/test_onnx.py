@@ -56,12 +56,12 @@ def check_images(settings, bank, trained, tmp_path):
 # An affine map of logits is that of matrix, one of log-probabilities that of dirichlet.
 SPLINE = (None, "spline")  # other tests export a temperature and isotonic curves
 ONCE = [(None, name) for name in OF_DIGITS if name not in ("vector", "svs", "sms", "spline")]
-ONCE += [(told, "temperature") for told in (*HEADS, "mac_cal functional")]
+ONCE += [(settings, "temperature") for settings in (*HEADS, "mac_cal functional")]
 CROSSED = [
-    (told, name)
-    for told in (None, *HEADS)
+    (settings, name)
+    for settings in (None, *HEADS)
     for name in OF_DIGITS
-    if (told, name) not in (SPLINE, *ONCE)
+    if (settings, name) not in (SPLINE, *ONCE)
 ]
 TWO_CLASSES = [name for name in POSTHOC if name not in OF_DIGITS]
 
@@ -147,9 +147,9 @@ def test_onnx_files_are_exact_on_saturated_and_tied_logits(posthoc, tmp_path):
     write_onnx(network, tmp_path / "x.onnx")
     fresh = torch.randn(300, 10, generator=torch.Generator().manual_seed(1))
     tied = fresh.round().clamp(-1, 1)
-    for own in (30 * fresh, 300 * fresh, tied, 200 * tied, 1000 * torch.eye(10), 0 * fresh):
-        outputs = run_onnx(tmp_path / "x.onnx", "logits", own)
-        assert (outputs - network.from_logits(own)).abs().max() <= CLOSE
+    for inputs in (30 * fresh, 300 * fresh, tied, 200 * tied, 1000 * torch.eye(10), 0 * fresh):
+        outputs = run_onnx(tmp_path / "x.onnx", "logits", inputs)
+        assert (outputs - network.from_logits(inputs)).abs().max() <= CLOSE
 
 
 @pytest.mark.parametrize("has_network", sample([False, True], 1))
@@ -164,9 +164,9 @@ def test_a_file_that_differs_on_saturated_logits_is_refused(
         network = CalibratedNetwork(spec, network.classifier, load_network(spec, trained, CPU))
     with pytest.raises(
         UserError, match="of isotonic was not written, since its numbers on saturated"
-    ) as found:
+    ) as caught:
         write_onnx(network, tmp_path / "x.onnx")
-    assert "\n" not in str(found.value)
+    assert "\n" not in str(caught.value)
     assert not list(tmp_path.iterdir())
 
 
@@ -174,9 +174,9 @@ def test_a_file_that_differs_on_saturated_logits_is_refused(
 def test_a_stochastic_head_is_refused_in_one_line(message, bank, tmp_path):
     spec = spec_of(message, epochs=1)
     network = CalibratedNetwork(spec, classifier_of(spec, bank), None)
-    with pytest.raises(UserError, match="draws random numbers to predict") as found:
+    with pytest.raises(UserError, match="draws random numbers to predict") as caught:
         write_onnx(network, tmp_path / "x.onnx")
-    assert "\n" not in str(found.value)
+    assert "\n" not in str(caught.value)
     assert not list(tmp_path.iterdir())
 
 

@@ -150,8 +150,8 @@ def configured(name, dataset, own_recipes, nested):
     config = {slot: dict(asked) for slot, asked in settings.items()}
     settings[kind] = {**settings.get(kind, {}), key: value}
     is_param = nested and key in METHODS[name].params.model_fields
-    own = {"params": {key: value}} if is_param else {key: value}
-    config[kind] = {**config.get(kind, {}), **own}
+    settings_of_slot = {"params": {key: value}} if is_param else {key: value}
+    config[kind] = {**config.get(kind, {}), **settings_of_slot}
     return {**config, "data": {"dataset": dataset}, "own_recipes": own_recipes}, settings
 
 
@@ -236,22 +236,22 @@ ENTRIES = {
 
 
 @pytest.mark.parametrize(
-    ("kind", "top", "own"), list(product(ENTRIES, (None, True, False), (None, True, False)))
+    ("kind", "top", "entry_has"), list(product(ENTRIES, (None, True, False), (None, True, False)))
 )
-def test_own_recipes_of_a_sweep_file_hold_for_methods_and_searches(kind, top, own, tmp_path):
+def test_own_recipes_of_a_sweep_file_hold_for_methods_and_searches(kind, top, entry_has, tmp_path):
     text, network = ENTRIES[kind]
     lines = [f"out: {tmp_path / 'out'}"]
     lines += [] if top is None else [f"own_recipes: {str(top).lower()}"]
     lines += ["entries:", "  a:", f"    {text}"]
-    lines += [] if own is None else [f"    own_recipes: {str(own).lower()}"]
+    lines += [] if entry_has is None else [f"    own_recipes: {str(entry_has).lower()}"]
     path = tmp_path / "experiment.yaml"
     path.write_text("\n".join(lines) + "\n")
-    if kind == "ladder" and own:
+    if kind == "ladder" and entry_has:
         with pytest.raises(UserError, match="`own_recipes` does not go with a ladder"):
             plan_entries(read_experiment_file(path))
         return
     (work,) = plan_entries(read_experiment_file(path))
-    expected = bool(top if own is None else own)
+    expected = bool(top if entry_has is None else entry_has)
     if kind == "ladder":
         shared, other = NetworkSlot(params={}).loss_reduction, "sum"
         assert network(work).loss_reduction == shared != other
