@@ -103,7 +103,9 @@ def test_methods_at_chance_are_ranked_last(metric, best):
     table = rank(values.assign(flags=is_chance.map({True: CHANCE, False: ""})), metric)
     assert table.ranks.loc["a"].tolist() == [3, 1]
     assert table.summary["wins"]["a"] == 1
-    assert "a method at chance in a column, or a trivial control, is ranked last there" in table.notes
+    assert (
+        "a method at chance in a column, or a trivial control, is ranked last there" in table.notes
+    )
 
 
 def test_an_incomplete_column_is_left_out_and_named():

@@ -140,17 +140,6 @@ def test_the_page_lists_every_command_that_extended_the_search(tmp_path, lengths
     assert "\n".join(f"search --trials {count}" for count in commands) in page
 
 
-def test_the_page_of_a_manifest_without_commands_has_its_length(tmp_path):
-    fake_results.write_search(tmp_path, POINTS, [0.07, 0.2, 0.04, 0.05])
-    assert load_search(tmp_path).commands[-1] == "tune-calib resume DIR --trials 4"
-    manifest = extended_manifest(tmp_path / "asked", 8)
-    content = manifest.plain()
-    del content["commands"]
-    (tmp_path / "asked" / SEARCH_MANIFEST).write_bytes(seal(content))
-    counts = [command.trials for command in extended_manifest(tmp_path / "asked", 20).commands]
-    assert counts == [8, 20]
-
-
 CHOICE = {"version": 1, "trial": 3, "settings": {"head.lr": 0.1}, "rule": "best"}
 
 
