@@ -19,14 +19,21 @@ from tune_calib.results.manifests import RungRecord, RunManifest
 from tune_calib.results.tables import read_table
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.metrics import BASE, column
-from tune_calib.spec.names import BELOW, FLAT, HEAD_BELOW, LEAST_SHARPNESS, append_flag_signs
+from tune_calib.spec.names import (
+    BELOW,
+    FLAT,
+    HEAD_BELOW,
+    LEAST_SHARPNESS,
+    append_flag_signs,
+)
 
 # Columns that ranks need besides those of their metric.
 _LEAST = {
     "spec_hash", "rung", "rung_label", "network_seed", "head_seed", "status", "message", "data",
     "dataset", "backbone", "flags", "network_id", "network_method", "head_method",
     "posthoc_method",
-    "*train/accuracy", "*test/accuracy", "*test/sharpness", "*test/confidence_gap", "*test/confidence_gap_se",
+    "*train/accuracy", "*test/accuracy", "*test/confidence_gap", "*test/confidence_gap_se",
+    "*test/sharpness",
 }  # fmt: skip
 _LONG_TEXTS = ("data", "network", "head", "posthoc", "versions", "code")
 

@@ -29,8 +29,8 @@ _NUMBER = re.compile(r"(?:\$?[<+-]?\$? ?)?\d")
 _MATH = {
     "±": "pm", "∞": "infty", "↓": "downarrow", "↑": "uparrow", "→": "rightarrow",
     "←": "leftarrow", "×": "times", "·": "cdot", "≤": "leq", "≥": "geq", "≠": "neq",  # noqa: RUF001
-    "≈": "approx", "∅": "emptyset", "∈": "in", "∂": "partial", "∇": "nabla", "∑": "sum", "√": "surd",
-    "…": "dots", "µ": "mu", "ℓ": "ell", "∆": "Delta",  # noqa: RUF001
+    "∅": "emptyset", "≈": "approx", "∈": "in", "∂": "partial", "∇": "nabla", "∑": "sum",
+    "√": "surd", "…": "dots", "µ": "mu", "ℓ": "ell", "∆": "Delta",  # noqa: RUF001
 }  # fmt: skip
 _PLAIN = {
     "&": r"\&", "%": r"\%", "_": r"\_", "#": r"\#", "$": r"\$", "{": r"\{", "}": r"\}",
