@@ -11,7 +11,9 @@ from analysis.compare.gather import collect, over_seeds
 from analysis.compare.hypotheses import friedman
 from analysis.compare.ranks import rank
 from analysis.ladder import tables
+from analysis.ladder.figures.tradeoff import draw_tradeoff
 from analysis.ladder.means import ladder_table
+from analysis.ladder.results import LadderResults
 from analysis.load import load
 from analysis.report import write_report
 from analysis.tables.latex import escape, latex
@@ -23,7 +25,7 @@ from tune_calib.engine.evaluate import SplitLogits, evaluate_one
 from tune_calib.methods.temperature import TemperatureParams, TemperatureScaling
 from tune_calib.metrics.scoring import is_at_chance
 from tune_calib.results.tables import read_table
-from tune_calib.spec.names import CHANCE, FEW_IMAGES, FLAGS, NEVER_BEST
+from tune_calib.spec.names import CHANCE, CONTROL, FEW_IMAGES, FLAGS, NEVER_BEST
 from tune_calib.spec.slots.posthoc import PostHocSlot
 from tune_calib.tuning.ray.trainables import trainable
 from tune_calib.tuning.search.definition import Objective
@@ -167,7 +169,7 @@ def test_the_row_of_an_untrained_head_is_flagged_as_chance(trained, tmp_path):
 # --- tables
 
 
-@pytest.fixture(scope="module", params=sample([CHANCE, "posthoc_harms"], 1))
+@pytest.fixture(scope="module", params=sample([CHANCE, CONTROL, "posthoc_harms"], 2))
 def flag(request):
     return FLAGS[request.param]
 
@@ -252,6 +254,13 @@ def test_ranks_show_the_flag_and_put_chance_last(kind, out, flag):
     sign = escape(flag.sign) if kind == "latex" else flag.sign
     assert f"control {sign}" in text
     assert "(1 trial): " in text
+
+
+def test_the_pareto_front_of_methods_leaves_out_what_is_never_best(out, flag):
+    axis = draw_tradeoff(LadderResults(load(out))).axes[0]
+    (front,) = [line for line in axis.lines if line.get_linestyle() == "--"]
+    lowest = 8.5 if flag.name in NEVER_BEST else 6.5
+    assert min(front.get_ydata()) == pytest.approx(lowest)
 
 
 def test_ranks_where_all_are_at_chance_have_no_winner(tmp_path):

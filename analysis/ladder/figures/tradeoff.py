@@ -26,6 +26,7 @@ from analysis.text import Cell
 from analysis.tidy import unbeaten
 from tune_calib.results.manifests import RungRecord
 from tune_calib.spec.metrics import METRICS
+from tune_calib.spec.names import is_never_best
 from tune_calib.text import format_count
 
 _METRICS = ["accuracy", "ece"]
@@ -82,7 +83,8 @@ def draw_tradeoff(results: LadderResults) -> Drawing | None:
         for start, end in pairwise(shown.itertuples(index=False)):
             axis.annotate("", xy=end, xytext=start, arrowprops=_ARROW, zorder=1)
     if max(map(len, chains(run))) == 1:
-        front = unbeaten(means, _METRICS)[::-1]
+        rivals = means[[not is_never_best(run.flags(rung)) for rung in means.index]]
+        front = unbeaten(rivals, _METRICS)[::-1]
         axis.plot(front["accuracy"], front["ece"], "--", color="0.45", linewidth=0.9, zorder=1)
     axis.set(xlabel="test accuracy (%)", ylabel="test ECE (%)")
     axis.set_ylim(bottom=0)  # so that a small gain does not look large
