@@ -22,7 +22,7 @@ def test_our_results_and_published_ones_have_equal_columns(out):
 
 def test_a_row_for_each_trial_and_metric(out):
     frame = tidy(load(out))
-    assert len(frame) == 12 * 7
+    assert len(frame) == 12 * 8
     row = choose(frame, method="+ two", metric="ece", network_seed=1).iloc[0]
     assert row["value"] == pytest.approx(fake_results.value(2, 1))
     assert row[["dataset", "variant", "backbone", "split", "status"]].tolist() == [

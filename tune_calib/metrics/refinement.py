@@ -51,12 +51,13 @@ def refined_nll(logits: Tensor, labels: Tensor) -> Tensor:
     Berta et al. select epochs by it. Unlike ``cross_fitted``, it is about 1 / N too low, which is
     much the same for all epochs, and it takes a tenth of the time.
     """
+    single = logits.float()  # whose exponentials take a third of the time
     # Close to the temperature of some of the samples, one step with all of them suffices.
     some = slice(None, None, max(1, len(labels) // _FEW))
     start = None
     if some.step > 1:
-        start = inverse_temperature(logits[..., some, :], labels[some], tolerance=_ROUGH)
-    inverse = inverse_temperature(logits, labels, start=start, tolerance=_ROUGH)
+        start = inverse_temperature(single[..., some, :], labels[some], tolerance=_ROUGH)
+    inverse = inverse_temperature(single, labels, start=start, tolerance=_ROUGH).double()
     log_probs = (logits * inverse[..., None, None]).log_softmax(-1)
     return -at_labels(log_probs, labels).mean(-1)
 
