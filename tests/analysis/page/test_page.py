@@ -316,7 +316,9 @@ def test_settings_are_flat_without_seeds_and_grouped_by_rung():
         {
             "rung": [0, 1, 1],
             "data": ['{"dataset":"digits"}'] * 3,
+            "network": [None] * 3,
             "head": [None, SLOT % 0.5, SLOT % 0.75],
+            "posthoc": [None] * 3,
         }
     )
     frame = settings(trials)
