@@ -76,7 +76,7 @@ def test_the_version_is_printed():
         ("compare ls+mac", ["ls+mac_cal"]),
         ("search tempera", ["temperature"]),
         ("ablate mac_cal --dataset cifar", ["cifar10", "cifar100"]),
-        ("search ls --metric nl", ["nll"]),
+        ("search ls --metric nl", ["nll", "nll_refinement"]),
         ("report x --published maccal/table", [t for t in published_tables() if "maccal" in t]),
         ("list ladder-", ["ladder-figures"]),
         ("abl", ["ablate"]),
