@@ -5,7 +5,7 @@ A frozen network must not be evaluated on images on which it was trained.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Any
 
@@ -15,7 +15,7 @@ from torch import Tensor
 from tune_calib.data.base import Split
 from tune_calib.data.splits import Development
 from tune_calib.engine.artifacts import compute_network_check
-from tune_calib.engine.bank import DevelopmentBank
+from tune_calib.engine.bank import DevelopmentBank, StoredSamples
 from tune_calib.engine.head_batch import HeadBatchTrainer
 from tune_calib.engine.network import TrainedNetwork, predict
 from tune_calib.engine.store import Store
@@ -41,15 +41,16 @@ FALSE_ALARM = 1e-6  # probability of refusing a network that did not see the hel
 
 
 @dataclass(frozen=True)
-class SplitLogits:
-    """Logits (K, N, C) of K classifiers on one split, and its labels (N,)."""
+class SplitLogits(StoredSamples):
+    """Logits (K, N, C) of K classifiers on one split, its labels (N,), and its groups (N,)."""
 
     logits: Tensor
     labels: Tensor
+    groups: Tensor | None = None
 
     def one(self, k: int) -> "SplitLogits":
         """Return the logits of classifier k only, K = 1."""
-        return SplitLogits(self.logits[k : k + 1], self.labels)
+        return replace(self, logits=self.logits[k : k + 1])
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,8 @@ def head_batch_logits(trainer: HeadBatchTrainer, bank: DevelopmentBank) -> dict[
     """Return the logits of all heads of a finished head batch on the evaluated splits of a bank."""
     logits = {}
     for name, split in bank.evaluated().items():
-        logits[name] = SplitLogits(trainer.predict(split), split.labels.to(trainer.device))
+        labels = split.labels.to(trainer.device)
+        logits[name] = SplitLogits(trainer.predict(split), labels, split.groups)
     return logits
 
 
@@ -90,7 +92,8 @@ def bank_logits(bank: DevelopmentBank, device: torch.device) -> dict[str, SplitL
     """Return the logits of a network's own head from its clean bank, as ``network_logits``."""
     logits = {}
     for name, split in bank.evaluated().items():
-        logits[name] = SplitLogits(split.logits.unsqueeze(0).to(device), split.labels.to(device))
+        values, labels = split.logits.unsqueeze(0).to(device), split.labels.to(device)
+        logits[name] = SplitLogits(values, labels, split.groups)
     return logits
 
 
@@ -207,9 +210,13 @@ def refuse_seen(made: TrialSpec, data: DataSlot) -> None:
     is_same = (made.data.dataset, made.data.info.digest) == (data.dataset, data.info.digest)
     cut = (data.split, data.holdout, data.holdout_shares)
     is_same_cut = (made.data.split, made.data.holdout, made.data.holdout_shares) == cut
+    # Of a frozen network, select and calib are drawn from those of the published draw.
+    is_same_cut &= made.data.split_seed is None or not made.data.holds_out_train
     if network.is_frozen or not is_same or is_same_cut:
         return
     how = "holdout=test" if made.data.holdout == "test" else f"split={made.data.split}"
+    if made.data.split_seed is not None:
+        how = f"split_seed={made.data.split_seed}"
     trained = f"network.weights: the network was trained on {made.data.dataset} with data.{how}"
     if data.holds_out_train:
         raise UserError(

@@ -47,6 +47,7 @@ COLUMNS: dict[TableName, dict[str, Column]] = {
         "posthoc_method": _text("post-hoc method; null without one"),
         "network_seed": _int64("seed of the network"),
         "head_seed": _int64("seed of the head; null without one"),
+        "split_seed": _int64("seed of the draw of the splits; null for the published draw"),
         "status": _text("`done` or `diverged`; a trial that crashed has no row"),
         "message": _text("why the trial is not done"),
         "flags": _text("warnings about its numbers, joined by commas"),

@@ -113,7 +113,8 @@ def _list_heads(work: RemainingWork) -> list[Heads]:
     batches: list[Heads] = []
     for job in work.head_batches:
         slots = {canonical_json(t.spec.head): t.spec.head for t in job.trials if t.spec.head}
-        batches.append((job.first.spec, list(slots.values())))
+        if slots:
+            batches.append((job.first.spec, list(slots.values())))
     return batches
 
 

@@ -85,6 +85,7 @@ def trial_row(
         "backbone": spec.network.backbone,
         "network_method": spec.network.method,
         "network_seed": spec.network.seed,
+        "split_seed": spec.data.split_seed,
         "status": result.status,
         "message": result.message,
         "flags": result.flags,
