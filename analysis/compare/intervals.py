@@ -157,7 +157,8 @@ def over_samples(run: Run) -> pd.DataFrame:
         wilson = stats.binomtest(right, total).proportion_ci(LEVEL, method="wilson")
         ece = ece_interval(counts, accuracy, confidence)
         intervals[name] = (total, right / total, float(wilson.low), float(wilson.high), *ece)
-    rows = trials.loc[trials.index.isin(intervals), ["rung", "network_seed", "head_seed"]]
+    seeds = ["network_seed", "head_seed", "split_seed"]
+    rows = trials.loc[trials.index.isin(intervals), ["rung", *seeds]]
     rows["rung"] = rows["rung"].map(run.labels)
     rows = rows.join(pd.DataFrame.from_dict(intervals, orient="index", columns=_COLUMNS))
     for metric, (end, column) in product(("accuracy", "ece"), _ENDS.items()):

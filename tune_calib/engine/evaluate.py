@@ -62,6 +62,7 @@ class Evaluation:
     fitted: dict[str, float]  # recorded numbers of the post-hoc fit
     flags: tuple[str, ...] = ()  # names of ``names.FLAGS``
     transform: PostHocMethod | None = None  # the fitted post-hoc transform, if any
+    calib_samples: int | None = None
 
 
 def network_logits(
@@ -152,14 +153,15 @@ def evaluate_one(
     # Not on test, since a trial at chance level must not be selected, and nothing may be selected
     # on test; on both other splits, since select alone may have few images.
     flags = _find_chance_flag(calibrated["select"], calibrated["calib"])
+    samples = len(logits["calib"].labels)
     if transform is None:
-        return Evaluation(metrics, bins, {}, flags)
+        return Evaluation(metrics, bins, {}, flags, calib_samples=samples)
     # A transform that changes predictions may fit those of calib by chance, or ruin them on other
     # images, so that calib is judged both with and without it.
     flags = flags or _find_chance_flag(calibrated["select"], _calibrate(logits["calib"], None))
     fitted = {name: float(value) for name, value in transform.fitted().items()}
     flags += tuple(name for name, is_raised in transform.flags().items() if bool(is_raised))
-    return Evaluation(metrics, bins, fitted, flags, transform)
+    return Evaluation(metrics, bins, fitted, flags, transform, samples)
 
 
 def _find_chance_flag(select: SplitLogits, calib: SplitLogits) -> tuple[str, ...]:

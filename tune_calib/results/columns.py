@@ -45,6 +45,7 @@ COLUMNS: dict[TableName, dict[str, Column]] = {
         "network_method": _text("method of the network"),
         "head_method": _text("method of the head; null without one"),
         "posthoc_method": _text("post-hoc method; null without one"),
+        "calib_samples": _int64("number of samples of calib; null if it was not evaluated"),
         "network_seed": _int64("seed of the network"),
         "head_seed": _int64("seed of the head; null without one"),
         "split_seed": _int64("seed of the draw of the splits; null for the published draw"),
