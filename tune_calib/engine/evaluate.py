@@ -22,11 +22,11 @@ from tune_calib.engine.store import Store
 from tune_calib.engine.weights import trained_spec
 from tune_calib.errors import RefusedError, UserError
 from tune_calib.methods._base import PostHocMethod
-from tune_calib.metrics.binning import BinTable, bin_table
+from tune_calib.metrics.binning import BinTable
 from tune_calib.metrics.samples import Samples
 from tune_calib.metrics.scoring import accuracy, is_at_chance
-from tune_calib.metrics.summary import evaluate
-from tune_calib.metrics.ties import OUTPUTS, settled
+from tune_calib.metrics.summary import collect_samples, conformal_limit, measure_samples
+from tune_calib.metrics.ties import OUTPUTS
 from tune_calib.metrics.validation import whole_numbers
 from tune_calib.spec.datasets import DatasetInfo
 from tune_calib.spec.methods import METHODS
@@ -125,43 +125,51 @@ def evaluate_one(
     logits: dict[str, SplitLogits],
     posthoc: PostHocSlot | None,
     network_check: Mapping[str, float] = {},
+    is_brief: bool = False,
 ) -> Evaluation | None:
     """Evaluate one classifier (K = 1); return None if a logit is not finite.
 
     A transform is fitted on ``calib`` first. Without logits on ``test``, only the metrics that
     trials of a search report are computed. The result includes the ``network_check``, of
-    ``read_train_check`` or ``compute_base_check``. Metrics that are not defined are left out.
+    ``read_train_check`` or ``compute_base_check``. Metrics that are not defined are left out. One
+    of hundreds of draws ``is_brief``: without the metrics that take longest, as in searches, and
+    without the cross-validation of its transform.
     """
     # None, not an error: a diverged trial is a result, and the other heads of its batch continue.
     if not all(bool(split.logits.isfinite().all()) for split in logits.values()):
         return None
-    transform = fit_transform(posthoc, logits["calib"]) if posthoc is not None else None
+    transform = None
+    if posthoc is not None:
+        transform = fit_transform(posthoc, logits["calib"], checks_harm=not is_brief)
     calibrated = {name: _calibrate(split, transform) for name, split in logits.items()}
     metrics = dict(network_check)
     bins: dict[str, BinTable] = {}
     in_search = "test" not in logits
-    calib = None if in_search else (calibrated["calib"].logits, calibrated["calib"].labels)
+    limit = None
+    if not in_search:
+        limit = conformal_limit(calibrated["calib"].logits, calibrated["calib"].labels, OUTPUTS)
     for name in REPORTED:
         if name not in calibrated:
             continue
         split = calibrated[name]
-        scores = evaluate(split.logits, split.labels, calib, in_search=in_search, dtype=OUTPUTS)
+        samples = collect_samples(split.logits, split.labels, limit, OUTPUTS)
+        scores = measure_samples(samples, in_search or is_brief, has_calib=not in_search)
         for metric, score in scores.items():
             if not math.isnan(value := float(score)):
                 metrics[column(name, metric)] = value
-        bins[name] = bin_table(settled(split.logits, OUTPUTS).probs, split.labels)
+        bins[name] = samples.table
     # Not on test, since a trial at chance level must not be selected, and nothing may be selected
     # on test; on both other splits, since select alone may have few images.
     flags = _find_chance_flag(calibrated["select"], calibrated["calib"])
-    samples = len(logits["calib"].labels)
+    count = len(logits["calib"].labels)
     if transform is None:
-        return Evaluation(metrics, bins, {}, flags, calib_samples=samples)
+        return Evaluation(metrics, bins, {}, flags, calib_samples=count)
     # A transform that changes predictions may fit those of calib by chance, or ruin them on other
     # images, so that calib is judged both with and without it.
     flags = flags or _find_chance_flag(calibrated["select"], _calibrate(logits["calib"], None))
     fitted = {name: float(value) for name, value in transform.fitted().items()}
     flags += tuple(name for name, is_raised in transform.flags().items() if bool(is_raised))
-    return Evaluation(metrics, bins, fitted, flags, transform, samples)
+    return Evaluation(metrics, bins, fitted, flags, transform, count)
 
 
 def _find_chance_flag(select: SplitLogits, calib: SplitLogits) -> tuple[str, ...]:
@@ -185,9 +193,14 @@ def _calibrate(split: SplitLogits, transform: PostHocMethod | None) -> SplitLogi
 
 @torch.no_grad()
 def fit_transform(
-    slot: PostHocSlot, calib: SplitLogits, weights: Tensor | None = None
+    slot: PostHocSlot,
+    calib: SplitLogits,
+    weights: Tensor | None = None,
+    checks_harm: bool = True,
 ) -> PostHocMethod:
     """Fit the transform of a slot on the original float32 logits, with positive weights (N,).
+
+    Without ``checks_harm``, it is not cross-validated and has no flag of harm.
 
     Raises:
         ValueError: the method counts samples, and a weight is not a whole number.
@@ -197,7 +210,7 @@ def fit_transform(
         counts = whole_numbers(weights, slot.method)
         logits = calib.logits.repeat_interleave(counts, 1)
         calib, weights = SplitLogits(logits, calib.labels.repeat_interleave(counts)), None
-    transform.weights = weights
+    transform.weights, transform.checks_harm = weights, checks_harm
     transform.fit(calib.logits, calib.labels)
     transform.weights = None
     return transform

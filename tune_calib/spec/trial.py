@@ -122,6 +122,11 @@ class TrialSpec(StrictModel):
         )
 
     @property
+    def is_brief(self) -> bool:
+        """Return whether it may be one of hundreds of draws, of which less is computed and kept."""
+        return self.is_redrawn and self.head is None
+
+    @property
     def network_data(self) -> DataSlot:
         """Return the data slot that determines the network and its features."""
         defaults: dict[str, None] = {}

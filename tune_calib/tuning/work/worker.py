@@ -150,8 +150,8 @@ class Worker:
     def save_classifier(
         self, trial: PlannedTrial, result: TrialResult, trainer: HeadBatchTrainer | None, k: int
     ) -> None:
-        """Save the classifier of a done trial; a search has too many of them."""
-        if result.evaluation is not None and not self.provenance.is_search:
+        """Save the classifier of a done trial; a search and the draws of splits have too many."""
+        if result.evaluation and not (trial.spec.is_brief or self.provenance.is_search):
             tensors = tensors_of_trial(trainer, k, result.evaluation.transform)
             metrics = result.evaluation.metrics
             store_classifier(self.store, trial.spec, tensors, metrics=metrics)
@@ -200,7 +200,7 @@ def evaluate_trial(
         step = f"fitting {METHODS[trial.spec.posthoc.method].title}"
     report_progress(step, *position)
     splits = draw_splits(logits, trial.spec)
-    evaluation = evaluate_one(splits, trial.spec.posthoc, network_check)
+    evaluation = evaluate_one(splits, trial.spec.posthoc, network_check, trial.spec.is_brief)
     if evaluation is None:
         return TrialResult("diverged", epoch, curves, message="the logits are not finite")
     return TrialResult("done", epoch, curves, evaluation=evaluation)
