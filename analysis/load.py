@@ -107,6 +107,11 @@ class Run:
         """Return whether the trials of a rung share a network, of which only the splits vary."""
         return bool(self.trials.groupby("rung")["network_id"].nunique().max() == 1)
 
+    @cached_property
+    def has_groups(self) -> bool:
+        """Return whether imported samples form groups, which the bootstrap draws."""
+        return any('"groups":' in str(data) for data in self.trials["data"].unique())
+
     @property
     def row_name(self) -> str:
         """Return the name of a row in tables, ``method`` or ``rung``."""

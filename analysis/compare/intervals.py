@@ -164,7 +164,10 @@ def over_samples(run: Run) -> pd.DataFrame:
     for metric, (end, column) in product(("accuracy", "ece"), _ENDS.items()):
         wanted = pd.MultiIndex.from_product([rows.index, [metric]])
         drawn = run.intervals[column].reindex(wanted).set_axis(rows.index)
-        rows[f"{metric}_{end}"] = drawn.fillna(rows[f"{metric}_{end}"])
+        # The bins do not tell which samples belong together.
+        if not run.has_groups:
+            drawn = drawn.fillna(rows[f"{metric}_{end}"])
+        rows[f"{metric}_{end}"] = drawn
     return rows.reset_index(drop=True)
 
 

@@ -167,8 +167,9 @@ def interval_cell(run: Run, rung: int, metric: str, mean: float) -> Cell:
 def interval_note(run: Run) -> str:
     """Explain the brackets of ``interval_cell``, without a full stop."""
     draws = " or ".join(map(str, sorted(set(run.intervals["resamples"]))))
+    drawn = "groups of test samples" if run.has_groups else "test samples"
     return (
-        f"Brackets: 95 % intervals over the test samples ({draws} bootstrap draws) for fixed "
+        f"Brackets: 95 % intervals over the {drawn} ({draws} bootstrap draws) for fixed "
         f"classifiers, with their ends averaged over the trials of a {run.row_name}. For ECE and "
         f"other distances, the bias due to chance is subtracted. {AT_VALUE}"
     )

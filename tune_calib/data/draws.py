@@ -72,13 +72,11 @@ def divide(
     places = torch.arange(len(labels))
     if groups is None:
         order = _stratified_order(labels.numpy(), chance)
-        return _sorted(places, order[:size]), _sorted(places, order[size:])
-    order = _grouped_order(groups.numpy(), chance)
-    ends = np.flatnonzero(np.diff(groups.numpy()[order])) + 1
-    if not len(ends):
-        raise UserError("all samples of select and calib are in one group, which is never divided")
-    end = ends[np.abs(ends - size).argmin()]
-    return _sorted(places, order[:end]), _sorted(places, order[end:])
+    else:
+        order = _grouped_order(groups.numpy(), chance)
+        ends = np.flatnonzero(np.diff(groups.numpy()[order])) + 1
+        size = int(ends[np.abs(ends - size).argmin()])
+    return _sorted(places, order[:size]), _sorted(places, order[size:])
 
 
 def _random(seed: int, purpose: str) -> np.random.RandomState:

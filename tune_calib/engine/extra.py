@@ -190,7 +190,9 @@ class ExtraEvaluation:
             return []
         labels = test.labels.to(logits.device)
         held_out = calib_logits[None], calib.labels.to(logits.device)
-        intervals = bootstrap(logits[None], labels, resamples, calib=held_out, dtype=OUTPUTS)
+        intervals = bootstrap(
+            logits[None], labels, resamples, calib=held_out, dtype=OUTPUTS, groups=test.groups
+        )
         rows = []
         for metric, interval in intervals.items():
             row: Row = {"spec_hash": spec.hash, "split": "test", "metric": metric}

@@ -1,7 +1,9 @@
 """Bootstrap confidence intervals of every metric over the samples of a split, in one pass.
 
 N samples are drawn with replacement, ``resamples`` times. The weight of a sample is its count in a
-draw, and all metrics of many draws are computed from weighted sums (``resampled``). There are two
+draw, and all metrics of many draws are computed from weighted sums (``resampled``). Where samples
+form groups, groups are drawn instead, each with all its samples, and the weights of a draw are
+divided by their mean (the cluster bootstrap; Davison and Hinkley, 1997, section 3.8). There are two
 kinds of interval, both at ``LEVEL``:
 
 - **Percentile** intervals serve metrics to which every sample contributes, such as accuracy, NLL,
@@ -64,6 +66,7 @@ def bootstrap(
     seed: int = 0,
     calib: tuple[Tensor, Tensor] | None = None,
     dtype: torch.dtype | None = None,
+    groups: Tensor | None = None,
 ) -> dict[str, Interval]:
     """Compute intervals over the samples of a split, with the classifiers fixed.
 
@@ -78,6 +81,7 @@ def bootstrap(
         calib: logits (K, M, C) and labels (M,) of ``calib``, which determine the threshold of the
             conformal sets. Without them, the conformal metrics are left out.
         dtype: type in which the logits were rounded (``ties.settled``), their own by default.
+        groups: (N,), int64, equal for samples that are drawn together; none by default.
 
     Returns:
         The intervals of each metric of ``evaluate``, by name. Metrics of plug-ins do not support
@@ -86,7 +90,12 @@ def bootstrap(
     Raises:
         ValueError: an input is out of range or not finite.
     """
-    weights = draw(len(labels), resamples, seed).to(labels.device)
+    if groups is None:
+        weights = draw(len(labels), resamples, seed)
+    else:
+        names, numbers = groups.unique(return_inverse=True)
+        weights = draw(len(names), resamples, seed)[:, numbers]
+    weights = weights.to(labels.device)
     limits = None
     if calib is not None:
         settled_calib = settled(calib[0].double(), dtype or logits.dtype)
@@ -127,9 +136,10 @@ def drawn_metrics(classifier: Resampled, weights: Tensor) -> dict[str, Tensor]:
 
 
 def some_at_a_time(weights: Tensor) -> Iterator[Tensor]:
-    """Yield weights (R, N) in float64, a few draws at a time to limit memory."""
+    """Yield weights (R, N) in float64 with a mean of 1, a few draws at a time to limit memory."""
     for part in weights.split(max(1, _CHUNK // weights.shape[-1])):
-        yield part.to(torch.float64)
+        # Unchanged unless groups of different sizes are drawn.
+        yield part.to(torch.float64) / part.mean(-1, dtype=torch.float64, keepdim=True)
 
 
 def drawn_under_corruption(logits: Tensor, labels: Tensor, weights: Tensor) -> dict[str, Tensor]:

@@ -57,6 +57,9 @@ class ImportedData(StrictModel):
     test: int = Field(ge=1)
     is_cut: bool
     """Whether `select` and `calib` are halves of one split that was given."""
+    groups: dict[str, int] | None = Field(None, exclude_if=lambda groups: groups is None)
+    """Number of groups of each split given but train; groups are never divided, and the bootstrap
+    draws them. Omitted without groups."""
     outputs: Literal["logits", "probs", "head"]
     """Origin of the logits: given as such, logarithms of given probabilities, or computed from the
     features by the given last layer."""
