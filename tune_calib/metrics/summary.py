@@ -47,9 +47,7 @@ def evaluate(
     return measure_samples(samples, in_search, has_calib=limit is not None)
 
 
-def conformal_limit(
-    logits: Tensor, labels: Tensor, dtype: torch.dtype | None = None
-) -> Tensor:
+def conformal_limit(logits: Tensor, labels: Tensor, dtype: torch.dtype | None = None) -> Tensor:
     """Return the threshold (...) of the conformal sets from ``calib``, as for ``evaluate``."""
     probs, _, error = settled(logits, dtype)
     return conformal.threshold(probs, labels, error)
