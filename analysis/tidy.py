@@ -93,7 +93,7 @@ def complaints(run: Run, metric: str | None = None) -> list[str]:
     for (method, status), group in bad.groupby(["method", "status"], sort=False):
         heads = ("/" + group["head_seed"].astype("string")).fillna("")
         splits = ("/" + group["split_seed"].astype("string")).fillna("")
-        seeds = ", ".join(group["network_seed"].astype("string").str.cat([heads, splits]))
+        seeds = ", ".join(group["network_seed"].astype("string").str.cat(heads).str.cat(splits))
         kind = "network seed/head seed" if any(heads) else "network seed"
         if any(splits):
             kind += "/split seed"

@@ -138,7 +138,8 @@ def make_plan(
             heads.setdefault(key, []).append(trial)
     network_jobs, drawn_jobs = [], []
     for number, (network_id, trials) in enumerate(networks.items(), start=1):
-        without_head, drawn = [], []
+        without_head: list[PlannedTrial] = []
+        drawn: list[PlannedTrial] = []
         for trial in trials:
             if trial.spec.head is None:
                 is_drawn = trial.spec.data != trial.spec.network_data
