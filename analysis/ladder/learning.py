@@ -1,5 +1,7 @@
 """The learning curve of post-hoc methods over the number of samples of calib."""
 
+from typing import Any
+
 import pandas as pd
 
 from analysis.ladder.means import spread_over
@@ -24,7 +26,8 @@ def curve(run: Run) -> pd.DataFrame:
     subsets = run.subsets[run.subsets["status"] == "done"]
     trials = pd.concat([subsets, run.done[run.done["rung"].isin(subsets["rung"])]])
     rows = []
-    for (rung, samples), group in trials.groupby(["rung", "calib_samples"]):
+    groups: Any = trials.groupby(["rung", "calib_samples"])
+    for (rung, samples), group in groups:
         for metric in SHOWN:
             values = group[column("test", metric)].dropna().astype(float)
             row = {"rung": rung, "label": run.labels[rung], "samples": int(samples)}
@@ -41,8 +44,9 @@ def table(run: Run) -> Table:
     records, groups = [], {}
     for label, of_method in rows.groupby("label", sort=False):
         record: Record = {run.row_name: Cell(str(label))}
-        for row in of_method.sort_values(["metric", "samples"]).itertuples():
-            metric = METRICS[str(row.metric)]
+        points: Any = of_method.sort_values(["metric", "samples"]).itertuples()
+        for row in points:
+            metric = METRICS[row.metric]
             head = f"{metric.head}: {row.samples} samples"
             groups[head] = (metric.head, f"{row.samples} samples")
             record[head] = Cell.number(metric.name, row.mean, row.sd)
@@ -50,7 +54,8 @@ def table(run: Run) -> Table:
     for head in groups:
         for record in records:
             record.setdefault(head, Cell("-"))
-    return Table("learning-curve", describe(run), records, groups=groups, label=_label(run))
+    label = label_of("learning-curve", run.manifest.dataset)
+    return Table("learning-curve", describe(run), records, groups=groups, label=label)
 
 
 def describe(run: Run) -> str:
@@ -64,7 +69,3 @@ def describe(run: Run) -> str:
     if missing:
         text += f" INCOMPLETE: {format_count(missing, 'trial')} without numbers."
     return text
-
-
-def _label(run: Run) -> str:
-    return label_of("learning-curve", run.manifest.dataset)

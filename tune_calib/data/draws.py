@@ -87,8 +87,8 @@ def _random(seed: int, purpose: str) -> np.random.RandomState:
 def _stratified_order(labels: NDArray[np.int64], chance: np.random.RandomState) -> Places:
     """Order samples at random, so that the classes are spread evenly over the order.
 
-    The samples of a class are shuffled and follow at equal distances after a random start. The
-    first samples, or any others in a row, have each class with its share, to within a sample or two.
+    The samples of a class are shuffled and follow at equal distances after a random start. Any
+    samples in a row then have each class with its share, to within a sample or two.
     """
     shuffled = chance.permutation(len(labels))
     shuffled = shuffled[np.argsort(labels[shuffled], kind="stable")]

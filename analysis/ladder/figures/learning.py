@@ -59,8 +59,8 @@ def draw_learning_curve(results: LadderResults) -> Drawing | None:
         if rung in fitted:
             handles.append(Line2D([], [], **_look(rung), label=run.label(rung)))
         elif len(run.of_rung(rung.index)):
-            look = {"color": style.color(rung.index), "linestyle": "--"}
-            handles.append(Line2D([], [], **look, label=run.label(rung)))
+            color, label = style.color(rung.index), run.label(rung)
+            handles.append(Line2D([], [], color=color, linestyle="--", label=label))
     style.legend_below(figure, handles, min(4, len(handles)))
     return figure
 

@@ -214,9 +214,7 @@ class DataSlot(Slot):
 
     def _check_size(self, size: int, classes: int) -> None:
         if size < classes:
-            raise ValueError(
-                f"calib_size={size} is less than one sample for each of {classes} classes"
-            )
+            raise ValueError(f"calib_size={size} is less than the number of classes, {classes}")
         if self.import_record is not None and size > self.import_record.calib:
             raise ValueError(
                 f"calib_size={size}, but `calib` has only {self.import_record.calib} samples"
