@@ -2,9 +2,8 @@
 
 N samples are drawn with replacement, ``resamples`` times. The weight of a sample is its count in a
 draw, and all metrics of many draws are computed from weighted sums (``resampled``). Where samples
-form groups, groups are drawn instead, each with all its samples, and the weights of a draw are
-divided by their mean (the cluster bootstrap; Davison and Hinkley, 1997, section 3.8). There are two
-kinds of interval, both at ``LEVEL``:
+form groups, whole groups are drawn instead, until there are N samples (the cluster bootstrap;
+Davison and Hinkley, 1997, section 3.8). There are two kinds of interval, both at ``LEVEL``:
 
 - **Percentile** intervals serve metrics to which every sample contributes, such as accuracy, NLL,
   AURC and AUROC. They span the middle of the draws. The bias of these metrics is zero or small
@@ -91,11 +90,9 @@ def bootstrap(
         ValueError: an input is out of range or not finite.
     """
     if groups is None:
-        weights = draw(len(labels), resamples, seed)
+        weights = draw(len(labels), resamples, seed).to(labels.device)
     else:
-        names, numbers = groups.unique(return_inverse=True)
-        weights = draw(len(names), resamples, seed)[:, numbers]
-    weights = weights.to(labels.device)
+        weights = draw_groups(groups.cpu(), resamples, seed).to(labels.device)
     limits = None
     if calib is not None:
         settled_calib = settled(calib[0].double(), dtype or logits.dtype)
@@ -123,6 +120,33 @@ def draw(samples: int, resamples: int, seed: int) -> Tensor:
     return counts
 
 
+def draw_groups(groups: Tensor, resamples: int, seed: int) -> Tensor:
+    """Return the count of each sample in each draw of groups (N,): (resamples, N), int16.
+
+    Groups are drawn with replacement until there are N samples, of the last group only the first
+    ones. Groups of one sample each give the draws of ``draw``.
+    """
+    chance = torch.Generator().manual_seed(seed)
+    samples = len(groups)
+    numbers, sizes = groups.unique(return_inverse=True, return_counts=True)[1:]
+    order = numbers.argsort(stable=True)
+    places = torch.empty_like(order)  # of each sample in its group
+    places[order] = torch.arange(samples) - (sizes.cumsum(0) - sizes).repeat_interleave(sizes)
+    longest = -(-samples // int(sizes.min()))
+    counts = torch.zeros(resamples, samples, dtype=torch.int16)
+    for part in counts.split(max(1, _CHUNK // samples)):
+        drawn = torch.randint(len(sizes), (len(part), longest), generator=chance)
+        ends = sizes[drawn].cumsum(-1)
+        whole = torch.zeros(len(part), len(sizes), dtype=torch.int16)
+        whole.scatter_add_(1, drawn, (ends <= samples).to(torch.int16))
+        part += whole[:, numbers]
+        # The first group that exceeds N, if any, fills up the draw.
+        last = drawn.gather(1, (ends <= samples).sum(-1, keepdim=True).clamp(max=longest - 1))
+        left = samples - part.sum(-1, keepdim=True)
+        part += ((numbers == last) & (places < left)).to(torch.int16)
+    return counts
+
+
 def drawn_metrics(classifier: Resampled, weights: Tensor) -> dict[str, Tensor]:
     """Compute the metrics of a classifier on each draw (R, N), as ``Resampled.metrics``."""
     parts: dict[str, list[Tensor]] = {}
@@ -136,10 +160,9 @@ def drawn_metrics(classifier: Resampled, weights: Tensor) -> dict[str, Tensor]:
 
 
 def some_at_a_time(weights: Tensor) -> Iterator[Tensor]:
-    """Yield weights (R, N) in float64 with a mean of 1, a few draws at a time to limit memory."""
+    """Yield weights (R, N) in float64, a few draws at a time to limit memory."""
     for part in weights.split(max(1, _CHUNK // weights.shape[-1])):
-        # Unchanged unless groups of different sizes are drawn.
-        yield part.to(torch.float64) / part.mean(-1, dtype=torch.float64, keepdim=True)
+        yield part.to(torch.float64)
 
 
 def drawn_under_corruption(logits: Tensor, labels: Tensor, weights: Tensor) -> dict[str, Tensor]:
