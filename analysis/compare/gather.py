@@ -202,29 +202,26 @@ def over_seeds(run: Run, metric: str, split: str = "test") -> Matched:
 
     With several networks, a block is a network seed, averaged over head seeds, because heads on one
     network are not independent repetitions. With one network, a block is a head seed, and the value
-    of the network's own head is repeated in every block. If the splits vary, a block is a split, of
-    one network seed.
+    of the network's own head is repeated in every block. If the splits vary, a block is a split.
     """
     rows = tidy.tidy(run, [metric], split)
     is_paired, networks = run.manifest.paired_seeds, len(run.manifest.network_seeds)
     is_by_network = is_paired or networks > 1 or rows["head_seed"].isna().all()
     block = "network_seed" if is_by_network else "head_seed"
     if len(run.manifest.split_seeds) > 1:
-        block = "split"
-        splits = rows["split_seed"].astype("string")
-        rows["split"] = rows["network_seed"].astype("string").str.cat(splits, sep="/")
-    # The network's own head has no head seed; its value is added to every block below. Neither
-    # has it a split seed if only select and calib are drawn.
+        block = "split_seed"
+    # The network's own head has no head seed, and no split seed where only select and calib are
+    # drawn; its value is added to every block below.
     matching = rows.dropna(subset=block)
     values = matching.pivot_table(index=block, columns="method", values="value", dropna=False)
     # A pivot sorts methods by name and drops those without rows.
     values = values.reindex(columns=list(run.labels.values()))
     unit = "network seed" if is_paired else "network seed, head seeds averaged"
     repeated: dict[Any, float] = {}
-    if block == "split":
-        unit = "split of the data and network seed, head seeds averaged"
+    if block == "split_seed":
+        unit = "split of the data, other seeds averaged"
         if run.has_one_network:
-            unit = "split of the calibration data on one network, head seeds averaged"
+            unit = "split of the calibration data on one network"
     if block != "network_seed":
         if block == "head_seed":
             unit = "head seed on one network, so the results do not generalise to other networks"
@@ -232,7 +229,7 @@ def over_seeds(run: Run, metric: str, split: str = "test") -> Matched:
         repeated = alone.groupby("method")["value"].mean().to_dict()
     values = values.assign(**repeated)
     notes = [f"{method} has one trial, which is repeated in every block" for method in repeated]
-    if block == "split":
+    if block == "split_seed":
         notes.append(
             "Splits have samples in common and the same test split: tests over them tell which "
             "method is better on these samples, not on new ones."
