@@ -60,28 +60,6 @@ class StoredSamples:
     labels: Tensor
     groups: Tensor | None
 
-    def followed_by(self, other: Self) -> Self:
-        """Return these samples and then those of another split."""
-        joined = {}
-        for name, tensor in _present(self):
-            joined[name] = torch.cat([tensor, getattr(other, name)], _sample_axis(tensor))
-        return type(self)(**joined)
-
-    def take(self, places: Tensor) -> Self:
-        """Return the samples at some positions (M,)."""
-        taken = {}
-        for name, tensor in _present(self):
-            taken[name] = tensor.index_select(_sample_axis(tensor), places.to(tensor.device))
-        return type(self)(**taken)
-
-
-def _present(samples: StoredSamples) -> Iterator[tuple[str, Tensor]]:
-    return ((name, tensor) for name, tensor in vars(samples).items() if tensor is not None)
-
-
-def _sample_axis(tensor: Tensor) -> int:
-    return -1 if tensor.ndim == 1 else -2
-
 
 S = TypeVar("S", bound=StoredSamples)
 
@@ -90,11 +68,22 @@ def draw_splits(splits: Mapping[str, S], spec: TrialSpec) -> dict[str, S]:
     """Return the splits of a trial: those of its network, with its own ``select`` and ``calib``."""
     if spec.data == spec.network_data:
         return dict(splits)
-    held_out = splits["select"].followed_by(splits["calib"])
+    stored = {}
+    for name, tensor in vars(splits["select"]).items():
+        if tensor is not None:
+            axis = -1 if tensor.ndim == 1 else -2
+            stored[name] = axis, torch.cat([tensor, getattr(splits["calib"], name)], axis)
     labels = splits["select"].labels, splits["calib"].labels
-    places = draw_held_out(spec.data, spec.is_redrawn, *labels, held_out.groups)
-    select, calib = map(held_out.take, places)
-    return {**splits, "select": select, "calib": calib}
+    groups = stored["groups"][1] if "groups" in stored else None
+    drawn = dict(splits)
+    both_places = draw_held_out(spec.data, spec.is_redrawn, *labels, groups)
+    for part, places in zip(("select", "calib"), both_places, strict=True):
+        places = places.to(labels[0].device)
+        tensors = {
+            name: tensor.index_select(axis, places) for name, (axis, tensor) in stored.items()
+        }
+        drawn[part] = type(splits[part])(**tensors)
+    return drawn
 
 
 @dataclass(frozen=True)
