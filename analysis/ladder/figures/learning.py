@@ -16,11 +16,16 @@ from analysis.load import Run
 from tune_calib.results.manifests import RungRecord
 from tune_calib.spec.metrics import METRICS, column
 
+MOST = 10  # times the smallest mean, above which values are not shown
+
 
 def _caption(results: LadderResults) -> str:
     text = f"Lines: means over {spread_over(results.run)}."
-    if curve(results.run)["n"].max() > 1:
+    rows = curve(results.run)
+    if rows["n"].max() > 1:
         text += " Bands: the middle 95 % of these trials."
+    if any(METRICS[m].scale * of_metric["mean"].max() > _highest(rows, str(m)) for m, of_metric in rows.groupby("metric")):
+        text += f" Values above {MOST} times the smallest one are not shown."
     return text
 
 
@@ -52,6 +57,8 @@ def draw_learning_curve(results: LadderResults) -> Drawing | None:
         unit = "%" if METRICS[metric].scale == 100 else "nats"
         axis.set(xscale="log", yscale="log", xlabel="samples of calib")
         axis.set_ylabel(f"test {METRICS[metric].title} ({unit})")
+        # Far above the others, a method would leave no room for their differences.
+        axis.set_ylim(top=min(axis.get_ylim()[1], _highest(rows, metric)))
         style.plain_ticks(axis.xaxis)
         style.plain_ticks(axis.yaxis)
     handles = []
@@ -65,6 +72,12 @@ def draw_learning_curve(results: LadderResults) -> Drawing | None:
     return figure
 
 
+def _highest(rows: pd.DataFrame, metric: str) -> float:
+    """Return the upper end of the axis of a metric, as printed."""
+    means = rows.loc[rows["metric"] == metric, "mean"]
+    return MOST * METRICS[metric].scale * float(means.min())
+
+
 def _look(rung: RungRecord) -> dict[str, Any]:
     mark = {"marker": style.marker(rung.index), "markersize": 4}
     return {"color": style.color(rung.index), "linewidth": 1.2, **mark}
@@ -75,7 +88,7 @@ def _draw_method(axis: Axes, rows: pd.DataFrame, rung: RungRecord) -> None:
     scale = METRICS[str(rows["metric"].iloc[0])].scale
     axis.plot(rows["samples"], scale * rows["mean"], **_look(rung))
     low, high = scale * rows["low"], scale * rows["high"]
-    axis.fill_between(rows["samples"], low, high, color=style.color(rung.index), alpha=0.18, lw=0)
+    axis.fill_between(rows["samples"], low, high, color=style.color(rung.index), alpha=0.12, lw=0)
 
 
 def _draw_constant(axis: Axes, run: Run, rungs: list[RungRecord], metric: str) -> None:
