@@ -24,7 +24,8 @@ def _caption(results: LadderResults) -> str:
     rows = curve(results.run)
     if rows["n"].max() > 1:
         text += " Bands: the middle 95 % of these trials."
-    if any(METRICS[m].scale * of_metric["mean"].max() > _highest(rows, str(m)) for m, of_metric in rows.groupby("metric")):
+    means = rows.groupby("metric")["mean"]
+    if (means.max() > MOST * means.min()).any():
         text += f" Values above {MOST} times the smallest one are not shown."
     return text
 
