@@ -143,7 +143,7 @@ class DevelopmentBank:
 
     def evaluated(self) -> dict[str, FeatureSplit]:
         """Return the splits that a trial reads at its end."""
-        return self._held_out()
+        return {"select": self.select(), "calib": self.calib()}
 
     def own_head(self) -> tuple[Tensor, Tensor]:
         """Return weight (C, D) and bias (C,) of the network's own head."""
