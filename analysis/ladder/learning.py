@@ -23,6 +23,9 @@ def curve(run: Run) -> pd.DataFrame:
     The columns are rung, label, samples, metric, n, mean, sd, low and high, of which the last two
     are the ``QUANTILES`` over the trials. A method that fits nothing to calib has no row.
     """
+    names = ["rung", "label", "samples", "metric", "n", "mean", "sd", "low", "high"]
+    if not run.planned_subsets:
+        return pd.DataFrame(columns=names)
     subsets = run.subsets[run.subsets["status"] == "done"]
     trials = pd.concat([subsets, run.done[run.done["rung"].isin(subsets["rung"])]])
     rows = []
@@ -34,13 +37,14 @@ def curve(run: Run) -> pd.DataFrame:
             low, high = values.quantile(list(QUANTILES))
             row |= {"metric": metric, "n": len(values), "mean": values.mean(), "sd": values.std()}
             rows.append(row | {"low": low, "high": high})
-    names = ["rung", "label", "samples", "metric", "n", "mean", "sd", "low", "high"]
     return pd.DataFrame(rows, columns=names)
 
 
 def table(run: Run) -> Table:
     """Build the table of the learning curve: a row per method, columns by metric and samples."""
     rows = curve(run)
+    if not run.planned_subsets:
+        return Table("learning-curve", "", [])
     records, groups = [], {}
     for label, of_method in rows.groupby("label", sort=False):
         record: Record = {run.row_name: Cell(str(label))}
@@ -62,7 +66,7 @@ def describe(run: Run) -> str:
     """Describe what a point of the learning curve is, and what is missing."""
     text = (
         f"{run.manifest.title}. Test split, by the number of samples of calib to which a method is "
-        f"fitted; subsets are stratified, and smaller ones are part of larger ones. Mean ± sd over "
+        f"fitted; subsets are stratified, and smaller ones are part of larger ones. Mean ± sd, "
         f"{spread_over(run)}."
     )
     missing = len(run.planned_subsets) - int((run.subsets["status"] == "done").sum())

@@ -78,10 +78,9 @@ def draw_splits(splits: Mapping[str, S], spec: TrialSpec) -> dict[str, S]:
     drawn = dict(splits)
     both_places = draw_held_out(spec.data, spec.is_redrawn, *labels, groups)
     for part, places in zip(("select", "calib"), both_places, strict=True):
-        places = places.to(labels[0].device)
-        tensors = {
-            name: tensor.index_select(axis, places) for name, (axis, tensor) in stored.items()
-        }
+        tensors = {}
+        for name, (axis, tensor) in stored.items():
+            tensors[name] = tensor.index_select(axis, places.to(tensor.device))
         drawn[part] = type(splits[part])(**tensors)
     return drawn
 

@@ -20,7 +20,7 @@ MOST = 10  # times the smallest mean, above which values are not shown
 
 
 def _caption(results: LadderResults) -> str:
-    text = f"Lines: means over {spread_over(results.run)}."
+    text = f"Lines: means, {spread_over(results.run)}."
     rows = curve(results.run)
     if rows["n"].max() > 1:
         text += " Bands: the middle 95 % of these trials."
