@@ -34,6 +34,7 @@ def sweep_of(gap: float, samples: int, chance: np.random.Generator, bins: int = 
             columns=["lower", "upper"], index=pd.MultiIndex.from_arrays([[], []])
         ),
         labels={0: "one"},
+        has_groups=False,
     )
 
 
