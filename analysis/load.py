@@ -29,7 +29,8 @@ from tune_calib.spec.names import (
 
 # Columns that ranks need besides those of their metric.
 _LEAST = {
-    "spec_hash", "rung", "rung_label", "network_seed", "head_seed", "status", "message", "data",
+    "spec_hash", "rung", "rung_label", "network_seed", "head_seed", "split_seed", "status",
+    "message", "data",
     "dataset", "backbone", "flags", "network_id", "network_method", "head_method",
     "posthoc_method",
     "*train/accuracy", "*test/accuracy", "*test/confidence_gap", "*test/confidence_gap_se",
@@ -61,6 +62,10 @@ class Run:
     out: AnyPath
     manifest: RunManifest
     trials: pd.DataFrame  # one row per planned trial with a result; metrics are fractions
+    # The same of the trials on subsets of calib, for a learning curve, which ``trials`` and the
+    # plan of ``manifest`` leave out.
+    subsets: pd.DataFrame = field(default_factory=pd.DataFrame)
+    planned_subsets: frozenset[str] = frozenset()
     shows_network_check: bool = False  # whether its table has the columns of the network check
     shown: tuple[str, ...] = ()  # metrics of its table; the usual ones if empty
     shows_intervals: bool = False  # whether its table has intervals over the test samples
@@ -103,6 +108,16 @@ class Run:
     def splits(self) -> set[str]:
         """Return the splits and shift sets, and the means over those, that the trials have."""
         return {str(name).rpartition("/")[0] for name in self.trials} - {""}
+
+    @cached_property
+    def has_one_network(self) -> bool:
+        """Return whether the trials of a rung share a network, of which only the splits vary."""
+        return bool(self.trials.groupby("rung")["network_id"].nunique().max() == 1)
+
+    @cached_property
+    def has_groups(self) -> bool:
+        """Return whether imported samples form groups, which the bootstrap draws."""
+        return any('"groups":' in str(data) for data in self.trials["data"].unique())
 
     @property
     def row_name(self) -> str:
@@ -235,14 +250,19 @@ def load(out: AnyPath, metric: str | None = None) -> Run:
     manifest = read_run_manifest(out)
     columns = {"*"} if metric is None else {*_LEAST, f"*/{metric}"}
     trials = read_trials(out, columns)
+    planned = [record for record in manifest.planned if record.calib_size is None]
+    hashes = {record.spec_hash for record in manifest.planned if record.calib_size is not None}
+    subsets = trials[trials["spec_hash"].isin(hashes)].reset_index(drop=True)
     # The manifest decides which trials belong to the run; other rows are ignored.
-    is_planned = trials["spec_hash"].isin(map(attrgetter("spec_hash"), manifest.planned))
-    order = ["rung", "network_seed", "head_seed"]
+    is_planned = trials["spec_hash"].isin(map(attrgetter("spec_hash"), planned))
+    order = ["rung", "network_seed", "head_seed", "split_seed"]
     trials = trials[is_planned].sort_values(order, ignore_index=True)
     shifts = read_shifts(out, metric)
     if len(shifts.columns):
         trials = trials.merge(shifts, left_on="spec_hash", right_index=True, how="left")
-    return _flag_flat_confidences(Run(out, manifest, trials))
+    if hashes:
+        manifest = manifest.model_copy(update={"planned": planned})
+    return _flag_flat_confidences(Run(out, manifest, trials, subsets, frozenset(hashes)))
 
 
 def _flag_flat_confidences(run: Run) -> Run:

@@ -118,6 +118,7 @@ def _read_numbers() -> "pd.DataFrame":
         status="published",
         network_seed=pd.array([pd.NA] * len(rows), dtype="Int64"),
         head_seed=pd.array([pd.NA] * len(rows), dtype="Int64"),
+        split_seed=pd.array([pd.NA] * len(rows), dtype="Int64"),
         spec_hash="",
         flags="",
     )

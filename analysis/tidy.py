@@ -25,9 +25,10 @@ from tune_calib.text import nearest
 
 COLUMNS = (
     "source", "method", "dataset", "variant", "backbone", "split", "metric", "value", "status",
-    "network_seed", "head_seed", "note", "spec_hash", "flags",
+    "network_seed", "head_seed", "split_seed", "note", "spec_hash", "flags",
 )  # fmt: skip
 _SEED = re.compile(r'"seed": ?\d+')
+_SPLIT_SEED = re.compile(r',"split_seed": ?\d+')
 _TRIAL = [name for name in COLUMNS if name not in ("split", "metric", "value")]
 
 
@@ -91,8 +92,11 @@ def complaints(run: Run, metric: str | None = None) -> list[str]:
     bad = rows[rows["status"] != "done"]
     for (method, status), group in bad.groupby(["method", "status"], sort=False):
         heads = ("/" + group["head_seed"].astype("string")).fillna("")
-        seeds = ", ".join(group["network_seed"].astype("string").str.cat(heads))
+        splits = ("/" + group["split_seed"].astype("string")).fillna("")
+        seeds = ", ".join(group["network_seed"].astype("string").str.cat(heads).str.cat(splits))
         kind = "network seed/head seed" if any(heads) else "network seed"
+        if any(splits):
+            kind += "/split seed"
         lines.append(f"{method}: {len(group)} of {planned[str(method)]} {status} ({kind} {seeds})")
     return lines
 
@@ -181,7 +185,7 @@ def choose(frame: pd.DataFrame, **wanted: object) -> pd.DataFrame:
 def planned_trials(run: Run) -> pd.DataFrame:
     """Return one row per planned trial, with its result if there is one."""
     # Rung and seeds come from the plan, since missing trials have no row.
-    of_plan = ["rung", "network_seed", "head_seed"]
+    of_plan = ["rung", "network_seed", "head_seed", "split_seed"]
     entries = map(attrgetter("spec_hash", *of_plan), run.manifest.planned)
     planned = pd.DataFrame(entries, columns=["spec_hash", *of_plan])
     rows = planned.merge(run.trials.drop(columns=of_plan), on="spec_hash", how="left")
@@ -203,6 +207,7 @@ def planned_trials(run: Run) -> pd.DataFrame:
         dataset=rows["dataset"].mask(is_users, rows["dataset"].replace(run.manifest.titles)),
         network_seed=rows["network_seed"].astype("Int64"),
         head_seed=rows["head_seed"].astype("Int64"),
+        split_seed=rows["split_seed"].astype("Int64"),
         note=rows["message"].fillna(""),
         flags=rows["flags"].fillna(""),
     )
@@ -215,7 +220,7 @@ def _variant(data: str) -> str:
     defaults = {name: field.default for name, field in DataSlot.model_fields.items()}
     parts = []
     for name, value in slot.items():
-        if name != "dataset" and value != defaults.get(name):
+        if name not in ("dataset", "split_seed") and value != defaults.get(name):
             parts.append(f"{name}={value}")
     if users_data:
         parts.append(f"#{users_data['digest']}")
@@ -258,6 +263,8 @@ def _kinds(rows: pd.DataFrame) -> tuple[NDArray[Any], list[dict[str, Any]]]:
         numbers_of_texts = []
         # One text at a time, since those of 200,000 trials would take hundreds of megabytes.
         for text in distinct.categories:
+            if slot == "data":
+                text = _SPLIT_SEED.sub("", text)
             plain, count = _SEED.subn('"seed":0', text)
             # Two seeds: the method has a hyper-parameter of that name too.
             if count == 1 and slot in ("network", "head"):

@@ -169,7 +169,7 @@ def _average_seeds(rows: pd.DataFrame, metric: str) -> Sequence[pd.DataFrame]:
     # It may have crashed in one run; its number in the other one counts.
     numbers_first = rows["value"].isna().sort_values(kind="stable").index
     rows = rows.loc[numbers_first].drop_duplicates(["trial", "method", *KEY]).sort_index()
-    seeds = ["method", *KEY, "network_seed", "head_seed"]
+    seeds = ["method", *KEY, "network_seed", "head_seed", "split_seed"]
     mixed = rows[rows["value"].notna() & rows.duplicated(seeds, keep=False)]
     if len(mixed):
         first = mixed.iloc[0]
@@ -203,25 +203,38 @@ def over_seeds(run: Run, metric: str, split: str = "test") -> Matched:
 
     With several networks, a block is a network seed, averaged over head seeds, because heads on one
     network are not independent repetitions. With one network, a block is a head seed, and the value
-    of the network's own head is repeated in every block.
+    of the network's own head is repeated in every block. If the splits vary, a block is a split.
     """
     rows = tidy.tidy(run, [metric], split)
     is_paired, networks = run.manifest.paired_seeds, len(run.manifest.network_seeds)
     is_by_network = is_paired or networks > 1 or rows["head_seed"].isna().all()
     block = "network_seed" if is_by_network else "head_seed"
-    # The network's own head has no head seed; its value is added to every block below.
+    if len(run.manifest.split_seeds) > 1:
+        block = "split_seed"
+    # The network's own head has no head seed, and no split seed where only select and calib are
+    # drawn; its value is added to every block below.
     matching = rows.dropna(subset=block)
     values = matching.pivot_table(index=block, columns="method", values="value", dropna=False)
     # A pivot sorts methods by name and drops those without rows.
     values = values.reindex(columns=list(run.labels.values()))
     unit = "network seed" if is_paired else "network seed, head seeds averaged"
     repeated: dict[Any, float] = {}
-    if not is_by_network:
-        unit = "head seed on one network, so the results do not generalise to other networks"
-        alone = rows[rows["head_seed"].isna()].dropna(subset="value")
+    if block == "split_seed":
+        unit = "split of the data, other seeds averaged"
+        if run.has_one_network:
+            unit = "split of the calibration data on one network"
+    if block != "network_seed":
+        if block == "head_seed":
+            unit = "head seed on one network, so the results do not generalise to other networks"
+        alone = rows[rows[block].isna()].dropna(subset="value")
         repeated = alone.groupby("method")["value"].mean().to_dict()
     values = values.assign(**repeated)
     notes = [f"{method} has one trial, which is repeated in every block" for method in repeated]
+    if block == "split_seed":
+        notes.append(
+            "Splits have samples in common and the same test split: tests over them tell which "
+            "method is better on these samples, not on new ones."
+        )
     notes += [f"{compute_network_check(run).sentence}.", *tidy.incomplete(run, metric)]
     flags = tidy.flags_of_methods(rows)
     return Matched(metric, unit, values, fixed=tuple(repeated), notes=tuple(notes), flags=flags)

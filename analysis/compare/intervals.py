@@ -138,13 +138,17 @@ def over_samples(run: Run) -> pd.DataFrame:
         wilson = stats.binomtest(right, total).proportion_ci(LEVEL, method="wilson")
         ece = ece_interval(counts, accuracy, confidence)
         intervals[name] = (total, right / total, float(wilson.low), float(wilson.high), *ece)
-    rows = trials.loc[trials.index.isin(intervals), ["rung", "network_seed", "head_seed"]]
+    seeds = ["network_seed", "head_seed", "split_seed"]
+    rows = trials.loc[trials.index.isin(intervals), ["rung", *seeds]]
     rows["rung"] = rows["rung"].map(run.labels)
     rows = rows.join(pd.DataFrame.from_dict(intervals, orient="index", columns=_COLUMNS))
     for metric, (end, column) in product(("accuracy", "ece"), _ENDS.items()):
         wanted = pd.MultiIndex.from_product([rows.index, [metric]])
         drawn = run.intervals[column].reindex(wanted).set_axis(rows.index)
-        rows[f"{metric}_{end}"] = drawn.fillna(rows[f"{metric}_{end}"])
+        # The bins do not tell which samples belong together.
+        if not run.has_groups:
+            drawn = drawn.fillna(rows[f"{metric}_{end}"])
+        rows[f"{metric}_{end}"] = drawn
     return rows.reset_index(drop=True)
 
 

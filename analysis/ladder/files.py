@@ -15,7 +15,7 @@ from analysis.compare.hypotheses import PAIRED_TESTS, describe_change
 from analysis.compare.intervals import Floats, t_interval
 from analysis.compare.network_check import compute_network_check
 from analysis.figure import LADDER_FIGURES
-from analysis.ladder import shift_tables, tables
+from analysis.ladder import learning, shift_tables, tables
 from analysis.ladder.means import ladder_table
 from analysis.ladder.results import LadderResults, last_epochs, samples
 from analysis.load import Run, load
@@ -50,6 +50,8 @@ def write_files(
     make_page = partial(page, results, options=options)
     names, gallery = write_folder(folder, _texts(results), LADDER_FIGURES, results, make_page)
     parts: list[Part] = [tables.ladder(run)]
+    if run.planned_subsets:
+        parts.append(learning.table(run))
     recipe_table = tables.recipes(run)
     if recipe_table.records:
         parts += [recipe_table.caption, replace(recipe_table, caption="")]
@@ -114,6 +116,8 @@ def _texts(results: LadderResults) -> dict[str, str]:
         files["intervals.csv"] = results.intervals.to_csv(index=False)
     for shift in shift_tables.shift_tables(run):
         files |= in_files(shift_tables.table(run, shift), shift_tables.means(run, shift))
+    if run.planned_subsets:
+        files |= in_files(learning.table(run), learning.curve(run))
     last = last_epochs(run, results.statistics)
     files |= in_files(samples(run, last), last)
     if results.verdicts:
@@ -145,6 +149,7 @@ def page(
     single_trials = [tables.trials(run), tables.intervals(run, results.intervals)]
     sections = [
         Section("results", "Results", tables=main_tables),
+        Section("learning-curve", "Learning curve", tables=[learning.table(run)]),
         Section("shift", "Under shift", tables=shifts),
         Section("figures", "Figures", gallery.remarks, figures=gallery.pictures),
         Section("significance", "Significance", tables=list(tested.values())),

@@ -11,6 +11,7 @@ from analysis.text import NOTHING, Cell, format_counts, rounded
 from analysis.tidy import column_in
 from tune_calib.spec.metrics import AT_VALUE, METRICS, column
 from tune_calib.spec.names import count_flags, is_never_best
+from tune_calib.text import format_count
 
 _TABLE_METRICS = ("accuracy", "ece", "o_ece", "u_ece", "aece", "mce", "nll", "brier")
 
@@ -115,6 +116,15 @@ def published_columns(run: Run, metric: str = "ece") -> pd.DataFrame:
 def spread_over(run: Run) -> str:
     """Describe the seeds over which the spread is computed."""
     networks, heads = len(run.manifest.network_seeds), len(run.manifest.head_seeds)
+    if splits := len(run.manifest.split_seeds):
+        kind = "of the calibration data" if run.has_one_network else "of the data"
+        text = f"{format_count(splits, 'split')} {kind}"
+        if networks == heads == 1:
+            return text
+        seeds = f"{networks} network seeds"
+        if heads > 1 and not run.manifest.paired_seeds:
+            seeds = f"{networks} x {heads} seeds of networks and heads"
+        return f"{text} x {seeds}"
     if networks == heads == 1:
         return "1 seed: no spread"
     if run.manifest.paired_seeds:
@@ -138,6 +148,7 @@ def mean_over(run: Run) -> str:
             return text
         return f"{text}; {trials_of_each(run, numbers)}"
     is_one_seed = len(run.manifest.network_seeds) == len(run.manifest.head_seeds) == 1
+    is_one_seed &= not run.manifest.split_seeds
     return spread_over(run) if is_one_seed else f"n = 1 trial of each {run.row_name}: no spread"
 
 
@@ -175,8 +186,9 @@ def interval_cell(run: Run, rung: int, metric: str, mean: float) -> Cell:
 def interval_note(run: Run) -> str:
     """Explain the brackets of ``interval_cell``, without a full stop."""
     draws = " or ".join(map(str, sorted(set(run.intervals["resamples"]))))
+    drawn = "groups of test samples" if run.has_groups else "test samples"
     return (
-        f"Brackets: 95 % intervals over the test samples ({draws} bootstrap draws) for fixed "
+        f"Brackets: 95 % intervals over the {drawn} ({draws} bootstrap draws) for fixed "
         f"classifiers, with their ends averaged over the trials of a {run.row_name}. For ECE and "
         f"other distances, the bias due to chance is subtracted. {AT_VALUE}"
     )

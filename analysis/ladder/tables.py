@@ -140,7 +140,8 @@ def equal_rungs(run: Run) -> str:
     columns = [column("test", metric) for metric in METRICS]
     groups: list[tuple[pd.DataFrame, list[str]]] = []
     for rung in run.rungs:
-        rows = run.of_rung(rung.index).set_index(["network_seed", "head_seed"]).sort_index()
+        seeds = ["network_seed", "head_seed", "split_seed"]
+        rows = run.of_rung(rung.index).set_index(seeds).sort_index()
         rows = rows.reindex(columns=columns).astype(float)
         if rows.isna().all(axis=None):
             continue
@@ -238,6 +239,8 @@ def plan(run: Run) -> Table:
 
 def _seeds(run: Run, row: "pd.Series[Any]", label: str = "method") -> Record:
     cells = {"network seed": Cell.of(row["network_seed"]), "head seed": Cell.of(row["head_seed"])}
+    if run.manifest.split_seeds:
+        cells["split seed"] = Cell.of(row["split_seed"])
     return {run.row_name: Cell(row[label]), **cells}
 
 

@@ -67,7 +67,7 @@ def roots(tmp_path_factory):
 @pytest.fixture
 def copies(roots, tmp_path):
     store = Store(tmp_path / "store")
-    return {name: Copies.read([SLOT], root, store) for name, root in roots.items()}
+    return {name: Copies.read([PLANNED[0].spec], root, store) for name, root in roots.items()}
 
 
 def written(out, trials=PLANNED, **own):

@@ -46,7 +46,8 @@ def _accepted(annotation: Any) -> Any:
     if kind in (Union, UnionType):
         return functools.reduce(operator.or_, map(_accepted, parts))
     if kind is tuple:
-        return Words
+        is_number = _accepted(parts[0]) is int
+        return str | int | Sequence[int] if is_number else Words
     return annotation
 
 

@@ -20,7 +20,10 @@ from tune_calib.spec.metrics import rankable_metrics
 from tune_calib.spec.slots.data import ImportedData
 from tune_calib.text import format_count
 
-_FILES = "[ROLE=]FILE[:KEY]: npz, npy, safetensors, Parquet or HDF5; repeat for more arrays"
+_FILES = (
+    "[ROLE=]FILE[:KEY]: npz, npy, safetensors, Parquet or HDF5; repeat for more arrays, such as "
+    "groups=FILE:KEY, integers by which samples stay together"
+)
 
 
 def _files(help_: str) -> Any:
@@ -76,7 +79,8 @@ def _describe(name: str, record: ImportedData) -> str:
     if record.outputs == "head":
         lines.append("logits are computed from the features with --head")
     if record.is_cut:
-        lines.append("select and calib are halves of --calib, stratified by class")
+        how = "none of whose groups is divided" if record.groups else "stratified by class"
+        lines.append(f"select and calib are halves of --calib, {how}")
     if not record.train:
         lines.append(
             "note: without --train, reports cannot show how well the network fits its training data"

@@ -29,6 +29,7 @@ ROLES: _Names = {
     "probs": ("probs", "prob", "probabilities"),
     "features": ("features", "feature", "feats", "embeddings"),
     "labels": ("labels", "label", "targets", "target", "y"),
+    "groups": (),  # only as groups=FILE:KEY, since they change the splits
 }
 """Roles of the arrays of a split, and the names by which they are recognised."""
 
@@ -121,7 +122,7 @@ def _arrays_with_roles(setting: str, text: str, roles: _Names) -> Iterator[tuple
 
 def describe_roles(roles: _Names) -> str:
     """Return the names by which arrays are recognised, for messages."""
-    names = "; ".join("/".join(accepted) for accepted in roles.values())
+    names = "; ".join("/".join(accepted) for accepted in roles.values() if accepted)
     return f"arrays are recognised by these names: {names}; use ROLE=FILE:KEY for others"
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from tune_calib.data.arrays import HEAD_ROLES, ROLES, Array, Rows, describe_roles, find_arrays
+from tune_calib.data.draws import divide
 from tune_calib.errors import UserError
 from tune_calib.metrics.validation import UNEVEN, Appearance
 
@@ -43,6 +44,7 @@ class ImportedSplit:
     outputs: Rows | None  # (N, C), logits or probabilities, if there are any
     # Last layer, which computes logits if there are no ``outputs``; None without features.
     head: LinearHead | None
+    groups: Tensor | None = None  # (N,) int64; samples with the same number belong together
     is_role_given: bool = False  # whether the files name their role, e.g. logits=FILE
 
     @property
@@ -133,12 +135,11 @@ def read_split(name: str, files: Sequence[str], head: LinearHead | None = None) 
     arrays = find_arrays(setting, files, ROLES)
     _check_roles(f"{setting}: {', '.join(files)}", arrays.keys(), head is not None)
     values = {role: array.read() for role, array in arrays.items()}
-    labels = values.pop("labels")
-    if labels.ndim != 1 or not np.issubdtype(labels.dtype, np.integer):
-        raise UserError(
-            f"{arrays['labels']} is {labels.shape} of {labels.dtype}; labels must be integers, "
-            "(samples,)"
-        )
+    labels, groups = values.pop("labels"), values.pop("groups", None)
+    _check_integers(labels, arrays["labels"], "labels")
+    if groups is not None:
+        _check_integers(groups, arrays["groups"], "groups")
+        _check_length(groups, arrays["groups"], len(labels))
     for role, rows in values.items():
         _check_shape(rows, arrays[role], len(labels))
     features = values.get("features")
@@ -155,6 +156,7 @@ def read_split(name: str, files: Sequence[str], head: LinearHead | None = None) 
         features=features,
         outputs=values.get("logits", values.get("probs")),
         head=last_layer,
+        groups=None if groups is None else torch.from_numpy(groups.astype(np.int64)),
         is_role_given=any(file.startswith("logits=") for file in files),
     )
     if split.classes < 2:
@@ -187,12 +189,17 @@ def read_head(files: Sequence[str]) -> LinearHead:
     return LinearHead(weight, bias)
 
 
-def halves(labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Return masks (N,) of two stratified halves by a fixed rule.
+def halves(labels: Tensor, groups: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Return masks (N,) of two halves by a fixed rule with numpy's seed 1.
 
-    Each class is shuffled with numpy's seed 1. The samples, class by class, go to the two halves in
-    turn.
+    Each class is shuffled, and the samples, class by class, go to the two halves in turn. With
+    ``groups`` (N,), the groups are shuffled and go to the first half until it is full.
     """
+    if groups is not None:
+        places, _ = divide(labels, (len(labels) + 1) // 2, np.random.RandomState(1), groups)
+        is_first = torch.zeros(len(labels), dtype=torch.bool)
+        is_first[places] = True
+        return is_first, ~is_first
     order = np.random.RandomState(1).permutation(len(labels))
     order = order[np.argsort(labels.numpy()[order], kind="stable")]
     first = torch.zeros(len(labels), dtype=torch.bool)
@@ -224,14 +231,25 @@ def _check_roles(where: str, roles: Collection[str], has_head: bool) -> None:
         )
 
 
+def _check_integers(values: Rows, array: Array, role: str) -> None:
+    if values.ndim != 1 or not np.issubdtype(values.dtype, np.integer):
+        raise UserError(
+            f"{array} is {values.shape} of {values.dtype}; {role} must be integers, (samples,)"
+        )
+
+
+def _check_length(rows: Rows, array: Array, samples: int) -> None:
+    if len(rows) != samples:
+        raise UserError(f"{array} has {len(rows)} samples, but there are {samples} labels")
+
+
 def _check_shape(rows: Rows, array: Array, samples: int) -> None:
     if rows.ndim != 2 or not np.issubdtype(rows.dtype, np.floating):
         raise UserError(
             f"{array} is {rows.shape} of {rows.dtype}; it must be (samples, columns) of "
             "floating-point numbers"
         )
-    if len(rows) != samples:
-        raise UserError(f"{array} has {len(rows)} samples, but there are {samples} labels")
+    _check_length(rows, array, samples)
     if 0 in rows.shape:
         raise UserError(f"{array} is empty: {rows.shape}")
 

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from tune_calib.data.base import Split
 from tune_calib.data.cache import load_source, settled, summarise
+from tune_calib.data.draws import draw_cut, draw_held_out
 from tune_calib.data.rules import GENERAL, Cut, halved, held_out_of_test, largest_remainders
 from tune_calib.determinism import child_seed
 from tune_calib.errors import DamagedFileError, UserError
@@ -113,6 +114,8 @@ def load_development(slot: DataSlot, root: Path | None, cache: Path | None = Non
     part, held_out = "training", source.train
     if cut.of_test:
         part, held_out = "test", source.test
+    if slot.split_seed is not None:
+        cut = draw_cut(cut, held_out.labels, slot.split_seed)
     if len(cut.select) == 0:
         raise DamagedFileError(f"{info.name}: {root} has too few {part} images ({len(held_out)})")
     train = _change(relabelled(source.train.take(cut.train), info), slot, info.classes)
@@ -120,6 +123,9 @@ def load_development(slot: DataSlot, root: Path | None, cache: Path | None = Non
     # hyper-parameters were selected.
     select = relabelled(held_out.take(cut.select), info)
     calib = relabelled(held_out.take(cut.calib), info)
+    if slot.calib_size is not None:
+        _, places = draw_held_out(slot, False, select.labels, calib.labels)
+        calib = calib.take(places - len(select))
     train, select, calib = (settled(split, source) for split in (train, select, calib))
     return Development(train, select, calib, digest=summarise(source).digest)
 

@@ -3,12 +3,14 @@
 Each split, or view of a split, is one uncompressed Arrow file, memory-mapped by every head trial.
 """
 
+import copy
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
+from typing import Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +19,7 @@ from torch import Tensor
 
 from tune_calib.data.augment import crop_flip, draw_views
 from tune_calib.data.base import Split
+from tune_calib.data.draws import draw_held_out
 from tune_calib.data.splits import Development
 from tune_calib.determinism import child_seed
 from tune_calib.engine.network import TrainedNetwork, count_batches, evaluation_batch, output_chunks
@@ -51,20 +54,63 @@ def bank_key(spec: TrialSpec, head: HeadSlot | None) -> BankKey:
     return BankKey(network_id=spec.network_id, views=views, bn_mode=head.bn_mode)
 
 
+class StoredSamples:
+    """Tensors of the samples of a split: (N,), or with the samples in the last axis but one."""
+
+    labels: Tensor
+    groups: Tensor | None
+
+
+S = TypeVar("S", bound=StoredSamples)
+
+
+def draw_splits(splits: Mapping[str, S], spec: TrialSpec) -> dict[str, S]:
+    """Return the splits of a trial: those of its network, with its own ``select`` and ``calib``."""
+    if spec.data == spec.network_data:
+        return dict(splits)
+    stored = {}
+    for name, tensor in vars(splits["select"]).items():
+        if tensor is not None:
+            axis = -1 if tensor.ndim == 1 else -2
+            stored[name] = axis, torch.cat([tensor, getattr(splits["calib"], name)], axis)
+    labels = splits["select"].labels, splits["calib"].labels
+    groups = stored["groups"][1] if "groups" in stored else None
+    drawn = dict(splits)
+    both_places = draw_held_out(spec.data, spec.is_redrawn, *labels, groups)
+    for part, places in zip(("select", "calib"), both_places, strict=True):
+        tensors = {}
+        for name, (axis, tensor) in stored.items():
+            tensors[name] = tensor.index_select(axis, places.to(tensor.device))
+        drawn[part] = type(splits[part])(**tensors)
+    return drawn
+
+
 @dataclass(frozen=True)
-class FeatureSplit:
-    """Features (N, D) float32, logits (N, C) float32 of the network's own head, labels (N,)."""
+class FeatureSplit(StoredSamples):
+    """Features (N, D) float32, logits (N, C) float32 of the network's own head, labels (N,).
+
+    Imported samples may have ``groups`` (N,) int64.
+    """
 
     features: Tensor
     logits: Tensor
     labels: Tensor
+    groups: Tensor | None = None
 
 
 class DevelopmentBank:
     """A bank on disk without its test split, for searches; raises if the bank is damaged."""
 
+    drawn_for: TrialSpec | None = None  # the trial whose select and calib it returns
+
     def __init__(self, folder: AnyPath) -> None:
         self.folder, self.manifest = opened(folder)
+
+    def for_trial(self, spec: TrialSpec) -> Self:
+        """Return the bank with ``select`` and ``calib`` of a trial."""
+        bank = copy.copy(self)
+        bank.drawn_for = spec
+        return bank
 
     @property
     def views(self) -> int:
@@ -82,11 +128,17 @@ class DevelopmentBank:
 
     def select(self) -> FeatureSplit:
         """Return the split on which epochs and hyper-parameters are selected."""
-        return read_split(self.folder / "select.arrow")
+        return self._held_out()["select"]
 
     def calib(self) -> FeatureSplit:
         """Return the split on which post-hoc transforms are fitted."""
-        return read_split(self.folder / "calib.arrow")
+        return self._held_out()["calib"]
+
+    def _held_out(self) -> dict[str, FeatureSplit]:
+        splits = {}
+        for name in ("select", "calib"):
+            splits[name] = read_split(self.folder / f"{name}.arrow")
+        return splits if self.drawn_for is None else draw_splits(splits, self.drawn_for)
 
     def evaluated(self) -> dict[str, FeatureSplit]:
         """Return the splits that a trial reads at its end."""
@@ -190,10 +242,16 @@ def read_split(path: Path) -> FeatureSplit:
     columns = _read_arrow(path)
     labels = columns["label"].squeeze(1).long()
     logits = columns["logits"]
-    return FeatureSplit(columns.get("features", logits[:, :0]), logits, labels)
+    groups = columns["group"].squeeze(1) if "group" in columns else None
+    return FeatureSplit(columns.get("features", logits[:, :0]), logits, labels, groups)
 
 
-def write_split(path: Path, outputs: Iterable[tuple[Tensor, Tensor]], labels: Tensor) -> None:
+def write_split(
+    path: Path,
+    outputs: Iterable[tuple[Tensor, Tensor]],
+    labels: Tensor,
+    groups: Tensor | None = None,
+) -> None:
     """Write features (of width 0 for imported logits) and logits, given in chunks."""
     with TemporaryFile(dir=path.parent) as features, TemporaryFile(dir=path.parent) as logits:
         widths, written = (0, 0), 0
@@ -210,7 +268,10 @@ def write_split(path: Path, outputs: Iterable[tuple[Tensor, Tensor]], labels: Te
             if width:  # an empty file cannot be mapped
                 numbers = np.memmap(file, np.float32, "r+", shape=(len(labels), width))
                 columns[name] = torch.from_numpy(numbers)
-        write_arrow(path, {**columns, "label": labels[:, None]})
+        columns["label"] = labels[:, None]
+        if groups is not None:
+            columns["group"] = groups[:, None]
+        write_arrow(path, columns)
 
 
 def write_arrow(path: Path, columns: dict[str, Tensor]) -> None:

@@ -210,6 +210,7 @@ def train_again(
     key, is_head = bank_key(spec, spec.head), spec.head is not None
     splits = lambda: (development(), None)  # noqa: E731
     bank = ensure_bank(DevelopmentBank, spec, key, store, splits, device, with_train=is_head)
+    bank = bank.for_trial(spec)
     trainer = transform = None
     if spec.head is not None:
         with on_threads(HEAD_THREADS):

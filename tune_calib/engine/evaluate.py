@@ -5,7 +5,7 @@ A frozen network must not be evaluated on images on which it was trained.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Any
 
@@ -15,18 +15,18 @@ from torch import Tensor
 from tune_calib.data.base import Split
 from tune_calib.data.splits import Development
 from tune_calib.engine.artifacts import compute_network_check
-from tune_calib.engine.bank import DevelopmentBank
+from tune_calib.engine.bank import DevelopmentBank, StoredSamples
 from tune_calib.engine.head_batch import HeadBatchTrainer
 from tune_calib.engine.network import TrainedNetwork, predict
 from tune_calib.engine.store import Store
 from tune_calib.engine.weights import trained_spec
 from tune_calib.errors import RefusedError, UserError
 from tune_calib.methods._base import PostHocMethod
-from tune_calib.metrics.binning import BinTable, bin_table
+from tune_calib.metrics.binning import BinTable
 from tune_calib.metrics.samples import Samples
 from tune_calib.metrics.scoring import accuracy, is_at_chance
-from tune_calib.metrics.summary import evaluate
-from tune_calib.metrics.ties import OUTPUTS, settled
+from tune_calib.metrics.summary import collect_samples, conformal_limit, measure_samples
+from tune_calib.metrics.ties import OUTPUTS
 from tune_calib.metrics.validation import whole_numbers
 from tune_calib.spec.datasets import DatasetInfo
 from tune_calib.spec.methods import METHODS
@@ -41,15 +41,16 @@ FALSE_ALARM = 1e-6  # probability of refusing a network that did not see the hel
 
 
 @dataclass(frozen=True)
-class SplitLogits:
-    """Logits (K, N, C) of K classifiers on one split, and its labels (N,)."""
+class SplitLogits(StoredSamples):
+    """Logits (K, N, C) of K classifiers on one split, its labels (N,), and its groups (N,)."""
 
     logits: Tensor
     labels: Tensor
+    groups: Tensor | None = None
 
     def one(self, k: int) -> "SplitLogits":
         """Return the logits of classifier k only, K = 1."""
-        return SplitLogits(self.logits[k : k + 1], self.labels)
+        return replace(self, logits=self.logits[k : k + 1])
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,7 @@ class Evaluation:
     fitted: dict[str, float]  # recorded numbers of the post-hoc fit
     flags: tuple[str, ...] = ()  # names of ``names.FLAGS``
     transform: PostHocMethod | None = None  # the fitted post-hoc transform, if any
+    calib_samples: int | None = None
 
 
 def network_logits(
@@ -82,7 +84,8 @@ def head_batch_logits(trainer: HeadBatchTrainer, bank: DevelopmentBank) -> dict[
     """Return the logits of all heads of a finished head batch on the evaluated splits of a bank."""
     logits = {}
     for name, split in bank.evaluated().items():
-        logits[name] = SplitLogits(trainer.predict(split), split.labels.to(trainer.device))
+        labels = split.labels.to(trainer.device)
+        logits[name] = SplitLogits(trainer.predict(split), labels, split.groups)
     return logits
 
 
@@ -90,7 +93,8 @@ def bank_logits(bank: DevelopmentBank, device: torch.device) -> dict[str, SplitL
     """Return the logits of a network's own head from its clean bank, as ``network_logits``."""
     logits = {}
     for name, split in bank.evaluated().items():
-        logits[name] = SplitLogits(split.logits.unsqueeze(0).to(device), split.labels.to(device))
+        values, labels = split.logits.unsqueeze(0).to(device), split.labels.to(device)
+        logits[name] = SplitLogits(values, labels, split.groups)
     return logits
 
 
@@ -121,36 +125,45 @@ def evaluate_one(
     logits: dict[str, SplitLogits],
     posthoc: PostHocSlot | None,
     network_check: Mapping[str, float] = {},
+    is_brief: bool = False,
 ) -> Evaluation | None:
     """Evaluate one classifier (K = 1); return None if a logit is not finite.
 
     A transform is fitted on ``calib`` first. Without logits on ``test``, only the metrics that
     trials of a search report are computed. The result includes the ``network_check``, of
-    ``read_train_check`` or ``compute_base_check``. Metrics that are not defined are left out.
+    ``read_train_check`` or ``compute_base_check``. Metrics that are not defined are left out. One
+    of hundreds of draws ``is_brief``: without the metrics that take longest, as in searches, and
+    without the cross-validation of its transform.
     """
     # None, not an error: a diverged trial is a result, and the other heads of its batch continue.
     if not all(bool(split.logits.isfinite().all()) for split in logits.values()):
         return None
-    transform = fit_transform(posthoc, logits["calib"]) if posthoc is not None else None
+    transform = None
+    if posthoc is not None:
+        transform = fit_transform(posthoc, logits["calib"], checks_harm=not is_brief)
     calibrated = {name: _calibrate(split, transform) for name, split in logits.items()}
     metrics = dict(network_check)
     bins: dict[str, BinTable] = {}
     in_search = "test" not in logits
-    calib = None if in_search else (calibrated["calib"].logits, calibrated["calib"].labels)
+    limit = None
+    if not in_search:
+        limit = conformal_limit(calibrated["calib"].logits, calibrated["calib"].labels, OUTPUTS)
     for name in REPORTED:
         if name not in calibrated:
             continue
         split = calibrated[name]
-        scores = evaluate(split.logits, split.labels, calib, in_search=in_search, dtype=OUTPUTS)
+        samples = collect_samples(split.logits, split.labels, limit, OUTPUTS)
+        scores = measure_samples(samples, in_search or is_brief, has_calib=not in_search)
         for metric, score in scores.items():
             if not math.isnan(value := float(score)):
                 metrics[column(name, metric)] = value
-        bins[name] = bin_table(settled(split.logits, OUTPUTS).probs, split.labels)
+        bins[name] = samples.table
     # Not on test, since a trial at chance level must not be selected, and nothing may be selected
     # on test; on both other splits, since select alone may have few images.
     flags = _find_chance_flag(calibrated["select"], calibrated["calib"])
+    count = len(logits["calib"].labels)
     if posthoc is None or transform is None:
-        return Evaluation(metrics, bins, {}, flags)
+        return Evaluation(metrics, bins, {}, flags, calib_samples=count)
     # A transform that changes predictions may fit those of calib by chance, or ruin them on other
     # images, so that calib is judged both with and without it.
     flags = flags or _find_chance_flag(calibrated["select"], _calibrate(logits["calib"], None))
@@ -158,7 +171,7 @@ def evaluate_one(
     flags += tuple(name for name, is_raised in transform.flags().items() if bool(is_raised))
     if METHODS[posthoc.method].is_control:
         flags += (CONTROL,)
-    return Evaluation(metrics, bins, fitted, flags, transform)
+    return Evaluation(metrics, bins, fitted, flags, transform, count)
 
 
 def _find_chance_flag(select: SplitLogits, calib: SplitLogits) -> tuple[str, ...]:
@@ -182,9 +195,14 @@ def _calibrate(split: SplitLogits, transform: PostHocMethod | None) -> SplitLogi
 
 @torch.no_grad()
 def fit_transform(
-    slot: PostHocSlot, calib: SplitLogits, weights: Tensor | None = None
+    slot: PostHocSlot,
+    calib: SplitLogits,
+    weights: Tensor | None = None,
+    checks_harm: bool = True,
 ) -> PostHocMethod:
     """Fit the transform of a slot on the original float32 logits, with positive weights (N,).
+
+    Without ``checks_harm``, it is not cross-validated and has no flag of harm.
 
     Raises:
         ValueError: the method counts samples, and a weight is not a whole number.
@@ -194,7 +212,7 @@ def fit_transform(
         counts = whole_numbers(weights, slot.method)
         logits = calib.logits.repeat_interleave(counts, 1)
         calib, weights = SplitLogits(logits, calib.labels.repeat_interleave(counts)), None
-    transform.weights = weights
+    transform.weights, transform.checks_harm = weights, checks_harm
     transform.fit(calib.logits, calib.labels)
     transform.weights = None
     return transform
@@ -209,9 +227,13 @@ def refuse_seen(made: TrialSpec, data: DataSlot) -> None:
     is_same = (made.data.dataset, made.data.info.digest) == (data.dataset, data.info.digest)
     cut = (data.split, data.holdout, data.holdout_shares)
     is_same_cut = (made.data.split, made.data.holdout, made.data.holdout_shares) == cut
+    # Of a frozen network, select and calib are drawn from those of the published draw.
+    is_same_cut &= made.data.split_seed is None or not made.data.holds_out_train
     if network.is_frozen or not is_same or is_same_cut:
         return
     how = "holdout=test" if made.data.holdout == "test" else f"split={made.data.split}"
+    if made.data.split_seed is not None:
+        how = f"split_seed={made.data.split_seed}"
     trained = f"network.weights: the network was trained on {made.data.dataset} with data.{how}"
     if data.holds_out_train:
         raise UserError(

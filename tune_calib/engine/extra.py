@@ -184,13 +184,15 @@ class ExtraEvaluation:
 
     def intervals(self, spec: TrialSpec, resamples: int) -> list[Row]:
         """Return the rows of a trial in the table ``intervals``; none if a logit is not finite."""
-        test, calib = self.bank.test(), self.bank.calib()
+        test, calib = self.bank.test(), self.bank.for_trial(spec).calib()
         logits, calib_logits = self._calibrated(spec, test), self._calibrated(spec, calib)
         if not bool(logits.isfinite().all() and calib_logits.isfinite().all()):
             return []
         labels = test.labels.to(logits.device)
         held_out = calib_logits[None], calib.labels.to(logits.device)
-        intervals = bootstrap(logits[None], labels, resamples, calib=held_out, dtype=OUTPUTS)
+        intervals = bootstrap(
+            logits[None], labels, resamples, calib=held_out, dtype=OUTPUTS, groups=test.groups
+        )
         rows = []
         for metric, interval in intervals.items():
             row: Row = {"spec_hash": spec.hash, "split": "test", "metric": metric}
@@ -237,7 +239,7 @@ class ExtraEvaluation:
         return load_test(self.spec.data, self.root, self.store.images)
 
     def _development(self) -> Development:
-        return load_development(self.spec.data, self.root, self.store.images)
+        return load_development(self.spec.network_data, self.root, self.store.images)
 
     def _calibrated(self, spec: TrialSpec, split: FeatureSplit) -> Tensor:
         """Return the logits (N, C) of a trial's classifier, float64."""

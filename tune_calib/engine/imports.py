@@ -9,7 +9,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
@@ -73,6 +73,8 @@ def check_files(train: Files, select: Files, calib: Files, test: Files, head: Fi
     last_layer = read_head(head) if head else None
     stamps: dict[Path, tuple[int, int]] = {}
     summaries: dict[str, _Summary] = {}
+    labels: dict[str, Tensor] = {}
+    groups: dict[str, Tensor] = {}
     counts = {"train": 0}
     first: ImportedSplit | None = None
     for name, paths in files.items():
@@ -81,14 +83,18 @@ def check_files(train: Files, select: Files, calib: Files, test: Files, head: Fi
         _check_equal(first, split)
         stamps |= {array.path: array.stamp for array in split.arrays.values()}
         summaries[name] = _summarise(split)
-        counts[name] = len(split.labels)
+        counts[name], labels[name] = len(split.labels), split.labels
+        if split.groups is not None:
+            groups[name] = split.groups
     assert first is not None
     if last_layer is not None and not first.width:
         raise UserError("is used with features only; add features, or omit `head`", setting="head")
+    group_counts = _count_groups(groups, files)
     if "select" not in files:
         if counts["calib"] < 2:
             raise UserError("has only one sample, too few for select and calib", setting="calib")
-        counts |= {"select": (counts["calib"] + 1) // 2, "calib": counts["calib"] // 2}
+        parts = halves(labels["calib"], groups.get("calib"))
+        counts["select"], counts["calib"] = (int(part.sum()) for part in parts)
     for left, right in combinations(summaries, 2):
         if shared := _count_shared(summaries[left], summaries[right]):
             raise UserError(
@@ -101,6 +107,7 @@ def check_files(train: Files, select: Files, calib: Files, test: Files, head: Fi
         classes=first.classes,
         width=first.width,
         is_cut="select" not in files,
+        groups=group_counts,
         outputs=first.kind,
         **counts,
     )
@@ -193,14 +200,18 @@ def _write_bank(checked: Import, store: Store) -> None:
             split = read_split(name, files, head)
             parts: dict[str, Tensor | None] = {name: None}
             if name == "calib" and record.is_cut:
-                parts = dict(zip(("select", "calib"), halves(split.labels), strict=True))
+                masks = halves(split.labels, split.groups)
+                parts = dict(zip(("select", "calib"), masks, strict=True))
             for part, mask in parts.items():
-                labels = split.labels if mask is None else split.labels[mask]
+                labels, groups = split.labels, split.groups
+                if mask is not None:
+                    labels = labels[mask]
+                    groups = None if groups is None else groups[mask]
                 if part in ("train", "select"):
                     pairs = _with_labels(split.chunks(mask), labels)
                     network_checks[part] = measure_network_check_in_parts(pairs)
                 if part != "train":
-                    write_split(folder / f"{part}.arrow", split.chunks(mask), labels)
+                    write_split(folder / f"{part}.arrow", split.chunks(mask), labels, groups)
                 elif record.has_heads:
                     write_split(folder / "train-000.arrow", split.chunks(mask), labels)
         if head is not None:
@@ -225,6 +236,31 @@ def _with_labels(
         first += len(logits)
 
 
+def _count_groups(groups: Mapping[str, Tensor], names: Collection[str]) -> dict[str, int] | None:
+    """Return the number of groups of each split but train; None without groups.
+
+    Raises if a split lacks groups or has too few, or if two splits share a group.
+    """
+    if not groups:
+        return None
+    counts = {name: len(groups[name].unique()) for name in groups if name != "train"}
+    for name in names:
+        if name not in counts and name != "train":
+            raise UserError(f"`{name}` has no groups, but another split has; add groups=FILE:KEY")
+    for left, right in combinations(groups, 2):
+        shared = np.intersect1d(groups[left].numpy(), groups[right].numpy())
+        if len(shared):
+            raise UserError(
+                f"`{left}` and `{right}` share group {shared[0]}; numbers of groups are compared "
+                "between splits, and a group must be in one split"
+            )
+    least = {"test": 2, "calib": 1 if "select" in names else 2}
+    for name, needed in least.items():
+        if counts[name] < needed:
+            raise UserError(f"has {counts[name]} group, but needs at least {needed}", setting=name)
+    return counts
+
+
 def _check_equal(first: ImportedSplit, other: ImportedSplit) -> None:
     """Raise if splits cannot belong to the same network."""
     for name, key in (("classes", "classes"), ("features", "width"), ("outputs", "kind")):
@@ -241,6 +277,7 @@ class _Summary:
     """Digest of a split, and 64-bit hashes of its distinct rows, (M,) uint64, with counts."""
 
     digest: str
+    groups: str | None  # digest of the groups, if there are any
     samples: int
     rows: Any
     counts: Any
@@ -261,7 +298,10 @@ def _summarise(split: ImportedSplit) -> _Summary:
         sums.append((bits * odd).sum(1, dtype=np.uint64))
     rows, counts = np.unique(np.concatenate(sums), return_counts=True)
     digest = f"{features_digest.hexdigest()}+{outputs_digest.hexdigest()}"
-    return _Summary(digest, len(split.labels), rows, counts)
+    groups = None
+    if split.groups is not None:
+        groups = hashlib.sha256(split.groups.numpy().tobytes()).hexdigest()
+    return _Summary(digest, groups, len(split.labels), rows, counts)
 
 
 def _count_shared(left: _Summary, right: _Summary) -> int:
@@ -332,4 +372,7 @@ def _digest(summaries: Mapping[str, _Summary], head: LinearHead | None) -> str:
         "splits": {name: summary.digest for name, summary in summaries.items()},
         "head": head_digest.hexdigest(),
     }
+    # Only then, so that imports without groups keep their digest.
+    if any(summary.groups for summary in summaries.values()):
+        content["groups"] = {name: summary.groups for name, summary in summaries.items()}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]

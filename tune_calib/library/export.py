@@ -67,7 +67,7 @@ def export(
     artifacts = Store(store)
     set_switches(spec.network, device)
     torch.set_num_threads(row["threads"] or 1)  # the last digits depend on it
-    development = partial(load_development, spec.data, data_root, artifacts.images)
+    development = partial(load_development, spec.network_data, data_root, artifacts.images)
     try:
         trained = None
         if spec.data.import_record is None:

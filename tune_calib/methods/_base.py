@@ -270,6 +270,8 @@ class PostHocMethod:
     """Whether ``fit`` reads ``weights``; otherwise rows are repeated, by whole numbers only."""
     weights: Tensor | None = None
     """Positive weights (N,), float64, of the samples to fit; None if each counts once."""
+    checks_harm: bool = True
+    """Whether ``fit`` also checks, which takes several fits, that the transform does no harm."""
 
     def __init__(self, params: Any) -> None:
         self.params = params

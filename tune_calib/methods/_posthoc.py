@@ -67,9 +67,10 @@ class FittedAlone(PostHocMethod):
             self._record[name] = logits.new_tensor(numbers, dtype=torch.float64)
         for name in sorted(frozenset[str]().union(*(fit.flags for fit in fits))):
             self._flags[name] = torch.tensor([name in fit.flags for fit in fits])
-        pairs = zip(heads, fits, strict=True)
-        harms = [self._is_harmful(head, labels, fit) for head, fit in pairs]
-        self._flags[self.harm_flag] = torch.tensor(harms)
+        if self.checks_harm:
+            pairs = zip(heads, fits, strict=True)
+            harms = [self._is_harmful(head, labels, fit) for head, fit in pairs]
+            self._flags[self.harm_flag] = torch.tensor(harms)
 
     def transform(self, logits: Tensor) -> Tensor:
         """Return logits or log-probabilities of the same shape and type, computed in float64."""

@@ -1,8 +1,9 @@
 """Bootstrap confidence intervals of every metric over the samples of a split, in one pass.
 
 N samples are drawn with replacement, ``resamples`` times. The weight of a sample is its count in a
-draw, and all metrics of many draws are computed from weighted sums (``resampled``). There are two
-kinds of interval, both at ``LEVEL``:
+draw, and all metrics of many draws are computed from weighted sums (``resampled``). Where samples
+form groups, whole groups are drawn instead, until there are N samples (the cluster bootstrap;
+Davison and Hinkley, 1997, section 3.8). There are two kinds of interval, both at ``LEVEL``:
 
 - **Percentile** intervals serve metrics to which every sample contributes, such as accuracy, NLL,
   AURC and AUROC. They span the middle of the draws. The bias of these metrics is zero or small
@@ -64,6 +65,7 @@ def bootstrap(
     seed: int = 0,
     calib: tuple[Tensor, Tensor] | None = None,
     dtype: torch.dtype | None = None,
+    groups: Tensor | None = None,
 ) -> dict[str, Interval]:
     """Compute intervals over the samples of a split, with the classifiers fixed.
 
@@ -78,6 +80,7 @@ def bootstrap(
         calib: logits (K, M, C) and labels (M,) of ``calib``, which determine the threshold of the
             conformal sets. Without them, the conformal metrics are left out.
         dtype: type in which the logits were rounded (``ties.settled``), their own by default.
+        groups: (N,), int64, equal for samples that are drawn together; none by default.
 
     Returns:
         The intervals of each metric of ``evaluate``, by name. Metrics of plug-ins do not support
@@ -86,7 +89,10 @@ def bootstrap(
     Raises:
         ValueError: an input is out of range or not finite.
     """
-    weights = draw(len(labels), resamples, seed).to(labels.device)
+    if groups is None:
+        weights = draw(len(labels), resamples, seed).to(labels.device)
+    else:
+        weights = draw_groups(groups.cpu(), resamples, seed).to(labels.device)
     limits = None
     if calib is not None:
         settled_calib = settled(calib[0].double(), dtype or logits.dtype)
@@ -111,6 +117,33 @@ def draw(samples: int, resamples: int, seed: int) -> Tensor:
     for part in counts.split(max(1, _CHUNK // samples)):
         places = torch.randint(samples, part.shape, generator=chance)
         part.scatter_add_(1, places, torch.ones_like(part))
+    return counts
+
+
+def draw_groups(groups: Tensor, resamples: int, seed: int) -> Tensor:
+    """Return the count of each sample in each draw of groups (N,): (resamples, N), int16.
+
+    Groups are drawn with replacement until there are N samples, of the last group only the first
+    ones. Groups of one sample each give the draws of ``draw``.
+    """
+    chance = torch.Generator().manual_seed(seed)
+    samples = len(groups)
+    numbers, sizes = groups.unique(return_inverse=True, return_counts=True)[1:]
+    order = numbers.argsort(stable=True)
+    places = torch.empty_like(order)  # of each sample in its group
+    places[order] = torch.arange(samples) - (sizes.cumsum(0) - sizes).repeat_interleave(sizes)
+    longest = -(-samples // int(sizes.min()))
+    counts = torch.zeros(resamples, samples, dtype=torch.int16)
+    for part in counts.split(max(1, _CHUNK // samples)):
+        drawn = torch.randint(len(sizes), (len(part), longest), generator=chance)
+        ends = sizes[drawn].cumsum(-1)
+        whole = torch.zeros(len(part), len(sizes), dtype=torch.int16)
+        whole.scatter_add_(1, drawn, (ends <= samples).to(torch.int16))
+        part += whole[:, numbers]
+        # The first group that exceeds N, if any, fills up the draw.
+        last = drawn.gather(1, (ends <= samples).sum(-1, keepdim=True).clamp(max=longest - 1))
+        left = samples - part.sum(-1, keepdim=True)
+        part += ((numbers == last) & (places < left)).to(torch.int16)
     return counts
 
 

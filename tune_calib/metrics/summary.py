@@ -28,7 +28,8 @@ def evaluate(
         logits: (..., N, C), unnormalised (or log-probabilities), finite.
         labels: (N,), int64.
         calib: logits and labels of ``calib``; without them, conformal metrics are left out.
-        in_search: compute only the metrics that trials of a search report.
+        in_search: compute only the metrics that trials of a search report, and with ``calib`` the
+            conformal ones.
         dtype: type in which the logits were rounded (``ties.settled``), their own by default.
 
     Returns:
@@ -40,21 +41,44 @@ def evaluate(
         ValueError: an input is out of range or not finite, or a metric of a plug-in is out of
             bounds.
     """
+    limit = None if calib is None else conformal_limit(*calib, dtype)
+    samples = collect_samples(logits, labels, limit, dtype)
+    return measure_samples(samples, in_search, has_calib=limit is not None)
+
+
+def conformal_limit(logits: Tensor, labels: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    """Return the threshold (...) of the conformal sets from ``calib``, as for ``evaluate``."""
+    probs, _, error = settled(logits, dtype)
+    return conformal.threshold(probs, labels, error)
+
+
+def collect_samples(
+    logits: Tensor,
+    labels: Tensor,
+    limit: Tensor | None = None,
+    dtype: torch.dtype | None = None,
+) -> Samples:
+    """Return the samples of a split, whose metrics and bins share their probabilities."""
     probs, confidence, _ = settled(logits, dtype)
-    limit = None
-    if calib is not None and not in_search:
-        settled_calib = settled(calib[0], dtype)
-        limit = conformal.threshold(settled_calib.probs, calib[1], settled_calib.error)
-    samples = Samples(probs, labels, logits=logits, confidence=confidence, limit=limit)
-    names = computed_metrics(in_search, has_calib=limit is not None)
-    return {**measure(samples, names), **compute_plugin_metrics(logits, labels)}
+    return Samples(probs, labels, logits=logits, confidence=confidence, limit=limit)
+
+
+def measure_samples(
+    samples: Samples, in_search: bool = False, has_calib: bool = True
+) -> dict[str, Tensor]:
+    """Compute the metrics of ``evaluate``."""
+    names = computed_metrics(in_search, has_calib)
+    return {
+        **measure(samples, names),
+        **compute_plugin_metrics(samples.logits, samples.labels),
+    }
 
 
 def computed_metrics(in_search: bool = False, has_calib: bool = True) -> list[str]:
     """Return the built-in metrics of a labelled split, with or without logits of ``calib``."""
     records = [metric for metric in METRICS.values() if metric.module]
     if in_search:
-        records = [record for record in records if record.is_in_searches]
+        records = [record for record in records if record.is_in_searches or record.needs_calib]
     return [record.name for record in records if has_calib or not record.needs_calib]
 
 

@@ -13,6 +13,7 @@ class Column(NamedTuple):
 
     type: pa.DataType
     meaning: str
+    is_later: bool = False  # whether it was added later and is null in files that lack it
 
 
 _text, _truth = partial(Column, pa.string()), partial(Column, pa.bool_())
@@ -45,8 +46,10 @@ COLUMNS: dict[TableName, dict[str, Column]] = {
         "network_method": _text("method of the network"),
         "head_method": _text("method of the head; null without one"),
         "posthoc_method": _text("post-hoc method; null without one"),
+        "calib_samples": _int64("number of samples of calib; null if it was not evaluated", True),
         "network_seed": _int64("seed of the network"),
         "head_seed": _int64("seed of the head; null without one"),
+        "split_seed": _int64("seed of the draw of the splits; null for the published draw", True),
         "status": _text("`done` or `diverged`; a trial that crashed has no row"),
         "message": _text("why the trial is not done"),
         "flags": _text("warnings about its numbers, joined by commas"),

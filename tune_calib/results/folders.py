@@ -30,7 +30,7 @@ from tune_calib.text import mask_urls
 LOCK = "lock.json"  # of a reproduced table
 LOST = f"{RUN_MANIFEST} is lost or damaged, so trials without a result are not known"
 
-_PLANNED = ["spec_hash", "rung", "network_seed", "head_seed"]
+_PLANNED = ["spec_hash", "rung", "network_seed", "head_seed", "split_seed"]
 _SHARED = ["ladder", "rung_label", "dataset", "backbone"]
 
 
@@ -198,6 +198,7 @@ def _recover_manifest(out: AnyPath, rows: pa.Table) -> RunManifest:
         head_seeds=sorted({head for _, head in pairs} or networks),
         # Rows do not show whether seeds were paired; equal seeds in every pair suggest it.
         paired_seeds=len(pairs) <= 1 or all(network == head for network, head in pairs),
+        split_seeds=sorted({row["split_seed"] for row in planned.values()} - {None}),
         planned=[PlannedRecord(**row) for row in planned.values()],
         is_lost=True,
     )

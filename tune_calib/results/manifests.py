@@ -114,6 +114,16 @@ class PlannedRecord:
     rung: int = Field(description="index of its rung")
     network_seed: int = Field(description="seed of its network")
     head_seed: int | None = Field(description="seed of its head; null if it trains none")
+    split_seed: int | None = Field(
+        None,
+        exclude_if=lambda seed: seed is None,
+        description="seed of the draw of its splits; omitted for the published draw",
+    )
+    calib_size: int | None = Field(
+        None,
+        exclude_if=lambda size: size is None,
+        description="samples of calib in a learning curve; omitted for all of them",
+    )
 
 
 class PluginRecord(_Record):
@@ -156,6 +166,7 @@ class RunManifest(_Manifest):
     network_seeds: list[int] = Field(description="seeds of networks")
     head_seeds: list[int] = Field(description="seeds of heads")
     paired_seeds: bool = Field(description="whether seeds of networks and heads vary together")
+    split_seeds: list[int] = Field([], description="seeds of the draws of the splits")
     planned: list[PlannedRecord] = Field(description="all planned trials")
     titles: dict[str, str] = Field({}, description="titles of data sets and backbones by name")
     plugins: list[PluginRecord] = Field([], description="plug-ins that the results depend on")

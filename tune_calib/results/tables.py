@@ -210,6 +210,9 @@ def _parse_file(data: bytes, path: AnyPath, table: TableName, wanted: re.Pattern
             names = list(filter(wanted.fullmatch, schema.names))
             content = file.read(columns=names, use_threads=False)
             content.validate(full=True)
+        for name, column in COLUMNS[table].items():
+            if column.is_later and name not in schema.names and wanted.fullmatch(name):
+                content = content.append_column(name, pa.nulls(content.num_rows, column.type))
     except UserError:
         raise
     # A damaged or foreign file may raise errors of pyarrow, of text that cannot be decoded, of
@@ -261,7 +264,8 @@ def _check_mark(path: AnyPath, table: TableName, schema: pa.Schema, has_checksum
 
 @lru_cache(maxsize=16)  # the files of a folder have few schemas
 def _check_columns(table: TableName, schema: pa.Schema) -> None:
-    if missing := set(SCHEMAS[table].names).difference(schema.names):
+    needed = {name for name, column in COLUMNS[table].items() if not column.is_later}
+    if missing := needed.difference(schema.names):
         raise ValueError(f"it lacks the columns {sorted(missing)}")
     for field in schema:
         expected = field.type

@@ -73,11 +73,18 @@ class Method(Part):
     """settings of this method only"""
 
 
-_COUNTS = {"seeds": "both", "network_seeds": "networks", "head_seeds": "heads"}
+_COUNTS = {
+    "seeds": "both",
+    "network_seeds": "networks",
+    "head_seeds": "heads",
+    "split_seeds": "splits",
+}
 
 
 class SeedCounts(request.SeedsRequest):
     """Numbers of seeds; a plain number varies network and head together."""
+
+    split_seeds: request.SplitSeeds = None
 
     model_config = ConfigDict(alias_generator=lambda name: _COUNTS[name])
 
@@ -170,6 +177,7 @@ class Entry(request.Choice, Where):
     ladder: Annotated[request.LadderName | None, request.LADDER] = None
     all: request.AllOfKind = None
     controls: request.Controls = False
+    calib_sizes: request.CalibSizes = ()
     search: SearchOptions | None = None
     """search the settings of the methods instead of running them at their defaults"""
 
@@ -188,6 +196,8 @@ class Entry(request.Choice, Where):
         unfit -= self.request_model.model_fields.keys()
         if self.search:
             unfit.discard("methods")
+            if self.seeds.split_seeds or self.search.seeds.split_seeds:
+                raise ValueError("`seeds.splits` does not go with a search")
         for name in sorted(self.model_fields_set & unfit):
             if getattr(self, name):
                 raise ValueError(f"`{name}` does not go with {_KINDS[self.request_model]}")
@@ -220,6 +230,7 @@ _KEYS = {
     "method": "methods",
     "network_seeds": "seeds.networks",
     "head_seeds": "seeds.heads",
+    "split_seeds": "seeds.splits",
     **{name: f"search.{name}" for name in SearchOptions.model_fields if name != "seeds"},
     **{name: f"resources.{name}" for name in TrialResources.model_fields},
 }

@@ -3,8 +3,9 @@
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from itertools import chain, product
 from operator import attrgetter
+from types import MappingProxyType
 from typing import Any, Literal
 
 from tune_calib.errors import UserError
@@ -75,13 +76,14 @@ class PlannedTrial:
 
 def expand(ladder: Ladder, request: ResolvedRequest) -> list[PlannedTrial]:
     """Expand a ladder to trial specs in the order of its rungs."""
-    overrides, pairs = request.overrides, request.seeds.pairs()
+    overrides = request.overrides
+    cells = list(product(request.seeds.pairs(), request.draws))
     rungs = select_rungs(ladder, request)
     if not request.controls:
         rungs = [rung for rung in rungs if rung.kind != "control"]
     refuse_unknown(rungs, overrides)
     # Before the specs are built: validating and hashing a million of them takes a while.
-    refuse_large(len(rungs) * len(pairs))
+    refuse_large(len(rungs) * len(cells))
     head = overrides.get("head", {})
     if ladder.head_recipe is not None:
         dataset = overrides.get("data", {}).get("dataset", "")
@@ -90,14 +92,15 @@ def expand(ladder: Ladder, request: ResolvedRequest) -> list[PlannedTrial]:
     heads = [rung for rung in rungs if "head" in rung.slots]
     trials: dict[str, PlannedTrial] = {}
     for index, rung in enumerate(rungs):
-        for pair in pairs:
-            spec = build_spec(rung, request, pair)
+        for pair, draw in cells:
+            spec = build_spec(rung, request, pair, draw)
             if rung.adds_head_epochs:
-                first_head = build_spec(heads[0], request, pair).head
+                first_head = build_spec(heads[0], request, pair, draw).head
                 # The epochs of the first head: all heads of such a ladder have the same recipe.
                 if first_head:
                     spec = _longer(spec, first_head.epochs)
-            # A rung without a head is one trial for all head seeds, and is kept once.
+            # A rung without a head is one trial for all head seeds, and is kept once; so is one
+            # that the draw does not change.
             first = trials.setdefault(spec.hash, PlannedTrial(spec, index, rung.label))
             if first.rung != index:
                 raise _collision(rungs[first.rung], rung, overrides)
@@ -175,8 +178,16 @@ def _collision(first: Rung, second: Rung, overrides: Settings) -> UserError:
     )
 
 
-def build_spec(rung: Rung, request: ResolvedRequest, seeds: tuple[int, int]) -> TrialSpec:
-    """Build the trial spec of a rung, whose settings override the request's, for two seeds."""
+def build_spec(
+    rung: Rung,
+    request: ResolvedRequest,
+    seeds: tuple[int, int],
+    draw: Mapping[str, int] = MappingProxyType({}),
+) -> TrialSpec:
+    """Build the trial spec of a rung, whose settings override the request's, for two seeds.
+
+    ``draw`` holds settings of the data that vary as seeds do (``ResolvedRequest.draws``).
+    """
     seed_of = dict(zip(("network", "head"), seeds, strict=True))
     slots: dict[str, dict[str, Any]] = {}
     for slot in SLOT_TYPES:
@@ -190,7 +201,15 @@ def build_spec(rung: Rung, request: ResolvedRequest, seeds: tuple[int, int]) -> 
         if slot in seed_of:
             # It overrides everything: a seed is an axis of the design, not a setting.
             slots[slot]["seed"] = seed_of[slot]
-    return resolve_spec(slots, request.recipe, request.own_recipes)
+    slots["data"] |= draw
+    spec = resolve_spec(slots, request.recipe, request.own_recipes)
+    if not draw or spec.posthoc is not None:
+        return spec
+    # A network's own outputs do not depend on the draw, and those of a head only on select.
+    data = spec.network_data
+    if spec.head is not None:
+        data = spec.data.model_copy(update={"calib_size": data.calib_size})
+    return spec.model_copy(update={"data": data})
 
 
 def _longer(spec: TrialSpec, epochs: int) -> TrialSpec:

@@ -33,6 +33,7 @@ from tune_calib.spec.strict import (
     Share,
     Text,
     Words,
+    as_numbers,
     as_tuple,
     checked,
 )
@@ -126,6 +127,17 @@ SeedPairs = Annotated[
     OptionHelp(SEEDS, "1"),
     Field(ge=1, description="number of seeds, for networks and heads together"),
 ]
+SplitSeeds = Annotated[
+    int | None,
+    OptionHelp(SEEDS, "the published draw"),
+    Field(ge=1, description="number of draws of the splits; of a frozen network, select and calib"),
+]
+CalibSizes = Annotated[
+    tuple[Annotated[int, Field(ge=2)], ...],
+    BeforeValidator(as_numbers, json_schema_input_type=int | str | tuple[int | str, ...]),
+    OptionHelp(SEEDS, metavar="N,N"),
+    Field(description="learning curve over so many samples of calib, besides all of them"),
+]
 Out = Annotated[
     Folder | None,
     OptionHelp(WHERE, "a folder in runs/", "PATH"),
@@ -213,6 +225,13 @@ class SeedsRequest(Part):
         return self
 
 
+class DrawsRequest(Part):
+    """Draws of the splits."""
+
+    split_seeds: SplitSeeds = None
+    calib_sizes: CalibSizes = ()
+
+
 class Folders(Part):
     """Folders of the results, and the cluster that makes them."""
 
@@ -267,7 +286,7 @@ class TrialsRequest(Acceptance, ResourcesRequest, Folders, SeedsRequest, Trainin
     """The fields that ladders, comparisons and searches share."""
 
 
-class LadderRequest(LadderOptions, TrialsRequest):
+class LadderRequest(LadderOptions, DrawsRequest, TrialsRequest):
     """The fields that ladders and comparisons share."""
 
     profile: Annotated[bool, OptionHelp(WHERE)] = False

@@ -18,6 +18,7 @@ from tune_calib.spec.request import (
     GIVES,
     AblateRequest,
     CompareRequest,
+    DrawsRequest,
     SearchRequest,
     TrialsRequest,
 )
@@ -87,11 +88,16 @@ def resolve_ladder(request: AblateRequest | CompareRequest) -> tuple[Ladder, Res
 
 def resolve(request: AblateRequest | CompareRequest | SearchRequest) -> ResolvedRequest:
     """Return the settings, seeds and recipe of a request."""
+    draws: dict[str, Any] = {}
+    if isinstance(request, DrawsRequest):
+        split_seeds = tuple(range(request.split_seeds or 0))
+        draws = {"split_seeds": split_seeds, "calib_sizes": request.calib_sizes}
     return ResolvedRequest(
         resolve_settings(request),
         Seeds.count(request.seeds, request.network_seeds, request.head_seeds),
         controls=isinstance(request, AblateRequest) and request.controls,
         own_recipes=not isinstance(request, AblateRequest) and request.own_recipes,
+        **draws,
     ).with_recipe(request.recipe)
 
 

@@ -52,10 +52,15 @@ class ResolvedRequest:
     recipe: Recipe | None = None  # None: the program's defaults
     controls: bool = False  # add the ladder's controls
     own_recipes: bool = False  # train each method with the recipe of its authors
+    split_seeds: tuple[int, ...] = ()  # draws of the splits; the published one if empty
+    calib_sizes: tuple[int, ...] = ()  # subsets of calib, for a learning curve besides all of it
 
     def __post_init__(self) -> None:
         """Add the settings that an import implies, and allow a frozen network head seeds only."""
         object.__setattr__(self, "overrides", add_import(self.overrides))
+        for key, name in (("split_seed", "split_seeds"), ("calib_size", "calib_sizes")):
+            if getattr(self, name) and key in self.overrides.get("data", {}):
+                raise UserError(f"`{name}` varies data.{key}; give one of them")
         if not self.is_frozen:
             return
         if not self.seeds.is_paired and len(self.seeds.network) > 1:
@@ -69,6 +74,15 @@ class ResolvedRequest:
     def is_frozen(self) -> bool:
         """Return whether the network is frozen."""
         return is_frozen(self.overrides)
+
+    @property
+    def draws(self) -> list[dict[str, int]]:
+        """Return the settings of the data for each draw of the splits and each size of calib."""
+        draws: list[dict[str, int]] = []
+        for seed, size in product(self.split_seeds or [None], [None, *self.calib_sizes]):
+            draw = {"split_seed": seed, "calib_size": size}
+            draws.append({key: value for key, value in draw.items() if value is not None})
+        return draws
 
     @property
     def is_imported(self) -> bool:

@@ -122,6 +122,17 @@ def as_tuple(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
+def as_numbers(value: Any) -> Any:
+    """Return numbers and texts such as ``100,200`` as a tuple of numbers, sorted and distinct."""
+    numbers = []
+    for part in value if isinstance(value, list | tuple) else [value]:
+        for number in part.split(",") if isinstance(part, str) else [part]:
+            if isinstance(number, str) and not number.strip().isdigit():
+                raise ValueError(f"{number!r} is not a whole number")
+            numbers.append(int(number) if isinstance(number, str) else number)
+    return tuple(sorted(set(numbers)))
+
+
 def parse_share(value: Any) -> Any:
     """Return e.g. ``1/3`` as a number, and anything else unchanged."""
     divisor = str(value).removeprefix("1/")

@@ -113,10 +113,34 @@ class TrialSpec(StrictModel):
         return contents
 
     @property
+    def is_redrawn(self) -> bool:
+        """Return whether ``split_seed`` draws only `select` and `calib`, not train, anew."""
+        if self.data.split_seed is None:
+            return False
+        return self.network.is_frozen or not (
+            self.data.holds_out_train or self.network.reads_held_out
+        )
+
+    @property
+    def is_brief(self) -> bool:
+        """Return whether it may be one of hundreds of draws, of which less is computed and kept."""
+        return self.is_redrawn and self.head is None
+
+    @property
+    def network_data(self) -> DataSlot:
+        """Return the data slot that determines the network and its features."""
+        defaults: dict[str, None] = {}
+        if self.is_redrawn:
+            defaults["split_seed"] = None
+        if "calib_pass" not in METHODS[self.network.method].needs:
+            defaults["calib_size"] = None
+        return self.data.model_copy(update=defaults)
+
+    @property
     def network_id(self) -> str:
         """Return the identity of the trained network: the hash of the data and network slots."""
         # As a trial: the hash of a trial without head and post-hoc is the network's identity.
-        return content_hash(TrialSpec(data=self.data, network=self.network))
+        return content_hash(TrialSpec(data=self.network_data, network=self.network))
 
 
 SLOT_TYPES: dict[str, type[Slot]] = {

@@ -72,7 +72,13 @@ def describe_data(data: DataSlot) -> str:
                 sizes.append(f"{name} {count}")
         text = f"imported {record.digest}: {', '.join(sizes)}"
         if record.is_cut:
-            text += " (select and calib: halves of one given split, class by class)"
+            how = "class by class"
+            if record.groups:
+                how = "without dividing a group"
+            text += f" (select and calib: halves of one given split, {how})"
+        if record.groups:
+            counts = [f"{name} {count}" for name, count in record.groups.items()]
+            text += f"; groups: {', '.join(counts)}"
         parts = [text]
     if data.train_fraction < 1:
         parts.append(f"{data.train_fraction:g} of the training split")

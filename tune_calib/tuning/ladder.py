@@ -100,7 +100,7 @@ class LadderRun:
             return new
         if old.sweep != new.sweep:
             raise build_foreign_error(out, "run", old.command, why=explain_other_recipe(old, new))
-        cell = attrgetter("rung", "network_seed", "head_seed")
+        cell = attrgetter("rung", "network_seed", "head_seed", "split_seed", "calib_size")
         old_hashes = {cell(trial): trial.spec_hash for trial in old.planned}
         for trial in new.planned:
             if old_hashes.get(cell(trial), trial.spec_hash) != trial.spec_hash:
@@ -121,6 +121,8 @@ class LadderRun:
             "head_seeds": sorted({*old.head_seeds, *new.head_seeds}),
             "titles": {**old.titles, **new.titles},
         }
+        if split_seeds := sorted({*old.split_seeds, *new.split_seeds}):
+            merged["split_seeds"] = split_seeds
         if records := merge_records(old.plugins, new.plugins):
             merged["plugins"] = records
         return new.model_copy(update=merged).over(old)
@@ -140,6 +142,8 @@ class LadderRun:
         is_of_files = data.imported is not None or data.found is not None or network.weights
         if not is_of_files and (program := digests.digest_program()):
             further["program"] = program
+        if self.resolved.split_seeds:
+            further["split_seeds"] = list(self.resolved.split_seeds)
         return RunManifest(
             version=VERSION,
             sweep=hash_request(request),
@@ -153,7 +157,7 @@ class LadderRun:
             network_seeds=sorted(set(seeds.network)),
             head_seeds=sorted(set(seeds.head)),
             paired_seeds=seeds.is_paired,
-            planned=list(map(_to_planned_record, planned)),
+            planned=[_to_planned_record(trial, self.resolved) for trial in planned],
             titles=titles(planned, self.location),
             **further,
         )
@@ -224,13 +228,17 @@ class LadderRun:
         return Result(work.crashed, f"{reason}: {' and '.join(parts)} left")
 
 
-def _to_planned_record(trial: PlannedTrial) -> PlannedRecord:
+def _to_planned_record(trial: PlannedTrial, resolved: ResolvedRequest) -> PlannedRecord:
     head_seed = trial.spec.head.seed if trial.spec.head else None
+    # A size that the whole run has is a setting like others.
+    calib_size = trial.spec.data.calib_size if resolved.calib_sizes else None
     return PlannedRecord(
         spec_hash=trial.spec.hash,
         rung=trial.rung,
         network_seed=trial.spec.network.seed,
         head_seed=head_seed,
+        split_seed=trial.spec.data.split_seed if resolved.split_seeds else None,
+        calib_size=calib_size,
     )
 
 

@@ -55,7 +55,7 @@ def _picture(
     set_switches(spec.network, device)
     test = load_test(spec.data, data_root, store.images).to(device)
     torch.set_num_threads(row["threads"] or 1)  # the last digits depend on it
-    development = partial(load_development, spec.data, data_root, store.images)
+    development = partial(load_development, spec.network_data, data_root, store.images)
     trained = network_behind(spec, store, development, device=device)
     classifier = load_classifier(spec, store, development, device=device)
     info = spec.data.info.of_test()

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tune_calib.data.splits import load_development
+from tune_calib.data.draws import draw_held_out
+from tune_calib.data.splits import Development, load_development
 from tune_calib.engine.code import (
     NAMES,
     code_of_network,
@@ -41,7 +42,7 @@ from tune_calib.results.tables import (
 )
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.slots.data import DataSlot
-from tune_calib.spec.trial import canonical_json
+from tune_calib.spec.trial import TrialSpec, canonical_json
 from tune_calib.tuning.folder import done
 from tune_calib.tuning.work.rows import plugins_of
 
@@ -71,14 +72,20 @@ class Copies:
     store: Store
 
     @classmethod
-    def read(cls, slots: Iterable[DataSlot], data_root: Path | None, store: Store) -> "Copies":
-        """Read the data of a run; damaged files are refused."""
+    def read(cls, specs: Iterable[TrialSpec], data_root: Path | None, store: Store) -> "Copies":
+        """Read the data of a run; damaged files and subsets that are too large are refused."""
         copies: dict[str, Copy] = {}
-        for key, slot in {canonical_json(slot): slot for slot in slots}.items():
+        developments: dict[DataSlot, Development] = {}
+        for key, spec in {canonical_json(spec.data): spec for spec in specs}.items():
+            slot = spec.network_data
             if slot.imported is not None:
                 open_import(artifact_manifest, slot.imported, store)
                 continue
-            development = load_development(slot, data_root, store.images)
+            if slot not in developments:
+                developments[slot] = load_development(slot, data_root, store.images)
+            development = developments[slot]
+            labels = development.select.labels, development.calib.labels
+            draw_held_out(spec.data, spec.is_redrawn, *labels)
             copies[key] = Copy(development.digest, development.fingerprint())
         return cls(copies, data_root, store)
 

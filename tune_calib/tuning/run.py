@@ -165,8 +165,8 @@ def read_copies(run: AnyRun, work: RemainingWork) -> Copies:
     location, store = run.location, Store(run.location.store)
     if work.is_over:
         return Copies.read([], location.data_root, store)
-    slots = [trial.spec.data for trial in run.planned_trials]
-    copies = Copies.read(slots, location.data_root, store)
+    specs = [trial.spec for trial in run.planned_trials]
+    copies = Copies.read(specs, location.data_root, store)
     dependents: list[PlannedTrial] = []
     for job in work.networks:
         dependents.extend(job.dependents)

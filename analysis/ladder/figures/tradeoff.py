@@ -68,7 +68,7 @@ def draw_tradeoff(results: LadderResults) -> Drawing | None:
     """Draw ECE against accuracy, with arrows between steps or the Pareto front of methods."""
     run = results.run
     columns = {"test/accuracy": "accuracy", "test/ece": "ece"}
-    names = ["rung", "network_seed", "head_seed", *columns]
+    names = ["rung", "network_seed", "head_seed", "split_seed", *columns]
     points = run.done.reindex(columns=names).rename(columns=columns).dropna(subset=_METRICS)
     if points.empty:
         return None
@@ -123,6 +123,8 @@ def _describe_trial(rung: RungRecord, row: dict[Any, Any]) -> str:
     seeds = f"network seed {row['network_seed']:.0f}"
     if not pd.isna(row["head_seed"]):
         seeds += f", head seed {row['head_seed']:.0f}"
+    if not pd.isna(row["split_seed"]):
+        seeds += f", split {row['split_seed']:.0f}"
     return _describe(rung, seeds, [Cell.number(name, row[name]) for name in _METRICS])
 
 

@@ -26,7 +26,7 @@ def sweep_of(gap: float, samples: int, chance: np.random.Generator, bins: int = 
     told = frame.groupby("bin").agg(
         count=("accuracy", "size"), confidence=("confidence", "mean"), accuracy=("accuracy", "mean")
     )
-    trial = {"spec_hash": "a", "rung": 0, "network_seed": 0, "head_seed": None}
+    trial = {"spec_hash": "a", "rung": 0, "network_seed": 0, "head_seed": None, "split_seed": None}
     return SimpleNamespace(
         bins=told.assign(spec_hash="a", split="test"),
         done=pd.DataFrame([trial]),
@@ -34,6 +34,7 @@ def sweep_of(gap: float, samples: int, chance: np.random.Generator, bins: int = 
             columns=["lower", "upper"], index=pd.MultiIndex.from_arrays([[], []])
         ),
         labels={0: "one"},
+        has_groups=False,
     )
 
 

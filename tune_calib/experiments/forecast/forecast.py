@@ -89,7 +89,8 @@ def find_needs(run: AnyRun, hours: float | None = None) -> Needs:
     for job in make_plan(unfinished, set()).head_batches:
         # A head that post-hoc methods share is trained once.
         heads = {trial.spec.head for trial in job.trials}
-        batches.append((job.first.spec, len(heads)))
+        if job.kind == "head":
+            batches.append((job.first.spec, len(heads)))
     return Needs(
         run=run,
         planned=len(planned),

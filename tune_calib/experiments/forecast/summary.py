@@ -130,6 +130,7 @@ def _describe(needs: Needs, trained: int, images: str, time: str) -> str:
         "set": ", ".join(f"{name}={format_yaml(value)}" for name, value in request.fixed.items()),
         "searched": searched,
         "seeds": _format_seeds(request.seeds, has_heads=bool(heads)),
+        "splits": _format_draws(request),
         "machine": _describe_machine(needs),
         "results": f"{run.location.out}; artifacts in {run.location.store}",
         "to do": _describe_left(needs, trained),
@@ -153,6 +154,15 @@ def _format_seeds(seeds: Seeds, has_heads: bool) -> str:
     if seeds.is_paired:
         return f"{numbers}, shared by network and head"
     return f"{numbers} for networks, {format_count(len(seeds.head), 'head')} on each"
+
+
+def _format_draws(request: ResolvedRequest) -> str:
+    parts = []
+    if request.split_seeds:
+        parts.append(format_count(len(request.split_seeds), "draw"))
+    if request.calib_sizes:
+        parts.append(f"calib of {', '.join(map(str, request.calib_sizes))} and all samples")
+    return "; ".join(parts)
 
 
 def _describe_machine(needs: Needs) -> str:

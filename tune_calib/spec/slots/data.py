@@ -35,6 +35,8 @@ Norm = tuple[Annotated[tuple[float, ...], Field(min_length=1)], tuple[float, ...
 SHARES: Shares = (0.25, 0.25, 0.5)
 """Default shares of `select`, `calib` and `test` if they are cut from the test part."""
 
+_OF_IMPORTS = ("dataset", "imported", "plugin", "split_seed", "calib_size")
+
 OWN_NORM = "dataset"
 """Value of ``data.norm`` for the constants of the data set itself."""
 
@@ -55,6 +57,9 @@ class ImportedData(StrictModel):
     test: int = Field(ge=1)
     is_cut: bool
     """Whether `select` and `calib` are halves of one split that was given."""
+    groups: dict[str, int] | None = Field(None, exclude_if=lambda groups: groups is None)
+    """Number of groups of each split given but train; groups are never divided, and the bootstrap
+    draws them. Omitted without groups."""
     outputs: Literal["logits", "probs", "head"]
     """Origin of the logits: given as such, logarithms of given probabilities, or computed from the
     features by the given last layer."""
@@ -131,6 +136,15 @@ class DataSlot(Slot):
     """Name of features and logits imported by `tune-calib import`, with the data set `imported`; a
     spec contains their description instead (docs/pages/own-network.md#features-and-logits)."""
 
+    split_seed: int | None = Field(None, ge=0, exclude_if=lambda seed: seed is None)
+    """Seed that draws train, `select` and `calib` anew within their published part, stratified and
+    with their sizes; the published draw if absent. A network that was trained without it keeps its
+    train, and `select` and `calib` are drawn from their own samples; `test` never changes
+    (docs/pages/data.md#other-splits)."""
+    calib_size: int | None = Field(None, ge=2, exclude_if=lambda size: size is None)
+    """Number of samples of a stratified subset of `calib` that replaces it; smaller subsets are
+    part of larger ones. All samples if absent."""
+
     @model_validator(mode="after")
     def _of_import(self) -> Self:
         if (self.dataset == IMPORTED) != (self.imported is not None):
@@ -140,7 +154,7 @@ class DataSlot(Slot):
         if self.imported is None:
             return self
         for key, info in type(self).model_fields.items():
-            if key not in ("dataset", "imported", "plugin") and getattr(self, key) != info.default:
+            if key not in _OF_IMPORTS and getattr(self, key) != info.default:
                 raise ValueError(f"{key} needs images, and imported data have none; leave it out")
         return self
 
@@ -188,8 +202,23 @@ class DataSlot(Slot):
                 "holdout=test trains on the whole training part and splits the test part by a rule "
                 f"of its own; leave split={self.split} out"
             )
-        _ = self.info
+        if self.split_seed is not None and self.split == "val_is_test":
+            raise ValueError(
+                "split=val_is_test selects on the test images, which split_seed never moves; leave "
+                "one of them out"
+            )
+        classes = self.info.classes
+        if self.calib_size is not None and not isinstance(self.imported, str):
+            self._check_size(self.calib_size, classes)
         return self
+
+    def _check_size(self, size: int, classes: int) -> None:
+        if size < classes:
+            raise ValueError(f"calib_size={size} is less than the number of classes, {classes}")
+        if self.import_record is not None and size > self.import_record.calib:
+            raise ValueError(
+                f"calib_size={size}, but `calib` has only {self.import_record.calib} samples"
+            )
 
     @property
     def info(self) -> DatasetInfo:

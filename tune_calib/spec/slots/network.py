@@ -76,6 +76,11 @@ class NetworkSlot(OptimisedSlot):
         """Return whether the network comes from ``weights`` or an import and is not trained."""
         return self.epochs == 0
 
+    @property
+    def reads_held_out(self) -> bool:
+        """Return whether `select` or `calib` can change the weights."""
+        return self.select != "last" or "calib_pass" in METHODS[self.method].needs
+
     @model_validator(mode="after")
     def _check_frozen(self) -> Self:
         """Refuse settings of training for a frozen network, so that one network is one spec."""

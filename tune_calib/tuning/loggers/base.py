@@ -244,6 +244,8 @@ class Follower:
                     epochs.setdefault(row["epoch"], {}).update(value)
             for row in trials:
                 label = format_run_name(row["rung_label"], row["network_seed"], row["head_seed"])
+                if row["split_seed"] is not None:
+                    label += f", split {row['split_seed']}"
                 run = Run(row["spec_hash"], label, flatten_settings(read_slots(row)))
                 self._call(Logger.send_row, run, row, curves.get(run.key, {}))
 

@@ -48,8 +48,8 @@ def evaluate_choice(
     with only_driver(out), show_driver(out), lost_database(search.location.study_storage):
         state = open_state(search)
         # The rows of the search are compared with those of the evaluation.
-        data, store = state.candidates.baseline()[0].spec.data, Store(search.location.store)
-        copies = Copies.read([data], search.location.data_root, store)
+        spec, store = state.candidates.baseline()[0].spec, Store(search.location.store)
+        copies = Copies.read([spec], search.location.data_root, store)
         copies.refuse_other(out, [])
         choice = add_read(_find_choice(state), request, command)
         choice.write(out)  # before the test split is read

@@ -21,7 +21,7 @@ from tune_calib.tuning.work.executor import Resources
 
 MAX_HEAD_BATCH = 32
 _MAX_NAMED = 2  # rungs that a title names; further ones are counted
-TOGETHER = 64  # extra evaluations of a job at most, so that others can run in parallel
+TOGETHER = 64  # extra evaluations or fits of a job at most, so that others can run in parallel
 _TEST_COLUMNS = (column("test", "accuracy"), column("test", "ece"))
 Measured = Mapping[str, float]  # metrics on ``test`` in the row of a trial
 
@@ -99,7 +99,8 @@ class RemainingWork:
     """Work that the results in the run folder do not cover yet."""
 
     networks: tuple[Job, ...] = ()
-    head_batches: tuple[Job, ...] = ()  # head batches, which need these or earlier networks
+    # Head batches, and fits to splits that trials draw; they need these or earlier networks.
+    head_batches: tuple[Job, ...] = ()
     extra: tuple[ExtraJob, ...] = ()  # that finished trials lack
     needs: Sequence[Resources] = ()  # of each kind of job
     artifact: str | None = None  # the first one that jobs will write to the store
@@ -123,20 +124,30 @@ def make_plan(
 ) -> RemainingWork:
     """Plan the trials whose hash is not in ``done``, with at most ``largest`` heads together."""
     networks: dict[str, list[PlannedTrial]] = {}
-    heads: dict[tuple[str, str], list[PlannedTrial]] = {}
+    heads: dict[tuple[Any, ...], list[PlannedTrial]] = {}
     for trial in planned:
         if trial.spec.hash in done:
             continue
         networks.setdefault(trial.spec.network_id, []).append(trial)
         if trial.spec.head is not None:
             bank = bank_key(trial.spec, trial.spec.head).identity
-            heads.setdefault((bank, head_batch_key(trial.spec.head)), []).append(trial)
-    network_jobs = []
+            split_seed = None
+            if trial.spec.is_redrawn and trial.spec.head.select != "last":
+                split_seed = trial.spec.data.split_seed
+            key = (bank, head_batch_key(trial.spec.head), split_seed)
+            heads.setdefault(key, []).append(trial)
+    network_jobs, drawn_jobs = [], []
     for number, (network_id, trials) in enumerate(networks.items(), start=1):
-        without_head = tuple(trial for trial in trials if trial.spec.head is None)
+        without_head: list[PlannedTrial] = []
+        drawn: list[PlannedTrial] = []
+        for trial in trials:
+            if trial.spec.head is None:
+                is_drawn = trial.spec.data != trial.spec.network_data
+                (drawn if is_drawn else without_head).append(trial)
+        drawn_jobs += _list_drawn_jobs(drawn)
         title = f"network {number} of {len(networks)}: {_name_network(trials)}"
         name = f"network-{network_id}"
-        network_jobs.append(Job(name, without_head, dependents=tuple(trials), title=title))
+        network_jobs.append(Job(name, tuple(without_head), tuple(trials), title=title))
     head_jobs, first, total = [], 1, sum(map(len, heads.values()))
     for group in heads.values():
         for start in range(0, len(group), largest):
@@ -146,7 +157,18 @@ def make_plan(
             name = f"heads-{batch[0].spec.hash}-{len(batch)}"
             head_jobs.append(Job(name, tuple(batch), title=title))
             first += len(batch)
-    return RemainingWork(tuple(network_jobs), tuple(head_jobs))
+    return RemainingWork(tuple(network_jobs), (*drawn_jobs, *head_jobs))
+
+
+def _list_drawn_jobs(trials: Sequence[PlannedTrial]) -> list[Job]:
+    """Group trials of one network whose splits are drawn from its stored ones, without a head."""
+    jobs = []
+    for start in range(0, len(trials), TOGETHER):
+        group = tuple(trials[start : start + TOGETHER])
+        title = f"{_plural('fit', group)} {start + 1}-{start + len(group)} of {len(trials)}"
+        name = f"fits-{group[0].spec.hash}-{len(group)}"
+        jobs.append(Job(name, group, title=f"{title}: {format_rungs(group)}"))
+    return jobs
 
 
 def _plural(noun: str, counted: Sequence[Any]) -> str:
@@ -182,6 +204,12 @@ def _format_seeds(trials: Sequence[PlannedTrial]) -> str:
     """Format the seeds of networks, and those of heads if they differ."""
     networks = sorted({trial.spec.network.seed for trial in trials})
     text = f"{_plural('seed', networks)} {_numbers(networks)}"
+    splits = set[int]()
+    for trial in trials:
+        if trial.spec.data.split_seed is not None:
+            splits.add(trial.spec.data.split_seed)
+    if splits:
+        text += f", {_plural('split', sorted(splits))} {_numbers(sorted(splits))}"
     heads, is_paired = set[int](), True
     for trial in trials:
         if trial.spec.head is not None:
@@ -208,7 +236,7 @@ def lacking(work: RemainingWork, store: Store) -> Iterator[str]:
     # Imported data are a bank already, and post-hoc trials need no bank in a read-only store.
     banks = set[str]()
     for job in work.head_batches:
-        if job.first.spec.data.imported is None:
+        if job.kind == "head" and job.first.spec.data.imported is None:
             banks.add(bank_key(job.first.spec, job.first.spec.head).identity)
     for bank in sorted(banks):
         if part := lacking_of_bank(bank, store, work.is_search):

@@ -85,6 +85,8 @@ def trial_row(
         "backbone": spec.network.backbone,
         "network_method": spec.network.method,
         "network_seed": spec.network.seed,
+        "split_seed": spec.data.split_seed,
+        "calib_samples": result.evaluation.calib_samples if result.evaluation else None,
         "status": result.status,
         "message": result.message,
         "flags": result.flags,

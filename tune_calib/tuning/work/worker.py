@@ -14,7 +14,7 @@ import torch
 from tune_calib.data.base import Split
 from tune_calib.data.splits import Development, load_development, load_test
 from tune_calib.engine.artifacts import ensure_bank
-from tune_calib.engine.bank import BankKey, DevelopmentBank, FeatureBank
+from tune_calib.engine.bank import BankKey, DevelopmentBank, FeatureBank, draw_splits
 from tune_calib.engine.classifier import store_classifier, tensors_of_trial
 from tune_calib.engine.code import code_of_trials
 from tune_calib.engine.evaluate import SplitLogits, evaluate_one
@@ -108,9 +108,10 @@ class Worker:
 
     def development(self) -> Development:
         """Load the splits for training and selection; refuse another copy than the driver's."""
-        data = self.spec.data
+        data = self.spec.network_data
         development = load_development(data, self.data_root, self.store.images)
-        of_driver = self.provenance.digests.get(canonical_json(data), development.digest)
+        key = canonical_json(self.spec.data)
+        of_driver = self.provenance.digests.get(key, development.digest)
         if development.digest != of_driver:
             raise RefusedError(
                 f"{data.dataset}: `data_root` {self.data_root} of this node "
@@ -149,8 +150,8 @@ class Worker:
     def save_classifier(
         self, trial: PlannedTrial, result: TrialResult, trainer: HeadBatchTrainer | None, k: int
     ) -> None:
-        """Save the classifier of a done trial; a search has too many of them."""
-        if result.evaluation is not None and not self.provenance.is_search:
+        """Save the classifier of a done trial; a search and the draws of splits have too many."""
+        if result.evaluation and not (trial.spec.is_brief or self.provenance.is_search):
             tensors = tensors_of_trial(trainer, k, result.evaluation.transform)
             metrics = result.evaluation.metrics
             store_classifier(self.store, trial.spec, tensors, metrics=metrics)
@@ -198,7 +199,8 @@ def evaluate_trial(
     if trial.spec.posthoc is not None:
         step = f"fitting {METHODS[trial.spec.posthoc.method].title}"
     report_progress(step, *position)
-    evaluation = evaluate_one(logits, trial.spec.posthoc, network_check)
+    splits = draw_splits(logits, trial.spec)
+    evaluation = evaluate_one(splits, trial.spec.posthoc, network_check, trial.spec.is_brief)
     if evaluation is None:
         return TrialResult("diverged", epoch, curves, message="the logits are not finite")
     return TrialResult("done", epoch, curves, evaluation=evaluation)

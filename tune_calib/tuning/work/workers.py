@@ -196,7 +196,10 @@ class HeadWorker(Worker):
         """Begin a part of the head batch, after freeing the previous one."""
         vars(self).pop("trainer", None)
         seed = self.spec.network.seed
-        self.trainer = HeadBatchTrainer(slots, self.bank, seed, device=self.device)
+        bank = self.bank
+        if slots[0].select != "last":
+            bank = bank.for_trial(self.spec)
+        self.trainer = HeadBatchTrainer(slots, bank, seed, device=self.device)
         self.history: list[dict[str, list[float]]] = []
 
     def _find_bank(self) -> DevelopmentBank:
