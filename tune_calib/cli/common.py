@@ -105,10 +105,11 @@ def one_format(**flags: bool) -> str:
 
 def print_plan(run: "AnyRun") -> None:
     """Check a run and print its plan."""
-    from tune_calib.experiments.forecast.summary import describe_dry_run
+    from tune_calib.experiments.forecast.summary import describe_run
     from tune_calib.tuning.run import check_run
 
-    echo(describe_dry_run(run, check_run(run)))
+    check_run(run)
+    echo(describe_run(run, is_dry=True))
 
 
 def open_folder(out: str, runs_plugins: bool = False) -> AnyPath:
