@@ -9,6 +9,7 @@ raise that of one method more than that of another (``intervals.noise_floor``). 
 difference of ECEs therefore contains the differences with and without that of the noise floors.
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,7 +24,7 @@ from statsmodels.stats.multitest import multipletests
 from analysis.compare.claims import NO_ERROR, Changes, measure
 from analysis.compare.gather import over_seeds
 from analysis.compare.hypotheses import MIN_PAIRS
-from analysis.compare.intervals import ALPHA, noise_floors, over_both, standard_error
+from analysis.compare.intervals import ALPHA, Floats, noise_floors, over_both, standard_error
 from analysis.load import Run
 from analysis.tables.latex import label_of
 from analysis.tables.table import Table
@@ -76,24 +77,25 @@ class Decision:
         return f"{text}{_BOUND}" if self.is_bound else text
 
     @property
-    def described(self) -> str:
-        """Describe the difference with its interval, or the reason for having none."""
-        size = f"difference {_signed(self.metric, self.difference)}{unit_of(self.metric)}"
-        if self.why:
-            return f"{size}, {self.why}"
-        low, high = (_signed(self.metric, end) for end in (self.low, self.high))
-        return f"{size}, {_percent(self.level)} interval {low} to {high} over {self.over}"
-
-    @property
     def sentence(self) -> str:
         """Describe the decision, without a full stop."""
+        text = f"{self.method} is {self.relation_to(self.reference)}"
+        return text if self.why else f"{text}; the interval is over {self.over}"
+
+    def relation_to(self, name: str) -> str:
+        """Describe the relation to the reference under a name, with the interval."""
         relations = {
-            "better": f"better than {self.reference}",
-            "worse": f"worse than {self.reference}",
-            "equivalent": f"equivalent to {self.reference} within {describe_margin(self)}",
-            "undecided": f"not separated from {self.reference}",
+            "better": f"better than {name}",
+            "worse": f"worse than {name}",
+            "equivalent": f"equivalent to {name} within {describe_margin(self)}",
+            "undecided": f"not separated from {name}",
         }
-        return f"{self.method} is {relations[self.outcome]} ({self.described})"
+        ends = (_signed(self.metric, end) for end in (self.low, self.high))
+        interval = self.why or f"{_percent(self.level)} interval {' to '.join(ends)}"
+        if not np.isnan(self.difference):
+            size = f"difference {_signed(self.metric, self.difference)}{unit_of(self.metric)}"
+            interval = f"{size}, {interval}"
+        return f"{relations[self.outcome]} ({interval})"
 
 
 def describe_margin(decision: Decision) -> str:
@@ -149,20 +151,61 @@ def decide_sums(
         (than,) = comparison.others
         change = measure(run, comparison, than)
         excess = _excess(run, comparison.weigh(than), metric, split)
+        basis: Basis = "samples"
+        if len(change.values) != 1:
+            basis = find_basis(run, metric, split)
         changes.append(replace(change, excess=excess))
-        pairs = len(change.values)
-        decision = Decision(
-            metric,
-            comparison.rung,
-            than,
-            "undecided",
-            margin_of(metric, margin),
-            basis="samples" if pairs == 1 else find_basis(run, metric, split),
-            pairs=pairs,
-            difference=change.mean,
-        )
-        undecided.append(decision)
+        undecided.append(_undecided(change, metric, basis, (comparison.rung, than), margin))
     return decide(undecided, changes)
+
+
+def _undecided(
+    change: Changes, metric: str, basis: Basis, names: tuple[str, str], margin: float | None
+) -> Decision:
+    pairs, size = len(change.values), margin_of(metric, margin)
+    return Decision(metric, *names, "undecided", size, basis, pairs, difference=change.mean)
+
+
+def decide_runs(
+    first: Run,
+    second: Run,
+    metric: str,
+    changes: Mapping[str, Floats],
+    margin: float | None = None,
+    split: str = "test",
+) -> list[Decision]:
+    """Decide between the rungs of the same label in two runs, from the changes of their pairs."""
+    undecided, measured = [], []
+    for label, values in changes.items():
+        alone = Comparison(label, metric=_name(metric, split))
+        before, after = measure(first, alone, ""), measure(second, alone, "")
+        draws = np.array([])
+        error = math.hypot(before.error, after.error)
+        if _share_samples(first, second) and before.draws.shape == after.draws.shape:
+            draws = after.draws - before.draws
+            error = float(np.nanstd(draws, ddof=1)) if len(draws) else error
+        excess = _excess(second, {label: 1.0}, metric, split)
+        excess -= _excess(first, {label: 1.0}, metric, split)
+        why = before.why or after.why or ("" if len(values) else "no seed has a value in both")
+        change = Changes(values, error, draws, why=why, excess=excess)
+        measured.append(change)
+        basis = "samples" if len(values) == 1 else find_basis(second, metric, split)
+        undecided.append(_undecided(change, metric, basis, (label, "A"), margin))
+    return decide(undecided, measured)
+
+
+def _share_samples(first: Run, second: Run) -> bool:
+    """Return whether two runs have the same test samples, as far as their data and number show."""
+    samples = []
+    for run in (first, second):
+        bins = run.bins[run.bins["split"] == "test"]
+        counts = bins.groupby(bins["spec_hash"].astype(str))["count"].sum()
+        samples.append((run.manifest.dataset, set(counts)))
+    return samples[0] == samples[1]
+
+
+def _name(metric: str, split: str) -> str:
+    return metric if split == "test" else f"{split}/{metric}"
 
 
 def find_basis(run: Run, metric: str, split: str = "test") -> Basis:
@@ -256,7 +299,7 @@ def _outcome(decision: Decision) -> Outcome:
 
 def decisions_table(decisions: Sequence[Decision], head: str) -> Table:
     """Build a table of decisions on one metric; ``head`` is that of the methods."""
-    metric, level = decisions[0].metric, f"{_percent(decisions[0].level)} interval"
+    metric, level = decisions[0].metric, f"{_percent(1 - ALPHA / len(decisions))} interval"
     number, span = partial(Cell.number, metric, signed=True), partial(Cell.span, metric)
     columns: dict[str, list[Cell]] = defaultdict(list)
     for decision in decisions:
@@ -267,16 +310,21 @@ def decisions_table(decisions: Sequence[Decision], head: str) -> Table:
         columns["p (Holm)"].append(Cell.p(decision.p))
         columns["p of equivalence (Holm)"].append(Cell.p(decision.p_equivalent))
         columns["why"].append(Cell(decision.why))
-    caption = f"{METRICS[metric].head}, decisions. " + " ".join(full_stops(_rules(decisions)))
+    caption = f"{METRICS[metric].head}, decisions. " + " ".join(
+        full_stops(describe_rules(decisions))
+    )
     first, label = ["decision", "difference", level], label_of("decisions", metric)
     table = Table("decisions", caption, records_of(columns), first=first, label=label)
     return table.without_blank()
 
 
-def _rules(decisions: Sequence[Decision]) -> list[str]:
+def describe_rules(decisions: Sequence[Decision]) -> list[str]:
     """Explain how decisions of one family are made, in lines without a full stop."""
-    first = decisions[0]
-    lines = [f"What varies: {over}" for over in dict.fromkeys(map(attrgetter("over"), decisions))]
+    tested = [decision for decision in decisions if not decision.why]
+    if not tested:
+        return []
+    first = tested[0]
+    lines = [f"What varies: {over}" for over in dict.fromkeys(map(attrgetter("over"), tested))]
     if first.basis != "networks":
         lines.append("The decisions are about this network, not about others")
     correction, level = "", "Intervals: 95 %"
