@@ -3,7 +3,6 @@
 import contextlib
 import gc
 import importlib
-import itertools
 import os
 import tempfile
 from pathlib import Path
@@ -58,15 +57,6 @@ LONGEST_ID = 40
 def pytest_configure(config: pytest.Config) -> None:
     """Let sampled tests run all of their cases unless the slow tests are left out."""
     support.EVERY_CASE = "not slow" not in config.option.markexpr
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Leave slow cases out of the fast suite before pytest makes thousands of tests of them."""
-    if not support.EVERY_CASE:
-        is_fast = [all(mark.name != "slow" for mark in call.marks) for call in metafunc._calls]
-        if any(is_fast):
-            metafunc._calls = list(itertools.compress(metafunc._calls, is_fast))
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:

@@ -78,7 +78,7 @@ def small_spec(**head) -> TrialSpec:
 
 
 EVERY_CASE = False
-"""Whether tests marked ``sampled`` run all of their cases; set by ``make test-slow``."""
+"""Whether sampled tests have all of their cases; false in the fast suite."""
 
 
 def sample(cases: Iterable, few: int) -> list:
@@ -90,10 +90,13 @@ def sample(cases: Iterable, few: int) -> list:
     rows = [case if isinstance(case, tuple) else (case,) for case in cases]
     few = min(few, len(rows))
     chosen = {number * len(rows) // few for number in range(few)}
-    return [
-        pytest.param(*row, marks=() if place in chosen else pytest.mark.slow)
-        for place, row in enumerate(rows)
-    ]
+    params = []
+    for place, row in enumerate(rows):
+        if place in chosen:
+            params.append(pytest.param(*row))
+        elif EVERY_CASE:  # pytest takes seconds to build thousands of tests that it leaves out
+            params.append(pytest.param(*row, marks=pytest.mark.slow))
+    return params
 
 
 SETTINGS = {"network.augment": "none", "head.augment": "none", "data.train_fraction": 0.25}
