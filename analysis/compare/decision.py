@@ -171,7 +171,6 @@ def decide_runs(
     second: Run,
     metric: str,
     changes: Mapping[str, Floats],
-    margin: float | None = None,
     split: str = "test",
 ) -> list[Decision]:
     """Decide between the rungs of the same label in two runs, from the changes of their pairs."""
@@ -190,7 +189,7 @@ def decide_runs(
         change = Changes(values, error, draws, why=why, excess=excess)
         measured.append(change)
         basis = "samples" if len(values) == 1 else find_basis(second, metric, split)
-        undecided.append(_undecided(change, metric, basis, (label, "A"), margin))
+        undecided.append(_undecided(change, metric, basis, (label, "A"), None))
     return decide(undecided, measured)
 
 

@@ -24,7 +24,6 @@ def difference(
     second: Run,
     metrics: Sequence[str] = (),
     split: str | None = None,
-    margin: float | None = None,
 ) -> View:
     """Compare the shared rungs of two runs with matched seeds, and list settings that differ."""
     shared = _shared_rungs(first, second)
@@ -42,10 +41,11 @@ def difference(
             )
         pairs = {label: _pairs(label, a, b) for label in shared}
         changes = {label: (pair["b"] - pair["a"]).to_numpy() for label, pair in pairs.items()}
-        decisions = decide_runs(first, second, metric, changes, margin, split=common_split)
+        decisions = decide_runs(first, second, metric, changes, split=common_split)
         for label, decision in zip(shared, decisions, strict=True):
             rows.append(_row(label, metric, pairs[label]) | {"decision": decision.outcome})
-        rules += [f"Decisions: {line}" for line in describe_rules(decisions)[:1]]
+        if lines := describe_rules(decisions):
+            rules.append(f"Decisions on {METRICS[metric].title}: {'; '.join(lines)}")
         remarks += [f"A: {note}" for note in a.notes]
         remarks += [f"B: {note}" for note in b.notes]
     table = pd.DataFrame(rows)
