@@ -246,20 +246,22 @@ def decide(undecided: Sequence[Decision], changes: Sequence[Changes]) -> list[De
 
 def _holm(values: Sequence[float]) -> list[float]:
     """Return p-values with Holm's correction."""
+    if len(values) == 1:  # the function collects garbage, which takes a tenth of a second
+        return list(values)
     return list(map(float, multipletests(values, method="holm")[1]))
 
 
 def _test(decision: Decision, change: Changes, comparisons: int) -> Decision:
     """Return a decision with its interval and both p, before Holm's correction."""
     pairs = len(change.values)
-    decision = replace(decision, pairs=pairs, difference=change.mean)
+    alpha = ALPHA / comparisons
+    decision = replace(decision, pairs=pairs, difference=change.mean, level=1 - alpha)
     if pairs == 1:
         decision = replace(decision, basis="samples")
     if change.why:
         return replace(decision, why=_advise(change.why))
     if 1 < pairs < MIN_PAIRS:
         return replace(decision, why=f"{pairs} of at least {MIN_PAIRS} {decision.basis}")
-    alpha = ALPHA / comparisons
     error_of_samples = change.error
     if METRICS[decision.metric].is_distance:
         error_of_samples *= _KINKS
@@ -276,7 +278,6 @@ def _test(decision: Decision, change: Changes, comparisons: int) -> Decision:
         is_bound=change.is_bound,
         low=least - half,
         high=most + half,
-        level=1 - alpha,
         p=float(2 * stats.t.sf(beyond / error, freedom)),
         p_equivalent=float(stats.t.sf(inside / error, freedom)),
     )
@@ -299,7 +300,7 @@ def _outcome(decision: Decision) -> Outcome:
 
 def decisions_table(decisions: Sequence[Decision], head: str) -> Table:
     """Build a table of decisions on one metric; ``head`` is that of the methods."""
-    metric, level = decisions[0].metric, f"{_percent(1 - ALPHA / len(decisions))} interval"
+    metric, level = decisions[0].metric, f"{_percent(decisions[0].level)} interval"
     number, span = partial(Cell.number, metric, signed=True), partial(Cell.span, metric)
     columns: dict[str, list[Cell]] = defaultdict(list)
     for decision in decisions:
@@ -328,8 +329,9 @@ def describe_rules(decisions: Sequence[Decision]) -> list[str]:
     if first.basis != "networks":
         lines.append("The decisions are about this network, not about others")
     correction, level = "", "Intervals: 95 %"
-    if len(decisions) > 1:
-        correction = f", with Holm's correction over {len(decisions)} comparisons"
+    comparisons = round(ALPHA / (1 - first.level))
+    if comparisons > 1:
+        correction = f", with Holm's correction over {comparisons} comparisons"
         level = f"Intervals are simultaneous, {_percent(first.level)} each, so Holm may decide more"
     lines += [
         f"Better, worse: a two-sided test at 5 %{correction}",

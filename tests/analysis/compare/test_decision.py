@@ -156,6 +156,16 @@ def test_the_headline_separates_the_best_from_all_others(tmp_path):
     assert "intervals are over 5 networks and the test samples" in lead
 
 
+def test_the_headline_names_a_runner_up_that_is_not_separated(tmp_path):
+    run = written(tmp_path)
+    for path in (tmp_path / "trials").glob("2-*.parquet"):
+        seed = int(path.stem.split("-")[1])
+        fake_results.set_cells(path, {"test/ece": 0.041 + 0.01 * seed + 0.004 * (seed % 2)})
+    lead = describe_best(load(run.out))
+    assert "control has the best mean (ECE 6.00 %), better than vanilla" in lead
+    assert "not separated from the runner-up + two (difference" in lead
+
+
 def test_margins_are_in_the_printed_unit():
     assert margin_of("ece") == 0.0025
     assert margin_of("nll") == 0.002
