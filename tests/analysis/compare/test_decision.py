@@ -71,7 +71,7 @@ def test_one_decision_has_the_interval_of_claims_and_both_p():
     one_sided = [
         stats.t.sf((0.0025 + side * values.mean()) / total**0.5, freedom) for side in (-1, 1)
     ]
-    assert decision.p_equivalent == pytest.approx(max(one_sided))
+    assert decision.p_equivalent == pytest.approx(2 * max(one_sided))
 
 
 def test_holm_decides_and_intervals_are_simultaneous():
