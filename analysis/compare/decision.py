@@ -31,16 +31,15 @@ from analysis.tables.table import Table
 from analysis.text import Cell, full_stops, minus, records_of
 from analysis.tidy import parted
 from tune_calib.errors import UserError
-from tune_calib.spec.metrics import METRICS
+from tune_calib.spec.metrics import METRICS, column
 from tune_calib.spec.reproduction import Comparison
 from tune_calib.text import format_count
 
 Outcome = Literal["better", "worse", "equivalent", "undecided"]
 Basis = Literal["networks", "heads", "samples"]
 
-MARGINS = {"accuracy": 0.0025, "nll": 0.002, "brier": 0.002}
-"""Margins of equivalence by metric, in its unit; another one has that of its unit."""
-_MARGINS_BY_UNIT = {"fraction": 0.0025, "nats": 0.002, "score": 0.002}
+MARGINS = {"fraction": 0.0025, "nats": 0.002, "score": 0.002}
+"""Margins of equivalence by the unit of the metric, e.g. a quarter of a point of ECE."""
 
 _KINKS = 1.1
 """Factor of the bootstrap's error of a difference of ECEs or of other distances. A distance has a
@@ -75,6 +74,11 @@ class Decision:
     p_equivalent: float = np.nan  # twice that of the two one-sided tests, with Holm's correction
     is_bound: bool = False  # the error over the test samples is an upper bound
     why: str = ""  # reason for having no interval
+
+    @property
+    def comparisons(self) -> int:
+        """Return the number of decisions of its family."""
+        return round(ALPHA / (1 - self.level))
 
     @property
     def over(self) -> str:
@@ -121,7 +125,7 @@ def _signed(metric: str, value: float) -> str:
 def margin_of(metric: str, requested: float | None = None) -> float:
     """Return a requested margin of equivalence, or that of the metric; refuse one not above 0."""
     if requested is None:
-        return MARGINS.get(metric, _MARGINS_BY_UNIT[METRICS[metric].unit])
+        return MARGINS[METRICS[metric].unit]
     if not requested > 0:
         raise UserError(f"`margin` must be above 0, got {requested}")
     return requested / METRICS[metric].scale
@@ -165,22 +169,18 @@ def decide_sums(
 
 
 def decide_runs(
-    first: Run,
-    second: Run,
-    metric: str,
-    changes: Mapping[str, Floats],
-    split: str = "test",
+    first: Run, second: Run, metric: str, changes: Mapping[str, Floats], split: str
 ) -> list[Decision]:
     """Decide between the rungs of the same label in two runs, from the changes of their pairs."""
     undecided, measured = [], []
     for label, values in changes.items():
-        alone = Comparison(label, metric=_name(metric, split))
+        alone = Comparison(label, metric=column(split, metric))
         before, after = measure(first, alone, ""), measure(second, alone, "")
-        draws = np.array([])
-        error = math.hypot(before.error, after.error)
-        if _share_samples(first, second) and before.draws.shape == after.draws.shape:
+        draws, error = np.array([]), math.hypot(before.error, after.error)
+        has_draws = 0 < len(before.draws) == len(after.draws)
+        if has_draws and _share_samples(first, second):
             draws = after.draws - before.draws
-            error = float(np.nanstd(draws, ddof=1)) if len(draws) else error
+            error = float(np.nanstd(draws, ddof=1))
         excess = _excess(second, {label: 1.0}, metric, split)
         excess -= _excess(first, {label: 1.0}, metric, split)
         why = before.why or after.why or ("" if len(values) else "no seed has a value in both")
@@ -198,10 +198,6 @@ def _share_samples(first: Run, second: Run) -> bool:
         counts = bins.groupby(bins["spec_hash"].astype(str))["count"].sum()
         samples.append((run.manifest.dataset, set(counts)))
     return samples[0] == samples[1]
-
-
-def _name(metric: str, split: str) -> str:
-    return metric if split == "test" else f"{split}/{metric}"
 
 
 def find_basis(run: Run, metric: str, split: str = "test") -> Basis:
@@ -303,6 +299,7 @@ def _outcome(decision: Decision) -> Outcome:
 def decisions_table(decisions: Sequence[Decision], head: str) -> Table:
     """Build a table of decisions on one metric; ``head`` is that of the methods."""
     metric, level = decisions[0].metric, f"{_percent(decisions[0].level)} interval"
+    holm = " (Holm)" if decisions[0].comparisons > 1 else ""
     number, span = partial(Cell.number, metric, signed=True), partial(Cell.span, metric)
     columns: dict[str, list[Cell]] = defaultdict(list)
     for decision in decisions:
@@ -310,12 +307,10 @@ def decisions_table(decisions: Sequence[Decision], head: str) -> Table:
         columns["decision"].append(Cell(decision.outcome))
         columns["difference"].append(number(decision.difference))
         columns[level].append(span(decision.low, decision.high, signed=True))
-        columns["p (Holm)"].append(Cell.p(decision.p))
-        columns["p of equivalence (Holm)"].append(Cell.p(decision.p_equivalent))
+        columns[f"p{holm}"].append(Cell.p(decision.p))
+        columns[f"p of equivalence{holm}"].append(Cell.p(decision.p_equivalent))
         columns["why"].append(Cell(decision.why))
-    caption = f"{METRICS[metric].head}, decisions. " + " ".join(
-        full_stops(describe_rules(decisions))
-    )
+    caption = " ".join(full_stops([METRICS[metric].head, *describe_rules(decisions)]))
     first, label = ["decision", "difference", level], label_of("decisions", metric)
     table = Table("decisions", caption, records_of(columns), first=first, label=label)
     return table.without_blank()
@@ -331,9 +326,8 @@ def describe_rules(decisions: Sequence[Decision]) -> list[str]:
     if first.basis != "networks":
         lines.append("The decisions are about this network, not about others")
     correction, level = "", "Intervals: 95 %"
-    comparisons = round(ALPHA / (1 - first.level))
-    if comparisons > 1:
-        correction = f", with Holm's correction over {comparisons} comparisons"
+    if first.comparisons > 1:
+        correction = f", with Holm's correction over {first.comparisons} comparisons"
         level = f"Intervals are simultaneous, {_percent(first.level)} each, so Holm may decide more"
     lines += [
         f"Better, worse: a two-sided test at 5 %{correction}",

@@ -19,7 +19,7 @@ from analysis.tables.render import View
 from analysis.tables.table import Table
 from analysis.text import LEAST_P, NOTHING, Cell, Record, full_stops, records_of
 from tune_calib.errors import UserError
-from tune_calib.spec.metrics import METRICS
+from tune_calib.spec.metrics import METRICS, column
 
 _TESTS = {"wilcoxon": "Wilcoxon's signed rank test", "t": "paired t test"}
 _NO_HOLM = "95 % each, without Holm's correction."
@@ -84,8 +84,7 @@ def add_decisions(
     """Add the decisions between each method of a run and the baseline of a test."""
     if verdict.baseline is None:
         return verdict
-    metric = verdict.matched.metric
-    name = metric if split == "test" else f"{split}/{metric}"
+    name = column(split, verdict.matched.metric)
     methods = list(map(str, verdict.comparisons["method"]))
     decisions = compare_with(run, methods, verdict.baseline, name, margin)
     return replace(verdict, decisions=decisions)
@@ -96,8 +95,8 @@ def spreads_of(matched: Matched) -> pd.DataFrame:
     bounds = METRICS[matched.metric].lower, METRICS[matched.metric].upper
     heads = ["method", "n", "mean", "sd", "low", "high"]
     rows = []
-    for method, column in matched.values.items():
-        values = column.dropna().to_numpy()
+    for method, cells in matched.values.items():
+        values = cells.dropna().to_numpy()
         if method in matched.fixed:
             values = values[:1]  # one trial is repeated in every block: its copies have no spread
         low = high = mean = sd = np.nan

@@ -195,7 +195,10 @@ def describe_best(run: Run) -> str:
         label = run.labels[runner_up]
         names[label] = f"the runner-up {label}"
     parts += [decisions[label].relation_to(text) for label, text in names.items()]
-    over = [decisions[label].over for label in names if not decisions[label].why]
-    parts += [f"intervals are over {text}" for text in dict.fromkeys(over)]
+    endings = dict.fromkeys(
+        f"intervals over {decisions[label].over}" for label in names if not decisions[label].why
+    )
     head = f"Of {len(means)} {run.row_name}s compared by {metric.title} on test"
-    return f"{head}, {', '.join(parts)}; {compute_network_check(run).brief}."
+    return "; ".join(
+        [f"{head}, {', '.join(parts)}", *endings, f"{compute_network_check(run).brief}."]
+    )
