@@ -205,7 +205,6 @@ def interaction(
     """Compare the effect of two methods together with the sum of their effects alone.
 
     Examples:
-        tune-calib compare ce ls mac_cal ls+mac_cal --seeds 5 --bootstrap 1000 --out runs/both
         tune-calib analyze interaction runs/both --of ls --with mac_cal
     """
 

@@ -291,7 +291,10 @@ def test_the_least_number_of_blocks_makes_wilcoxon_significant(comparisons, leas
 
 def test_a_dry_run_names_the_blocks_that_tests_need():
     run = here("compare", "ce", "temperature", "--seeds", "3", "--dry-run")
-    assert "tests: this plan has 3 blocks; Wilcoxon's test needs at least 6" in run.stdout
+    assert (
+        "tests of compare ce temperature: this plan has 3 blocks; Wilcoxon's test needs at least 6"
+        in run.stdout
+    )
 
 
 def test_seeds_added_after_a_look_are_marked(tmp_path):

@@ -1,6 +1,7 @@
 """Describe a planned run: settings, remaining work, disk space and time."""
 
 import math
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, replace
 from typing import Any
@@ -49,17 +50,20 @@ def describe_run(run: AnyRun, is_dry: bool = False) -> str:
 
 
 def _list_blocks(runs: Sequence[AnyRun]) -> list[str]:
-    """Describe the blocks of tests over ladders and comparisons; none with less than two rungs."""
-    blocks, methods = 0, 0
+    """Describe the blocks of tests over the runs of each ladder or comparison of several rungs."""
+    blocks: Counter[str] = Counter()
+    methods: dict[str, int] = {}
     for run in runs:
         if isinstance(run, LadderRun):
             seeds = run.resolved.seeds
             by_network = seeds.is_paired or len(seeds.network) > 1
-            blocks += len(seeds.network if by_network else seeds.head)
-            methods = max(methods, len({trial.rung for trial in run.planned_trials}))
-    if methods < 2:
-        return []
-    return [f"tests: {describe_blocks(blocks, methods)}"]
+            blocks[run.name] += len(seeds.network if by_network else seeds.head)
+            methods[run.name] = len({trial.rung for trial in run.planned_trials})
+    lines = []
+    for name, count in methods.items():
+        if count > 1:
+            lines.append(f"tests of {name}: {describe_blocks(blocks[name], count)}")
+    return lines
 
 
 def describe_dry_runs(file: ReadFile, planned: Sequence[EntryRun]) -> Text:
