@@ -251,7 +251,7 @@ def update_lock(
     distributions = importlib.metadata.distributions()
     packages = {package.metadata["Name"]: package.version for package in distributions}
     gpus = list(map(torch.cuda.get_device_name, range(torch.cuda.device_count())))
-    if not lock and not entries:
+    if not lock and next(out.glob("*/trials/*.parquet"), None) is None:
         lock["plan"] = _plan_claims(request)
     looks = lock.get("looks", {})
     for folder in entries:
