@@ -52,7 +52,7 @@ _OVER = {
     "heads": "{} on this network and its test samples",
     "samples": "the test samples of this network",
 }
-_BOUND = ", whose part is an upper bound without --bootstrap"
+_BOUND = ", whose part is an upper bound without shared draws (--bootstrap 1000)"
 
 
 @dataclass(frozen=True)
@@ -134,18 +134,7 @@ def margin_of(metric: str, requested: float | None = None) -> float:
 def compare_with(
     run: Run, methods: Sequence[str], reference: str, metric: str, margin: float | None = None
 ) -> list[Decision]:
-    """Decide between methods of a run and a reference, corrected for the number of methods.
-
-    Args:
-        run: Run with the methods.
-        methods: Labels of rungs.
-        reference: Label of the rung that they are compared with.
-        metric: Name of the metric, on test, or ``SPLIT/METRIC``.
-        margin: Margin of equivalence as printed (in points of a fraction); its own if None.
-
-    Raises:
-        UserError: The margin is not above 0.
-    """
+    """Decide between methods of a run and a reference; the margin is as printed."""
     comparisons = [Comparison(method, (reference,), metric) for method in methods]
     return decide_sums(run, comparisons, margin)
 

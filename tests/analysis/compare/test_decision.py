@@ -139,7 +139,7 @@ def test_without_draws_a_bound_or_the_option_is_named(tmp_path):
         fake_results.set_cells(path, {"test/confidence_gap_se": 0.001, "test/confidence_gap": 0.1})
     (bound,) = compare_with(load(tmp_path), ["+ two"], "vanilla", "ece")
     assert bound.is_bound
-    assert bound.sentence.endswith("whose part is an upper bound without --bootstrap")
+    assert bound.sentence.endswith("is an upper bound without shared draws (--bootstrap 1000)")
 
 
 def test_two_networks_decide_nothing(tmp_path):
