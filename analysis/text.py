@@ -19,6 +19,9 @@ MARKS = {
 }
 
 
+LEAST_P = 0.0001  # a smaller p is printed as "< 0.0001"
+
+
 class _Format(Protocol):
     """The factor, decimals and format of a kind of number, as a ``Metric`` has them."""
 
@@ -106,6 +109,13 @@ class Cell:
             return NOTHING
         text = f"{value:{form}}".rstrip(".")
         return cls(text, float(text))
+
+    @classmethod
+    def p(cls, p: float) -> "Cell":
+        """Return the cell of a p-value; a tiny one is printed as an upper bound."""
+        if p < LEAST_P:
+            return cls(f"< {LEAST_P}", LEAST_P)
+        return cls.formatted(p, ".2g")
 
     @classmethod
     def ended(cls, counts: Mapping[str, int]) -> "Cell":

@@ -17,7 +17,9 @@ _LIBRARY = {
     **dict.fromkeys(
         ("ablate", "compare", "search", "evaluate", "run", "open_results"), "tune_calib.api.calls"
     ),
-    **dict.fromkeys(("ranks", "averages", "significance", "diff"), "tune_calib.api.statistics"),
+    **dict.fromkeys(
+        ("ranks", "averages", "significance", "diff", "interaction"), "tune_calib.api.statistics"
+    ),
 }
 
 

@@ -173,6 +173,8 @@ def significance(
     test: Literal['wilcoxon', 't', 'friedman'] = 'wilcoxon',
     baseline: str | None = None,
     split: str | None = None,
+    margin: float | None = None,
+    blocks: Literal['columns', 'seeds'] = 'columns',
 ) -> Statistics: ...
 def diff(
     first: str | PathLike[str],
@@ -180,6 +182,14 @@ def diff(
     *,
     metric: str | Sequence[str] = (),
     split: str | None = None,
+) -> Statistics: ...
+def interaction(
+    folder: str | PathLike[str],
+    *,
+    of: str,
+    with_: str,
+    metric: str = 'ece',
+    margin: float | None = None,
 ) -> Statistics: ...
 class BetaCalibration(PostHocEstimator): ...
 class DirichletCalibration(PostHocEstimator):

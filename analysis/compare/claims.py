@@ -12,7 +12,7 @@ a difference from a multiple, a slope over a setting, or a difference of ranks.
 import math
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Literal
 
@@ -31,6 +31,7 @@ from tune_calib.spec.reproduction import Claim, Comparison
 
 Outcome = Literal["held", "not held", "not decided", "no verdict"]
 
+NO_ERROR = "no intervals over the test samples"
 _MANY = 10_000
 
 
@@ -58,17 +59,25 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class _Changes:
-    """Weighted sums of the values of rungs."""
+class Changes:
+    """Weighted sums of the values of rungs, over seeds."""
 
     values: Floats  # one per pair
     error: float = math.nan  # standard error of their mean over the test samples
+    draws: Floats = field(default_factory=lambda: np.array([]))  # their mean on draws of samples
     is_one: bool = False  # each rung has one trial, which is in every pair
     why_no_verdict: str = ""  # from the network check, or for a quantity without a value
     why: str = ""  # reason for having no values
+    excess: float = 0.0  # part of their mean that chance explains, for decisions
+
+    @property
+    def is_bound(self) -> bool:
+        """Return whether the error over the test samples is an upper bound, without draws."""
+        return self.error > 0 and not len(self.draws)
 
     @property
     def mean(self) -> float:
+        """Return the mean over the pairs; NaN without any."""
         return float(self.values.mean()) if len(self.values) else math.nan
 
 
@@ -93,7 +102,7 @@ def judge(groups: Sequence[Sequence[Run]], claim: Claim) -> Verdict:
     return min(verdicts, key=lambda verdict: abs(verdict.difference))
 
 
-def _decide(undecided: Verdict, changes: _Changes, comparisons: int) -> Verdict:
+def _decide(undecided: Verdict, changes: Changes, comparisons: int) -> Verdict:
     """Decide one comparison of a claim with ``comparisons`` of them."""
     values, error, mean = changes.values, changes.error, changes.mean
     undecided = replace(undecided, difference=mean, pairs=len(values))
@@ -123,25 +132,25 @@ def _decide(undecided: Verdict, changes: _Changes, comparisons: int) -> Verdict:
     return replace(verdict, seeds=needed, why="the interval includes both outcomes")
 
 
-def _measure(runs: Sequence[Run], comparison: Comparison, than: str) -> _Changes:
+def _measure_all(runs: Sequence[Run], comparison: Comparison, than: str) -> Changes:
     """Return the sums of one run with a pair per seed, or of several with a pair per network."""
-    parts = [_changes(run, comparison, than) for run in runs]
+    parts = [measure(run, comparison, than) for run in runs]
     if len(parts) == 1:
         return parts[0]
     # They share their test samples, so the error of the mean is at most the mean of the errors.
     if refused := _refused(parts):
         return refused
     means = np.array([part.mean for part in parts])
-    return _Changes(means, float(np.mean([part.error for part in parts])))
+    return Changes(means, float(np.mean([part.error for part in parts])))
 
 
-def _refused(parts: Sequence[_Changes]) -> _Changes | None:
+def _refused(parts: Sequence[Changes]) -> Changes | None:
     return next((part for part in parts if part.why_no_verdict or part.why), None)
 
 
-def _average(groups: Sequence[Sequence[Run]], comparison: Comparison, than: str) -> _Changes:
+def _average(groups: Sequence[Sequence[Run]], comparison: Comparison, than: str) -> Changes:
     """Average sums seed by seed; their errors add up within a data set, else their squares."""
-    parts = [_measure(runs, comparison, than) for runs in groups]
+    parts = [_measure_all(runs, comparison, than) for runs in groups]
     refused = _refused(parts)
     if refused or len(parts) == 1:
         return refused or parts[0]
@@ -150,17 +159,18 @@ def _average(groups: Sequence[Sequence[Run]], comparison: Comparison, than: str)
     datasets = [runs[0].manifest.dataset for runs in groups]
     errors = pd.Series([part.error for part in parts]).groupby(datasets).sum(min_count=1)
     error = float(np.sqrt((errors**2).sum(skipna=False))) / len(parts)
-    return _Changes(values, error, all(part.is_one for part in parts))
+    return Changes(values, error, is_one=all(part.is_one for part in parts))
 
 
-def _changes(run: Run, comparison: Comparison, than: str) -> _Changes:
+def measure(run: Run, comparison: Comparison, than: str) -> Changes:
+    """Return the weighted sums of a comparison in a run, with a pair per seed."""
     weights = comparison.weigh(than)
     labels = set(run.labels.values())
     if absent := [label for label in weights if label not in labels]:
-        return _Changes(np.array([]), why=f"not run: {', '.join(absent)}")
+        return Changes(np.array([]), why=f"not run: {', '.join(absent)}")
     metric, split = parted(comparison.metric)
     if split is not None and column(split, metric) not in run.trials:
-        return _Changes(np.array([]), why=f"no trial has {comparison.metric}")
+        return Changes(np.array([]), why=f"no trial has {comparison.metric}")
     matched = over_seeds(run, metric, split or "test")
     values = matched.values.astype(float)
     if comparison.kind == "rank":
@@ -169,7 +179,7 @@ def _changes(run: Run, comparison: Comparison, than: str) -> _Changes:
     # Rounded, since the last bit of a float is no difference.
     number = comparison.number if len(weights) == 1 else 0.0
     change = (values @ pd.Series(weights) - number).round(12).to_numpy()
-    changes = _Changes(change, why_no_verdict=compute_network_check(run).why_no_verdict)
+    changes = Changes(change, why_no_verdict=compute_network_check(run).why_no_verdict)
     is_of_samples = metric in METRICS
     if not len(change):
         which = "all compared rungs" if len(weights) > 1 else "the rung"
@@ -178,12 +188,14 @@ def _changes(run: Run, comparison: Comparison, than: str) -> _Changes:
         if is_run and not is_of_samples:  # a quantity that says nothing about these trials
             return replace(changes, why_no_verdict=changes.why_no_verdict or why)
         return replace(changes, why=why)
-    error = _sample_error(run, comparison, weights, values.index) if is_of_samples else 0.0
+    draws, error = np.array([]), 0.0
+    if is_of_samples:
+        draws, error = _sample_error(run, comparison, weights, values.index)
     if math.isnan(error):
-        return replace(changes, why="no intervals over the test samples")
+        return replace(changes, why=NO_ERROR)
     if is_of_samples and set(weights) <= set(matched.fixed):
-        return replace(changes, values=change[:1], error=error, is_one=True)
-    return replace(changes, error=error)
+        changes = replace(changes, values=change[:1], is_one=True)
+    return replace(changes, error=error, draws=draws)
 
 
 def gain_of(comparison: Comparison, value: float) -> float:
@@ -201,8 +213,8 @@ def gain_of(comparison: Comparison, value: float) -> float:
 
 def _sample_error(
     run: Run, comparison: Comparison, weights: Mapping[str, float], blocks: "pd.Index[int]"
-) -> float:
-    """Compute the standard error of the mean sum over the test samples; NaN if unknown.
+) -> tuple[Floats, float]:
+    """Return the mean sum on draws of the test samples, and its standard error; NaN if unknown.
 
     The seeds with draws of all rungs suffice, since a mean over more seeds has no larger error.
     Without any, it is the root of the summed squares of the errors of the rungs, which is an upper
@@ -230,16 +242,17 @@ def _sample_error(
             drawn = pd.DataFrame(means)
             if is_rank:
                 drawn = drawn.rank(axis=1, ascending=METRICS[metric].is_less_better)
-            return float(np.nanstd(drawn[list(weights)] @ pd.Series(weights), ddof=1))
+            sums = (drawn[list(weights)] @ pd.Series(weights)).to_numpy()
+            return sums, float(np.nanstd(sums, ddof=1))
     if split not in (None, "test") or is_rank:
-        return math.nan  # shifted images and ranks have draws or no error at all
+        return np.array([]), math.nan  # shifted images and ranks have draws or no error at all
     recorded = run.intervals["se"].unstack("metric").reindex(columns=[metric])[metric]
     errors = recorded.combine_first(_plain_errors(run, metric))
     weighted = []
     for label, trials in hashes.items():
         error = errors.reindex(list(chain.from_iterable(trials))).mean(skipna=False)
         weighted.append(weights[label] * float(error))
-    return math.hypot(*weighted)
+    return np.array([]), math.hypot(*weighted)
 
 
 @cached_per_run
@@ -256,7 +269,10 @@ def _plain_errors(run: Run, metric: str) -> "pd.Series[float]":
     samples = bins.groupby(bins["spec_hash"].astype(str))["count"].sum().reindex(trials.index)
     if metric == "accuracy":
         return (trials[metric] * (1 - trials[metric]) / samples) ** 0.5
-    if metric in ("ece", "aece", "o_ece", "u_ece") and "confidence_gap_se" in trials:
+    if metric in ("ece", "aece", "o_ece", "u_ece") and {
+        "confidence_gap",
+        "confidence_gap_se",
+    } <= set(trials):
         squares = trials["confidence_gap"] ** 2 - trials[metric] ** 2
         return (trials["confidence_gap_se"] ** 2 + squares / samples).clip(lower=0) ** 0.5
     return pd.Series(dtype=float)

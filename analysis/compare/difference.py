@@ -6,6 +6,7 @@ from functools import partial
 
 import pandas as pd
 
+from analysis.compare.decision import decide_runs, describe_rules
 from analysis.compare.gather import Matched, over_seeds
 from analysis.compare.hypotheses import MIN_PAIRS, compare_pairs
 from analysis.load import Run
@@ -19,11 +20,15 @@ from tune_calib.spec.metrics import METRICS
 
 
 def difference(
-    first: Run, second: Run, metrics: Sequence[str] = (), split: str | None = None
+    first: Run,
+    second: Run,
+    metrics: Sequence[str] = (),
+    split: str | None = None,
 ) -> View:
     """Compare the shared rungs of two runs with matched seeds, and list settings that differ."""
     shared = _shared_rungs(first, second)
     rows: list[dict[str, object]] = []
+    rules: list[str] = []
     remarks: list[str] = []
     for metric in dict.fromkeys(metrics or ("accuracy", "ece", "nll")):
         check_metric(metric)
@@ -34,8 +39,13 @@ def difference(
                 f"the trials cannot be matched: a block of A is one {unit}, and a block of B one "
                 f"{b.unit}; run both with the same kind of seeds, for example `seeds`"
             )
-        for label in shared:
-            rows.append(_row(label, metric=metric, first=a, second=b))
+        pairs = {label: _pairs(label, a, b) for label in shared}
+        changes = {label: (pair["b"] - pair["a"]).to_numpy() for label, pair in pairs.items()}
+        decisions = decide_runs(first, second, metric, changes, split=common_split)
+        for label, decision in zip(shared, decisions, strict=True):
+            rows.append(_row(label, metric, pairs[label]) | {"decision": decision.outcome})
+        if lines := describe_rules(decisions):
+            rules.append(f"Decisions on {METRICS[metric].title}: {'; '.join(lines)}")
         remarks += [f"A: {note}" for note in a.notes]
         remarks += [f"B: {note}" for note in b.notes]
     table = pd.DataFrame(rows)
@@ -54,6 +64,7 @@ def difference(
         f"B: {second.out} ({second.manifest.title}; {second.manifest.setting})",
         f"A pair is a {unit}; means are over the pairs",
         f"Intervals: Student's, over {MIN_PAIRS} or more pairs, not corrected for their number",
+        *dict.fromkeys(rules),
     ]
     if changed.empty:
         lines.append(f"The {first.row_name}s of both runs have the same settings")
@@ -81,11 +92,16 @@ def _shared_rungs(first: Run, second: Run) -> list[str]:
     return shared
 
 
-def _row(label: str, metric: str, first: Matched, second: Matched) -> dict[str, object]:
+def _pairs(label: str, first: Matched, second: Matched) -> pd.DataFrame:
+    """Return the matched values of a rung in both runs, as columns ``b`` and ``a``."""
     pairs = pd.concat([second.values[label], first.values[label]], axis=1, keys=["b", "a"])
     pairs = pairs.astype(float).dropna()
     if label in first.fixed and label in second.fixed:
         pairs = pairs[:1]  # one trial is repeated in every block
+    return pairs
+
+
+def _row(label: str, metric: str, pairs: pd.DataFrame) -> dict[str, object]:
     result = compare_pairs(metric, pairs, "t")
     del result["p"], result["statement"]
     means = {"first": pairs["a"].mean(), "second": pairs["b"].mean()}
@@ -126,6 +142,7 @@ def _view(table: pd.DataFrame, changed: pd.DataFrame, notes: list[str], row_name
         "95 % interval": map(partial(Cell.span, signed=True), metrics, table["low"], table["high"]),
         "pairs": map(Cell.of, table["pairs"]),
         "B better in": map(Cell.of, table["better"]),
+        "decision on B": map(Cell, table["decision"]),
     }
     settings = {
         "setting": map(Cell, changed["setting"]),

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from analysis import tidy
-from analysis.compare.network_check import compute_network_check
+from analysis.compare.network_check import compute_network_check, name_of
 from analysis.load import Run, cached_per_run, load
 from analysis.published import published, published_titles
 from analysis.shifts import FOREIGN_MEAN
@@ -245,3 +245,23 @@ def over_columns(table: Scores) -> Matched:
     values = table.values.T.set_axis(list(map(column_name, table.values.columns)))
     unit = "(data set, backbone) column"
     return Matched(table.metric, unit, values, notes=table.notes, flags=table.flags)
+
+
+def over_seeds_of(runs: Sequence[Run], metric: str, split: str | None = None) -> Matched:
+    """Match the trials of several runs by data set, backbone and seed."""
+    values, notes = [], []
+    flags: dict[str, list[str]] = {}
+    for run in runs:
+        matched = over_seeds(run, metric, split or tidy.default_split(run, metric))
+        name = name_of(run)
+        values.append(matched.values.rename(index=f"{name} {{}}".format))
+        notes += [f"{name}: {note}" for note in matched.notes]
+        for method, cells in matched.flags.items():
+            flags.setdefault(method, []).extend(cells)
+    frame = pd.concat(values)
+    if len(repeated := frame.index[frame.index.duplicated()]):
+        raise UserError(
+            f"two runs have {repeated[0]} (data set, backbone, seed); a block counts once"
+        )
+    unit = "data set, backbone and seed; those of one data set share its test samples"
+    return Matched(metric, unit, frame, notes=tuple(dict.fromkeys(notes)), flags=flags)

@@ -1,5 +1,6 @@
 """Tests of hypotheses over matched blocks: paired tests against a baseline, and Friedman's."""
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -113,6 +114,24 @@ def _explain_no_test(difference: intervals.Floats, test: str) -> str:
     if test == "t" and np.ptp(difference) == 0:
         return f"all {n} differences are equal, so there is no spread to test against"
     return ""
+
+
+def describe_blocks(blocks: int, methods: int) -> str:
+    """Describe the number of blocks of a plan, and the numbers that tests of methods need."""
+    comparisons = methods - 1
+    alone, corrected = count_least(1), count_least(comparisons)
+    holm = ""
+    if corrected > alone:
+        holm = f" ({corrected} with Holm's correction over {comparisons} methods)"
+    return (
+        f"this plan has {format_count(blocks, 'block')}; Wilcoxon's test needs at least "
+        f"{alone}{holm}, Friedman's {MIN_BLOCKS}, a decision over networks {MIN_PAIRS}"
+    )
+
+
+def count_least(comparisons: int) -> int:
+    """Return the least number of pairs with which Wilcoxon's test can be significant after Holm."""
+    return 1 + math.ceil(math.log2(comparisons / intervals.ALPHA))
 
 
 @dataclass(frozen=True, eq=False)

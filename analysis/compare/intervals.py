@@ -19,7 +19,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import stats
 
-from analysis.load import Run
+from analysis.load import Run, cached_per_run
 
 ALPHA = 0.05
 DRAWS = 1000
@@ -62,10 +62,16 @@ def over_both(values: Floats, error: float, alpha: float = ALPHA) -> tuple[float
 
 def half_width(spread: float, n: int, error: float, alpha: float = ALPHA) -> float:
     """Compute half the width of ``over_both``'s interval from the sd (ddof 1) of ``n`` values."""
+    total_error, freedom = standard_error(spread, n, error)
+    return float(stats.t.ppf(1 - alpha / 2, freedom)) * total_error
+
+
+def standard_error(spread: float, n: int, error: float) -> tuple[float, float]:
+    """Return the standard error of ``over_both``'s mean and its degrees of freedom."""
     variance = spread**2 / n
     total = variance + error**2
     freedom = (n - 1) * (total / variance) ** 2 if variance else math.inf
-    return float(stats.t.ppf(1 - alpha / 2, freedom)) * math.sqrt(total)
+    return math.sqrt(total), freedom
 
 
 def hodges_lehmann(differences: Floats) -> float:
@@ -187,6 +193,35 @@ def ece_interval(
     low = float((share * np.abs(gaps(least))).sum())
     high = float((share * np.abs(gaps(most))).sum())
     return observed, min(low, observed), max(high, observed)
+
+
+def noise_floor(counts: Floats, confidence: Floats) -> float:
+    """Compute the expected ECE of a calibrated classifier with these bins, a fraction.
+
+    The number of correct predictions in a bin is then binomial, with the bin's n samples and mean
+    confidence c. The floor is the sum over bins of its mean absolute deviation from n c, divided by
+    the number of all samples. This deviation is 2 k (1 - c) P(k), where k is the smallest integer
+    above n c (De Moivre's formula; Diaconis and Zabell, Statistical Science 1991).
+
+    Args:
+        counts: Number of samples in each bin, shape (B,).
+        confidence: Their mean confidence in [0, 1], shape (B,); ignored in an empty bin.
+    """
+    n, c = counts[counts > 0], confidence[counts > 0]
+    above = np.floor(n * c) + 1
+    deviations = 2 * above * (1 - c) * stats.binom.pmf(above, n, c)
+    return float(deviations.sum() / n.sum())
+
+
+@cached_per_run
+def noise_floors(run: Run) -> "pd.Series[float]":
+    """Return the noise floor on test of each trial with bins, by spec hash."""
+    bins = run.bins[run.bins["split"] == "test"]
+    floors = {}
+    for name, rows in bins.groupby(bins["spec_hash"].astype(str)):
+        counts, confidence = rows["count"].to_numpy(), rows["confidence"].to_numpy()
+        floors[name] = noise_floor(counts.astype(float), confidence.astype(float))
+    return pd.Series(floors, dtype=float)
 
 
 def _crossing(rising: Callable[[float], float], level: float) -> float:

@@ -1,6 +1,7 @@
 """Tables of the spread of methods and of a declared test, for readers and as numbers."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from analysis.compare.decision import Decision, compare_with, decisions_table
 from analysis.compare.gather import Matched, over_seeds
 from analysis.compare.hypotheses import MIN_PAIRS, PAIRED_TESTS, Friedman, compare, friedman
 from analysis.compare.intervals import ALPHA, t_interval
@@ -15,9 +17,9 @@ from analysis.load import Run
 from analysis.tables.latex import label_of
 from analysis.tables.render import View
 from analysis.tables.table import Table
-from analysis.text import NOTHING, Cell, Record, full_stops, records_of
+from analysis.text import LEAST_P, NOTHING, Cell, Record, full_stops, records_of
 from tune_calib.errors import UserError
-from tune_calib.spec.metrics import METRICS
+from tune_calib.spec.metrics import METRICS, column
 
 _TESTS = {"wilcoxon": "Wilcoxon's signed rank test", "t": "paired t test"}
 _NO_HOLM = "95 % each, without Holm's correction."
@@ -25,7 +27,6 @@ _INTERVALS = {
     "wilcoxon": f"Intervals of a difference: exact signed rank, {_NO_HOLM}",
     "t": f"Intervals of a difference: Student's, {_NO_HOLM}",
 }
-_LEAST_P = 0.0001  # a smaller p is printed as "< 0.0001"
 _ESTIMATES = {"wilcoxon": "difference (Hodges-Lehmann)", "t": "mean difference"}
 
 
@@ -39,6 +40,7 @@ class Verdict:
     spreads: pd.DataFrame
     comparisons: pd.DataFrame = field(default_factory=pd.DataFrame)  # empty for Friedman's test
     friedman: Friedman | None = None
+    decisions: Sequence[Decision] = ()  # of methods against the baseline, in one run
 
 
 def judge(matched: Matched, test: str, baseline: str | None = None) -> Verdict:
@@ -72,7 +74,20 @@ def for_report(run: Run, test: str) -> list[Verdict]:
     base, note = run.bases[run.rungs[0].index].label, run.base_note
     if note:
         matched = replace(matched, notes=(f"Baseline: {note}", *matched.notes))
-    return [judge(matched, test, base), judge(matched, "friedman")]
+    verdict = add_decisions(run, judge(matched, test, base))
+    return [verdict, judge(matched, "friedman")]
+
+
+def add_decisions(
+    run: Run, verdict: Verdict, margin: float | None = None, split: str = "test"
+) -> Verdict:
+    """Add the decisions between each method of a run and the baseline of a test."""
+    if verdict.baseline is None:
+        return verdict
+    name = column(split, verdict.matched.metric)
+    methods = list(map(str, verdict.comparisons["method"]))
+    decisions = compare_with(run, methods, verdict.baseline, name, margin)
+    return replace(verdict, decisions=decisions)
 
 
 def spreads_of(matched: Matched) -> pd.DataFrame:
@@ -80,8 +95,8 @@ def spreads_of(matched: Matched) -> pd.DataFrame:
     bounds = METRICS[matched.metric].lower, METRICS[matched.metric].upper
     heads = ["method", "n", "mean", "sd", "low", "high"]
     rows = []
-    for method, column in matched.values.items():
-        values = column.dropna().to_numpy()
+    for method, cells in matched.values.items():
+        values = cells.dropna().to_numpy()
         if method in matched.fixed:
             values = values[:1]  # one trial is repeated in every block: its copies have no spread
         low = high = mean = sd = np.nan
@@ -122,7 +137,10 @@ def view(verdict: Verdict) -> View:
     first = ["p", "p (Holm)", _ESTIMATES.get(verdict.test, ""), "95 % interval", "pairs"]
     declared = Table(key, caption, records, first=first, label=label, is_main=True)
     frame = verdict.spreads.merge(numbers, on="method", how="left")
-    return View([spread, declared], _content(verdict), frame)
+    tables = [spread, declared]
+    if verdict.decisions:
+        tables.append(decisions_table(verdict.decisions, f"against {verdict.baseline}"))
+    return View(tables, _content(verdict), frame)
 
 
 def _comparisons(verdict: Verdict) -> list[Record]:
@@ -157,9 +175,7 @@ def _ranks(result: Friedman) -> list[Record]:
 def _p(p: float, statement: str = "") -> Cell:
     if statement:
         return Cell(statement)
-    if p < _LEAST_P:
-        return Cell(f"< {_LEAST_P}", _LEAST_P)
-    return Cell.formatted(p, ".2g")
+    return Cell.p(p)
 
 
 def _sentences(verdict: Verdict) -> list[str]:
@@ -191,7 +207,7 @@ def friedman_sentence(result: Friedman) -> str:
     if result.statement:
         return f"No p-value: {result.statement}."
     text = f"Friedman over {result.blocks} blocks: chi-square {result.statistic:.2f}, "
-    sign = "" if result.p < _LEAST_P else "= "
+    sign = "" if result.p < LEAST_P else "= "
     text += f"p {sign}{_p(result.p).text}"
     if result.nemenyi is None:
         return f"{text}: no significant difference at {ALPHA:.0%}, so pairs are not tested."
@@ -212,6 +228,7 @@ def _content(verdict: Verdict) -> dict[str, Any]:
     result = verdict.friedman
     if result is None:
         content["comparisons"] = json.loads(verdict.comparisons.to_json(orient="records"))
+        content["decisions"] = json.loads(pd.DataFrame(verdict.decisions).to_json(orient="records"))
     else:
         test: dict[str, Any] = {"blocks": result.blocks}
         for name in ("statistic", "p", "critical_difference"):

@@ -10,9 +10,8 @@ from pathlib import Path
 import pandas as pd
 
 from analysis.compare import significance
-from analysis.compare.gather import over_seeds
-from analysis.compare.hypotheses import PAIRED_TESTS, describe_change
-from analysis.compare.intervals import Floats, t_interval
+from analysis.compare.decision import decide_sums
+from analysis.compare.hypotheses import PAIRED_TESTS
 from analysis.compare.network_check import compute_network_check
 from analysis.figure import LADDER_FIGURES
 from analysis.ladder import learning, shift_tables, tables
@@ -24,7 +23,7 @@ from analysis.page.page import Page, Section, environment, list_files, steps, wr
 from analysis.published import compare_with
 from analysis.tables.render import body, in_files, markdown
 from analysis.tables.table import Table
-from analysis.text import format_counts, minus
+from analysis.text import format_counts
 from analysis.tidy import complaints
 from tune_calib.console import Part, Prose, Text
 from tune_calib.errors import UserError
@@ -32,6 +31,7 @@ from tune_calib.paths import AnyPath
 from tune_calib.results.selection import EVALUATION
 from tune_calib.spec.metrics import METRICS, column, format_value, metrics_of_trials
 from tune_calib.spec.names import SEARCH_MANIFEST, is_never_best
+from tune_calib.spec.reproduction import Comparison
 from tune_calib.text import format_count, nearest
 
 
@@ -187,42 +187,23 @@ def describe_best(run: Run) -> str:
         return ""
     ranking = sorted(may_win, key=lambda rung: means[rung], reverse=not metric.is_less_better)
     best, base = run.labels[ranking[0]], run.bases[ranking[0]].label
-    value = f"{metric.title} {format_value(metric.name, means[ranking[0]])}"
-    if best == base:
-        parts = [f"{best}, the base, is the best ({value})"]
-    else:
-        gain = f"without a trial matched with {base}"
-        change = _change(run, metric.name, best, base)
-        if len(change):
-            gain = describe_change(metric.name, change, base)
-        parts = [f"{best} is the best ({value})", gain]
+    others = [run.labels[rung] for rung in means if run.labels[rung] != best]
+    comparisons = [Comparison(best, (other,), metric.name) for other in others]
+    decisions = dict(zip(others, decide_sums(run, comparisons), strict=True))
+    # The name says more than the numbers only if they show it.
+    is_shown = all(decision.outcome == "better" for decision in decisions.values())
+    title = "is the best" if is_shown else "has the best mean"
+    name = f"{best}, the base," if best == base else best
+    parts = [f"{name} {title} ({metric.title} {format_value(metric.name, means[ranking[0]])})"]
+    names = {base: base} if base in decisions else {}
     for runner_up in ranking[1:2]:
-        parts += _describe_overlap(run, metric.name, best, run.labels[runner_up])
-    compared = f"Of {len(means)} {run.row_name}s compared by {metric.title} on test"
-    return f"{compared}, {', '.join(parts)}; {compute_network_check(run).brief}."
-
-
-def _change(run: Run, metric: str, name: str, other: str) -> Floats:
-    """Return the differences of a rung from another one over matched seeds."""
-    matched = over_seeds(run, metric)
-    pairs = matched.values[[other, name]].astype(float).dropna()
-    # Rounded as in paired tests: the last bit of a float is no difference.
-    change: Floats = (pairs[name] - pairs[other]).round(12).to_numpy()
-    # One trial each is repeated in every block.
-    return change[:1] if {other, name} <= set(matched.fixed) else change
-
-
-def _describe_overlap(run: Run, metric: str, best: str, runner_up: str) -> list[str]:
-    """Say that the seeds do not separate the best rung from the runner-up; empty if they do."""
-    change = _change(run, metric, best, runner_up)
-    low, high = t_interval(change)
-    if len(change) < 2:
-        why = format_count(len(change), "matched seed")
-    elif not change.any():
-        why = "equal for all matched seeds"
-    elif low <= 0 <= high:
-        ends = (minus(METRICS[metric].format(end, signed=True)) for end in (low, high))
-        why = f"95 % interval of the difference {' to '.join(ends)}"
-    else:
-        return []
-    return [f"not separated from the runner-up, {runner_up} ({why})"]
+        label = run.labels[runner_up]
+        names[label] = f"the runner-up {label}"
+    parts += [decisions[label].relation_to(text) for label, text in names.items()]
+    endings = dict.fromkeys(
+        f"intervals over {decisions[label].over}" for label in names if not decisions[label].why
+    )
+    head = f"Of {len(means)} {run.row_name}s compared by {metric.title} on test"
+    return "; ".join(
+        [f"{head}, {', '.join(parts)}", *endings, f"{compute_network_check(run).brief}."]
+    )

@@ -1,6 +1,7 @@
 """The tables of a ladder or comparison, and a warning of heads trained too briefly."""
 
 import json
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
@@ -21,7 +22,7 @@ from analysis.text import NOTHING, Cell, Record, format_counts, full_stops, rank
 from analysis.tidy import by_rung, planned_trials, settings
 from tune_calib.results.manifests import RungRecord
 from tune_calib.results.tables import is_metric_column
-from tune_calib.spec.metrics import AT_VALUE, BASE, METRICS, column, format_value
+from tune_calib.spec.metrics import AT_VALUE, BASE, METRICS, column, format_number, format_value
 from tune_calib.spec.names import HEAD_BELOW, STATUSES, is_never_best, legend
 from tune_calib.spec.slots.base import Slot
 from tune_calib.spec.slots.head import HeadSlot
@@ -29,6 +30,7 @@ from tune_calib.spec.slots.network import NetworkSlot
 from tune_calib.text import format_count
 
 _PAPER = "paper: "  # before the head of a column of published numbers
+_FLOOR = "Noise floor (%)"  # a column on request
 _STEP = "ΔECE before"  # what a rung of a ladder is about
 _FIRST = ("ece", "accuracy", "nll", "brier")  # shown first on a narrow screen
 _GAIN = "NLL gain (%)"  # the share of ``means.nll_gains``
@@ -44,6 +46,7 @@ def ladder(run: Run) -> Table:
     records = _records(run, papers)
     if run.row_name == "method":
         records = _best_first(run, records)
+    floors = [record.pop(_FLOOR) for record in records]
     groups = {}
     if papers:
         groups = {head: ("this run", head) for head in list(records[0])[1:]}
@@ -76,6 +79,7 @@ def ladder(run: Run) -> Table:
         notes=[f"{compute_network_check(run).sentence}.", *notes(run)],
         is_one_tabular=True,
         requested=requested,
+        on_request={_FLOOR: floors},
     )
 
 
@@ -127,6 +131,13 @@ def notes(run: Run) -> list[str]:
         )
     lines.append(f"{base_head(run)}: change of the mean ECE from {base}, in points")
     lines += filter(None, [equal_rungs(run)])
+    floors = [means.noise_floor(run, rung.index) for rung in run.rungs]
+    if ends := [format_number(floor, 100, 2) for floor in floors if not math.isnan(floor)]:
+        span = " to ".join(dict.fromkeys([min(ends, key=float), max(ends, key=float)]))
+        lines.append(
+            f"{_FLOOR}: {span}, the expected ECE of calibrated classifiers with these confidences "
+            "and samples; no ECE below it is marked"
+        )
     if run.shows_intervals:
         lines.append(means.interval_note(run))
     if manifest.published:
@@ -170,9 +181,15 @@ def _records(run: Run, papers: Mapping[str, Any]) -> list[Record]:
     table = means.ladder_table(run, (*metrics, "ece")).drop_duplicates(["metric", "rung"])
     rows_of = dict(list(table.groupby("metric")))
     may_win, columns = means.may_win(run), means.label_column(run)
+    floors = [means.noise_floor(run, rung.index) for rung in run.rungs]
     for metric in metrics:
         cells = [_metric_cell(run, row) for row in rows_of[metric].itertuples()]
-        columns[METRICS[metric].head] = ranked(cells, METRICS[metric].direction, may_win)
+        flags = may_win
+        if metric == "ece":  # chance alone explains a value below the noise floor
+            values = rows_of[metric]["mean"]
+            is_below = [value < floor for value, floor in zip(values, floors, strict=True)]
+            flags = [flag and not below for flag, below in zip(may_win, is_below, strict=True)]
+        columns[METRICS[metric].head] = ranked(cells, METRICS[metric].direction, flags)
     if run.shows_network_check:
         columns |= _network_columns(run)
     if _shows_gain(run):
@@ -182,6 +199,7 @@ def _records(run: Run, papers: Mapping[str, Any]) -> list[Record]:
         columns[_STEP] = list(map(change_cell, rows_of["ece"]["change_before"]))
     columns[base_head(run)] = list(map(change_cell, rows_of["ece"]["change_base"]))
     columns["trials"] = list(map(Cell.ended, map(run.counts, run.labels)))
+    columns[_FLOOR] = [Cell.number("ece", floor) for floor in floors]
     printed = means.published_columns(run)
     for head, key in papers.items():
         values = printed[key].reindex(list(run.labels.values()))

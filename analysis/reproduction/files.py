@@ -3,7 +3,7 @@
 import json
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from operator import attrgetter
 from typing import Any, get_args
@@ -29,6 +29,7 @@ from analysis.text import full_stops, minus
 from analysis.tidy import complaints, parted
 from tune_calib.console import Part, Text, printable
 from tune_calib.paths import AnyPath, atomic_write
+from tune_calib.results.folders import read_lock
 from tune_calib.spec.reproduction import Claim, Reproduction
 from tune_calib.text import format_count
 
@@ -54,6 +55,7 @@ class Made:
     table: Reproduction
     runs: Sequence[tuple[str, Run]]  # with the name of the run in the table
     command: str  # that repeats the runs
+    lock: Mapping[str, Any] = field(default_factory=dict)  # with the plan, and seeds at first looks
 
     @cached_property
     def verdict_rows(self) -> list[VerdictRow]:
@@ -62,8 +64,18 @@ class Made:
         for claim in self.table.claims:
             for entry in self.table.entries:
                 if claim.run in (None, entry):
-                    rows += self._judge(claim, entry)
+                    for row in self._judge(claim, entry):
+                        rows.append(replace(row, late=self._count_late(row)))
         return rows
+
+    def _count_late(self, row: VerdictRow) -> int:
+        """Return how many seeds of the runs of a verdict were added after the first one."""
+        late, looks = 0, self.lock.get("looks", {})
+        for entry, run in self.runs:
+            name = run.out.name
+            if name in looks and (name in row.folder.split() or entry == row.folder):
+                late = max(late, run.manifest.blocks - looks[name])
+        return late
 
     @cached_property
     def _groups(self) -> Mapping[str, Mapping[str, list[Run]]]:
@@ -142,7 +154,7 @@ def read_made(table: Reproduction, out: AnyPath, entries: Mapping[str, str], com
         run = with_quantities(load(out / folder), metrics)
         if len(run.trials):
             runs.append((entry, run))
-    return Made(table, runs, command)
+    return Made(table, runs, command, lock=read_lock(out))
 
 
 def write_reproduction(
@@ -161,7 +173,8 @@ def write_reproduction(
         "table.tex": f"{latex(*run_tables)}\n",
         "table.csv": pd.concat(frames[1:] or frames).to_csv(index=False),
     }
-    claims = tables.claims_table(table.folder, made.verdict_rows)
+    plan = tables.describe_plan(made.lock)
+    claims = tables.claims_table(table.folder, made.verdict_rows, plan)
     contents |= in_files(claims, tables.claim_numbers(made.verdict_rows))
     contents[PAGE] = _page(made, run_tables, [*contents, "lock.json"])
     for name, text in contents.items():
@@ -185,7 +198,8 @@ def _table(table: Reproduction, run: Run, frame: pd.DataFrame) -> Table:
 
 def _page(made: Made, run_tables: Sequence[Table], files: Sequence[str]) -> str:
     runs = [run for _, run in made.runs]
-    claims = replace(tables.claims_table("", made.verdict_rows), key="claim-rows")
+    plan = tables.describe_plan(made.lock)
+    claims = replace(tables.claims_table("", made.verdict_rows, plan), key="claim-rows")
     state = "Complete: all trials are done."
     settings, network_checks, links = [], [], {}
     troubles: list[str] = []

@@ -3,7 +3,7 @@
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from operator import attrgetter
 from typing import Any
@@ -23,6 +23,7 @@ from analysis.tidy import parted
 from tune_calib.results.manifests import RungRecord
 from tune_calib.spec.metrics import METRICS, Metric, column
 from tune_calib.spec.reproduction import Claim, Comparison, Reproduction
+from tune_calib.text import format_count
 
 Key = tuple[str, str]
 _PRINTED_AS = {FOREIGN_MEAN: "ood/average"}
@@ -204,6 +205,7 @@ class VerdictRow:
     is_reduced: bool = False  # to networks trained on a part of the training images
     is_part: bool = False  # of the mean in the claim; for information, not counted
     printed: str = ""  # printed values, and the number of them that support the claim
+    late: int = 0  # seeds added after the first verdict
 
     @property
     def reasons(self) -> str:
@@ -219,7 +221,21 @@ def counted(rows: Iterable[VerdictRow]) -> list[VerdictRow]:
     return [row for row in rows if not row.is_part]
 
 
-def claims_table(folder: str, rows: Sequence[VerdictRow]) -> Table:
+def describe_plan(lock: Mapping[str, Any]) -> str:
+    """Describe the plan of the claims of a table; empty for a table without a lock file."""
+    if not lock:
+        return ""
+    if not lock.get("plan"):
+        return "No plan was written before the first trial. "
+    seeds = dict.fromkeys(map(str, lock["plan"]["seeds"].values()))
+    count = format_count(len(lock["plan"]["claims"]), "claim")
+    return (
+        f"Planned before the first trial: {count}, with these tests and margins, over "
+        f"{' or '.join(seeds)} seeds. "
+    )
+
+
+def claims_table(folder: str, rows: Sequence[VerdictRow], plan: str = "") -> Table:
     """Return the table of verdicts, a row per claim and base network."""
     records: list[Record] = []
     for row in rows:
@@ -233,7 +249,7 @@ def claims_table(folder: str, rows: Sequence[VerdictRow]) -> Table:
                 "compared": Cell(_describe_compared(verdict)),
                 "difference": Cell.number(metric, verdict.difference, signed=True),
                 "95 %": Cell.span(metric, verdict.low, verdict.high, signed=True),
-                "seeds": Cell.of(verdict.pairs),
+                "seeds": _seeds_cell(row),
                 "seeds to decide": Cell.of(verdict.seeds),
                 "paper": Cell(row.printed),
                 "why": Cell(row.reasons),
@@ -241,7 +257,17 @@ def claims_table(folder: str, rows: Sequence[VerdictRow]) -> Table:
         )
     first = ["verdict", "results", "difference", "seeds to decide"]
     label = label_of(folder, "claims")
-    return Table("claims", f"{RULE}.", records, first=first, label=label, is_main=True)
+    caption = f"{plan}{RULE}."
+    if any(row.late for row in rows):
+        caption += " Adding seeds until a verdict is as wanted makes a false one likelier than 5 %."
+    return Table("claims", caption, records, first=first, label=label, is_main=True)
+
+
+def _seeds_cell(row: VerdictRow) -> Cell:
+    cell = Cell.of(row.verdict.pairs)
+    if not row.late:
+        return cell
+    return replace(cell, text=f"{cell.text} ({row.late} added after a look)")
 
 
 def _format_of(comparison: Comparison) -> Metric | Quantity:

@@ -41,6 +41,7 @@ class Table:
     notes: Sequence[str] = ()  # sentences below the caption, one per line
     is_one_tabular: bool = False  # whether LaTeX leaves out columns instead of splitting
     requested: Sequence[str] = ()  # columns that the user asked for
+    on_request: Mapping[str, Sequence[Cell]] = field(default_factory=dict)  # for ``--columns``
     total: int = 0  # number of all rows, if ``records`` are the first ``MAX_ROWS``
 
     @property
@@ -112,6 +113,9 @@ class Table:
         """Lay the table out for a screen, its caption below."""
         # On a narrow screen, each column takes the place of another.
         table = self.without_blank() if screen.width and not screen.columns else self
+        if self.is_main and screen.columns:
+            columns = {head: self.column(head) for head in self.heads}
+            table = replace(self, records=records_of({**columns, **self.on_request}))
         body, shown = "", self.heads
         if self.records:
             of_main = screen if self.is_main else replace(screen, columns=(), some="")

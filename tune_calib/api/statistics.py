@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Literal
 
 import pandas as pd
 
+from analysis.compare import interaction as interaction_
 from analysis.compare import ranks as ranks_
 from analysis.compare import significance as significance_
+from analysis.compare.decision import margin_of
 from analysis.compare.difference import difference
-from analysis.compare.gather import collect, over_columns, over_seeds
+from analysis.compare.gather import collect, over_columns, over_seeds, over_seeds_of
 from analysis.ladder.figures.tradeoff import draw_critical_difference
 from analysis.load import load
 from analysis.page.figures import draw_apart
@@ -166,8 +168,14 @@ def significance(
     test: Literal["wilcoxon", "t", "friedman"] = "wilcoxon",
     baseline: str | None = None,
     split: str | None = None,
+    margin: float | None = None,
+    blocks: Literal["columns", "seeds"] = "columns",
 ) -> Statistics:
     """Run a significance test: over the seeds of one run, or over the columns of several.
+
+    In one run, each method is also decided to be better than the baseline, worse, equivalent within
+    a margin, or not separated from it, over networks and test samples, or over the test samples of
+    one network.
 
     Args:
         folders: Folders or URLs of runs; none with ``published``.
@@ -176,6 +184,9 @@ def significance(
         test: Paired tests with Holm's correction, or Friedman's with Nemenyi's.
         baseline: Method that the paired tests compare with.
         split: Split of the results; ``test`` if None.
+        margin: Margin of equivalence as printed, e.g. 0.25 points of ECE; the metric's if None.
+        blocks: Blocks over several runs: ``columns`` of a data set and backbone, averaged over
+            seeds, or ``seeds`` of each of them.
 
     Raises:
         UserError: An argument is wrong, or there are no numbers to test.
@@ -183,14 +194,23 @@ def significance(
     with _opened(folders) as paths:
         metric, split = parted(metric, split)
         check_metric(metric)
+        margin_of(metric, margin)  # refuses a wrong one
+        if blocks not in ("columns", "seeds"):
+            raise UserError(f"unknown `blocks` {blocks!r}; known: columns, seeds")
+        if margin is not None and (len(paths) != 1 or test == "friedman"):
+            raise UserError("`margin` applies to paired tests on one run")
         if len(paths) == 1 and published is None:
             run = load(paths[0])
             split = check_split(run, metric, split or default_split(run, metric))
-            matched = over_seeds(run, metric, split)
+            verdict = significance_.judge(over_seeds(run, metric, split), test, baseline)
+            verdict = significance_.add_decisions(run, verdict, margin, split=split)
+        elif blocks == "seeds" and published is None:
+            matched = over_seeds_of([load(path) for path in paths], metric, split)
+            verdict = significance_.judge(matched, test, baseline)
         else:
             collected = collect(paths, published, metric, split=split)
             matched = over_columns(ranks_.rank(collected.frame, metric, notes=collected.notes))
-        verdict = significance_.judge(matched, test, baseline)
+            verdict = significance_.judge(matched, test, baseline)
     return Statistics(
         significance_.view(verdict),
         partial(draw_critical_difference, verdict.friedman),
@@ -219,6 +239,33 @@ def diff(
     """
     with _opened((first, second)) as (left, right):
         return Statistics(difference(load(left), load(right), as_tuple(metric), split=split))
+
+
+def interaction(
+    folder: str | PathLike[str],
+    *,
+    of: str,
+    with_: str,
+    metric: str = "ece",
+    margin: float | None = None,
+) -> Statistics:
+    """Compare the effect of two methods together with the sum of their effects alone.
+
+    The run must have the base, each method alone, and the pipeline of both.
+
+    Args:
+        folder: Folder or URL of a run.
+        of: First method, e.g. ``ls``.
+        with_: Second method, e.g. ``mac_cal``.
+        metric: Name of the metric, on test.
+        margin: Margin of equivalence as printed, e.g. 0.25 points of ECE; the metric's if None.
+
+    Raises:
+        UserError: An argument is wrong, or the run lacks a method or the pipeline of both.
+    """
+    with _opened(folder) as (path,):
+        check_metric(parted(metric)[0])
+        return Statistics(interaction_.interaction(load(path), of, with_, metric, margin=margin))
 
 
 @contextlib.contextmanager

@@ -39,6 +39,7 @@ _COMMANDS: tuple[tuple[str, Callable[..., object], Kind, str], ...] = (
 
 _STATISTICS: tuple[Callable[..., object], ...] = (
     statistics.ranks, statistics.averages, statistics.significance, statistics.diff,
+    statistics.interaction,
 )  # fmt: skip
 
 _SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 120}

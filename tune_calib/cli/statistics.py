@@ -40,6 +40,14 @@ Where = Annotated[
     list[str] | None, typer.Option(metavar="COLUMN=VALUE", help="use only these rows; repeatable")
 ]
 
+Margin = Annotated[
+    float | None,
+    typer.Option(
+        help="margin of equivalence as printed, e.g. 0.25 points",
+        show_default="0.25 points, 0.002 nats",
+    ),
+]
+
 _FORMATS = (
     added("json", bool, "print JSON", panel=FORMATS),
     added("markdown", bool, "print Markdown", panel=FORMATS),
@@ -64,7 +72,7 @@ def _in_formats(command: Callable[..., None]) -> Callable[..., None]:
         form: Any = one_format(**{option.name: options.pop(option.name) for option in _FORMATS})
         latex = _latex_options(form, caption, label)
         figure = options.pop("figure", None)
-        places = [options.pop(name) for name in ("first", "second") if name in options]
+        places = [options.pop(name) for name in ("first", "second", "folder") if name in options]
         folders = places or options.pop("dirs") or []
         with _opening(folders, options.get("published")):
             from tune_calib.api import statistics
@@ -149,6 +157,10 @@ def significance(
         str | None, typer.Option(help="method that wilcoxon and t compare with")
     ] = None,
     split: Split = None,
+    margin: Margin = None,
+    blocks: Annotated[
+        str, typer.Option(help="blocks over several runs: columns, or seeds of each column")
+    ] = "columns",
     figure: Annotated[
         Path | None, typer.Option(help="folder for Friedman's diagram", callback=expand)
     ] = None,
@@ -157,6 +169,7 @@ def significance(
 
     Examples:
         tune-calib analyze significance runs/compare --test wilcoxon --baseline ce
+        tune-calib analyze significance runs/a runs/b --baseline ce --blocks seeds
         tune-calib analyze significance --published fedlas/table1 --test friedman --figure figures
     """
 
@@ -178,6 +191,21 @@ def diff(
     Examples:
         tune-calib analyze diff runs/first runs/second
         tune-calib analyze diff runs/first runs/second --metric ece --latex
+    """
+
+
+@_in_formats
+def interaction(
+    folder: Annotated[str, typer.Argument(metavar="DIR", help="folder or URL of a run")],
+    of: Annotated[str, typer.Option(help="first method")],
+    with_: Annotated[str, typer.Option("--with", help="second method")],
+    metric: Metric = "ece",
+    margin: Margin = None,
+) -> None:
+    """Compare the effect of two methods together with the sum of their effects alone.
+
+    Examples:
+        tune-calib analyze interaction runs/both --of ls --with mac_cal
     """
 
 

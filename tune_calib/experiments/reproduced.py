@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import TypeAdapter
 
 from tune_calib.documents import seal
 from tune_calib.engine.machine import machine
@@ -17,14 +18,14 @@ from tune_calib.errors import UserError
 from tune_calib.experiments.entries import EntryRun
 from tune_calib.experiments.file import ReadFile
 from tune_calib.paths import AnyPath, atomic_write, parse_path
-from tune_calib.results.folders import LOCK, read_lock
+from tune_calib.results.folders import LOCK, read_lock, read_run_manifest
 from tune_calib.results.tables import read_table
 from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.experiment import Entry, ExperimentFile, SeedCounts
 from tune_calib.spec.gpus import GPUS
 from tune_calib.spec.names import IN_PROCESS, SLOTS
 from tune_calib.spec.recipe import by_slot, merge_settings
-from tune_calib.spec.reproduction import ReproduceRequest, Reproduction, Setting
+from tune_calib.spec.reproduction import Claim, ReproduceRequest, Reproduction, Setting
 from tune_calib.tuning.folder import refuse_foreign
 from tune_calib.tuning.pictures import take_pictures
 from tune_calib.tuning.work.provenance import git_revision
@@ -234,6 +235,9 @@ def update_lock(
 ) -> tuple[dict[str, str], str]:
     """Add the entry of each folder that a command has run to the lock file of a table.
 
+    The plan of its claims is written once, before the first trial; and for each folder, the number
+    of seeds at the first verdict, after which further seeds are marked.
+
     Returns the run of each folder, and the command that repeats all of them.
     """
     lock, run_of = read_lock(out), find_runs(request)
@@ -247,9 +251,16 @@ def update_lock(
     distributions = importlib.metadata.distributions()
     packages = {package.metadata["Name"]: package.version for package in distributions}
     gpus = list(map(torch.cuda.get_device_name, range(torch.cuda.device_count())))
+    if not lock and next(out.glob("*/trials/*.parquet"), None) is None:
+        lock["plan"] = _plan_claims(request)
+    looks = lock.get("looks", {})
+    for folder in entries:
+        looks.setdefault(folder, read_run_manifest(out / folder).blocks)
     record = {
         "version": 1,
         "command": all_commands,
+        "plan": lock.get("plan"),
+        "looks": looks,
         "table": request.table.name,
         "scale": request.request.scale,
         "runs": runs,
@@ -266,6 +277,19 @@ def update_lock(
     }
     atomic_write(out / LOCK, seal(record, default=str))
     return runs, all_commands
+
+
+def _plan_claims(request: TableRequest) -> dict[str, Any]:
+    """Return the claims with their tests and margins, and the number of seeds of each entry."""
+    claims = TypeAdapter(tuple[Claim, ...])
+    seeds = {}
+    for name, entry in build_file(request).content.entries.items():
+        counts = entry.seeds
+        seeds[name] = counts.seeds or max(counts.network_seeds or 1, counts.head_seeds or 1)
+    return {
+        "claims": claims.dump_python(request.table.claims, mode="json", exclude_defaults=True),
+        "seeds": seeds,
+    }
 
 
 def _list_provenance(folder: AnyPath) -> list[dict[str, Any]]:

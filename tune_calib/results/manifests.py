@@ -185,6 +185,13 @@ class RunManifest(_Manifest):
         return self.sweep
 
     @property
+    def blocks(self) -> int:
+        """Return the number of matched seeds: of networks, or of the heads on one network."""
+        if self.paired_seeds or len(self.network_seeds) > 1:
+            return len(self.network_seeds)
+        return len(self.head_seeds)
+
+    @property
     def row_name(self) -> str:
         """Return what a row of a table is: a method of a comparison, or a rung of a ladder."""
         return "method" if self.ladder.startswith("compare ") else "rung"

@@ -5,6 +5,7 @@ import shlex
 import signal
 import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,27 @@ def test_results_on_frozen_networks_stay_in_the_table_without_weights(tmp_path):
         assert told == "tune-calib reproduce x && tune-calib reproduce y"
     lock = read_lock(file.out)
     assert (lock["command"], lock["runs"], set(lock["trials"])) == (told, found, set(found))
+
+
+def test_the_plan_of_claims_is_written_before_the_first_trial_and_seeds_at_the_first_look(tmp_path):
+    table = REPRODUCTIONS[TABLE]
+    ask = TableRequest(table, ReproduceRequest(scale="smoke", seeds=3, out=str(tmp_path)))
+    out = build_file(ask).out
+    update_lock(ask, out, {}, "tune-calib reproduce x")
+    plan = read_lock(out)["plan"]
+    assert [claim["text"] for claim in plan["claims"]] == [claim.text for claim in table.claims]
+    assert set(plan["seeds"].values()) == {3}
+    assert read_lock(out)["looks"] == {}
+    for seeds in (3, 5):
+        fake_results.write(out / "ladder-digits", seeds=seeds)
+        more = replace(ask, request=ask.request.model_copy(update={"seeds": seeds}))
+        update_lock(more, out, {"ladder-digits": "ladder"}, "tune-calib reproduce x")
+        lock = read_lock(out)
+        assert (lock["plan"], lock["looks"]) == (plan, {"ladder-digits": 3})
+    # Without its lock file, a table with results has no plan.
+    (out / "lock.json").unlink()
+    update_lock(ask, out, {}, "tune-calib reproduce x")
+    assert read_lock(out)["plan"] is None
 
 
 def test_impossible_tables_are_listed_together_before_anything_starts(tmp_path, refusal):

@@ -1,12 +1,14 @@
 """Describe a planned run: settings, remaining work, disk space and time."""
 
 import math
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
 import torch
 
+from analysis.compare.hypotheses import describe_blocks
 from analysis.tables.table import table_of
 from tune_calib.console import Prose, Text, echo, entries
 from tune_calib.experiments.entries import EntryRun
@@ -45,8 +47,25 @@ def describe_run(run: AnyRun, is_dry: bool = False) -> str:
         time = f"unknown: timing failed with {type(error).__name__}"
     lines = [_describe(needs, trained, images, time=time)]
     if is_dry:
-        lines += [_format_disk(sums), *sums.sources.values(), NOTHING]
+        lines += [*_list_blocks([run]), _format_disk(sums), *sums.sources.values(), NOTHING]
     return "\n".join(lines)
+
+
+def _list_blocks(runs: Sequence[AnyRun]) -> list[str]:
+    """Describe the blocks of tests over the runs of each ladder or comparison of several rungs."""
+    blocks: Counter[str] = Counter()
+    methods: dict[str, int] = {}
+    for run in runs:
+        if isinstance(run, LadderRun):
+            seeds = run.resolved.seeds
+            by_network = seeds.is_paired or len(seeds.network) > 1
+            blocks[run.name] += len(seeds.network if by_network else seeds.head)
+            methods[run.name] = len({trial.rung for trial in run.planned_trials})
+    lines = []
+    for name, count in methods.items():
+        if count > 1:
+            lines.append(f"tests of {name}: {describe_blocks(blocks[name], count)}")
+    return lines
 
 
 def describe_dry_runs(file: ReadFile, planned: Sequence[EntryRun]) -> Text:
@@ -75,7 +94,7 @@ def describe_dry_runs(file: ReadFile, planned: Sequence[EntryRun]) -> Text:
     for text, described in names.items():
         lines.append(f"{', '.join(described)}: {text}")
     lines.append(f"networks: {trained} to train, {len(sums.in_store)} already in {sums.store.root}")
-    lines.append(_format_disk(sums))
+    lines += [*_list_blocks([entry.run for entry in planned]), _format_disk(sums)]
     if gpu is None:
         lines += [f"time on this machine: {_format_time(sums)}", *sums.sources.values()]
         needs_gpu = any(entry.run.location.gpus for entry in planned)

@@ -1,0 +1,322 @@
+"""Decisions between methods: from what varies, by Holm's correction, within a margin."""
+
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+import tune_calib
+from analysis.compare.claims import Changes, measure
+from analysis.compare.decision import Decision, compare_with, decide, margin_of
+from analysis.compare.difference import difference
+from analysis.compare.interaction import interaction
+from analysis.compare.intervals import noise_floor
+from analysis.ladder import tables
+from analysis.ladder.files import describe_best
+from analysis.load import load
+from tests import fake_results
+from tests.analysis.compare.test_claims import written
+from tests.support import here
+from tune_calib.console import Screen
+from tune_calib.documents import seal
+from tune_calib.errors import UserError
+from tune_calib.spec.reproduction import Comparison
+
+DRAWS = np.random.default_rng(0).normal(0, 0.001, 1000)
+
+
+def decided(*changes, metric="ece", margin=0.0025):
+    """Decide on changes with draws of the test samples."""
+    undecided = [
+        Decision(metric, f"m{index}", "ce", margin, "networks") for index in range(len(changes))
+    ]
+    measured = [Changes(np.array(values), error, DRAWS) for values, error in changes]
+    return decide(undecided, measured)
+
+
+def change(mean, spread=0.0003, networks=3):
+    return mean + spread * np.linspace(-1, 1, networks)
+
+
+@pytest.mark.parametrize(
+    ("mean", "error", "metric", "outcome"),
+    [
+        (-0.02, 0.001, "ece", "better"),
+        (0.02, 0.001, "ece", "worse"),
+        (0.02, 0.001, "accuracy", "better"),
+        (-0.02, 0.02, "ece", "undecided"),
+        (0.0, 0.0005, "ece", "equivalent"),
+        # Its sign is certain, but it is certainly smaller than the margin.
+        (-0.001, 0.0003, "ece", "equivalent"),
+        (-0.0024, 0.0003, "ece", "better"),
+    ],
+)
+def test_the_outcome_follows_from_both_tests(mean, error, metric, outcome):
+    (decision,) = decided((change(mean), error), metric=metric)
+    assert decision.outcome == outcome
+
+
+def test_one_decision_has_the_interval_of_claims_and_both_p():
+    values, error = change(-0.01, 0.002, 5), 0.003
+    (decision,) = decided((values, error), metric="nll", margin=0.02)
+    variance = values.var(ddof=1) / 5
+    total = variance + error**2
+    freedom = 4 * (total / variance) ** 2
+    ends = stats.t.interval(0.95, freedom, values.mean(), total**0.5)
+    assert (decision.low, decision.high) == pytest.approx(ends)
+    assert decision.p == pytest.approx(2 * stats.t.sf(0.01 / total**0.5, freedom))
+    one_sided = [
+        stats.t.sf((0.02 + side * values.mean()) / total**0.5, freedom) for side in (-1, 1)
+    ]
+    assert decision.p_equivalent == pytest.approx(2 * max(one_sided))
+
+
+def test_holm_decides_and_intervals_are_simultaneous():
+    # p is .01, .02, .04: Holm rejects all three, the intervals at 98.3 % exclude 0 only twice.
+    error = 0.001
+    sizes = [error * stats.norm.isf(p / 2) for p in (0.01, 0.012, 0.04)]
+    decisions = decided(*[([size], error) for size in sizes], metric="nll", margin=1e-6)
+    assert [decision.p for decision in decisions] == pytest.approx([0.03, 0.03, 0.04])
+    assert {decision.outcome for decision in decisions} == {"worse"}
+    for decision in decisions:
+        assert decision.level == pytest.approx(1 - 0.05 / 3)
+        half = stats.norm.ppf(1 - 0.05 / 6) * error
+        assert decision.high - decision.difference == pytest.approx(half)
+    assert [decision.low > 0 for decision in decisions] == [True, True, False]
+
+
+def test_differences_of_noise_floors_are_no_difference():
+    undecided = Decision("ece", "mean_confidence", "temperature", 0.0025, "networks")
+    differs = Changes(np.array([-0.006]), 0.001, DRAWS)
+    assert decide([undecided], [differs])[0].outcome == "better"
+    by_chance = Changes(np.array([-0.006]), 0.001, DRAWS, excess=-0.0055)
+    (decision,) = decide([undecided], [by_chance])
+    assert decision.outcome == "undecided"
+    assert decision.low < -0.006 < 0 < decision.high
+
+
+def test_the_noise_floor_is_the_ece_of_simulated_calibrated_classifiers():
+    chance = np.random.default_rng(0)
+    counts, confidence = np.array([7.0, 0.0, 40.0, 300.0]), np.array([0.3, np.nan, 0.5, 0.97])
+    filled = counts > 0
+    n, c = counts[filled].astype(int), confidence[filled]
+    right = chance.binomial(n, c, (100_000, 3))
+    expected = np.abs(right - n * c).sum(1).mean() / n.sum()
+    assert noise_floor(counts, confidence) == pytest.approx(expected, rel=0.01)
+    assert noise_floor(np.array([5.0]), np.array([1.0])) == 0
+
+
+def test_decisions_of_a_run_have_the_numbers_of_claims(tmp_path):
+    run = written(tmp_path)
+    one, two = compare_with(run, ["+ one", "+ two"], "vanilla", "accuracy")
+    assert (one.outcome, two.outcome, two.basis, two.pairs) == ("worse", "worse", "networks", 5)
+    claimed = measure(run, Comparison("+ two", ("vanilla",), "accuracy"), "vanilla")
+    assert two.difference == pytest.approx(claimed.mean)
+    half = stats.norm.ppf(1 - 0.05 / 4) * claimed.error  # equal for all seeds
+    assert two.difference - two.low == pytest.approx(half, rel=1e-3)
+    assert "5 networks and the test samples" in two.sentence
+
+
+def test_one_network_is_decided_by_the_paired_bootstrap_of_its_test_samples(tmp_path):
+    run = written(tmp_path, 1)
+    (decision,) = compare_with(run, ["+ two"], "vanilla", "ece")
+    assert (decision.outcome, decision.basis, decision.pairs) == ("better", "samples", 1)
+    assert decision.sentence.endswith("over the test samples of this network")
+    done = here("analyze", "significance", tmp_path, "--test", "t", "--baseline", "vanilla")
+    assert "The decisions are about this network, not about others." in done.stdout
+
+
+def test_without_draws_a_bound_or_the_option_is_named(tmp_path):
+    fake_results.write(tmp_path, seeds=1)
+    (unknown,) = compare_with(load(tmp_path), ["+ two"], "vanilla", "nll")
+    assert (unknown.outcome, unknown.why) == (
+        "undecided", "no intervals over the test samples, which --bootstrap 1000 gives",
+    )  # fmt: skip
+    for path in (tmp_path / "trials").glob("*.parquet"):
+        fake_results.set_cells(path, {"test/confidence_gap_se": 0.001, "test/confidence_gap": 0.1})
+    (bound,) = compare_with(load(tmp_path), ["+ two"], "vanilla", "ece")
+    assert bound.is_bound
+    assert bound.sentence.endswith("is an upper bound without shared draws (--bootstrap 1000)")
+
+
+def test_two_networks_decide_nothing(tmp_path):
+    (decision,) = compare_with(written(tmp_path, 2), ["+ two"], "vanilla", "ece")
+    assert (decision.outcome, decision.why) == ("undecided", "2 of at least 3 networks")
+
+
+def test_the_headline_separates_the_best_from_all_others(tmp_path):
+    run = written(tmp_path)
+    lead = describe_best(run)
+    assert "control is the best (ECE 6.00 %), better than vanilla (difference " in lead
+    assert "98.33 % interval" in lead
+    assert "better than the runner-up + two (difference" in lead
+    assert "; intervals over 5 networks and the test samples" in lead
+
+
+def test_the_headline_names_a_runner_up_that_is_not_separated(tmp_path):
+    run = written(tmp_path)
+    for path in (tmp_path / "trials").glob("2-*.parquet"):
+        seed = int(path.stem.split("-")[1])
+        fake_results.set_cells(path, {"test/ece": 0.041 + 0.01 * seed + 0.004 * (seed % 2)})
+    lead = describe_best(load(run.out))
+    assert "control has the best mean (ECE 6.00 %), better than vanilla" in lead
+    assert "not separated from the runner-up + two (difference" in lead
+
+
+def test_margins_are_in_the_printed_unit():
+    assert margin_of("ece") == 0.0025
+    assert margin_of("nll") == 0.002
+    assert margin_of("ece", 0.5) == 0.005
+    for wrong in (0.0, -1.0, float("nan")):
+        with pytest.raises(UserError, match="`margin` must be above 0"):
+            margin_of("ece", wrong)
+
+
+def test_a_margin_turns_a_small_difference_into_equivalence(tmp_path):
+    run = written(tmp_path)
+    (usual,) = compare_with(run, ["+ one"], "vanilla", "ece")
+    (wide,) = compare_with(run, ["+ one"], "vanilla", "ece", margin=5.0)
+    assert (usual.outcome, wide.outcome) == ("better", "equivalent")
+    content = json.loads(
+        here("analyze", "significance", run.out, "--baseline", "vanilla", "--margin", "9", "--json")
+        .stdout
+    )  # fmt: skip
+    assert {row["outcome"] for row in content["decisions"]} == {"equivalent"}
+
+
+def test_values_below_the_noise_floor_are_not_bold(tmp_path):
+    fake_results.write(tmp_path)
+    for path in (tmp_path / "trials").glob("*.parquet"):
+        fake_results.set_cells(path, {"test/ece": 0.6 - 0.1 * int(path.stem[0])})
+    table = tables.ladder(load(tmp_path))
+    ranks = {row["rung"].text: row["ECE (%) ↓"].rank for row in table.records}
+    (floors,) = table.on_request.values()
+    assert ranks["control"] == 1
+    for path in (tmp_path / "trials").glob("3-*.parquet"):
+        fake_results.set_cells(path, {"test/ece": floors[3].value / 100 - 0.001})
+    table = tables.ladder(load(tmp_path))
+    ranks = {row["rung"].text: row["ECE (%) ↓"].rank for row in table.records}
+    assert (ranks["control"], ranks["+ two"]) == (0, 1)
+    assert "Noise floor (%)" not in str(table).split("\n")[0]
+    columns = ("ece", "noise-floor")
+    assert "Noise floor (%)" in table.on(Screen(None, columns=columns)).split("\n")[0]
+
+
+def both_methods(out, together):
+    """A comparison with both of two methods, whose ECE together is given."""
+    run = written(out)
+    manifest = json.loads((out / "sweep.json").read_text())
+    labels = ["ce", "ls", "mac_cal", "ls+mac_cal"]
+    manifest["ladder"] = f"compare {' '.join(labels)}"
+    for rung, label in zip(manifest["rungs"], labels, strict=True):
+        rung["label"] = label
+    (out / "sweep.json").write_bytes(seal(manifest))
+    for path in (out / "trials").glob("3-*.parquet"):
+        seed = int(path.stem.split("-")[1])
+        fake_results.set_cells(path, {"test/ece": together + 0.01 * seed})
+    return load(run.out)
+
+
+def test_the_interaction_is_the_difference_of_two_differences(tmp_path):
+    # Alone they gain 2 and 4 points, together 6 in the first case and 10 in the second.
+    for name, together, outcome in (("sum", 0.04, "equivalent"), ("more", 0.0, "better")):
+        run = both_methods(tmp_path / name, together)
+        view = interaction(run, "mac_cal", "ls", "ece")
+        effects = view.frame.set_index("effect")
+        assert effects.loc["ls - ce", "difference"] == pytest.approx(-0.02)
+        assert effects.loc["mac_cal - ce", "difference"] == pytest.approx(-0.04)
+        assert effects.loc["interaction", "difference"] == pytest.approx(together - 0.04)
+        assert effects.loc["interaction", "outcome"] == outcome
+        assert effects.loc["interaction", "level"] == 0.95
+    done = here("analyze", "interaction", run.out, "--of", "ls", "--with", "mac_cal", "--csv")
+    assert done.stdout.splitlines()[0] == ",".join(view.frame.columns)
+    rows = tune_calib.interaction(run.out, of="ls", with_="mac_cal").rows
+    pd.testing.assert_frame_equal(rows, interaction(run, "ls", "mac_cal", "ece").frame)
+
+
+def test_an_interaction_needs_all_four_rungs(tmp_path, refusal):
+    run = both_methods(tmp_path, 0.0)
+    message = refusal("analyze", "interaction", run.out, "--of", "ls", "--with", "fl")
+    assert "has no fl, only ce, ls, mac_cal, ls+mac_cal" in message
+
+
+def test_diff_decides_with_the_draws_of_both_runs(tmp_path):
+    first, second = written(tmp_path / "a"), written(tmp_path / "b", noise=0.0001)
+    for path in (tmp_path / "b" / "trials").glob("2-*.parquet"):
+        fake_results.set_cells(path, {"test/ece": 0.03})
+    frame = difference(first, load(second.out), ["ece"]).frame.set_index("rung")
+    assert frame.loc["+ two", "decision"] == "better"
+    assert frame.loc["vanilla", "decision"] == "equivalent"
+
+
+def test_blocks_over_several_runs_are_their_seeds(tmp_path, refusal):
+    for index, dataset in enumerate(("digits", "cifar10")):
+        out = tmp_path / dataset
+        fake_results.write(out, seeds=3)
+        manifest = json.loads((out / "sweep.json").read_text())
+        manifest["dataset"] = dataset
+        manifest["sweep"] = f"run {index}"
+        for entry in manifest["planned"]:
+            entry["spec_hash"] += f"-{index}"
+        (out / "sweep.json").write_bytes(seal(manifest))
+        for path in (out / "trials").glob("*.parquet"):
+            fake_results.set_cells(path, {"spec_hash": f"{path.stem}-{index}", "dataset": dataset})
+    folders = [tmp_path / "digits", tmp_path / "cifar10"]
+    options = {"baseline": "vanilla", "blocks": "seeds"}
+    rows = tune_calib.significance(folders, **options).rows
+    assert set(rows.loc[rows["method"] == "+ one", "pairs"]) == {6}
+    columns = tune_calib.significance(folders, baseline="vanilla").rows
+    assert set(columns.loc[columns["method"] == "+ one", "pairs"]) == {2}
+    twice = refusal(
+        "analyze", "significance", folders[0], folders[0], "--baseline", "vanilla", "--blocks",
+        "seeds",
+    )  # fmt: skip
+    assert "a block counts once" in twice
+
+
+@pytest.mark.parametrize(("comparisons", "least"), [(1, 6), (3, 7), (10, 9)])
+def test_the_least_number_of_blocks_makes_wilcoxon_significant(comparisons, least):
+    from analysis.compare.hypotheses import count_least, describe_blocks
+
+    assert count_least(comparisons) == least
+    for blocks, is_enough in ((least - 1, False), (least, True)):
+        p = stats.wilcoxon(np.arange(1, blocks + 1)).pvalue
+        assert (comparisons * p < 0.05) == is_enough
+    text = describe_blocks(3, comparisons + 1)
+    assert text.startswith("this plan has 3 blocks; Wilcoxon's test needs at least 6")
+
+
+def test_a_dry_run_names_the_blocks_that_tests_need():
+    run = here("compare", "ce", "temperature", "--seeds", "3", "--dry-run")
+    assert (
+        "tests of compare ce temperature: this plan has 3 blocks; Wilcoxon's test needs at least 6"
+        in run.stdout
+    )
+
+
+def test_seeds_added_after_a_look_are_marked(tmp_path):
+    from analysis.reproduction.files import Made
+    from analysis.reproduction.tables import claims_table, describe_plan
+    from tune_calib.spec.reproduction import Claim
+
+    out = tmp_path / "run"
+    run = written(out)
+    claim = Claim("+ two", ("vanilla",), text="it helps")
+    table = SimpleNamespace(claims=[claim], entries=["a"])
+    plan = {"claims": [{}], "seeds": {"a": 3}}
+    for looks, text in (({}, "5"), ({"run": 5}, "5"), ({"run": 3}, "5 (2 added after a look)")):
+        made = Made(table, [("a", run)], "", lock={"plan": plan, "looks": looks})
+        table_of_claims = claims_table("", rows_of(made), describe_plan(made.lock))
+        assert table_of_claims.records[0]["seeds"].text == text
+        assert table_of_claims.caption.startswith("Planned before the first trial: 1 claim")
+    assert describe_plan({"runs": {}}) == "No plan was written before the first trial. "
+
+
+def rows_of(made):
+    from unittest import mock
+
+    with mock.patch("analysis.reproduction.tables.describe_print", return_value=""):
+        return made.verdict_rows
