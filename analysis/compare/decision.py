@@ -36,7 +36,7 @@ from tune_calib.spec.reproduction import Comparison
 from tune_calib.text import format_count
 
 Outcome = Literal["better", "worse", "equivalent", "undecided"]
-Basis = Literal["networks", "heads", "samples"]
+Basis = Literal["networks", "heads", "splits", "samples"]
 
 MARGINS = {"fraction": 0.0025, "nats": 0.002, "score": 0.002}
 """Margins of equivalence by the unit of the metric, e.g. a quarter of a point of ECE."""
@@ -50,6 +50,7 @@ it too often: in simulations, the error was up to 13 % too small
 _OVER = {
     "networks": "{} and the test samples",
     "heads": "{} on this network and its test samples",
+    "splits": "{} of the data, which overlap, and the test samples",
     "samples": "the test samples of this network",
 }
 _BOUND = ", whose part is an upper bound without shared draws (--bootstrap 1000)"
@@ -190,9 +191,9 @@ def _share_samples(first: Run, second: Run) -> bool:
 
 
 def find_basis(run: Run, metric: str, split: str = "test") -> Basis:
-    """Return whether the networks of a run vary, or only the heads on its network."""
-    is_by_head = over_seeds(run, metric, split).values.index.name == "head_seed"
-    return "heads" if is_by_head else "networks"
+    """Return whether splits or networks of a run vary, or only the heads on its network."""
+    bases: dict[str, Basis] = {"head_seed": "heads", "split_seed": "splits"}
+    return bases.get(str(over_seeds(run, metric, split).values.index.name), "networks")
 
 
 def _excess(run: Run, weights: Mapping[str, float], metric: str, split: str) -> float:
@@ -252,8 +253,12 @@ def _test(decision: Decision, change: Changes, comparisons: int) -> Decision:
     error_of_samples = change.error
     if METRICS[decision.metric].is_distance:
         error_of_samples *= _KINKS
-    mean, half = over_both(change.values, error_of_samples, alpha)
     spread = float(change.values.std(ddof=1)) if pairs > 1 else 0.0
+    if decision.basis == "splits":
+        # Halves of one pool share half of their samples, so that the variance of their mean is
+        # (1 / n + 1) times that of a split (Nadeau and Bengio, Machine Learning 2003).
+        error_of_samples = math.hypot(error_of_samples, spread)
+    mean, half = over_both(change.values, error_of_samples, alpha)
     error, freedom = standard_error(spread, pairs, error_of_samples)
     error = max(error, 1e-12)  # of equal classifiers, which differ by 0
     # The means without and with the part that is due to the noise floors.
@@ -312,7 +317,7 @@ def describe_rules(decisions: Sequence[Decision]) -> list[str]:
         return []
     first = tested[0]
     lines = [f"What varies: {over}" for over in dict.fromkeys(map(attrgetter("over"), tested))]
-    if first.basis != "networks":
+    if first.basis in ("heads", "samples"):
         lines.append("The decisions are about this network, not about others")
     correction, level = "", "Intervals: 95 %"
     if first.comparisons > 1:

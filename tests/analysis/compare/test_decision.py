@@ -74,6 +74,16 @@ def test_one_decision_has_the_interval_of_claims_and_both_p():
     assert decision.p_equivalent == pytest.approx(2 * max(one_sided))
 
 
+def test_many_overlapping_splits_do_not_shrink_the_part_of_the_interval_that_is_due_to_them():
+    splits, alone = np.random.default_rng(0).normal(-0.001, 0.002, 100), np.array([-0.001])
+    undecided = Decision("nll", "m", "ce", 0.002, "splits")
+    (many,) = decide([undecided], [Changes(splits, 1e-6, DRAWS)])
+    width = 2 * stats.norm.ppf(0.975) * (1 + 1 / 100) ** 0.5 * splits.std(ddof=1)
+    assert many.high - many.low == pytest.approx(width, rel=1e-3)
+    (one,) = decide([undecided], [Changes(alone, 1e-6, DRAWS)])
+    assert (many.outcome, one.outcome) == ("undecided", "equivalent")
+
+
 def test_holm_decides_and_intervals_are_simultaneous():
     # p is .01, .02, .04: Holm rejects all three, the intervals at 98.3 % exclude 0 only twice.
     error = 0.001
