@@ -339,18 +339,11 @@ class Storage(Part):
 
 
 class SearchRequest(Retry, Storage, Sampling, TrialsRequest):
-    """A search of the settings of a method."""
+    """A search of the settings of a method or pipeline."""
 
-    method: Annotated[str, Name(METHODS), OptionHelp(names=lambda: SPACES)]
-    """method with a search space (see: tune-calib list spaces)"""
+    method: Annotated[Pipeline, OptionHelp(names=lambda: SPACES)]
+    """method with a search space (see: tune-calib list spaces), or a pipeline such as ls+mac_cal"""
     own_recipes: OwnRecipes = False
-
-    @field_validator("method", mode="before")
-    @classmethod
-    def _one_method(cls, name: Any) -> Any:
-        if isinstance(name, str) and "+" in name:
-            raise ValueError(f"{name!r}: a search takes one method")
-        return name
 
 
 class ResumeRequest(Acceptance, Retry, Storage):

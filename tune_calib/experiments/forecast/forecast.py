@@ -158,12 +158,15 @@ def _find_needs_of_search(run: SearchRun, hours: float | None) -> Needs:
     left = max(0, planned - needs.done)
     needs = replace(needs, planned=planned, ray_trials=needs.ray_trials + left * len(suggestion))
     if candidates.kind == "network":
-        return replace(needs, searched=[example] * left * len(suggestion))
-    if candidates.kind == "posthoc":
+        needs = replace(needs, searched=[example] * left * len(suggestion))
+    if "head" not in candidates.slots:
         return needs
-    batches = _list_batches(run, suggestion, left)
-    per_head = PER_HEAD | METHODS[definition.method].per_head
-    searched = {name.partition(".")[2] for name in candidates.space.settings}
+    batches, per_head = _list_batches(run, suggestion, left), PER_HEAD
+    if candidates.kind == "network":  # each head is trained in the Ray trial of its network
+        return replace(needs, head_batches=batches)
+    searched = {name.partition(".")[2] for name in candidates.space.settings if "head." in name}
+    for name in candidates.names:
+        per_head |= METHODS[name].per_head
     return replace(
         needs,
         head_batches=batches,
