@@ -216,6 +216,9 @@ class SearchRequestRecord(_Record):
         None, description="recipe and its settings for backbones and methods; null for a quick one"
     )
     plugins: list[str] = Field([], description="content hashes of plug-ins")
+    grid: dict[str, list[Any]] = Field(
+        {}, description="values of each setting of a grid; omitted without one"
+    )
 
 
 class CommandRecord(_Record):

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
+from tune_calib.errors import UserError
 from tune_calib.registry import Registry
-from tune_calib.text import format_setting
+from tune_calib.text import format_setting, nearest
 
 # Importing Optuna takes a third of a second; commands that only name spaces do without it.
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ class Setting:
     distribution: "BaseDistribution"
     # Earlier settings, with the values for which this one matters; otherwise it keeps its default.
     only_if: Mapping[str, tuple[Choice, ...]] = field(default_factory=dict)
+    grid: tuple[Choice, ...] = ()  # the user's levels
 
     def matters(self, chosen: Point) -> bool:
         """Return whether the setting matters, given the values of the settings before it."""
@@ -49,7 +51,9 @@ class Setting:
         return True
 
     def levels(self) -> Sequence[Choice]:
-        """Return the grid values: every choice, or both ends and the middle of a range."""
+        """Return the user's grid, every choice, or both ends and the middle of a range."""
+        if self.grid:
+            return self.grid
         values = self.values()
         if isinstance(values, range):
             return sorted({values[0], values[(len(values) - 1) // 2], values[-1]})
@@ -116,6 +120,29 @@ class Space:
             if name not in fixed and conditions.keys() <= left.keys():
                 left[name] = Setting(setting.distribution, conditions)
         return Space(self.name, left, self.first)
+
+    def over(self, grid: Mapping[str, Sequence[Choice]]) -> "Space":
+        """Return the space of the settings of a grid, which contains their values."""
+        from optuna.distributions import CategoricalDistribution, FloatDistribution
+
+        settings: dict[str, Setting] = {}
+        for name, values in grid.items():
+            if name not in self.settings:
+                raise UserError(f"{name} is not searched{nearest(name, list(self.settings))}", "grid")
+            setting = self.settings[name]
+            distribution: Any = setting.distribution
+            if isinstance(distribution, FloatDistribution):
+                if not all(isinstance(value, float | int) for value in values):
+                    raise UserError(f"the values of {name} must be numbers", "grid")
+                values = list(map(float, values))
+                low, high = min(distribution.low, *values), max(distribution.high, *values)
+                distribution = FloatDistribution(low, high, log=distribution.log and low > 0)
+            else:
+                choices = dict.fromkeys([*(setting.values() or ()), *values])
+                distribution = CategoricalDistribution(list(choices))
+            only_if = {key: held for key, held in setting.only_if.items() if key in grid}
+            settings[name] = Setting(distribution, only_if, tuple(dict.fromkeys(values)))
+        return Space(self.name, settings)
 
     def active(self, values: Mapping[str, Any]) -> dict[str, Choice]:
         """Return the values of settings in the space that matter, given the others."""

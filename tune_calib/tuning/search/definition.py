@@ -3,10 +3,11 @@
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from operator import le, mul
 from statistics import fmean
+from types import MappingProxyType
 from typing import Any, Literal
 
 from tune_calib.errors import UserError
@@ -155,6 +156,7 @@ class SearchDefinition:
     # Batches of heads that are suggested before the first of them ends. With 1, nothing is trained
     # while suggestions are drawn; more than 2 keep no actor busier and inform the sampler less.
     lag: int = 2
+    grid: Mapping[str, Sequence[Choice]] = field(default_factory=dict)  # the user's values
 
     @cached_property
     def record(self) -> SearchRequestRecord:
@@ -170,6 +172,8 @@ class SearchDefinition:
             "seeds": asdict(self.resolved.seeds),
             "objective": asdict(self.objective),
         }
+        if self.grid:
+            plain["grid"] = self.grid
         # With another version of a plug-in it is another search, also in a database.
         if contents := self.plugins:
             plain["plugins"] = sorted(contents)
@@ -184,7 +188,7 @@ class SearchDefinition:
     @cached_property
     def candidates(self) -> "Candidates":
         """Build the candidates of the search."""
-        return Candidates(self.method, self.resolved)
+        return Candidates(self.method, self.resolved, self.grid)
 
     @cached_property
     def points(self) -> list[Point]:
@@ -236,8 +240,10 @@ class SearchDefinition:
             raise foreign_search(out, manifest) from None
 
 
-def restrict_space(pipeline: str, resolved: ResolvedRequest) -> Space:
-    """Join the spaces of the methods of a pipeline, without the settings that are fixed."""
+def restrict_space(
+    pipeline: str, resolved: ResolvedRequest, grid: Mapping[str, Sequence[Choice]]
+) -> Space:
+    """Join the spaces of the methods of a pipeline, without fixed settings or over a grid."""
     settings: dict[str, Setting] = {}
     first: list[Point] = []
     for name in map(METHODS.canonical, pipeline.split("+")):
@@ -246,13 +252,19 @@ def restrict_space(pipeline: str, resolved: ResolvedRequest) -> Space:
             first += SPACES[name].first
     if resolved.is_frozen:
         settings = {name: s for name, s in settings.items() if not name.startswith("network.")}
-    return Space(pipeline, settings, tuple(first)).without(flatten(resolved.overrides))
+    space = Space(pipeline, settings, tuple(first)).without(flatten(resolved.overrides))
+    return space.over(grid) if grid else space
 
 
 class Candidates:
     """The trials of a search: each point of the space of a pipeline under every seed."""
 
-    def __init__(self, method: str, resolved: ResolvedRequest) -> None:
+    def __init__(
+        self,
+        method: str,
+        resolved: ResolvedRequest,
+        grid: Mapping[str, Sequence[Choice]] = MappingProxyType({}),
+    ) -> None:
         # The slots of the pipeline, each with the name of its method.
         self.slots = build_rung(method, {}, "variant").slots
         self.names = [str(settings["method"]) for settings in self.slots.values()]
@@ -267,7 +279,7 @@ class Candidates:
         self.method = method
         self.resolved = resolved
         refuse_unknown([self.rung({}), Rung(BASELINE, "")], resolved.overrides)
-        self.space = restrict_space(method, resolved)
+        self.space = restrict_space(method, resolved, grid)
         plain = self.trials({}, 0)[0].spec
         self.defaults: dict[str, Any] = {}
         for name in self.space.settings:

@@ -95,6 +95,9 @@ class SearchRun:
             )
         refuse_large(self.length * len(self.resolved.seeds.pairs()))
         definition.candidates.refuse_empty()
+        if definition.grid:  # values of a user may not fit together
+            for point in definition.points:
+                definition.candidates.trials(point, 0)
 
     def build_manifest(self) -> SearchManifest:
         """Build the manifest of its folder, which extends an existing one."""
@@ -202,6 +205,7 @@ def build_search_run(
         sampler=request.sampler,
         sampler_seed=request.sampler_seed,
         population=request.population,
+        grid=request.grid or {},
     )
     candidates = definition.candidates
     threads = candidates.trials({}, 0)[0].spec.network.threads
@@ -209,7 +213,7 @@ def build_search_run(
         threads = HEAD_THREADS
     return SearchRun(
         definition=definition,
-        length=request.trials,
+        length=len(definition.points) if request.grid else request.trials,
         location=location,
         at_once=request.at_once or location.at_once(threads),
         retry=request.retry,
