@@ -152,7 +152,9 @@ def _settings(option: str, texts: Iterable[str]) -> dict[str, Any] | None:
         name, equals, value = text.partition("=")
         if not equals or "." not in name:
             slots = ", ".join(SLOTS)
-            raise UserError(f"--{option} {text}: write slot.key=value, where slot is one of {slots}")
+            raise UserError(
+                f"--{option} {text}: write slot.key=value, where slot is one of {slots}"
+            )
         if not value.strip():
             raise UserError(f"--{option} {text}: give it a value; null means none")
         if name in settings:

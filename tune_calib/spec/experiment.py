@@ -98,9 +98,9 @@ class Entry(request.Choice, request.Tuning, Where):
     """A comparison of methods, a ladder, or (with search) a search for each method."""
 
     one_of = ("methods", "ladder", "all")
-    methods: Annotated[
-        tuple[request.MethodOrName, ...], request.METHOD_LIST
-    ] = Field((), min_length=1)
+    methods: Annotated[tuple[request.MethodOrName, ...], request.METHOD_LIST] = Field(
+        (), min_length=1
+    )
     ladder: Annotated[request.LadderName | None, request.LADDER] = None
     all: request.AllOfKind = None
     controls: request.Controls = False

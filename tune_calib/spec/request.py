@@ -227,9 +227,7 @@ def _read_method(value: Any) -> Any:
     return json.loads(value) if value.startswith("{") else {"method": value}
 
 
-MethodOrName = Annotated[
-    Method, BeforeValidator(_read_method, json_schema_input_type=str | Method)
-]
+MethodOrName = Annotated[Method, BeforeValidator(_read_method, json_schema_input_type=str | Method)]
 
 
 class Choice(Part):

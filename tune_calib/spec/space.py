@@ -4,7 +4,7 @@ import itertools
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -65,6 +65,23 @@ class Setting:
             middle = (distribution.low * distribution.high) ** 0.5
         return [distribution.low, middle, distribution.high]
 
+    def over(self, name: str, values: Sequence[Choice]) -> "Setting":
+        """Return the setting with the values of a grid as its levels."""
+        from optuna.distributions import CategoricalDistribution, FloatDistribution
+
+        distribution: Any = self.distribution
+        if not isinstance(distribution, FloatDistribution):
+            choices = dict.fromkeys([*(self.values() or ()), *values])
+            levels = tuple(dict.fromkeys(values))
+            return replace(self, distribution=CategoricalDistribution(list(choices)), grid=levels)
+        numbers = [float(value) for value in values if isinstance(value, float | int)]
+        if len(numbers) < len(values) or not numbers:
+            raise UserError(f"the values of {name} must be numbers", "grid")
+        # With the range, and so with the method's default.
+        low, high = min(distribution.low, *numbers), max(distribution.high, *numbers)
+        distribution = FloatDistribution(low, high, log=distribution.log and low > 0)
+        return replace(self, distribution=distribution, grid=tuple(dict.fromkeys(numbers)))
+
     def values(self) -> Sequence[Choice] | None:
         """Return all values; None for a range of real numbers."""
         distribution: Any = self.distribution
@@ -122,26 +139,15 @@ class Space:
         return Space(self.name, left, self.first)
 
     def over(self, grid: Mapping[str, Sequence[Choice]]) -> "Space":
-        """Return the space of the settings of a grid, which contains their values."""
-        from optuna.distributions import CategoricalDistribution, FloatDistribution
-
+        """Return the space of the settings of a grid only, with its values as their levels."""
         settings: dict[str, Setting] = {}
         for name, values in grid.items():
             if name not in self.settings:
-                raise UserError(f"{name} is not searched{nearest(name, list(self.settings))}", "grid")
-            setting = self.settings[name]
-            distribution: Any = setting.distribution
-            if isinstance(distribution, FloatDistribution):
-                if not all(isinstance(value, float | int) for value in values):
-                    raise UserError(f"the values of {name} must be numbers", "grid")
-                values = list(map(float, values))
-                low, high = min(distribution.low, *values), max(distribution.high, *values)
-                distribution = FloatDistribution(low, high, log=distribution.log and low > 0)
-            else:
-                choices = dict.fromkeys([*(setting.values() or ()), *values])
-                distribution = CategoricalDistribution(list(choices))
+                hint = nearest(name, list(self.settings))
+                raise UserError(f"{name} is not searched{hint}", "grid")
+            setting = self.settings[name].over(name, values)
             only_if = {key: held for key, held in setting.only_if.items() if key in grid}
-            settings[name] = Setting(distribution, only_if, tuple(dict.fromkeys(values)))
+            settings[name] = replace(setting, only_if=only_if)
         return Space(self.name, settings)
 
     def active(self, values: Mapping[str, Any]) -> dict[str, Choice]:

@@ -207,17 +207,21 @@ def build_search_run(
         population=request.population,
         grid=request.grid or {},
     )
-    candidates = definition.candidates
-    threads = candidates.trials({}, 0)[0].spec.network.threads
-    if candidates.kind == "head":
-        threads = HEAD_THREADS
     return SearchRun(
         definition=definition,
         length=len(definition.points) if request.grid else request.trials,
         location=location,
-        at_once=request.at_once or location.at_once(threads),
+        at_once=request.at_once or count_at_once(definition, location),
         retry=request.retry,
     )
+
+
+def count_at_once(definition: SearchDefinition, location: RunLocation) -> int:
+    """Count the Ray trials of a search that this machine runs in parallel."""
+    threads = definition.candidates.trials({}, 0)[0].spec.network.threads
+    if definition.candidates.kind == "head":
+        threads = HEAD_THREADS
+    return location.at_once(threads)
 
 
 def load_search(out: AnyPath, study_storage: str | None) -> SearchRun:
