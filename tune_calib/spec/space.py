@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from statistics import geometric_mean
 from typing import TYPE_CHECKING, Any
 
 from tune_calib.errors import UserError
@@ -15,6 +16,9 @@ from tune_calib.text import format_setting, nearest
 # Importing Optuna takes a third of a second; commands that only name spaces do without it.
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
+
+FACTOR = 32
+"""Factor by which rates and penalties are searched on both sides of their published value."""
 
 MANY_POINTS = 100_000
 """From this size on, a finite space counts as infinite: no search exhausts it."""
@@ -31,6 +35,7 @@ class Setting:
     # Earlier settings, with the values for which this one matters; otherwise it keeps its default.
     only_if: Mapping[str, tuple[Choice, ...]] = field(default_factory=dict)
     grid: tuple[Choice, ...] = ()  # the user's levels
+    reason: str = ""  # for the ends of a bounded range
 
     def matters(self, chosen: Point) -> bool:
         """Return whether the setting matters, given the values of the settings before it."""
@@ -135,7 +140,7 @@ class Space:
                 if condition in fixed and fixed[condition] in values:
                     del conditions[condition]
             if name not in fixed and conditions.keys() <= left.keys():
-                left[name] = Setting(setting.distribution, conditions)
+                left[name] = replace(setting, only_if=conditions)
         return Space(self.name, left, self.first)
 
     def over(self, grid: Mapping[str, Sequence[Choice]]) -> "Space":
@@ -213,6 +218,21 @@ def uniform(
 
 log_uniform = partial(uniform, log=True)
 """Build a range of positive numbers on a logarithmic scale, both ends included."""
+
+
+def around(*published: float) -> Setting:
+    """Build the range of a rate, a penalty or another positive scale.
+
+    It is centred, on a logarithmic scale, on the published value or on the geometric mean of
+    several, and extends by ``FACTOR`` to both sides; its ends have two digits.
+    """
+    middle = geometric_mean(published)
+    return log_uniform(float(f"{middle / FACTOR:.2g}"), float(f"{middle * FACTOR:.2g}"))
+
+
+def bounded(low: float, high: float, reason: str) -> Setting:
+    """Build the declared range of a bounded setting, with the reason for its ends."""
+    return replace(uniform(low, high), reason=reason)
 
 
 def choice(*choices: Choice, **only_if: tuple[Choice, ...]) -> Setting:

@@ -24,7 +24,7 @@ from tune_calib.tuning.folder import RunLocation
 from tune_calib.tuning.search.definition import SearchDefinition
 from tune_calib.tuning.search.state import SearchState
 
-TOP_SHARE, LEAST_TOP, LEAST_DONE = 0.1, 5, 20
+TOP_SHARE, LEAST_TOP, LEAST_DONE = 0.1, 5, 30
 
 
 @dataclass(frozen=True)
