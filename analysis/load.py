@@ -255,7 +255,6 @@ def read_trials(out: AnyPath, columns: Collection[str] = ("*",)) -> pd.DataFrame
     # Rows have the standard error of the confidence gap, which is nearly that of the accuracy.
     errors = numbers[[gap_se, names[3]]].fillna(0.0)
     noise = 2 * (errors**2).sum(axis="columns") ** 0.5
-    is_head = rows.reindex(columns=["head_method"])["head_method"].notna()
-    is_below = is_head & (lost > BELOW) & (lost > noise)
-    flags = rows.reindex(columns=["flags"])["flags"].astype(object).fillna("")
+    is_below = rows["head_method"].notna() & (lost > BELOW) & (lost > noise)
+    flags = rows["flags"].astype(object).fillna("")
     return rows.assign(flags=flags.mask(is_below, flags + "," + HEAD_BELOW).str.strip(","))

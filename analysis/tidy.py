@@ -253,7 +253,7 @@ def _kinds(rows: pd.DataFrame) -> tuple[NDArray[Any], list[dict[str, Any]]]:
     """Number distinct settings without seeds; return the number of each trial, and the settings."""
     codes, texts = {}, {}
     for slot in SLOTS:
-        distinct = rows.reindex(columns=[slot])[slot].astype("category").cat
+        distinct = rows[slot].astype("category").cat
         numbers: dict[str, int] = {}
         numbers_of_texts = []
         # One text at a time, since those of 200,000 trials would take hundreds of megabytes.

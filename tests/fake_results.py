@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tune_calib.results.manifests import (
+    CommandRecord,
     Importance,
     ObjectiveRecord,
     PlannedRecord,
@@ -347,6 +348,10 @@ def write_search(
         rule="best ECE on select",
         trials=planned or len(points),
         command="tune-calib search mac_cal",
+        commands=[
+            CommandRecord(command="tune-calib search mac_cal", trials=planned or len(points))
+        ],
+        specs={"baseline": [], "defaults": entries[0].specs if entries else []},
         store=None,
         data_root=None,
         address=None,

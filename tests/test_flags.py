@@ -2,7 +2,6 @@
 
 import json
 
-import pyarrow.parquet as pq
 import pytest
 import torch
 from torch import Tensor
@@ -23,7 +22,7 @@ from tests.tuning.search.support import row as searched
 from tune_calib.engine.evaluate import SplitLogits, evaluate_one
 from tune_calib.methods.temperature import TemperatureParams, TemperatureScaling
 from tune_calib.metrics.scoring import is_at_chance
-from tune_calib.results.tables import read_table, write_file
+from tune_calib.results.tables import read_table
 from tune_calib.spec.names import CHANCE, FEW_IMAGES, FLAGS
 from tune_calib.spec.slots.posthoc import PostHocSlot
 from tune_calib.tuning.ray.trainables import trainable
@@ -163,17 +162,6 @@ def test_the_row_of_an_untrained_head_is_flagged_as_chance(trained, tmp_path):
     assert told["status"] == "done"
     assert told["flags"] == CHANCE
     assert read_table(tmp_path, "trials")["flags"].to_pylist() == [CHANCE]
-
-
-def test_rows_without_flags_are_read(tmp_path):
-    fake_results.write(tmp_path)
-    for path in (tmp_path / "trials").iterdir():
-        with pq.ParquetFile(path) as file:
-            table = file.read()
-        write_file(tmp_path, path.stem, "trials", table.drop_columns(["flags"]))
-    sweep = load(tmp_path)
-    assert sweep.flags() == []
-    assert not any(flag.sign in markdown(tables.ladder(sweep)) for flag in FLAGS.values())
 
 
 # --- tables

@@ -106,7 +106,7 @@ def reading(
     """
     try:
         yield
-    except UserError:
+    except (UserError, MemoryError):
         raise
     except PermissionError as error:
         raise refuse_unreadable(error, path) from None

@@ -330,11 +330,6 @@ def parse_path(text: str) -> AnyPath:
     return RemotePath(text.rstrip("/"))
 
 
-def is_file_name(name: str) -> bool:
-    """Return whether a name is that of a file directly in a folder on every system."""
-    return name not in (".", "..") and re.fullmatch(r"[^/\\:\x00-\x1f]+", name) is not None
-
-
 def check_path(text: str) -> None:
     """Refuse a text that no system accepts as the name of a file or folder."""
     with contextlib.suppress(UnicodeEncodeError):

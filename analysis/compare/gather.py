@@ -49,7 +49,7 @@ def collect(
     for name, run in zip(names, runs, strict=True):
         checks.setdefault(compute_network_check(run).sentence, []).append(name)
     notes = [f"{', '.join(runs)}: {text[0].lower()}{text[1:]}" for text, runs in checks.items()]
-    # Runs of earlier versions have no titles; the papers' apply.
+    # The papers' titles apply to what the runs do not name.
     titles = published_titles()
     for run in runs:
         notes += tidy.incomplete(run, metric)

@@ -108,28 +108,9 @@ def is_exact(differences: Floats) -> bool:
 
 def _pair_means(values: Floats, *positions: int) -> list[float]:
     """Return the pair means (with pairs of equal elements) at some positions in sorted order."""
-    if len(values) <= MOST_EXACT:
-        left, right = np.triu_indices(len(values))
-        pair_means = np.sort((values[left] + values[right]) / 2)
-        return list(map(float, pair_means[list(positions)]))
-    # Too many pairs to store: a bisection counts the pairs below a number instead.
-    values = np.sort(values)
-    indices = np.arange(len(values))
-
-    def count_up_to(number: float) -> int:
-        ends = np.searchsorted(values, 2 * number - values, side="right")
-        return int(np.maximum(ends - indices, 0).sum())
-
-    means = []
-    for position in positions:
-        low, high = np.nextafter(values[0], -np.inf), values[-1]
-        while low < (middle := (low + high) / 2) < high:
-            if count_up_to(middle) > position:
-                high = middle
-            else:
-                low = middle
-        means.append(float(high))
-    return means
+    left, right = np.triu_indices(len(values))
+    pair_means = np.sort((values[left] + values[right]) / 2)
+    return list(map(float, pair_means[list(positions)]))
 
 
 @lru_cache(maxsize=4)  # most methods of a comparison have the same number of pairs

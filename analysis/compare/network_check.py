@@ -45,7 +45,7 @@ class NetworkCheck:
     @property
     def why_no_verdict(self) -> str:
         """Explain why a paper's claim gets no verdict; empty if it may get one."""
-        # Results without the gap still get a verdict.
+        # Runs without a finished network still get a verdict.
         if self.is_over_confident or not self.is_recorded:
             return ""
         return "the base network is not significantly over-confident"
@@ -87,15 +87,14 @@ class NetworkCheck:
 @cached_per_run
 def compute_network_check(run: Run) -> NetworkCheck:
     """Check the networks of a run with plain cross entropy, otherwise those of its first rung."""
-    base_ids = base_rows(run).reindex(columns=["network_id"])["network_id"]
+    base_ids = set(base_rows(run)["network_id"])
     networks = known_networks(run.trials)
-    return _check_networks(networks[networks["network_id"].isin(set(base_ids))], "test")
+    return _check_networks(networks[networks["network_id"].isin(base_ids)], "test")
 
 
 def base_rows(run: Run) -> pd.DataFrame:
     """Return the trials of the rung with plain cross entropy, otherwise those of the first rung."""
-    methods = run.trials.reindex(columns=["network_method"])["network_method"]
-    rows = run.trials[methods == PLAIN]
+    rows = run.trials[run.trials["network_method"] == PLAIN]
     # From one rung, since others may train such networks with other settings.
     rows = rows[rows["rung"] == rows["rung"].min()]
     if rows.empty:

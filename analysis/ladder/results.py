@@ -29,10 +29,6 @@ from tune_calib.paths import AnyPath
 from tune_calib.results.tables import read_files
 
 COST_PARTS = {"network_s": "network", "bank_s": "feature bank", "own_s": "own"}
-_COSTS = (
-    "spec_hash", "rung", "network_id", "network_method", "network_seed", "head", "posthoc",
-    "wall_s", "population", "peak_memory_bytes", "own_s", "bank_s",
-)  # fmt: skip
 QUANTITIES = {
     "over": "gate +1:\nover-confident (%)",
     "under": "gate -1:\nunder-confident (%)",
@@ -81,18 +77,13 @@ class LadderResults:
         return list(bins.loc[bins["split"] == "test", "spec_hash"].unique())
 
 
-def has_own_time(run: Run) -> bool:
-    """Return whether results have the time of each trial; older ones have that of Ray trials."""
-    return bool(run.trials.reindex(columns=["own_s"])["own_s"].notna().any())
-
-
 def costs(run: Run) -> pd.DataFrame:
     """Compute seconds and memory of every finished trial; NaN where a part is unknown.
 
     ``total_s`` adds the full cost of the network and feature bank of a trial, though trials share
     them; ``ratio`` divides it by the total of the plain cross-entropy network of the same seed.
     """
-    rows = run.done.reindex(columns=list(_COSTS)).set_index("spec_hash")
+    rows = run.done.set_index("spec_hash")
     own_s, is_plain = rows["own_s"].astype(float), rows["head"].isna() & rows["posthoc"].isna()
     networks = own_s[is_plain].groupby(rows.loc[is_plain, "network_id"]).first()
     beneath = rows["network_id"].map(networks).astype(float).mask(is_plain, 0.0)
@@ -102,14 +93,7 @@ def costs(run: Run) -> pd.DataFrame:
     vanilla = rows[is_plain & (rows["network_method"] == PLAIN)]
     vanilla = vanilla[vanilla["rung"] == vanilla["rung"].min()]
     of_seed = total[vanilla.index].groupby(vanilla["network_seed"]).first()
-    # The time of a Ray trial is that of all its heads; a post-hoc method shares its network's.
-    heads = rows["population"].where(rows["head"].notna(), 1).astype(float)
-    is_transform = rows["posthoc"].notna() & rows["head"].isna()
-    seconds = (rows["wall_s"].astype(float) / heads).mask(is_transform)
-    if has_own_time(run):
-        seconds = own_s
     return rows[["rung"]].assign(
-        seconds=seconds,
         own_s=own_s,
         network_s=beneath,
         bank_s=bank,
@@ -135,7 +119,7 @@ def sample_statistics(out: AnyPath) -> pd.DataFrame:
 
     Columns n and accuracy; over and under, the shares of gates +1 and -1; flipped, the share of
     the previous epoch's samples whose gate changed; and the correlations of the indicator with
-    correctness and with confidence, NaN where one does not vary or was not recorded.
+    correctness and with confidence, NaN where one does not vary.
     """
     # File by file: the samples of all networks may not fit into memory at once.
     rows: list[dict[str, object]] = []
@@ -151,9 +135,6 @@ def _rows(records: pd.DataFrame) -> Iterator[dict[str, object]]:
         for epoch, seen in of_split.groupby("epoch"):
             gate = seen.set_index("sample")["gate"]
             shared = gate.index.intersection(previous.index)
-            is_recorded = "confidence" in seen and seen["confidence"].notna().all()
-            # Zeros do not vary, so both correlations are NaN.
-            confidence = seen["confidence"] if is_recorded else pd.Series(0.0, seen.index)
             yield {
                 "spec_hash": spec_hash,
                 "split": split,
@@ -164,7 +145,7 @@ def _rows(records: pd.DataFrame) -> Iterator[dict[str, object]]:
                 "under": (gate == -1).mean(),
                 "flipped": (gate[shared] != previous[shared]).mean(),
                 **correlations(seen["indicator"], seen["correct"]),
-                **correlations(seen["indicator"], confidence, "confidence_"),
+                **correlations(seen["indicator"], seen["confidence"], "confidence_"),
             }
             previous = gate
 
@@ -205,7 +186,12 @@ def samples(run: Run, last: pd.DataFrame) -> Table:
     for (_, label, split), rows in last.groupby(["rung", "label", "split"], sort=False):
         record = {run.row_name: Cell(str(label)), "split": Cell(str(split))}
         for _, row in rows.iterrows():
-            record[QUANTITIES[row["quantity"]].replace("\n", " ")] = _cell(row)
+            scale, form = (100, ".1f") if row["quantity"] in SHARES else (1, ".2f")
+            cell = Cell.formatted(scale * row["mean"], form)
+            spread = Cell.formatted(scale * row["sd"], form)
+            if not spread.is_blank:
+                cell = replace(cell, text=f"{cell.text} ± {spread.text}")
+            record[QUANTITIES[row["quantity"]].replace("\n", " ")] = cell
         records.append(record)
     numbers = list(filter(None, last["n"])) or [0]
     mean = "mean ± sd, " if max(numbers) > 1 else ""
@@ -216,10 +202,3 @@ def samples(run: Run, last: pd.DataFrame) -> Table:
     )
     label = label_of("samples", run.manifest.dataset)
     return Table("samples", caption, records, chosen_by=("split",), label=label)
-
-
-def _cell(row: "pd.Series[Any]") -> Cell:
-    scale, form = (100, ".1f") if row["quantity"] in SHARES else (1, ".2f")
-    cell = Cell.formatted(scale * row["mean"], form)
-    spread = Cell.formatted(scale * row["sd"], form)
-    return cell if spread.is_blank else replace(cell, text=f"{cell.text} ± {spread.text}")

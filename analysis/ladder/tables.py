@@ -1,7 +1,6 @@
 """The tables of a ladder or comparison, and a warning of heads trained too briefly."""
 
 import json
-import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
@@ -139,7 +138,7 @@ def equal_rungs(run: Run) -> str:
         if rows.isna().all(axis=None):
             continue
         for first, labels in groups:
-            # Rows of earlier versions may lack a metric; the last bit of a float is no difference.
+            # Some metrics may be absent; the last bit of a float is no difference.
             if rows.index.equals(first.index) and not ((rows - first).abs() > 1e-12).any(axis=None):
                 labels.append(run.label(rung))
                 break
@@ -260,7 +259,7 @@ def trials(run: Run) -> Table:
         for split, metric in names:
             head = f"{split}: {METRICS[metric].head}".removeprefix("test: ")
             cells[head] = Cell.number(metric, row[column(split, metric)])
-        cells["time (s)"] = Cell.measured(float(row.get("wall_s", math.nan)))
+        cells["time (s)"] = Cell.measured(float(row["wall_s"]))
         records.append({**cells, "spec": Cell(row["spec_hash"])})
     if all(record["flags"].is_blank for record in records):
         for record in records:

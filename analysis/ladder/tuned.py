@@ -99,6 +99,6 @@ def describe_reads(reads: list[ReadRecord]) -> str:
     if len(reads) == 1:
         return f"test was read once, with {counts[0]}, after all searches"
     return (
-        f"test was read {len(reads)} times: with {', then with '.join(counts)}; the numbers of each "
-        "evaluation were known when the next was requested"
+        f"test was read {len(reads)} times: with {', then with '.join(counts)}; the numbers of "
+        "each evaluation were known when the next was requested"
     )

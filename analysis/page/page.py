@@ -148,7 +148,7 @@ def environment(rows: pd.DataFrame) -> Table:
 
 def steps(rows: pd.DataFrame, command: str, options: Sequence[str]) -> dict[str, str]:
     """Return the steps to reproduce results, with the options of ``tune-calib report``."""
-    revisions = rows.reindex(columns=["git_revision"])["git_revision"].dropna().unique()
+    revisions = rows["git_revision"].dropna().unique()
     commands = {}
     if len(revisions):
         text = "Check out the program and install the pinned versions."

@@ -173,7 +173,11 @@ def _paper(name: str, results: Sequence[Made]) -> list[str]:
             of_claim = [row for row in verdicts if row.verdict.claim is claim]
             if not of_claim:
                 continue
-            records.append(_claim_cells(table, of_claim, networks))
+            texts = {row.where: _describe_verdict(row) for row in of_claim}
+            link = f"[{table.name}]({TABLES_PAGE}#{table.name.replace('/', '')})"
+            printed = next((row.printed for row in of_claim if row.printed), "")
+            cells = [texts.get(network, "") for network in networks]
+            records.append([tables.title_of(claim), link, *cells, printed])
             counting = tables.counted(of_claim)
             of_full = [row for row in counting if not row.is_reduced]
             claims = full if of_full else reduced
@@ -193,16 +197,6 @@ def _by_table(results: Iterable[Made]) -> Iterator[tuple[Reproduction, list[Made
     for _, group in groupby(results, attrgetter("table.name")):
         of_table = list(group)
         yield of_table[0].table, of_table
-
-
-def _claim_cells(
-    table: Reproduction, rows: Sequence[VerdictRow], networks: Sequence[str]
-) -> list[str]:
-    texts = {row.where: _describe_verdict(row) for row in rows}
-    link = f"[{table.name}]({TABLES_PAGE}#{table.name.replace('/', '')})"
-    printed = next((row.printed for row in rows if row.printed), "")
-    cells = [texts.get(network, "") for network in networks]
-    return [tables.title_of(rows[0].verdict.claim), link, *cells, printed]
 
 
 def _summarize(rows: Sequence[VerdictRow]) -> str:

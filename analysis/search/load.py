@@ -53,9 +53,6 @@ class SearchResults:
     @property
     def commands(self) -> list[str]:
         """Return the commands that started and extended the search, in order."""
-        if self.manifest.commands is None:  # the example of the documentation has the first only
-            longer = f"tune-calib resume DIR --trials {self.manifest.trials}"
-            return [self.manifest.command, longer]
         return list(map(attrgetter("command"), self.manifest.commands))
 
     @property
@@ -70,9 +67,8 @@ class SearchResults:
 
     def warnings(self) -> list[str]:
         """Return warnings about the chosen suggestion and its baseline, one per line."""
-        rows = self.trials.reindex(columns=["rung", "flags"])
         # In a search, the column ``rung`` has the number of the suggestion, -1 for the baseline.
-        baseline = rows["flags"][rows["rung"] < 0]
+        baseline = self.trials.loc[self.trials["rung"] < 0, "flags"]
         lines = [BASELINE_AT_CHANCE] if is_chance(baseline) else []
         if self.outcome.chosen is None:
             return lines

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from statistics import fmean, stdev
 from types import MappingProxyType
 from typing import Any
@@ -13,8 +14,8 @@ from analysis.search.load import SearchResults, null_for_none, setting_cell
 from analysis.tables.latex import label_of
 from analysis.tables.table import Table, table_of
 from analysis.text import NOTHING, Cell, Record, capital, full_stops
-from tune_calib.results.selection import Row, measure_optimism
-from tune_calib.spec.metrics import METRICS
+from tune_calib.results.selection import Row
+from tune_calib.spec.metrics import METRICS, column
 from tune_calib.spec.names import append_flag_signs, legend
 
 BEST = 10
@@ -156,20 +157,32 @@ def share(search: SearchResults) -> Table:
 
 def optimism(trials: Sequence[Row], searched: Mapping[str, Sequence[Row]],
              metrics: Sequence[str]) -> Table:  # fmt: skip
-    """Return how much better the search looked on ``select`` than fresh trials are on ``test``."""
+    """Return how much better the search looked on ``select`` than fresh trials are on ``test``.
+
+    A row per metric, and accuracy, for each rung with finished trials in ``searched`` and fresh.
+    """
     rows = []
-    for measured in measure_optimism(trials, searched, metrics):
-        rows_of_label = [row for row in trials if row["rung_label"] == measured.label]
-        flags = [row.get("flags") for row in [*searched[measured.label], *rows_of_label]]
-        spread = stdev(measured.test) if len(measured.test) > 1 else math.nan
-        rows.append([
-            append_flag_signs(measured.label, flags),
-            METRICS[measured.metric].title,
-            Cell.unit(measured.metric, measured.searched),
-            Cell.unit(measured.metric, measured.fresh),
-            Cell.unit(measured.metric, fmean(measured.test), spread),
-            Cell.unit(measured.metric, measured.value),
-        ])  # fmt: skip
+    for label, searched_rows in searched.items():
+        fresh_rows = [row for row in trials if row["rung_label"] == label]
+        flags = [row.get("flags") for row in [*searched_rows, *fresh_rows]]
+        searched_done = [row for row in searched_rows if row["status"] == "done"]
+        fresh_done = [row for row in fresh_rows if row["status"] == "done"]
+        if not (searched_done and fresh_done):
+            continue
+        for metric in dict.fromkeys([*metrics, "accuracy"]):
+            select = itemgetter(column("select", metric))
+            promised = fmean(map(select, searched_done))
+            test = list(map(itemgetter(column("test", metric)), fresh_done))
+            spread = stdev(test) if len(test) > 1 else math.nan
+            sign = 1 if METRICS[metric].is_less_better else -1
+            rows.append([
+                append_flag_signs(label, flags),
+                METRICS[metric].title,
+                Cell.unit(metric, promised),
+                Cell.unit(metric, fmean(map(select, fresh_done))),
+                Cell.unit(metric, fmean(test), spread),
+                Cell.unit(metric, sign * (fmean(test) - promised)),
+            ])  # fmt: skip
     heads = ["", "metric", "select, searched", "select, fresh", "test, fresh", "optimism"]
     return table_of(heads, rows)
 

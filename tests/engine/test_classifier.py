@@ -1,6 +1,5 @@
 """Classifiers of finished trials: kept, read, made again, and the same to the last digit."""
 
-import json
 import os
 import shutil
 from concurrent.futures import ThreadPoolExecutor
@@ -10,7 +9,6 @@ import torch
 
 from tests.classifiers import TOLD, run_trials, spec_of
 from tests.support import CPU, rows, sample
-from tune_calib.documents import seal
 from tune_calib.engine.bank import FeatureSplit
 from tune_calib.engine.classifier import (
     KIND,
@@ -118,9 +116,6 @@ def test_stored_classifiers_stay_and_damaged_ones_are_rebuilt(store, bank):
     third = load_classifier(spec, store, never, CPU)
     assert first.state_dict().keys() == third.state_dict().keys()
     assert all(torch.equal(t, third.state_dict()[name]) for name, t in first.state_dict().items())
-    about = json.loads((folder / ARTIFACT_MANIFEST).read_text())
-    (folder / ARTIFACT_MANIFEST).write_bytes(seal({**about, "layout": 0}))
-    assert load_classifier(spec, store, never, CPU).select == first.select
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")

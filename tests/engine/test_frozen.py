@@ -16,9 +16,9 @@ from tune_calib.engine.network import build, predict
 from tune_calib.engine.store import Store
 from tune_calib.engine.weights import start_from
 from tune_calib.errors import UserError
+from tune_calib.metrics import scoring
 from tune_calib.metrics.calibration import ece
 from tune_calib.metrics.samples import Samples
-from tune_calib.metrics.scoring import accuracy, nll_from_logits
 from tune_calib.spec.ladder import LADDERS, build_comparison, expand, find_left_out
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.recipe import RECIPES
@@ -267,10 +267,10 @@ def test_published_networks_give_their_published_accuracy(depth, cifar_root, ima
     test = load_source(info, cifar_root, images).test
     logits = predict(method, given, test.images, info)[1].double()
     right, error, nll = PUBLISHED[depth]
-    samples = Samples(logits.softmax(1), test.labels)
-    assert float(accuracy(samples)) == pytest.approx(right, abs=1e-9)
+    samples = Samples(logits.softmax(1), test.labels, logits)
+    assert float(scoring.accuracy(samples)) == pytest.approx(right, abs=1e-9)
     assert float(ece(samples)) == pytest.approx(error, abs=5e-6)
-    assert float(nll_from_logits(logits, test.labels)) == pytest.approx(nll, abs=5e-5)
+    assert float(scoring.nll(samples)) == pytest.approx(nll, abs=5e-5)
 
 
 def test_published_networks_are_refused_the_images_that_they_were_trained_on():

@@ -84,18 +84,20 @@ def test_a_clock_times_every_shape_of_head_by_itself(tmp_path):
         "head": canonical_json(linear.head),
         "head_method": "mac_cal",
         "status": "done",
+        "device": "cpu",
         "wall_s": 4e6 * linear.head.epochs,
         "population": 4,
     }
     write_results(tmp_path / "out" / "earlier", "a", {"trials": [row]})
     rates = Rates(tmp_path / "out", Store(tmp_path / "store"), None, torch.device("cpu"))
     known, new = (
-        rates.heads(linear, [linear.head]),
-        rates.heads(spec_of(WIDE), [spec_of(WIDE).head]),
+        rates.heads(linear, 1),
+        rates.heads(spec_of(WIDE), 1),
     )
     assert known.seconds == pytest.approx(1e6)
     assert "earlier rows" in known.source
     assert new.seconds < 1e5
     longer = linear.head.model_copy(update={"epochs": 7})
     assert head_batch_key(longer) != head_batch_key(linear.head)
-    assert rates.heads(linear, [longer]).seconds == pytest.approx(1e6)
+    again = linear.model_copy(update={"head": longer})
+    assert rates.heads(again, 1).seconds == pytest.approx(1e6)

@@ -2,7 +2,6 @@
 
 import csv
 import math
-import re
 from itertools import product
 from pathlib import Path
 
@@ -18,8 +17,8 @@ from tune_calib.engine.store import VERSION, Store
 from tune_calib.errors import UserError
 from tune_calib.experiments.entries import plan_entries
 from tune_calib.experiments.file import read_experiment_file
-from tune_calib.experiments.forecast.rates import Rates, flops
-from tune_calib.spec.gpus import GPUS, SHARES
+from tune_calib.experiments.forecast.rates import Rates, build_plain, count_flops
+from tune_calib.spec.gpus import GPUS
 from tune_calib.spec.slots.data import DataSlot
 from tune_calib.spec.trial import TrialSpec
 
@@ -43,6 +42,10 @@ entries: {a: {methods: [ce, mac_cal]}}
 def spec_of(method="ce", backbone="resnet8", **network) -> TrialSpec:
     network = {"backbone": backbone, "method": method, **network}
     return TrialSpec.build(data={"dataset": "cifar100"}, network=network)
+
+
+def operations(**network) -> int:
+    return count_flops(build_plain(spec_of(**network)))
 
 
 def rates_on(name, tmp_path) -> Rates:
@@ -71,7 +74,7 @@ def test_each_gpu_has_a_rate_in_each_of_its_precisions(name, precision, tmp_path
     if precision in gpu.teraflops:
         found = rates.network(spec_of(precision=precision))
         # Never more than the peak, and float32 is the slowest.
-        assert 352 * flops(spec_of()) / gpu.peak(precision) < found.seconds
+        assert 352 * operations() / gpu.teraflops[precision] / 1e12 < found.seconds
         assert found.seconds <= rates.network(spec_of(precision="fp32")).seconds
     else:
         with pytest.raises(UserError, match=f"precision={precision} needs another `gpu_model`"):
@@ -87,7 +90,7 @@ def test_a_method_of_two_passes_takes_twice_as_long(tmp_path):
 def test_a_step_is_three_times_the_products_of_a_pass_but_for_the_first_layer():
     # ResNet-18 with a CIFAR stem: 0.5556 G products of two operations an image, and its first
     # convolution of 1.77 M needs no gradient of its images.
-    counted = flops(spec_of(backbone="resnet18", batch_size=4)) / 4
+    counted = operations(backbone="resnet18", batch_size=4) / 4
     assert counted == pytest.approx(2 * (3 * 0.5556e9 - 1.77e6), rel=0.01)
 
 
@@ -95,7 +98,7 @@ def test_a_step_is_three_times_the_products_of_a_pass_but_for_the_first_layer():
 def test_the_papers_own_seconds_come_out_in_the_mean_and_each_within_a_factor_of_two_and_a_half():
     wide = []
     for backbone in ("resnet50", "resnet110", "wrn26_10", "densenet121"):
-        step_s = flops(spec_of(backbone=backbone)) / GPUS["A40"].peak("tf32") / SHARES["tf32"]
+        step_s = operations(backbone=backbone) / GPUS["A40"].attained("tf32")
         wide.append(math.log(350 * 352 * step_s / PUBLISHED[backbone]))
     assert max(map(abs, wide)) < math.log(2.5)
     assert sum(wide) / len(wide) == pytest.approx(0, abs=0.05)
@@ -122,15 +125,11 @@ def test_cifar_is_cut_by_the_papers_rule():
     assert (sizes.train, sizes.select, sizes.calib, sizes.test) == (45000, 2500, 2500, 10000)
 
 
-@pytest.mark.parametrize(
-    ("name", "faster"), [("H100", "tf32 or bf16"), ("A40", "tf32"), ("V100", "")]
-)
-def test_a_dry_run_for_a_gpu_needs_no_data_and_prints_recipe_and_source(file, name, faster):
+@pytest.mark.parametrize("name", ["H100", "A40", "V100"])
+def test_a_dry_run_for_a_gpu_needs_no_data_and_prints_recipe_and_source(file, name):
     ended = here("run", file("cifar100"), "--dry-run", "--gpu-model", name)
     assert ended.returncode == 0, ended.stderr
-    assert f"time on one {name} in fp32: about" in ended.stdout
-    hints = re.findall(r"this GPU is faster with network\.precision=(.*)", ended.stdout)
-    assert hints == ([faster] if faster else [])
+    assert f"time on one {name}: about" in ended.stdout
     assert GPUS[name].source in ended.stdout
     assert "s an epoch, stated rate, not measured" in ended.stdout
     assert "a: recipe quick (" in ended.stdout

@@ -67,7 +67,7 @@ def test_the_left_convention_equals_torchmetrics(ours, norm):
 def test_scores_equal_scikit_learn():
     logits, labels = random_case(classes=2)
     probs = logits[0].softmax(-1)
-    nll = scoring.nll_from_logits(logits[0], labels)
+    nll = scoring.nll(Samples(probs, labels, logits[0]))
     assert float(nll) == pytest.approx(log_loss(labels, probs.numpy()), rel=1e-9)
     two_class = 2 * brier_score_loss(labels, probs[:, 1].numpy())
     assert float(scoring.brier(Samples(probs, labels))) == pytest.approx(two_class, rel=1e-9)
@@ -201,7 +201,9 @@ def test_a_wrong_input_is_refused(metric, probs, labels, message):
 
 
 def test_scores_that_are_not_finite_are_refused():
+    logits, labels = torch.tensor([[float("inf"), 0.0]]), torch.tensor([0])
+    samples = Samples(torch.tensor([[1.0, 0.0]]), labels, logits)
     with pytest.raises(ValueError, match="finite"):
-        scoring.nll_from_logits(torch.tensor([[float("inf"), 0.0]]), torch.tensor([0]))
+        scoring.nll(samples)
     with pytest.raises(ValueError, match="finite"):
         ood.auroc(torch.tensor([float("nan")]), torch.tensor([0.0]))

@@ -15,9 +15,13 @@ from tune_calib.methods.temperature import converged
 from tune_calib.metrics import conformal, refinement
 from tune_calib.metrics.ood import detection
 from tune_calib.metrics.samples import Samples
-from tune_calib.metrics.scoring import nll_from_logits
+from tune_calib.metrics.scoring import nll
 from tune_calib.metrics.summary import evaluate
 from tune_calib.metrics.ties import OUTPUTS, settled
+
+
+def _nll(logits, labels):
+    return float(nll(Samples(logits.softmax(-1), labels, logits)))
 
 
 def numbers(probs, labels, dtype=torch.float64):
@@ -230,10 +234,10 @@ def test_equal_outputs_of_any_kind_give_the_same_temperature_or_one_line(seed):
     losses = []
     for scale in (1.0, 10.0 ** np.random.default_rng(seed).uniform(-9, 9)):
         temperature = converged(scale * logits, labels)
-        losses.append(float(nll_from_logits(scale * logits / temperature, labels)))
+        losses.append(_nll(scale * logits / temperature, labels))
     assert losses[1] == pytest.approx(losses[0], abs=1e-6)
     best = minimize_scalar(
-        lambda log_t: float(nll_from_logits(logits / np.exp(log_t), labels)),
+        lambda log_t: _nll(logits / np.exp(log_t), labels),
         bounds=(-3, 8), method="bounded",
     )  # fmt: skip
     assert losses[0] <= best.fun + 1e-6

@@ -44,7 +44,7 @@ def content(kind, folder):
 
 
 @pytest.mark.parametrize(("kind", "folder"), STORED)
-def test_a_file_of_an_earlier_version_is_written_again_as_it_was(kind, folder, tmp_path):
+def test_a_stored_file_is_written_again_as_it_was(kind, folder, tmp_path):
     """What it lacks is not made up, and what is no more written stays."""
     kind.read(folder).write(tmp_path)
     before, after = content(kind, folder), content(kind, tmp_path)

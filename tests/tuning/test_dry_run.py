@@ -1,10 +1,12 @@
 """What is said before anything starts: effective settings, the plan, the time it will take."""
 
 import math
+import os
 import re
 from dataclasses import replace
 
 import pytest
+import torch
 
 from tests.support import CPU, here, job_in, sample
 from tune_calib.cli.look_up import format_markdown
@@ -23,7 +25,6 @@ from tune_calib.experiments.forecast.summary import (
     _format_time,
     describe_run,
     format_duration,
-    start_forecast,
 )
 from tune_calib.results.tables import write_results
 from tune_calib.spec.describe import describe, list_settings
@@ -107,20 +108,17 @@ def job_of(tmp_path, methods, shift=(), bootstrap=0, seeds=1):
 def test_a_head_of_several_post_hoc_methods_is_trained_once(tmp_path, behind, seeds):
     transforms = ["temperature", "isotonic", "histogram"][:behind]
     job = job_of(tmp_path, ["mac_cal", *(f"mac_cal+{name}" for name in transforms)], seeds=seeds)
-    needs = find_needs(job, job.plan())
+    needs = find_needs(job)
     assert needs.heads == seeds
     assert len(needs.networks) == seeds
     assert needs.planned == seeds * (behind + 1)
 
 
 @pytest.mark.parametrize(("more", "message"), [
-    (["mac_cal", "--trials", "9", "--at-once", "1"], "9 heads to train, at least 3 Ray trials"),
-    # Every actor gets a share of a batch.
-    (["mac_cal", "--trials", "32", "--population", "32", "--at-once", "4"],
-     "32 heads to train, at least 5 Ray trials"),
-    (["ls", "--trials", "3"], "4 networks and 0 heads to train, 4 Ray trials"),
+    (["mac_cal", "--trials", "9", "--at-once", "1"], "1 network and 9 heads to train"),
+    (["ls", "--trials", "3"], "4 networks and 0 heads to train"),
 ])  # fmt: skip
-def test_a_dry_run_of_a_search_counts_ray_trials(tmp_path, more, message):
+def test_a_dry_run_of_a_search_counts_networks_and_heads(tmp_path, more, message):
     words = ["search", more[0], "--epochs", "1", "--out", tmp_path / "out"]
     ended = here(*words, *more[1:], "--dry-run")
     assert message in ended.stdout, ended.stderr
@@ -134,8 +132,8 @@ def test_a_bank_that_a_search_left_without_test_is_made_again(tmp_path):
     for has_test, count in ((False, 1), (True, 0)):
         manifest = {"train_views": 1, "has_test": has_test, "version": VERSION}
         (bank / ARTIFACT_MANIFEST).write_bytes(seal(manifest))
-        sums = start_forecast(job.location)
-        sums.add(find_needs(job, job.plan()))
+        sums = Forecast(job.location)
+        sums.add(find_needs(job))
         assert len(sums.banks) == count
 
 
@@ -156,14 +154,13 @@ def test_extra_evaluations_are_counted_for_planned_trials_too(
     job = job_of(tmp_path, ["ce", "temperature"], shift, bootstrap)
     if is_done:
         finished(job)
-    needs = find_needs(job, job.plan())
-    assert len(needs.extra) == count
+    needs = find_needs(job)
+    assert needs.evaluations == 2 * count
     assert (needs.done, needs.is_over) == ((2, count == 0) if is_done else (0, False))
-    sums = start_forecast(job.location)
+    sums = Forecast(job.location)
     sums.add(needs)
     assert (NETWORKS in sums.seconds) != is_done
-    assert sums.total == pytest.approx(sum(sums.seconds.values()))
-    assert ("nothing: 2 of 2 trials are done" in describe_run(job, job.plan())) == needs.is_over
+    assert ("nothing: 2 of 2 trials are done" in describe_run(job)) == needs.is_over
 
 
 @pytest.mark.parametrize("dataset", sample(["cifar10", "cifar100", "svhn", "tiny_imagenet"], 1))
@@ -177,13 +174,13 @@ def test_a_forecast_reads_no_image_of_a_published_data_set(tmp_path, dataset):
 def test_a_failed_forecast_does_not_stop_a_run(tmp_path, monkeypatch):
     job = job_of(tmp_path, ["ce"])
     monkeypatch.setattr(Rates, "image_s", lambda *_: 1 / 0)
-    plan = describe_run(job, job.plan())
+    plan = describe_run(job)
     assert "time     unknown: timing failed with ZeroDivisionError" in plan
     assert "1 of 1 trials, 1 network and 0 heads to train" in plan
 
 
 @pytest.mark.parametrize(("seconds", "message"), [
-    (math.nan, "unknown"), (0.4, "0 s"), (119, "119 s"), (120, "2 min"), (7199, "120 min"),
+    (0.4, "0 s"), (119, "119 s"), (120, "2 min"), (7199, "120 min"),
     (7200, "2 h"), (5400 * 4, "6 h"), (4e6, "1,111 h"),
 ])  # fmt: skip
 def test_durations_are_rounded_to_readable_units(seconds, message):
@@ -218,12 +215,21 @@ def test_an_unknown_name_is_refused_in_one_line():
     assert "unknown method or ladder 'mac_call'; did you mean 'mac_cal'?" in ended.stderr
 
 
-def test_a_forecast_names_what_is_unknown_and_adds_up_the_rest():
-    sums = Forecast(None, {})
+def test_a_forecast_names_what_is_unknown_and_adds_up_the_rest(tmp_path):
+    sums = Forecast(job_of(tmp_path, ["ce"]).location)
     sums.seconds |= {NETWORKS: math.nan, HEADS: 8.0}
     assert _format_time(sums) == "unknown for networks, which were not measured; heads 8 s"
     sums.seconds |= {NETWORKS: 4.0}
     assert _format_time(sums) == "about 12 s of training = networks 4 s + heads 8 s"
+
+
+@pytest.mark.parametrize(("gpus", "share", "count"), [(1, 1, 1), (1, 1 / 4, 4), (2, 1 / 2, 4)])
+def test_trials_in_parallel_are_those_that_the_gpus_hold(tmp_path, monkeypatch, gpus, share, count):
+    job = job_of(tmp_path, ["ce"])
+    job = replace(job, location=replace(job.location, gpus=share))
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    monkeypatch.setattr(os, "cpu_count", lambda: 16)
+    assert find_needs(job).count_parallel(1) == count
 
 
 def test_vanilla_is_plain_cross_entropy_in_a_comparison():

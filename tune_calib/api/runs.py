@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from tune_calib.errors import UserError
 from tune_calib.paths import parse_path
 from tune_calib.results.folders import read_search_manifest
+from tune_calib.results.selection import EVALUATION
 from tune_calib.spec.experiment import spell_keys
 from tune_calib.spec.request import (
     AblateRequest,
@@ -85,8 +86,8 @@ def _execute_search(run: "SearchRun") -> "OpenSearch":
     from tune_calib.tuning.run import execute_run
 
     result = execute_run(run, print_settings)
-    crashed, summary = tuple(result.crashed), result.summary
-    return OpenSearch(run.out, crashed, summary, study_storage=run.study_storage)
+    crashed, summary = tuple(result.crashed), result.summary or ""
+    return OpenSearch(run.out, crashed, summary, study_storage=run.location.study_storage)
 
 
 def plan_evaluation(request: EvaluateRequest, command: str) -> "LadderRun":
@@ -104,11 +105,11 @@ def evaluate_search(request: EvaluateRequest, command: str) -> "OpenRun":
 
     from tune_calib.api.opened import OpenRun
     from tune_calib.experiments.forecast.summary import print_settings
-    from tune_calib.tuning.search.evaluate import compare_splits, evaluate_choice
+    from tune_calib.tuning.search.evaluate import evaluate_choice
 
-    evaluation = evaluate_choice(request, command, print_settings)
-    crashed, stopped = tuple(evaluation.result.crashed), evaluation.result.stopped
-    return OpenRun(evaluation.folder, crashed, compare_splits(evaluation), stopped=stopped)
+    result = evaluate_choice(request, command, print_settings)
+    folder = parse_path(request.out) / EVALUATION
+    return OpenRun(folder, tuple(result.crashed), result.summary or "", stopped=result.stopped)
 
 
 def plan_file(

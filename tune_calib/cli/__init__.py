@@ -7,7 +7,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from tune_calib.cli import look_up, own, read, reproduce, run, statistics
+from tune_calib.cli import import_export, look_up, read, reproduce, run, statistics
 from tune_calib.cli.entry import Command, escape_messages, one_line, refuse_empty
 from tune_calib.cli.options import Kind, with_shared_options
 from tune_calib.console import echo
@@ -31,9 +31,9 @@ _COMMANDS: tuple[tuple[str, Callable[..., object], Kind, str], ...] = (
     ("Read results", read.status, _PLAIN, "running"),
     ("Look up", look_up.list_, _TABLE, "commands"),
     ("Look up", look_up.explain, _PLAIN, "methods/index"),
-    ("Your own networks and methods", own.import_, _LONG, "own-network"),
-    ("Your own networks and methods", own.export, _TRAINING, "own-network"),
-    ("Your own networks and methods", own.check_method, Kind(trains=True), "adding"),
+    ("Your own networks and methods", import_export.import_, _LONG, "own-network"),
+    ("Your own networks and methods", import_export.export, _TRAINING, "own-network"),
+    ("Your own networks and methods", import_export.check_method, Kind(trains=True), "adding"),
 )
 """Panel, function, kind and documentation page of each command."""
 

@@ -105,10 +105,15 @@ def one_format(**flags: bool) -> str:
 
 def print_plan(run: "AnyRun") -> None:
     """Check a run and print its plan."""
-    from tune_calib.experiments.forecast.summary import describe_dry_run
+    from tune_calib.experiments.forecast.summary import describe_run, describe_tuned
     from tune_calib.tuning.run import check_run
+    from tune_calib.tuning.tuned import find_tuning
 
-    echo(describe_dry_run(run, check_run(run)))
+    if find_tuning(run) is not None:
+        echo(shown(describe_tuned(run)))
+        return
+    check_run(run)
+    echo(describe_run(run, is_dry=True))
 
 
 def open_folder(out: str, runs_plugins: bool = False) -> AnyPath:

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from tune_calib.experiments.file import ReadFile
     from tune_calib.experiments.reproduced import TableRequest
     from tune_calib.tuning.run import AnyRun
-    from tune_calib.tuning.work.jobs import RemainingWork
 
 
 @with_request(ReproduceRequest)
@@ -134,10 +133,10 @@ def _run(plan: _Plan) -> list[str]:
 
     out = plan.file.out
 
-    def begin(run: "AnyRun", work: "RemainingWork") -> None:
+    def begin(run: "AnyRun") -> None:
         # Before its first trial, so that a stopped run records its scale.
         update_lock(plan.request, out, {}, command=plan.command)
-        print_settings(run, work)
+        print_settings(run)
 
     failures, text = [], None
     all_ended = run_entries(plan.file, plan.entries, begin)

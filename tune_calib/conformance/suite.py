@@ -69,9 +69,8 @@ def _space(info: MethodInfo, bench: Bench) -> None:
         for other, values in setting.only_if.items():
             # A sampler draws settings in this order, so a setting must follow those on which it
             # depends.
-            can = other in earlier_settings and all(
-                earlier_settings[other].holds(value) for value in values
-            )
+            earlier = earlier_settings.get(other)
+            can = earlier is not None and all(map(earlier.holds, values))
             require(can, f"{key} depends on {other}, which must precede it and allow {values}")
         earlier_settings[key] = setting
     for point in space.first:

@@ -6,7 +6,6 @@ A file is given as ``FILE``, where arrays are recognised by their names (``ROLES
 
 import importlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from safetensors import safe_open
 
-from tune_calib.errors import DamagedFileError, UserError
+from tune_calib.errors import UserError, reading
 from tune_calib.paths import expand_path
 
 Rows = NDArray[Any]
@@ -40,6 +39,7 @@ HEAD_ROLES: _Names = {
 
 _PICKLED = (".pt", ".pth", ".pkl", ".pickle", ".bin", ".ckpt", ".joblib")
 _FIX = "save it with numpy.savez(FILE, logits=..., labels=...)"
+_DAMAGE = ("cannot be read", _FIX)
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Array:
 
     def read(self) -> Rows:
         """Read the whole array; npy and safetensors files are memory-mapped."""
-        with _in_one_line(str(self)):
+        with reading(Path(str(self)), *_DAMAGE):
             return _FORMATS[self.path.suffix.lower()][1](self.path, self.name)
 
 
@@ -72,7 +72,7 @@ def arrays_in(path: Path) -> dict[str, Array]:
     if not path.is_file():
         raise UserError(f"{path} does not exist; is the path correct?")
     stamp = stamp_of(path)
-    with _in_one_line(str(path)):
+    with reading(path, *_DAMAGE):
         return {name: Array(path, name, stamp) for name in _FORMATS[suffix][0](path)}
 
 
@@ -123,18 +123,6 @@ def describe_roles(roles: _Names) -> str:
     """Return the names by which arrays are recognised, for messages."""
     names = "; ".join("/".join(accepted) for accepted in roles.values())
     return f"arrays are recognised by these names: {names}; use ROLE=FILE:KEY for others"
-
-
-@contextmanager
-def _in_one_line(name: str) -> Iterator[None]:
-    """Turn exceptions of libraries for damaged files into one line."""
-    try:
-        yield
-    except UserError:
-        raise
-    except Exception as error:  # each library has its own, and for some damage any other
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise DamagedFileError(f"{name} cannot be read ({reason}); {_FIX}") from None
 
 
 def _names_in_npz(path: Path) -> list[str]:

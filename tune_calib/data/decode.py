@@ -117,7 +117,8 @@ def _shown(image: Image.Image, where: str) -> Image.Image:
             f"{where} has transparent pixels, whose colour depends on the viewer; save it on a "
             "background, without transparency"
         )
-    return image.convert("L" if mode in _GREY else "RGB")
+    plain_mode = "L" if mode in _GREY else "RGB"
+    return image.convert(plain_mode)
 
 
 def _has_colours(image: Image.Image) -> bool:

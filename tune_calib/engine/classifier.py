@@ -37,7 +37,6 @@ from tune_calib.spec.slots.posthoc import PostHocSlot
 from tune_calib.spec.trial import TrialSpec
 
 KIND = "classifiers"
-LAYOUT = 1  # version of the artifact; the head of one of another version is trained again
 
 
 class Classifier(nn.Module):
@@ -176,7 +175,7 @@ def store_classifier(
         return
     folder = store.folder(KIND, spec.hash)
     select = {name: value for name, value in metrics.items() if name.startswith("select/")}
-    manifest = {"layout": LAYOUT, "spec": spec.canonical_json(), "select": select}
+    manifest = {"spec": spec.canonical_json(), "select": select}
     make = lambda _: write_tensors(folder, dict(tensors), manifest)  # noqa: E731
     # An existing classifier stays, like all artifacts, because rows of an earlier run belong to it.
     # A trial must not lose its row if the store is read-only or unreachable: the classifier can be
@@ -193,8 +192,7 @@ def load_classifier(
         return Classifier(None, None, {})
     with suppress(DamagedFileError):
         tensors, manifest = read_tensors(store.folder(KIND, spec.hash))
-        if manifest["layout"] == LAYOUT:
-            return Classifier(spec.head, spec.posthoc, tensors, manifest["select"]).to(device)
+        return Classifier(spec.head, spec.posthoc, tensors, manifest["select"]).to(device)
     return train_again(spec, store, development, device)
 
 

@@ -123,9 +123,8 @@ class HeadBatchTrainer(Iterator[dict[str, Tensor]]):
             factor = size if self.slot.loss_reduction == "sum" else 1
             loss.backward(torch.full_like(loss, factor))
             if number == steps - 1:
-                # For the record only, and before the restriction, which would hide what it removes.
+                # For the record only, and before the step, whose masks would hide what they remove.
                 norms = self._gradient_norms()
-            self.method.restrict_gradients()
             self.optimizer.step(self.method.update_masks(), self.method.gradient_masks())
             top, predicted = log_probs.detach().max(-1)
             losses += loss.detach() * size
@@ -238,11 +237,11 @@ def logits_of(method: HeadMethod, features: Tensor) -> Tensor:
     """Return logits (K, N, C) of the features (N, D) of a split."""
     # Copies, since features of a mapped bank are aligned differently, on which the last digit of a
     # product depends on some processors.
-    parts = [
-        method.predict(part.to(method.context.device, copy=True), number * PASS_BATCH)
-        for number, part in enumerate(features.split(PASS_BATCH))
-    ]
-    return torch.cat(parts, dim=1)
+    logits = []
+    for number, part in enumerate(features.split(PASS_BATCH)):
+        copy = part.to(method.context.device, copy=True)
+        logits.append(method.predict(copy, number * PASS_BATCH))
+    return torch.cat(logits, dim=1)
 
 
 def head_context(slot: HeadSlot, bank: DevelopmentBank, device: torch.device) -> HeadContext:

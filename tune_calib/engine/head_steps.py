@@ -4,6 +4,7 @@ It needs only torch, so that it can be benchmarked where nothing else is install
 """
 
 import itertools
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -216,7 +217,7 @@ def _blocks(groups: _Groups, heads: int) -> Iterator[_Groups]:
     if size >= heads or tensors[0].device.type != "cpu":
         yield groups
         return
-    blocks: list[_Groups] = [{kind: {} for kind in groups} for _ in range(0, heads, size)]
+    blocks: list[_Groups] = [defaultdict(dict) for _ in range(0, heads, size)]
     for kind, group in groups.items():
         for name, tensor in group.items():
             for block, part in zip(blocks, tensor.split(size), strict=True):

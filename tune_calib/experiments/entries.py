@@ -67,7 +67,7 @@ def plan_entries(
             planned.append(replace(entry, run=entry.run.read_files(is_dry)))
         if isinstance(entry.run, SearchRun):
             with at(("out",)):
-                if entry.run.study_storage is None:
+                if entry.run.location.study_storage is None:
                     journal_file(file.out)
         elif needs_data:
             with at(file.position_of(entry.entry, "shift")):

@@ -38,7 +38,7 @@ class Ended:
 
 
 def run_entries(
-    file: ReadFile, entries: list[EntryRun], begin: Begin = lambda run, work: None
+    file: ReadFile, entries: list[EntryRun], begin: Begin = lambda run: None
 ) -> Iterator[Ended]:
     """Run the entries of an experiment file; one that fails does not stop the others."""
     for entry in entries:
@@ -78,7 +78,7 @@ def _search_for(run: SearchRun, hours: float, begin: Begin) -> SearchResult:
     """Extend a search until, by the time of its trials so far, a batch would exceed a budget."""
     batch = count_batch(run)
     earlier_s, started = spent_s(run.out) / run.at_once, time.monotonic()
-    ended, _ = count_suggestions(run.out, run.study_storage) or (0, 0)
+    ended, _ = count_suggestions(run.out, run.location.study_storage) or (0, 0)
     result: SearchResult | None = None
     while True:
         spent = earlier_s + time.monotonic() - started

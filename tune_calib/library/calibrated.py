@@ -95,13 +95,6 @@ def files_of(file: str | Path) -> Files:
     return Files(*[path.with_name(stem + ending) for ending in ENDINGS])
 
 
-def refuse_existing(*paths: Path) -> None:
-    """Refuse to overwrite existing files."""
-    for path in paths:
-        if path.exists():
-            raise UserError(f"{path} already exists; choose another name, or remove it")
-
-
 def read_record(path: Path) -> Exported:
     """Read ``NAME.json``."""
     refuse_special(path)

@@ -117,7 +117,8 @@ class PostHocEstimator(arrays.Estimator):
 
 def _is_scores(values: Any) -> bool:
     # `np.ndim` fails for array-likes that only convert to arrays.
-    return (values if isinstance(values, Tensor) else np.asarray(values)).ndim == 1
+    array = values if isinstance(values, Tensor) else np.asarray(values)
+    return array.ndim == 1
 
 
 def _two_columns(values: Any, outputs: str | None) -> Any:

@@ -18,12 +18,7 @@ from tune_calib.engine.machine import require_environment, set_switches
 from tune_calib.engine.network import TrainedNetwork
 from tune_calib.engine.store import Store
 from tune_calib.errors import DamagedFileError, UserError
-from tune_calib.library.calibrated import (
-    CalibratedNetwork,
-    files_of,
-    refuse_existing,
-    write_calibrated,
-)
+from tune_calib.library.calibrated import CalibratedNetwork, files_of, write_calibrated
 from tune_calib.library.onnx_file import write_onnx
 from tune_calib.paths import AnyPath
 from tune_calib.results.folders import find_run_manifest, is_search, read_search_manifest
@@ -59,7 +54,9 @@ def export(
     to_write = [files.tensors, files.record]
     if is_onnx:
         to_write.append(files.onnx)
-    refuse_existing(*to_write)
+    for path in to_write:
+        if path.exists():
+            raise UserError(f"{path} already exists; choose another name, or remove it")
     row = _chosen(out, trial, best)
     spec = TrialSpec.build(**read_slots(row))
     require_environment(spec)
@@ -164,7 +161,8 @@ def _best(out: AnyPath, rows: list[Row], best: str) -> Row:
     metric = METRICS[name]
     if metric.direction is None:
         raise UserError(f"{best}: {name} {NO_BEST}", setting="best")
-    key, sign = column("select", name), 1 if metric.is_less_better else -1
+    key = column("select", name)
+    sign = 1 if metric.is_less_better else -1
     usable = [row for row in rows if row.get(key) is not None and not is_chance([row["flags"]])]
     if not usable:
         raise UserError(f"{out}: no finished trial has {key}, or all are at chance")

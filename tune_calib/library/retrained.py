@@ -83,7 +83,7 @@ class RetrainedHead(arrays.Estimator):
         if head is None:  # one of NaN, for which no loss is finite
             nothing = rows.new_full((len(names), rows.shape[1]), torch.nan)
             head = LinearHead(nothing, nothing[:, 0])
-        bank = _MemoryBank(train, held_out or train, head)
+        bank = MemoryBank(train, held_out or train, head)
         with on_threads(HEAD_THREADS):
             seed = self.settings["network_seed"]
             trainer = HeadBatchTrainer([slot], bank, seed, device=rows.device)
@@ -124,7 +124,9 @@ class RetrainedHead(arrays.Estimator):
         return HeadSlot.build(method=info.name, params=params, augment="none", **settings)
 
 
-class _MemoryBank(DevelopmentBank):
+class MemoryBank(DevelopmentBank):
+    """Features in memory instead of a bank's files."""
+
     def __init__(self, train: FeatureSplit, select: FeatureSplit, head: LinearHead) -> None:
         self._train, self._select, self._head = train, select, head
         accuracies = {}
@@ -133,12 +135,15 @@ class _MemoryBank(DevelopmentBank):
         self.manifest = {"train_views": 1, "accuracy": accuracies}
 
     def train(self, view: int = 0) -> FeatureSplit:
+        """Return the training split."""
         return self._train
 
     def select(self) -> FeatureSplit:
+        """Return the split on which an epoch is selected."""
         return self._select
 
     def own_head(self) -> tuple[Tensor, Tensor]:
+        """Return weight and bias of the network's own head."""
         return self._head.weight, self._head.bias
 
 

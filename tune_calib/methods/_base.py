@@ -191,6 +191,7 @@ class HeadMethod:
 
     def __init__(self, heads: Sequence[HeadSlot], context: HeadContext) -> None:
         self.heads = list(heads)
+        self.seeds = [head.seed for head in heads]
         self.params: Any = heads[0].params
         self.context = context
 
@@ -213,14 +214,8 @@ class HeadMethod:
         """Return the mean loss of each head: log_probs (K, B, C), labels (B,) or (K, B) to (K,)."""
         return nll(log_probs, labels)
 
-    def restrict_gradients(self) -> None:
-        """Modify ``.grad`` of the parameters in place after the backward pass."""
-
     def gradient_masks(self) -> dict[str, Tensor]:
-        """Return masks by which gradients are multiplied before the step, by parameter name.
-
-        For a restriction that is a mask, this is cheaper than ``restrict_gradients``.
-        """
+        """Return masks by which gradients are multiplied before the step, by parameter name."""
         return {}
 
     def update_masks(self) -> dict[str, Tensor]:

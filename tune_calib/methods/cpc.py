@@ -12,6 +12,8 @@ Own recipe, from the code, which is based on MbLS's: SGD on the mean loss, with 
 CIFAR-10.
 """
 
+from functools import partial
+
 import torch
 from pydantic import Field
 from torch import Tensor
@@ -51,10 +53,8 @@ def exclusion(wrong: Tensor, largest: int = LARGEST) -> Tensor:
         # it too, so that losses can be compared.
         total = wrong_pairs(wrong)
     else:
-        parts = [
-            checkpoint(wrong_pairs, chunk, use_reentrant=False, preserve_rng_state=False)
-            for chunk in wrong.split(size)
-        ]
+        recomputed = partial(checkpoint, use_reentrant=False, preserve_rng_state=False)
+        parts = [recomputed(wrong_pairs, chunk) for chunk in wrong.split(size)]
         total = torch.stack(parts).sum()
     # As in the authors' code, the sum is divided by the number of pairs of different classes,
     # although it includes pairs of a class with itself.

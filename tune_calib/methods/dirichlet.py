@@ -92,11 +92,11 @@ def _chosen_intercept(
     penalties = _INTERCEPT if fixed_penalty is None else (fixed_penalty,)
     for penalty in penalties:
         # Each fit starts from the previous one, which saw the same fold.
-        starts = [
-            diagonal(inputs[~held], labels[~held], start, ROUGH, penalty)
-            for held, start in zip(held_out, starts, strict=True)
-        ]
-        tried[penalty] = starts
+        tried[penalty] = []
+        for held, start in zip(held_out, starts, strict=True):
+            affine = diagonal(inputs[~held], labels[~held], start, ROUGH, penalty)
+            tried[penalty].append(affine)
+        starts = tried[penalty]
     best = min(tried, key=lambda penalty: _score(inputs, labels, tried[penalty]))
     return best, tried[best]
 
@@ -111,10 +111,10 @@ def _chosen_off_diagonal(
         return best, best_maps
     for penalty in _OFF_DIAGONAL:
         # Each fit starts from the previous one, which saw the same fold.
-        starts = [
-            _full(inputs[~held], labels[~held], penalty, intercept, start, ROUGH)
-            for held, start in zip(held_out, starts, strict=True)
-        ]
+        maps = []
+        for held, start in zip(held_out, starts, strict=True):
+            maps.append(_full(inputs[~held], labels[~held], penalty, intercept, start, ROUGH))
+        starts = maps
         score = _score(inputs, labels, starts)
         if score > lowest * _RISE:
             break

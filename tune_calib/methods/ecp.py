@@ -42,9 +42,9 @@ class EntropyPenalty(NetworkMethod):
         # Clipped as in the code: a probability of 0 would give 0 times infinity.
         probs = logits.softmax(1).clamp(SMALLEST, 1 - SMALLEST)
         terms = -probs * probs.log()
-        total = self.params.entropy_reduction == "sum_classes"
-        entropy = (terms.sum(1) if total else terms.mean(1)).mean()
-        return F.cross_entropy(logits, labels) - self.params.alpha * entropy
+        is_summed = self.params.entropy_reduction == "sum_classes"
+        entropy = terms.sum(1) if is_summed else terms.mean(1)
+        return F.cross_entropy(logits, labels) - self.params.alpha * entropy.mean()
 
 
 METHODS.register(

@@ -19,6 +19,7 @@ Own recipe, from MbLS's code: SGD on the mean loss, with gradients clipped at 2.
 with the best validation accuracy and drops the incomplete last batch on CIFAR-10.
 """
 
+from collections import defaultdict
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -199,8 +200,11 @@ class FedlasLabelSmoothing(NetworkMethod):
 
     def samples_seen(self) -> dict[str, Tensor]:
         """Return gate, indicator, confidence and correctness of each sample used in the epoch."""
-        names = self.seen[0] if self.seen else {}
-        return {name: torch.cat([batch[name] for batch in self.seen]) for name in names}
+        columns: dict[str, list[Tensor]] = defaultdict(list)
+        for batch in self.seen:
+            for name, values in batch.items():
+                columns[name].append(values)
+        return {name: torch.cat(parts) for name, parts in columns.items()}
 
     @torch.no_grad()
     def sample_record(self, logits: Tensor, labels: Tensor, features: Tensor) -> dict[str, Tensor]:

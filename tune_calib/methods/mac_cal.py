@@ -14,6 +14,7 @@ base (Mukhoti et al.), which sums and clips.
 """
 
 from collections.abc import Sequence
+from itertools import product
 from typing import Literal, Self
 
 import torch
@@ -198,7 +199,7 @@ class MacCal(Retrain):
         chosen = {"all": layers, "first": layers[:1], "last": layers[-1:]}
         kinds = ("weight", "bias") if self.params.mask_bias else ("weight",)
         masked = chosen[self.params.masked_layers]
-        self.masked_names = [f"{layer}.{kind}" for layer in masked for kind in kinds]
+        self.masked_names = [f"{layer}.{kind}" for layer, kind in product(masked, kinds)]
         self.masks: dict[str, Tensor] = {}
         self.q = self.per_head("q0")
         # The q of the current masks. At the end of an epoch q changes, but the weights that are
@@ -266,7 +267,8 @@ class MacCal(Retrain):
         """Return the logits under the current masks (eq. 9)."""
         # With destructive masking, the stored weights were masked when the masks were drawn.
         is_masked = self.params.masking == "functional"
-        return self._apply(self._masked(self.masks) if is_masked else self.parameters, features)
+        weights = self._masked(self.masks) if is_masked else self.parameters
+        return self._apply(weights, features)
 
     def gradient_masks(self) -> dict[str, Tensor]:
         """Return the masks of W <- W - lr M grad (eq. 11)."""
@@ -298,7 +300,8 @@ class MacCal(Retrain):
         if self.params.statistics == "eval_head_pass":
             return self.predict(features)
         is_masked = self.params.statistics == "masked_pass"
-        return self._apply(self._masked(self.masks) if is_masked else self.parameters, features)
+        weights = self._masked(self.masks) if is_masked else self.parameters
+        return self._apply(weights, features)
 
     def predict(self, features: Tensor, first: int = 0) -> Tensor:
         """Return the logits of the head selected by ``evaluation``."""
@@ -332,11 +335,10 @@ class MacCal(Retrain):
     def load_state(self, state: dict[str, Tensor]) -> None:
         """Restore a result of ``state``."""
         self.q, self.mask_q = state["q"].to(self.q), state["mask_q"].to(self.q)
-        self.masks = {
-            name.removeprefix("mask."): mask.to(self.q)
-            for name, mask in state.items()
-            if name.startswith("mask.")
-        }
+        self.masks = {}
+        for name, mask in state.items():
+            if name.startswith("mask."):
+                self.masks[name.removeprefix("mask.")] = mask.to(self.q)
 
 
 METHODS.register(

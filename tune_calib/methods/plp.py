@@ -17,6 +17,7 @@ It keeps the last epoch. On Tiny-ImageNet, the authors start from trained weight
 learning rates; this recipe does not.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterator
 from typing import Any
 
@@ -52,7 +53,7 @@ def schedule(boundaries: tuple[int, ...], gamma: float, epochs: int) -> list[int
     """
     total = len(boundaries)
     starts = [int((j / total) ** gamma * epochs) for j in range(total)]
-    return [boundaries[sum(start <= epoch for start in starts) - 1] for epoch in range(epochs)]
+    return [boundaries[bisect_right(starts, epoch) - 1] for epoch in range(epochs)]
 
 
 def derive_boundaries(network: nn.Module) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from tune_calib.methods._base import HeadContext, HeadMethod
-from tune_calib.models.heads import Activation, HeadShape, apply_stack, init_stack, layer_sizes
+from tune_calib.models.heads import Activation, HeadShape, apply_stack, init_stack
 from tune_calib.spec.methods import METHODS, Params, cited
 from tune_calib.spec.slots.head import HeadSlot
 
@@ -50,8 +50,10 @@ class Retrain(HeadMethod):
 
     def __init__(self, heads: Sequence[HeadSlot], context: HeadContext) -> None:
         super().__init__(heads, context)
-        sizes = layer_sizes(self.params.shape, context.width, context.classes, self.params.width)
-        self.parameters = init_stack(sizes, [head.seed for head in heads], context.device)
+        sizes = [context.width, context.classes]
+        if self.params.shape == "bottleneck":
+            sizes.insert(1, self.params.width or max(1, context.width // 4))
+        self.parameters = init_stack(sizes, self.seeds, context.device)
         if self.params.start != "fresh":
             # Equal for all seeds: with a shared batch order, continued heads stay equal, and their
             # spread is 0.

@@ -57,7 +57,7 @@ class TemperatureScaling(FittedAlone):
         if self.params.fit != "nll":
             is_inside = _GRID[0] * NEAR < temperature < _GRID[-1] / NEAR
             is_at_bound = is_all_right(logits, labels) or not is_inside
-        flags = frozenset({AT_BOUND} if is_at_bound else ())
+        flags = frozenset({AT_BOUND}) if is_at_bound else frozenset()
         state = {"temperature": torch.tensor(temperature, dtype=torch.float64)}
         return Fit(state, {"temperature": temperature}, flags)
 

@@ -31,7 +31,7 @@ class TwoStageTraining(HeadMethod):
         super().__init__(heads, context)
         latent = self.params.latent
         sizes = (context.width, 3 * latent, latent, context.classes)
-        self.parameters = init_stack(sizes, [head.seed for head in heads], context.device)
+        self.parameters = init_stack(sizes, self.seeds, context.device)
 
     def training_logits(self, features: Tensor) -> Tensor:
         """Return the logits of every head."""

@@ -53,10 +53,9 @@ class VariationalTwoStage(HeadMethod):
         super().__init__(heads, context)
         latent = self.params.latent
         hidden = (context.width, 3 * latent, latent)
-        seeds = [head.seed for head in heads]
         # One stack with the output layer, with the initial weights of TST under the same seed.
-        mean = init_stack((*hidden, context.classes), seeds, context.device)
-        own_seeds = [child_seed(seed, "variance") for seed in seeds]
+        mean = init_stack((*hidden, context.classes), self.seeds, context.device)
+        own_seeds = [child_seed(seed, "variance") for seed in self.seeds]
         variance = init_stack(hidden, own_seeds, context.device)
         self.parameters = {
             **{f"mean.{name}": mean[name] for name in variance},
@@ -89,10 +88,9 @@ class VariationalTwoStage(HeadMethod):
         mean, log_variance = self.moments(features)
         if self.params.evaluation == "mean":
             return self._output(mean)
-        return log_mean_exp(
-            self.decode(mean, log_variance, self.noise_at(first, draw, mean)).log_softmax(-1)
-            for draw in range(self.params.mc_samples)
-        )
+        noises = (self.noise_at(first, draw, mean) for draw in range(self.params.mc_samples))
+        draws = (self.decode(mean, log_variance, noise) for noise in noises)
+        return log_mean_exp(logits.log_softmax(-1) for logits in draws)
 
     def draws(self) -> bool:
         """Return whether probabilities of several draws are averaged."""
@@ -105,7 +103,7 @@ class VariationalTwoStage(HeadMethod):
 
     def noise(self, like: Tensor) -> Tensor:
         """Draw standard normal noise (K, B, Z) of a batch from head seeds and the step."""
-        seeds = [child_seed(head.seed, "eps", self.step) for head in self.heads]
+        seeds = [child_seed(seed, "eps", self.step) for seed in self.seeds]
         return stacked_on([_normal(seed, *like.shape[1:]) for seed in seeds], like.device)
 
     def noise_at(self, first: int, draw: int, like: Tensor) -> Tensor:
@@ -120,8 +118,8 @@ class VariationalTwoStage(HeadMethod):
         blocks = range(first // NOISE_BLOCK, last // NOISE_BLOCK + 1)
         skipped = first - blocks[0] * NOISE_BLOCK
         drawn = []
-        for head in self.heads:
-            draw_seed = child_seed(head.seed, "mc eps", draw)
+        for head_seed in self.seeds:
+            draw_seed = child_seed(head_seed, "mc eps", draw)
             seeds = [child_seed(draw_seed, "block", block) for block in blocks]
             parts = [_normal(seed, NOISE_BLOCK, like.shape[2]) for seed in seeds]
             drawn.append(torch.cat(parts)[skipped : skipped + like.shape[1]])
@@ -135,11 +133,11 @@ class VariationalTwoStage(HeadMethod):
         return apply_stack(self._part("output."), latent, [])
 
     def _part(self, prefix: str) -> dict[str, Tensor]:
-        return {
-            name.removeprefix(prefix): tensor
-            for name, tensor in self.parameters.items()
-            if name.startswith(prefix)
-        }
+        part = {}
+        for name, tensor in self.parameters.items():
+            if name.startswith(prefix):
+                part[name.removeprefix(prefix)] = tensor
+        return part
 
 
 def _normal(seed: int, *shape: int) -> Tensor:

@@ -72,9 +72,9 @@ def tabulate(confidence: Tensor, correct: Tensor, index: Tensor, edges: Tensor) 
     bins = edges.shape[-1] - 1
     place = index.clamp(max=bins - 1) + 1
     count = summed(place, (index >= 0).to(confidence.dtype), bins)
-    mean_confidence, mean_correct = (
-        summed(place, values, bins) / count.clamp(min=1) for values in (confidence, correct)
-    )
+    divisor = count.clamp(min=1)
+    mean_confidence = summed(place, confidence, bins) / divisor
+    mean_correct = summed(place, correct, bins) / divisor
     return BinTable(count, mean_confidence, mean_correct, edges[..., :-1], edges[..., 1:])
 
 

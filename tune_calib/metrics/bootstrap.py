@@ -97,10 +97,10 @@ def bootstrap(
         classifier = Resampled(values, labels, limit, dtype or logits.dtype)
         for name, interval in _intervals(classifier, values, labels, weights).items():
             intervals.setdefault(name, []).append(interval)
-    return {
-        name: Interval(*map(torch.stack, zip(*parts, strict=True)))
-        for name, parts in intervals.items()
-    }
+    stacked = {}
+    for name, parts in intervals.items():
+        stacked[name] = Interval(*map(torch.stack, zip(*parts, strict=True)))
+    return stacked
 
 
 def draw(samples: int, resamples: int, seed: int) -> Tensor:
@@ -260,9 +260,8 @@ def _areas(positive: Tensor, negative: Tensor, weights: Tensor) -> Tensor:
         wrong = ((negatives - foreign) / negatives).flip(-1)
         wanted = torch.full_like(rates[:, :1], 0.95)
         after = torch.searchsorted(rates, wanted, right=True)
-        (low, start), (high, end) = (
-            (rates.gather(-1, place), wrong.gather(-1, place)) for place in (after - 1, after)
-        )
+        low, high = rates.gather(-1, after - 1), rates.gather(-1, after)
+        start, end = wrong.gather(-1, after - 1), wrong.gather(-1, after)
         rate = (start + (wanted - low) * (end - start) / (high - low))[:, 0]
         areas_and_rates.append(torch.stack([area.sum(-1) / (positives * negatives), rate]))
     return torch.cat(areas_and_rates, -1)

@@ -268,20 +268,20 @@ class ClassCells:
         cell = label * (bins + 1) + place[sample, label]
         hit = (labels[sample] == label).to(probs.dtype)
         size = (probs.shape[-1] * (bins + 1), len(probs))
-        matrices = []  # they sum the non-zero values of samples into cells
+        self._matrices = []  # they sum the non-zero values of samples into cells
         for values in (torch.ones_like(hit), hit, probs[sample, label] - hit):
             is_nonzero = values != 0
             index = torch.stack([cell[is_nonzero], sample[is_nonzero]])
             matrix = torch.sparse_coo_tensor(index, values[is_nonzero], size, check_invariants=True)
-            matrices.append(matrix.coalesce())
-        self._count, self._right, self._over = matrices
+            self._matrices.append(matrix.coalesce())
 
     def sums(self, weights: Tensor) -> Cells:
         """Return the bins of each draw for weights (R, N)."""
-        count, right, over = (
-            torch.sparse.mm(matrix, weights.T).T.reshape(len(weights), -1, self._bins + 1)
-            for matrix in (self._count, self._right, self._over)
-        )
+        sums = []
+        for matrix in self._matrices:
+            product = torch.sparse.mm(matrix, weights.T).T
+            sums.append(product.reshape(len(weights), -1, self._bins + 1))
+        count, right, over = sums
         of_class = weights.new_zeros(self._probs.shape[-1], len(weights))
         of_class = of_class.index_add(0, self._labels, weights.T).T
         over[..., 1] = weights @ self._probs - of_class - over.sum(-1)

@@ -70,7 +70,10 @@ def gaps(samples: Samples) -> Tensor:
 
 def losses(samples: Samples) -> Tensor:
     """Return the NLL of each sample, (..., N)."""
-    return _losses(samples.logits, samples.labels)
+    logits = samples.logits
+    if not bool(logits.isfinite().all()):
+        raise ValueError("logits must be finite, got NaN or infinity")
+    return -at_labels(logits.log_softmax(-1), samples.labels)
 
 
 def refined_losses(samples: Samples) -> Tensor:
@@ -109,17 +112,6 @@ def is_by_chance(predicted: Tensor, labels: Tensor) -> bool:
     expected = float((shares[0] * shares[1]).sum())
     right = int((predicted == labels).sum())
     return bool(bdtrc(right - 1, len(labels), expected) > _CHANCE_LEVEL)
-
-
-def nll_from_logits(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return the NLL, (...), of unnormalised logits, which must be finite."""
-    return _losses(logits, labels).mean(-1)
-
-
-def _losses(logits: Tensor, labels: Tensor) -> Tensor:
-    if not bool(logits.isfinite().all()):
-        raise ValueError("logits must be finite, got NaN or infinity")
-    return -at_labels(logits.log_softmax(-1), labels)
 
 
 def squared_distances(samples: Samples) -> Tensor:

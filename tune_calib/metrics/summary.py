@@ -7,9 +7,8 @@ import torch
 from torch import Tensor
 
 from tune_calib.metrics import conformal
-from tune_calib.metrics.binning import bin_table, top_label
 from tune_calib.metrics.samples import Samples
-from tune_calib.metrics.scoring import nll_from_logits
+from tune_calib.metrics.scoring import gaps, hits, nll
 from tune_calib.metrics.ties import OUTPUTS, settled
 from tune_calib.spec.metrics import CORRUPTION_METRICS, METRICS
 
@@ -85,24 +84,21 @@ def under_corruption(logits: Tensor, labels: Tensor) -> dict[str, float]:
 def measure_network_check_in_parts(parts: Iterable[tuple[Tensor, Tensor]]) -> dict[str, float]:
     """Compute the network check of one classifier from logits (M, C) and labels, in parts."""
     # The number of samples, the sums of NLL, hits, gaps and squared gaps, and the gap of each bin.
-    samples, sums, bins = 0, torch.zeros(4, dtype=torch.float64), torch.zeros(1)
+    total, sums, bins = 0, torch.zeros(4, dtype=torch.float64), torch.zeros(1)
     for logits, labels in parts:
         values = logits.double()
-        probs = settled(values, OUTPUTS).probs
-        confidence, correct = top_label(probs, labels)
-        gaps = confidence - correct
-        losses = nll_from_logits(values, labels) * len(labels)
-        sums = sums + torch.stack([losses, correct.sum(), gaps.sum(), gaps.square().sum()])
-        table = bin_table(probs, labels)
-        bins = bins + table.count * table.gap
-        samples += len(labels)
-    nll, right, gap, square = (float(value) / samples for value in sums)
+        samples = Samples(settled(values, OUTPUTS).probs, labels, values)
+        loss, gap = nll(samples) * samples.total, gaps(samples)
+        sums = sums + torch.stack([loss, hits(samples).sum(), gap.sum(), gap.square().sum()])
+        bins = bins + samples.table.count * samples.table.gap
+        total += samples.total
+    mean_loss, right, mean_gap, square = (float(value) / total for value in sums)
     return {
         "accuracy": right,
-        "nll": nll,
-        "ece": float(bins.abs().sum()) / samples,
-        "confidence_gap": gap,
-        "confidence_gap_se": (max(0.0, square - gap**2) / samples) ** 0.5,
+        "nll": mean_loss,
+        "ece": float(bins.abs().sum()) / total,
+        "confidence_gap": mean_gap,
+        "confidence_gap_se": (max(0.0, square - mean_gap**2) / total) ** 0.5,
     }
 
 

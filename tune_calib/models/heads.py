@@ -17,15 +17,6 @@ Activation = Literal["relu", "gelu", "none"]
 HeadShape = Literal["linear", "bottleneck"]
 
 
-def layer_sizes(
-    shape: HeadShape, width: int, classes: int, bottleneck: int | None
-) -> tuple[int, ...]:
-    """Return the widths from features to logits; the bottleneck has width D/4 by default."""
-    if shape == "linear":
-        return (width, classes)
-    return (width, bottleneck or max(1, width // 4), classes)
-
-
 def init_stack(
     sizes: Sequence[int], seeds: Sequence[int], device: torch.device
 ) -> dict[str, Tensor]:

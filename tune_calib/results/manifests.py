@@ -238,11 +238,11 @@ class SearchManifest(_Manifest):
     rule: str = Field(description="rule of the selection, in words")
     trials: int = Field(description="requested number of suggestions")
     command: Command = Field(description="command that started it")
-    commands: list[CommandRecord] | None = Field(
-        None, description="commands that started and extended it, in their order"
+    commands: list[CommandRecord] = Field(
+        description="commands that started and extended it, in their order"
     )
-    specs: dict[str, list[str]] | None = Field(
-        None, description="spec hashes of the baseline and of the method's defaults"
+    specs: dict[str, list[str]] = Field(
+        description="spec hashes of the baseline and of the method's defaults"
     )
     store: str | None = Field(description="folder of artifacts; null is `store` in the folder")
     data_root: str | None = Field(description="folder of data sets")

@@ -1,13 +1,10 @@
-"""Compare the selected trial of a search with its baseline, and measure the search's optimism."""
+"""Compare the selected trial of a search with its baseline, in sentences."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from operator import itemgetter
-from statistics import fmean
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from tune_calib.results.manifests import ReadRecord, SearchOutcome
-from tune_calib.spec.metrics import METRICS, column, format_value
+from tune_calib.spec.metrics import METRICS, format_value
 from tune_calib.text import format_count
 
 BASELINE_AT_CHANCE = (
@@ -82,51 +79,3 @@ def describe_reads(reads: Sequence[ReadRecord]) -> str:
         f"test was read {len(reads)} times: with {', then '.join(seeds)}; each evaluation includes "
         "the seeds of the previous one, whose numbers were known when it was requested"
     )
-
-
-@dataclass(frozen=True)
-class Optimism:
-    """A metric of a rung, as measured in the search and with fresh seeds.
-
-    ``searched`` and ``fresh`` are means on ``select`` over the trials of the search and over the
-    fresh seeds; ``test`` has a value for each fresh seed. All are fractions if the metric is one.
-    """
-
-    label: str
-    metric: str
-    searched: float
-    fresh: float
-    test: tuple[float, ...]
-
-    @property
-    def value(self) -> float:
-        """Return the optimism of the search, as ``OPTIMISM`` defines it."""
-        sign = 1 if METRICS[self.metric].is_less_better else -1
-        return sign * (fmean(self.test) - self.searched)
-
-
-def measure_optimism(
-    rows: Sequence[Row], searched: Mapping[str, Sequence[Row]], metrics: Sequence[str]
-) -> list[Optimism]:
-    """Compare the rows of the evaluation with those of the search by rung, metric and accuracy."""
-    optimism = []
-    for label, searched_rows in searched.items():
-        fresh = _done(row for row in rows if row["rung_label"] == label)
-        if not (fresh and (done := _done(searched_rows))):
-            continue
-        for name in dict.fromkeys([*metrics, "accuracy"]):
-            select = itemgetter(column("select", name))
-            optimism.append(
-                Optimism(
-                    label,
-                    name,
-                    searched=fmean(map(select, done)),
-                    fresh=fmean(map(select, fresh)),
-                    test=tuple(map(itemgetter(column("test", name)), fresh)),
-                )
-            )
-    return optimism
-
-
-def _done(rows: Iterable[Row]) -> list[Row]:
-    return [row for row in rows if row["status"] == "done"]

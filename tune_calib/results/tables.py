@@ -32,9 +32,7 @@ FILES_AT_ONCE = 64
 NUMBERS = 2
 _KEY = b"tune_calib"
 
-# The checksum in the footer covers all bytes of the file, with zeros in its own place. The mark,
-# which is stored elsewhere, says that there is a checksum, so that no single flipped bit can make a
-# file look like one from before checksums were written.
+# The checksum in the footer covers all bytes of the file, with zeros in its own place.
 _CHECKSUM = b"tune_calib sha256:"
 _ZEROS = b"0" * 64
 _ALL = re.compile(".*")
@@ -88,8 +86,11 @@ def write_results(
 
 def write_table(out: AnyPath, table: TableName, name: str, content: pa.Table) -> None:
     """Write a file of one table; columns that the content lacks are null."""
-    content = _with_absent(content, table).select(SCHEMAS[table].names).cast(SCHEMAS[table])
-    write_file(out, name, table, content)
+    schema = SCHEMAS[table]
+    for field in schema:
+        if field.name not in content.schema.names:
+            content = content.append_column(field, pa.nulls(content.num_rows, field.type))
+    write_file(out, name, table, content.select(schema.names).cast(schema))
 
 
 def write_file(
@@ -120,8 +121,8 @@ def read_table(
 ) -> pa.Table:
     """Read one table of a folder, or the file of one Ray trial, in the order of file names.
 
-    ``columns`` are names or patterns such as ``select/*``, null where a file lacks them; those in
-    ``encoded`` are returned as dictionaries, which store a repeated text once.
+    ``columns`` are names or patterns such as ``select/*``; those in ``encoded`` are returned as
+    dictionaries, which store a repeated text once. A metric is null where a file lacks it.
     """
     wanted = re.compile("|".join(map(fnmatch.translate, columns)))
     files = fetch_files(out / table, f"{name}.parquet")
@@ -204,15 +205,15 @@ def _parse_file(data: bytes, path: AnyPath, table: TableName, wanted: re.Pattern
         with pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True) as file:
             schema = file.schema_arrow
             _check_mark(path, table, schema, has_checksum)
-            _check_types(table, schema.remove_metadata())
+            _check_columns(table, schema.remove_metadata())
             # In addition to our own threads, those of pyarrow gain nothing.
             names = list(filter(wanted.fullmatch, schema.names))
             content = file.read(columns=names, use_threads=False)
             content.validate(full=True)
     except UserError:
         raise
-    # A damaged file without a checksum may raise errors of pyarrow, of text that cannot be decoded,
-    # of numbers that are too large, of memory, and others.
+    # A damaged or foreign file may raise errors of pyarrow, of text that cannot be decoded, of
+    # numbers that are too large, of memory, and others.
     except Exception as error:
         reason = next(iter(str(error).splitlines()), type(error).__name__)
         files = "it"
@@ -222,9 +223,6 @@ def _parse_file(data: bytes, path: AnyPath, table: TableName, wanted: re.Pattern
         raise DamagedFileError(
             f"{path} is not a complete Parquet file ({reason}); delete {files} and run again"
         ) from None
-    # Columns that did not exist when the file was written.
-    if table in ("trials", "intervals", "shifts"):
-        content = _with_absent(content, table, wanted)
     return content.replace_schema_metadata(None)
 
 
@@ -235,15 +233,8 @@ def _encode(content: pa.Table, names: Collection[str]) -> pa.Table:
     return content
 
 
-def _with_absent(content: pa.Table, table: TableName, wanted: re.Pattern[str] = _ALL) -> pa.Table:
-    for field in SCHEMAS[table]:
-        if field.name not in content.schema.names and wanted.fullmatch(field.name):
-            content = content.append_column(field, pa.nulls(content.num_rows, field.type))
-    return content
-
-
 def _has_checksum(data: bytes) -> bool:
-    """Compare a file with its checksum if it has one, and return whether it has."""
+    """Compare a file with its checksum; return whether it has one, which a foreign file lacks."""
     # The last one, which is in the footer: a text column may contain anything.
     start = data.rfind(_CHECKSUM) + len(_CHECKSUM)
     written = _DIGEST.match(data, start)
@@ -261,15 +252,17 @@ def _check_mark(path: AnyPath, table: TableName, schema: pa.Schema, has_checksum
     mark = json.loads((schema.metadata or {}).get(_KEY, b"{}"))
     if mark.get("table") != table:
         raise DamagedFileError(f"{path} is not a {table} file of tune-calib; move it elsewhere")
-    # A later program may have changed the meaning of a column; earlier files may only lack columns.
+    # A later program may have changed the meaning of a column.
     if mark["version"] > SCHEMA_VERSION:
         raise DamagedFileError(f"{path} has schema {mark['version']}; update tune-calib to read it")
-    if set(mark) - {"table", "version"} and not has_checksum:
+    if not has_checksum:
         raise ValueError("its checksum is missing")
 
 
 @lru_cache(maxsize=16)  # the files of a folder have few schemas
-def _check_types(table: TableName, schema: pa.Schema) -> None:
+def _check_columns(table: TableName, schema: pa.Schema) -> None:
+    if missing := set(SCHEMAS[table].names).difference(schema.names):
+        raise ValueError(f"it lacks the columns {sorted(missing)}")
     for field in schema:
         expected = field.type
         if field.name in SCHEMAS[table].names:

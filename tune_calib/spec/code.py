@@ -23,10 +23,8 @@ RELEASED = "released"
 
 _ROOT = Path(__file__).parents[2]
 _IS_RELEASED = _ROOT.name in ("site-packages", "dist-packages")
-_COUNTED = tuple(
-    f"tune_calib.{part}."
-    for part in ("engine", "methods", "models", "metrics", "data", "determinism", "spec.slots")
-)
+_PARTS = ("engine", "methods", "models", "metrics", "data", "determinism", "spec.slots")
+_COUNTED = tuple(f"tune_calib.{part}." for part in _PARTS)
 _STANDARD = {os.path.dirname(os.__file__), *map(sysconfig.get_path, ("stdlib", "platstdlib"))}
 _MAX_NAMED = 3
 

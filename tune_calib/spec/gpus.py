@@ -1,4 +1,4 @@
-"""GPUs by name, with the rates stated by their vendors, from which a dry run estimates times."""
+"""GPUs by name, and the measured rates from which a dry run estimates the hours on them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,6 +15,10 @@ In fp32, the geometric mean of ResNet-18 (37 %) and fast_cnn (46 %) on an H100; 
 four networks in table 4 of MaC-Cal on an A40 (7 to 32 %); in bf16, that of fast_cnn on an H100. See
 docs/pages/experiment-files.md#a-named-gpu."""
 
+HEAD_STEP_S = 2e-3
+"""Seconds per step of a head batch, measured on an H100 for 1 to 40 heads (2048-512-100): its
+matrix products are too small to count."""
+
 
 @dataclass(frozen=True)
 class Gpu:
@@ -25,20 +29,16 @@ class Gpu:
     devices: tuple[str, ...]  # prefixes of torch's names for it, which results have
     source: str  # page of the vendor; rates stated with sparsity are halved
 
-    def peak(self, precision: str) -> float:
-        """Return the peak rate of products, in operations a second."""
+    def attained(self, precision: str) -> float:
+        """Return the operations a second that training reaches; no mode is slower than float32."""
         if precision not in self.teraflops:
             fast = " or ".join(self.teraflops)
             raise UserError(
                 f"network.precision={precision} needs another `gpu_model` than {self.name}, which "
                 f"only has {fast}"
             )
-        return self.teraflops[precision] * 1e12
-
-    def attained(self, precision: str) -> float:
-        """Return the operations a second that training reaches; no mode is slower than float32."""
         modes = self.teraflops if precision == "fp32" else [precision]
-        return min(self.peak(mode) * SHARES[mode] for mode in modes)
+        return 1e12 * min(self.teraflops[mode] * SHARES[mode] for mode in modes)
 
     def is_named(self, device: str | None) -> bool:
         """Return whether torch's name of a GPU is one of this GPU's names."""

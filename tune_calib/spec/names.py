@@ -57,56 +57,54 @@ BELOW = 0.05
 """Fraction of accuracy that a head may lose against its network; heads trained long enough lose
 less."""
 
-FLAGS: dict[str, Flag] = {
-    flag.name: flag
-    for flag in (
-        Flag(
-            CHANCE,
-            "†",
-            "accuracy on select and calib together is not significantly better than always "
-            "predicting their largest class (one-sided binomial test at 0.1 %); its calibration is "
-            "meaningless, and it is never marked as the best",
-        ),
-        Flag(
-            FEW_IMAGES,
-            "?",
-            f"too few images to tell: select and calib together have fewer than {LEAST_IMAGES}, on "
-            "which accuracy is not significantly better than always predicting their largest class "
-            "(one-sided binomial test at 0.1 %)",
-        ),
-        Flag(
-            "temperature_bound",
-            "‡",
-            "the temperature reached an end of its range, or every sample of calib is classified "
-            "correctly, so that no temperature is the best; on other images it may do great harm",
-        ),
-        Flag(
-            "temperature_harms",
-            "§",
-            "in cross-validation on calib, the NLL is larger with the temperature than without "
-            "(T = 1), by more than 1 % and by more than noise",
-        ),
-        Flag(
-            "posthoc_harms",
-            "¶",
-            "in cross-validation on calib, the NLL is larger with the post-hoc transform than "
-            "without, by more than 1 % and by more than noise",
-        ),
-        Flag(
-            "posthoc_unconverged",
-            "#",
-            "the fit of the post-hoc transform did not reach its optimum, or there is no optimum, "
-            "for example because calib lacks a class",
-        ),
-        Flag(
-            HEAD_BELOW,
-            "!",
-            "accuracy on test is more than 5 points, and more than twice its standard error, below "
-            "that of the network below the head; the head may not have been trained long enough, "
-            "and its calibration is that of a different classifier",
-        ),
-    )
-}
+_FLAGS = (
+    Flag(
+        CHANCE,
+        "†",
+        "accuracy on select and calib together is not significantly better than always "
+        "predicting their largest class (one-sided binomial test at 0.1 %); its calibration is "
+        "meaningless, and it is never marked as the best",
+    ),
+    Flag(
+        FEW_IMAGES,
+        "?",
+        f"too few images to tell: select and calib together have fewer than {LEAST_IMAGES}, on "
+        "which accuracy is not significantly better than always predicting their largest class "
+        "(one-sided binomial test at 0.1 %)",
+    ),
+    Flag(
+        "temperature_bound",
+        "‡",
+        "the temperature reached an end of its range, or every sample of calib is classified "
+        "correctly, so that no temperature is the best; on other images it may do great harm",
+    ),
+    Flag(
+        "temperature_harms",
+        "§",
+        "in cross-validation on calib, the NLL is larger with the temperature than without "
+        "(T = 1), by more than 1 % and by more than noise",
+    ),
+    Flag(
+        "posthoc_harms",
+        "¶",
+        "in cross-validation on calib, the NLL is larger with the post-hoc transform than "
+        "without, by more than 1 % and by more than noise",
+    ),
+    Flag(
+        "posthoc_unconverged",
+        "#",
+        "the fit of the post-hoc transform did not reach its optimum, or there is no optimum, "
+        "for example because calib lacks a class",
+    ),
+    Flag(
+        HEAD_BELOW,
+        "!",
+        "accuracy on test is more than 5 points, and more than twice its standard error, below "
+        "that of the network below the head; the head may not have been trained long enough, "
+        "and its calibration is that of a different classifier",
+    ),
+)
+FLAGS: dict[str, Flag] = {flag.name: flag for flag in _FLAGS}
 
 
 def count_flags(cells: Iterable[object]) -> dict[Flag, int]:

@@ -424,9 +424,9 @@ def _find_backbone(plugin: Plugin, module: ModuleType, name: str) -> BackboneInf
     if file != plugin.name or function not in _functions(module):
         return None
     # Only now, since it imports torch.
-    models: Any = importlib.import_module("tune_calib.models.own")
-    record: BackboneInfo = models.record(name, vars(module)[function])
-    return record
+    models: Any = importlib.import_module("tune_calib.models.user_backbone")
+    build = partial(models.build, name=name, function=vars(module)[function])
+    return BackboneInfo(name, f"{name} (own)", build, has_stages=False)
 
 
 def _registered(content: str) -> Iterator[tuple[Any, Any]]:

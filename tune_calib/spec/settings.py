@@ -191,7 +191,8 @@ def refuse_unknown_names(overrides: Settings) -> None:
 
 def method_of(slot: str, overrides: Mapping[str, Any]) -> str | None:
     """Return the method of a slot; for a network, ``ce`` by default."""
-    name = overrides.get("method", "ce" if slot == "network" else None)
+    default = "ce" if slot == "network" else None
+    name = overrides.get("method", default)
     return METHODS.canonical(name) if isinstance(name, str) else name
 
 

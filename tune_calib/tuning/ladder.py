@@ -7,7 +7,7 @@ from functools import cached_property
 from operator import attrgetter
 from typing import Any, ClassVar
 
-from tune_calib.console import Text, echo
+from tune_calib.console import echo
 from tune_calib.data.shift import find_sets
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
@@ -34,6 +34,7 @@ from tune_calib.tuning.folder import (
 )
 from tune_calib.tuning.resolve import resolve_files
 from tune_calib.tuning.reuse import Copies, copy_rows
+from tune_calib.tuning.run import Result
 from tune_calib.tuning.work.execution import execute, resources_of
 from tune_calib.tuning.work.executor import Executor
 from tune_calib.tuning.work.jobs import (
@@ -43,15 +44,6 @@ from tune_calib.tuning.work.jobs import (
     lacking,
     make_plan,
 )
-
-
-@dataclass(frozen=True)
-class LadderResult:
-    """The end of a ladder or comparison, whose rows are in its folder."""
-
-    crashed: list[str]  # a line for each job that crashed
-    stopped: str = ""  # what is left after the limit of time, in words; "" if it was kept
-    summary: Text | None = None  # only searches have one
 
 
 @dataclass(frozen=True)
@@ -220,17 +212,17 @@ class LadderRun:
             execute("extra evaluations", evaluations, executor, deadline=self.deadline)
         )
 
-    def finish(self, work: RemainingWork) -> LadderResult:
+    def finish(self, work: RemainingWork) -> Result:
         """Return the crashes, and what the limit of time left undone."""
         if time.monotonic() <= self.deadline or (remaining := self.plan()).is_over:
-            return LadderResult(work.crashed)
+            return Result(work.crashed)
         trials = sum(len(job.dependents) for job in remaining.networks)
         evaluations = sum(len(job.trials) for job in remaining.extra)
         parts = [f"{trials} of {format_count(len(self.planned_trials), 'trial')}"]
         if evaluations:
             parts.append(format_count(evaluations, "extra evaluation"))
         reason = f"the time limit of {self.options.max_hours:g} h is over"
-        return LadderResult(work.crashed, f"{reason}: {' and '.join(parts)} left")
+        return Result(work.crashed, f"{reason}: {' and '.join(parts)} left")
 
 
 def _to_planned_record(trial: PlannedTrial) -> PlannedRecord:

@@ -1,6 +1,7 @@
 """The driver of ladders, comparisons and searches, which completes a run in its folder."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from tune_calib.console import Text, echo
@@ -37,20 +38,13 @@ class State(Protocol):
         """List the resources of each kind of job."""
 
 
-class Result(Protocol):
+@dataclass(frozen=True)
+class Result:
     """The end of a run, whose rows are in its folder."""
 
-    @property
-    def crashed(self) -> list[str]:
-        """List a line for each job that crashed."""
-
-    @property
-    def stopped(self) -> str:
-        """Return what a limit of time left undone, in words; "" if nothing."""
-
-    @property
-    def summary(self) -> Text | None:
-        """Return the text to print at its end; None for a ladder, which has a report."""
+    crashed: list[str]  # a line for each job that crashed
+    stopped: str = ""  # what a limit of time left undone, in words; "" if nothing
+    summary: Text | None = None  # to be printed; ladders and comparisons have a report instead
 
 
 S = TypeVar("S", bound=State)
@@ -110,7 +104,7 @@ class Run(Protocol[S, R]):
 
 
 AnyRun = Run[Any, Result]
-Begin = Callable[[AnyRun, RemainingWork], None]
+Begin = Callable[[AnyRun], None]
 
 
 def check_run(run: AnyRun) -> RemainingWork:
@@ -122,7 +116,7 @@ def check_run(run: AnyRun) -> RemainingWork:
     return run.plan()
 
 
-def execute_run(run: Run[S, R], begin: Begin = lambda run, work: None) -> R:
+def execute_run(run: Run[S, R], begin: Begin = lambda run: None) -> R:
     """Complete a run; ``begin`` is called first unless nothing is left to do."""
     location, out = run.location, run.location.out
     require_loaded(out)
@@ -146,7 +140,7 @@ def execute_run(run: Run[S, R], begin: Begin = lambda run, work: None) -> R:
                 echo(f"nothing is left to do in {out}", err=True)
                 return run.finish(state)
             refuse_here(location.address, state.needs, everywhere)
-            begin(run, work)
+            begin(run)
             state = run.reuse(state, copies)
             if not state.is_over:
                 recipe = manifest.recipe.told if manifest.recipe else None

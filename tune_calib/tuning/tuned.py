@@ -5,7 +5,7 @@ that the trials of the comparison are those of the same comparison without searc
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tune_calib.console import echo
@@ -26,6 +26,7 @@ from tune_calib.spec.names import TUNED
 from tune_calib.spec.recipe import by_slot, merge_settings
 from tune_calib.spec.request import CompareRequest
 from tune_calib.spec.resolved import ResolvedRequest, Seeds
+from tune_calib.spec.space import Choice
 from tune_calib.text import format_count
 from tune_calib.tuning.folder import (
     build_foreign_error,
@@ -36,7 +37,12 @@ from tune_calib.tuning.folder import (
 from tune_calib.tuning.ladder import LadderRun
 from tune_calib.tuning.progress.screen import screen
 from tune_calib.tuning.run import AnyRun, Begin, Result, execute_run
-from tune_calib.tuning.search.definition import Objective, SearchDefinition, restrict_space
+from tune_calib.tuning.search.definition import (
+    Candidates,
+    Objective,
+    SearchDefinition,
+    restrict_space,
+)
 from tune_calib.tuning.search.manifest import find_manifest
 from tune_calib.tuning.search.outcome import format_choice
 from tune_calib.tuning.search.run import SearchRun, count_at_once
@@ -54,7 +60,7 @@ def find_tuning(run: AnyRun) -> CompareRequest | None:
     return None
 
 
-def execute_tuned(run: AnyRun, begin: Begin = lambda run, work: None) -> Result:
+def execute_tuned(run: AnyRun, begin: Begin = lambda run: None) -> Result:
     """Complete a run; of a tuned comparison the searches first, and then the comparison."""
     request = find_tuning(run)
     if request is None or not isinstance(run, LadderRun):
@@ -75,7 +81,38 @@ def execute_tuned(run: AnyRun, begin: Begin = lambda run, work: None) -> Result:
     manifest.write(run.location.out)  # before the test split is read
     for method in manifest.methods:
         _close_search(searches[method.label], method, manifest)
-    return execute_run(_add_tuned_rungs(run, manifest), begin)
+    return execute_run(_add_tuned_rungs(run, manifest.methods), begin)
+
+
+def list_runs(run: AnyRun) -> list[AnyRun]:
+    """List the searches of a tuned comparison and the comparison, for a forecast; or the run.
+
+    Tuned settings are not known yet: others of the space stand for them.
+    """
+    request = find_tuning(run)
+    if request is None or not isinstance(run, LadderRun):
+        return [run]
+    run, searches = prepare(run, request)
+    methods = []
+    for label, search in searches.items():
+        published, tuned = dict[str, Choice](), None
+        if search is not None:
+            published, tuned = _find_other_point(search.definition.candidates)
+        methods.append(TunedMethod(label=label, published=published, tuned=tuned))
+    return [*filter(None, searches.values()), _add_tuned_rungs(run, methods)]
+
+
+def _find_other_point(
+    candidates: Candidates,
+) -> tuple[dict[str, Choice], dict[str, Choice] | None]:
+    """Return the published settings of a method, and others of its space."""
+    published = candidates.space.active(candidates.defaults)
+    for name, setting in candidates.space.settings.items():
+        for level in setting.levels():
+            point = candidates.space.active({**published, name: level})
+            if point != published:
+                return published, point
+    return published, None
 
 
 def prepare(
@@ -186,7 +223,8 @@ def _tune(run: LadderRun, label: str, search: SearchRun | None, begin: Begin) ->
     if result.crashed:
         count = format_count(len(result.crashed), "trial")
         echo(f"{search.out}: {count} crashed; first: {result.crashed[0]}", err=True)
-    state, chosen = result.state, result.outcome.chosen
+    state = result.state
+    chosen = state.objective.choose(state.results)
     space = search.definition.candidates.space
     published = space.active(search.definition.candidates.defaults)
     values = {number: ended.values for number, ended in state.results.items()}
@@ -252,11 +290,11 @@ def _close_search(search: SearchRun | None, method: TunedMethod, manifest: Tuned
         ).write(search.out)
 
 
-def _add_tuned_rungs(run: LadderRun, manifest: TunedManifest) -> LadderRun:
+def _add_tuned_rungs(run: LadderRun, methods: Sequence[TunedMethod]) -> LadderRun:
     """Add a rung behind that of each method whose chosen settings are not the published ones."""
     rungs_of_run = {rung.label: rung for rung in run.ladder.rungs}
     rungs: list[Rung] = []
-    for method in manifest.methods:
+    for method in methods:
         rung = rungs_of_run.pop(method.label)
         rungs.append(rung)
         if method.tuned not in (None, method.published):

@@ -191,17 +191,11 @@ def last_records(run: Run) -> pd.DataFrame:
     for table in read_files(run.out, "samples"):
         rows = table.to_pandas()
         rows = rows[rows["spec_hash"].isin(trials.index) & (rows["split"] == _SPLIT)]
-        if "confidence" in rows and len(rows):
-            last = rows[rows["epoch"] == rows["epoch"].max()].dropna(subset="confidence")
+        if len(rows):
+            last = rows[rows["epoch"] == rows["epoch"].max()]
             parts.append(last.astype({"spec_hash": str}).join(trials, on="spec_hash")[_RECORD])
     records: pd.DataFrame = pd.concat(parts[1:] or parts).sort_values("rung", kind="stable")
     return records.reset_index(drop=True)
-
-
-def _absent(results: LadderResults) -> str:
-    if results.statistics.empty:
-        return ""  # no method records single samples, so nobody expects the figure
-    return "the version that wrote these results did not record the confidence of single samples"
 
 
 @LADDER_FIGURES.register
@@ -213,7 +207,6 @@ def _absent(results: LadderResults) -> str:
         "rho; the indicator is shown as the loss uses it. "
         "Each panel shows one trial, the one with the smallest seeds."
     ),
-    absent=_absent,
     position=60,
 )
 def draw_norm_confidence(results: LadderResults) -> Drawing | None:

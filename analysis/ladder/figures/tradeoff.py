@@ -19,7 +19,7 @@ from analysis.compare.intervals import ALPHA
 from analysis.compare.significance import friedman_sentence
 from analysis.figure import LADDER_FIGURES, Figure, report_figure
 from analysis.ladder.means import mean_over, trials_of_each
-from analysis.ladder.results import COST_PARTS, LadderResults, costs, has_own_time
+from analysis.ladder.results import COST_PARTS, LadderResults, costs
 from analysis.load import Run
 from analysis.svg import label_points
 from analysis.text import Cell
@@ -203,20 +203,15 @@ LADDER_FIGURES.register(
 
 
 PANELS = {
-    "seconds": "own time\nof a trial (s)",
+    "own_s": "own time\nof a trial (s)",
     "total_s": "with its network\nand bank (s)",
     "memory_mib": "peak memory\n(MiB)",
 }
-_OTHER = {"seconds": "memory", "memory_mib": "time"}  # missing if a rung has only the other
+_OTHER = {"own_s": "memory", "memory_mib": "time"}  # missing if a rung has only the other
 _GREYS = {"network_s": "0.8", "bank_s": "0.55"}
 _OWN_TIME = (
     "Time of training and evaluation without set-up: for a head, its share of the time of the "
     "heads trained together, and for a post-hoc method, its fit and evaluation."
-)
-_RAY_TIME = (
-    "The version that wrote these results did not record the time of each trial. Shown is the time "
-    "of its Ray trial with set-up, divided by the number of heads trained together; post-hoc "
-    "methods have no time, since their Ray trial trained the network."
 )
 
 
@@ -238,8 +233,7 @@ def cost_table(run: Run) -> pd.DataFrame:
 
 def _cost_caption(results: LadderResults) -> str:
     numbers = trials_of_each(results.run, list(cost_table(results.run)["n"]) or [0])
-    time = _OWN_TIME if has_own_time(results.run) else _RAY_TIME
-    return f"{time} Bars show medians, and lines the range; {numbers}."
+    return f"{_OWN_TIME} Bars show medians, and lines the range; {numbers}."
 
 
 @LADDER_FIGURES.register

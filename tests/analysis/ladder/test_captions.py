@@ -76,17 +76,14 @@ def test_costs_are_medians_and_post_hoc_methods_exclude_their_network(
 ):
     fake_results.write(tmp_path, seeds=3)
     posthoc = {"head": None, "posthoc": "{}"}
-    sweep = measured(tmp_path, **{f"1-{seed}": posthoc for seed in range(3)})
-    table = cost_table(sweep).set_index(["rung", "quantity"])
-    assert table.index.to_list() == [(0, "seconds"), (0, "memory_mib"), (1, "memory_mib")]
-    assert "did not record the time of each trial" in captions(tmp_path)["cost"][1]
+    table = cost_table(measured(tmp_path)).set_index(["rung", "quantity"])
+    assert table.index.to_list() == [(0, "memory_mib"), (1, "memory_mib")]
     own = {"1-0": posthoc | {"own_s": 0.5}, "1-1": posthoc | {"own_s": 0.75}}
     table = cost_table(measured(tmp_path, **own)).set_index(["rung", "quantity"])
-    assert table.loc[(1, "seconds"), ["n", "median"]].tolist() == [2, 0.625]
+    assert table.loc[(1, "own_s"), ["n", "median"]].tolist() == [2, 0.625]
     text = captions(tmp_path)["cost"][1]
     assert "n = 2 to 3 trials of each rung" in text
     assert "Bars show medians" in text
-    assert "did not record" not in text
 
 
 def test_a_trial_has_the_seconds_of_its_own_work(trained, tmp_path):

@@ -21,7 +21,6 @@ from analysis.ladder.figures.shift import corruption_rows, draw_corruption, draw
 from analysis.ladder.figures.tradeoff import PANELS, cost_table, draw_cost, draw_tradeoff
 from analysis.ladder.results import LadderResults, angles, costs
 from analysis.load import load
-from analysis.report import write_report
 from analysis.shifts import FAMILIES
 from analysis.tidy import unbeaten
 from tests import fake_results
@@ -140,20 +139,16 @@ def costly(out, **measured):
     return load(out)
 
 
-def test_a_head_costs_its_share_of_the_head_batch(out):
-    measured = {"wall_s": 30.0, "population": 15, "peak_memory_bytes": 2**30}
+def test_the_cost_of_a_trial_is_its_own_time_and_the_peak_memory(out):
+    measured = {"wall_s": 30.0, "own_s": 2.0, "population": 15, "peak_memory_bytes": 2**30}
     table = cost_table(costly(out, head="{}", **measured)).set_index("quantity")
-    assert table.loc["seconds", "median"] == pytest.approx(2)
+    assert table.loc["own_s", ["n", "median", "least", "most"]].tolist() == [1, 2, 2, 2]
     assert table.loc["memory_mib", "median"] == pytest.approx(1024)
-    alone = cost_table(costly(out, **measured)).set_index("quantity")
-    assert alone.loc["seconds", ["n", "median", "least", "most"]].tolist() == [1, 30, 30, 30]
 
 
 def test_the_bars_are_the_medians_and_nothing_measured_is_no_figure(out):
     assert draw_cost(results(out)) is None
-    figure = draw_cost(
-        LadderResults(costly(out, wall_s=30.0, population=1, peak_memory_bytes=2**30))
-    )
+    figure = draw_cost(LadderResults(costly(out, own_s=30.0, peak_memory_bytes=2**30)))
     assert [bar.get_width() for bar in figure.axes[0].patches] == [30]
     assert figure.axes[0].get_yticklabels()[0].get_text() == "+ one (n = 1)"
 
@@ -207,13 +202,6 @@ def test_the_dots_are_the_last_epoch_with_both_correlations(out):
     assert dots.tolist() == [[-1, 0.25], [0, 0.75], [1, 0.5]]
     assert axis.get_title() == "+ one\nr = 0.50, rho = 0.50, n = 3"
     assert axis.get_xlabel() == "norm_l1 (normalised)"
-
-
-@pytest.mark.slow
-def test_results_without_recorded_confidence_have_a_remark(out, with_figures):
-    sweep = sampled(out, [None] * 5)
-    assert draw_norm_confidence(LadderResults(sweep)) is None
-    assert "norm_confidence: not drawn, the version that wrote" in write_report(out)
 
 
 def test_corruption_starts_at_the_clean_numbers_of_the_trial(out):

@@ -24,7 +24,7 @@ class Lost:
     def suggest(self, trial_id):
         pytest.fail("the run has failed")
 
-    def on_trial_complete(self, trial_id, result, error):
+    def end(self, trial_id):
         del self.running[trial_id]
         raise UserError("the database no longer responds")
 

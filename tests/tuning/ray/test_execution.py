@@ -38,7 +38,7 @@ def test_heads_start_as_soon_as_their_network_is_finished_and_others_still_run(p
     first, second = plan.networks
     assert names(source, "ab") == [first.name, second.name]
     assert source.suggest("c") is None
-    source.on_trial_complete("a", {}, error=False)
+    source.end("a")
     heads = [trial.name for trial in plan.head_batches if trial.network_id == first.network_id]
     assert names(source, "cdefg"[: len(heads)]) == heads
     assert source.suggest("z") is None  # the second network is not finished
@@ -47,14 +47,14 @@ def test_heads_start_as_soon_as_their_network_is_finished_and_others_still_run(p
 def test_heads_of_a_network_that_failed_do_not_start(plan_and_source):
     _, source = plan_and_source
     names(source, "ab")
-    source.on_trial_complete("b", None, error=True)
+    source.end("b")
     assert source.suggest("c") is None
-    source.on_trial_complete("a", {}, error=False)
+    source.end("a")
     while (suggested := source.suggest("h")) != OVER:
         work = suggested["job"]
         assert work["kind"] == "head"
         assert work["trials"][0]["spec"]["network"]["seed"] == 0
-        source.on_trial_complete("h", {}, error=False)
+        source.end("h")
 
 
 @pytest.mark.parametrize("now", ["nothing", "another sweep", "no manifest"])

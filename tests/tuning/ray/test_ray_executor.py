@@ -8,7 +8,7 @@ import ray
 from ray import tune
 
 from tests.support import shared_ray
-from tests.tuning.ray.counting_trainable import Counted
+from tests.tuning.ray.counting_trainable import Counted, Killed
 from tune_calib.errors import RefusedError
 from tune_calib.progress import ProgressEvent, report_progress
 from tune_calib.spec.names import CRASHES
@@ -34,8 +34,8 @@ class Numbers:
         number = self.asked - 1
         return {"job": {"name": number, "title": "", "weight": 1, "kind": "network", "trials": []}}
 
-    def on_trial_complete(self, trial_id, result=None, error=False):
-        self.ended.append(error)
+    def end(self, trial_id):
+        self.ended.append(trial_id)
 
 
 @pytest.fixture(autouse=True)
@@ -54,9 +54,42 @@ def test_any_number_of_trials_is_executed(tmp_path, monkeypatch, count, requeste
     feed = Numbers(count)
     kind = tune.with_resources(Counted, placement(Resources(1)))
     errors = fit(requested, kind, Provenance(str(tmp_path), "store"), feed)
-    assert sorted(feed.ended) == [False] * (count - 1) + [True]
+    assert len(set(feed.ended)) == count
     assert ["the second one" in line for line in errors.values()] == [True]
     assert "the second one" in (tmp_path / CRASHES).read_text()
+
+
+class Marked(Numbers):
+    """Knows its running trials, as sources do, and tells workers a file to mark."""
+
+    def __init__(self, count, mark):
+        super().__init__(count)
+        self.mark, self.running = mark, {}
+
+    def suggest(self, trial_id):
+        config = super().suggest(trial_id)
+        if config == OVER:
+            return OVER
+        config["job"]["mark"] = str(self.mark)
+        self.running[trial_id] = config["job"]["name"]
+        return config
+
+    def end(self, trial_id):
+        self.ended.append(self.running.pop(trial_id))
+
+
+@pytest.mark.parametrize(("part", "requested"), [(500, 9), (2, 3)])
+def test_a_job_is_repeated_whose_reused_actor_dies_before_it_begins(
+    tmp_path, monkeypatch, part, requested
+):
+    monkeypatch.setattr(ray_executor, "PART", part)
+    feed = Marked(3, tmp_path / "mark")
+    kind = tune.with_resources(Killed, placement(Resources(1)))
+    run = Provenance(str(tmp_path), "store")
+    assert fit(requested, kind, run, feed, max_concurrent_trials=1) == {}
+    assert feed.mark.exists()
+    assert feed.ended == [0, 1, 2]
+    assert not (tmp_path / CRASHES).exists()
 
 
 @ray.remote

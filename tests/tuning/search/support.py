@@ -50,7 +50,7 @@ class Untrained(SearchState):
             self.rows[planned.spec.hash] = row(**{**values, "accuracy": 0.5 + score / 2})
 
 
-def run_source(source, end=lambda running: (running.popitem()[0], {})):
+def run_source(source, end=lambda running: running.popitem()[0]):
     """In the place of an executor: trials run together until ``end`` takes one out and ends it."""
     running = {}
     for number in map(str, range(10**6)):
@@ -58,7 +58,7 @@ def run_source(source, end=lambda running: (running.popitem()[0], {})):
         if isinstance(config, dict):
             running[number] = config
         elif running:
-            source.on_trial_complete(*end(running), error=False)
+            source.end(end(running))
         else:
             assert config == OVER
             return

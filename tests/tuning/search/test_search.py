@@ -251,7 +251,7 @@ def searched(out: Path, store: Store, planned=20, dies_after=float("inf"), given
             raise KeyboardInterrupt
         number = chance.choice(list(running))
         drive(HeadWorker(running.pop(number)))
-        return number, {}
+        return number
 
     source = StudySource(state, run, 2)
     source.largest = 4

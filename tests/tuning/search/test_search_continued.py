@@ -16,12 +16,10 @@ from tests.tuning.search.support import (
     stored,
 )
 from tune_calib.api import runs
-from tune_calib.documents import seal
 from tune_calib.experiments.entries import plan_entries
 from tune_calib.experiments.forecast.forecast import find_needs
 from tune_calib.results.tables import write_results
 from tune_calib.spec.methods import METHODS
-from tune_calib.spec.names import SEARCH_MANIFEST
 from tune_calib.spec.recipe import RECIPES
 from tune_calib.spec.request import EvaluateRequest, SearchRequest, build_request
 from tune_calib.spec.resolved import ResolvedRequest
@@ -137,7 +135,7 @@ def test_status_and_dry_run_count_suggestions_and_come_to_done(tmp_path, method,
     job.build_manifest().write(job.out)
     state = searched(job.out, job.definition, asked)
     write_results(job.out, "all", {"trials": [stored(h, r) for h, r in state.rows.items()]})
-    left = find_needs(job, job.plan())
+    left = find_needs(job)
     assert left.planned == left.done == len(points(state)) <= asked
     assert (left.heads, left.searched) == (0, [])
     told = search_status(job.out)
@@ -161,7 +159,7 @@ def test_a_planned_evaluation_writes_nothing(tmp_path):
     planned = plan_evaluation(EvaluateRequest(out=str(job.out), seeds=3), "it")
     assert {path: path.stat().st_mtime_ns for path in job.out.rglob("*")} == before
     assert planned.resolved.seeds.network == (1, 2, 3)
-    needs = find_needs(planned, planned.plan())
+    needs = find_needs(planned)
     assert (needs.done, needs.planned, len(needs.networks)) == (0, 9, 3)
 
 
@@ -212,10 +210,9 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("tells", [True, False])
 @pytest.mark.parametrize("change", [None, *CHANGES])
 def test_a_search_of_a_version_with_other_defaults_is_refused(
-    tmp_path, monkeypatch, capsys, refusal, change, tells
+    tmp_path, monkeypatch, capsys, refusal, change
 ):
     """By resume, by evaluate and by the report of what has ended."""
     out = tmp_path / "out"
@@ -224,18 +221,13 @@ def test_a_search_of_a_version_with_other_defaults_is_refused(
     question = replace(definition_of("mac_cal"), resolved=request)
     state = searched(out, question, 3)
     job = replace(any_job(out), definition=question, length=9)
-    manifest = moved(job, out=tmp_path / "new").build_manifest()
-    content = manifest.plain()
-    if not tells:
-        del content["specs"]
-    (out / SEARCH_MANIFEST).write_bytes(seal(content))
+    moved(job, out=tmp_path / "new").build_manifest().write(out)
     rungs = {t.spec.hash: -1 for t in state.candidates.baseline()}
     rungs |= {state.hashes(state.study.suggestion(n))[0]: n for n in range(3)}
     rows = [{**stored(h, r), "rung": rungs[h]} for h, r in state.rows.items()]
     write_results(out, "all", {"trials": rows})
     if change is None:
         refuse_other_specs(out, question.candidates)
-        assert job.build_manifest().specs is not None
         return
     name, settings = CHANGES[change]
     other = replace(RECIPES["focal"], name="other", settings=settings)

@@ -21,16 +21,16 @@ from tests.tuning.search.support import (
 )
 from tune_calib.documents import seal
 from tune_calib.errors import UserError
-from tune_calib.results.manifests import RUN_MANIFEST, ReadRecord, SearchEvaluated, SearchManifest
-from tune_calib.results.selection import BASELINE_AT_CHANCE, EVALUATION
+from tune_calib.results.manifests import ReadRecord, SearchEvaluated, SearchManifest
+from tune_calib.results.selection import BASELINE_AT_CHANCE
 from tune_calib.results.tables import read_table, write_results
 from tune_calib.spec.metrics import METRICS, format_value, searchable_metrics
-from tune_calib.spec.names import SEARCH_EVALUATED, SEARCH_MANIFEST
+from tune_calib.spec.names import SEARCH_MANIFEST
 from tune_calib.spec.request import EvaluateRequest
 from tune_calib.spec.resolved import ResolvedRequest, Seeds
 from tune_calib.tuning.search.definition import Objective
-from tune_calib.tuning.search.evaluate import Evaluation, add_read, build_run, compare_splits
-from tune_calib.tuning.search.outcome import SearchResult, write_outcome
+from tune_calib.tuning.search.evaluate import add_read, build_run, compare_splits
+from tune_calib.tuning.search.outcome import format_summary, write_outcome
 
 ON_SELECT = searchable_metrics()
 NO_GAIN = "no suggestion within the guard is better than the baseline in "
@@ -49,7 +49,7 @@ def end_of(out, metrics, baseline, tried, flags=None) -> str:
             )
         state.settle(suggestion)
     outcome = write_outcome(state, any_job(out).location)
-    return SearchResult(state, outcome, "").summary
+    return format_summary(state, outcome, "")
 
 
 @pytest.mark.parametrize("others", sample([((),), (("mce",),)], 1))
@@ -140,17 +140,6 @@ def test_the_page_lists_every_command_that_extended_the_search(tmp_path, lengths
     assert "\n".join(f"search --trials {count}" for count in commands) in page
 
 
-def test_the_page_of_a_manifest_without_commands_has_its_length(tmp_path):
-    fake_results.write_search(tmp_path, POINTS, [0.07, 0.2, 0.04, 0.05])
-    assert load_search(tmp_path).commands[-1] == "tune-calib resume DIR --trials 4"
-    manifest = extended_manifest(tmp_path / "asked", 8)
-    content = manifest.plain()
-    del content["commands"]
-    (tmp_path / "asked" / SEARCH_MANIFEST).write_bytes(seal(content))
-    counts = [command.trials for command in extended_manifest(tmp_path / "asked", 20).commands]
-    assert counts == [8, 20]
-
-
 CHOICE = {"version": 1, "trial": 3, "settings": {"head.lr": 0.1}, "rule": "best"}
 
 
@@ -162,16 +151,9 @@ def read(out, seeds, extend=False, choice=CHOICE):
 
 
 @pytest.mark.parametrize("extend", [False, True])
-@pytest.mark.parametrize("version", ["now", "before"])
 @pytest.mark.parametrize("seeds", [1, 2, 3])
-def test_repeated_evaluations_on_test_are_recorded(tmp_path, version, seeds, extend):
-    if version == "now":
-        assert read(tmp_path, 2) == [2]
-    else:  # kept the choice alone, its rule in other words; its run tells the seeds
-        (tmp_path / SEARCH_EVALUATED).write_bytes(seal({**CHOICE, "rule": "the best"}))
-        fake_results.write(tmp_path / EVALUATION)
-        path = tmp_path / EVALUATION / RUN_MANIFEST
-        path.write_bytes(seal(json.loads(path.read_text()) | {"network_seeds": [1, 2]}))
+def test_repeated_evaluations_on_test_are_recorded(tmp_path, seeds, extend):
+    assert read(tmp_path, 2) == [2]
     if seeds == 2:
         assert read(tmp_path, 2, extend) == [2]
     elif seeds == 3 and extend:
@@ -217,7 +199,7 @@ def test_optimism_is_positive_where_select_looked_better(tmp_path, metric, gap):
     believed = {
         k: [{"status": "done", **accuracy, f"select/{metric}": v}] for k, v in values.items()
     }
-    told = compare_splits(Evaluation(tmp_path, (metric,), [ReadRecord(seeds=2)], believed, []))
+    told = compare_splits(tmp_path, (metric,), [ReadRecord(seeds=2)], believed)
     for text in (told, (tmp_path / "tables" / "optimism.md").read_text().rstrip("\n")):
         rows = [line.strip("| ") for line in text.splitlines() if "chosen" in line]
         assert rows[0].endswith(f" {format_value(metric, gap)}")

@@ -12,7 +12,7 @@ from tune_calib.data import rules
 from tune_calib.data.base import Source, Split
 from tune_calib.data.decode import Format
 from tune_calib.data.layouts import Layouts
-from tune_calib.errors import DamagedFileError, DataNotFoundError
+from tune_calib.errors import DamagedFileError, DataNotFoundError, reading
 from tune_calib.spec.datasets import DATASETS
 
 NAME, CLASSES, CHANNELS, SIZE = "svhn", 10, 3, 32
@@ -38,19 +38,12 @@ def _find(root: Path) -> tuple[Path, ...]:
 def _official(file: Path) -> Split:
     from scipy.io import loadmat
 
-    try:
+    # SciPy's reader has no specific error for other files.
+    with reading(file, f"is not a complete file of {NAME}", "download it again"):
         content = loadmat(file, variable_names=("X", "y"))
         pixels, labels = content["X"], content["y"].reshape(-1).astype(np.int64)
         if pixels.dtype != np.uint8 or pixels.shape != (SIZE, SIZE, CHANNELS, len(labels)):
             raise ValueError(f"X is {pixels.dtype} {pixels.shape}")
-    # SciPy's reader has no specific error for other files.
-    except Exception as error:
-        if isinstance(error, MemoryError):
-            raise
-        reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise DamagedFileError(
-            f"{file} is not a complete file of {NAME} ({reason}); download it again"
-        ) from None
     wrong = labels[(labels < 1) | (labels > CLASSES)]
     if len(wrong):
         raise DamagedFileError(

@@ -267,13 +267,13 @@ def report_rows(name: str) -> None:
         follower.send_rows(name)
 
 
-def report_network(work: Mapping[str, Any], result: Mapping[str, Any]) -> None:
+def report_network(job: Mapping[str, Any], result: Mapping[str, Any]) -> None:
     """Send a worker's report on a network to the loggers: an epoch, or its end."""
-    if not _followers or work.get("kind") != "network" or "epoch" not in result:
+    if not _followers or job.get("kind") != "network" or "epoch" not in result:
         return
     values = _finite({name: value for name, value in result.items() if "/" in name})
-    trial = next((plain for plain in work["trials"] if not plain["spec"].get("posthoc")), None)
-    first = trial or (work["trials"] or work["dependents"])[0]
+    trial = next((plain for plain in job["trials"] if not plain["spec"].get("posthoc")), None)
+    first = trial or (job["trials"] or job["dependents"])[0]
     spec, slots = TrialSpec.build(**first["spec"]), first["spec"]
     key, label = spec.hash, first["label"]
     if trial is None:  # the network has no row

@@ -3,6 +3,7 @@
 import math
 import tempfile
 import time
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,7 +18,6 @@ from tune_calib.results.folders import refuse_moved
 from tune_calib.tuning.loggers.base import report_network
 from tune_calib.tuning.ray.trainables import REFUSED, JobTrainable, read_events
 from tune_calib.tuning.work.executor import (
-    PART,
     Executor,
     Resources,
     Source,
@@ -27,6 +27,8 @@ from tune_calib.tuning.work.executor import (
 )
 from tune_calib.tuning.work.provenance import Provenance
 
+# Jobs per ``Tuner``, which keeps all trials until it ends, about 0.1 MiB each.
+PART = 500
 # Restarts of a Ray trial, from its checkpoint, after the death of its worker or node; Ray does not
 # count preemptions.
 MAX_FAILURES = 3
@@ -61,8 +63,7 @@ def fit(total: int, kind: Any, run: Provenance, source: Source, **tuning: Any) -
     ended: list[Exception | None] = []
     search_alg = _SourceSearcher(source)
     cores = int(ray.cluster_resources().get("CPU", 1))
-    for start in range(0, total, PART):
-        part = min(PART, total - start)
+    while (part := min(PART, total + search_alg.repeats - len(ended))) > 0:
         with tempfile.TemporaryDirectory() as scratch:
             tuner = tune.Tuner(
                 kind,
@@ -87,11 +88,14 @@ def fit(total: int, kind: Any, run: Provenance, source: Source, **tuning: Any) -
             results = tuner.fit()
         search_alg.refuse_failed()
         ended.extend(results[number].error for number in range(len(results)))
-        if len(results) < part:
+        if len(results) < part and not search_alg.to_repeat:
             break
-    # In the order of their suggestion.
-    names = zip(search_alg.names, ended, strict=False)
-    errors = {name: error for name, error in names if error is not None}
+    # In the order of their suggestion; of a repeated job the last end counts.
+    errors: dict[str, Exception] = {}
+    for name, error in zip(search_alg.names, ended, strict=False):
+        errors.pop(name, None)
+        if error is not None:
+            errors[name] = error
     return report_crashes(errors, run.out)
 
 
@@ -105,7 +109,10 @@ class _SourceSearcher(Searcher):
     def __init__(self, source: Source) -> None:
         super().__init__()
         self._source = source
-        self.names: list[str] = []  # of the trials that it has suggested
+        self.names: list[str] = []  # of the jobs that it has suggested
+        self.to_repeat: deque[tuple[str, dict[str, Any]]] = deque()
+        self.repeats = 0
+        self._first_ids: dict[str, str] = {}  # of repeated jobs: the trials that the source knows
         self._failure: Exception | None = None
 
     def refuse_failed(self) -> None:
@@ -121,6 +128,10 @@ class _SourceSearcher(Searcher):
     def suggest(self, trial_id: str) -> Any:
         if self._failure is not None:
             return None
+        if self.to_repeat:
+            self._first_ids[trial_id], config = self.to_repeat.popleft()
+            self.names.append(config["job"]["name"])
+            return config
         try:
             config = self._source.suggest(trial_id)
         except Exception as error:
@@ -133,14 +144,25 @@ class _SourceSearcher(Searcher):
     def on_trial_complete(
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
     ) -> None:
+        if not error:  # ``_Watcher`` reports errors
+            self.end(trial_id, result)
+
+    def end(self, trial_id: str, result: dict[str, Any] | None = None) -> None:
+        """Tell the source the end of a trial; one that crashed has no result."""
         if self._failure is not None:
             return
+        first_id = self._first_ids.pop(trial_id, trial_id)
         try:
             if result and REFUSED in result:
                 raise RefusedError(result[REFUSED])
-            self._source.on_trial_complete(trial_id, result, error)
+            self._source.end(first_id)
         except Exception as failure:
             self._failure = failure
+
+    def repeat(self, trial_id: str, config: dict[str, Any]) -> None:
+        """Suggest the job of a trial again, without telling the source."""
+        self.to_repeat.append((self._first_ids.pop(trial_id, trial_id), config))
+        self.repeats += 1
 
     def save(self, checkpoint_path: str) -> None: ...
 
@@ -159,8 +181,8 @@ class _Watcher(tune.Callback):
 
     def on_step_begin(self, iteration: int, trials: Any, **_: Any) -> None:
         self.searcher.refuse_failed()
-        running = sum(trial.status == "RUNNING" for trial in trials)
-        pending = sum(trial.status == "PENDING" for trial in trials)
+        counts = Counter(trial.status for trial in trials)
+        running, pending = counts["RUNNING"], counts["PENDING"]
         report_progress("starting workers", running, min(pending + running, self.most))
         # Once a second: Ray steps more often.
         if time.monotonic() - self._last >= 1:
@@ -179,4 +201,9 @@ class _Watcher(tune.Callback):
         show_end(trial.config["job"], trial.last_result)
 
     def on_trial_error(self, iteration: int, trials: Any, trial: Any, **_: Any) -> None:
+        # Ray restarts no trial whose reused actor dies before the trial begins (Ray 2.59 and 2.60).
+        if trial.should_recover():
+            self.searcher.repeat(trial.trial_id, trial.config)
+            return
+        self.searcher.end(trial.trial_id)
         show_end(trial.config["job"], None)

@@ -1,7 +1,7 @@
 """Evaluate the chosen trial of a search on the test split with fresh seeds."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from analysis.search import tables
 from analysis.tables.render import body
@@ -9,7 +9,6 @@ from tune_calib.console import Prose, Text
 from tune_calib.engine.store import Store
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.paths import AnyPath, atomic_write, parse_path
-from tune_calib.results.folders import find_run_manifest
 from tune_calib.results.manifests import VERSION, ReadRecord, SearchEvaluated
 from tune_calib.results.selection import (
     BASELINE,
@@ -27,34 +26,26 @@ from tune_calib.spec.names import SEARCH_EVALUATED, legend
 from tune_calib.spec.request import EvaluateRequest
 from tune_calib.spec.resolved import Seeds
 from tune_calib.tuning.folder import only_driver
-from tune_calib.tuning.ladder import LadderResult, LadderRun
+from tune_calib.tuning.ladder import LadderRun
 from tune_calib.tuning.progress.screen import show_driver
 from tune_calib.tuning.reuse import Copies
-from tune_calib.tuning.run import Begin, execute_run
+from tune_calib.tuning.run import Begin, Result, execute_run
 from tune_calib.tuning.search.definition import compute_means
 from tune_calib.tuning.search.run import SearchRun, load_search, open_state
 from tune_calib.tuning.search.state import SearchState
 from tune_calib.tuning.search.storage import lost_database
 
 
-@dataclass(frozen=True)
-class Evaluation:
-    """The result of the evaluation on test, whose rows are in an ordinary run folder."""
-
-    folder: AnyPath
-    metrics: tuple[str, ...]
-    reads: Sequence[ReadRecord]
-    on_select: Mapping[str, Sequence[Row]]  # rows of the search by rung label
-    result: LadderResult
-
-
 def evaluate_choice(
-    request: EvaluateRequest, command: str, begin: Begin = lambda run, work: None
-) -> Evaluation:
-    """Evaluate the chosen trial of a search, its baseline and its defaults on test."""
+    request: EvaluateRequest, command: str, begin: Begin = lambda run: None
+) -> Result:
+    """Evaluate the chosen trial of a search, its baseline and its defaults on test.
+
+    The summary compares them with ``select``; the rows are in an ordinary run folder.
+    """
     out = parse_path(request.out)
     search = load_search(out, request.study_storage)
-    with only_driver(out), show_driver(out), lost_database(search.study_storage):
+    with only_driver(out), show_driver(out), lost_database(search.location.study_storage):
         state = open_state(search)
         # The rows of the search are compared with those of the evaluation.
         data, store = state.candidates.baseline()[0].spec.data, Store(search.location.store)
@@ -68,13 +59,14 @@ def evaluate_choice(
             hashes = state.hashes(state.study.suggestion(number))
             on_select[label] = [state.rows[spec_hash] for spec_hash in hashes]
     metrics = search.definition.objective.metrics
-    return Evaluation(out / EVALUATION, metrics, choice.reads, on_select=on_select, result=result)
+    comparison = compare_splits(out / EVALUATION, metrics, choice.reads, on_select=on_select)
+    return replace(result, summary=comparison)
 
 
 def plan_evaluation(request: EvaluateRequest, command: str) -> LadderRun:
     """Build the ladder that ``evaluate_choice`` would run, without writing."""
     search = load_search(parse_path(request.out), request.study_storage)
-    with lost_database(search.study_storage):
+    with lost_database(search.location.study_storage):
         choice = _find_choice(open_state(search, is_read_only=True))
     return build_run(search, add_read(choice, request, command), request, command=command)
 
@@ -116,9 +108,6 @@ def add_read(choice: SearchEvaluated, request: EvaluateRequest, command: str) ->
             f"trial {choice.trial}; test is read only once: search in a new `out`"
         )
     reads = old.reads
-    # Earlier versions recorded no seeds; they are in the results.
-    if not reads and (manifest := find_run_manifest(out / EVALUATION)) is not None:
-        reads = [ReadRecord(seeds=len(manifest.network_seeds), command=manifest.command)]
     last = reads[-1].seeds if reads else seeds
     if seeds < last or (seeds > last and not request.extend):
         raise UserError(
@@ -155,21 +144,26 @@ def build_run(
     )
 
 
-def compare_splits(evaluation: Evaluation) -> Text:
-    """Tabulate the metrics of the search on ``select`` and on ``test``."""
-    rows = read_table(evaluation.folder, "trials").to_pylist()
-    table = tables.optimism(rows, evaluation.on_select, evaluation.metrics)
+def compare_splits(
+    folder: AnyPath,
+    metrics: Sequence[str],
+    reads: Sequence[ReadRecord],
+    on_select: Mapping[str, Sequence[Row]],  # rows of the search by rung label
+) -> Text:
+    """Tabulate the metrics of the search on ``select`` and on ``test``, and write the table."""
+    rows = read_table(folder, "trials").to_pylist()
+    table = tables.optimism(rows, on_select, metrics)
     flags = legend(row.get("flags") for row in rows)
     means = []
     for label in (BASELINE, CHOSEN):
         done = [row for row in rows if row["rung_label"] == label and row["status"] == "done"]
         if done:
-            values = compute_means(done, "test", evaluation.metrics)
-            means.append(dict(zip(evaluation.metrics, values, strict=True)))
-    notes = [OPTIMISM, f"{describe_reads(evaluation.reads)}."]
+            values = compute_means(done, "test", metrics)
+            means.append(dict(zip(metrics, values, strict=True)))
+    notes = [OPTIMISM, f"{describe_reads(reads)}."]
     if len(means) == 2:
-        notes += describe_no_gain_on_test(evaluation.metrics, *means)
+        notes += describe_no_gain_on_test(metrics, *means)
     notes += flags
     text = "\n".join([body(table), "", *notes])
-    atomic_write(evaluation.folder / "tables" / "optimism.md", f"{text}\n".encode())
+    atomic_write(folder / "tables" / "optimism.md", f"{text}\n".encode())
     return Text([table, "", *map(Prose, notes)])

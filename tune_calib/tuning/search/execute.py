@@ -76,7 +76,7 @@ class StudySource:
         self.running[trial_id] = self.queue.popleft()
         return configuration(self.provenance, self.running[trial_id].config())
 
-    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None, error: bool) -> None:
+    def end(self, trial_id: str) -> None:
         """Read the rows of a job."""
         self.state.collect(self.running.pop(trial_id))
         if self._settle():

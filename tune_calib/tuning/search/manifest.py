@@ -44,7 +44,7 @@ def extend_manifest(new: SearchManifest, out: AnyPath) -> SearchManifest:
         )
     if (out / SEARCH_EVALUATED).exists():
         raise UserError(f"{out} was evaluated on test, which ends its search; name another `out`")
-    commands = old.commands or [CommandRecord(command=old.command, trials=old.trials)]
+    commands = old.commands
     if new.trials > old.trials:
         if commands[-1].command == new.command:  # an experiment file or a budget that grew
             commands = commands[:-1]
@@ -113,7 +113,7 @@ def list_first_specs(candidates: Candidates) -> dict[str, list[str]]:
 def refuse_other_specs(out: AnyPath, candidates: Candidates) -> None:
     """Refuse to continue a search whose trials have other settings in this version."""
     old = find_manifest(out)
-    if old is not None and old.specs:
+    if old is not None:
         old_specs = old.specs
     else:  # then they are in its rows
         old_specs, names = {"baseline": [], "defaults": []}, {NO_RUNG: "baseline", 0: "defaults"}

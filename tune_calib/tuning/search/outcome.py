@@ -3,7 +3,7 @@
 import json
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from analysis.tables.table import table_of
@@ -21,6 +21,7 @@ from tune_calib.spec.settings import find_recipe
 from tune_calib.spec.space import Point
 from tune_calib.text import format_points, format_yaml, option_words
 from tune_calib.tuning.folder import RunLocation
+from tune_calib.tuning.run import Result
 from tune_calib.tuning.search.definition import SearchDefinition
 from tune_calib.tuning.search.state import SearchState
 
@@ -28,51 +29,42 @@ TOP_SHARE, LEAST_TOP, LEAST_DONE = 0.1, 5, 30
 
 
 @dataclass(frozen=True)
-class SearchResult:
-    """The final state of a search, its outcome, and its counts in one line."""
+class SearchResult(Result):
+    """The end of a search, with its state."""
 
-    state: SearchState
-    outcome: SearchOutcome
-    counts: str
-    stopped: str = ""  # a search has a number of suggestions instead of a limit of time
+    state: SearchState = field(kw_only=True)
 
-    @property
-    def summary(self) -> Text:
-        """Build the text that a search prints at its end."""
-        state, outcome, objective = self.state, self.outcome, self.state.objective
-        metrics, rows = objective.metrics, list[list[Cell | str]]()
-        means = map(Cell.unit, metrics, state.baseline_means(metrics))
-        rows.append(["baseline", *means, Cell.unit("accuracy", 0.0)])
-        for number in dict.fromkeys([0, *outcome.front]):
-            suggestion = state.results[number]
-            cells = map(Cell.unit, metrics, suggestion.values or (float("nan"),) * len(metrics))
-            name = f"trial {number}"
-            if number == 0:
-                name += " (defaults)"
-            rows.append([name, *cells, Cell.unit("accuracy", suggestion.drop)])
-        titles = [f"select {METRICS[name].title}" for name in metrics]
-        pictures = f"tables, figures and a page: {_format_command('report', state)}"
-        lines: list[Part] = [table_of(["", *titles, "accuracy lost"], rows), ""]
-        lines += [Prose(self.counts), pictures]
-        lines += map(Prose, state.list_warnings())
-        if at_chance := sum(result.at_chance for result in state.results.values()):
-            lines.append(f"{at_chance} suggestions are at chance and cannot be chosen")
-        if not outcome.front:
-            guard = format_points(objective.guard)
-            lines.append(f"no trial keeps the accuracy within {guard} of the baseline")
-            return Text(lines)
-        number = outcome.front[0]
-        settings = {**state.definition.resolved.fixed, **state.study.suggestion(number).point}
-        choice = outcome.command or " ".join(_list_settings(settings))
-        lines.append(f"chosen: trial {number} ({objective.describe_rule()}): {choice}")
-        lines.append(f"on the test split, once: {_format_command('evaluate', state, ('seeds', 5))}")
+
+def format_summary(state: SearchState, outcome: SearchOutcome, counts: str) -> Text:
+    """Format the text that a search prints at its end, with its counts in one line."""
+    objective = state.objective
+    metrics, rows = objective.metrics, list[list[Cell | str]]()
+    means = map(Cell.unit, metrics, state.baseline_means(metrics))
+    rows.append(["baseline", *means, Cell.unit("accuracy", 0.0)])
+    for number in dict.fromkeys([0, *outcome.front]):
+        suggestion = state.results[number]
+        cells = map(Cell.unit, metrics, suggestion.values or (float("nan"),) * len(metrics))
+        name = f"trial {number}"
+        if number == 0:
+            name += " (defaults)"
+        rows.append([name, *cells, Cell.unit("accuracy", suggestion.drop)])
+    titles = [f"select {METRICS[name].title}" for name in metrics]
+    pictures = f"tables, figures and a page: {_format_command('report', state)}"
+    lines: list[Part] = [table_of(["", *titles, "accuracy lost"], rows), ""]
+    lines += [Prose(counts), pictures]
+    lines += map(Prose, state.list_warnings())
+    if at_chance := sum(result.at_chance for result in state.results.values()):
+        lines.append(f"{at_chance} suggestions are at chance and cannot be chosen")
+    if not outcome.front:
+        guard = format_points(objective.guard)
+        lines.append(f"no trial keeps the accuracy within {guard} of the baseline")
         return Text(lines)
-
-    @property
-    def crashed(self) -> list[str]:
-        """List the errors of the trials that crashed in this session."""
-        errors, names = self.state.errors, self.state.crashed.values()
-        return [errors.get(name, "no result row was written") for name in names]
+    number = outcome.front[0]
+    settings = {**state.definition.resolved.fixed, **state.study.suggestion(number).point}
+    choice = outcome.command or " ".join(_list_settings(settings))
+    lines.append(f"chosen: trial {number} ({objective.describe_rule()}): {choice}")
+    lines.append(f"on the test split, once: {_format_command('evaluate', state, ('seeds', 5))}")
+    return Text(lines)
 
 
 def write_outcome(state: SearchState, location: RunLocation) -> SearchOutcome:

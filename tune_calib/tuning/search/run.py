@@ -32,7 +32,7 @@ from tune_calib.tuning.search.manifest import (
     list_first_specs,
     refuse_other_specs,
 )
-from tune_calib.tuning.search.outcome import SearchResult, write_outcome
+from tune_calib.tuning.search.outcome import SearchResult, format_summary, write_outcome
 from tune_calib.tuning.search.state import SearchState
 from tune_calib.tuning.search.storage import find_storage, lost_database
 from tune_calib.tuning.search.study import SearchStudy
@@ -57,11 +57,6 @@ class SearchRun:
     def out(self) -> AnyPath:
         """Return the folder."""
         return self.location.out
-
-    @property
-    def study_storage(self) -> str | None:
-        """Return the URL of the study's database; None for a journal file in the folder."""
-        return self.location.study_storage
 
     @property
     def resolved(self) -> ResolvedRequest:
@@ -124,7 +119,7 @@ class SearchRun:
             address=location.address,
             gpus=location.gpus,
             at_once=self.at_once,
-            study_storage=self.study_storage and mask_url(self.study_storage),
+            study_storage=location.study_storage and mask_url(location.study_storage),
             titles=titles(definition.candidates.baseline(), location),
             **origin_records(self.resolved, self.plugins),
         )
@@ -189,8 +184,10 @@ class SearchRun:
     def finish(self, state: SearchState) -> SearchResult:
         """Check the counts, and write the outcome."""
         unit = "Ray trials" if self.location.uses_ray else "batches"
-        counts = state.reconcile(unit)
-        return SearchResult(state, write_outcome(state, self.location), counts)
+        counts, outcome = state.reconcile(unit), write_outcome(state, self.location)
+        errors, names = state.errors, state.crashed.values()
+        crashed = [errors.get(name, "no result row was written") for name in names]
+        return SearchResult(crashed, summary=format_summary(state, outcome, counts), state=state)
 
 
 def build_search_run(
@@ -254,7 +251,9 @@ def load_search(out: AnyPath, study_storage: str | None) -> SearchRun:
 def open_state(run: SearchRun, is_read_only: bool = False) -> SearchState:
     """Open the state of a search: its folder and its study."""
     refuse_other_specs(run.out, run.definition.candidates)
-    study = SearchStudy(run.definition, run.out, run.study_storage, is_read_only=is_read_only)
+    study = SearchStudy(
+        run.definition, run.out, run.location.study_storage, is_read_only=is_read_only
+    )
     return SearchState(run.out, run.definition, study, length=run.length, needs=run.needs)
 
 
@@ -268,8 +267,8 @@ def count_suggestions(
     if not (out / SEARCH_MANIFEST).exists():
         return None
     run = load_search(out, study_storage)
-    with lost_database(run.study_storage):
-        study = SearchStudy(run.definition, out, run.study_storage, is_read_only=True)
+    with lost_database(run.location.study_storage):
+        study = SearchStudy(run.definition, out, run.location.study_storage, is_read_only=True)
         state = SearchState(out, run.definition, study, length=length)
         state.read_rows()
         return len(state.list_ended()), state.planned
@@ -280,7 +279,7 @@ def write_outcome_so_far(out: AnyPath, study_storage: str | None) -> None:
     run = load_search(out, study_storage)
     if not done(out):
         raise UserError(f"{out}: no result yet; continue with: tune-calib resume {out}")
-    with lost_database(run.study_storage):
+    with lost_database(run.location.study_storage):
         state = open_state(run, is_read_only=True)
         state.read_rows()
         _ = state.baseline  # refuses a failed baseline

@@ -227,7 +227,6 @@ class SearchState:
         expected.update(*map(self.hashes, suggestions))
         hashes = read_table(self.out, "trials", columns=["spec_hash"])["spec_hash"].to_pylist()
         # By the study: a trial that is repeated and crashes now has lost its row.
-        states = self.study.states()
         crashed = [s for s in suggestions if states[s.number] == "crashed"]
         absent = expected.difference(hashes, *map(self.hashes, crashed))
         line = (

@@ -351,8 +351,8 @@ def search_status(out: AnyPath, study_storage: str | None = None) -> str:
     try:
         with lost_database(study_storage):
             url = find_storage(out, study_storage, manifest.study_storage)
-            # A grid depends on the method's defaults, and these on the recipe, as an identity does.
-            needs_recipe = manifest.question.sampler == "grid" or not manifest.search
+            # A grid depends on the method's defaults, and these on the recipe.
+            needs_recipe = manifest.question.sampler == "grid"
             definition = SearchDefinition.read(manifest, out, needs_recipe)
             # By the identity in the manifest, so that plug-ins need not be loaded.
             study = SearchStudy(definition, out, url, is_read_only=True, identity=manifest.search)

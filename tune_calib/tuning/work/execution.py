@@ -103,7 +103,7 @@ class JobSource:
         job = self.running[trial_id] = self.ready.popleft()
         return configuration(self.provenance, job.config())
 
-    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None, error: bool) -> None:
+    def end(self, trial_id: str) -> None:
         """Make the heads of a finished network ready, but not those of one that failed."""
         job = self.running.pop(trial_id)
         if job.kind == "network" and has_network(job.first.spec, self.store):
@@ -149,8 +149,8 @@ class _InProcess(Executor):
             # No trial is running that others could wait for, so there are no more.
             if not isinstance(config, dict):
                 break
-            result, error = self.execute(config)
-            source.on_trial_complete(number, result, error is not None)
+            error = self.execute(config)
+            source.end(number)
             if error is not None:
                 errors[config["job"]["name"]] = error
         return report_crashes(errors, self.provenance.out)
@@ -158,8 +158,8 @@ class _InProcess(Executor):
     def read_events(self, names: Sequence[str]) -> Mapping[str, ProgressEvent]:
         return dict(self._events)
 
-    def execute(self, config: dict[str, Any]) -> tuple[dict[str, Any] | None, str | None]:
-        """Execute a job to its end; return its last report, or the traceback of its crash."""
+    def execute(self, config: dict[str, Any]) -> str | None:
+        """Execute a job to its end; return the traceback of a crash."""
         job, run = config["job"], config["run"]
         # All plug-ins of this process, which goes on using them.
         run = {**run, "plugins": list(map(Plugin.plain, plugins.in_use()))}
@@ -186,9 +186,9 @@ class _InProcess(Executor):
             # A failed trial may have left anything behind.
             self.close()
             show_end(job, None)
-            return None, error
+            return error
         show_end(job, result)
-        return result, None
+        return None
 
     def close(self) -> None:
         """Free the resources of the last job."""

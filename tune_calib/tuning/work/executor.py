@@ -29,8 +29,6 @@ from tune_calib.tuning.progress.screen import current_tracker
 from tune_calib.tuning.work.provenance import Provenance
 
 OVER = "FINISHED"  # the end of a source of trials, as in Ray's searchers
-# Jobs per ``Tuner``, which keeps all trials until it ends, about 0.1 MiB each.
-PART = 500
 ALL_EPOCHS = 10**9  # ``epochs_per_step`` of heads without a scheduler
 REACH_S = 5.0  # time for a cluster to respond
 STATUS_S = 15.0  # time for it to describe itself
@@ -69,8 +67,8 @@ class Source(Protocol):
     def suggest(self, trial_id: str) -> Any:
         """Return the configuration of the next trial, None to wait for others, or ``OVER``."""
 
-    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None, error: bool) -> None:
-        """Record the end of a trial."""
+    def end(self, trial_id: str) -> None:
+        """Record the end of a trial, which crashed if it wrote no rows."""
 
 
 class Executor(ABC):

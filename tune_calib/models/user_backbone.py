@@ -14,15 +14,9 @@ from torch.nn import functional as F
 
 from tune_calib.errors import UserError, locate_error
 from tune_calib.models.base import evaluating, name_last_layer
-from tune_calib.spec.backbones import BackboneInfo, Init
+from tune_calib.spec.backbones import Init
 
 PROBE = 4  # number of images used to locate the features
-
-
-def record(name: str, function: Callable[[], Any]) -> BackboneInfo:
-    """Return the record of a function that returns a module, under the key ``FILE.FUNCTION``."""
-    build_it = partial(build, name=name, function=function)
-    return BackboneInfo(name, f"{name} (own)", build_it, has_stages=False)
 
 
 def build(

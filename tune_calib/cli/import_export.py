@@ -1,4 +1,4 @@
-"""The commands for users' own networks and methods: import, export, check-method."""
+"""The commands import, export and check-method, for users' own networks and methods."""
 
 import shlex
 import tempfile
