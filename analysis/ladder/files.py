@@ -173,7 +173,7 @@ def page(
         setting=tables.describe_setting(run),
         network_check=sentence,
         state=state,
-        troubles=[*complaints(run), *tables.weak_heads(run)],
+        troubles=[*complaints(run), *tuned.list_notes(run), *tables.weak_heads(run)],
         sections=sections,
         steps=commands,
         files=files,

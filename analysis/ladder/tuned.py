@@ -28,10 +28,13 @@ def table(run: Run) -> Table:
     head = f"{METRICS[manifest.metric].title} on select"
     records = []
     for method in manifest.methods:
+        published = _value_cell(manifest.metric, method.published_value)
+        if method.published_value is not None and not method.is_within:
+            published = Cell(f"{published.text} (beyond the guard)", published.value)
         cells = {
             "method": Cell(method.label),
             "tuned settings": Cell(_describe_choice(method)),
-            f"{head}, published": _value_cell(manifest.metric, method.published_value),
+            f"{head}, published": published,
             f"{head}, tuned": _value_cell(manifest.metric, method.tuned_value),
             "searched": Cell.of(len(method.searched)),
             "suggestions": Cell.of(method.suggestions),

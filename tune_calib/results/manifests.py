@@ -339,6 +339,9 @@ class TunedMethod(_Record):
         None, description="metric on `select` at the published settings; null if not done"
     )
     tuned_value: float | None = Field(None, description="metric on `select` at the selected ones")
+    is_within: bool = Field(
+        True, description="whether the method is within the guard at the published settings"
+    )
     cost_s: float = Field(0.0, description="seconds of the trials of its search")
     command: Command = Field("", description="command that repeats its tuned rung")
 

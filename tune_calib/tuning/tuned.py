@@ -227,11 +227,11 @@ def _tune(run: LadderRun, label: str, search: SearchRun | None, begin: Begin) ->
     chosen = state.objective.choose(state.results)
     space = search.definition.candidates.space
     published = space.active(search.definition.candidates.defaults)
-    values = {number: ended.values for number, ended in state.results.items()}
-    tuned = None if chosen is None else dict(state.study.suggestion(chosen).point)
-    first_value = next(iter(values.get(0, ())), None)
-    if state.study.suggestion(0).point != published:
-        first_value = None
+    tuned, value = None, None
+    if chosen is not None:
+        tuned = dict(state.study.suggestion(chosen).point)
+        value = state.results[chosen].values[0]
+    first = state.results[0]  # at the published settings
     return TunedMethod(
         label=label,
         folder=search.out.name,
@@ -240,8 +240,9 @@ def _tune(run: LadderRun, label: str, search: SearchRun | None, begin: Begin) ->
         chosen=chosen,
         published=published,
         tuned=tuned,
-        published_value=first_value,
-        tuned_value=None if chosen is None else values[chosen][0],
+        published_value=next(iter(first.values), None),
+        tuned_value=value,
+        is_within=0 in state.objective.within_guard(state.results),
         cost_s=spent_s(search.out),
     )
 
