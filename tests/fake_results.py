@@ -127,8 +127,8 @@ def add_shifts(out: Path, names: Iterable[str], left_out: str = "") -> None:
             parts, OOD_METRICS if is_foreign else CORRUPTION_METRICS
         ):
             if spec_hash != hashes[0] or part != left_out:
-                told = {"spec_hash": spec_hash, "set": part, "metric": metric}
-                rows.append({**told, "value": shifted_value(spec_hash, part)})
+                fields = {"spec_hash": spec_hash, "set": part, "metric": metric}
+                rows.append({**fields, "value": shifted_value(spec_hash, part)})
     write_table(out, "shifts", "-".join(names).replace("/", "-")[:60], pa.Table.from_pylist(rows))
 
 
@@ -147,8 +147,8 @@ def add_intervals(out: Path, metrics: Iterable[str], resamples: int = 1000, but:
     for row, metric in itertools.product(done[but:], metrics):
         value, half = row[f"test/{metric}"], 0.2 if metric == "accuracy" else 0.1
         ends = {"lower": value - half, "upper": value + half, "se": half / 2}
-        told = {"spec_hash": row["spec_hash"], "split": "test", "metric": metric}
-        rows.append({**told, **ends, "resamples": resamples, "draws": None})
+        fields = {"spec_hash": row["spec_hash"], "split": "test", "metric": metric}
+        rows.append({**fields, **ends, "resamples": resamples, "draws": None})
     write_table(out, "intervals", f"drawn-{resamples}", pa.Table.from_pylist(rows))
 
 
@@ -183,23 +183,23 @@ def add_network_check(
         with pq.ParquetFile(path) as file:
             (row,) = file.read().to_pylist()
         seed, is_head = row["network_seed"], row["head"] is not None
-        told = {"network_id": f"network {seed}", "network_method": method}
-        told |= {"head_method": "mac_cal"} if is_head else {}
+        cells = {"network_id": f"network {seed}", "network_method": method}
+        cells |= {"head_method": "mac_cal"} if is_head else {}
         if is_head or not only_heads:
-            before = "base/" if is_head else ""
-            told |= {f"{before}train/accuracy": 0.99 + 0.001 * seed}
-            told |= {f"{before}test/confidence_gap": gap + 0.002 * (seed - 1)}
-            told |= {f"{before}test/confidence_gap_se": se}
+            prefix = "base/" if is_head else ""
+            cells |= {f"{prefix}train/accuracy": 0.99 + 0.001 * seed}
+            cells |= {f"{prefix}test/confidence_gap": gap + 0.002 * (seed - 1)}
+            cells |= {f"{prefix}test/confidence_gap_se": se}
             # Its own, which says nothing of the network it stands on.
-            told |= {"test/confidence_gap": -0.3} if is_head else {}
-        set_cells(path, told)
+            cells |= {"test/confidence_gap": -0.3} if is_head else {}
+        set_cells(path, cells)
 
 
 def set_cells(path: Path, cells: Mapping[str, object]) -> None:
     """Give every row of a file of trials the same cells."""
-    before = path.read_bytes(), path.stem, repr(cells)
-    if before in _after:
-        path.write_bytes(_after[before])
+    key = path.read_bytes(), path.stem, repr(cells)
+    if key in _after:
+        path.write_bytes(_after[key])
         return
     with pq.ParquetFile(path) as file:
         table = file.read()
@@ -210,7 +210,7 @@ def set_cells(path: Path, cells: Mapping[str, object]) -> None:
         else:
             table = table.set_column(place, table.schema.field(place), pa.array(column))
     write_file(path.parents[1], path.stem, "trials", table)
-    _after[before] = path.read_bytes()
+    _after[key] = path.read_bytes()
 
 
 _after: dict[tuple[bytes, str, str], bytes] = {}
@@ -335,12 +335,12 @@ def write_search(
             statement="" if importance else "too few to say",
         ),
     ).write(out)
-    own = list(range(seeds))
+    numbers = list(range(seeds))
     SearchManifest(
         version=1,
         question=SearchRequestRecord(
             method="mac_cal",
-            seeds=SeedsRecord(network=own, head=own, is_paired=True),
+            seeds=SeedsRecord(network=numbers, head=numbers, is_paired=True),
             objective=ObjectiveRecord(metrics=list(metrics), guard=0.01),
             sampler="tpe",
             sampler_seed=0,

@@ -61,12 +61,12 @@ def another_user(*files: Path) -> Iterator[None]:
 def shared_folder(mode: int = 0o777) -> Iterator[Path]:
     """Provide a folder that other users can reach, which those of pytest are not."""
     with tempfile.TemporaryDirectory() as folder:
-        before = os.umask(0o777 - mode)
+        umask = os.umask(0o777 - mode)
         try:
             Path(folder).chmod(mode)
             yield Path(folder)
         finally:
-            os.umask(before)
+            os.umask(umask)
             Path(folder).chmod(0o700)
 
 
@@ -78,7 +78,7 @@ def small_spec(**head) -> TrialSpec:
 
 
 EVERY_CASE = False
-"""Whether tests marked ``sampled`` run all of their cases; set by ``make test-slow``."""
+"""Whether sampled tests have all of their cases; false in the fast suite."""
 
 
 def sample(cases: Iterable, few: int) -> list:
@@ -90,10 +90,13 @@ def sample(cases: Iterable, few: int) -> list:
     rows = [case if isinstance(case, tuple) else (case,) for case in cases]
     few = min(few, len(rows))
     chosen = {number * len(rows) // few for number in range(few)}
-    return [
-        pytest.param(*row, marks=() if place in chosen else pytest.mark.slow)
-        for place, row in enumerate(rows)
-    ]
+    params = []
+    for place, row in enumerate(rows):
+        if place in chosen:
+            params.append(pytest.param(*row))
+        elif EVERY_CASE:  # pytest takes seconds to build thousands of tests that it leaves out
+            params.append(pytest.param(*row, marks=pytest.mark.slow))
+    return params
 
 
 SETTINGS = {"network.augment": "none", "head.augment": "none", "data.train_fraction": 0.25}
@@ -160,16 +163,16 @@ def here(*arguments) -> subprocess.CompletedProcess:
     runs = {*words[:1]} & {"ablate", "compare", "search", "evaluate", "run", "resume"}
     if runs and _on_ray[-1] and "--address" not in words:
         shared_ray()
-    said, told = io.StringIO(), io.StringIO()
+    stdout, stderr = io.StringIO(), io.StringIO()
     with (
         mock.patch.object(sys, "argv", ["tune-calib", *words]),
-        contextlib.redirect_stdout(said),
-        contextlib.redirect_stderr(told),
+        contextlib.redirect_stdout(stdout),
+        contextlib.redirect_stderr(stderr),
         pytest.raises(SystemExit) as ended,
     ):
         main(words)
     code = ended.value.code or 0
-    return subprocess.CompletedProcess(words, code, said.getvalue(), told.getvalue())
+    return subprocess.CompletedProcess(words, code, stdout.getvalue(), stderr.getvalue())
 
 
 def remember_result_files() -> None:
@@ -192,16 +195,16 @@ def remember_commands() -> None:
 
 def remember_packages() -> None:
     """Look for plug-ins of installed packages once: it reads what says of each what it offers."""
-    found = cache(lambda group, path: plugins_of_packages(group=group))
+    find_once = cache(lambda group, path: plugins_of_packages(group=group))
     plugins_of_packages = plugins.entry_points
-    plugins.entry_points = lambda group: found(group, tuple(sys.path))
+    plugins.entry_points = lambda group: find_once(group, tuple(sys.path))
 
 
 def rows(out: Path, *without: str, table: TableName = "trials") -> list[dict]:
     """Result rows but for their provenance, and for further columns, in one order."""
-    found = read_table(out, table)
-    dropped = [name for name in (*CIRCUMSTANCES, *without) if name in found.column_names]
-    return sorted(found.drop_columns(dropped).to_pylist(), key=repr)
+    content = read_table(out, table)
+    dropped = [name for name in (*CIRCUMSTANCES, *without) if name in content.column_names]
+    return sorted(content.drop_columns(dropped).to_pylist(), key=repr)
 
 
 def run_of(out: Path, store) -> dict:
@@ -219,34 +222,34 @@ def drive(actor) -> dict:
 DAMAGE = {
     "absent": None,
     "empty": b"",
-    "truncated": lambda whole: whole[: len(whole) // 2],
+    "truncated": lambda content: content[: len(content) // 2],
     "binary": b"\xff\xfe\x00",
     "a list": b"[]",
     "null": b"null",
     "deep": b"[" * 100_000,
     "foreign": b'{"version": 1, "name": "x"}',
-    "another type": lambda whole: json.dumps(
-        {k: [v] if isinstance(v, str) else str(v) for k, v in json.loads(whole).items()}
+    "another type": lambda content: json.dumps(
+        {k: [v] if isinstance(v, str) else str(v) for k, v in json.loads(content).items()}
     ).encode(),
 }  # fmt: skip
 
 
 def damaged(path: Path, how: str) -> None:
-    content = DAMAGE[how]
-    whole = path.read_bytes()
+    damage = DAMAGE[how]
+    content = path.read_bytes()
     path.unlink()
-    if content is not None:
-        path.write_bytes(content if isinstance(content, bytes) else content(whole))
+    if damage is not None:
+        path.write_bytes(damage if isinstance(damage, bytes) else damage(content))
 
 
-def job_in(out, given=None, seeds=1) -> LadderRun:
-    settings = {"network": {"epochs": 1, "augment": "none"}, "head": {"epochs": 1}}
+def job_in(out, overrides=None, seeds=1) -> LadderRun:
+    quick = {"network": {"epochs": 1, "augment": "none"}, "head": {"epochs": 1}}
     location = RunLocation(
         parse_path(str(out)), parse_path(str(out)) / "store", command="tune-calib ablate mac_cal"
     )
     return LadderRun(
         ladder=LADDERS["mac_cal"],
-        resolved=ResolvedRequest(given or settings, Seeds.count(seeds, None, None)).with_recipe(),
+        resolved=ResolvedRequest(overrides or quick, Seeds.count(seeds, None, None)).with_recipe(),
         location=location,
     )
 

@@ -57,11 +57,11 @@ print(json.dumps({"labels": [t.label for t in trials], "row": row}, default=str)
 @pytest.mark.slow
 def test_ladder_metric_data_set_and_backbone_work_together(tmp_path):
     command = [sys.executable, "-c", TOGETHER, str(tmp_path)]
-    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert found.returncode == 0, found.stderr
-    told = json.loads(found.stdout.splitlines()[-1])
-    assert told["labels"] == ["ce", "+ label smoothing", "+ temperature", "temperature alone"]
-    row = told["row"]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    measured = json.loads(ended.stdout.splitlines()[-1])
+    assert measured["labels"] == ["ce", "+ label smoothing", "+ temperature", "temperature alone"]
+    row = measured["row"]
     assert (row["dataset"], row["backbone"]) == ("digits5", "perceptron")
     assert row["status"] == "done"
     assert row["test/accuracy"] > 0.5
@@ -70,7 +70,7 @@ def test_ladder_metric_data_set_and_backbone_work_together(tmp_path):
 
 
 def test_a_figure_is_drawn(tmp_path):
-    before = plugins.in_use()
+    plugins_before = plugins.in_use()
     plugins.load(str(ROOT / "docs/examples/plugin_figure.py"))
     try:
         figure, results = LADDER_FIGURES["select_test"], LadderResults(load(EXAMPLE / "compare"))
@@ -81,7 +81,7 @@ def test_a_figure_is_drawn(tmp_path):
         with figures("png"):
             style.save(drawing, tmp_path, figure.name)
     finally:
-        plugins.use(before)
+        plugins.use(plugins_before)
     assert (tmp_path / "select_test.png").stat().st_size > 10_000
     assert "select_test" not in LADDER_FIGURES
 
@@ -94,7 +94,7 @@ TABLE = "docs/examples/plugin_table.py"
 def test_a_table_of_a_paper_is_made(tmp_path, monkeypatch):
     shared_ray()
     monkeypatch.chdir(ROOT)
-    (line,) = [own for name, own in commands() if TABLE in own and "smoke" in own]
+    (line,) = [text for _, text in commands() if TABLE in text and "smoke" in text]
     made = here(*shlex.split(line)[1:], "--out", tmp_path)
     assert made.returncode == 0, made.stderr
     assert len(pd.read_csv(tmp_path / "smoothing-table2/claims.csv")) == 3
@@ -117,9 +117,9 @@ def test_a_table_file_added_to_the_project_is_registered(tmp_path):
     shutil.copy(ROOT / "docs/examples/smoothing_table2.yaml", papers)
     words = ("reproduce", "smoothing/table2", "--scale", "smoke", "--dry-run", "--out", tmp_path)
     command = [sys.executable, "-c", DROPPED, tmp_path, *words]
-    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert found.returncode == 0, found.stderr
-    assert "methods-digits" in found.stdout
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert "methods-digits" in ended.stdout
 
 
 def test_python_of_the_pages_runs(tmp_path, monkeypatch, capsys):
@@ -152,7 +152,7 @@ def test_an_example_is_printed_on_the_page(path):
 
 
 def test_weights_of_a_nested_checkpoint_with_tied_tensors_are_converted(tmp_path, monkeypatch):
-    (code,) = [own for own in blocks(page("data"), "python") if "save_file" in own]
+    (code,) = [block for block in blocks(page("data"), "python") if "save_file" in block]
     monkeypatch.chdir(tmp_path)
     tied = torch.arange(6.0).reshape(2, 3)
     state = {"a.weight": tied, "b.weight": tied, "c": tied.T}
@@ -160,6 +160,6 @@ def test_weights_of_a_nested_checkpoint_with_tied_tensors_are_converted(tmp_path
         torch.save(content, "weights.pth")
         exec(code, {})
         read = load_file("weights.safetensors")
-        assert {name: own.tolist() for name, own in read.items()} == {
-            name: own.tolist() for name, own in state.items()
+        assert {name: tensor.tolist() for name, tensor in read.items()} == {
+            name: tensor.tolist() for name, tensor in state.items()
         }

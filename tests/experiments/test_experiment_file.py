@@ -15,6 +15,7 @@ from tune_calib.cli import app
 from tune_calib.errors import UserError
 from tune_calib.experiments.entries import build_entries, plan_entries
 from tune_calib.experiments.file import read_experiment_file
+from tune_calib.experiments.forecast import rates
 from tune_calib.experiments.forecast.forecast import find_needs
 from tune_calib.experiments.forecast.summary import describe_dry_runs
 from tune_calib.progress import ProgressEvent, listening
@@ -380,6 +381,9 @@ def test_the_schema_separates_settings_of_one_name():
 
 def test_the_sample_shown_is_a_sweep_file_and_prints_that_plan(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    # The lines with times are not compared, and timing the sample's networks takes 15 s.
+    monkeypatch.setattr(rates, "time_step", lambda spec, device: 0.1)
+    monkeypatch.setattr(rates, "time_heads", lambda spec, count, sizes, device: 0.1)
     samples = blocks(page("experiment-files"), "yaml")
     sample = next(text for text in samples if text.startswith("# yaml-language-server: $schema="))
     (tmp_path / "experiments.yaml").write_text(sample)

@@ -22,19 +22,19 @@ def folder(trained, bank, tmp_path_factory):
     told_of = TOLD if support.EVERY_CASE else ("mac_cal", "vtst")
     transforms = OF_DIGITS if support.EVERY_CASE else ("temperature",)
     methods = ("balcal", "tst_joint", "vtst_joint") if support.EVERY_CASE else ("balcal",)
-    heads = {told: spec_of(told, "temperature") for told in told_of}
+    heads = {settings: spec_of(settings, "temperature") for settings in told_of}
     heads["retrain alone"] = spec_of("retrain")
     heads["retrain drifted"] = spec_of("retrain", "temperature", bn_mode="train")
     networks = {f"network {name}": spec_of(posthoc=name) for name in transforms}
     networks["network"] = spec_of()
-    own = {f"network of {name}": of_method(name) for name in methods}
+    of_networks = {f"network of {name}": of_method(name) for name in methods}
     store = Store(root / "store")
     for name, spec in heads.items():
         run_trials(HeadWorker, [spec], store, root, name.replace(" ", "-"))
     run_trials(NetworkWorker, list(networks.values()), store, root, "networks")
-    for name, spec in own.items():
+    for name, spec in of_networks.items():
         run_trials(NetworkWorker, [spec], store, root, name.replace(" ", "-"))
-    return root, {**heads, **networks, **own}
+    return root, {**heads, **networks, **of_networks}
 
 
 def of_method(name):

@@ -56,14 +56,13 @@ def test_a_method_names_its_paper(name):
     assert named or surname in ("FeDLaS", "MaC-Cal")
 
 
-@pytest.mark.parametrize(("name", "key"), list(FIELDS))
-def test_a_setting_and_its_options_have_descriptions(name, key):
-    field = FIELDS[name, key]
-    assert field.description
-    for option in options(field.annotation):
-        assert f"- `{option}`: " in field.description
-    told = [line for line in field.description.splitlines() if line.startswith("- `")]
-    assert len(told) == len(options(field.annotation))
+def test_a_setting_and_its_options_have_descriptions():
+    for key, field in FIELDS.items():
+        assert field.description, key
+        for option in options(field.annotation):
+            assert f"- `{option}`: " in field.description, key
+        described = [line for line in field.description.splitlines() if line.startswith("- `")]
+        assert len(described) == len(options(field.annotation)), key
 
 
 def options(annotation) -> list[str]:

@@ -7,7 +7,8 @@ from itertools import product
 import pytest
 from optuna.distributions import IntDistribution
 
-from tests.support import here, sample
+from tests import support
+from tests.support import here
 from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.recipe import RECIPES, fitting
@@ -37,23 +38,24 @@ def with_fitting_recipe(asked, dataset):
     return asked.with_recipe(name)
 
 
-@pytest.mark.parametrize(
-    ("dataset", "suited", "own_recipes"),
-    sample(product(DATASETS, (False, True), (False, True)), 5),
-)
+REQUESTS = list(product(DATASETS, (False, True), (False, True)))
+
+
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", list(SPACES))
-def test_every_first_point_lies_in_the_space_and_makes_a_spec(name, dataset, suited, own_recipes):
-    settings = {"data": {"dataset": dataset}}
-    request = ResolvedRequest(settings, own_recipes=own_recipes)
-    candidates = Candidates(name, with_fitting_recipe(request, dataset) if suited else request)
-    points = candidates.first()
+def test_every_first_point_lies_in_the_space_and_makes_a_spec(name):
     space = SPACES[name]
-    assert points[0] == space.active(candidates.defaults)
-    assert len(points) == 1 + sum(point != points[0] for point in published(candidates))
-    for point in points:
-        assert space.holds(point)
-        assert point == space.active(point)
-        assert candidates.trials(point, 0)
+    for case in REQUESTS if support.EVERY_CASE else REQUESTS[:: len(REQUESTS) // 5]:
+        dataset, suited, own_recipes = case
+        request = ResolvedRequest({"data": {"dataset": dataset}}, own_recipes=own_recipes)
+        candidates = Candidates(name, with_fitting_recipe(request, dataset) if suited else request)
+        points = candidates.first()
+        assert points[0] == space.active(candidates.defaults), case
+        assert len(points) == 1 + sum(point != points[0] for point in published(candidates)), case
+        for point in points:
+            assert space.holds(point), case
+            assert point == space.active(point), case
+            assert candidates.trials(point, 0), case
 
 
 def test_a_fixed_setting_and_its_dependents_are_not_searched():
@@ -83,9 +85,9 @@ def test_the_levels_of_integers_are_values_of_their_range(low, high, step, level
 def test_spaces_are_listed():
     listed = json.loads(here("list", "spaces", "--json").stdout)
     assert [entry["name"] for entry in listed] == sorted(SPACES)
-    (one,) = json.loads(here("list", "spaces", "mac_cal", "--json").stdout)
-    assert one["settings"]["head.width"]["only_if"] == {"head.shape": ["bottleneck"]}
-    assert one["settings"]["head.gamma"]["low"] == 0.7
+    (record,) = json.loads(here("list", "spaces", "mac_cal", "--json").stdout)
+    assert record["settings"]["head.width"]["only_if"] == {"head.shape": ["bottleneck"]}
+    assert record["settings"]["head.gamma"]["low"] == 0.7
     printed = here("list", "spaces", "mac_cal").stdout
     assert "only if head.shape is bottleneck" in printed
     unknown = here("list", "spaces", "mac_call")

@@ -83,10 +83,12 @@ def test_by_default_all_methods_of_a_comparison_have_one_recipe(dataset):
     for kind in ("network", "head"):
         fields = OPTIMISER & set((NetworkSlot if kind == "network" else HeadSlot).model_fields)
         trials = planned(named(kind), dataset)
-        found = {name: {getattr(slot_of(t.spec, t.label), name) for t in trials} for name in fields}
-        assert {name: len(values) for name, values in found.items()} == dict.fromkeys(fields, 1)
+        values_of = {
+            name: {getattr(slot_of(t.spec, t.label), name) for t in trials} for name in fields
+        }
+        assert {name: len(values) for name, values in values_of.items()} == dict.fromkeys(fields, 1)
         suited = {k: v for k, v in DATASETS[dataset].quick.settings[kind].items() if k in fields}
-        assert {name: found[name].pop() for name in suited} == suited
+        assert {name: values_of[name].pop() for name in suited} == suited
 
 
 @pytest.mark.parametrize("dataset", ["cifar10", "digits"])
@@ -98,10 +100,10 @@ def test_an_own_recipe_is_that_of_the_authors(name, dataset):
         (shared,) = planned([name], dataset)
         assert slot == slot_of(shared.spec, name)
         return
-    told = dict(zip(FIELDS, AUTHORS[name], strict=False))
-    if told.get("drop_last"):
-        told["drop_last"] = dataset == told["drop_last"]
-    assert {field: getattr(slot, field) for field in told} == told
+    expected = dict(zip(FIELDS, AUTHORS[name], strict=False))
+    if expected.get("drop_last"):
+        expected["drop_last"] = dataset == expected["drop_last"]
+    assert {field: getattr(slot, field) for field in expected} == expected
 
 
 @pytest.mark.parametrize("name", named("network"))
@@ -109,8 +111,8 @@ def test_milestones_follow_the_authors_schedule(name):
     epochs = {"crl": 300, "mdca": 160}.get(name, 350)
     drops = {"crl": [150, 250], "mdca": [80, 120], "balcal": []}
     recipe = {**NetworkSlot(params={}).model_dump(), **own_recipe(METHODS[name], "cifar10")}
-    found = [round(share * epochs) for share in recipe["milestones"]]
-    assert found == drops.get(name, [150, 250])
+    milestones = [round(share * epochs) for share in recipe["milestones"]]
+    assert milestones == drops.get(name, [150, 250])
     tiny = own_recipe(METHODS[name], "tiny_imagenet")
     if METHODS[name].recipe in ("focal", "acls", "fedlas"):
         assert [round(share * 100) for share in tiny["milestones"]] == [40, 60]
@@ -148,24 +150,21 @@ def configured(name, dataset, own_recipes, nested):
     config = {slot: dict(asked) for slot, asked in settings.items()}
     settings[kind] = {**settings.get(kind, {}), key: value}
     is_param = nested and key in METHODS[name].params.model_fields
-    own = {"params": {key: value}} if is_param else {key: value}
-    config[kind] = {**config.get(kind, {}), **own}
+    settings_of_slot = {"params": {key: value}} if is_param else {key: value}
+    config[kind] = {**config.get(kind, {}), **settings_of_slot}
     return {**config, "data": {"dataset": dataset}, "own_recipes": own_recipes}, settings
 
 
-@pytest.mark.parametrize("own_recipes", [False, True])
-@pytest.mark.parametrize("nested", [False, True])
 @pytest.mark.parametrize("dataset", sample([name for name in DATASETS if DATASETS[name].quick], 2))
 @pytest.mark.parametrize("name", list(SPACES))
-def test_a_trainable_has_the_trial_of_the_command_line(name, dataset, nested, own_recipes):
-    config, given = configured(name, dataset, own_recipes, nested)
-    spec = resolve_trial(name, config)
-    (trial,) = planned([name], dataset, own_recipes, **given)
-    settings = {"data": {"dataset": dataset}, **given}
-    point = Candidates(
-        name, ResolvedRequest(settings, own_recipes=own_recipes).with_recipe()
-    ).trials({}, 0)[0]
-    assert spec.hash == trial.spec.hash == point.spec.hash
+def test_a_trainable_has_the_trial_of_the_command_line(name, dataset):
+    for nested, own_recipes in product((False, True), repeat=2):
+        config, slots = configured(name, dataset, own_recipes, nested)
+        spec = resolve_trial(name, config)
+        (trial,) = planned([name], dataset, own_recipes, **slots)
+        request = ResolvedRequest({"data": {"dataset": dataset}, **slots}, own_recipes=own_recipes)
+        point = Candidates(name, request.with_recipe()).trials({}, 0)[0]
+        assert spec.hash == trial.spec.hash == point.spec.hash, (nested, own_recipes)
 
 
 @pytest.mark.parametrize(
@@ -211,19 +210,19 @@ def job(out: Path, own_recipes: bool, names=("ce", "tst")) -> LadderRun:
 
 
 def test_own_recipes_change_the_hashes_of_runs_and_their_absence_does_not(tmp_path):
-    asked = {own: job(tmp_path, own) for own in (False, True)}
-    sweeps = {own: one.build_manifest().sweep for own, one in asked.items()}
+    runs = {has_recipes: job(tmp_path, has_recipes) for has_recipes in (False, True)}
+    sweeps = {has_recipes: run.build_manifest().sweep for has_recipes, run in runs.items()}
     assert sweeps[False] == "82669afa07cdd694"
     assert sweeps[True] != sweeps[False]
     question = SearchDefinition("tst", ResolvedRequest(), Objective(("ece",), 0.01))
     assert "own_recipes" not in question.record.plain()
-    own = SearchDefinition("tst", ResolvedRequest(own_recipes=True), Objective(("ece",), 0.01))
-    assert own.record.plain() == {**question.record.plain(), "own_recipes": True}
-    for one in (question, own):
-        again = SearchDefinition.read(SimpleNamespace(question=one.record), tmp_path)
-        assert again == one
+    suited = SearchDefinition("tst", ResolvedRequest(own_recipes=True), Objective(("ece",), 0.01))
+    assert suited.record.plain() == {**question.record.plain(), "own_recipes": True}
+    for definition in (question, suited):
+        again = SearchDefinition.read(SimpleNamespace(question=definition.record), tmp_path)
+        assert again == definition
         lr = {t.spec.head.lr for t in again.candidates.trials({}, 0)}
-        assert lr == {1e-4 if one.resolved.own_recipes else 0.01}
+        assert lr == {1e-4 if definition.resolved.own_recipes else 0.01}
 
 
 ENTRIES = {
@@ -237,22 +236,22 @@ ENTRIES = {
 
 
 @pytest.mark.parametrize(
-    ("kind", "top", "own"), list(product(ENTRIES, (None, True, False), (None, True, False)))
+    ("kind", "top", "entry_has"), list(product(ENTRIES, (None, True, False), (None, True, False)))
 )
-def test_own_recipes_of_a_sweep_file_hold_for_methods_and_searches(kind, top, own, tmp_path):
+def test_own_recipes_of_a_sweep_file_hold_for_methods_and_searches(kind, top, entry_has, tmp_path):
     text, network = ENTRIES[kind]
     lines = [f"out: {tmp_path / 'out'}"]
     lines += [] if top is None else [f"own_recipes: {str(top).lower()}"]
     lines += ["entries:", "  a:", f"    {text}"]
-    lines += [] if own is None else [f"    own_recipes: {str(own).lower()}"]
+    lines += [] if entry_has is None else [f"    own_recipes: {str(entry_has).lower()}"]
     path = tmp_path / "experiment.yaml"
     path.write_text("\n".join(lines) + "\n")
-    if kind == "ladder" and own:
+    if kind == "ladder" and entry_has:
         with pytest.raises(UserError, match="`own_recipes` does not go with a ladder"):
             plan_entries(read_experiment_file(path))
         return
     (work,) = plan_entries(read_experiment_file(path))
-    expected = bool(top if own is None else own)
+    expected = bool(top if entry_has is None else entry_has)
     if kind == "ladder":
         shared, other = NetworkSlot(params={}).loss_reduction, "sum"
         assert network(work).loss_reduction == shared != other
@@ -304,8 +303,10 @@ def test_a_ladder_whose_heads_have_another_optimiser_lists_it():
     assert joint["rungs"].startswith("joint, frozen, continued linear")
     assert longer["rungs"] == "joint, longer"
     for head in (heads, drifting):
-        told = {name: (joint[name], head[name]) for name in ("trained", "optimiser", "lr", "batch")}
-        assert told == {
+        recipe = {
+            name: (joint[name], head[name]) for name in ("trained", "optimiser", "lr", "batch")
+        }
+        assert recipe == {
             "trained": ("network", "head"), "optimiser": ("sgd", "adam"), "lr": ("0.1", "0.0001"),
             "batch": ("32", "256"),
         }  # fmt: skip
@@ -338,8 +339,8 @@ def sweep_of(trials) -> Run:
 def test_a_table_shows_where_recipes_differ_and_none_where_they_do_not():
     names = ["ce", "mbls", "balcal", "tst", "retrain"]
     assert not recipes(sweep_of(planned(names))).records
-    found = rows_of(sweep_of(planned(names, own_recipes=True)))
-    rows = {(row.pop("trained"), row.pop("rungs")): row for row in found}
+    records = rows_of(sweep_of(planned(names, own_recipes=True)))
+    rows = {(row.pop("trained"), row.pop("rungs")): row for row in records}
     assert list(rows) == [
         ("network", "ce, tst, retrain"),
         ("network", "mbls"),

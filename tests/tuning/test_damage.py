@@ -4,12 +4,13 @@ import contextlib
 import json
 import re
 import shutil
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from tests import fake_results
-from tests.support import DAMAGE, damaged, sample
+from tests.support import DAMAGE, damaged, here, sample
 from tune_calib.cli import main
 from tune_calib.data.splits import load_development
 from tune_calib.documents import seal
@@ -59,12 +60,23 @@ READERS = {
 }
 
 
+@cache
+def intact_outputs(name: str) -> dict[str, str]:
+    """Return what the readers print of an undamaged folder: once for all kinds of damage."""
+    out, outputs = EXAMPLE / name, {}
+    manifest = json.loads((out / "sweep.json").read_text())
+    for command, words in READERS.items():
+        done = here(*_words(words, out, manifest))
+        assert done.returncode == 0, done.stderr
+        outputs[command] = done.stdout
+    return outputs
+
+
 @pytest.mark.parametrize("how", WAYS)
 @pytest.mark.parametrize("name", ["ladder", "compare"])
 def test_a_lost_manifest_is_rebuilt_from_the_rows(name, how, tmp_path, run_line):
-    out = copy(name, tmp_path)
+    out, outputs = copy(name, tmp_path), intact_outputs(name)
     manifest = json.loads((out / "sweep.json").read_text())
-    outputs = {k: run_line(*_words(w, out, manifest))[1] for k, w in READERS.items()}
     damaged(out / "sweep.json", how)
     for command, words in READERS.items():
         code, output, err = run_line(*_words(words, out, manifest))
@@ -76,6 +88,7 @@ def test_a_lost_manifest_is_rebuilt_from_the_rows(name, how, tmp_path, run_line)
         else:  # the numbers are the same ones
             is_number = re.compile(r"\d\.\d").search
             numbers = [line for line in outputs[command].splitlines() if is_number(line)]
+            assert numbers
             assert [line for line in numbers if line not in output.splitlines()] == []
 
 
@@ -195,7 +208,7 @@ SEARCH = ["search", "mac_cal", "--trials", 4, "--guard", 0.02]
 def test_the_same_command_restores_a_sweep_and_another_is_refused(how, tmp_path, begun, run_line):
     out = tmp_path / "out"
     assert begun(*SWEEP, "--out", out)
-    before = finish(out)
+    manifest = finish(out)
     rows = read_table(out, "trials")
     damaged(out / "sweep.json", how)
     code, _, err = run_line("ablate", "mac_cal", "--set", "head.gamma=0.5", "--out", out)
@@ -205,20 +218,20 @@ def test_the_same_command_restores_a_sweep_and_another_is_refused(how, tmp_path,
     assert code == 0, err
     assert "10.00" in output
     after = json.loads((out / "sweep.json").read_text())
-    assert {**after, "command": ""} == {**before, "command": ""}
+    assert {**after, "command": ""} == {**manifest, "command": ""}
     assert read_table(out, "trials").equals(rows)
 
 
 def test_a_lost_sweep_keeps_the_seeds_that_the_command_does_not_name(tmp_path, begun, run_line):
     out = tmp_path / "out"
     assert begun("ablate", "mac_cal", "--seeds", 3, "--out", out)
-    before = finish(out)
+    manifest = finish(out)
     damaged(out / "sweep.json", "empty")
     assert run_line(*SWEEP, "--out", out)[0] == 0
     after = json.loads((out / "sweep.json").read_text())
     assert after["network_seeds"] == [0, 1, 2]
     key = "spec_hash"
-    assert sorted(p[key] for p in after["planned"]) == sorted(p[key] for p in before["planned"])
+    assert sorted(p[key] for p in after["planned"]) == sorted(p[key] for p in manifest["planned"])
 
 
 @pytest.mark.parametrize("is_begun", [True, False])
@@ -228,10 +241,10 @@ def test_the_same_command_restores_a_search_and_another_is_refused(
 ):
     out = tmp_path / "out"
     assert begun(*SEARCH, "--out", out)
-    before = json.loads((out / SEARCH_MANIFEST).read_text())
+    manifest = json.loads((out / SEARCH_MANIFEST).read_text())
     row = {
-        "schema_version": 1, "sweep": before["search"], "ladder": "search mac_cal", "rung": -1,
-        "rung_label": "baseline", "spec_hash": before["specs"]["baseline"][0], "status": "done",
+        "schema_version": 1, "sweep": manifest["search"], "ladder": "search mac_cal", "rung": -1,
+        "rung_label": "baseline", "spec_hash": manifest["specs"]["baseline"][0], "status": "done",
         "network_seed": 0, "epoch": 1, "select/ece": 0.1, "select/accuracy": 0.9,
         "numbers": NUMBERS,
     }  # fmt: skip
@@ -244,8 +257,8 @@ def test_the_same_command_restores_a_search_and_another_is_refused(
         assert "contains another search" in err
     assert begun(*SEARCH, "--out", out)
     after = json.loads((out / SEARCH_MANIFEST).read_text())
-    assert after["search"] == before["search"]
-    assert after["question"] == before["question"]
+    assert after["search"] == manifest["search"]
+    assert after["question"] == manifest["question"]
 
 
 def test_a_damaged_journal_is_one_line_that_leads_on(tmp_path, begun, run_line):
@@ -297,11 +310,11 @@ def test_an_ordinary_folder_is_one_line_and_left_as_it_was(command, tmp_path, ru
         (tmp_path / name / "trials").mkdir(parents=True)
     for name in (RUN_MANIFEST, SEARCH_MANIFEST):
         (tmp_path / "clinic" / name).write_text('{"of": "another program"}')
-    before = sorted(tmp_path.rglob("*"))
+    paths = sorted(tmp_path.rglob("*"))
     code, output, err = run_line(command, tmp_path)
     assert (code, output) == (2, "")
     assert f"{tmp_path} contains no {RUN_MANIFEST}" in err
-    assert sorted(tmp_path.rglob("*")) == before
+    assert sorted(tmp_path.rglob("*")) == paths
 
 
 def _loops(path):
@@ -372,6 +385,6 @@ def test_a_manifest_rebuilt_from_rows_has_paired_or_crossed_seeds(seeds, is_pair
     (row,) = read_table(EXAMPLE / "ladder", "trials").slice(0, 1).to_pylist()
     for network, head in seeds:
         name = f"{network}{head}"
-        own = {"spec_hash": name * 8, "network_seed": network, "head_seed": head}
-        write_results(tmp_path, name, {"trials": [{**row, **own}]})
+        fields = {"spec_hash": name * 8, "network_seed": network, "head_seed": head}
+        write_results(tmp_path, name, {"trials": [{**row, **fields}]})
     assert find_run_manifest(tmp_path).paired_seeds is is_paired

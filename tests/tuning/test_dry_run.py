@@ -53,19 +53,19 @@ def test_a_dry_run_prints_settings_disk_and_time_and_writes_nothing(tmp_path, wo
     ended = here(*words, "--dry-run", "--out", tmp_path / "out")
     assert ended.returncode == 0, ended.stderr
     assert list(tmp_path.iterdir()) == []
-    told = dict(re.findall(r"^  (\S+(?: do)?) +(.+)$", ended.stdout, re.M))
+    plan = dict(re.findall(r"^  (\S+(?: do)?) +(.+)$", ended.stdout, re.M))
     always = {"data", "network", "recipe", "seeds", "machine", "results", "to do", "time"}
-    assert always <= set(told)
-    assert ("heads" in told) == ("mac_cal" in words)
-    assert ("searched" in told) == (words[0] == "search")
-    assert "label noise 0.2" in told["data"]
+    assert always <= set(plan)
+    assert ("heads" in plan) == ("mac_cal" in words)
+    assert ("searched" in plan) == (words[0] == "search")
+    assert "label noise 0.2" in plan["data"]
     sizes = "train 500, select 250, calib 250, test 797"
-    assert told["images"] == f"10 classes; {sizes} images of 8x8 grey pixels"
-    assert "1 epoch: SGD, lr 0.1" in told["network"]
-    assert "augmentation none" in told["network"]
-    assert str(tmp_path / "out") in told["results"]
-    assert re.match(r"about [\d.,]+ (s|min|h) of training = networks ", told["time"])
-    assert ("extra evaluations" in told["to do"]) == ("--shift" in words)
+    assert plan["images"] == f"10 classes; {sizes} images of 8x8 grey pixels"
+    assert "1 epoch: SGD, lr 0.1" in plan["network"]
+    assert "augmentation none" in plan["network"]
+    assert str(tmp_path / "out") in plan["results"]
+    assert re.match(r"about [\d.,]+ (s|min|h) of training = networks ", plan["time"])
+    assert ("extra evaluations" in plan["to do"]) == ("--shift" in words)
     assert ended.stdout.endswith("this is a dry run; no trial was started\n")
 
 
@@ -187,21 +187,21 @@ def test_durations_are_rounded_to_readable_units(seconds, message):
     assert format_duration(seconds) == message
 
 
-@pytest.mark.parametrize("width", [60, 100])
 @pytest.mark.parametrize("name", sorted({*METHODS, *LADDERS}))
-def test_explain_describes_every_method_and_ladder(name, width):
-    text = format_markdown(describe(name), width)
-    lines = text.splitlines()
-    long = [line for line in lines if len(line) > width and " " in line.strip()]
-    assert not long
-    assert "docs/pages/methods" not in text
-    if name in METHODS:
-        method = METHODS[name]
-        assert method.url in "".join(text.split())  # one longer than the line is broken
-        assert all(f"{method.kind}.{key} = " in text for key in list_settings(method.params))
-        assert method.bibtex.strip()[:20] in text
-    if name in LADDERS:
-        assert all(rung.label in text for rung in LADDERS[name].rungs)
+def test_explain_describes_every_method_and_ladder(name):
+    for width in (60, 100):
+        text = format_markdown(describe(name), width)
+        lines = text.splitlines()
+        long = [line for line in lines if len(line) > width and " " in line.strip()]
+        assert not long
+        assert "docs/pages/methods" not in text
+        if name in METHODS:
+            method = METHODS[name]
+            assert method.url in "".join(text.split())  # one longer than the line is broken
+            assert all(f"{method.kind}.{key} = " in text for key in list_settings(method.params))
+            assert method.bibtex.strip()[:20] in text
+        if name in LADDERS:
+            assert all(rung.label in text for rung in LADDERS[name].rungs)
 
 
 def test_explain_lists_the_readings_of_a_paper():

@@ -60,9 +60,9 @@ def test_chance_is_the_binomial_interval_of_the_bin():
 def test_the_consistency_band_of_one_sample_is_everything_and_pooling_keeps_it():
     band = consistency_band(bins_of([1, 9_999], [0.5, 0.9]))
     assert band.loc[0].tolist() == [0, 1]
-    one = consistency_band(bins_of([500, 500], [0.4, 0.9]))
+    pooled = consistency_band(bins_of([500, 500], [0.4, 0.9]))
     five = consistency_band(bins_of([2500, 2500], [0.4, 0.9], trials=5))
-    pd.testing.assert_frame_equal(one, five)
+    pd.testing.assert_frame_equal(pooled, five)
 
 
 def test_a_calibrated_network_lies_within_chance_and_another_does_not(out):
@@ -129,8 +129,8 @@ def test_methods_side_by_side_have_a_front_and_steps_have_arrows(tmp_path):
 def test_the_axis_of_sparsity_is_the_complement_of_the_share(out):
     figure = draw_sparsity(results(out))
     figure.canvas.draw()  # the second axis follows the first then
-    kept, sparse = figure.axes[0].get_ylim(), figure.axes[0].child_axes[0].get_ylim()
-    assert sorted(sparse) == pytest.approx(sorted(1 - share for share in kept))
+    shares, sparse = figure.axes[0].get_ylim(), figure.axes[0].child_axes[0].get_ylim()
+    assert sorted(sparse) == pytest.approx(sorted(1 - share for share in shares))
 
 
 def costly(out, **measured):
@@ -161,11 +161,11 @@ def test_network_bank_and_head_are_apart_and_summed(tmp_path):
         fake_results.set_cells(path, {"own_s": (100.0, 4.0)[rung] + seed})
         if rung:
             fake_results.set_cells(path, {"bank_s": 5.0})
-    found = costs(load(tmp_path))
+    measured = costs(load(tmp_path))
     names = ["network_s", "bank_s", "own_s", "total_s", "ratio"]
-    assert found.loc["1-1", names].tolist() == [101, 5, 5, 111, 111 / 101]
-    assert found.loc["0-1", names].tolist() == [0, 0, 101, 101, 1]
-    assert found.loc["2-0", names].isna().tolist() == [False, True, True, True, True]
+    assert measured.loc["1-1", names].tolist() == [101, 5, 5, 111, 111 / 101]
+    assert measured.loc["0-1", names].tolist() == [0, 0, 101, 101, 1]
+    assert measured.loc["2-0", names].isna().tolist() == [False, True, True, True, True]
     figure = draw_cost(results(tmp_path))
     assert [axis.get_xlabel() for axis in figure.axes] == list(PANELS.values())[:2]
     assert figure.axes[1].texts[1].get_text() == "110 (1.09 x)"
@@ -214,6 +214,14 @@ def test_corruption_starts_at_the_clean_numbers_of_the_trial(out):
     assert len(clean)
     assert clean["ece"].tolist() == eces[clean["spec_hash"]].tolist()
 
+    axis = draw_corruption(LadderResults(sweep)).axes[0]
+    labels = axis.get_legend_handles_labels()[1]
+    assert labels == list(sweep.labels.values())
+    for line, rung in zip(axis.lines, sweep.labels, strict=True):
+        expected = table[table["rung"] == rung].groupby("severity")["ece"].mean()
+        assert line.get_xdata().tolist() == expected.index.tolist() == [0, 1, 2, 3, 4, 5]
+        assert line.get_ydata().tolist() == pytest.approx((100 * expected).tolist())
+
 
 def test_many_kinds_are_boxes_and_few_have_panels_of_their_own(out):
     for kinds, shown in ((FAMILIES["generated"][:2], 4), (FAMILIES["generated"], 2)):
@@ -225,10 +233,10 @@ def test_many_kinds_are_boxes_and_few_have_panels_of_their_own(out):
         assert set(table["kind"]) == set(kinds)
         drawn = draw_corruption(LadderResults(sweep))
         assert len(drawn.axes) == shown
-        told = LADDER_FIGURES["corruption"].full_caption(LadderResults(sweep))
-        assert "generated corruptions" in told
-        assert "n = 3 trials of each rung" in told
-        assert ("over 14 kinds" in told) is (shown == 2)
+        caption = LADDER_FIGURES["corruption"].full_caption(LadderResults(sweep))
+        assert "generated corruptions" in caption
+        assert "n = 3 trials of each rung" in caption
+        assert ("over 14 kinds" in caption) is (shown == 2)
 
 
 def test_published_corruptions_are_drawn_before_generated_ones(out):
@@ -245,8 +253,8 @@ def test_foreign_images_have_a_panel_a_set_and_metric(out):
 
 
 def test_equally_spread_classes_are_equally_far():
-    found = angles(np.tile(10.0 * np.eye(4), (5, 1)), np.tile(np.arange(4), 5))
-    assert found == pytest.approx(np.full(6, np.degrees(np.arccos(-1 / 3))))
+    degrees = angles(np.tile(10.0 * np.eye(4), (5, 1)), np.tile(np.arange(4), 5))
+    assert degrees == pytest.approx(np.full(6, np.degrees(np.arccos(-1 / 3))))
 
 
 def test_the_map_has_a_dot_a_sample_and_is_the_same_twice(out):
@@ -255,8 +263,8 @@ def test_the_map_has_a_dot_a_sample_and_is_the_same_twice(out):
     chance = np.random.default_rng(0)
     labels = np.arange(30) % 3
     logits = [(5 * np.eye(3)[k] + chance.normal(size=3)).astype(np.float16) for k in labels]
-    kept = {"spec_hash": ["1-0"] * 30, "label": labels, "logits": logits}
-    write_table(out, "logits", "1-0", pa.table(kept))
+    columns = {"spec_hash": ["1-0"] * 30, "label": labels, "logits": logits}
+    write_table(out, "logits", "1-0", pa.table(columns))
     maps = [draw_prototypes(LadderResults(sweep)).axes[0] for _ in range(2)]
     places = [axis.collections[0].get_offsets() for axis in maps]
     assert places[0].shape == (30, 2)

@@ -118,7 +118,7 @@ def test_a_store_that_cannot_be_written_is_read(tmp_path, own, monkeypatch):
 POSTHOC = ({}, {"posthoc": {"method": "temperature"}}, {"posthoc": {"method": "ets"}})
 
 
-@pytest.mark.parametrize("most", sample([1, None], 1), ids=["a head at a time", "together"])
+@pytest.mark.parametrize("most", sample([1, None], 1))
 def test_trials_of_one_head_train_it_once_and_have_the_rows_of_trials_alone(
     tmp_path, own, monkeypatch, most
 ):

@@ -39,8 +39,8 @@ def write_rows(state, numbers) -> None:
             rungs.setdefault(trial.spec.hash, number)
     rows = []
     for spec_hash, rung in rungs.items():
-        about = {"dataset": "digits", "backbone": "small_cnn", "rung": rung}
-        rows.append({**stored(spec_hash, state.rows[spec_hash]), **about})
+        fields = {"dataset": "digits", "backbone": "small_cnn", "rung": rung}
+        rows.append({**stored(spec_hash, state.rows[spec_hash]), **fields})
     write_results(state.out, "all", {"trials": rows})
 
 
@@ -146,16 +146,15 @@ def test_the_status_of_a_search_loads_no_torch(half):
 
 
 def test_a_reader_writes_no_study(half):
-    before = (half.out / JOURNAL).read_bytes()
+    journal = (half.out / JOURNAL).read_bytes()
     job = replace(any_job(half.out), definition=definition_of("mac_cal", "tpe"))
     (half.out / SEARCH_MANIFEST).unlink()
     with pytest.raises(Exception, match="no study of this search"):
         open_state(job, is_read_only=True)
-    assert (half.out / JOURNAL).read_bytes() == before
+    assert (half.out / JOURNAL).read_bytes() == journal
 
 
-@pytest.mark.parametrize("command", ["report", "status"])
-def test_a_study_behind_a_password_is_named_to_its_readers(half, capsys, refusal, command):
+def test_a_study_behind_a_password_is_named_to_its_readers(half, capsys, refusal):
     out, url = half.out, f"sqlite:///{half.out}/study.db"
     (out / JOURNAL).unlink()
     question = definition_of("mac_cal", "random")
@@ -169,12 +168,10 @@ def test_a_study_behind_a_password_is_named_to_its_readers(half, capsys, refusal
     stars = {"study_storage": "postgresql://me:***@host/db"}
     path.write_bytes(seal(json.loads(path.read_text()) | stars))
     capsys.readouterr()
-    if command == "report":
-        assert "give its URL as --study-storage" in refusal(command, out)
-    else:
-        assert "give its URL as --study-storage" in run_reader(command, out, capsys=capsys)
-    text = run_reader(command, out, "--study-storage", url, capsys=capsys)
-    assert "5 done" in text
+    assert "give its URL as --study-storage" in run_reader("status", out, capsys=capsys)
+    assert "give its URL as --study-storage" in refusal("report", out)
+    for command in ("status", "report"):
+        assert "5 done" in run_reader(command, out, "--study-storage", url, capsys=capsys)
     assert not (out / JOURNAL).exists()
 
 
@@ -195,8 +192,8 @@ def test_a_password_is_in_no_file_and_is_named_again(tmp_path, monkeypatch):
     assert again.study_storage == url
     again.build_manifest().write(out)
     # As an earlier version wrote it.
-    before = json.loads(written.replace("***", "SECRET"))
-    (out / SEARCH_MANIFEST).write_bytes(seal(before))
+    content = json.loads(written.replace("***", "SECRET"))
+    (out / SEARCH_MANIFEST).write_bytes(seal(content))
     assert "SECRET" not in SearchManifest.read(out).command
     again.build_manifest().write(out)
     assert "SECRET" not in (out / SEARCH_MANIFEST).read_text()
