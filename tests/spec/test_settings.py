@@ -321,11 +321,13 @@ def rows_of(sweep: Run) -> list[dict[str, str]]:
 
 
 def sweep_of(trials) -> Run:
-    rows = [
-        {"rung": t.rung, **{slot: canonical_json(value) for slot in ("data", "network", "head")
-                            if (value := getattr(t.spec, slot)) is not None}}
-        for t in trials
-    ]  # fmt: skip
+    rows = []
+    for trial in trials:
+        row = {"rung": trial.rung}
+        for slot in SLOTS:
+            value = getattr(trial.spec, slot)
+            row[slot] = None if value is None else canonical_json(value)
+        rows.append(row)
     rungs = [
         RungRecord(index=t.rung, label=t.label, published=None, kind="variant") for t in trials
     ]

@@ -316,7 +316,9 @@ def test_settings_are_flat_without_seeds_and_grouped_by_rung():
         {
             "rung": [0, 1, 1],
             "data": ['{"dataset":"digits"}'] * 3,
+            "network": [None] * 3,
             "head": [None, SLOT % 0.5, SLOT % 0.75],
+            "posthoc": [None] * 3,
         }
     )
     frame = settings(trials)
@@ -328,7 +330,7 @@ def test_settings_are_flat_without_seeds_and_grouped_by_rung():
     assert frame["head.milestones"][1] == "[0.5]"
     # A hyper-parameter of a method may be called seed too: it is no seed of the slot.
     named = [json.dumps({"params": {"seed": a}, "seed": b}) for a, b in ((3, 7), (4, 7), (4, 8))]
-    assert settings(pd.DataFrame({"head": named}))["head.seed"].tolist() == [3, 4, 4]
+    assert settings(trials.assign(head=named))["head.seed"].tolist() == [3, 4, 4]
     told = by_rung(trials, {0: "base", 1: "step"})
     assert told[told["setting"] == "data.dataset"]["rungs"].tolist() == ["all"]
     assert told[told["setting"] == "head.gamma"].values.tolist() == [

@@ -76,7 +76,7 @@ def test_the_plan_shows_the_cores_of_a_cluster_that_responds_and_waits_for_no_ot
     job = replace(job, location=replace(job.location, address="10.0.0.1:6379"))
     needs = find_needs(job)
     assert (needs.count_parallel(1), needs.count_parallel(3)) == (40, 13)
-    words = "40 CPU cores, 3 GPUs; 1 thread per network, up to 40 in parallel"
+    words = "40 CPU cores, 3 GPUs; 1 thread per network, no GPU requested, up to 40 in parallel"
     assert _describe_machine(needs).startswith(words)
 
     def fail(*words, **options):

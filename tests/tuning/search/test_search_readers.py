@@ -189,7 +189,7 @@ def test_a_password_is_in_no_file_and_is_named_again(tmp_path, monkeypatch):
         load_search(out, None)
     assert "SECRET" not in str(refused.value)
     again = replace(load_search(out, url), definition=job.definition)
-    assert again.study_storage == url
+    assert again.location.study_storage == url
     again.build_manifest().write(out)
     # As an earlier version wrote it.
     content = json.loads(written.replace("***", "SECRET"))
