@@ -107,9 +107,9 @@ def print_plan(run: "AnyRun") -> None:
     """Check a run and print its plan."""
     from tune_calib.experiments.forecast.summary import describe_run, describe_tuned
     from tune_calib.tuning.run import check_run
-    from tune_calib.tuning.tuned import find_tuning
+    from tune_calib.tuning.tuned import is_tuned
 
-    if find_tuning(run) is not None:
+    if is_tuned(run):
         echo(shown(describe_tuned(run)))
         return
     check_run(run)

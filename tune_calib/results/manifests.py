@@ -351,9 +351,9 @@ class TunedManifest(_Manifest):
 
     file_name = TUNED
 
+    sweep: str = Field(description="identity of the request, as in the manifest of the run")
     suggestions: int = Field(description="requested number of suggestions of each search")
     metric: str = Field(description="metric that the searches optimise on `select`")
-    guard: float = Field(description="accepted loss of accuracy against the baseline, a fraction")
     rule: str = Field(description="rule of the selection, in words")
     methods: list[TunedMethod] = Field(description="methods in the order of their rungs")
     reads: list[ReadRecord] = Field(description="all evaluations on `test` in order")

@@ -5,8 +5,9 @@ that the trials of the comparison are those of the same comparison without searc
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeGuard
 
 from tune_calib.console import echo
 from tune_calib.errors import UserError
@@ -25,7 +26,7 @@ from tune_calib.spec.metrics import METRICS
 from tune_calib.spec.names import TUNED
 from tune_calib.spec.recipe import by_slot, merge_settings
 from tune_calib.spec.request import CompareRequest
-from tune_calib.spec.resolved import ResolvedRequest, Seeds
+from tune_calib.spec.resolved import Seeds
 from tune_calib.spec.space import Choice
 from tune_calib.text import format_count
 from tune_calib.tuning.folder import (
@@ -52,36 +53,30 @@ _SEEDS = Seeds((1000,), (1000,), is_paired=True)
 """The seeds of each suggestion; those of the comparison begin at 0."""
 
 
-def find_tuning(run: AnyRun) -> CompareRequest | None:
-    """Return the request of a comparison whose methods are tuned; None for any other run."""
+def is_tuned(run: AnyRun) -> TypeGuard[LadderRun]:
+    """Return whether a run is a comparison whose methods are tuned."""
     options = getattr(run, "options", None)
-    if isinstance(options, CompareRequest) and options.tune is not None:
-        return options
-    return None
+    return isinstance(options, CompareRequest) and options.tune is not None
 
 
 def execute_tuned(run: AnyRun, begin: Begin = lambda run: None) -> Result:
     """Complete a run; of a tuned comparison the searches first, and then the comparison."""
-    request = find_tuning(run)
-    if request is None or not isinstance(run, LadderRun):
+    if not is_tuned(run):
         return execute_run(run, begin)
-    run, searches = prepare(run, request)
-    old = _read_manifest(run)
-    records = {}
-    if old is not None:
-        records = {method.label: method for method in old.methods}
+    comparison, searches = prepare(run)
+    old = _read_manifest(comparison)
+    records = {method.label: method for method in old.methods} if old else {}
     new = [label for label in searches if label not in records]
-    for number, label in enumerate(new, start=1):
-        with screen() as view:
-            view.tracker.set(entry=f"{label}, {number} of {len(new)} methods to tune")
-            records[label] = _tune(run, label, searches[label], begin)
     with screen() as view:
+        for number, label in enumerate(new, start=1):
+            view.tracker.set(entry=f"{label}, {number} of {len(new)} methods to tune")
+            records[label] = _tune(label, searches[label], begin)
         view.tracker.set(entry="")
-    manifest = _build_manifest(run, request, old=old, records=records, searches=searches)
-    manifest.write(run.location.out)  # before the test split is read
+    manifest = _build_manifest(comparison, old, records)
+    manifest.write(comparison.location.out)  # before the test split is read
     for method in manifest.methods:
         _close_search(searches[method.label], method, manifest)
-    return execute_run(_add_tuned_rungs(run, manifest.methods), begin)
+    return execute_run(_add_tuned_rungs(comparison, manifest.methods), begin)
 
 
 def list_runs(run: AnyRun) -> list[AnyRun]:
@@ -89,17 +84,16 @@ def list_runs(run: AnyRun) -> list[AnyRun]:
 
     Tuned settings are not known yet: others of the space stand for them.
     """
-    request = find_tuning(run)
-    if request is None or not isinstance(run, LadderRun):
+    if not is_tuned(run):
         return [run]
-    run, searches = prepare(run, request)
+    comparison, searches = prepare(run)
     methods = []
     for label, search in searches.items():
         published, tuned = dict[str, Choice](), None
         if search is not None:
             published, tuned = _find_other_point(search.definition.candidates)
         methods.append(TunedMethod(label=label, published=published, tuned=tuned))
-    return [*filter(None, searches.values()), _add_tuned_rungs(run, methods)]
+    return [*filter(None, searches.values()), _add_tuned_rungs(comparison, methods)]
 
 
 def _find_other_point(
@@ -115,13 +109,12 @@ def _find_other_point(
     return published, None
 
 
-def prepare(
-    run: LadderRun, request: CompareRequest
-) -> tuple[LadderRun, dict[str, SearchRun | None]]:
+def prepare(run: LadderRun) -> tuple[LadderRun, dict[str, SearchRun | None]]:
     """Return the comparison at published settings and the search of each method, by label.
 
     A method without settings to search has no search. Refuse as much as possible beforehand.
     """
+    request = _get_request(run)
     name = f"compare --tune {request.tune}"
     for key in ("metric", "guard"):
         if (value := getattr(request, key)) != CompareRequest.model_fields[key].default:
@@ -133,79 +126,76 @@ def prepare(
     data = run.planned_trials[0].spec.data  # also refuses settings that do not fit
     DATASETS[data.dataset].locate(run.location.data_root)
     run.check()
-    searches = {}
+    searches, parts = {}, [TUNED]
     for rung in select_rungs(run.ladder, run.resolved):
-        searches[rung.label] = _build_search(run, rung, request)
-    parts = [TUNED]
-    for search in filter(None, searches.values()):
-        search.check()
-        parts.append(search.out.name)
+        search = searches[rung.label] = _build_search(run, rung)
+        if search is not None:
+            search.check()
+            _refuse_longer(search)
+            parts.append(search.out.name)
     run = replace(run, parts=tuple(parts))
-    _refuse_other(run, request, searches)
+    _refuse_other(run, searches)
     return run, searches
 
 
-def _build_search(run: LadderRun, rung: Rung, request: CompareRequest) -> SearchRun | None:
+def _get_request(run: LadderRun) -> CompareRequest:
+    assert isinstance(run.options, CompareRequest)
+    return run.options
+
+
+def _build_search(run: LadderRun, rung: Rung) -> SearchRun | None:
     """Build the search of a method, whose fixed settings are those of the request and its own."""
-    pipeline = _name_pipeline(rung)
-    resolved = replace(_fix_settings(run.resolved, rung), seeds=_SEEDS)
-    if not pipeline or not restrict_space(pipeline, resolved, {}).settings:
+    definition = replace(_define_search(run, rung), sampler="tpe")
+    if not rung.slots or not restrict_space(definition.method, definition.resolved, {}).settings:
         return None
     journal_file(run.location.out)  # refuses a URL, where no journal can be
     folder = "search-" + re.sub(r"[^\w.+=-]+", "-", rung.label)
-    definition = SearchDefinition(
-        pipeline, resolved, Objective((request.metric,), request.guard), sampler="tpe"
-    )
     location = replace(run.location, out=run.location.out / folder, profile=False, among=None)
-    at_once = count_at_once(definition, location)
-    return SearchRun(definition, request.tune or 0, location, at_once)
+    length = _get_request(run).tune or 0
+    return SearchRun(definition, length, location, count_at_once(definition, location))
 
 
-def _name_pipeline(rung: Rung) -> str:
-    """Return the pipeline of a rung; "" for the unchanged network of ``--all``."""
-    return "+".join(slot["method"] for slot in rung.slots.values() if "method" in slot)
-
-
-def _fix_settings(resolved: ResolvedRequest, rung: Rung) -> ResolvedRequest:
-    """Return the request of a method alone: with its own settings, without those of others."""
-    settings: dict[str, Settings] = {}
-    for slot, values in resolved.overrides.items():
+def _define_search(run: LadderRun, rung: Rung) -> SearchDefinition:
+    """Define the search of a method: with its own settings, without those of other methods."""
+    request, settings = _get_request(run), dict[str, Settings]()
+    for slot, values in run.resolved.overrides.items():
         keys = find_keys([rung, Rung(BASELINE, "")], slot)
         settings[slot] = {key: value for key, value in values.items() if key in keys}
-    fixed = {}
+    names = []
     for slot, values in rung.slots.items():
-        fixed[slot] = {key: value for key, value in values.items() if key != "method"}
-    return replace(resolved, overrides=merge_settings(settings, fixed))
+        names += [values["method"]] if "method" in values else []
+        fixed = {key: value for key, value in values.items() if key != "method"}
+        settings[slot] = {**settings.get(slot, {}), **fixed}
+    resolved = replace(run.resolved, overrides=merge_settings(settings), seeds=_SEEDS)
+    pipeline = "+".join(names) or "ce"  # the unchanged network of ``--all``
+    return SearchDefinition(pipeline, resolved, Objective((request.metric,), request.guard))
 
 
-def _refuse_other(
-    run: LadderRun, request: CompareRequest, searches: Mapping[str, SearchRun | None]
-) -> None:
-    """Refuse the folder of another run, other budgets, and a command that leaves methods out."""
-    out, old, tuned = run.location.out, find_run_manifest(run.location.out), _read_manifest(run)
-    if old is not None and old.sweep != run.new_manifest.sweep:
+def _refuse_longer(search: SearchRun) -> None:
+    """Refuse a search that has more suggestions than those of other methods get."""
+    manifest = find_manifest(search.out)
+    if manifest is not None and manifest.trials > search.length:
+        raise UserError(
+            f"{search.out} has {manifest.trials} suggestions, more than `tune`; name another `out`"
+        )
+
+
+def _refuse_other(run: LadderRun, labels: Iterable[str]) -> None:
+    """Refuse the folder of another run, and a command that leaves out methods of this one."""
+    out, identity = run.location.out, run.new_manifest.sweep
+    old, tuned = find_run_manifest(out), _read_manifest(run)
+    if old is not None and old.sweep != identity:
         why = explain_other_recipe(old, run.new_manifest)
         raise build_foreign_error(out, "run", old.command, why=why)
-    if tuned is None and old is None:
+    if tuned is None:
         refuse_foreign(out, *run.parts)
-    if tuned is not None:
-        if (tuned.suggestions, tuned.metric, tuned.guard) != (
-            request.tune,
-            request.metric,
-            request.guard,
-        ):
-            raise build_foreign_error(out, "tuned comparison", tuned.reads[0].command)
-        for method in tuned.methods:
-            if method.label not in searches:
-                raise UserError(
-                    f"{out} also compares {method.label}; name its methods, and new ones behind"
-                )
-    for search in filter(None, searches.values()):
-        manifest = find_manifest(search.out)
-        if manifest is not None and manifest.trials > search.length:
+        return
+    if tuned.sweep != identity:
+        raise build_foreign_error(out, "tuned comparison", tuned.reads[0].command)
+    for method in tuned.methods:
+        if method.label not in labels:
             raise UserError(
-                f"{search.out} has {manifest.trials} suggestions, more than `tune`; name another "
-                "`out`"
+                f"{out} also compares {method.label}; name its methods, and new ones behind them"
             )
 
 
@@ -215,7 +205,7 @@ def _read_manifest(run: LadderRun) -> TunedManifest | None:
     return None
 
 
-def _tune(run: LadderRun, label: str, search: SearchRun | None, begin: Begin) -> TunedMethod:
+def _tune(label: str, search: SearchRun | None, begin: Begin) -> TunedMethod:
     """Complete the search of a method, and record what it has chosen."""
     if search is None:
         return TunedMethod(label=label)
@@ -248,32 +238,28 @@ def _tune(run: LadderRun, label: str, search: SearchRun | None, begin: Begin) ->
 
 
 def _build_manifest(
-    run: LadderRun,
-    request: CompareRequest,
-    old: TunedManifest | None,
-    records: Mapping[str, TunedMethod],
-    searches: Mapping[str, SearchRun | None],
+    run: LadderRun, old: TunedManifest | None, records: Mapping[str, TunedMethod]
 ) -> TunedManifest:
     """Build the manifest before test is read, with a further read unless it repeats the last."""
-    objective = Objective((request.metric,), request.guard)
+    request, seeds = _get_request(run), run.resolved.seeds
     rungs = {rung.label: rung for rung in run.ladder.rungs}
     methods = []
     for label, record in records.items():
-        resolved = replace(_fix_settings(run.resolved, rungs[label]), seeds=run.resolved.seeds)
-        definition = SearchDefinition(_name_pipeline(rungs[label]) or "ce", resolved, objective)
+        definition = _define_search(run, rungs[label])
+        resolved = replace(definition.resolved, seeds=seeds)
+        definition = replace(definition, resolved=resolved)
         command = format_choice(definition, run.location, record.tuned or {})
         methods.append(record.model_copy(update={"command": command}))
-    reads = list(old.reads) if old is not None else []
-    seeds = len(run.resolved.seeds.pairs())
-    if not reads or len(methods) > len(reads[-1].methods) or seeds > reads[-1].seeds:
+    reads, count = list(old.reads) if old else [], len(seeds.pairs())
+    if not reads or len(methods) > len(reads[-1].methods) or count > reads[-1].seeds:
         command = run.location.command
-        reads.append(ReadRecord(seeds=seeds, command=command, methods=list(records)))
+        reads.append(ReadRecord(seeds=count, command=command, methods=list(records)))
     return TunedManifest(
         version=VERSION,
+        sweep=run.new_manifest.sweep,
         suggestions=request.tune or 0,
         metric=request.metric,
-        guard=request.guard,
-        rule=objective.describe_rule(),
+        rule=Objective((request.metric,), request.guard).describe_rule(),
         methods=methods,
         reads=reads,
     )
