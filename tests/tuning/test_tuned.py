@@ -143,7 +143,7 @@ def test_a_further_method_or_seed_is_a_further_read_and_keeps_the_rungs(complete
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"metric": "ece"}, "`metric` is that of the searches of `tune`"),
+        ({"metric": "ece"}, "metric is that of the searches of `tune`"),
         ({"tune": 3, "max_hours": 1.0}, "`max_hours` does not stop the searches"),
         ({"tune": 3, "grid": {"head.gamma": [0.9]}}, "`tune` does not apply"),
         ({"grid": {"head.gama": [0.9]}}, "no method has a setting head.gama"),

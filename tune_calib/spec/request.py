@@ -382,7 +382,7 @@ class Tuning(Part):
         for name in ("metric", "guard"):
             is_default = getattr(self, name) == type(self).model_fields[name].default
             if self.tune is None and not is_default:
-                raise ValueError(f"`{name}` is that of the searches of `tune`; give both or none")
+                raise ValueError(f"{name} is that of the searches of `tune`; give both or none")
         return self
 
 
