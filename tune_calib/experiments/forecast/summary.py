@@ -5,6 +5,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
+import torch
+
 from analysis.tables.table import table_of
 from tune_calib.console import Prose, Text, echo, entries
 from tune_calib.experiments.entries import EntryRun
@@ -93,6 +95,9 @@ def _describe_entries(
     lines.append(_format_disk(sums))
     if gpu is None:
         lines += [f"time on this machine: {_format_time(sums)}", *sums.sources.values()]
+        needs_gpu = any(entry.run.location.gpus for entry in planned)
+        if needs_gpu and not torch.cuda.is_available():
+            lines.append(f"for the hours on a GPU, name it by `gpu_model`: {', '.join(GPUS)}")
     else:
         lines += [f"time on one {gpu.name}: {_format_time(sums)}", *sums.sources.values()]
         lines.append(f"  peak rates of the {gpu.name}: {gpu.source}")
