@@ -1,8 +1,8 @@
 """Spaces of the post-hoc methods that have settings."""
 
-from tune_calib.spec.space import SPACES, choice, log_uniform
+from tune_calib.spec.space import SPACES, around, choice
 
-_PENALTY = log_uniform(1e-2, 1e2)
+_PENALTY = around(1.0)
 # None chooses the penalty within calib. No penalty at all serves for warnings, not for searches.
 _ODIR = {
     "posthoc.off_diagonal": choice(None, 1e-2, 1.0, 1e2, 1e4, 1e6, 1e8),

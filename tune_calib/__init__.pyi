@@ -50,7 +50,7 @@ def ablate(
     plugin: str | Sequence[str] | None = None,
 ) -> OpenRun: ...
 def compare(
-    methods: str | Sequence[str] = (),
+    methods: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]] = (),
     *,
     dataset: str = 'digits',
     imported: str | None = None,
@@ -79,8 +79,12 @@ def compare(
     bootstrap: int = 0,
     max_hours: float | None = None,
     profile: bool = False,
+    tune: int | None = None,
+    metric: str = 'nll',
+    guard: float = 0.01,
     all: Literal['network', 'head', 'posthoc'] | None = None,
     own_recipes: bool = False,
+    grid: dict[str, list[Any]] | None = None,
     log: str | Sequence[str] | None = None,
     plugin: str | Sequence[str] | None = None,
 ) -> OpenRun: ...
@@ -115,6 +119,7 @@ def search(
     population: int = 8,
     at_once: int | None = None,
     trials: int = 64,
+    grid: dict[str, list[Any]] | None = None,
     study_storage: str | None = None,
     retry: Literal['crashed'] | None = None,
     own_recipes: bool = False,

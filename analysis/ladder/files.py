@@ -14,7 +14,7 @@ from analysis.compare.decision import decide_sums
 from analysis.compare.hypotheses import PAIRED_TESTS
 from analysis.compare.network_check import compute_network_check
 from analysis.figure import LADDER_FIGURES
-from analysis.ladder import learning, shift_tables, tables
+from analysis.ladder import learning, shift_tables, tables, tuned
 from analysis.ladder.means import ladder_table
 from analysis.ladder.results import LadderResults, last_epochs, samples
 from analysis.load import Run, load
@@ -52,9 +52,11 @@ def write_files(
     parts: list[Part] = [tables.ladder(run)]
     if run.planned_subsets:
         parts.append(learning.table(run))
-    recipe_table = tables.recipes(run)
-    if recipe_table.records:
-        parts += [recipe_table.caption, replace(recipe_table, caption="")]
+    for table in (tables.recipes(run), tuned.table(run)):
+        if table.records:
+            parts += [table.caption, replace(table, caption="")]
+    if commands := tuned.list_commands(run):
+        parts += ["to repeat a tuned method alone:", *commands]
     bad = run.trials[run.trials["status"] != "done"].fillna({"message": "no message"})
     reasons = bad[["rung_label", "status", "message"]].itertuples(index=False, name=None)
     for (label, status, message), count in Counter(reasons).items():
@@ -103,6 +105,9 @@ def _texts(results: LadderResults) -> dict[str, str]:
         texts = pd.DataFrame(list(recipe_table.records)).map(attrgetter("text"))
         files |= in_files(recipe_table, texts)
         del files["recipes.md"]
+    if (tuned_table := tuned.table(run)).records:
+        texts = pd.DataFrame(list(tuned_table.records)).map(attrgetter("text"))
+        files |= in_files(tuned_table, texts.assign(command=tuned.list_commands(run)))
     if weak := tables.weak_heads(run):
         for line in weak:
             files["ladder.md"] += f"\n- {line}"
@@ -140,7 +145,8 @@ def page(
     main = tables.ladder(run).without_blank()
     main = replace(main, notes=tables.notes(run), caption=main.caption.partition("\n")[2])
     is_evaluation = run.out.name == EVALUATION and (run.out.parent / SEARCH_MANIFEST).exists()
-    main_tables = [main, tables.drawn_intervals(run), tables.recipes(run)]
+    tuned_table = replace(tuned.table(run), key="tuned-rows")
+    main_tables = [main, tuned_table, tables.drawn_intervals(run), tables.recipes(run)]
     shifts = [shift_tables.table(run, shift) for shift in shift_tables.shift_tables(run)]
     tested: dict[str, Table] = {}  # the table of spreads is that of every test
     for verdict in results.verdicts:
@@ -160,6 +166,9 @@ def page(
         Section("environment", "Environment", tables=[environment(run.trials)]),
     ]
     lead, check = describe_best(run), compute_network_check(run)
+    commands = steps(run.trials, manifest.command, options)
+    if of_methods := tuned.list_commands(run):
+        commands["Repeat a tuned method alone."] = "\n".join(of_methods)
     # The lead says that the over-confidence was not recorded.
     sentence = check.sentence if check.is_recorded or not lead else ""
     return Page(
@@ -169,9 +178,9 @@ def page(
         setting=tables.describe_setting(run),
         network_check=sentence,
         state=state,
-        troubles=[*complaints(run), *tables.weak_heads(run)],
+        troubles=[*complaints(run), *tuned.list_notes(run), *tables.weak_heads(run)],
         sections=sections,
-        steps=steps(run.trials, manifest.command, options),
+        steps=commands,
         files=files,
         links={"The search": "../report.html"} if is_evaluation else {},
     ).render()

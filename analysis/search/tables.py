@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from statistics import fmean, stdev
+from types import MappingProxyType
 from typing import Any
 
 import pandas as pd
@@ -216,9 +217,21 @@ def trend(table: pd.DataFrame, setting: str, bins: int = 6) -> pd.DataFrame:
     return quartiles.reset_index(drop=True)
 
 
-def heat_map(table: pd.DataFrame, down: str, across: str, bins: int = 6) -> pd.DataFrame:
-    """Return ``mean`` of a metric and ``count`` of the suggestions in bins of two settings."""
+def heat_map(
+    table: pd.DataFrame,
+    down: str,
+    across: str,
+    bins: int = 6,
+    levels: Mapping[str, Sequence[Any]] = MappingProxyType({}),
+) -> pd.DataFrame:
+    """Return ``mean`` of a metric and ``count`` of the suggestions in bins of two settings.
+
+    Values of ``levels`` (of a grid) are cells of their own, and other values are left out.
+    """
     rows = table.dropna(subset=[down, across])
+    for name, values in levels.items():
+        if name in (down, across):
+            rows, bins = rows[rows[name].isin(values)], max(bins, len(values))
     keys = rows.assign(**{name: _binned(rows[name], bins) for name in (down, across)})
     return keys.dropna(subset="mean").pivot_table(
         index=down, columns=across, values="mean", aggfunc=["mean", "count"], observed=True
@@ -230,7 +243,7 @@ def _binned(values: "pd.Series[Any]", bins: int) -> "pd.Series[Any]":
     if not is_numeric(values):
         return values.map(str)
     if values.nunique() <= bins:
-        return values.astype(float)
+        return values.map(lambda value: float(f"{value:.6g}"))
     numbers = values.astype(float)
     is_log = numbers.min() > 0 and numbers.max() / numbers.min() >= _LOG_FROM
     if is_log:

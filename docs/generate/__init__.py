@@ -41,6 +41,7 @@ INSERTED: dict[str, Callable[[], str]] = {
     "readings": methods.readings,
     "recipes": recipes.every_recipe,
     "settings": settings.of_slots,
+    "spaces": settings.spaces,
     "tables": tables.every_column,
 }
 """The parts of written pages, each between ``<!-- made: NAME -->`` and ``<!-- end -->``."""

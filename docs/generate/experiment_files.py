@@ -9,12 +9,20 @@ from tune_calib.spec.describe import code
 from tune_calib.spec.experiment import (
     Entry,
     ExperimentFile,
-    Method,
     SearchOptions,
     SeedCounts,
     TrialResources,
 )
-from tune_calib.spec.request import DATA, EXTRAS, SEARCHING, SEEDS, TRAINING, WHERE, OptionHelp
+from tune_calib.spec.request import (
+    DATA,
+    EXTRAS,
+    SEARCHING,
+    SEEDS,
+    TRAINING,
+    WHERE,
+    Method,
+    OptionHelp,
+)
 
 PANELS = (DATA, TRAINING, SEEDS, SEARCHING, EXTRAS, WHERE)
 

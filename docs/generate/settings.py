@@ -3,7 +3,11 @@
 from docs.generate.methods import linked
 from docs.generate.page import table
 from tune_calib.spec import describe as fields
+from tune_calib.spec.methods import METHODS
+from tune_calib.spec.space import SPACES
 from tune_calib.spec.trial import SLOT_TYPES
+
+_OPTIMISER = {"lr", "weight_decay", "batch_size"}
 
 
 def of_slots() -> str:
@@ -21,3 +25,17 @@ def of_slots() -> str:
         head = ("Setting", "Default", "Values", "Meaning")
         parts += [f"## {slot.capitalize()}", table(head, rows)]
     return "\n\n".join(parts)
+
+
+def spaces() -> str:
+    """Return a table of the number of searched settings of each method, by kind."""
+    rows = []
+    for kind in ("network", "head", "posthoc"):
+        for name in SPACES:
+            if METHODS[name].kind != kind:
+                continue
+            keys = [key.partition(".")[2] for key in SPACES[name].settings]
+            own = [fields.code(key) for key in keys if key not in _OPTIMISER]
+            rows.append((kind, fields.code(name), str(len(keys)), ", ".join(own)))
+    heads = ("Kind", "Method", "Settings", "Besides learning rate, weight decay and batch size")
+    return table(heads, rows)

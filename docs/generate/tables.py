@@ -16,13 +16,15 @@ from tune_calib.results.manifests import (
     SearchEvaluated,
     SearchManifest,
     SearchOutcome,
+    TunedManifest,
 )
 from tune_calib.spec.describe import code
 from tune_calib.spec.metrics import METRICS
 from tune_calib.spec.names import FLAGS
 
 FILES: tuple[type[BaseModel], ...] = (
-    RunManifest, SearchManifest, SearchOutcome, SearchEvaluated, ReportRecord,
+    RunManifest, SearchManifest, SearchOutcome, SearchEvaluated, TunedManifest,
+    ReportRecord,
 )  # fmt: skip
 
 _WORDS = {

@@ -244,7 +244,9 @@ def test_a_title_is_that_of_ones_own_data_alone(read):
         ("entries: {a: {methods: [ls], search: {trials: 3, metric: eec}}}", "did you mean 'ece'"),
         ("entries: {a: {methods: [ls], search: {trials: 3, metric: auroc}}}", "sees only select"),
         ("entries: {a: {methods: [ls], search: {trials: 3, sampler: tep}}}", "'tpe', 'random'"),
-        ("entries: {a: {methods: [ls+mac_cal], search: {trials: 3}}}", "a search takes one method"),
+        ("entries: {a: {methods: [tst+mac_cal], search: {trials: 3}}}", "two head methods"),
+        ("entries: {a: {methods: [ls], metric: ece}}", "metric is that of the searches of tune"),
+        ("entries: {a: {ladder: mac_cal, tune: 3}}", "tune does not go with a ladder"),
         (
             "entries: {a: {methods: [ls]}}\nset: {network: {epohcs: 2}}",
             "line 2: set.network.epohcs",

@@ -13,7 +13,7 @@ from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.recipe import RECIPES, fitting
 from tune_calib.spec.resolved import ResolvedRequest
-from tune_calib.spec.space import SPACES, Setting, Space, choice, uniform
+from tune_calib.spec.space import FACTOR, SPACES, Setting, Space, choice, uniform
 from tune_calib.tuning.search.definition import Candidates
 
 # Post-hoc methods without settings.
@@ -94,3 +94,24 @@ def test_spaces_are_listed():
     unknown = here("list", "spaces", "mac_call")
     assert unknown.returncode == 2
     assert "did you mean 'mac_cal'" in unknown.stderr
+
+
+@pytest.mark.parametrize("name", list(SPACES))
+def test_spaces_follow_one_rule(name):
+    """Rates and penalties have ranges of one factor, other ranges a reason; slots one optimiser."""
+    settings, kind = SPACES[name].settings, METHODS[name].kind
+    for key, setting in settings.items():
+        distribution = setting.distribution
+        if getattr(distribution, "log", False):
+            assert distribution.high / distribution.low == pytest.approx(FACTOR**2, rel=0.1), key
+        elif not hasattr(distribution, "choices"):
+            assert setting.reason, key
+    optimiser = {
+        "network": {"network.lr", "network.weight_decay"},
+        "head": {"head.lr", "head.batch_size"},
+        "posthoc": set(),
+    }
+    if name == "balcal":  # its authors use no weight decay
+        optimiser["network"] = {"network.lr"}
+    assert optimiser[kind] <= set(settings)
+    assert not any("epochs" in key for key in settings)  # one number of epochs for all

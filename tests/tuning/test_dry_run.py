@@ -234,7 +234,7 @@ def test_trials_in_parallel_are_those_that_the_gpus_hold(tmp_path, monkeypatch, 
 
 def test_vanilla_is_plain_cross_entropy_in_a_comparison():
     request = build_request(CompareRequest, {"methods": ["vanilla", "temperature"]})
-    vanilla, temperature = build_comparison(request.methods).rungs
+    vanilla, temperature = build_comparison(list(map(str, request.methods))).rungs
     assert (vanilla.label, vanilla.slots) == ("vanilla", {"network": {"method": "ce"}})
     assert temperature.slots == {"posthoc": {"method": "temperature"}}
     with pytest.raises(UserError, match="unknown method 'vanila'"):

@@ -9,7 +9,7 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from tune_calib.errors import UserError
-from tune_calib.spec.request import ALWAYS, field_names, is_argument, option_help
+from tune_calib.spec.request import ALWAYS, Method, field_names, is_argument, option_help
 from tune_calib.spec.strict import PATH, TEXT, Part
 from tune_calib.text import nearest
 
@@ -45,6 +45,8 @@ def _accepted(annotation: Any) -> Any:
         return _accepted(parts[0])
     if kind in (Union, UnionType):
         return functools.reduce(operator.or_, map(_accepted, parts))
+    if kind is tuple and Method in map(_accepted, parts):
+        return str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]]
     if kind is tuple:
         is_number = _accepted(parts[0]) is int
         return str | int | Sequence[int] if is_number else Words

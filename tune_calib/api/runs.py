@@ -47,9 +47,9 @@ def run_ladder(request: AblateRequest | CompareRequest, command: str) -> "OpenRu
 
     from tune_calib.api.opened import OpenRun
     from tune_calib.experiments.forecast.summary import print_settings
-    from tune_calib.tuning.run import execute_run
+    from tune_calib.tuning.tuned import execute_tuned
 
-    result = execute_run(run, print_settings)
+    result = execute_tuned(run, print_settings)
     return OpenRun(run.location.out, tuple(result.crashed), stopped=result.stopped)
 
 

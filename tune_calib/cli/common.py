@@ -105,9 +105,13 @@ def one_format(**flags: bool) -> str:
 
 def print_plan(run: "AnyRun") -> None:
     """Check a run and print its plan."""
-    from tune_calib.experiments.forecast.summary import describe_run
+    from tune_calib.experiments.forecast.summary import describe_run, describe_tuned
     from tune_calib.tuning.run import check_run
+    from tune_calib.tuning.tuned import is_tuned
 
+    if is_tuned(run):
+        echo(shown(describe_tuned(run)))
+        return
     check_run(run)
     echo(describe_run(run, is_dry=True))
 

@@ -243,5 +243,6 @@ def _space_rows(entries: list[Entry]) -> list[Entry]:
         for key, setting in SPACES[entry["name"]].settings.items():
             tried = [str(point[key]) for point in entry["first"] if key in point]
             row = {"method": entry["name"], "setting": key, "values": str(setting)}
-            rows.append({**row, "tried first, after the defaults": tried})
+            further = {"tried first, after the defaults": tried, "reason": setting.reason}
+            rows.append(row | further)
     return rows

@@ -66,7 +66,7 @@ def option_of(model: type[Part], name: str) -> tuple[Any, Any]:
     """Return the type and the description from which Typer makes the option of a field."""
     shown, field = request.option_help(model, name), model.model_fields[name]
     kind = _plain(field.annotation)
-    if name == "set" or get_origin(kind) is tuple:
+    if name in ("set", "grid") or get_origin(kind) is tuple:
         kind = list[str] | None
     else:
         if name == "norm" or get_origin(kind) is Literal:
@@ -125,7 +125,9 @@ def read_request(model: type[R], options: Mapping[str, Any]) -> R:
     if values.get("norm") is not None:
         values["norm"] = _value(f"--norm {values['norm']}", values["norm"])
     if "set" in values:
-        values["set"] = _settings(values["set"] or [])
+        values["set"] = _settings("set", values["set"] or [])
+    if "grid" in values:
+        values["grid"] = _settings("grid", map(_as_list, values["grid"] or []))
     return request.build_request(model, values)
 
 
@@ -136,21 +138,31 @@ def _share(text: str) -> float:
         raise UserError(f"--gpus must be 0, 1 or 1/k, got {text}") from None
 
 
-def _settings(texts: list[str]) -> dict[str, Any] | None:
+def _as_list(text: str) -> str:
+    """Return the values of a setting in brackets: ``head.gamma=[.7,.8]``."""
+    name, equals, values = text.partition("=")
+    if values.strip() and not values.startswith("["):
+        values = f"[{values}]"
+    return f"{name}{equals}{values}"
+
+
+def _settings(option: str, texts: Iterable[str]) -> dict[str, Any] | None:
     settings: dict[str, Any] = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or "." not in name:
             slots = ", ".join(SLOTS)
-            raise UserError(f"--set {text}: write slot.key=value, where slot is one of {slots}")
+            raise UserError(
+                f"--{option} {text}: write slot.key=value, where slot is one of {slots}"
+            )
         if not value.strip():
-            raise UserError(f"--set {text}: give it a value; null means none")
+            raise UserError(f"--{option} {text}: give it a value; null means none")
         if name in settings:
-            raise UserError(f"--set {name} is given twice; give it once")
+            raise UserError(f"--{option} {name} is given twice; give it once")
         try:
-            settings[name] = _value(f"--set {text}", value)
+            settings[name] = _value(f"--{option} {text}", value)
         except UnfoldedError as error:
-            raise UserError(f"--set {name}: {error}") from None
+            raise UserError(f"--{option} {name}: {error}") from None
     return settings or None
 
 

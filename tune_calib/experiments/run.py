@@ -15,6 +15,7 @@ from tune_calib.tuning.progress.screen import show_driver
 from tune_calib.tuning.run import Begin, Result, execute_run
 from tune_calib.tuning.search.outcome import SearchResult
 from tune_calib.tuning.search.run import SearchRun, count_suggestions
+from tune_calib.tuning.tuned import execute_tuned
 from tune_calib.tuning.work.executor import refuse_here
 
 
@@ -65,7 +66,7 @@ def run_entries(
 def run_entry(entry: EntryRun, begin: Begin) -> Ended:
     """Run one ladder or search, skipping finished trials."""
     if entry.hours is None:
-        result = execute_run(entry.run, begin)
+        result = execute_tuned(entry.run, begin)
     else:
         assert isinstance(entry.run, SearchRun)
         result = _search_for(entry.run, entry.hours, begin)

@@ -13,7 +13,7 @@ from pydantic.dataclasses import dataclass
 from tune_calib.documents import parse, seal
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.paths import AnyPath, atomic_write, refuse_special
-from tune_calib.spec.names import SEARCH_EVALUATED, SEARCH_MANIFEST, SEARCH_OUTCOME
+from tune_calib.spec.names import SEARCH_EVALUATED, SEARCH_MANIFEST, SEARCH_OUTCOME, TUNED
 from tune_calib.text import mask_urls
 
 VERSION: Literal[1] = 1
@@ -234,6 +234,9 @@ class SearchRequestRecord(_Record):
         None, description="recipe and its settings for backbones and methods; null for a quick one"
     )
     plugins: list[str] = Field([], description="content hashes of plug-ins")
+    grid: dict[str, list[Any]] = Field(
+        {}, description="values of each setting of a grid; omitted without one"
+    )
 
 
 class CommandRecord(_Record):
@@ -333,6 +336,45 @@ class ReadRecord(_Record):
 
     seeds: int = Field(description="number of fresh seeds")
     command: Command = Field("", description="command that requested it")
+    methods: list[str] = Field(
+        [], description="methods of a tuned comparison; omitted for a single search"
+    )
+
+
+class TunedMethod(_Record):
+    """A method of a tuned comparison, and what its search has chosen."""
+
+    label: str = Field(description="its label at published settings")
+    folder: str = Field("", description="folder of its search; empty without settings to search")
+    searched: list[str] = Field([], description="searched settings by `slot.key`")
+    suggestions: int = Field(0, description="suggestions that ended")
+    chosen: int | None = Field(
+        None, description="number of the selected suggestion, if any is within the guard"
+    )
+    published: dict[str, Any] = Field({}, description="the method's own settings")
+    tuned: dict[str, Any] | None = Field(None, description="the selected settings")
+    published_value: float | None = Field(
+        None, description="metric on `select` at the published settings; null if not done"
+    )
+    tuned_value: float | None = Field(None, description="metric on `select` at the selected ones")
+    is_within: bool = Field(
+        True, description="whether the method is within the guard at the published settings"
+    )
+    cost_s: float = Field(0.0, description="seconds of the trials of its search")
+    command: Command = Field("", description="command that repeats its tuned rung")
+
+
+class TunedManifest(_Manifest):
+    """Methods of a tuned comparison and its evaluations on `test`, written before each of them."""
+
+    file_name = TUNED
+
+    sweep: str = Field(description="identity of the request, as in the manifest of the run")
+    suggestions: int = Field(description="requested number of suggestions of each search")
+    metric: str = Field(description="metric that the searches optimise on `select`")
+    rule: str = Field(description="rule of the selection, in words")
+    methods: list[TunedMethod] = Field(description="methods in the order of their rungs")
+    reads: list[ReadRecord] = Field(description="all evaluations on `test` in order")
 
 
 class SearchEvaluated(_Manifest):

@@ -7,70 +7,14 @@ from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 from tune_calib.errors import spell_settings
 from tune_calib.spec import request
 from tune_calib.spec.ladder import LADDERS, Ladder, build_comparison, build_kind_comparison
-from tune_calib.spec.methods import METHODS
-from tune_calib.spec.names import NOT_SETTINGS
 from tune_calib.spec.strict import Part
-from tune_calib.spec.trial import SLOT_TYPES
 
 
-def _slot_schema(schema: dict[str, Any]) -> None:
-    for slot in schema["properties"]:
-        keys = SLOT_TYPES[slot].model_json_schema()["properties"]
-        method_keys: dict[str, list[dict[str, Any]]] = {}
-        for method in METHODS.values():
-            if method.kind == slot:
-                for key, value in method.params.model_json_schema()["properties"].items():
-                    method_keys.setdefault(key, []).append(value | {"title": method.name})
-        # Settings of several methods are alternatives.
-        for key, values in method_keys.items():
-            keys[key] = values[0] if len(values) == 1 else {"anyOf": values}
-        properties = {}
-        for key, value in keys.items():
-            if key not in NOT_SETTINGS:
-                # The target of $ref is checked when the file is read.
-                properties[key] = {} if "$ref" in str(value) else value
-        schema["properties"][slot] |= {"properties": properties, "additionalProperties": False}
-
-
-class MethodSettings(Part):
-    """Settings of the slots of a pipeline."""
-
-    model_config = ConfigDict(json_schema_extra=_slot_schema)
-
-    network: dict[str, Any] = Field(default_factory=dict)
-    """Settings of the network and its method."""
-    head: dict[str, Any] = Field(default_factory=dict)
-    """Settings of the head and its method."""
-    posthoc: dict[str, Any] = Field(default_factory=dict)
-    """Settings of the post-hoc method."""
-
-    @model_validator(mode="after")
-    def _refuse_names(self) -> "MethodSettings":
-        for slot, settings in self.by_slot().items():
-            for key in settings:
-                if key in NOT_SETTINGS:
-                    raise ValueError(f"{slot}.{key} is not a setting; methods and seeds set it")
-        return self
-
-    def by_slot(self) -> dict[str, dict[str, Any]]:
-        """Return the settings of the slots that have any."""
-        return {slot: settings for slot, settings in self.model_dump().items() if settings}
-
-
-class Settings(MethodSettings):
+class Settings(request.MethodSettings):
     """Settings by slot, as ``--set slot.key=value`` takes them."""
 
     data: dict[str, Any] = Field(default_factory=dict)
     """Settings of the data: train_fraction, label_noise, imbalance."""
-
-
-class Method(Part):
-    """A method or pipeline with settings of its own."""
-
-    method: request.Pipeline
-    """method, or several of different kinds as ls+mac_cal+temperature"""
-    set: MethodSettings = MethodSettings()
-    """settings of this method only"""
 
 
 _COUNTS = {
@@ -157,23 +101,13 @@ _KINDS: dict[type[Part], str] = {
 }
 
 
-class Entry(request.Choice, Where):
+class Entry(request.Choice, request.Tuning, Where):
     """A comparison of methods, a ladder, or (with search) a search for each method."""
 
     one_of = ("methods", "ladder", "all")
-    methods: Annotated[
-        tuple[
-            Annotated[
-                Method,
-                BeforeValidator(
-                    lambda value: {"method": value} if isinstance(value, str) else value,
-                    json_schema_input_type=str | Method,
-                ),
-            ],
-            ...,
-        ],
-        request.METHOD_LIST,
-    ] = Field((), min_length=1)
+    methods: Annotated[tuple[request.MethodOrName, ...], request.METHOD_LIST] = Field(
+        (), min_length=1
+    )
     ladder: Annotated[request.LadderName | None, request.LADDER] = None
     all: request.AllOfKind = None
     controls: request.Controls = False

@@ -295,6 +295,17 @@ def build_kind_comparison(kind: MethodKind) -> Ladder:
     return Ladder(f"compare {labels}", title, tuple(rungs))
 
 
+def has_setting(pipeline: str, name: str) -> bool:
+    """Return whether a pipeline or the network below it has a setting ``slot.key``."""
+    slot, _, key = name.partition(".")
+    rung = build_rung(pipeline, {}, "variant")
+    return slot in ("network", *rung.slots) and key in _rung_keys([rung], slot)
+
+
+def _rounded(value: Any) -> Any:
+    return float(f"{value:.6g}") if isinstance(value, float) else value
+
+
 def build_rung(name: str, settings: Settings, kind: Kind) -> Rung:
     """Build a rung of ``build_comparison``; its settings are part of its label."""
     methods = [METHODS[part] for part in name.split("+")]
@@ -308,7 +319,7 @@ def build_rung(name: str, settings: Settings, kind: Kind) -> Rung:
         if slot not in slots and slot != "network":
             key = next(iter(overrides))
             raise UserError(f"{name!r} has no {slot} method to set {key!r} for", f"{slot}.{key}")
-        label += "".join(f" {key}={value}" for key, value in overrides.items())
+        label += "".join(f" {key}={_rounded(value)}" for key, value in overrides.items())
     refuse_unknown([Rung(name, "", slots)], settings)
     for slot, overrides in settings.items():
         slots[slot] = {**overrides, **slots.get(slot, {})}

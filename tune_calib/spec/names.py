@@ -24,6 +24,7 @@ NOT_SETTINGS = ("seed", "method", "params", "plugin")  # keys of a slot that ide
 SEARCH_MANIFEST = "search.json"
 SEARCH_OUTCOME = "outcome.json"
 SEARCH_EVALUATED = "evaluated.json"  # whether, when and how often a search read the test split
+TUNED = "tuned.json"  # what the searches of a tuned comparison have chosen, and its test reads
 PROGRESS = "progress.json"  # of the running driver, in the folder of the results
 JOURNAL = "study.log"  # the Optuna study of a search, unless it is in a database
 CRASHES = "crashes.txt"  # tracebacks of trials that crashed, in the folder of the results

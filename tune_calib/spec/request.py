@@ -11,7 +11,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args
 
-from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from tune_calib import text
 from tune_calib.errors import UserError
@@ -21,7 +28,7 @@ from tune_calib.spec.gpus import GPUS
 from tune_calib.spec.ladder import LADDERS
 from tune_calib.spec.methods import METHODS, MethodKind
 from tune_calib.spec.metrics import METRICS, refuse_unsearchable, searchable_metrics
-from tune_calib.spec.names import LEAST_DRAWS
+from tune_calib.spec.names import LEAST_DRAWS, NOT_SETTINGS
 from tune_calib.spec.recipe import RECIPES
 from tune_calib.spec.space import SPACES
 from tune_calib.spec.strict import (
@@ -37,6 +44,7 @@ from tune_calib.spec.strict import (
     as_tuple,
     checked,
 )
+from tune_calib.spec.trial import SLOT_TYPES
 
 DATA = "Data"
 TRAINING = "Network, head and recipe"
@@ -119,6 +127,12 @@ Overrides = Annotated[
     OptionHelp(TRAINING, metavar="SLOT.KEY=VALUE"),
     Field(description="override a setting, e.g. head.gamma=0.9"),
 ]
+Grid = Annotated[
+    dict[str, list[Any]] | None,
+    BeforeValidator(_plain_settings),
+    OptionHelp(SEARCHING, metavar="SLOT.KEY=VALUE,VALUE"),
+    Field(description="try every combination of these values, e.g. head.gamma=.7,.8,.9"),
+]
 OwnRecipes = Annotated[
     bool, OptionHelp(TRAINING), Field(description="train each method with its authors' recipe")
 ]
@@ -158,6 +172,74 @@ AllOfKind = Annotated[
 Controls = Annotated[
     bool, OptionHelp(TRAINING), Field(description="add the control rungs of the ladder")
 ]
+
+
+def _slot_schema(schema: dict[str, Any]) -> None:
+    for slot in schema["properties"]:
+        keys = SLOT_TYPES[slot].model_json_schema()["properties"]
+        method_keys: dict[str, list[dict[str, Any]]] = {}
+        for method in METHODS.values():
+            if method.kind == slot:
+                for key, value in method.params.model_json_schema()["properties"].items():
+                    method_keys.setdefault(key, []).append(value | {"title": method.name})
+        # Settings of several methods are alternatives.
+        for key, values in method_keys.items():
+            keys[key] = values[0] if len(values) == 1 else {"anyOf": values}
+        properties = {}
+        for key, value in keys.items():
+            if key not in NOT_SETTINGS:
+                # The target of $ref is checked when the file is read.
+                properties[key] = {} if "$ref" in str(value) else value
+        schema["properties"][slot] |= {"properties": properties, "additionalProperties": False}
+
+
+class MethodSettings(Part):
+    """Settings of the slots of a pipeline."""
+
+    model_config = ConfigDict(json_schema_extra=_slot_schema)
+
+    network: dict[str, Any] = Field(default_factory=dict)
+    """Settings of the network and its method."""
+    head: dict[str, Any] = Field(default_factory=dict)
+    """Settings of the head and its method."""
+    posthoc: dict[str, Any] = Field(default_factory=dict)
+    """Settings of the post-hoc method."""
+
+    @model_validator(mode="after")
+    def _refuse_names(self) -> "MethodSettings":
+        for slot, settings in self.by_slot().items():
+            for key in settings:
+                if key in NOT_SETTINGS:
+                    raise ValueError(f"{slot}.{key} is not a setting; methods and seeds set it")
+        return self
+
+    def by_slot(self) -> dict[str, dict[str, Any]]:
+        """Return the settings of the slots that have any."""
+        return {slot: settings for slot, settings in self.model_dump().items() if settings}
+
+
+class Method(Part):
+    """A method or pipeline with settings of its own."""
+
+    method: Pipeline
+    """method, or several of different kinds as ls+mac_cal+temperature"""
+    set: MethodSettings = MethodSettings()
+    """settings of this method only"""
+
+    def __str__(self) -> str:
+        """Return the method as a command takes it."""
+        settings = self.set.by_slot()
+        return json.dumps({"method": self.method, "set": settings}) if settings else self.method
+
+
+def _read_method(value: Any) -> Any:
+    """Return a method or pipeline as a mapping; one with settings is JSON in a command."""
+    if not isinstance(value, str):
+        return value
+    return json.loads(value) if value.startswith("{") else {"method": value}
+
+
+MethodOrName = Annotated[Method, BeforeValidator(_read_method, json_schema_input_type=str | Method)]
 
 
 class Choice(Part):
@@ -300,18 +382,51 @@ class AblateRequest(LadderRequest):
     controls: Controls = False
 
 
-class CompareRequest(Choice, LadderRequest):
+class Tuning(Part):
+    """The searches of the methods of a comparison, which precede it."""
+
+    tune: Annotated[int | None, OptionHelp(SEARCHING)] = Field(None, ge=1)
+    """search the settings of each method with so many suggestions first"""
+    metric: Annotated[
+        Annotated[str, Name(METRICS)],
+        checked(lambda name: refuse_unsearchable((name,))),
+        OptionHelp(SEARCHING, "nll", names=searchable_metrics),
+    ] = "nll"
+    """metric to optimise, with `tune`"""
+    guard: Annotated[float, OptionHelp(SEARCHING)] = Field(0.01, ge=0, le=1)
+    """accuracy on select that may be lost, a fraction, with `tune`"""
+
+    @model_validator(mode="after")
+    def _tunes(self) -> "Tuning":
+        for name in ("metric", "guard"):
+            is_default = getattr(self, name) == type(self).model_fields[name].default
+            if self.tune is None and not is_default:
+                raise ValueError(f"{name} is that of the searches of `tune`; give both or none")
+        return self
+
+
+class CompareRequest(Choice, Tuning, LadderRequest):
     """A comparison of methods."""
 
     one_of = ("methods", "all")
     methods: Annotated[
-        tuple[Pipeline, ...],
+        tuple[MethodOrName, ...],
         BeforeValidator(as_tuple),
         OptionHelp(names=lambda: METHODS),
         METHOD_LIST,
     ] = ()
     all: AllOfKind = None
     own_recipes: OwnRecipes = False
+    grid: Grid = None
+
+    @model_validator(mode="after")
+    def _fits_tuning(self) -> "CompareRequest":
+        if self.grid and (self.tune or self.all):
+            other = "tune" if self.tune else "all"
+            raise ValueError(f"`grid` names the values of settings, so `{other}` does not apply")
+        if self.tune and self.max_hours is not None:
+            raise ValueError("`max_hours` does not stop the searches of `tune`; leave it out")
+        return self
 
 
 class Sampling(Part):
@@ -339,6 +454,13 @@ class Sampling(Part):
     """number of parallel Ray trials"""
     trials: Annotated[int, OptionHelp(SEARCHING)] = Field(64, ge=1)
     """number of suggestions to try"""
+    grid: Grid = None
+
+    @model_validator(mode="after")
+    def _grid_fits(self) -> "Sampling":
+        if self.grid and self.sampler != "grid":
+            raise ValueError("`grid` gives the values of `sampler` grid; give both")
+        return self
 
 
 class Retry(Part):
@@ -358,18 +480,11 @@ class Storage(Part):
 
 
 class SearchRequest(Retry, Storage, Sampling, TrialsRequest):
-    """A search of the settings of a method."""
+    """A search of the settings of a method or pipeline."""
 
-    method: Annotated[str, Name(METHODS), OptionHelp(names=lambda: SPACES)]
-    """method with a search space (see: tune-calib list spaces)"""
+    method: Annotated[Pipeline, OptionHelp(names=lambda: SPACES)]
+    """method with a search space (see: tune-calib list spaces), or a pipeline such as ls+mac_cal"""
     own_recipes: OwnRecipes = False
-
-    @field_validator("method", mode="before")
-    @classmethod
-    def _one_method(cls, name: Any) -> Any:
-        if isinstance(name, str) and "+" in name:
-            raise ValueError(f"{name!r}: a search takes one method")
-        return name
 
 
 class ResumeRequest(Acceptance, Retry, Storage):

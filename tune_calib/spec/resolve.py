@@ -1,19 +1,21 @@
 """Resolve a request: its settings by slot, seeds, recipe, and the rungs of its ladder."""
 
+from itertools import product
 from typing import Any
 
 from tune_calib.errors import UserError
 from tune_calib.spec import plugins
-from tune_calib.spec.datasets import DATASETS
+from tune_calib.spec.datasets import DATASETS, Settings
 from tune_calib.spec.ladder import (
     LADDERS,
     Ladder,
     build_comparison,
     build_kind_comparison,
+    has_setting,
     refuse_unused,
 )
 from tune_calib.spec.names import IMPORTED
-from tune_calib.spec.recipe import by_slot
+from tune_calib.spec.recipe import by_slot, merge_settings
 from tune_calib.spec.request import (
     GIVES,
     AblateRequest,
@@ -79,11 +81,31 @@ def resolve_ladder(request: AblateRequest | CompareRequest) -> tuple[Ladder, Res
         return ladder, resolve(request)
     resolved = resolve(request)  # before methods are imported
     if request.all is None:
-        ladder = build_comparison(request.methods)
+        ladder = build_comparison(*_list_methods(request))
     else:
         ladder = build_kind_comparison(request.all)
     refuse_unused(ladder.rungs, settings)
     return ladder, resolved
+
+
+def _list_methods(request: CompareRequest) -> tuple[list[str], list[Settings]]:
+    """List the pipelines of a comparison and the settings of each, one for each cell of a grid."""
+    pipelines: list[str] = []
+    settings: list[Settings] = []
+    unused = dict(request.grid or {})
+    for method in request.methods:
+        values_of = {}
+        for name, values in (request.grid or {}).items():
+            if has_setting(method.method, name):
+                values_of[name] = values
+                unused.pop(name, None)
+        for cell in product(*values_of.values()):
+            pipelines.append(method.method)
+            chosen = by_slot(dict(zip(values_of, cell, strict=True)))
+            settings.append(merge_settings(method.set.by_slot(), chosen))
+    for name in unused:
+        raise UserError(f"no method has a setting {name}", "grid")
+    return pipelines, settings
 
 
 def resolve(request: AblateRequest | CompareRequest | SearchRequest) -> ResolvedRequest:

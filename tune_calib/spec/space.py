@@ -4,16 +4,21 @@ import itertools
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from statistics import geometric_mean
 from typing import TYPE_CHECKING, Any
 
+from tune_calib.errors import UserError
 from tune_calib.registry import Registry
-from tune_calib.text import format_setting
+from tune_calib.text import format_setting, nearest
 
 # Importing Optuna takes a third of a second; commands that only name spaces do without it.
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
+
+FACTOR = 32
+"""Factor by which rates and penalties are searched on both sides of their published value."""
 
 MANY_POINTS = 100_000
 """From this size on, a finite space counts as infinite: no search exhausts it."""
@@ -29,6 +34,8 @@ class Setting:
     distribution: "BaseDistribution"
     # Earlier settings, with the values for which this one matters; otherwise it keeps its default.
     only_if: Mapping[str, tuple[Choice, ...]] = field(default_factory=dict)
+    grid: tuple[Choice, ...] = ()  # the user's levels
+    reason: str = ""  # for the ends of a bounded range
 
     def matters(self, chosen: Point) -> bool:
         """Return whether the setting matters, given the values of the settings before it."""
@@ -49,7 +56,9 @@ class Setting:
         return True
 
     def levels(self) -> Sequence[Choice]:
-        """Return the grid values: every choice, or both ends and the middle of a range."""
+        """Return the user's grid, every choice, or both ends and the middle of a range."""
+        if self.grid:
+            return self.grid
         values = self.values()
         if isinstance(values, range):
             return sorted({values[0], values[(len(values) - 1) // 2], values[-1]})
@@ -60,6 +69,23 @@ class Setting:
         if distribution.log:
             middle = (distribution.low * distribution.high) ** 0.5
         return [distribution.low, middle, distribution.high]
+
+    def over(self, name: str, values: Sequence[Choice]) -> "Setting":
+        """Return the setting with the values of a grid as its levels."""
+        from optuna.distributions import CategoricalDistribution, FloatDistribution
+
+        distribution: Any = self.distribution
+        if not isinstance(distribution, FloatDistribution):
+            choices = dict.fromkeys([*(self.values() or ()), *values])
+            levels = tuple(dict.fromkeys(values))
+            return replace(self, distribution=CategoricalDistribution(list(choices)), grid=levels)
+        numbers = [float(value) for value in values if isinstance(value, float | int)]
+        if len(numbers) < len(values) or not numbers:
+            raise UserError(f"the values of {name} must be numbers", "grid")
+        # With the range, and so with the method's default.
+        low, high = min(distribution.low, *numbers), max(distribution.high, *numbers)
+        distribution = FloatDistribution(low, high, log=distribution.log and low > 0)
+        return replace(self, distribution=distribution, grid=tuple(dict.fromkeys(numbers)))
 
     def values(self) -> Sequence[Choice] | None:
         """Return all values; None for a range of real numbers."""
@@ -114,8 +140,20 @@ class Space:
                 if condition in fixed and fixed[condition] in values:
                     del conditions[condition]
             if name not in fixed and conditions.keys() <= left.keys():
-                left[name] = Setting(setting.distribution, conditions)
+                left[name] = replace(setting, only_if=conditions)
         return Space(self.name, left, self.first)
+
+    def over(self, grid: Mapping[str, Sequence[Choice]]) -> "Space":
+        """Return the space of the settings of a grid only, with its values as their levels."""
+        settings: dict[str, Setting] = {}
+        for name, values in grid.items():
+            if name not in self.settings:
+                hint = nearest(name, list(self.settings))
+                raise UserError(f"{name} is not searched{hint}", "grid")
+            setting = self.settings[name].over(name, values)
+            only_if = {key: held for key, held in setting.only_if.items() if key in grid}
+            settings[name] = replace(setting, only_if=only_if)
+        return Space(self.name, settings)
 
     def active(self, values: Mapping[str, Any]) -> dict[str, Choice]:
         """Return the values of settings in the space that matter, given the others."""
@@ -180,6 +218,21 @@ def uniform(
 
 log_uniform = partial(uniform, log=True)
 """Build a range of positive numbers on a logarithmic scale, both ends included."""
+
+
+def around(*published: float) -> Setting:
+    """Build the range of a rate, a penalty or another positive scale.
+
+    It is centred, on a logarithmic scale, on the published value or on the geometric mean of
+    several, and extends by ``FACTOR`` to both sides; its ends have two digits.
+    """
+    middle = geometric_mean(published)
+    return log_uniform(float(f"{middle / FACTOR:.2g}"), float(f"{middle * FACTOR:.2g}"))
+
+
+def bounded(low: float, high: float, reason: str) -> Setting:
+    """Build the declared range of a bounded setting, with the reason for its ends."""
+    return replace(uniform(low, high), reason=reason)
 
 
 def choice(*choices: Choice, **only_if: tuple[Choice, ...]) -> Setting:

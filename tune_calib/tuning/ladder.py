@@ -57,6 +57,7 @@ class LadderRun:
     location: RunLocation
     options: LadderOptions = field(default_factory=LadderOptions)
     started: float = field(default_factory=time.monotonic)
+    parts: tuple[str, ...] = ()  # what its folder may contain before the run: searches
 
     @cached_property
     def name(self) -> str:
@@ -96,7 +97,7 @@ class LadderRun:
         out, new = self.location.out, self.new_manifest
         old = find_run_manifest(out)
         if old is None:
-            refuse_foreign(out, RUN_MANIFEST)
+            refuse_foreign(out, RUN_MANIFEST, *self.parts)
             return new
         if old.sweep != new.sweep:
             raise build_foreign_error(out, "run", old.command, why=explain_other_recipe(old, new))

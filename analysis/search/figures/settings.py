@@ -183,7 +183,7 @@ def draw_pair(search: SearchResults) -> Drawing | None:
     else:
         return None
     figure, axis = plt.subplots(figsize=(style.TEXT_IN * 0.75, 3.2))
-    grid = heat_map(table, down, across)
+    grid = heat_map(table, down, across, levels=search.manifest.question.grid)
     means, counts = grid["mean"], grid["count"]
     scaled = metric.scale * means
     values = pd.Series(scaled.to_numpy(dtype=float).ravel())

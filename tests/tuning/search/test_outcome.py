@@ -75,8 +75,8 @@ def test_the_outcome_holds_the_choice_and_what_failed(tmp_path):
 @pytest.mark.parametrize(
     ("count", "value", "message"),
     [
-        (5, by_q0, "5 suggestions are done, but importance needs at least 20"),
-        (20, lambda point: SuggestionResult("done", (0.5,), 0.0), "no setting distinguishes"),
+        (5, by_q0, "5 suggestions are done, but importance needs at least 30"),
+        (30, lambda point: SuggestionResult("done", (0.5,), 0.0), "no setting distinguishes"),
         (20, lambda point: SuggestionResult("crashed"), "0 suggestions are done"),
     ],
     ids=["few", "ties", "crashed"],

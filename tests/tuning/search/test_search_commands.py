@@ -25,6 +25,7 @@ FIXED = {
     "a backbone that the quick recipe was not made for": [
         "ls", "--dataset", "cifar10", "--recipe", "quick", "--backbone", "small_cnn",
     ],
+    "a pipeline": ["ls+mac_cal+temperature", "--set", "network.lr=0.05", "--epochs", "3"],
     "null and lists": [
         "mac_cal", "--set", "network.milestones=[0.3, 0.9]", "--set", "network.clip_grad_norm=null",
         "--set", "head.q0=0.5",

@@ -120,8 +120,11 @@ def _find_needs_of_search(run: SearchRun, hours: float | None) -> Needs:
     definition, candidates = run.definition, run.definition.candidates
     counts = count_suggestions(run.out, run.location.study_storage, run.length)
     ended, planned = counts or (0, run.length)
-    if counts is None and definition.sampler == "grid":
-        planned = min(planned, len(definition.points))
+    if counts is None:
+        size = candidates.space.size
+        if definition.sampler == "grid":
+            size = len(definition.points)
+        planned = int(min(planned, size))
     # The defaults represent all suggestions.
     suggestion, baseline = candidates.trials(candidates.first()[0], 0), candidates.baseline()
     trials, rows = [*baseline, *suggestion], done(run.out)

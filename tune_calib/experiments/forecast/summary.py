@@ -14,14 +14,16 @@ from tune_calib.console import Prose, Text, echo, entries
 from tune_calib.experiments.entries import EntryRun
 from tune_calib.experiments.file import ReadFile
 from tune_calib.experiments.forecast.forecast import Forecast, Needs, find_needs
+from tune_calib.paths import AnyPath
 from tune_calib.progress import count_progress, report_progress
-from tune_calib.spec.gpus import GPUS
+from tune_calib.spec.gpus import GPUS, Gpu
 from tune_calib.spec.resolved import ResolvedRequest, Seeds
 from tune_calib.text import format_count, format_yaml
 from tune_calib.tuning.caption import describe_data, describe_heads, describe_networks, is_trained
 from tune_calib.tuning.ladder import LadderRun
 from tune_calib.tuning.run import AnyRun
 from tune_calib.tuning.search.run import SearchRun
+from tune_calib.tuning.tuned import list_runs
 from tune_calib.tuning.work.executor import find_cluster
 
 NOTHING = "this is a dry run; no trial was started"
@@ -71,7 +73,22 @@ def _list_blocks(runs: Sequence[AnyRun]) -> list[str]:
 def describe_dry_runs(file: ReadFile, planned: Sequence[EntryRun]) -> Text:
     """Describe the planned runs of an experiment file, their disk space and time."""
     gpu = GPUS[file.content.gpu_model] if file.content.gpu_model else None
-    sums = Forecast(replace(planned[0].run.location, out=file.out), gpu)
+    return _describe_entries(f"{file.name} in {file.out}", planned, file.out, gpu)
+
+
+def describe_tuned(run: AnyRun) -> Text:
+    """Describe the searches of a tuned comparison and the comparison as a dry run."""
+    out = run.location.out
+    return _describe_entries(str(out), [EntryRun(("entries", out.name), run)], out, None)
+
+
+def _describe_entries(
+    subject: str, entries: Sequence[EntryRun], out: AnyPath, gpu: Gpu | None
+) -> Text:
+    planned: list[EntryRun] = []
+    for entry in entries:
+        planned += [replace(entry, run=run) for run in list_runs(entry.run)]
+    sums = Forecast(replace(planned[0].run.location, out=out), gpu)
     rows, trained = [], 0
     names: dict[str, dict[str, None]] = {}  # of the entries that a text describes
     for entry in count_progress("estimating the time of entries", planned, len(planned)):
@@ -103,8 +120,7 @@ def describe_dry_runs(file: ReadFile, planned: Sequence[EntryRun]) -> Text:
     else:
         lines += [f"time on one {gpu.name}: {_format_time(sums)}", *sums.sources.values()]
         lines.append(f"  peak rates of the {gpu.name}: {gpu.source}")
-    head = f"{file.name} in {file.out}; {NOTHING}"
-    return Text([head, table_of(TITLES, rows), "", *map(Prose, lines)])
+    return Text([f"{subject}; {NOTHING}", table_of(TITLES, rows), "", *map(Prose, lines)])
 
 
 def describe_images(needs: Needs, sums: Forecast) -> str:

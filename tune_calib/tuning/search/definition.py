@@ -3,10 +3,11 @@
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from operator import le, mul
 from statistics import fmean
+from types import MappingProxyType
 from typing import Any, Literal
 
 from tune_calib.errors import UserError
@@ -17,15 +18,15 @@ from tune_calib.results.selection import BASELINE, Row
 from tune_calib.spec import plugins
 from tune_calib.spec.backbones import BACKBONES
 from tune_calib.spec.datasets import flatten
-from tune_calib.spec.ladder import PlannedTrial, Rung, build_spec, refuse_unknown
-from tune_calib.spec.methods import METHODS
+from tune_calib.spec.ladder import PlannedTrial, Rung, build_rung, build_spec, refuse_unknown
+from tune_calib.spec.methods import METHODS, MethodKind
 from tune_calib.spec.metrics import METRICS, column, refuse_unsearchable
 from tune_calib.spec.names import is_chance
 from tune_calib.spec.recipe import RECIPES
 from tune_calib.spec.request import SamplerName
 from tune_calib.spec.resolved import ResolvedRequest, Seeds
 from tune_calib.spec.settings import restore_recipe
-from tune_calib.spec.space import SPACES, Choice, Point, Space
+from tune_calib.spec.space import SPACES, Choice, Point, Setting, Space
 from tune_calib.text import format_points
 from tune_calib.tuning.folder import hash_request
 
@@ -146,7 +147,7 @@ NO_RUNG = -1
 class SearchDefinition:
     """The objective, the sampler and the fixed settings of a search; its hash is its identity."""
 
-    method: str
+    method: str  # or a pipeline, e.g. ``ls+mac_cal+temperature``
     resolved: ResolvedRequest  # settings that are not searched, and the seeds of each suggestion
     objective: Objective
     sampler: SamplerName = "tpe"
@@ -155,6 +156,7 @@ class SearchDefinition:
     # Batches of heads that are suggested before the first of them ends. With 1, nothing is trained
     # while suggestions are drawn; more than 2 keep no actor busier and inform the sampler less.
     lag: int = 2
+    grid: Mapping[str, Sequence[Choice]] = field(default_factory=dict)  # the user's values
 
     @cached_property
     def record(self) -> SearchRequestRecord:
@@ -170,6 +172,8 @@ class SearchDefinition:
             "seeds": asdict(self.resolved.seeds),
             "objective": asdict(self.objective),
         }
+        if self.grid:
+            plain["grid"] = self.grid
         # With another version of a plug-in it is another search, also in a database.
         if contents := self.plugins:
             plain["plugins"] = sorted(contents)
@@ -184,7 +188,7 @@ class SearchDefinition:
     @cached_property
     def candidates(self) -> "Candidates":
         """Build the candidates of the search."""
-        return Candidates(self.method, self.resolved)
+        return Candidates(self.method, self.resolved, self.grid)
 
     @cached_property
     def points(self) -> list[Point]:
@@ -201,7 +205,8 @@ class SearchDefinition:
             return set()
         candidates, recipe = self.candidates, self.resolved.recipe
         backbones = candidates.space.settings.get("network.backbone")
-        origins = {SPACES.origin(self.method), *map(METRICS.origin, self.objective.metrics)}
+        origins = {*map(SPACES.origin, candidates.names)}
+        origins.update(map(METRICS.origin, self.objective.metrics))
         if recipe:
             origins.add(RECIPES.origin(recipe.name))
         if backbones:
@@ -235,28 +240,46 @@ class SearchDefinition:
             raise foreign_search(out, manifest) from None
 
 
-def restrict_space(method: str, resolved: ResolvedRequest) -> Space:
-    """Return the space of a method without the settings that are fixed."""
-    return SPACES[method].without(flatten(resolved.overrides))
+def restrict_space(
+    pipeline: str, resolved: ResolvedRequest, grid: Mapping[str, Sequence[Choice]]
+) -> Space:
+    """Join the spaces of the methods of a pipeline, without fixed settings or over a grid."""
+    settings: dict[str, Setting] = {}
+    first: list[Point] = []
+    for name in map(METHODS.canonical, pipeline.split("+")):
+        if name in SPACES:
+            settings |= SPACES[name].settings
+            first += SPACES[name].first
+    if resolved.is_frozen:
+        settings = {name: s for name, s in settings.items() if not name.startswith("network.")}
+    space = Space(pipeline, settings, tuple(first)).without(flatten(resolved.overrides))
+    return space.over(grid) if grid else space
 
 
 class Candidates:
-    """The trials of a search: each point of the space of a method under every seed."""
+    """The trials of a search: each point of the space of a pipeline under every seed."""
 
-    def __init__(self, method: str, resolved: ResolvedRequest) -> None:
-        self.kind = METHODS[method].kind
-        if self.kind == "network" and resolved.is_frozen:
+    def __init__(
+        self,
+        method: str,
+        resolved: ResolvedRequest,
+        grid: Mapping[str, Sequence[Choice]] = MappingProxyType({}),
+    ) -> None:
+        # The slots of the pipeline, each with the name of its method.
+        self.slots = build_rung(method, {}, "variant").slots
+        self.names = [str(settings["method"]) for settings in self.slots.values()]
+        if "network" in self.slots and resolved.is_frozen:
             raise UserError(
                 f"a search of {method} trains networks, but a frozen network (network.epochs=0) is "
                 "not trained; search a head or post-hoc method",
                 "network.epochs",
             )
-        if self.kind == "posthoc" and not METHODS[method].params.model_fields:
+        if not any(name in SPACES for name in self.names):
             raise UserError(f"{method} has no settings to search; run tune-calib compare {method}")
         self.method = method
         self.resolved = resolved
         refuse_unknown([self.rung({}), Rung(BASELINE, "")], resolved.overrides)
-        self.space = restrict_space(method, resolved)
+        self.space = restrict_space(method, resolved, grid)
         plain = self.trials({}, 0)[0].spec
         self.defaults: dict[str, Any] = {}
         for name in self.space.settings:
@@ -265,6 +288,15 @@ class Candidates:
             params: Mapping[str, Any] = filled.params.model_dump(mode="json")
             # The key is of the method or of the slot.
             self.defaults[name] = params[key] if key in params else getattr(filled, key)
+
+    @property
+    def kind(self) -> MethodKind:
+        """Return what each suggestion trains: a network, a head, or only a post-hoc method."""
+        if any(name.startswith("network.") for name in self.space.settings):
+            return "network"
+        if "head" in self.slots:
+            return "head"
+        return "posthoc" if "posthoc" in self.slots else "network"
 
     def refuse_empty(self) -> None:
         """Refuse a search without settings to search."""
@@ -294,8 +326,13 @@ class Candidates:
 
     def rung(self, point: Point, label: str = "") -> Rung:
         """Build the rung of a point."""
-        values = {name.partition(".")[2]: value for name, value in point.items()}
-        return Rung(label, label, {self.kind: {"method": self.method, **values}}, kind="variant")
+        slots = {slot: dict(settings) for slot, settings in self.slots.items()}
+        for name, value in point.items():
+            slot, _, key = name.partition(".")
+            if slot not in slots:  # of a study that was damaged
+                raise UserError(f"{self.method} has no setting {name!r}", name)
+            slots[slot][key] = value
+        return Rung(label, label, slots, kind="variant")
 
     def _plan(self, rung: Rung, number: int, label: str) -> list[PlannedTrial]:
         trials = []

@@ -68,7 +68,9 @@ class StudySource:
                 # Without a network id, since suggestions of a post-hoc method share their network.
                 for trial in left:
                     title = format_suggestions([trial])
-                    self.queue.append(Job(f"network-{trial.spec.hash}", (trial,), title=title))
+                    # A worker of heads trains their network too.
+                    prefix = "network" if trial.spec.head is None else "heads"
+                    self.queue.append(Job(f"{prefix}-{trial.spec.hash}", (trial,), title=title))
             self.open.append(batch)
             self._settle()
         self.running[trial_id] = self.queue.popleft()

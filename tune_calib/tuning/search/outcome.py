@@ -25,7 +25,7 @@ from tune_calib.tuning.run import Result
 from tune_calib.tuning.search.definition import SearchDefinition
 from tune_calib.tuning.search.state import SearchState
 
-TOP_SHARE, LEAST_TOP, LEAST_DONE = 0.1, 5, 20
+TOP_SHARE, LEAST_TOP, LEAST_DONE = 0.1, 5, 30
 
 
 @dataclass(frozen=True)

@@ -90,6 +90,9 @@ class SearchRun:
             )
         refuse_large(self.length * len(self.resolved.seeds.pairs()))
         definition.candidates.refuse_empty()
+        if definition.grid:  # values of a user may not fit together
+            for point in definition.points:
+                definition.candidates.trials(point, 0)
 
     def build_manifest(self) -> SearchManifest:
         """Build the manifest of its folder, which extends an existing one."""
@@ -199,18 +202,23 @@ def build_search_run(
         sampler=request.sampler,
         sampler_seed=request.sampler_seed,
         population=request.population,
+        grid=request.grid or {},
     )
-    candidates = definition.candidates
-    threads = candidates.trials({}, 0)[0].spec.network.threads
-    if candidates.kind == "head":
-        threads = HEAD_THREADS
     return SearchRun(
         definition=definition,
-        length=request.trials,
+        length=len(definition.points) if request.grid else request.trials,
         location=location,
-        at_once=request.at_once or location.at_once(threads),
+        at_once=request.at_once or count_at_once(definition, location),
         retry=request.retry,
     )
+
+
+def count_at_once(definition: SearchDefinition, location: RunLocation) -> int:
+    """Count the Ray trials of a search that this machine runs in parallel."""
+    threads = definition.candidates.trials({}, 0)[0].spec.network.threads
+    if definition.candidates.kind == "head":
+        threads = HEAD_THREADS
+    return location.at_once(threads)
 
 
 def load_search(out: AnyPath, study_storage: str | None) -> SearchRun:

@@ -119,7 +119,11 @@ class SearchState:
         """Refuse a study in which suggestions have other settings than in their rows."""
         suggestions = self.study.suggestions(range(len(self.study.states())))
         names = self.candidates.space.settings.keys()
-        others = {s.number for s in suggestions if not s.point.keys() <= names}
+        others = set()
+        for suggestion in suggestions:
+            is_known = suggestion.point.keys() <= names
+            if not (is_known and self.candidates.space.is_whole(suggestion.point)):
+                others.add(suggestion.number)
         for spec_hash, row in self.rows.items():
             number = row["rung"]
             if 0 <= number < len(suggestions) and spec_hash not in self.hashes(suggestions[number]):

@@ -78,7 +78,7 @@ class SearchStudy:
     ) -> None:
         storage = open_storage(url, out, is_read_only)
         self._definition, self._objective = definition, definition.objective
-        self._space = restrict_space(definition.method, definition.resolved)
+        self._space = restrict_space(definition.method, definition.resolved, definition.grid)
         name = f"tune-calib {identity or definition.identity}"
         if not is_read_only:
             optuna.create_study(

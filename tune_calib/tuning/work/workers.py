@@ -70,15 +70,7 @@ class NetworkWorker(Worker):
         try:
             report = self._epoch()
         except DivergedError as error:
-            history = self.network_run.history
-            epoch = len(history) + 1
-            trials = {trial.spec.hash: trial for trial in [*self.trials, *self.dependents]}
-            result = TrialResult("diverged", epoch, history, message=f"network: {error}")
-            self.write([(trial, result) for trial in trials.values()])
-            # Only schedulers read it; rows and studies do not treat it as a result.
-            worst = {column("select", name): METRICS[name].worst for name in WATCHED}
-            ended = {"status": "diverged", "statuses": {"diverged": len(trials)}, DONE: True}
-            return {"epoch": epoch, **worst, **ended}
+            return _write_diverged(self, self.network_run, error)
         if report is not None:
             return {"epoch": len(self.network_run.history), **report}
         return self._end()
@@ -171,12 +163,27 @@ class NetworkWorker(Worker):
             self.network_run.close()
 
 
+def _write_diverged(worker: Worker, run: NetworkTraining, error: DivergedError) -> dict[str, Any]:
+    """Write the rows of all trials of a network that diverged; return the last report."""
+    epoch = len(run.history) + 1
+    trials = {trial.spec.hash: trial for trial in [*worker.trials, *worker.dependents]}
+    result = TrialResult("diverged", epoch, run.history, message=f"network: {error}")
+    worker.write([(trial, result) for trial in trials.values()])
+    # Only schedulers read it; rows and studies do not treat it as a result.
+    worst = {column("select", name): METRICS[name].worst for name in WATCHED}
+    ended = {"status": "diverged", "statuses": {"diverged": len(trials)}, DONE: True}
+    return {"epoch": epoch, **worst, **ended}
+
+
 class HeadWorker(Worker):
     """Trains a head batch on the feature bank of their network."""
 
     def setup(self, config: dict[str, Any]) -> None:
         """Open the bank; train the network and build the bank if they are missing."""
         super().setup(config)
+        self.ended = self._train_network()
+        if self.ended is not None:
+            return
         # Post-hoc methods after the same head share it.
         groups: dict[str, tuple[HeadSlot, list[PlannedTrial]]] = {}
         for trial in self.trials:
@@ -202,21 +209,27 @@ class HeadWorker(Worker):
         self.trainer = HeadBatchTrainer(slots, bank, seed, device=self.device)
         self.history: list[dict[str, list[float]]] = []
 
+    def _train_network(self) -> dict[str, Any] | None:
+        """Train the network if it is missing; return the last report if it diverges."""
+        if has_network(self.spec, self.store):
+            return None
+        run = NetworkTraining(self.spec, self.store, self.development(), device=self.device)
+        torch.set_num_threads(self.spec.network.threads)
+        try:
+            while run.step() is not None:
+                pass
+        except DivergedError as error:
+            return _write_diverged(self, run, error)
+        finally:
+            run.close()
+            torch.set_num_threads(HEAD_THREADS)
+        return None
+
     def _find_bank(self) -> DevelopmentBank:
         key = bank_key(self.spec, self.spec.head)
         wanted = (self.provenance.store, self.provenance.is_search, key)
         if getattr(self, "opened", None) == wanted:
             return self.bank  # its checksums have been verified
-        if not has_network(self.spec, self.store):
-            development = self.development()
-            run = NetworkTraining(self.spec, self.store, development, device=self.device)
-            torch.set_num_threads(self.spec.network.threads)
-            try:
-                while run.step() is not None:
-                    pass
-            finally:
-                run.close()
-                torch.set_num_threads(HEAD_THREADS)
         bank = self.open_bank(key, self.development)
         if self.spec.network.is_frozen:
             refuse_better(self.spec, self.store, bank_logits(bank, self.device))
@@ -226,6 +239,8 @@ class HeadWorker(Worker):
 
     def step(self) -> dict[str, Any]:
         """Train ``epochs_per_step`` epochs; the last step evaluates and writes the rows."""
+        if self.ended is not None:
+            return self.ended
         started = time.monotonic()
         self._train(self.epochs_per_step)
         if self.trained_s is not None:

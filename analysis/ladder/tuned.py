@@ -1,0 +1,107 @@
+"""The table of a tuned comparison: what the searches of its methods have chosen."""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from analysis.load import Run, cached_per_run
+from analysis.tables.latex import label_of
+from analysis.tables.table import Table
+from analysis.text import NOTHING, Cell, capital, full_stops
+from tune_calib.results.manifests import ReadRecord, TunedManifest, TunedMethod
+from tune_calib.spec.metrics import METRICS
+from tune_calib.spec.names import TUNED
+from tune_calib.text import format_count, format_setting
+
+
+@cached_per_run
+def find_manifest(run: Run) -> TunedManifest | None:
+    """Read what was tuned; None for a run without searches."""
+    return TunedManifest.read(run.out) if (run.out / TUNED).exists() else None
+
+
+def table(run: Run) -> Table:
+    """Build the table of the published and the tuned settings of each method."""
+    manifest = find_manifest(run)
+    if manifest is None:
+        return Table("tuned", "", [])
+    head = f"{METRICS[manifest.metric].title} on select"
+    records = []
+    for method in manifest.methods:
+        published = _value_cell(manifest.metric, method.published_value)
+        if method.published_value is not None and not method.is_within:
+            published = Cell(f"{published.text} (beyond the guard)", published.value)
+        cells = {
+            "method": Cell(method.label),
+            "tuned settings": Cell(_describe_choice(method)),
+            f"{head}, published": published,
+            f"{head}, tuned": _value_cell(manifest.metric, method.tuned_value),
+            "searched": Cell.of(len(method.searched)),
+            "suggestions": Cell.of(method.suggestions),
+            "cost (s)": Cell.measured(method.cost_s) if method.folder else NOTHING,
+            "published settings": Cell(_describe(method, method.published)),
+        }
+        records.append(cells)
+    budget = format_count(manifest.suggestions, "suggestion")
+    caption = (
+        f"Each method was searched with {budget}, fewer if its settings have fewer values; "
+        f"{manifest.rule}. Tuned settings that are not named are the published ones. Searched: the "
+        "number of settings."
+    )
+    label = label_of("tuned", run.manifest.dataset)
+    first = [*records[0]][1:]
+    return Table("tuned", caption, records, label=label, first=first, is_one_tabular=True)
+
+
+def list_commands(run: Run) -> list[str]:
+    """List the command that repeats the tuned rung of each method."""
+    manifest = find_manifest(run)
+    return [] if manifest is None else [method.command for method in manifest.methods]
+
+
+def _value_cell(metric: str, value: float | None) -> Cell:
+    return NOTHING if value is None else Cell.number(metric, value)
+
+
+def _describe_choice(method: TunedMethod) -> str:
+    """Describe the chosen settings that differ from the published ones."""
+    if not method.folder:
+        return "nothing to search"
+    if method.tuned is None:
+        return "none within the guard"
+    changed = {}
+    for name, value in method.tuned.items():
+        if name not in method.published or method.published[name] != value:
+            changed[name] = value
+    return _describe(method, changed) or "the published ones"
+
+
+def _describe(method: TunedMethod, settings: Mapping[str, Any]) -> str:
+    """Format settings, with their slots where two slots have the same one."""
+    counts = Counter(name.partition(".")[2] for name in method.searched)
+    texts = []
+    for name, value in settings.items():
+        key = name.partition(".")[2]
+        text = f"{value:.3g}" if isinstance(value, float) else format_setting(value)
+        texts.append(f"{name if counts[key] > 1 else key} {text}")
+    return ", ".join(texts)
+
+
+def list_notes(run: Run) -> list[str]:
+    """Say how often test was read; empty for a run without searches."""
+    manifest = find_manifest(run)
+    return [] if manifest is None else full_stops([capital(describe_reads(manifest.reads))])
+
+
+def describe_reads(reads: list[ReadRecord]) -> str:
+    """Describe how often test was read, and for how many methods and seeds."""
+    counts = []
+    for read in reads:
+        methods = format_count(len(read.methods), "method")
+        counts.append(f"{methods} and {format_count(read.seeds, 'seed')}")
+    if len(reads) == 1:
+        return f"test was read once, with {counts[0]}, after all searches"
+    return (
+        f"test was read {len(reads)} times: with {', then with '.join(counts)}; the numbers of "
+        "each evaluation were known when the next was requested"
+    )

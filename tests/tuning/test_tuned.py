@@ -1,0 +1,181 @@
+"""Comparisons at tuned settings: equal searches first, then one evaluation on test."""
+
+import json
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+
+from analysis.load import load
+from tests.imports.files import features, head, write
+from tests.support import here, rows
+from tune_calib.errors import UserError
+from tune_calib.results.manifests import SearchOutcome, TunedManifest
+from tune_calib.results.tables import read_table
+from tune_calib.spec.request import CompareRequest, build_request
+from tune_calib.spec.resolve import resolve_ladder
+from tune_calib.tuning import run as driver
+
+METHODS = ["temperature", "vector", "retrain"]
+TUNE = ["--tune", 5, "--head-epochs", 3]
+
+
+def compare(out: Path, *arguments):
+    """Compare methods on the outputs of a network, so that none is trained."""
+    store = out.parent / "store"
+    if not store.exists():
+        options = []
+        for seed, split in enumerate(("train", "select", "calib", "test")):
+            file = write(out.parent / f"{split}.npz", **features(120, seed=seed))
+            options += [f"--{split}", file]
+        options += ["--head", write(out.parent / "head.npz", **head())]
+        assert here("import", "mine", *options, "--store", store).returncode == 0
+    return here("compare", *arguments, "--imported", "mine", "--out", out, "--store", store)
+
+
+@pytest.fixture(scope="module")
+def complete(tmp_path_factory):
+    """A tuned comparison that ran as a whole."""
+    out = tmp_path_factory.mktemp("tuned") / "out"
+    done = compare(out, *METHODS, *TUNE)
+    assert done.returncode == 0, done.stderr
+    return out, done.stdout
+
+
+def test_each_method_has_the_same_search_and_the_best_settings_on_select(complete):
+    out, printed = complete
+    manifest = TunedManifest.read(out)
+    assert [method.label for method in manifest.methods] == METHODS
+    assert [method.suggestions for method in manifest.methods] == [3, 0, 5]
+    questions = []
+    for method in manifest.methods:
+        if not method.folder:
+            assert (method.tuned, method.label) == (None, "vector")
+            continue
+        folder = out / method.folder
+        assert not any("test/" in name for name in read_table(folder, "trials").column_names)
+        question = json.loads((folder / "search.json").read_bytes())["question"]
+        del question["method"]
+        questions.append(question)
+        values, within = {}, {}
+        select = {row["spec_hash"]: row["select/nll"] for row in rows(folder)}
+        for suggestion in SearchOutcome.read(folder).suggestions:
+            (spec,) = suggestion.specs
+            values[suggestion.number] = select[spec]
+            if suggestion.is_within:
+                within[suggestion.number] = select[spec]
+        assert method.chosen == min(within, key=lambda number: (within[number], number))
+        assert method.tuned_value == within[method.chosen]
+        assert method.published_value == values[0]
+        assert method.cost_s > 0
+    assert questions[0] == questions[1]
+    assert questions[0]["objective"] == {"metrics": ["nll"], "guard": 0.01}
+    assert not {*questions[0]["seeds"]["head"]} & {row["head_seed"] for row in rows(out)}
+    assert "Test was read once, with 3 methods and 1 seed, after all searches." in printed
+
+
+def test_the_command_of_a_row_repeats_it(complete, tmp_path):
+    out, printed = complete
+    retrain = TunedManifest.read(out).methods[-1]
+    assert retrain.command in printed.replace("\n", "")
+    words = shlex.split(retrain.command)[1:]
+    done = here(*words, "--out", tmp_path / "again")
+    assert done.returncode == 0, done.stderr
+    (again,) = rows(tmp_path / "again")
+    (first,) = (row for row in rows(out) if row["rung_label"] == "retrain tuned")
+    assert again["spec_hash"] == first["spec_hash"]
+    assert again["test/nll"] == first["test/nll"]
+
+
+@pytest.mark.parametrize("killed_at", ["search-retrain", "out"])
+def test_a_killed_comparison_continues_with_equal_rows(killed_at, complete, tmp_path, monkeypatch):
+    """The kill comes when the run in a folder has begun, and one of its trials has ended."""
+    out, begun = tmp_path / "out", []
+
+    def killed(location, *further, **named):
+        if location.out.name == killed_at:
+            begun.append(location.out)
+            raise KeyboardInterrupt
+        return opened(location, *further, **named)
+
+    opened = driver.open_executor
+    with monkeypatch.context() as patched:
+        patched.setattr(driver, "open_executor", killed)
+        compare(out, *METHODS, *TUNE)
+    assert begun
+    assert (out / "tuned.json").exists() == (killed_at == "out")
+    done = compare(out, *METHODS, *TUNE)
+    assert done.returncode == 0, done.stderr
+    without = ("out", "sweep", "timestamp", "started")
+    values = [[read_values(row) for row in rows(folder, *without)] for folder in (out, complete[0])]
+    assert values[0] == values[1]
+    assert len(TunedManifest.read(out).reads) == 1
+
+
+def read_values(row):
+    return {name: row[name] for name in row if "/" in name or name in ("rung", "spec_hash")}
+
+
+def test_a_further_method_or_seed_is_a_further_read_and_keeps_the_rungs(complete, tmp_path):
+    out = tmp_path / "out"
+    shutil.copytree(complete[0], out)
+    shutil.copytree(complete[0].parent / "store", tmp_path / "store")
+    before = load(out).labels
+    done = compare(out, *METHODS, "matrix", "--seeds", 2, *TUNE)
+    assert done.returncode == 0, done.stderr
+    after = load(out).labels
+    assert {index: after[index] for index in before} == before
+    assert len(after) > len(before)
+    reads = TunedManifest.read(out).reads
+    assert [(len(read.methods), read.seeds) for read in reads] == [(3, 1), (4, 2)]
+    assert "test was read 2 times: with 3 methods and 1 seed, then with 4 methods and 2" in (
+        done.stdout.lower()
+    )
+    left = compare(out, "retrain", *TUNE)
+    assert left.returncode == 2
+    assert "also compares temperature" in left.stderr
+    other = compare(out, *METHODS, "matrix", "--tune", 7)
+    assert other.returncode == 2
+    assert "contains another" in other.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"metric": "ece"}, "metric is that of the searches of `tune`"),
+        ({"tune": 3, "max_hours": 1.0}, "`max_hours` does not stop the searches"),
+        ({"tune": 3, "grid": {"head.gamma": [0.9]}}, "`tune` does not apply"),
+        ({"grid": {"head.gama": [0.9]}}, "no method has a setting head.gama"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(options, message):
+    with pytest.raises(UserError, match=message):
+        resolve_ladder(build_request(CompareRequest, {"methods": ["mac_cal"], **options}))
+
+
+def test_a_grid_has_a_rung_for_each_cell_with_rounded_labels():
+    methods = ["ce", {"method": "mac_cal", "set": {"head": {"q0": 0.4}}}]
+    grid = {"head.gamma": [0.7, 0.1 + 0.2], "head.lr": [0.1, 1e-05]}
+    request = build_request(CompareRequest, {"methods": methods, "grid": grid})
+    ladder, _ = resolve_ladder(request)
+    assert [rung.label for rung in ladder.rungs] == [
+        "ce",
+        "mac_cal q0=0.4 gamma=0.7 lr=0.1",
+        "mac_cal q0=0.4 gamma=0.7 lr=1e-05",
+        "mac_cal q0=0.4 gamma=0.3 lr=0.1",
+        "mac_cal q0=0.4 gamma=0.3 lr=1e-05",
+    ]
+    assert ladder.rungs[3].slots["head"]["gamma"] == 0.1 + 0.2
+
+
+def test_a_dry_run_sums_searches_and_comparison(tmp_path):
+    done = compare(tmp_path / "out", *METHODS, *TUNE, "--dry-run")
+    assert done.returncode == 0, done.stderr
+    counts = {line.split()[0]: line.split()[1] for line in done.stdout.splitlines() if line}
+    assert (counts["search-temperature"], counts["search-retrain"], counts["out"]) == (
+        "3",
+        "5",
+        "5",
+    )
+    assert not (tmp_path / "out").exists()
