@@ -88,6 +88,17 @@ def test_the_command_of_a_row_repeats_it(complete, tmp_path):
     assert again["test/nll"] == first["test/nll"]
 
 
+def test_a_tuned_method_is_evaluated_and_repeated_on_each_split(tmp_path):
+    out = tmp_path / "out"
+    assert compare(out, "temperature", "--tune", 3, "--split-seeds", 2).returncode == 0
+    (method,) = TunedManifest.read(out).methods
+    assert here(*shlex.split(method.command)[1:], "--out", tmp_path / "again").returncode == 0
+    last = max(row["rung"] for row in rows(out))  # the tuned settings, if they are others
+    hashes = {row["spec_hash"] for row in rows(out) if row["rung"] == last}
+    assert hashes == {row["spec_hash"] for row in rows(tmp_path / "again")}
+    assert len(hashes) == 2
+
+
 @pytest.mark.parametrize("killed_at", ["search-retrain", "out"])
 def test_a_killed_comparison_continues_with_equal_rows(killed_at, complete, tmp_path, monkeypatch):
     """The kill comes when the run in a folder has begun, and one of its trials has ended."""

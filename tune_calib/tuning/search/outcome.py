@@ -153,6 +153,7 @@ def format_choice(definition: SearchDefinition, location: RunLocation, point: Po
     else:
         options += [(key, count) for key, count in counts.items() if count > 1]
     further = {
+        "split-seeds": len(resolved.split_seeds) or None,
         "data-root": location.data_root,
         "store": location.store,
         "address": location.address,
