@@ -11,6 +11,7 @@ from tests.support import here
 from tune_calib.cli.entry import as_option
 from tune_calib.errors import UserError
 from tune_calib.spec.experiment import (
+    Entry,
     ExperimentFile,
     SearchOptions,
     SeedCounts,
@@ -92,21 +93,14 @@ def test_every_field_of_a_request_is_a_key_of_an_experiment_file():
     models = {"": ExperimentFile, "search": SearchOptions, "resources": TrialResources,
               "seeds": SeedCounts, "set.data": DataSlot, "set.network": NetworkSlot,
               "set.head": HeadSlot}  # fmt: skip
-    not_in_files = {
-        "accept_code",
-        "retry",
-        "profile",
-        "ladder",
-        "method",
-        "methods",
-        "all",
-        "controls",
-    }
+    not_in_files = {"accept_code", "retry", "profile", "method"}
     requests = (AblateRequest, CompareRequest, SearchRequest)
     for name in {name for model in requests for name in model.model_fields} - not_in_files:
         part, _, key = spell_keys(f"`{name}`").rpartition(".")
-        fields = models[part].model_fields.items()
-        assert key in {field.alias or own for own, field in fields}, name
+        fields = dict(models[part].model_fields)
+        if not part:
+            fields |= Entry.model_fields
+        assert key in {field.alias or own for own, field in fields.items()}, name
 
 
 def test_an_error_that_another_process_raised_carries_its_setting():

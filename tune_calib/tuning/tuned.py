@@ -115,10 +115,10 @@ def prepare(run: LadderRun) -> tuple[LadderRun, dict[str, SearchRun | None]]:
     A method without settings to search has no search. Refuse as much as possible beforehand.
     """
     request = _get_request(run)
-    name = f"compare --tune {request.tune}"
+    name = f"compare with tune={request.tune}"
     for key in ("metric", "guard"):
         if (value := getattr(request, key)) != CompareRequest.model_fields[key].default:
-            name += f" --{key} {value}"
+            name += f" {key}={value}"
     budget = format_count(request.tune or 0, "suggestion")
     metric = METRICS[request.metric].title
     title = f"Methods at published settings and tuned by {budget} each for {metric} on select"
