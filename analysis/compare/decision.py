@@ -165,15 +165,19 @@ def decide_runs(
     undecided, measured = [], []
     for label, values in changes.items():
         alone = Comparison(label, metric=column(split, metric))
-        before, after = measure(first, alone, ""), measure(second, alone, "")
-        draws, error = np.array([]), math.hypot(before.error, after.error)
-        has_draws = 0 < len(before.draws) == len(after.draws)
+        first_changes, second_changes = measure(first, alone, ""), measure(second, alone, "")
+        draws, error = np.array([]), math.hypot(first_changes.error, second_changes.error)
+        has_draws = 0 < len(first_changes.draws) == len(second_changes.draws)
         if has_draws and _share_samples(first, second):
-            draws = after.draws - before.draws
+            draws = second_changes.draws - first_changes.draws
             error = float(np.nanstd(draws, ddof=1))
         excess = _excess(second, {label: 1.0}, metric, split)
         excess -= _excess(first, {label: 1.0}, metric, split)
-        why = before.why or after.why or ("" if len(values) else "no seed has a value in both")
+        why = (
+            first_changes.why
+            or second_changes.why
+            or ("" if len(values) else "no seed has a value in both")
+        )
         measured.append(Changes(values, error, draws, why=why, excess=excess))
         basis = find_basis(second, metric, split)
         undecided.append(Decision(metric, label, "A", margin_of(metric), basis))

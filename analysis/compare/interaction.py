@@ -20,13 +20,13 @@ def interaction(run: Run, of: str, with_: str, metric: str, margin: float | None
 
     The interaction is the effect of both minus the sum of the effects alone: 0 if they add up.
     """
-    one, other, both = (_find_rung(run, names) for names in ((of,), (with_,), (of, with_)))
+    first, second, pipeline = (_find_rung(run, names) for names in ((of,), (with_,), (of, with_)))
     base = run.bases[next(iter(run.bases))].label
     effects = {
-        f"{one} - {base}": Comparison(one, (base,), metric),
-        f"{other} - {base}": Comparison(other, (base,), metric),
-        f"{both} - {base}": Comparison(both, (base,), metric),
-        "interaction": Comparison(both, (other,), metric, less=(one, base)),
+        f"{first} - {base}": Comparison(first, (base,), metric),
+        f"{second} - {base}": Comparison(second, (base,), metric),
+        f"{pipeline} - {base}": Comparison(pipeline, (base,), metric),
+        "interaction": Comparison(pipeline, (second,), metric, less=(first, base)),
     }
     decisions: list[Decision] = []
     for name, comparison in effects.items():
@@ -35,8 +35,8 @@ def interaction(run: Run, of: str, with_: str, metric: str, margin: float | None
         decisions.append(replace(decision, method=name, reference=""))
     table = decisions_table(decisions, "effect")
     rule = (
-        f"{run.manifest.title}. Interaction: ({both} - {other}) - ({one} - {base}), 0 if the "
-        "effects add up; better means that both together gain more than the sum of the effects."
+        f"{run.manifest.title}. Interaction: ({pipeline} - {second}) - ({first} - {base}), 0 if "
+        "the effects add up; better means that both together gain more than the sum of the effects."
     )
     table = replace(table, caption=f"{rule} {table.caption}", is_main=True)
     frame = pd.DataFrame(decisions).rename(columns={"method": "effect"})

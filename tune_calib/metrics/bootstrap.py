@@ -137,9 +137,9 @@ def draw_groups(groups: Tensor, resamples: int, seed: int) -> Tensor:
     for part in counts.split(max(1, _CHUNK // samples)):
         drawn = torch.randint(len(sizes), (len(part), longest), generator=chance)
         ends = sizes[drawn].cumsum(-1)
-        whole = torch.zeros(len(part), len(sizes), dtype=torch.int16)
-        whole.scatter_add_(1, drawn, (ends <= samples).to(torch.int16))
-        part += whole[:, numbers]
+        group_counts = torch.zeros(len(part), len(sizes), dtype=torch.int16)
+        group_counts.scatter_add_(1, drawn, (ends <= samples).to(torch.int16))
+        part += group_counts[:, numbers]
         # The first group that exceeds N, if any, fills up the draw.
         last = drawn.gather(1, (ends <= samples).sum(-1, keepdim=True).clamp(max=longest - 1))
         left = samples - part.sum(-1, keepdim=True)
