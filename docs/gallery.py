@@ -3,6 +3,7 @@
 Each runs in a process and a temporary folder of its own; ``docs/recordings`` gets its output.
 """
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -26,7 +27,11 @@ def run_example(name: str, folder: Path) -> str:
         RuntimeError: It failed; the message is its output on stderr.
     """
     command = [sys.executable, str(ROOT / "docs/examples" / f"{name}.py")]
-    process = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    # Not on a cluster that another program on this machine has started or left behind.
+    variables = {**os.environ, "RAY_ADDRESS": "local"}
+    process = subprocess.run(
+        command, cwd=folder, env=variables, capture_output=True, text=True, check=False
+    )
     if process.returncode != 0:
         raise RuntimeError(process.stderr)
     return process.stdout
