@@ -82,10 +82,15 @@ def test_the_plan_shows_the_cores_of_a_cluster_that_responds_and_waits_for_no_ot
     def fail(*words, **options):
         raise subprocess.TimeoutExpired("ray", 15)
 
-    find_cluster.cache_clear()
-    monkeypatch.setattr(executor.subprocess, "run", fail)
-    assert find_cluster("10.0.0.1:6379") == {}
-    assert "did not tell its size" in _describe_machine(needs)
+    def answer_before_nodes(words, **options):
+        status = re.sub(".* CPU\n", "", STATUS.format(cpus="40.0"))
+        return subprocess.CompletedProcess(words, 0, status, "")
+
+    for answer in (fail, answer_before_nodes):
+        find_cluster.cache_clear()
+        monkeypatch.setattr(executor.subprocess, "run", answer)
+        assert find_cluster("10.0.0.1:6379") == {}
+        assert "did not tell its size" in _describe_machine(needs)
     find_cluster.cache_clear()
 
 

@@ -161,7 +161,8 @@ def find_cluster(address: str | None) -> Mapping[str, int]:
         return {}
     usage = ended.stdout.partition("Total Usage:")[2].partition("From request")[0]
     totals = re.findall(r"^ *[\d.]+/([\d.]+) (CPU|GPU)$", usage, re.MULTILINE)
-    return {name: int(float(total)) for total, name in totals}
+    counts = {name: int(float(total)) for total, name in totals}
+    return counts if counts.get("CPU") else {}  # its nodes are still starting
 
 
 def configuration(provenance: Provenance, job: Mapping[str, Any]) -> dict[str, Any]:
