@@ -100,7 +100,7 @@ def test_every_field_of_a_request_is_a_key_of_an_experiment_file():
         fields = dict(models[part].model_fields)
         if not part:
             fields |= Entry.model_fields
-        assert key in {field.alias or own for own, field in fields.items()}, name
+        assert key in {field.alias or field_name for field_name, field in fields.items()}, name
 
 
 def test_an_error_that_another_process_raised_carries_its_setting():

@@ -269,10 +269,8 @@ def _plain_errors(run: Run, metric: str) -> "pd.Series[float]":
     samples = bins.groupby(bins["spec_hash"].astype(str))["count"].sum().reindex(trials.index)
     if metric == "accuracy":
         return (trials[metric] * (1 - trials[metric]) / samples) ** 0.5
-    if metric in ("ece", "aece", "o_ece", "u_ece") and {
-        "confidence_gap",
-        "confidence_gap_se",
-    } <= set(trials):
+    has_gap = {"confidence_gap", "confidence_gap_se"} <= set(trials)
+    if metric in ("ece", "aece", "o_ece", "u_ece") and has_gap:
         squares = trials["confidence_gap"] ** 2 - trials[metric] ** 2
         return (trials["confidence_gap_se"] ** 2 + squares / samples).clip(lower=0) ** 0.5
     return pd.Series(dtype=float)

@@ -173,11 +173,9 @@ def decide_runs(
             error = float(np.nanstd(draws, ddof=1))
         excess = _excess(second, {label: 1.0}, metric, split)
         excess -= _excess(first, {label: 1.0}, metric, split)
-        why = (
-            first_changes.why
-            or second_changes.why
-            or ("" if len(values) else "no seed has a value in both")
-        )
+        why = first_changes.why or second_changes.why
+        if not why and not len(values):
+            why = "no seed has a value in both"
         measured.append(Changes(values, error, draws, why=why, excess=excess))
         basis = find_basis(second, metric, split)
         undecided.append(Decision(metric, label, "A", margin_of(metric), basis))

@@ -87,8 +87,10 @@ def nll_gains(run: Run) -> list[float]:
     gains = []
     for rung in run.rungs:
         part = float(parts[run.bases[rung.index].index])
-        has_part = not math.isnan(part) and rounded("nll", part) > 0
-        gains.append(-float(nll["change_base"][rung.index]) / part if has_part else math.nan)
+        gain = math.nan
+        if not math.isnan(part) and rounded("nll", part) > 0:
+            gain = -float(nll["change_base"][rung.index]) / part
+        gains.append(gain)
     return gains
 
 

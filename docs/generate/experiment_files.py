@@ -13,6 +13,7 @@ from tune_calib.spec.experiment import (
     SeedCounts,
     TrialResources,
 )
+from tune_calib.spec.pipelines import Method
 from tune_calib.spec.request import (
     DATA,
     EXTRAS,
@@ -20,7 +21,6 @@ from tune_calib.spec.request import (
     SEEDS,
     TRAINING,
     WHERE,
-    Method,
     OptionHelp,
 )
 

@@ -35,7 +35,7 @@ def spaces() -> str:
             if METHODS[name].kind != kind:
                 continue
             keys = [key.partition(".")[2] for key in SPACES[name].settings]
-            own = [fields.code(key) for key in keys if key not in _OPTIMISER]
-            rows.append((kind, fields.code(name), str(len(keys)), ", ".join(own)))
+            further = [fields.code(key) for key in keys if key not in _OPTIMISER]
+            rows.append((kind, fields.code(name), str(len(keys)), ", ".join(further)))
     heads = ("Kind", "Method", "Settings", "Besides learning rate, weight decay and batch size")
     return table(heads, rows)

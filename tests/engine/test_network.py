@@ -86,13 +86,13 @@ def test_the_epoch_of_least_refined_nll_is_that_of_scipy():
     labels, refined = run.select.labels, []
     for report in run:
         logits = predict(run.method, run.network, run.select.images, run.info)[1].double()
-        found = minimize_scalar(
+        fitted = minimize_scalar(
             lambda log_t, logits=logits: cross_entropy(logits / np.exp(log_t), labels).item(),
             bounds=(-5, 5),
         )
-        assert report["select/refined_nll"] == pytest.approx(found.fun, abs=2e-5)
+        assert report["select/refined_nll"] == pytest.approx(fitted.fun, abs=2e-5)
         assert report["select/refined_nll"] < report["select/nll"]
-        refined.append(found.fun)
+        refined.append(fitted.fun)
     assert run.best.epoch == int(np.argmin(refined))
 
 

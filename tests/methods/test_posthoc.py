@@ -122,10 +122,10 @@ def test_mean_confidence_has_no_ece_on_calib_and_keeps_the_order_of_classes(clas
     probs = transform.transform(logits[None])[0].softmax(-1)
     accuracy = (logits.argmax(-1) == labels).double().mean()
     torch.testing.assert_close(probs.amax(-1), accuracy.expand(400), rtol=0, atol=2e-6)
-    found, expected = evaluate(probs.log(), labels), evaluate(logits, labels)
-    assert float(found["ece"]) < 2e-6
-    assert float(found["sharpness"]) < 1e-12
-    assert float(found["nll"]) > float(expected["nll_refinement"])
+    values, expected = evaluate(probs.log(), labels), evaluate(logits, labels)
+    assert float(values["ece"]) < 2e-6
+    assert float(values["sharpness"]) < 1e-12
+    assert float(values["nll"]) > float(expected["nll_refinement"])
     order = logits.argsort(-1)
     assert (probs.gather(-1, order).diff(dim=-1) > -1e-12).all()
 

@@ -167,13 +167,13 @@ def test_generalised_risk_and_coverage_equal_a_loop_over_pairs(ties, is_easy):
     confidence, correct = top(logits, labels)
     confidence = confidence.round(12)  # rounding would divide equal confidences
     pairs, coverages = 0.0, [0.0]
-    for one, right in zip(confidence, correct, strict=True):
-        accepted = confidence >= one
+    for threshold, right in zip(confidence, correct, strict=True):
+        accepted = confidence >= threshold
         if (1 - correct)[accepted].mean() <= 0.05:
             coverages.append(accepted.mean())
         # An error at least as confident as another sample is in its generalised risk.
         if not right:
-            pairs += (confidence < one).sum() + (confidence == one).sum() / 2
+            pairs += (confidence < threshold).sum() + (confidence == threshold).sum() / 2
     values = evaluate(logits, labels)
     assert float(values["augrc"]) == pytest.approx(pairs / len(labels) ** 2)
     assert float(values["coverage_at_risk"]) == pytest.approx(max(coverages))
@@ -246,11 +246,11 @@ def test_refined_nll_is_that_of_the_best_temperature_of_every_classifier(samples
     logits, labels = case(samples)
     right = 20 * torch.nn.functional.one_hot(labels, 5).double()  # T = 0 would be the best
     batch = torch.stack([logits, 30 * logits, 0.01 * logits, right])
-    found = refinement.refined_nll(batch, labels)
+    refined = refinement.refined_nll(batch, labels)
     best = minimize_scalar(lambda t: log_loss(labels, (logits / t).softmax(-1)), bounds=(0.5, 5))
-    assert found.tolist() == pytest.approx([best.fun] * 3 + [0.0], abs=2e-5)
-    for one, value in zip(batch, found, strict=True):
-        assert torch.equal(refinement.refined_nll(one[None], labels)[0], value)
+    assert refined.tolist() == pytest.approx([best.fun] * 3 + [0.0], abs=2e-5)
+    for classifier, value in zip(batch, refined, strict=True):
+        assert torch.equal(refinement.refined_nll(classifier[None], labels)[0], value)
 
 
 def test_an_unbounded_temperature_stays_in_its_range():

@@ -107,10 +107,10 @@ def test_export_overwrites_nothing_and_refuses_folders_without_results(sweep, tm
 
 def test_a_foreign_stored_head_is_retrained_and_other_numbers_are_refused(run_copy, bank, tmp_path):
     spec, other = HEAD(seed=0), HEAD(seed=1)
-    kept = run_copy / "store" / KIND
+    stored = run_copy / "store" / KIND
     export(run_copy, run_copy / "store", None, str(tmp_path / "a"), spec.hash)
-    shutil.rmtree(kept / spec.hash)
-    shutil.copytree(kept / other.hash, kept / spec.hash)
+    shutil.rmtree(stored / spec.hash)
+    shutil.copytree(stored / other.hash, stored / spec.hash)
     export(run_copy, run_copy / "store", None, str(tmp_path / "b"), spec.hash)
     features = bank.test().features
     first, second = (load_calibrated(tmp_path / name).from_features(features) for name in "ab")

@@ -70,13 +70,15 @@ def trials(out):
 def test_a_method_has_a_trial_for_each_draw_and_size_that_it_depends_on(run):
     expected = set(product(["temperature", "vector"], range(SEEDS), [*SUBSETS, 60]))
     expected |= {("ce", None, 60)}
-    found = trials(run)
-    assert {key for key in found if not key[0].startswith("retrain")} == expected
-    assert len([key for key in found if key[0].startswith("retrain")]) == SEEDS * 3
-    assert len({row["network_id"] for row in found.values()}) == 1
+    rows_of_run = trials(run)
+    assert {key for key in rows_of_run if not key[0].startswith("retrain")} == expected
+    assert len([key for key in rows_of_run if key[0].startswith("retrain")]) == SEEDS * 3
+    assert len({row["network_id"] for row in rows_of_run.values()}) == 1
     # Test never moves: a temperature keeps the predictions.
-    accuracies = {row["test/accuracy"] for key, row in found.items() if key[0] == "temperature"}
-    assert accuracies == {found["ce", None, 60]["test/accuracy"]}
+    accuracies = {
+        row["test/accuracy"] for key, row in rows_of_run.items() if key[0] == "temperature"
+    }
+    assert accuracies == {rows_of_run["ce", None, 60]["test/accuracy"]}
 
 
 def test_trials_of_a_draw_are_those_of_its_setting(run, imported, tmp_path):
@@ -223,6 +225,11 @@ def test_draws_in_an_experiment_file(entry, message, tmp_path):
         assert message in done.stderr
     else:
         assert re.search(r"a-digits +6 +0 +2 ", done.stdout)
+
+
+def test_a_plan_counts_splits_as_blocks(tmp_path):
+    words = ["compare", "ce", "temperature", "--split-seeds", 7, "--out", tmp_path / "out"]
+    assert "this plan has 7 blocks" in here(*words, "--dry-run").stdout
 
 
 # --- the report

@@ -9,7 +9,8 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from tune_calib.errors import UserError
-from tune_calib.spec.request import ALWAYS, Method, field_names, is_argument, option_help
+from tune_calib.spec.pipelines import Method
+from tune_calib.spec.request import ALWAYS, field_names, is_argument, option_help
 from tune_calib.spec.strict import PATH, TEXT, Part
 from tune_calib.text import nearest
 

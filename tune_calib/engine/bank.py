@@ -128,17 +128,19 @@ class DevelopmentBank:
 
     def select(self) -> FeatureSplit:
         """Return the split on which epochs and hyper-parameters are selected."""
-        return self._held_out()["select"]
+        return self._held_out("select")
 
     def calib(self) -> FeatureSplit:
         """Return the split on which post-hoc transforms are fitted."""
-        return self._held_out()["calib"]
+        return self._held_out("calib")
 
-    def _held_out(self) -> dict[str, FeatureSplit]:
+    def _held_out(self, wanted: str) -> FeatureSplit:
+        if self.drawn_for is None:
+            return read_split(self.folder / f"{wanted}.arrow")
         splits = {}
         for name in ("select", "calib"):
             splits[name] = read_split(self.folder / f"{name}.arrow")
-        return splits if self.drawn_for is None else draw_splits(splits, self.drawn_for)
+        return draw_splits(splits, self.drawn_for)[wanted]
 
     def evaluated(self) -> dict[str, FeatureSplit]:
         """Return the splits that a trial reads at its end."""

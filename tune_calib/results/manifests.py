@@ -186,7 +186,9 @@ class RunManifest(_Manifest):
 
     @property
     def blocks(self) -> int:
-        """Return the number of matched seeds: of networks, or of the heads on one network."""
+        """Return the number of matched splits, networks, or heads on one network."""
+        if len(self.split_seeds) > 1:
+            return len(self.split_seeds)
         if self.paired_seeds or len(self.network_seeds) > 1:
             return len(self.network_seeds)
         return len(self.head_seeds)

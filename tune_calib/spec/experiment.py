@@ -7,10 +7,11 @@ from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 from tune_calib.errors import spell_settings
 from tune_calib.spec import request
 from tune_calib.spec.ladder import LADDERS, Ladder, build_comparison, build_kind_comparison
+from tune_calib.spec.pipelines import MethodOrName, MethodSettings
 from tune_calib.spec.strict import Part
 
 
-class Settings(request.MethodSettings):
+class Settings(MethodSettings):
     """Settings by slot, as ``--set slot.key=value`` takes them."""
 
     data: dict[str, Any] = Field(default_factory=dict)
@@ -105,9 +106,7 @@ class Entry(request.Choice, request.Tuning, Where):
     """A comparison of methods, a ladder, or (with search) a search for each method."""
 
     one_of = ("methods", "ladder", "all")
-    methods: Annotated[tuple[request.MethodOrName, ...], request.METHOD_LIST] = Field(
-        (), min_length=1
-    )
+    methods: Annotated[tuple[MethodOrName, ...], request.METHOD_LIST] = Field((), min_length=1)
     ladder: Annotated[request.LadderName | None, request.LADDER] = None
     all: request.AllOfKind = None
     controls: request.Controls = False

@@ -13,7 +13,6 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args
 
 from pydantic import (
     BeforeValidator,
-    ConfigDict,
     Field,
     ValidationError,
     field_validator,
@@ -28,7 +27,8 @@ from tune_calib.spec.gpus import GPUS
 from tune_calib.spec.ladder import LADDERS
 from tune_calib.spec.methods import METHODS, MethodKind
 from tune_calib.spec.metrics import METRICS, refuse_unsearchable, searchable_metrics
-from tune_calib.spec.names import LEAST_DRAWS, NOT_SETTINGS
+from tune_calib.spec.names import LEAST_DRAWS
+from tune_calib.spec.pipelines import MethodOrName, Pipeline
 from tune_calib.spec.recipe import RECIPES
 from tune_calib.spec.space import SPACES
 from tune_calib.spec.strict import (
@@ -44,7 +44,6 @@ from tune_calib.spec.strict import (
     as_tuple,
     checked,
 )
-from tune_calib.spec.trial import SLOT_TYPES
 
 DATA = "Data"
 TRAINING = "Network, head and recipe"
@@ -108,7 +107,6 @@ GIVES = {
 Dataset = Annotated[str, Name(DATASETS)]
 Backbone = Annotated[str, Name(BACKBONES)]
 LadderName = Annotated[str, Name(LADDERS)]
-Pipeline = Annotated[str, Name(METHODS, joint="+")]
 
 DataRoot = Annotated[
     LocalFolder | None, OptionHelp(DATA), Field(description="folder with the files of the data set")
@@ -172,74 +170,6 @@ AllOfKind = Annotated[
 Controls = Annotated[
     bool, OptionHelp(TRAINING), Field(description="add the control rungs of the ladder")
 ]
-
-
-def _slot_schema(schema: dict[str, Any]) -> None:
-    for slot in schema["properties"]:
-        keys = SLOT_TYPES[slot].model_json_schema()["properties"]
-        method_keys: dict[str, list[dict[str, Any]]] = {}
-        for method in METHODS.values():
-            if method.kind == slot:
-                for key, value in method.params.model_json_schema()["properties"].items():
-                    method_keys.setdefault(key, []).append(value | {"title": method.name})
-        # Settings of several methods are alternatives.
-        for key, values in method_keys.items():
-            keys[key] = values[0] if len(values) == 1 else {"anyOf": values}
-        properties = {}
-        for key, value in keys.items():
-            if key not in NOT_SETTINGS:
-                # The target of $ref is checked when the file is read.
-                properties[key] = {} if "$ref" in str(value) else value
-        schema["properties"][slot] |= {"properties": properties, "additionalProperties": False}
-
-
-class MethodSettings(Part):
-    """Settings of the slots of a pipeline."""
-
-    model_config = ConfigDict(json_schema_extra=_slot_schema)
-
-    network: dict[str, Any] = Field(default_factory=dict)
-    """Settings of the network and its method."""
-    head: dict[str, Any] = Field(default_factory=dict)
-    """Settings of the head and its method."""
-    posthoc: dict[str, Any] = Field(default_factory=dict)
-    """Settings of the post-hoc method."""
-
-    @model_validator(mode="after")
-    def _refuse_names(self) -> "MethodSettings":
-        for slot, settings in self.by_slot().items():
-            for key in settings:
-                if key in NOT_SETTINGS:
-                    raise ValueError(f"{slot}.{key} is not a setting; methods and seeds set it")
-        return self
-
-    def by_slot(self) -> dict[str, dict[str, Any]]:
-        """Return the settings of the slots that have any."""
-        return {slot: settings for slot, settings in self.model_dump().items() if settings}
-
-
-class Method(Part):
-    """A method or pipeline with settings of its own."""
-
-    method: Pipeline
-    """method, or several of different kinds as ls+mac_cal+temperature"""
-    set: MethodSettings = MethodSettings()
-    """settings of this method only"""
-
-    def __str__(self) -> str:
-        """Return the method as a command takes it."""
-        settings = self.set.by_slot()
-        return json.dumps({"method": self.method, "set": settings}) if settings else self.method
-
-
-def _read_method(value: Any) -> Any:
-    """Return a method or pipeline as a mapping; one with settings is JSON in a command."""
-    if not isinstance(value, str):
-        return value
-    return json.loads(value) if value.startswith("{") else {"method": value}
-
-
-MethodOrName = Annotated[Method, BeforeValidator(_read_method, json_schema_input_type=str | Method)]
 
 
 class Choice(Part):

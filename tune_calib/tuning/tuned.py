@@ -163,7 +163,8 @@ def _define_search(run: LadderRun, rung: Rung) -> SearchDefinition:
         settings[slot] = {key: value for key, value in values.items() if key in keys}
     names = []
     for slot, values in rung.slots.items():
-        names += [values["method"]] if "method" in values else []
+        if "method" in values:
+            names.append(values["method"])
         fixed = {key: value for key, value in values.items() if key != "method"}
         settings[slot] = {**settings.get(slot, {}), **fixed}
     resolved = replace(run.resolved, overrides=merge_settings(settings), seeds=_SEEDS)

@@ -121,13 +121,18 @@ def test_the_noise_floor_is_the_ece_of_simulated_calibrated_classifiers():
 
 def test_decisions_of_a_run_have_the_numbers_of_claims(tmp_path):
     run = written(tmp_path)
-    one, two = compare_with(run, ["+ one", "+ two"], "vanilla", "accuracy")
-    assert (one.outcome, two.outcome, two.basis, two.pairs) == ("worse", "worse", "networks", 5)
+    first, second = compare_with(run, ["+ one", "+ two"], "vanilla", "accuracy")
+    assert (first.outcome, second.outcome, second.basis, second.pairs) == (
+        "worse",
+        "worse",
+        "networks",
+        5,
+    )
     claimed = measure(run, Comparison("+ two", ("vanilla",), "accuracy"), "vanilla")
-    assert two.difference == pytest.approx(claimed.mean)
+    assert second.difference == pytest.approx(claimed.mean)
     half = stats.norm.ppf(1 - 0.05 / 4) * claimed.error  # equal for all seeds
-    assert two.difference - two.low == pytest.approx(half, rel=1e-3)
-    assert "5 networks and the test samples" in two.sentence
+    assert second.difference - second.low == pytest.approx(half, rel=1e-3)
+    assert "5 networks and the test samples" in second.sentence
 
 
 def test_one_network_is_decided_by_the_paired_bootstrap_of_its_test_samples(tmp_path):

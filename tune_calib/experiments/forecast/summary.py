@@ -59,9 +59,7 @@ def _list_blocks(runs: Sequence[AnyRun]) -> list[str]:
     methods: dict[str, int] = {}
     for run in runs:
         if isinstance(run, LadderRun):
-            seeds = run.resolved.seeds
-            by_network = seeds.is_paired or len(seeds.network) > 1
-            blocks[run.name] += len(seeds.network if by_network else seeds.head)
+            blocks[run.name] += run.new_manifest.blocks
             methods[run.name] = len({trial.rung for trial in run.planned_trials})
     lines = []
     for name, count in methods.items():

@@ -141,9 +141,12 @@ def make_plan(
         without_head: list[PlannedTrial] = []
         drawn: list[PlannedTrial] = []
         for trial in trials:
-            if trial.spec.head is None:
-                is_drawn = trial.spec.data != trial.spec.network_data
-                (drawn if is_drawn else without_head).append(trial)
+            if trial.spec.head is not None:
+                continue
+            if trial.spec.data != trial.spec.network_data:
+                drawn.append(trial)
+            else:
+                without_head.append(trial)
         drawn_jobs += _list_drawn_jobs(drawn)
         title = f"network {number} of {len(networks)}: {_name_network(trials)}"
         name = f"network-{network_id}"
