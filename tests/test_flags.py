@@ -86,7 +86,7 @@ def flags_of(fit, logits, labels):
     return {name for name, is_so in scaling.flags().items() if bool(is_so)}
 
 
-@pytest.mark.parametrize("margin", [0.5, 5.0, 2000.0])
+@pytest.mark.parametrize("margin", sample([0.5, 5.0, 2000.0], 1))
 @pytest.mark.parametrize("fit", FITS)
 def test_calib_all_right_has_no_best_temperature(fit, margin):
     right = torch.ones(100, dtype=torch.bool)
@@ -130,7 +130,7 @@ def test_a_few_samples_are_flagged(samples):
 # --- the row
 
 
-@pytest.mark.parametrize("posthoc", [None, PostHocSlot(method="temperature")])
+@pytest.mark.parametrize("posthoc", sample([PostHocSlot(method="temperature"), None], 1))
 def test_an_evaluation_has_the_flags_of_its_classifier_and_its_transform(posthoc):
     good, labels = logits_that_are_right(torch.ones(200, dtype=torch.bool))
     bad, _ = chance_logits(200)
@@ -197,7 +197,7 @@ def test_every_flag_has_a_sign_and_its_meaning_in_the_table(name, tmp_path):
     assert f"{flag.sign} {flag.name} (1 trial): {flag.meaning}" in text
 
 
-@pytest.mark.parametrize("kind", RENDERED)
+@pytest.mark.parametrize("kind", sample(RENDERED, 2))
 def test_a_ladder_shows_the_sign_and_its_meaning_and_never_the_best_at_chance(kind, out, flag):
     text = RENDERED[kind](tables.ladder(load(out)))
     shown = escape if kind == "latex" else str
@@ -232,6 +232,7 @@ def test_the_page_and_every_table_of_a_report_show_the_flag(out, flag):
     assert f"{flag.name} (1 trial)" in (out / "report.html").read_text()
 
 
+@pytest.mark.slow
 def test_a_report_where_all_are_at_chance_has_no_ranks(tmp_path):
     fake_results.write(tmp_path, kinds=RIVALS, seeds=1, flags=dict.fromkeys(range(4), CHANCE))
     report = write_report(tmp_path)
@@ -239,7 +240,7 @@ def test_a_report_where_all_are_at_chance_has_no_ranks(tmp_path):
     assert 'id="friedman"' not in (tmp_path / "report.html").read_text()
 
 
-@pytest.mark.parametrize("kind", ["plain", "markdown", "latex", "html", "json"])
+@pytest.mark.parametrize("kind", sample(["plain", "markdown", "latex", "html", "json"], 2))
 def test_ranks_show_the_flag_and_put_chance_last(kind, out, flag):
     frame, notes, *_ = collect([out], None, "ece")
     table = rank(frame, "ece", notes=notes)

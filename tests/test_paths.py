@@ -145,6 +145,7 @@ def test_a_damaged_copy_is_fetched_again(folder):
     assert torch.equal(read_tensors(folder / "a")[0]["x"], torch.arange(3))
 
 
+@pytest.mark.slow
 def test_a_network_goes_on_from_its_remote_checkpoint_to_the_same_bits(folder, trained):
     spec, store = small_spec(method="retrain"), Store(folder)
 

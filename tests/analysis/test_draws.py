@@ -77,8 +77,8 @@ def test_a_claim_of_shifted_images_is_judged(split, tmp_path):
     assert judge([[sweep]], Claim("vanilla", ("+ two",), metric, text="")).outcome == "not held"
 
 
-@pytest.mark.parametrize("split", ["ood/mean", "ood/svhn"])
-@pytest.mark.parametrize("kind", ["order", "rank"])
+@pytest.mark.parametrize("split", sample(["ood/mean", "ood/svhn"], 1))
+@pytest.mark.parametrize("kind", sample(["order", "rank"], 1))
 def test_draws_of_one_seed_suffice(split, kind, tmp_path):
     claim = Claim("+ two", ("vanilla",), f"{split}/auroc", kind=kind, text="")
     lacking = {(f"{rung}-{seed}", "ood/svhn") for rung, seed in ((0, 1), (2, 2), (0, 3))}

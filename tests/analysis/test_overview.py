@@ -44,6 +44,7 @@ def test_every_entry_is_listed_and_linked_to_its_page(out):
     assert "not evaluated" in text
 
 
+@pytest.mark.slow
 def test_a_link_leads_to_its_entry_whatever_its_name_holds(tmp_path):
     names = ["javascript:alert(1)", "100%", "a#b", "a?b", "a b", "..%2F", '"><i>', "\xa0ü"]
     for name in names:

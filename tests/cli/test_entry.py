@@ -53,7 +53,7 @@ def test_a_path_that_the_system_refuses_is_one_line(
     assert message in refusal(*command, *options, option, tmp_path / place)
 
 
-@pytest.mark.parametrize("name", ["figures", "tables", "report.html"])
+@pytest.mark.parametrize("name", sample(["figures", "tables", "report.html"], 1))
 def test_an_obstacle_at_the_path_of_a_report_is_one_line(name, out, refusal):
     path = out / name
     path.mkdir() if name == "report.html" else path.touch()
@@ -225,6 +225,7 @@ run_stoppable("THIS COMMAND", work)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("signals", sample([1, 2, 3], 1))
 def test_repeated_interrupts_still_print_how_to_continue(signals):
     process = subprocess.Popen(
@@ -274,6 +275,7 @@ run_stoppable("the same again", work)
 """
 
 
+@pytest.mark.slow
 def test_a_signal_within_a_finalizer_stops_too():
     done = subprocess.run([sys.executable, "-c", IGNORED], capture_output=True, text=True)
     assert "stopped by SIGINT; continue with: the same again" in done.stderr

@@ -35,7 +35,7 @@ def test_each_layout_is_located_below_a_folder_of_its_name(layout, archives, tmp
     ]
 
 
-@pytest.mark.parametrize("layout", sample(zip(LAYOUTS), 3))
+@pytest.mark.parametrize("layout", sample(zip(LAYOUTS), 1))
 def test_each_layout_is_read_and_split(layout, archives):
     root = archives(layout)
     slot = slot_of(layout[0])
@@ -54,6 +54,7 @@ def test_each_layout_is_read_and_split(layout, archives):
     assert normalise(test.images[:2], info).shape == (2, info.channels, info.size, info.size)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", sample(zip(LAYOUTS), 2))
 def test_a_cached_archive_is_the_decoded_one_resident_or_not(
     layout, archives, tmp_path, monkeypatch
@@ -94,6 +95,7 @@ def test_svhn_has_the_digit_for_a_class(archives):
     assert torch.equal(test.images[4], torch.from_numpy(pixels_of(4)).permute(2, 0, 1))
 
 
+@pytest.mark.slow
 def test_tiny_imagenet_holds_out_a_tenth_of_each_class_in_both_halves(archives):
     slot = DataSlot(dataset="tiny_imagenet")
     development = load_development(slot, archives(("tiny_imagenet", "official")))

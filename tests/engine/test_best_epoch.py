@@ -103,9 +103,9 @@ def equal(first, second):
 
 
 @pytest.mark.parametrize(
-    ("rule", "count"), sample([*((rule, 3) for rule in RULES), ("min_val_nll", 1)], 3)
+    ("rule", "count"), sample([*((rule, 3) for rule in RULES), ("min_val_nll", 1)], 2)
 )
-@pytest.mark.parametrize(("name", "params"), sample(READINGS, 3), ids=str)
+@pytest.mark.parametrize(("name", "params"), sample(READINGS, 2), ids=str)
 def test_the_reported_head_is_the_judged_one(name, params, rule, count, bank):
     trainer = HeadBatchTrainer(slots(name, params, rule, count), bank, 0, CPU)
     reports = list(trainer)
@@ -120,15 +120,15 @@ def test_the_reported_head_is_the_judged_one(name, params, rule, count, bank):
     assert bool(is_last.all()) if rule == "last" else True
 
 
-@pytest.mark.parametrize(("name", "params"), READINGS)
+@pytest.mark.parametrize(("name", "params"), sample(READINGS, 3))
 def test_heads_of_a_population_are_best_at_other_epochs(name, params, bank):
     trainer = HeadBatchTrainer(slots(name, params, "min_val_nll", 3), bank, 0, CPU)
     list(trainer)
     assert len(set(trainer.best_epoch.tolist())) > 1  # or the tests above show nothing
 
 
-@pytest.mark.parametrize("rule", sample(RULES, 2))
-@pytest.mark.parametrize(("name", "params"), sample(READINGS, 3), ids=str)
+@pytest.mark.parametrize("rule", sample(RULES, 1))
+@pytest.mark.parametrize(("name", "params"), sample(READINGS, 2), ids=str)
 def test_predictions_and_restarts_between_epochs_change_nothing(name, params, rule, bank):
     heads = slots(name, params, rule, 2)
     uninterrupted = HeadBatchTrainer(heads, bank, 0, CPU)
@@ -148,8 +148,8 @@ def test_predictions_and_restarts_between_epochs_change_nothing(name, params, ru
     assert torch.equal(trainer.predict(bank.test()), uninterrupted.predict(bank.test()))
 
 
-@pytest.mark.parametrize("rule", sample(RULES, 2))
-@pytest.mark.parametrize(("name", "params"), sample(READINGS, 3), ids=str)
+@pytest.mark.parametrize("rule", sample(RULES, 1))
+@pytest.mark.parametrize(("name", "params"), sample(READINGS, 2), ids=str)
 def test_a_head_does_not_depend_on_its_head_batch(name, params, rule, bank):
     heads = slots(name, params, rule, 5)
     batch = HeadBatchTrainer(heads, bank, 0, CPU)
@@ -160,7 +160,7 @@ def test_a_head_does_not_depend_on_its_head_batch(name, params, rule, bank):
         assert torch.equal(alone.predict(bank.test())[0], batch.predict(bank.test())[k])
 
 
-@pytest.mark.parametrize(("name", "params"), READINGS, ids=str)
+@pytest.mark.parametrize(("name", "params"), sample(READINGS, 4), ids=str)
 def test_a_sample_does_not_depend_on_how_its_split_is_cut(name, params, bank, monkeypatch):
     trainer = HeadBatchTrainer(slots(name, params, "last", 2), bank, 0, CPU)
     next(trainer)
@@ -208,7 +208,7 @@ SELECTING = [rule for rule in RULES if rule != "last"]
         dict.fromkeys(
             [*(("ce", rule) for rule in SELECTING), *zip(NETWORKS, itertools.cycle(SELECTING))]
         ),
-        8,
+        3,
     ),
 )
 def test_the_reported_network_is_the_judged_one(name, rule):

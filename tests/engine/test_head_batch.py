@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from tests.support import CPU, small_spec
+from tests.support import CPU, sample, small_spec
 from tune_calib.engine.head_batch import HeadBatchTrainer, head_context
 from tune_calib.engine.head_steps import StackedOptimizer
 from tune_calib.errors import UserError
@@ -37,7 +37,7 @@ def train(slots, bank, epochs=None):
     return trainer, reports
 
 
-@pytest.mark.parametrize("options", MAC_CAL_OPTIONS)
+@pytest.mark.parametrize("options", sample(MAC_CAL_OPTIONS, 3))
 def test_every_option_of_mac_cal_trains_and_resumes(options, bank):
     slots = [slot(seed=s, **options) for s in range(2)]
     whole, _ = train(slots, bank)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.support import CPU, drive, rows, run_of, small_spec
+from tests.support import CPU, drive, rows, run_of, sample, small_spec
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.artifacts import load_network
 from tune_calib.engine.network import predict
@@ -51,7 +51,7 @@ def expected(trained) -> dict[str, dict[str, float]]:
 
 
 @pytest.mark.parametrize("is_search", [False, True])
-@pytest.mark.parametrize("name", SLOTS)
+@pytest.mark.parametrize("name", sample(SLOTS, 2))
 def test_a_row_says_how_its_network_fits(name, is_search, trained, expected, tmp_path):
     slots = SLOTS[name]
     row = row_of(trained, tmp_path / "out", slots, is_search=is_search)

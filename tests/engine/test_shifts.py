@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from tests.support import CPU, small_spec
+from tests.support import CPU, sample, small_spec
 from tune_calib.data.shift import Part, ShiftSet, open_set
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.artifacts import ensure_bank, load_network
@@ -56,7 +56,7 @@ HEADS = {
 }
 
 
-@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("head", sample(HEADS, 1))
 def test_the_test_split_has_the_features_of_the_bank(head, store):
     spec = small_spec(**HEADS[head])
     splits = development(), load_split()
@@ -67,7 +67,7 @@ def test_the_test_split_has_the_features_of_the_bank(head, store):
     assert torch.equal(clean.labels, bank.test().labels)
 
 
-@pytest.mark.parametrize("name", ["generated/fog", "ood/noise"])
+@pytest.mark.parametrize("name", sample(["generated/fog", "ood/noise"], 1))
 def test_shifted_features_are_those_of_the_network_on_the_images(name, store):
     spec = small_spec()
     trained = network_behind(spec, store, development, CPU)

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 
+import pytest
 import torch
 
 from tests.support import CPU
@@ -15,6 +16,7 @@ from tune_calib.spec.trial import TrialSpec
 ABSENT = ("pydantic", "ray", "optuna", "pandas", "pyarrow", "safetensors", "yaml", "typer")
 
 
+@pytest.mark.slow
 def test_the_inner_loop_runs_where_torch_alone_is_installed():
     code = f"""
 import sys

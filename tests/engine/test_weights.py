@@ -119,6 +119,7 @@ def test_damaged_weights_of_a_store_are_copied_from_the_file_again(tmp_path):
     assert kept.read_bytes() == file.read_bytes()
 
 
+@pytest.mark.slow
 def test_weights_are_accepted_on_the_command_line(tmp_path):
     file = saved(tmp_path / "w.safetensors", network_of())
     out = tmp_path / "out"

@@ -25,6 +25,7 @@ def is_forgotten(process):
     stop_all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ends", [times_out, is_forgotten])
 def test_nothing_that_a_program_started_outlives_it(ends):
     process = spawn([sys.executable, "-c", SCRIPT])

@@ -145,6 +145,7 @@ def test_groups_of_single_samples_are_drawn_like_samples():
         )
 
 
+@pytest.mark.slow
 def test_intervals_of_a_run_are_over_groups(tmp_path):
     files = files_of(tmp_path)
     words = ["import", "mine", "--store", tmp_path / "store"]

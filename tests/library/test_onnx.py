@@ -88,6 +88,7 @@ def test_onnx_files_hold_every_head_with_every_transform(message, posthoc, bank,
         assert (outputs - network.from_logits(inputs)).abs().max() <= CLOSE
 
 
+@pytest.mark.slow
 def test_a_method_that_changes_the_logits_is_exported_with_its_change(folder, tmp_path):
     out, specs = folder
     trial = specs["network of balcal"].hash
@@ -116,6 +117,7 @@ def of_logits(posthoc, logits, labels):
     return CalibratedNetwork(spec, classifier, None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("posthoc", TWO_CLASSES)
 def test_onnx_files_hold_transforms_of_two_classes(posthoc, tmp_path):
     chance = torch.Generator().manual_seed(0)
@@ -134,13 +136,8 @@ def saturated(samples=1500, classes=10):
     return 20 * logits, labels
 
 
-@pytest.mark.parametrize(
-    "posthoc",
-    [
-        name if name == "isotonic" else pytest.param(name, marks=pytest.mark.slow)
-        for name in OF_DIGITS
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("posthoc", OF_DIGITS)
 def test_onnx_files_are_exact_on_saturated_and_tied_logits(posthoc, tmp_path):
     logits, labels = saturated()
     network = of_logits(posthoc, logits, labels)
@@ -152,6 +149,7 @@ def test_onnx_files_are_exact_on_saturated_and_tied_logits(posthoc, tmp_path):
         assert (outputs - network.from_logits(inputs)).abs().max() <= CLOSE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("has_network", sample([False, True], 1))
 def test_a_file_that_differs_on_saturated_logits_is_refused(
     has_network, bank, trained, tmp_path, monkeypatch

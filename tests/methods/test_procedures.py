@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 
-from tests.support import CPU, small_spec
+from tests.support import CPU, sample, small_spec
 from tune_calib.data.splits import load_development
 from tune_calib.engine.head_batch import HeadBatchTrainer
 from tune_calib.engine.network import NetworkTrainer, predict
@@ -87,7 +87,7 @@ def test_an_impossible_margin_of_shares_is_one_line():
         draw_shares(lambda: 0.5, 0.5)
 
 
-@pytest.mark.parametrize("method", ["mixup", "mit_l", "mit_a"])
+@pytest.mark.parametrize("method", sample(["mixup", "mit_l", "mit_a"], 1))
 def test_a_killed_run_of_a_mixing_method_equals_an_uninterrupted_one(method):
     whole = trainer(method, lr=0.01)
     list(whole)
@@ -115,7 +115,7 @@ def test_mixup_without_mixing_is_cross_entropy():
 
 @pytest.mark.parametrize(
     ("name", "sections"),
-    [("small_cnn", 5), ("resnet8", 6), ("resnet18", 6), ("densenet121", 6)],
+    sample([("small_cnn", 5), ("resnet8", 6), ("resnet18", 6), ("densenet121", 6)], 1),
 )
 def test_stages_one_after_the_other_are_the_backbone(name, sections):
     backbone, width = BACKBONES[name].build(3, 16, "reference")
@@ -165,6 +165,7 @@ def test_a_timm_model_with_an_attribute_of_that_name_has_none():
 # --- PLP
 
 
+@pytest.mark.slow
 def test_plp_trains_exactly_the_tensors_of_its_schedule():
     run = trainer("plp", lr=0.05, epochs=20)
     names = [name for name, _ in run.network.named_parameters()]
@@ -267,6 +268,7 @@ def test_balcal_mixes_both_heads_at_evaluation():
         assert torch.equal(output.features, run.network(images).features)
 
 
+@pytest.mark.slow
 def test_the_etf_and_the_share_survive_a_load():
     run = trainer("balcal", lr=1e-3)
     reports = list(run)

@@ -22,7 +22,7 @@ def as_drawn(drawn):
 
 
 @pytest.mark.parametrize("ties", sample([False, True], 1))
-@pytest.mark.parametrize("size", [(1, 3), (2, 2), (40, 3), (300, 5), (500, 40)])
+@pytest.mark.parametrize("size", sample(zip([(1, 3), (2, 2), (40, 3), (300, 5), (500, 40)]), 3))
 def test_every_metric_of_every_draw_equals_that_of_the_drawn_samples(size, ties):
     logits, labels = case(*size, ties=ties)
     calib = case(100, size[1])
@@ -86,7 +86,7 @@ def test_the_seed_determines_the_draws():
     assert first["nll"].lower != other["nll"].lower
 
 
-@pytest.mark.parametrize("scale", sample([0.5, 1.0, 2.0], 2))
+@pytest.mark.parametrize("scale", sample([0.5, 1.0, 2.0], 1))
 @pytest.mark.parametrize("ties", [False, True])
 def test_what_is_printed_lies_within_its_interval(scale, ties):
     logits, labels = case(400, 5, scale, ties)

@@ -57,6 +57,7 @@ def test_the_size_of_the_images_decides_on_the_networks_of_tiny_imagenet(name: s
     assert network.stages()[-1](torch.zeros(2, 2048, 8, 8)).shape == (2, 8192)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("init", "scale"), [("reference", 1.0), ("timm", 0.0)])
 def test_the_networks_of_tiny_imagenet_are_drawn_with_fan_out(init: str, scale: float):
     torch.manual_seed(0)
@@ -195,6 +196,7 @@ def test_reference_and_timm_initialisation_differ_as_documented(name: str):
                 assert float(weight.detach().std()) == pytest.approx(expected, rel=0.06)
 
 
+@pytest.mark.slow
 def test_wide_resnet_is_drawn_with_fan_out_in_both_initialisations():
     for init in ("reference", "timm"):
         with torch.random.fork_rng(devices=[]):

@@ -252,6 +252,7 @@ def test_a_folder_goes_on_without_the_file(file, tmp_path):
     assert rows(out) == found
 
 
+@pytest.mark.slow
 def test_an_experiment_file_names_a_backbone_relative_to_itself(file, tmp_path):
     weights, _ = weights_of("net", tmp_path / "w.safetensors")
     sweep = tmp_path / "experiment.yaml"

@@ -40,7 +40,8 @@ def test_both_executors_give_the_same_rows(name, tmp_path):
     assert found[0]["trials"]
 
 
-@pytest.mark.parametrize("uses_ray", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("uses_ray", [False, True])
 def test_reused_actors_give_the_rows_of_fresh_ones(uses_ray, tmp_path):
     run = tmp_path / "run"
     if uses_ray:

@@ -76,6 +76,7 @@ def test_a_diverging_network_takes_its_heads_with_it(uses_ray, tmp_path):
     assert len(rows(out)) == 6
 
 
+@pytest.mark.slow
 def test_a_bound_trainable_runs_in_any_tuner(trained, tmp_path):
     space = {
         **small_spec().model_dump(mode="json", include={"data", "network"}),

@@ -102,6 +102,7 @@ def carry_out(looks, out, store):
         drive(actor)
 
 
+@pytest.mark.slow
 def test_only_missing_extra_evaluations_are_planned(finished, tmp_path):
     _, store = finished
     run(tmp_path, TRIALS, store)

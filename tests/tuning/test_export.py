@@ -71,6 +71,7 @@ def test_the_best_is_the_best_on_select(metric, sweep, tmp_path):
     assert "on test:" in done.stdout
 
 
+@pytest.mark.slow
 def test_export_selects_a_trial_by_the_start_of_its_hash_and_adds_onnx(sweep, tmp_path):
     name = rows(sweep)[0]["spec_hash"]
     done = here("export", sweep, tmp_path / "x.json", "--trial", name[:8], "--onnx")
@@ -125,6 +126,7 @@ def test_a_foreign_stored_head_is_retrained_and_other_numbers_are_refused(run_co
     assert not (tmp_path / "c.json").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("head", "takes"), sample([("mac_cal", "features"), (None, "logits")], 1))
 def test_exports_of_imported_data_accept_what_was_imported(head, takes, tmp_path):
     store = Store(tmp_path / "store")

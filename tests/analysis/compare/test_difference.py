@@ -106,6 +106,7 @@ def test_different_settings_are_listed(first, tmp_path):
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", sample(["plain", "markdown", "latex", "html", "csv", "json"], 2))
 def test_every_format_has_every_rung(first, tmp_path, form):
     text = difference(first, sweep(tmp_path / "b", shift=0.01)).render(form)

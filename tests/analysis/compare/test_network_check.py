@@ -97,7 +97,7 @@ def test_tests_of_any_networks_have_a_p_and_a_warning(name, test, tmp_path):
         assert (WARNING in text) == (name != "over")
 
 
-@pytest.mark.parametrize("name", sample(GAPS, 2))
+@pytest.mark.parametrize("name", sample(GAPS, 1))
 def test_every_page_and_table_has_the_check(name, tmp_path):
     written(tmp_path, GAPS[name])
     printed = write_report(tmp_path)
@@ -113,7 +113,7 @@ def test_every_page_and_table_has_the_check(name, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "gaps", sample([((0.05, 0.05),), ((0.05, -0.05),), ((0.0, None),), ((None, None),)], 2)
+    "gaps", sample([((0.05, 0.05),), ((0.05, -0.05),), ((0.0, None),), ((None, None),)], 1)
 )
 def test_each_of_several_runs_has_its_warning(gaps, tmp_path):
     for number, gap in enumerate(gaps):

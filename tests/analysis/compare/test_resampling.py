@@ -38,6 +38,7 @@ def sweep_of(gap: float, samples: int, chance: np.random.Generator, bins: int = 
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("samples", sample([300, 2000], 1))
 @pytest.mark.parametrize("gap", sample([0.0, 0.1, -0.03], 2))
 def test_the_intervals_have_about_their_nominal_coverage(gap, samples):

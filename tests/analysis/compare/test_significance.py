@@ -314,6 +314,7 @@ def test_on_one_network_the_networks_own_head_stands_in_every_block(tmp_path):
     assert spreads.to_dict() == {"vanilla": 1, "+ one": 3, "+ two": 3, "control": 3}
 
 
+@pytest.mark.slow
 def test_the_report_of_methods_side_by_side_has_a_declared_test(tmp_path):
     fake_results.write(tmp_path, seeds=6, kinds=RIVALS)
     write_report(tmp_path)
@@ -382,6 +383,7 @@ def test_a_report_of_one_seed_explains_missing_tests(tmp_path):
     assert "No p-value: too few blocks (1)" in text
 
 
+@pytest.mark.slow
 def test_the_command_prints_every_format_and_draws(tmp_path):
     fake_results.write(tmp_path / "sweep", seeds=6)
     options = (tmp_path / "sweep", "--test", "t", "--baseline", "vanilla")

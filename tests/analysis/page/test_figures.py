@@ -165,6 +165,7 @@ def test_a_failing_figure_gives_one_line_and_the_others_are_drawn(case, room, tm
     assert plt.get_fignums() == []
 
 
+@pytest.mark.slow
 def test_a_report_with_a_figure_that_fails_is_whole(room, register, tmp_path, with_figures):
     register(Figure("own", "My figure", "Read it so.", fails(ValueError("odd rows"))))
     printed = written(room, tmp_path)
@@ -222,6 +223,7 @@ HARMS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a process is not copied")
 @pytest.mark.parametrize("harm", sample(HARMS, 1))
 def test_every_figure_is_drawn_if_drawing_processes_die(harm, tmp_path):

@@ -85,6 +85,7 @@ def test_the_page_is_well_formed_and_needs_nothing_from_elsewhere(whole):
     assert [tag for tag, _ in read.tags if tag in ("iframe", "object", "form")] == []
 
 
+@pytest.mark.slow
 def test_a_figure_and_a_table_of_one_name_have_ids_of_their_own(out):
     fake_results.add_shifts(out, ["ood/svhn", "ood/noise"])
     with drawn("svg", names=["ood"]):
@@ -105,6 +106,7 @@ def test_headings_are_in_order_and_every_control_has_a_label(whole):
             assert read.tags[place + 1] == ("button", {"type": "button"})
 
 
+@pytest.mark.slow
 def test_equal_results_give_equal_bytes_wherever_they_lie(whole, tmp_path):
     def files(out):
         found = [out / "report.html", *out.glob("tables/*"), *out.glob("figures/*")]
@@ -148,6 +150,7 @@ def test_only_the_script_of_the_page_may_run(whole, out):
 CONTROLS = "\x1b]0;evil\x07 \x9b31m \r \u202e \u2066"
 
 
+@pytest.mark.slow
 def test_control_characters_are_written_out(out):
     rungs = json.loads((out / "sweep.json").read_text())["rungs"]
     rungs[1] |= {"label": CONTROLS, "ingredient": CONTROLS}
@@ -251,6 +254,7 @@ def test_a_table_too_long_for_a_browser_is_cut_with_a_note(out, monkeypatch):
     assert "The first 5 of 12" in shown.full_caption
 
 
+@pytest.mark.slow
 def test_methods_side_by_side_have_tables_of_significance(tmp_path):
     kinds = ("base", "variant", "variant", "variant")
     fake_results.write(tmp_path, seeds=6, published=False, kinds=kinds)
@@ -277,6 +281,7 @@ def test_records_of_single_samples_have_a_table(out):
     assert 'id="single-samples"' in rendered(out)
 
 
+@pytest.mark.slow
 def test_a_heavy_svg_gives_way_to_its_png(whole, tmp_path, every_format, monkeypatch):
     monkeypatch.setattr(figures, "_MAX_SVG_BYTES", 1)
     results = LadderResults(load(whole))
@@ -294,6 +299,7 @@ def test_rungs_that_differ_in_one_setting_have_a_report(out):
     assert "head.gamma" in rendered(out)
 
 
+@pytest.mark.slow
 def test_environment_and_revision_come_from_the_rows(out):
     versions = json.dumps({"torch": "9.9", "numpy": "2.4"})
     for name, revision in (("1-0", "abc+"), ("1-1", "def")):

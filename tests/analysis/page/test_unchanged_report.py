@@ -85,6 +85,7 @@ def test_a_table_that_changed_is_in_the_next_report(table, out):
     assert not is_made_anew(out)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     sample([{"metrics": ["nll"]}, {"regime": True}, {"published": "maccal/table5"}], 1),
@@ -125,6 +126,7 @@ CHANGES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", sample(CHANGES, 4))
 def test_a_change_of_its_inputs_rewrites_a_report(change, made, tmp_path):
     out = Path(shutil.copytree(made[0], tmp_path / "out"))
@@ -162,6 +164,7 @@ def test_another_version_of_the_program_rewrites_a_report(out, monkeypatch):
     assert (out / "report.json").read_bytes() == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("harm", sample([Path.unlink, lambda path: path.write_text("half")], 1))
 def test_a_file_that_was_lost_or_harmed_is_made_again(harm, made, tmp_path):
     out = Path(shutil.copytree(made[0], tmp_path / "out"))

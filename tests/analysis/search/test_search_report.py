@@ -296,6 +296,7 @@ def test_the_example_is_a_real_search_whose_front_agrees_with_its_choice():
     assert sum(search.outcome.importance.shares["ece"].values()) == pytest.approx(1)
 
 
+@pytest.mark.slow
 def test_figures_show_the_settings_and_the_metric_that_are_chosen():
     search = tune_calib.open_results(EXAMPLE)
     figure = search.figure("sensitivity", settings=["gamma", "head.tau0"], metric="accuracy")

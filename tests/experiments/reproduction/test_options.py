@@ -63,6 +63,7 @@ def test_a_folder_of_something_else_is_refused(make, message, tmp_path, refusal)
     assert content(tmp_path) == before
 
 
+@pytest.mark.slow
 def test_foreign_files_in_the_folder_of_a_table_are_left_alone(tmp_path):
     locked(tmp_path, "smoke")
     (tmp_path / FOLDER / "notes.txt").write_text("mine")

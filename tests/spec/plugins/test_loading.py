@@ -129,6 +129,7 @@ def test_two_plug_ins_of_one_name_are_refused(tmp_path):
         plugins.load(written(tmp_path / "lab.py", GOOD + "# another"))
 
 
+@pytest.mark.slow
 def test_what_it_makes_python_import_stays_the_programs(tmp_path):
     """In a process that has looked nothing up yet."""
     text = "from tune_calib.methods import fl\n" + GOOD
@@ -264,6 +265,7 @@ def test_two_versions_never_share_images_in_the_cache(tmp_path):
     assert len(list((tmp_path / "cache").iterdir())) == 2
 
 
+@pytest.mark.slow
 def test_a_worker_serves_one_version_after_the_other(tmp_path, trained):
     """The same process, reset, as Ray reuses its actors; and none after them."""
     base = Provenance(**run_of(tmp_path / "out", trained)).plain()

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.support import sample
 from tune_calib.errors import RefusedError, UserError
 from tune_calib.spec import plugins
 from tune_calib.spec.backbones import BACKBONES
@@ -76,7 +77,7 @@ HELPERS = {
 }
 
 
-@pytest.mark.parametrize("kind", HELPERS)
+@pytest.mark.parametrize("kind", sample(HELPERS, 2))
 def test_a_changed_module_or_file_gives_other_trials(kind, tmp_path):
     imports, files, changed = HELPERS[kind]
     path = write(tmp_path, imports, **files)

@@ -11,7 +11,7 @@ import pytest
 import ray
 from ray.cluster_utils import Cluster
 
-from tests.support import QUICK, cli, command_line, here, rows
+from tests.support import QUICK, cli, command_line, here, rows, sample
 from tune_calib.documents import seal
 from tune_calib.spec import plugins
 from tune_calib.spec.methods import METHODS
@@ -77,7 +77,7 @@ def named(folder: Path) -> list[object]:
     return [word for path in sorted(folder.glob("plugin_*.py")) for word in ("--plugin", path)]
 
 
-@pytest.mark.parametrize("command", ["status", "report", "analyze ranks"])
+@pytest.mark.parametrize("command", sample(["status", "report", "analyze ranks"], 1))
 def test_a_folder_is_read_without_its_plug_ins_until_they_are_named(command, lab, copied):
     done = here(*command.split(), copied)
     assert done.returncode == 0, done.stderr

@@ -170,6 +170,7 @@ def test_a_dead_driver_is_recognised(silent_s, is_here, is_running, expected):
     assert is_dead(last, 1000.0 + silent_s) == expected
 
 
+@pytest.mark.slow
 def test_a_killed_driver_leaves_its_last_progress_and_no_lock(tmp_path):
     fake_results.write(tmp_path)
     (tmp_path / "trials" / "3-0.parquet").unlink()  # something is left to do

@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional as F
 
 from tests.engine.test_weights import network_of, saved
-from tests.support import CPU
+from tests.support import CPU, sample
 from tests.tuning.ray.test_shared_outputs import run
 from tune_calib.data.augment import normalise
 from tune_calib.data.splits import load_development, load_test
@@ -49,7 +49,7 @@ def saw_what_is_held_out(path: Path) -> Path:
     return saved(path, network)
 
 
-@pytest.mark.parametrize("names", [["ce"], ["temperature"], ["retrain"]])
+@pytest.mark.parametrize("names", sample([["ce"], ["temperature"], ["retrain"]], 1))
 def test_a_network_trained_on_the_hold_out_is_refused_before_test(names, tmp_path):
     file, store = saw_what_is_held_out(tmp_path / "w.safetensors"), Store(tmp_path / "s")
     trials = planned(file, store.root, names)
@@ -82,6 +82,7 @@ def test_two_frozen_networks_share_a_store_and_no_artifact(tmp_path):
             assert row["network_seed"] == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("augment", ["none", "standard"])
 def test_augmentation_of_heads_decides_the_views(augment, tmp_path):
     store = Store(tmp_path / "s")

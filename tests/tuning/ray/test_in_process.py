@@ -41,6 +41,7 @@ finally:
 """
 
 
+@pytest.mark.slow
 def test_a_process_imports_no_more_than_it_needs_and_a_run_without_ray_not_ray(tmp_path):
     out = tmp_path / "out"
     command = ["compare", "ce", "--epochs", 1, "--address", "none", "--out", out]
@@ -133,6 +134,7 @@ def test_a_crashed_trial_is_reported_and_the_others_continue(fails, tmp_path):
     assert sorted(row["network_method"] for row in rows(out)) == ["ce", "ls"]
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_a_run_and_the_same_command_resumes_it(fails, tmp_path):
     whole, out = tmp_path / "whole", tmp_path / "out"
     assert here(*COMMAND, "--out", whole).returncode == 0
@@ -209,6 +211,7 @@ def test_watchers_see_the_running_trial(tmp_path, monkeypatch):
     assert ("network 1 of 1: ce, seed 0", "epoch") in seen
 
 
+@pytest.mark.slow
 def test_a_suggestion_that_crashes_is_one_of_the_search(fails, tmp_path):
     out = tmp_path / "out"
     command = ["search", "mac_cal", "--trials", 2, "--population", 1, *QUICK]
@@ -222,6 +225,7 @@ def test_a_suggestion_that_crashes_is_one_of_the_search(fails, tmp_path):
     assert len(rows(out)) == 3
 
 
+@pytest.mark.slow
 def test_a_full_disk_in_a_search_is_no_crash_of_a_suggestion(fails, tmp_path):
     out = tmp_path / "out"
     command = ["search", "mac_cal", "--trials", 2, "--population", 1, *QUICK, "--out", out]
@@ -239,6 +243,7 @@ def test_an_invalid_address_lists_the_choices(tmp_path):
         tune_calib.compare(["ce"], address="None", out=tmp_path / "out")
 
 
+@pytest.mark.slow
 def test_an_experiment_file_and_its_resumed_search_run_without_ray(tmp_path, monkeypatch):
     from tune_calib.tuning.ray import session
 

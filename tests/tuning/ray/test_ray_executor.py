@@ -44,10 +44,8 @@ def session():
     shared_ray()
 
 
-@pytest.mark.parametrize(
-    ("count", "requested"),
-    [pytest.param(5, 5, marks=pytest.mark.slow), (4, 9)],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("count", "requested"), [(5, 5), (4, 9)])
 def test_any_number_of_trials_is_executed(tmp_path, monkeypatch, count, requested):
     monkeypatch.setattr(ray_executor, "PART", 2)
     monkeypatch.setattr(ray_executor, "MAX_FAILURES", 0)
@@ -78,6 +76,7 @@ class Marked(Numbers):
         self.ended.append(self.running.pop(trial_id))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("part", "requested"), [(500, 9), (2, 3)])
 def test_a_job_is_repeated_whose_reused_actor_dies_before_it_begins(
     tmp_path, monkeypatch, part, requested

@@ -85,7 +85,7 @@ def test_logits_of_the_bank_are_those_of_the_network_to_the_bit(tmp_path, own):
         assert torch.equal(split.labels, passed[name].labels)
 
 
-@pytest.mark.parametrize("first", sample(["post-hoc", "heads", "search", "both"], 2))
+@pytest.mark.parametrize("first", sample(["post-hoc", "heads", "search", "both"], 1))
 def test_the_first_trial_computes_the_shared_outputs(tmp_path, first):
     """A bank gets what it lacks and loses nothing, and no number depends on the order."""
     store = Store(tmp_path / "store")

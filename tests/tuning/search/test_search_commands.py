@@ -6,7 +6,7 @@ from unittest import mock
 
 import pytest
 
-from tests.support import here
+from tests.support import here, sample
 from tune_calib.cli import run as commands
 from tune_calib.experiments.forecast.summary import describe_run
 from tune_calib.tuning.search.outcome import format_choice
@@ -41,7 +41,7 @@ def job_of(*words):
     return told.call_args.args[0]
 
 
-@pytest.mark.parametrize("name", list(FIXED))
+@pytest.mark.parametrize("name", sample(list(FIXED), 2))
 def test_the_command_of_a_choice_gives_its_trials(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "out").mkdir()
@@ -60,7 +60,9 @@ def test_the_command_of_a_choice_gives_its_trials(name, tmp_path, monkeypatch):
         assert again.location.store == job.location.store
 
 
-@pytest.mark.parametrize("name", [name for name in FIXED if "cifar10" not in FIXED[name]])
+@pytest.mark.parametrize(
+    "name", sample([name for name in FIXED if "cifar10" not in FIXED[name]], 1)
+)
 def test_fixed_settings_are_printed_before_a_search(name, tmp_path):
     job = job_of("search", *FIXED[name], "--out", tmp_path / "out")
     line = describe_run(job).partition("\n  set  ")[2].partition("\n  searched")[0]

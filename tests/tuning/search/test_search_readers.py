@@ -154,6 +154,7 @@ def test_a_reader_writes_no_study(half):
     assert (half.out / JOURNAL).read_bytes() == journal
 
 
+@pytest.mark.slow
 def test_a_study_behind_a_password_is_named_to_its_readers(half, capsys, refusal):
     out, url = half.out, f"sqlite:///{half.out}/study.db"
     (out / JOURNAL).unlink()
