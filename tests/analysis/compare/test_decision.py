@@ -17,6 +17,7 @@ from analysis.compare.intervals import noise_floor
 from analysis.ladder import tables
 from analysis.ladder.files import describe_best
 from analysis.load import load
+from analysis.report import write_report
 from tests import fake_results
 from tests.analysis.compare.test_claims import written
 from tests.support import here
@@ -216,6 +217,8 @@ def test_values_below_the_noise_floor_are_not_bold(tmp_path):
     ranks = {row["rung"].text: row["ECE (%) ↓"].rank for row in table.records}
     assert (ranks["control"], ranks["+ two"]) == (0, 1)
     assert "Noise floor (%)" not in str(table).split("\n")[0]
+    write_report(tmp_path)
+    assert "Noise floor (%)</button>" in (tmp_path / "report.html").read_text()
     columns = ("ece", "noise-floor")
     assert "Noise floor (%)" in table.on(Screen(None, columns=columns)).split("\n")[0]
 
@@ -290,6 +293,16 @@ def test_diff_decides_with_the_draws_of_both_runs(tmp_path):
     frame = difference(first, load(second.out), ["ece"]).frame.set_index("rung")
     assert frame.loc["+ two", "decision"] == "better"
     assert frame.loc["vanilla", "decision"] == "equivalent"
+
+
+def test_a_margin_of_diff_belongs_to_one_metric(tmp_path, refusal):
+    first, second = written(tmp_path / "a").out, written(tmp_path / "b", noise=0.0001).out
+    for path in (second / "trials").glob("2-*.parquet"):
+        fake_results.set_cells(path, {"test/ece": 0.03})
+    rows = tune_calib.diff(first, second, metric="ece", margin=50.0).rows
+    assert set(rows["decision"]) == {"equivalent"}
+    message = refusal("analyze", "diff", first, second, "--margin", "1")
+    assert "--margin applies to a single --metric" in message
 
 
 def test_blocks_over_several_runs_are_their_seeds(tmp_path, refusal):
