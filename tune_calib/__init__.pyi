@@ -187,6 +187,7 @@ def diff(
     *,
     metric: str | Sequence[str] = (),
     split: str | None = None,
+    margin: float | None = None,
 ) -> Statistics: ...
 def interaction(
     folder: str | PathLike[str],

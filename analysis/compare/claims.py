@@ -65,15 +65,11 @@ class Changes:
     values: Floats  # one per pair
     error: float = math.nan  # standard error of their mean over the test samples
     draws: Floats = field(default_factory=lambda: np.array([]))  # their mean on draws of samples
+    basis: str = "networks"  # what the pairs are: networks, heads or splits
     is_one: bool = False  # each rung has one trial, which is in every pair
     why_no_verdict: str = ""  # from the network check, or for a quantity without a value
     why: str = ""  # reason for having no values
     excess: float = 0.0  # part of their mean that chance explains, for decisions
-
-    @property
-    def is_bound(self) -> bool:
-        """Return whether the error over the test samples is an upper bound, without draws."""
-        return self.error > 0 and not len(self.draws)
 
     @property
     def mean(self) -> float:
@@ -179,7 +175,9 @@ def measure(run: Run, comparison: Comparison, than: str) -> Changes:
     # Rounded, since the last bit of a float is no difference.
     number = comparison.number if len(weights) == 1 else 0.0
     change = (values @ pd.Series(weights) - number).round(12).to_numpy()
-    changes = Changes(change, why_no_verdict=compute_network_check(run).why_no_verdict)
+    basis = str(values.index.name).replace("_seed", "s")
+    check = compute_network_check(run)
+    changes = Changes(change, basis=basis, why_no_verdict=check.why_no_verdict)
     is_of_samples = metric in METRICS
     if not len(change):
         which = "all compared rungs" if len(weights) > 1 else "the rung"

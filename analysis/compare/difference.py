@@ -16,7 +16,7 @@ from analysis.tables.table import Table
 from analysis.text import Cell, full_stops, records_of
 from analysis.tidy import by_rung, check_metric, check_split, default_split, planned_trials
 from tune_calib.errors import UserError
-from tune_calib.spec.metrics import METRICS
+from tune_calib.spec.metrics import METRICS, column
 
 
 def difference(
@@ -24,8 +24,11 @@ def difference(
     second: Run,
     metrics: Sequence[str] = (),
     split: str | None = None,
+    margin: float | None = None,
 ) -> View:
     """Compare the shared rungs of two runs with matched seeds, and list settings that differ."""
+    if margin is not None and len(metrics) != 1:
+        raise UserError("`margin` applies to a single `metric`, whose unit it has")
     shared = _shared_rungs(first, second)
     rows: list[dict[str, object]] = []
     rules: list[str] = []
@@ -41,7 +44,8 @@ def difference(
             )
         pairs = {label: _pairs(label, a, b) for label in shared}
         changes = {label: (pair["b"] - pair["a"]).to_numpy() for label, pair in pairs.items()}
-        decisions = decide_runs(first, second, metric, changes, split=common_split)
+        name = column(common_split, metric)
+        decisions = decide_runs(first, second, changes, name, margin)
         for label, decision in zip(shared, decisions, strict=True):
             rows.append(_row(label, metric, pairs[label]) | {"decision": decision.outcome})
         if lines := describe_rules(decisions):
@@ -55,16 +59,13 @@ def difference(
             f"{', '.join(map(str, first.manifest.network_seeds))}, and {second.out} has "
             f"{', '.join(map(str, second.manifest.network_seeds))}; run both with the same seeds"
         )
-    both_settings = {"first": _settings(first, shared), "second": _settings(second, shared)}
-    settings = pd.DataFrame(both_settings).fillna("-")
-    changed = settings[settings["first"] != settings["second"]]
-    changed = changed.rename_axis("setting").reset_index()
+    changed = _changed_settings(first, second, shared)
     lines = [
         f"A: {first.out} ({first.manifest.title}; {first.manifest.setting})",
         f"B: {second.out} ({second.manifest.title}; {second.manifest.setting})",
         f"A pair is a {unit}; means are over the pairs",
         f"Intervals: Student's, over {MIN_PAIRS} or more pairs, not corrected for their number",
-        *dict.fromkeys(rules),
+        *rules,
     ]
     if changed.empty:
         lines.append(f"The {first.row_name}s of both runs have the same settings")
@@ -119,6 +120,13 @@ def _describe_overlap(first: Run, second: Run, shared: Sequence[str]) -> list[st
     if count := len(first_hashes & second_hashes):
         lines.append(f"Trials with equal settings and seeds in both: {count}")
     return lines
+
+
+def _changed_settings(first: Run, second: Run, shared: Sequence[str]) -> pd.DataFrame:
+    """Return the settings of shared rungs that differ, in the columns ``first`` and ``second``."""
+    columns = {"first": _settings(first, shared), "second": _settings(second, shared)}
+    settings = pd.DataFrame(columns).fillna("-").rename_axis("setting").reset_index()
+    return settings[settings["first"] != settings["second"]]
 
 
 def _settings(run: Run, shared: Sequence[str]) -> dict[str, str]:

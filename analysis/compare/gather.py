@@ -206,31 +206,28 @@ def over_seeds(run: Run, metric: str, split: str = "test") -> Matched:
     of the network's own head is repeated in every block. If the splits vary, a block is a split.
     """
     rows = tidy.tidy(run, [metric], split)
-    is_paired, networks = run.manifest.paired_seeds, len(run.manifest.network_seeds)
-    is_by_network = is_paired or networks > 1 or rows["head_seed"].isna().all()
-    block = "network_seed" if is_by_network else "head_seed"
-    if len(run.manifest.split_seeds) > 1:
-        block = "split_seed"
+    block = run.manifest.block
+    if block == "head_seed" and rows["head_seed"].isna().all():
+        block = "network_seed"
     # The network's own head has no head seed, and no split seed where only select and calib are
     # drawn; its value is added to every block below.
     matching = rows.dropna(subset=block)
     values = matching.pivot_table(index=block, columns="method", values="value", dropna=False)
     # A pivot sorts methods by name and drops those without rows.
     values = values.reindex(columns=list(run.labels.values()))
-    unit = "network seed" if is_paired else "network seed, head seeds averaged"
-    repeated: dict[Any, float] = {}
+    alone = rows[rows[block].isna()].dropna(subset="value")
+    repeated: dict[Any, float] = alone.groupby("method")["value"].mean().to_dict()
+    values = values.assign(**repeated)
+    unit = "network seed, head seeds averaged"
+    if run.manifest.paired_seeds:
+        unit = "network seed"
+    notes = [f"{method} has one trial, which is repeated in every block" for method in repeated]
+    if block == "head_seed":
+        unit = "head seed on one network, so the results do not generalise to other networks"
     if block == "split_seed":
         unit = "split of the data, other seeds averaged"
         if run.has_one_network:
             unit = "split of the calibration data on one network"
-    if block != "network_seed":
-        if block == "head_seed":
-            unit = "head seed on one network, so the results do not generalise to other networks"
-        alone = rows[rows[block].isna()].dropna(subset="value")
-        repeated = alone.groupby("method")["value"].mean().to_dict()
-    values = values.assign(**repeated)
-    notes = [f"{method} has one trial, which is repeated in every block" for method in repeated]
-    if block == "split_seed":
         notes.append(
             "Splits have samples in common and the same test split: tests over them tell which "
             "method is better on these samples, not on new ones."

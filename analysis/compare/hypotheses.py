@@ -1,6 +1,7 @@
 """Tests of hypotheses over matched blocks: paired tests against a baseline, and Friedman's."""
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,6 +21,8 @@ from tune_calib.text import format_count, nearest
 PAIRED_TESTS = ("wilcoxon", "t")
 MIN_PAIRS = 3
 MIN_BLOCKS = 5
+UNITS = {"fraction": " points", "nats": " nats", "score": ""}
+"""Units of differences in sentences, by the unit of the metric."""
 
 
 def compare(matched: Matched, baseline: str, test: str) -> pd.DataFrame:
@@ -41,12 +44,17 @@ def compare(matched: Matched, baseline: str, test: str) -> pd.DataFrame:
             pairs = matched.values[[method, baseline]].dropna()
             rows.append({"method": method} | compare_pairs(matched.metric, pairs, test))
     table = pd.DataFrame(rows)
-    table.insert(len(table.columns) - 1, "p_holm", np.nan)
-    # Holm's correction counts only comparisons that were tested.
-    has_p = table["p"].notna()
-    if has_p.any():
-        table.loc[has_p, "p_holm"] = multipletests(table.loc[has_p, "p"], method="holm")[1]
+    table.insert(len(table.columns) - 1, "p_holm", holm(table["p"]))
     return table
+
+
+def holm(p: Iterable[float]) -> intervals.Floats:
+    """Return p-values with Holm's correction over those that are not NaN."""
+    corrected = np.array(list(p), dtype=np.float64)
+    is_tested = ~np.isnan(corrected)
+    if is_tested.sum() > 1:  # the function collects garbage, which takes a tenth of a second
+        corrected[is_tested] = multipletests(corrected[is_tested], method="holm")[1]
+    return corrected
 
 
 def compare_pairs(metric: str, pairs: pd.DataFrame, test: str) -> dict[str, Any]:
@@ -82,20 +90,21 @@ def compare_pairs(metric: str, pairs: pd.DataFrame, test: str) -> dict[str, Any]
 
 def describe_change(metric: str, change: intervals.Floats, base: str) -> str:
     """Describe paired differences from a base with their interval, for the head of a page."""
-    record = METRICS[metric]
-    size = f"a change of {minus(record.format(change.mean(), signed=True))}"
-    if record.unit == "fraction":
-        size += " points"
-    size += f" from {base}"
+    mean = format_change(metric, change.mean())
+    size = f"a change of {mean}{UNITS[METRICS[metric].unit]} from {base}"
     if len(change) < 2:
         return f"{size}, without an interval, since only one seed is matched"
-    ends = intervals.t_interval(change)
-    low, high = (minus(record.format(end, signed=True)) for end in ends)
     seeds = format_count(len(change), "matched seed")
     if np.ptp(change) == 0:
         return f"{size}, the same for {seeds}"
+    low, high = (format_change(metric, end) for end in intervals.t_interval(change))
     interval = f"95 % interval {low} to {high} over {seeds}, not adjusted for this choice"
     return f"{size} ({interval})"
+
+
+def format_change(metric: str, value: float) -> str:
+    """Format a signed difference for a sentence, without its unit."""
+    return minus(METRICS[metric].format(value, signed=True))
 
 
 def _explain_no_test(difference: intervals.Floats, test: str) -> str:

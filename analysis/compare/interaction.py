@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pandas as pd
 
-from analysis.compare.decision import Decision, decide_sums, decisions_table
+from analysis.compare.decision import decide_sums, decisions_table
 from analysis.compare.network_check import compute_network_check
 from analysis.load import Run
+from analysis.tables.latex import label_of
 from analysis.tables.render import View
 from tune_calib.errors import UserError
 from tune_calib.spec.methods import METHODS
@@ -22,28 +23,27 @@ def interaction(run: Run, of: str, with_: str, metric: str, margin: float | None
     """
     first, second, pipeline = (_find_rung(run, names) for names in ((of,), (with_,), (of, with_)))
     base = run.bases[next(iter(run.bases))].label
-    effects = {
-        f"{first} - {base}": Comparison(first, (base,), metric),
-        f"{second} - {base}": Comparison(second, (base,), metric),
-        f"{pipeline} - {base}": Comparison(pipeline, (base,), metric),
-        "interaction": Comparison(pipeline, (second,), metric, less=(first, base)),
-    }
-    decisions: list[Decision] = []
-    for name, comparison in effects.items():
-        # One by one, since they answer different questions.
-        (decision,) = decide_sums(run, [comparison], margin)
-        decisions.append(replace(decision, method=name, reference=""))
-    table = decisions_table(decisions, "effect")
+    labels = (first, second, pipeline)
+    effects = decide_sums(run, [Comparison(label, (base,), metric) for label in labels], margin)
+    # Apart from the effects, since it answers another question.
+    sum_of_rungs = Comparison(pipeline, (second,), metric, less=(first, base))
+    (decision,) = decide_sums(run, [sum_of_rungs], margin)
+    decision = replace(decision, method="interaction", reference="")
+    table = decisions_table([decision], "effect")
+    label = label_of("interaction", metric)
     rule = (
-        f"{run.manifest.title}. Interaction: ({pipeline} - {second}) - ({first} - {base}), 0 if "
-        "the effects add up; better means that both together gain more than the sum of the effects."
+        f"({pipeline} - {second}) - ({first} - {base}), 0 if the effects add up; better means that "
+        "both together gain more than the sum of the effects."
     )
-    table = replace(table, caption=f"{rule} {table.caption}", is_main=True)
-    frame = pd.DataFrame(decisions).rename(columns={"method": "effect"})
-    frame = frame.drop(columns="reference")
-    content = json.loads(frame.to_json(orient="records"))
     notes = [f"{compute_network_check(run).sentence}."]
-    return View([replace(table, notes=notes)], content, frame, notes)
+    tables = [
+        replace(decisions_table(effects, f"against {base}"), is_main=True),
+        replace(
+            table, key="interaction", caption=f"{rule} {table.caption}", label=label, notes=notes
+        ),
+    ]
+    frame = pd.DataFrame([*effects, decision])
+    return View(tables, json.loads(frame.to_json(orient="records")), frame, notes)
 
 
 def _find_rung(run: Run, names: Sequence[str]) -> str:

@@ -62,16 +62,10 @@ def over_both(values: Floats, error: float, alpha: float = ALPHA) -> tuple[float
 
 def half_width(spread: float, n: int, error: float, alpha: float = ALPHA) -> float:
     """Compute half the width of ``over_both``'s interval from the sd (ddof 1) of ``n`` values."""
-    total_error, freedom = standard_error(spread, n, error)
-    return float(stats.t.ppf(1 - alpha / 2, freedom)) * total_error
-
-
-def standard_error(spread: float, n: int, error: float) -> tuple[float, float]:
-    """Return the standard error of ``over_both``'s mean and its degrees of freedom."""
     variance = spread**2 / n
     total = variance + error**2
     freedom = (n - 1) * (total / variance) ** 2 if variance else math.inf
-    return math.sqrt(total), freedom
+    return float(stats.t.ppf(1 - alpha / 2, freedom)) * math.sqrt(total)
 
 
 def hodges_lehmann(differences: Floats) -> float:
@@ -215,13 +209,15 @@ def noise_floor(counts: Floats, confidence: Floats) -> float:
 
 @cached_per_run
 def noise_floors(run: Run) -> "pd.Series[float]":
-    """Return the noise floor on test of each trial with bins, by spec hash."""
-    bins = run.bins[run.bins["split"] == "test"]
+    """Return the mean noise floor on test of each rung, by label; NaN without bins."""
+    bins = run.bins[run.bins["split"] == "test"].astype({"spec_hash": str})
     floors = {}
-    for name, rows in bins.groupby(bins["spec_hash"].astype(str)):
-        counts, confidence = rows["count"].to_numpy(), rows["confidence"].to_numpy()
-        floors[name] = noise_floor(counts.astype(float), confidence.astype(float))
-    return pd.Series(floors, dtype=float)
+    for name, rows in bins.groupby("spec_hash"):
+        counts, confidence = rows["count"].to_numpy(float), rows["confidence"].to_numpy(float)
+        floors[name] = noise_floor(counts, confidence)
+    floors_of_trials = run.done["spec_hash"].map(floors).astype(float)
+    means = floors_of_trials.groupby(run.done["rung"].map(run.labels)).mean()
+    return means.reindex(list(run.labels.values()))
 
 
 def _crossing(rising: Callable[[float], float], level: float) -> float:

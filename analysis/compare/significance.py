@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.compare.decision import Decision, compare_with, decisions_table
+from analysis.compare.decision import Decision, decide_sums, decisions_table
 from analysis.compare.gather import Matched, over_seeds
 from analysis.compare.hypotheses import MIN_PAIRS, PAIRED_TESTS, Friedman, compare, friedman
 from analysis.compare.intervals import ALPHA, t_interval
@@ -20,6 +20,7 @@ from analysis.tables.table import Table
 from analysis.text import LEAST_P, NOTHING, Cell, Record, full_stops, records_of
 from tune_calib.errors import UserError
 from tune_calib.spec.metrics import METRICS, column
+from tune_calib.spec.reproduction import Comparison
 
 _TESTS = {"wilcoxon": "Wilcoxon's signed rank test", "t": "paired t test"}
 _NO_HOLM = "95 % each, without Holm's correction."
@@ -84,10 +85,10 @@ def add_decisions(
     """Add the decisions between each method of a run and the baseline of a test."""
     if verdict.baseline is None:
         return verdict
-    name = column(split, verdict.matched.metric)
-    methods = list(map(str, verdict.comparisons["method"]))
-    decisions = compare_with(run, methods, verdict.baseline, name, margin)
-    return replace(verdict, decisions=decisions)
+    name, reference = column(split, verdict.matched.metric), (verdict.baseline,)
+    methods = verdict.comparisons["method"]
+    comparisons = [Comparison(method, reference, name) for method in methods]
+    return replace(verdict, decisions=decide_sums(run, comparisons, margin))
 
 
 def spreads_of(matched: Matched) -> pd.DataFrame:

@@ -142,7 +142,7 @@ def page(
         ended = format_counts(run.counts())
         state = f"Not all of the {len(manifest.planned)} planned trials are done: {ended}."
     # The header shows the setting and the network check.
-    main = tables.ladder(run).without_blank()
+    main = tables.ladder(run).with_requested().without_blank()
     main = replace(main, notes=tables.notes(run), caption=main.caption.partition("\n")[2])
     is_evaluation = run.out.name == EVALUATION and (run.out.parent / SEARCH_MANIFEST).exists()
     tuned_table = replace(tuned.table(run), key="tuned-rows")

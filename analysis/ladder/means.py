@@ -5,7 +5,6 @@ from collections.abc import Collection, Iterable, Sequence
 
 import pandas as pd
 
-from analysis.compare.intervals import noise_floors
 from analysis.load import Run, cached_per_run
 from analysis.published import published
 from analysis.text import NOTHING, Cell, format_counts, rounded
@@ -97,12 +96,6 @@ def nll_gains(run: Run) -> list[float]:
 def may_win(run: Run) -> list[bool]:
     """Return whether each rung may be marked as the best, which none of ``NEVER_BEST`` is."""
     return [not is_never_best(run.flags(rung.index)) for rung in run.rungs]
-
-
-@cached_per_run
-def noise_floor(run: Run, rung: int) -> float:
-    """Average the noise floors of the trials of a rung; NaN without bins."""
-    return float(noise_floors(run).reindex(run.of_rung(rung)["spec_hash"]).mean())
 
 
 def label_column(run: Run) -> dict[str, list[Cell]]:

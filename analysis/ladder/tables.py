@@ -1,15 +1,16 @@
 """The tables of a ladder or comparison, and a warning of heads trained too briefly."""
 
 import json
-import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise, repeat
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
+from analysis.compare.intervals import noise_floors
 from analysis.compare.network_check import compute_network_check, known_networks
 from analysis.ladder import means, tuned
 from analysis.ladder.shift_tables import OOD_SHOWN
@@ -131,9 +132,10 @@ def notes(run: Run) -> list[str]:
         )
     lines.append(f"{base_head(run)}: change of the mean ECE from {base}, in points")
     lines += filter(None, [equal_rungs(run)])
-    floors = [means.noise_floor(run, rung.index) for rung in run.rungs]
-    if ends := [format_number(floor, 100, 2) for floor in floors if not math.isnan(floor)]:
-        span = " to ".join(dict.fromkeys([min(ends, key=float), max(ends, key=float)]))
+    floors = noise_floors(run).dropna()
+    if len(floors):
+        ends = (format_number(floor, 100, 2) for floor in (floors.min(), floors.max()))
+        span = " to ".join(dict.fromkeys(ends))
         lines.append(
             f"{_FLOOR}: {span}, the expected ECE of calibrated classifiers with these confidences "
             "and samples; no ECE below it is marked"
@@ -181,15 +183,13 @@ def _records(run: Run, papers: Mapping[str, Any]) -> list[Record]:
     metrics = run.shown or means.usual_metrics(run.trials)
     table = means.ladder_table(run, (*metrics, "ece")).drop_duplicates(["metric", "rung"])
     rows_of = dict(list(table.groupby("metric")))
-    may_win, columns = means.may_win(run), means.label_column(run)
-    floors = [means.noise_floor(run, rung.index) for rung in run.rungs]
+    may_win, columns = np.array(means.may_win(run)), means.label_column(run)
+    floors = noise_floors(run).to_numpy()
     for metric in metrics:
         cells = [_metric_cell(run, row) for row in rows_of[metric].itertuples()]
-        flags = may_win
+        flags: Iterable[bool] = may_win
         if metric == "ece":  # chance alone explains a value below the noise floor
-            values = rows_of[metric]["mean"]
-            is_below = [value < floor for value, floor in zip(values, floors, strict=True)]
-            flags = [flag and not below for flag, below in zip(may_win, is_below, strict=True)]
+            flags = may_win & ~(rows_of[metric]["mean"].to_numpy() < floors)
         columns[METRICS[metric].head] = ranked(cells, METRICS[metric].direction, flags)
     if run.shows_network_check:
         columns |= _network_columns(run)
@@ -200,7 +200,7 @@ def _records(run: Run, papers: Mapping[str, Any]) -> list[Record]:
         columns[_STEP] = list(map(change_cell, rows_of["ece"]["change_before"]))
     columns[base_head(run)] = list(map(change_cell, rows_of["ece"]["change_base"]))
     columns["trials"] = list(map(Cell.ended, map(run.counts, run.labels)))
-    columns[_FLOOR] = [Cell.number("ece", floor) for floor in floors]
+    columns[_FLOOR] = list(map(partial(Cell.number, "ece"), floors.tolist()))
     printed = means.published_columns(run)
     for head, key in papers.items():
         values = printed[key].reindex(list(run.labels.values()))

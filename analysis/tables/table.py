@@ -105,6 +105,11 @@ class Table:
                 columns[head] = self.column(head)
         return replace(self, records=records_of(columns))
 
+    def with_requested(self) -> "Table":
+        """Return the table with the columns that are shown on request."""
+        columns = {head: self.column(head) for head in self.heads}
+        return replace(self, records=records_of({**columns, **self.on_request}))
+
     def __str__(self) -> str:
         """Return the table in plain text, however wide."""
         return self.on(WIDE)
@@ -114,8 +119,7 @@ class Table:
         # On a narrow screen, each column takes the place of another.
         table = self.without_blank() if screen.width and not screen.columns else self
         if self.is_main and screen.columns:
-            columns = {head: self.column(head) for head in self.heads}
-            table = replace(self, records=records_of({**columns, **self.on_request}))
+            table = self.with_requested()
         body, shown = "", self.heads
         if self.records:
             of_main = screen if self.is_main else replace(screen, columns=(), some="")

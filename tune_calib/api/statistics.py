@@ -225,6 +225,7 @@ def diff(
     *,
     metric: str | Sequence[str] = (),
     split: str | None = None,
+    margin: float | None = None,
 ) -> Statistics:
     """Compare two runs rung by rung with matched seeds (B minus A).
 
@@ -233,12 +234,14 @@ def diff(
         second: Folder or URL of run B.
         metric: Names of metrics; accuracy, ECE and NLL if empty.
         split: Split of the results; ``test`` if None.
+        margin: Margin of equivalence of one metric as printed; the metric's if None.
 
     Raises:
         UserError: An argument is wrong, or the runs have no rung or no seed in common.
     """
     with _opened((first, second)) as (left, right):
-        return Statistics(difference(load(left), load(right), as_tuple(metric), split=split))
+        metrics = as_tuple(metric)
+        return Statistics(difference(load(left), load(right), metrics, split=split, margin=margin))
 
 
 def interaction(

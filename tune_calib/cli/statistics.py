@@ -185,6 +185,7 @@ def diff(
         typer.Option(help="metric of the table; repeatable", show_default="accuracy, ece, nll"),
     ] = None,
     split: Split = None,
+    margin: Margin = None,
 ) -> None:
     """Compare two runs rung by rung with matched seeds (B minus A).
 

@@ -185,13 +185,18 @@ class RunManifest(_Manifest):
         return self.sweep
 
     @property
+    def block(self) -> str:
+        """Return the seed that matches trials: of splits, networks, or heads on one network."""
+        if len(self.split_seeds) > 1:
+            return "split_seed"
+        if self.paired_seeds or len(self.network_seeds) > 1:
+            return "network_seed"
+        return "head_seed"
+
+    @property
     def blocks(self) -> int:
         """Return the number of matched splits, networks, or heads on one network."""
-        if len(self.split_seeds) > 1:
-            return len(self.split_seeds)
-        if self.paired_seeds or len(self.network_seeds) > 1:
-            return len(self.network_seeds)
-        return len(self.head_seeds)
+        return len(getattr(self, f"{self.block}s"))
 
     @property
     def row_name(self) -> str:

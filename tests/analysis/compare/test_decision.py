@@ -10,13 +10,14 @@ from scipy import stats
 
 import tune_calib
 from analysis.compare.claims import Changes, measure
-from analysis.compare.decision import Decision, compare_with, decide, margin_of
+from analysis.compare.decision import decide, decide_sums, margin_of
 from analysis.compare.difference import difference
 from analysis.compare.interaction import interaction
 from analysis.compare.intervals import noise_floor
 from analysis.ladder import tables
 from analysis.ladder.files import describe_best
 from analysis.load import load
+from analysis.report import write_report
 from tests import fake_results
 from tests.analysis.compare.test_claims import written
 from tests.support import here
@@ -28,13 +29,16 @@ from tune_calib.spec.reproduction import Comparison
 DRAWS = np.random.default_rng(0).normal(0, 0.001, 1000)
 
 
-def decided(*changes, metric="ece", margin=0.0025):
+def decided(*changes, metric="ece", margin=None, **options):
     """Decide on changes with draws of the test samples."""
-    undecided = [
-        Decision(metric, f"m{index}", "ce", margin, "networks") for index in range(len(changes))
-    ]
-    measured = [Changes(np.array(values), error, DRAWS) for values, error in changes]
-    return decide(undecided, measured)
+    comparisons = [Comparison(f"m{index}", ("ce",), metric) for index in range(len(changes))]
+    measured = [Changes(np.array(values), error, DRAWS, **options) for values, error in changes]
+    return decide(comparisons, measured, margin)
+
+
+def compare_with(run, methods, reference, metric, margin=None):
+    comparisons = [Comparison(method, (reference,), metric) for method in methods]
+    return decide_sums(run, comparisons, margin)
 
 
 def change(mean, spread=0.0003, networks=3):
@@ -59,12 +63,12 @@ def test_the_outcome_follows_from_both_tests(mean, error, metric, outcome):
     assert decision.outcome == outcome
 
 
-def test_one_decision_has_the_interval_of_claims_and_both_p():
+def test_one_decision_has_the_interval_over_networks_and_samples_and_both_p():
     values, error = change(-0.01, 0.002, 5), 0.003
     (decision,) = decided((values, error), metric="nll", margin=0.02)
     variance = values.var(ddof=1) / 5
     total = variance + error**2
-    freedom = 4 * (total / variance) ** 2
+    freedom = 4 * total / variance
     ends = stats.t.interval(0.95, freedom, values.mean(), total**0.5)
     assert (decision.low, decision.high) == pytest.approx(ends)
     assert decision.p == pytest.approx(2 * stats.t.sf(0.01 / total**0.5, freedom))
@@ -76,11 +80,10 @@ def test_one_decision_has_the_interval_of_claims_and_both_p():
 
 def test_many_overlapping_splits_do_not_shrink_the_part_of_the_interval_that_is_due_to_them():
     splits, alone = np.random.default_rng(0).normal(-0.001, 0.002, 100), np.array([-0.001])
-    undecided = Decision("nll", "m", "ce", 0.002, "splits")
-    (many,) = decide([undecided], [Changes(splits, 1e-6, DRAWS)])
+    (many,) = decided((splits, 1e-6), metric="nll", basis="splits")
     width = 2 * stats.norm.ppf(0.975) * (1 + 1 / 100) ** 0.5 * splits.std(ddof=1)
     assert many.high - many.low == pytest.approx(width, rel=1e-3)
-    (one,) = decide([undecided], [Changes(alone, 1e-6, DRAWS)])
+    (one,) = decided((alone, 1e-6), metric="nll", basis="splits")
     assert (many.outcome, one.outcome) == ("undecided", "equivalent")
 
 
@@ -99,11 +102,9 @@ def test_holm_decides_and_intervals_are_simultaneous():
 
 
 def test_differences_of_noise_floors_are_no_difference():
-    undecided = Decision("ece", "mean_confidence", "temperature", 0.0025, "networks")
-    differs = Changes(np.array([-0.006]), 0.001, DRAWS)
-    assert decide([undecided], [differs])[0].outcome == "better"
-    by_chance = Changes(np.array([-0.006]), 0.001, DRAWS, excess=-0.0055)
-    (decision,) = decide([undecided], [by_chance])
+    (differs,) = decided(([-0.006], 0.001))
+    assert differs.outcome == "better"
+    (decision,) = decided(([-0.006], 0.001), excess=-0.0055)
     assert decision.outcome == "undecided"
     assert decision.low < -0.006 < 0 < decision.high
 
@@ -132,14 +133,14 @@ def test_decisions_of_a_run_have_the_numbers_of_claims(tmp_path):
     assert second.difference == pytest.approx(claimed.mean)
     half = stats.norm.ppf(1 - 0.05 / 4) * claimed.error  # equal for all seeds
     assert second.difference - second.low == pytest.approx(half, rel=1e-3)
-    assert "5 networks and the test samples" in second.sentence
+    assert second.over == "5 networks and the test samples"
 
 
 def test_one_network_is_decided_by_the_paired_bootstrap_of_its_test_samples(tmp_path):
     run = written(tmp_path, 1)
     (decision,) = compare_with(run, ["+ two"], "vanilla", "ece")
     assert (decision.outcome, decision.basis, decision.pairs) == ("better", "samples", 1)
-    assert decision.sentence.endswith("over the test samples of this network")
+    assert decision.over == "the test samples of this network"
     done = here("analyze", "significance", tmp_path, "--test", "t", "--baseline", "vanilla")
     assert "The decisions are about this network, not about others." in done.stdout
 
@@ -154,7 +155,7 @@ def test_without_draws_a_bound_or_the_option_is_named(tmp_path):
         fake_results.set_cells(path, {"test/confidence_gap_se": 0.001, "test/confidence_gap": 0.1})
     (bound,) = compare_with(load(tmp_path), ["+ two"], "vanilla", "ece")
     assert bound.is_bound
-    assert bound.sentence.endswith("is an upper bound without shared draws (--bootstrap 1000)")
+    assert bound.over.endswith("is an upper bound without shared draws (--bootstrap 1000)")
 
 
 def test_two_networks_decide_nothing(tmp_path):
@@ -216,6 +217,8 @@ def test_values_below_the_noise_floor_are_not_bold(tmp_path):
     ranks = {row["rung"].text: row["ECE (%) ↓"].rank for row in table.records}
     assert (ranks["control"], ranks["+ two"]) == (0, 1)
     assert "Noise floor (%)" not in str(table).split("\n")[0]
+    write_report(tmp_path)
+    assert "Noise floor (%)</button>" in (tmp_path / "report.html").read_text()
     columns = ("ece", "noise-floor")
     assert "Noise floor (%)" in table.on(Screen(None, columns=columns)).split("\n")[0]
 
@@ -240,16 +243,41 @@ def test_the_interaction_is_the_difference_of_two_differences(tmp_path):
     for name, together, outcome in (("sum", 0.04, "equivalent"), ("more", 0.0, "better")):
         run = both_methods(tmp_path / name, together)
         view = interaction(run, "mac_cal", "ls", "ece")
-        effects = view.frame.set_index("effect")
-        assert effects.loc["ls - ce", "difference"] == pytest.approx(-0.02)
-        assert effects.loc["mac_cal - ce", "difference"] == pytest.approx(-0.04)
+        effects = view.frame.set_index("method")
+        assert effects.loc["ls", "difference"] == pytest.approx(-0.02)
+        assert effects.loc["mac_cal", "difference"] == pytest.approx(-0.04)
         assert effects.loc["interaction", "difference"] == pytest.approx(together - 0.04)
         assert effects.loc["interaction", "outcome"] == outcome
-        assert effects.loc["interaction", "level"] == 0.95
     done = here("analyze", "interaction", run.out, "--of", "ls", "--with", "mac_cal", "--csv")
     assert done.stdout.splitlines()[0] == ",".join(view.frame.columns)
     rows = tune_calib.interaction(run.out, of="ls", with_="mac_cal").rows
     pd.testing.assert_frame_equal(rows, interaction(run, "ls", "mac_cal", "ece").frame)
+
+
+def test_the_three_effects_of_an_interaction_are_one_family(tmp_path):
+    run = both_methods(tmp_path, 0.0)
+    view = interaction(run, "ls", "mac_cal", "ece")
+    decisions = view.frame.set_index("method")
+    effects = compare_with(run, ["ls", "mac_cal", "ls+mac_cal"], "ce", "ece")
+    alone = [compare_with(run, [effect.method], "ce", "ece")[0].p for effect in effects]
+    corrected = [0.0] * 3
+    for rank, index in enumerate(np.argsort(alone)):
+        corrected[index] = max(*corrected, (3 - rank) * alone[index])
+    for effect, p in zip(effects, corrected, strict=True):
+        row = decisions.loc[effect.method]
+        assert row["level"] == pytest.approx(1 - 0.05 / 3)
+        assert (row["low"], row["high"]) == (effect.low, effect.high)
+        assert row["p"] == pytest.approx(min(p, 1.0))
+    assert decisions.loc["interaction", "level"] == 0.95
+    weighed = Comparison("ls+mac_cal", ("mac_cal",), "ece", less=("ls", "ce"))
+    (expected,) = decide_sums(run, [weighed])
+    assert decisions.loc["interaction", "p"] == expected.p
+    both, product = view.tables
+    assert "with Holm's correction over 3 comparisons" in both.caption
+    assert "Intervals are simultaneous, 98.33 % each" in both.caption
+    assert "Holm" not in product.caption
+    assert "Intervals: 95 %" in product.caption
+    assert both.label != product.label
 
 
 def test_an_interaction_needs_all_four_rungs(tmp_path, refusal):
@@ -265,6 +293,16 @@ def test_diff_decides_with_the_draws_of_both_runs(tmp_path):
     frame = difference(first, load(second.out), ["ece"]).frame.set_index("rung")
     assert frame.loc["+ two", "decision"] == "better"
     assert frame.loc["vanilla", "decision"] == "equivalent"
+
+
+def test_a_margin_of_diff_belongs_to_one_metric(tmp_path, refusal):
+    first, second = written(tmp_path / "a").out, written(tmp_path / "b", noise=0.0001).out
+    for path in (second / "trials").glob("2-*.parquet"):
+        fake_results.set_cells(path, {"test/ece": 0.03})
+    rows = tune_calib.diff(first, second, metric="ece", margin=50.0).rows
+    assert set(rows["decision"]) == {"equivalent"}
+    message = refusal("analyze", "diff", first, second, "--margin", "1")
+    assert "--margin applies to a single --metric" in message
 
 
 def test_blocks_over_several_runs_are_their_seeds(tmp_path, refusal):

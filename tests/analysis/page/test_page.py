@@ -360,7 +360,7 @@ def test_the_page_leads_with_the_best_rung_its_decision_and_the_network(out):
 
 def test_wide_tables_fold_columns_and_captions_fold_notes_and_settings(whole):
     text = (whole / "report.html").read_text()
-    shown = tables.ladder(load(whole)).without_blank()
+    shown = tables.ladder(load(whole)).with_requested().without_blank()
     folded = [shown.heads[index] for index in shown.extra]
     assert "MCE (%) ↓" in folded
     assert "ECE (%) ↓" not in folded
