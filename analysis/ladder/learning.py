@@ -13,18 +13,19 @@ from tune_calib.spec.metrics import METRICS, column
 from tune_calib.text import format_count
 
 SHOWN = ("ece", "nll")
-_COLUMNS = {"calib_samples": "samples", "count": "n", "std": "sd", "2.5%": "low", "97.5%": "high"}
+_COLUMNS = ["rung", "label", "samples", "metric", "n", "mean", "sd", "low", "high"]
+_RENAMED = {"calib_samples": "samples", "count": "n", "std": "sd", "2.5%": "low", "97.5%": "high"}
 
 
 @cached_per_run
 def curve(run: Run) -> pd.DataFrame:
     """Return a row per (metric, method, number of samples of calib), on test, as fractions.
 
-    The columns are rung, label, samples, metric, n, mean, sd, low and high, of which the last two
-    are quantiles of the trials. A method that fits nothing to calib has no row.
+    The columns low and high are quantiles of the trials. A method that fits nothing to calib has no
+    row.
     """
     if run.subsets.empty:
-        return pd.DataFrame()
+        return pd.DataFrame(columns=_COLUMNS)
     subsets = run.subsets[run.subsets["status"] == "done"]
     trials = pd.concat([subsets, run.done[run.done["rung"].isin(subsets["rung"])]])
     frames = []
@@ -32,10 +33,9 @@ def curve(run: Run) -> pd.DataFrame:
         values = trials.astype({column("test", metric): float})
         groups = values.groupby(["rung", "calib_samples"])[column("test", metric)]
         numbers = groups.describe(percentiles=[0.025, 0.975])
-        frames.append(numbers.reset_index().rename(columns=_COLUMNS).assign(metric=metric))
+        frames.append(numbers.reset_index().rename(columns=_RENAMED).assign(metric=metric))
     rows = pd.concat(frames, ignore_index=True).astype({"samples": int, "n": int})
-    rows = rows.assign(label=rows["rung"].map(run.labels))
-    return rows[["rung", "label", "samples", "metric", "n", "mean", "sd", "low", "high"]]
+    return rows.assign(label=rows["rung"].map(run.labels))[_COLUMNS]
 
 
 def table(run: Run) -> Table:

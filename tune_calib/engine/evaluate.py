@@ -249,8 +249,7 @@ def refuse_seen(made: TrialSpec, data: DataSlot) -> None:
             f"{trained}, and a different cut of the training part holds out images that it saw; "
             "use the same cut, or set `holdout` to test"
         )
-    needs = METHODS[network.method].needs
-    if not made.data.holds_out_train and (network.select != "last" or "calib_pass" in needs):
+    if not made.data.holds_out_train and network.reads_held_out:
         raise UserError(
             f"{trained}, and its epoch was selected on test images; cut the test part in the same "
             "way, so that `test` does not contain them"
