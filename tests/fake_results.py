@@ -302,30 +302,19 @@ def write_search(
         metrics: that were searched for.
         importance: of the settings for the first metric; none unless given.
     """
-    statuses = statuses or ["done"] * len(points)
-    drops = [None if ece is None else 0.85 - (0.9 - ece / 2) for ece in eces]
-    entries = [
-        SuggestionRecord(
-            number=number,
-            status=status,
-            point=point,
-            drop=drop if status == "done" else None,
-            is_within=status == "done" and drop <= 0.01,
-            specs=[f"{number}-{seed}" for seed in range(seeds)],
-        )
-        for number, (point, drop, status) in enumerate(zip(points, drops, statuses, strict=True))
-    ]
-    within = [entry.number for entry in entries if entry.is_within]
+    statuses, planned = statuses or ["done"] * len(points), planned or len(points)
+    suggestions = _suggestions(points, eces, statuses, seeds)
+    within = [suggestion.number for suggestion in suggestions if suggestion.is_within]
     SearchOutcome(
         version=1,
-        asked=planned or len(points),
-        planned=planned or len(points),
+        asked=planned,
+        planned=planned,
         metrics=list(metrics),
         baseline={"ece": 0.08, "accuracy": 0.85},
         settings=SPACE,
         defaults=DEFAULTS,
         published=[{**DEFAULTS, "head.lr": 0.1}, {**DEFAULTS, "head.width": 64}],
-        suggestions=entries,
+        suggestions=suggestions,
         front=within[:1],
         chosen=min(within, key=lambda number: eces[number]) if within else None,
         importance=Importance(
@@ -335,8 +324,36 @@ def write_search(
             statement="" if importance else "too few to say",
         ),
     ).write(out)
+    specs = suggestions[0].specs if suggestions else []
+    _search_manifest(metrics, seeds, planned, specs).write(out)
+    rows = [_searched(number, seed, ece, status) for number, (ece, status) in
+            enumerate(zip(eces, statuses, strict=True)) for seed in range(seeds)]  # fmt: skip
+    write_results(out, "all", {"trials": rows})
+
+
+def _suggestions(
+    points: list[dict], eces: list[float | None], statuses: list[str], seeds: int
+) -> list[SuggestionRecord]:
+    suggestions = []
+    for number, (point, ece, status) in enumerate(zip(points, eces, statuses, strict=True)):
+        drop = 0.85 - (0.9 - ece / 2) if status == "done" else None
+        suggestion = SuggestionRecord(
+            number=number,
+            status=status,
+            point=point,
+            drop=drop,
+            is_within=drop is not None and drop <= 0.01,
+            specs=[f"{number}-{seed}" for seed in range(seeds)],
+        )
+        suggestions.append(suggestion)
+    return suggestions
+
+
+def _search_manifest(
+    metrics: tuple[str, ...], seeds: int, planned: int, specs: list[str]
+) -> SearchManifest:
     numbers = list(range(seeds))
-    SearchManifest(
+    return SearchManifest(
         version=1,
         question=SearchRequestRecord(
             method="mac_cal",
@@ -346,22 +363,17 @@ def write_search(
             sampler_seed=0,
         ),
         rule="best ECE on select",
-        trials=planned or len(points),
+        trials=planned,
         command="tune-calib search mac_cal",
-        commands=[
-            CommandRecord(command="tune-calib search mac_cal", trials=planned or len(points))
-        ],
-        specs={"baseline": [], "defaults": entries[0].specs if entries else []},
+        commands=[CommandRecord(command="tune-calib search mac_cal", trials=planned)],
+        specs={"baseline": [], "defaults": specs},
         store=None,
         data_root=None,
         address=None,
         gpus=0.0,
         at_once=1,
         study_storage=None,
-    ).write(out)
-    rows = [_searched(number, seed, ece, status) for number, (ece, status) in
-            enumerate(zip(eces, statuses, strict=True)) for seed in range(seeds)]  # fmt: skip
-    write_results(out, "all", {"trials": rows})
+    )
 
 
 def _searched(number: int, seed: int, ece: float | None, status: str) -> dict:

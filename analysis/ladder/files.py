@@ -50,9 +50,7 @@ def write_files(
     make_page = partial(page, results, options=options)
     names, gallery = write_folder(folder, _texts(results), LADDER_FIGURES, results, make_page)
     parts: list[Part] = [tables.ladder(run)]
-    if run.planned_subsets:
-        parts.append(learning.table(run))
-    for table in (tables.recipes(run), tuned.table(run)):
+    for table in (learning.table(run), tables.recipes(run), tuned.table(run)):
         if table.records:
             parts += [table.caption, replace(table, caption="")]
     if commands := tuned.list_commands(run):
@@ -121,8 +119,7 @@ def _texts(results: LadderResults) -> dict[str, str]:
         files["intervals.csv"] = results.intervals.to_csv(index=False)
     for shift in shift_tables.shift_tables(run):
         files |= in_files(shift_tables.table(run, shift), shift_tables.means(run, shift))
-    if run.planned_subsets:
-        files |= in_files(learning.table(run), learning.curve(run))
+    files |= in_files(learning.table(run), learning.curve(run))
     last = last_epochs(run, results.statistics)
     files |= in_files(samples(run, last), last)
     if results.verdicts:
@@ -145,8 +142,7 @@ def page(
     main = tables.ladder(run).with_requested().without_blank()
     main = replace(main, notes=tables.notes(run), caption=main.caption.partition("\n")[2])
     is_evaluation = run.out.name == EVALUATION and (run.out.parent / SEARCH_MANIFEST).exists()
-    tuned_table = replace(tuned.table(run), key="tuned-rows")
-    main_tables = [main, tuned_table, tables.drawn_intervals(run), tables.recipes(run)]
+    main_tables = [main, tuned.table(run), learning.table(run), tables.drawn_intervals(run)]
     shifts = [shift_tables.table(run, shift) for shift in shift_tables.shift_tables(run)]
     tested: dict[str, Table] = {}  # the table of spreads is that of every test
     for verdict in results.verdicts:
@@ -154,8 +150,7 @@ def page(
     single = samples(run, last_epochs(run, results.statistics))
     single_trials = [tables.trials(run), tables.intervals(run, results.intervals)]
     sections = [
-        Section("results", "Results", tables=main_tables),
-        Section("learning-curve", "Learning curve", tables=[learning.table(run)]),
+        Section("results", "Results", tables=[*main_tables, tables.recipes(run)]),
         Section("shift", "Under shift", tables=shifts),
         Section("figures", "Figures", gallery.remarks, figures=gallery.pictures),
         Section("significance", "Significance", tables=list(tested.values())),
@@ -178,7 +173,7 @@ def page(
         setting=tables.describe_setting(run),
         network_check=sentence,
         state=state,
-        troubles=[*complaints(run), *tuned.list_notes(run), *tables.weak_heads(run)],
+        troubles=[*complaints(run), *tables.weak_heads(run)],
         sections=sections,
         steps=commands,
         files=files,

@@ -12,7 +12,7 @@ import pandas as pd
 
 from analysis.compare.intervals import noise_floors
 from analysis.compare.network_check import compute_network_check, known_networks
-from analysis.ladder import means, tuned
+from analysis.ladder import means
 from analysis.ladder.shift_tables import OOD_SHOWN
 from analysis.load import Run, cached_per_run
 from analysis.published import titled
@@ -140,7 +140,6 @@ def notes(run: Run) -> list[str]:
             f"{_FLOOR}: {span}, the expected ECE of calibrated classifiers with these confidences "
             "and samples; no ECE below it is marked"
         )
-    lines += tuned.list_notes(run)
     if run.shows_intervals:
         lines.append(means.interval_note(run))
     if manifest.published:

@@ -1,14 +1,14 @@
 """The table of a tuned comparison: what the searches of its methods have chosen."""
 
-from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
 from analysis.load import Run, cached_per_run
 from analysis.tables.latex import label_of
 from analysis.tables.table import Table
-from analysis.text import NOTHING, Cell, capital, full_stops
-from tune_calib.results.manifests import ReadRecord, TunedManifest, TunedMethod
+from analysis.text import NOTHING, Cell, capital
+from tune_calib.results.manifests import TunedManifest, TunedMethod
+from tune_calib.results.selection import describe_reads
 from tune_calib.spec.metrics import METRICS
 from tune_calib.spec.names import TUNED
 from tune_calib.text import format_count, format_setting
@@ -39,14 +39,14 @@ def table(run: Run) -> Table:
             "searched": Cell.of(len(method.searched)),
             "suggestions": Cell.of(method.suggestions),
             "cost (s)": Cell.measured(method.cost_s) if method.folder else NOTHING,
-            "published settings": Cell(_describe(method, method.published)),
+            "published settings": Cell(_format_settings(method.published)),
         }
         records.append(cells)
     budget = format_count(manifest.suggestions, "suggestion")
     caption = (
         f"Each method was searched with {budget}, fewer if its settings have fewer values; "
         f"{manifest.rule}. Tuned settings that are not named are the published ones. Searched: the "
-        "number of settings."
+        f"number of settings. {capital(describe_reads(manifest.reads))}."
     )
     label = label_of("tuned", run.manifest.dataset)
     first = [*records[0]][1:]
@@ -69,39 +69,14 @@ def _describe_choice(method: TunedMethod) -> str:
         return "nothing to search"
     if method.tuned is None:
         return "none within the guard"
-    changed = {}
-    for name, value in method.tuned.items():
-        if name not in method.published or method.published[name] != value:
-            changed[name] = value
-    return _describe(method, changed) or "the published ones"
+    published = method.published
+    changed = {key: value for key, value in method.tuned.items() if published.get(key) != value}
+    return _format_settings(changed) or "the published ones"
 
 
-def _describe(method: TunedMethod, settings: Mapping[str, Any]) -> str:
-    """Format settings, with their slots where two slots have the same one."""
-    counts = Counter(name.partition(".")[2] for name in method.searched)
+def _format_settings(settings: Mapping[str, Any]) -> str:
     texts = []
     for name, value in settings.items():
-        key = name.partition(".")[2]
         text = f"{value:.3g}" if isinstance(value, float) else format_setting(value)
-        texts.append(f"{name if counts[key] > 1 else key} {text}")
+        texts.append(f"{name} {text}")
     return ", ".join(texts)
-
-
-def list_notes(run: Run) -> list[str]:
-    """Say how often test was read; empty for a run without searches."""
-    manifest = find_manifest(run)
-    return [] if manifest is None else full_stops([capital(describe_reads(manifest.reads))])
-
-
-def describe_reads(reads: list[ReadRecord]) -> str:
-    """Describe how often test was read, and for how many methods and seeds."""
-    counts = []
-    for read in reads:
-        methods = format_count(len(read.methods), "method")
-        counts.append(f"{methods} and {format_count(read.seeds, 'seed')}")
-    if len(reads) == 1:
-        return f"test was read once, with {counts[0]}, after all searches"
-    return (
-        f"test was read {len(reads)} times: with {', then with '.join(counts)}; the numbers of "
-        "each evaluation were known when the next was requested"
-    )

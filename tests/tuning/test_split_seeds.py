@@ -79,6 +79,9 @@ def test_a_method_has_a_trial_for_each_draw_and_size_that_it_depends_on(run):
         row["test/accuracy"] for key, row in rows_of_run.items() if key[0] == "temperature"
     }
     assert accuracies == {rows_of_run["ce", None, 60]["test/accuracy"]}
+    # The slowest metric is left out of draws.
+    assert rows_of_run["ce", None, 60]["test/nll_refinement"] is not None
+    assert rows_of_run["temperature", 0, 60]["test/nll_refinement"] is None
 
 
 def test_trials_of_a_draw_are_those_of_its_setting(run, imported, tmp_path):

@@ -72,7 +72,7 @@ def test_each_method_has_the_same_search_and_the_best_settings_on_select(complet
     assert questions[0] == questions[1]
     assert questions[0]["objective"] == {"metrics": ["nll"], "guard": 0.01}
     assert not {*questions[0]["seeds"]["head"]} & {row["head_seed"] for row in rows(out)}
-    assert "Test was read once, with 3 methods and 1 seed, after all searches." in printed
+    assert "Test was read once, with 3 methods and 1 fresh seed." in printed
 
 
 def test_the_command_of_a_row_repeats_it(complete, tmp_path):
@@ -140,8 +140,8 @@ def test_a_further_method_or_seed_is_a_further_read_and_keeps_the_rungs(complete
     assert len(after) > len(before)
     reads = TunedManifest.read(out).reads
     assert [(len(read.methods), read.seeds) for read in reads] == [(3, 1), (4, 2)]
-    assert "test was read 2 times: with 3 methods and 1 seed, then with 4 methods and 2" in (
-        done.stdout.lower()
+    assert "Test was read 2 times: with 3 methods and 1 fresh seed, then 4 methods and 2" in (
+        done.stdout
     )
     left = compare(out, "retrain", *TUNE)
     assert left.returncode == 2

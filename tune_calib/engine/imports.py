@@ -277,7 +277,6 @@ class _Summary:
     """Digest of a split, and 64-bit hashes of its distinct rows, (M,) uint64, with counts."""
 
     digest: str
-    groups: str | None  # digest of the groups, if there are any
     samples: int
     rows: Any
     counts: Any
@@ -298,10 +297,9 @@ def _summarise(split: ImportedSplit) -> _Summary:
         sums.append((bits * odd).sum(1, dtype=np.uint64))
     rows, counts = np.unique(np.concatenate(sums), return_counts=True)
     digest = f"{features_digest.hexdigest()}+{outputs_digest.hexdigest()}"
-    groups = None
     if split.groups is not None:
-        groups = hashlib.sha256(split.groups.numpy().tobytes()).hexdigest()
-    return _Summary(digest, groups, len(split.labels), rows, counts)
+        digest += f"+{hashlib.sha256(split.groups.numpy().tobytes()).hexdigest()}"
+    return _Summary(digest, len(split.labels), rows, counts)
 
 
 def _count_shared(left: _Summary, right: _Summary) -> int:
@@ -372,7 +370,4 @@ def _digest(summaries: Mapping[str, _Summary], head: LinearHead | None) -> str:
         "splits": {name: summary.digest for name, summary in summaries.items()},
         "head": head_digest.hexdigest(),
     }
-    # Only then, so that imports without groups keep their digest.
-    if any(summary.groups for summary in summaries.values()):
-        content["groups"] = {name: summary.groups for name, summary in summaries.items()}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]

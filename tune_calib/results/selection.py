@@ -71,11 +71,16 @@ def _no_better(metrics: Sequence[str], baseline: Values, choice: Values) -> Iter
 
 
 def describe_reads(reads: Sequence[ReadRecord]) -> str:
-    """Describe how often, and with how many seeds, the test split was evaluated."""
-    seeds = [format_count(read.seeds, "fresh seed") for read in reads]
+    """Describe how often, and with how many methods and seeds, the test split was evaluated."""
+    counts = []
+    for read in reads:
+        count = format_count(read.seeds, "fresh seed")
+        if read.methods:
+            count = f"{format_count(len(read.methods), 'method')} and {count}"
+        counts.append(count)
     if len(reads) == 1:
-        return f"test was read once, with {seeds[0]}"
+        return f"test was read once, with {counts[0]}"
     return (
-        f"test was read {len(reads)} times: with {', then '.join(seeds)}; each evaluation includes "
-        "the seeds of the previous one, whose numbers were known when it was requested"
+        f"test was read {len(reads)} times: with {', then '.join(counts)}; each evaluation "
+        "includes the previous one, whose numbers were known when it was requested"
     )

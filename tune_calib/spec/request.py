@@ -11,13 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args
 
-from pydantic import (
-    BeforeValidator,
-    Field,
-    ValidationError,
-    field_validator,
-    model_validator,
-)
+from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
 
 from tune_calib import text
 from tune_calib.errors import UserError
@@ -237,13 +231,6 @@ class SeedsRequest(Part):
         return self
 
 
-class DrawsRequest(Part):
-    """Draws of the splits."""
-
-    split_seeds: SplitSeeds = None
-    calib_sizes: CalibSizes = ()
-
-
 class Folders(Part):
     """Folders of the results, and the cluster that makes them."""
 
@@ -298,9 +285,11 @@ class TrialsRequest(Acceptance, ResourcesRequest, Folders, SeedsRequest, Trainin
     """The fields that ladders, comparisons and searches share."""
 
 
-class LadderRequest(LadderOptions, DrawsRequest, TrialsRequest):
+class LadderRequest(LadderOptions, TrialsRequest):
     """The fields that ladders and comparisons share."""
 
+    split_seeds: SplitSeeds = None
+    calib_sizes: CalibSizes = ()
     profile: Annotated[bool, OptionHelp(WHERE)] = False
     """record how each network spends the time of an epoch"""
 

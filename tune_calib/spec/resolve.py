@@ -1,5 +1,6 @@
 """Resolve a request: its settings by slot, seeds, recipe, and the rungs of its ladder."""
 
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -20,7 +21,7 @@ from tune_calib.spec.request import (
     GIVES,
     AblateRequest,
     CompareRequest,
-    DrawsRequest,
+    LadderRequest,
     SearchRequest,
     TrialsRequest,
 )
@@ -92,35 +93,32 @@ def _list_methods(request: CompareRequest) -> tuple[list[str], list[Settings]]:
     """List the pipelines of a comparison and the settings of each, one for each cell of a grid."""
     pipelines: list[str] = []
     settings: list[Settings] = []
-    unused = dict(request.grid or {})
+    grid = request.grid or {}
+    unused = set(grid)
     for method in request.methods:
-        values_of = {}
-        for name, values in (request.grid or {}).items():
-            if has_setting(method.method, name):
-                values_of[name] = values
-                unused.pop(name, None)
+        values_of = {name: grid[name] for name in grid if has_setting(method.method, name)}
+        unused -= values_of.keys()
         for cell in product(*values_of.values()):
             pipelines.append(method.method)
             chosen = by_slot(dict(zip(values_of, cell, strict=True)))
             settings.append(merge_settings(method.set.by_slot(), chosen))
-    for name in unused:
+    for name in sorted(unused):
         raise UserError(f"no method has a setting {name}", "grid")
     return pipelines, settings
 
 
 def resolve(request: AblateRequest | CompareRequest | SearchRequest) -> ResolvedRequest:
     """Return the settings, seeds and recipe of a request."""
-    draws: dict[str, Any] = {}
-    if isinstance(request, DrawsRequest):
-        split_seeds = tuple(range(request.split_seeds or 0))
-        draws = {"split_seeds": split_seeds, "calib_sizes": request.calib_sizes}
-    return ResolvedRequest(
+    resolved = ResolvedRequest(
         resolve_settings(request),
         Seeds.count(request.seeds, request.network_seeds, request.head_seeds),
         controls=isinstance(request, AblateRequest) and request.controls,
         own_recipes=not isinstance(request, AblateRequest) and request.own_recipes,
-        **draws,
-    ).with_recipe(request.recipe)
+    )
+    if isinstance(request, LadderRequest):
+        split_seeds = tuple(range(request.split_seeds or 0))
+        resolved = replace(resolved, split_seeds=split_seeds, calib_sizes=request.calib_sizes)
+    return resolved.with_recipe(request.recipe)
 
 
 def default_folder(request: AblateRequest | CompareRequest | SearchRequest) -> str:

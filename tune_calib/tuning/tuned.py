@@ -5,7 +5,7 @@ that the trials of the comparison are those of the same comparison without searc
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TypeGuard
 
@@ -20,7 +20,7 @@ from tune_calib.results.manifests import (
     TunedMethod,
 )
 from tune_calib.results.selection import BASELINE
-from tune_calib.spec.datasets import DATASETS, Settings
+from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.ladder import Rung, find_keys, select_rungs
 from tune_calib.spec.metrics import METRICS
 from tune_calib.spec.names import TUNED
@@ -29,12 +29,7 @@ from tune_calib.spec.request import CompareRequest
 from tune_calib.spec.resolved import Seeds
 from tune_calib.spec.space import Choice
 from tune_calib.text import format_count
-from tune_calib.tuning.folder import (
-    build_foreign_error,
-    explain_other_recipe,
-    refuse_foreign,
-    spent_s,
-)
+from tune_calib.tuning.folder import build_foreign_error, explain_other_recipe, spent_s
 from tune_calib.tuning.ladder import LadderRun
 from tune_calib.tuning.progress.screen import screen
 from tune_calib.tuning.run import AnyRun, Begin, Result, execute_run
@@ -44,7 +39,6 @@ from tune_calib.tuning.search.definition import (
     SearchDefinition,
     restrict_space,
 )
-from tune_calib.tuning.search.manifest import find_manifest
 from tune_calib.tuning.search.outcome import format_choice
 from tune_calib.tuning.search.run import SearchRun, count_at_once
 from tune_calib.tuning.search.storage import journal_file
@@ -63,19 +57,26 @@ def execute_tuned(run: AnyRun, begin: Begin = lambda run: None) -> Result:
     """Complete a run; of a tuned comparison the searches first, and then the comparison."""
     if not is_tuned(run):
         return execute_run(run, begin)
-    comparison, searches = prepare(run)
-    old = _read_manifest(comparison)
-    records = {method.label: method for method in old.methods} if old else {}
-    new = [label for label in searches if label not in records]
+    comparison, searches, manifest = prepare(run)
+    methods = {method.label: method for method in manifest.methods}
+    new = [label for label in searches if label not in methods]
     with screen() as view:
         for number, label in enumerate(new, start=1):
             view.tracker.set(entry=f"{label}, {number} of {len(new)} methods to tune")
-            records[label] = _tune(label, searches[label], begin)
+            methods[label] = _tune(label, searches[label], begin)
         view.tracker.set(entry="")
-    manifest = _build_manifest(comparison, old, records)
+    manifest = _add_read(comparison, manifest, methods.values())
     manifest.write(comparison.location.out)  # before the test split is read
     for method in manifest.methods:
-        _close_search(searches[method.label], method, manifest)
+        if method.chosen is not None:  # the evaluation of its choice ends a search
+            evaluated = SearchEvaluated(
+                version=VERSION,
+                trial=method.chosen,
+                settings=method.tuned or {},
+                rule=manifest.rule,
+                reads=manifest.reads,
+            )
+            evaluated.write(comparison.location.out / method.folder)
     return execute_run(_add_tuned_rungs(comparison, manifest.methods), begin)
 
 
@@ -86,39 +87,34 @@ def list_runs(run: AnyRun) -> list[AnyRun]:
     """
     if not is_tuned(run):
         return [run]
-    comparison, searches = prepare(run)
+    comparison, searches, _ = prepare(run)
     methods = []
     for label, search in searches.items():
-        published, tuned = dict[str, Choice](), None
+        tuned = None
         if search is not None:
-            published, tuned = _find_other_point(search.definition.candidates)
-        methods.append(TunedMethod(label=label, published=published, tuned=tuned))
+            tuned = _find_other_point(search.definition.candidates)
+        methods.append(TunedMethod(label=label, tuned=tuned))
     return [*filter(None, searches.values()), _add_tuned_rungs(comparison, methods)]
 
 
-def _find_other_point(
-    candidates: Candidates,
-) -> tuple[dict[str, Choice], dict[str, Choice] | None]:
-    """Return the published settings of a method, and others of its space."""
+def _find_other_point(candidates: Candidates) -> dict[str, Choice] | None:
+    """Find settings that differ from the published ones; None if the space has no others."""
     published = candidates.space.active(candidates.defaults)
     for name, setting in candidates.space.settings.items():
         for level in setting.levels():
             point = candidates.space.active({**published, name: level})
             if point != published:
-                return published, point
-    return published, None
+                return point
+    return None
 
 
-def prepare(run: LadderRun) -> tuple[LadderRun, dict[str, SearchRun | None]]:
-    """Return the comparison at published settings and the search of each method, by label.
+def prepare(run: LadderRun) -> tuple[LadderRun, dict[str, SearchRun | None], TunedManifest]:
+    """Return the comparison at published settings, the search of each method, and the manifest.
 
     A method without settings to search has no search. Refuse as much as possible beforehand.
     """
     request = _get_request(run)
-    name = f"compare with tune={request.tune}"
-    for key in ("metric", "guard"):
-        if (value := getattr(request, key)) != CompareRequest.model_fields[key].default:
-            name += f" {key}={value}"
+    name = f"compare with tune={request.tune} metric={request.metric} guard={request.guard}"
     budget = format_count(request.tune or 0, "suggestion")
     metric = METRICS[request.metric].title
     title = f"Methods at published settings and tuned by {budget} each for {metric} on select"
@@ -126,16 +122,19 @@ def prepare(run: LadderRun) -> tuple[LadderRun, dict[str, SearchRun | None]]:
     data = run.planned_trials[0].spec.data  # also refuses settings that do not fit
     DATASETS[data.dataset].locate(run.location.data_root)
     run.check()
+    manifest = _read_manifest(run)
+    tuned = {method.label for method in manifest.methods}
     searches, parts = {}, [TUNED]
     for rung in select_rungs(run.ladder, run.resolved):
         search = searches[rung.label] = _build_search(run, rung)
         if search is not None:
-            search.check()
-            _refuse_longer(search)
             parts.append(search.out.name)
+            if rung.label not in tuned:
+                search.check()
+                _refuse_longer(search)
     run = replace(run, parts=tuple(parts))
-    _refuse_other(run, searches)
-    return run, searches
+    _refuse_other(run, searches, manifest)
+    return run, searches, manifest
 
 
 def _get_request(run: LadderRun) -> CompareRequest:
@@ -143,9 +142,25 @@ def _get_request(run: LadderRun) -> CompareRequest:
     return run.options
 
 
+def _read_manifest(run: LadderRun) -> TunedManifest:
+    """Read what was tuned and evaluated before; nothing in a new folder."""
+    if (run.location.out / TUNED).exists():
+        return TunedManifest.read(run.location.out)
+    request = _get_request(run)
+    return TunedManifest(
+        version=VERSION,
+        sweep=run.new_manifest.sweep,
+        suggestions=request.tune or 0,
+        metric=request.metric,
+        rule=Objective((request.metric,), request.guard).describe_rule(),
+        methods=[],
+        reads=[],
+    )
+
+
 def _build_search(run: LadderRun, rung: Rung) -> SearchRun | None:
     """Build the search of a method, whose fixed settings are those of the request and its own."""
-    definition = replace(_define_search(run, rung), sampler="tpe")
+    definition = _define_search(run, rung, _SEEDS)
     if not rung.slots or not restrict_space(definition.method, definition.resolved, {}).settings:
         return None
     journal_file(run.location.out)  # refuses a URL, where no journal can be
@@ -155,55 +170,41 @@ def _build_search(run: LadderRun, rung: Rung) -> SearchRun | None:
     return SearchRun(definition, length, location, count_at_once(definition, location))
 
 
-def _define_search(run: LadderRun, rung: Rung) -> SearchDefinition:
+def _define_search(run: LadderRun, rung: Rung, seeds: Seeds) -> SearchDefinition:
     """Define the search of a method: with its own settings, without those of other methods."""
-    request, settings = _get_request(run), dict[str, Settings]()
-    for slot, values in run.resolved.overrides.items():
-        keys = find_keys([rung, Rung(BASELINE, "")], slot)
+    settings = {}
+    for slot, values in merge_settings(run.resolved.overrides, rung.slots).items():
+        keys = find_keys([rung, Rung(BASELINE, "")], slot) - {"method"}
         settings[slot] = {key: value for key, value in values.items() if key in keys}
-    names = []
-    for slot, values in rung.slots.items():
-        if "method" in values:
-            names.append(values["method"])
-        fixed = {key: value for key, value in values.items() if key != "method"}
-        settings[slot] = {**settings.get(slot, {}), **fixed}
-    resolved = replace(run.resolved, overrides=merge_settings(settings), seeds=_SEEDS)
-    pipeline = "+".join(names) or "ce"  # the unchanged network of ``--all``
-    return SearchDefinition(pipeline, resolved, Objective((request.metric,), request.guard))
+    names = [slot["method"] for slot in rung.slots.values() if "method" in slot]
+    request = _get_request(run)
+    return SearchDefinition(
+        "+".join(names) or "ce",  # the unchanged network of ``--all``
+        replace(run.resolved, overrides=merge_settings(settings), seeds=seeds),
+        Objective((request.metric,), request.guard),
+    )
 
 
 def _refuse_longer(search: SearchRun) -> None:
     """Refuse a search that has more suggestions than those of other methods get."""
-    manifest = find_manifest(search.out)
-    if manifest is not None and manifest.trials > search.length:
-        raise UserError(
-            f"{search.out} has {manifest.trials} suggestions, more than `tune`; name another `out`"
-        )
+    if search.build_manifest().trials > search.length:
+        raise UserError(f"{search.out} has more suggestions than `tune`; name another `out`")
 
 
-def _refuse_other(run: LadderRun, labels: Iterable[str]) -> None:
+def _refuse_other(run: LadderRun, labels: Iterable[str], manifest: TunedManifest) -> None:
     """Refuse the folder of another run, and a command that leaves out methods of this one."""
-    out, identity = run.location.out, run.new_manifest.sweep
-    old, tuned = find_run_manifest(out), _read_manifest(run)
-    if old is not None and old.sweep != identity:
-        why = explain_other_recipe(old, run.new_manifest)
-        raise build_foreign_error(out, "run", old.command, why=why)
-    if tuned is None:
-        refuse_foreign(out, *run.parts)
-        return
-    if tuned.sweep != identity:
-        raise build_foreign_error(out, "tuned comparison", tuned.reads[0].command)
-    for method in tuned.methods:
+    out, new = run.location.out, run.new_manifest
+    if not manifest.methods:
+        run.build_manifest()
+    elif manifest.sweep != new.sweep:
+        old = find_run_manifest(out)
+        why = explain_other_recipe(old, new) if old else ""
+        raise build_foreign_error(out, "run", manifest.reads[0].command, why=why)
+    for method in manifest.methods:
         if method.label not in labels:
             raise UserError(
                 f"{out} also compares {method.label}; name its methods, and new ones behind them"
             )
-
-
-def _read_manifest(run: LadderRun) -> TunedManifest | None:
-    if (run.location.out / TUNED).exists():
-        return TunedManifest.read(run.location.out)
-    return None
 
 
 def _tune(label: str, search: SearchRun | None, begin: Begin) -> TunedMethod:
@@ -217,65 +218,41 @@ def _tune(label: str, search: SearchRun | None, begin: Begin) -> TunedMethod:
     state = result.state
     chosen = state.objective.choose(state.results)
     space = search.definition.candidates.space
-    published = space.active(search.definition.candidates.defaults)
     tuned, value = None, None
     if chosen is not None:
         tuned = dict(state.study.suggestion(chosen).point)
         value = state.results[chosen].values[0]
-    first = state.results[0]  # at the published settings
     return TunedMethod(
         label=label,
         folder=search.out.name,
         searched=list(space.settings),
         suggestions=len(state.results),
         chosen=chosen,
-        published=published,
+        published=space.active(search.definition.candidates.defaults),
         tuned=tuned,
-        published_value=next(iter(first.values), None),
+        published_value=next(iter(state.results[0].values), None),
         tuned_value=value,
         is_within=0 in state.objective.within_guard(state.results),
         cost_s=spent_s(search.out),
     )
 
 
-def _build_manifest(
-    run: LadderRun, old: TunedManifest | None, records: Mapping[str, TunedMethod]
+def _add_read(
+    run: LadderRun, manifest: TunedManifest, methods: Iterable[TunedMethod]
 ) -> TunedManifest:
-    """Build the manifest before test is read, with a further read unless it repeats the last."""
-    request, seeds = _get_request(run), run.resolved.seeds
+    """Add the methods and a read of test, unless it repeats the last one."""
     rungs = {rung.label: rung for rung in run.ladder.rungs}
-    methods = []
-    for label, record in records.items():
-        definition = _define_search(run, rungs[label])
-        resolved = replace(definition.resolved, seeds=seeds)
-        definition = replace(definition, resolved=resolved)
-        command = format_choice(definition, run.location, record.tuned or {})
-        methods.append(record.model_copy(update={"command": command}))
-    reads, count = list(old.reads) if old else [], len(seeds.pairs())
-    if not reads or len(methods) > len(reads[-1].methods) or count > reads[-1].seeds:
-        command = run.location.command
-        reads.append(ReadRecord(seeds=count, command=command, methods=list(records)))
-    return TunedManifest(
-        version=VERSION,
-        sweep=run.new_manifest.sweep,
-        suggestions=request.tune or 0,
-        metric=request.metric,
-        rule=Objective((request.metric,), request.guard).describe_rule(),
-        methods=methods,
-        reads=reads,
-    )
-
-
-def _close_search(search: SearchRun | None, method: TunedMethod, manifest: TunedManifest) -> None:
-    """Record in the folder of a search that its choice is evaluated on test, which ends it."""
-    if search is not None and method.chosen is not None:
-        SearchEvaluated(
-            version=VERSION,
-            trial=method.chosen,
-            settings=method.tuned or {},
-            rule=manifest.rule,
-            reads=manifest.reads,
-        ).write(search.out)
+    seeds, reads = run.resolved.seeds, list(manifest.reads)
+    records = []
+    for method in methods:
+        definition = _define_search(run, rungs[method.label], seeds)
+        command = format_choice(definition, run.location, method.tuned or {})
+        records.append(method.model_copy(update={"command": command}))
+    count = len(seeds.pairs())
+    if not reads or len(records) > len(reads[-1].methods) or count > reads[-1].seeds:
+        labels = [method.label for method in records]
+        reads.append(ReadRecord(seeds=count, command=run.location.command, methods=labels))
+    return manifest.model_copy(update={"methods": records, "reads": reads})
 
 
 def _add_tuned_rungs(run: LadderRun, methods: Sequence[TunedMethod]) -> LadderRun:

@@ -1,11 +1,8 @@
 """The figure of methods against the number of samples of calib."""
 
-from typing import Any
-
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
-from matplotlib.lines import Line2D
 
 from analysis import style
 from analysis.figure import LADDER_FIGURES, report_figure
@@ -14,7 +11,7 @@ from analysis.ladder.means import spread_over
 from analysis.ladder.results import LadderResults
 from analysis.load import Run
 from tune_calib.results.manifests import RungRecord
-from tune_calib.spec.metrics import METRICS, column
+from tune_calib.spec.metrics import METRICS, Metric, column
 
 MOST = 10  # times the smallest mean, above which values are not shown
 
@@ -43,56 +40,40 @@ def _caption(results: LadderResults) -> str:
 )
 def draw_learning_curve(results: LadderResults) -> Drawing | None:
     """Draw a panel for each metric, with a line for each method."""
-    run = results.run
-    rows = curve(run)
+    run, rows = results.run, curve(results.run)
     if rows.empty:
         return None
     figure, axes = style.panels(len(SHOWN), len(SHOWN), 2.9)
-    fitted = run.rungs_in(rows)
-    constant = [rung for rung in run.rungs if rung not in fitted]
-    for axis, metric in zip(axes, SHOWN, strict=True):
-        of_metric = rows[rows["metric"] == metric]
-        for rung in fitted:
-            _draw_method(axis, of_metric[of_metric["rung"] == rung.index], rung)
-        _draw_constant(axis, run, constant, metric)
-        unit = "%" if METRICS[metric].scale == 100 else "nats"
+    for axis, name in zip(axes, SHOWN, strict=True):
+        metric, points = METRICS[name], rows[rows["metric"] == name]
+        for rung in run.rungs_in(run.done):
+            _draw_method(axis, run, rung, points[points["rung"] == rung.index], metric)
         axis.set(xscale="log", yscale="log", xlabel="samples of calib")
-        axis.set_ylabel(f"test {METRICS[metric].title} ({unit})")
+        unit = "%" if metric.scale == 100 else "nats"
+        axis.set_ylabel(f"test {metric.title} ({unit})")
         # Far above the others, a method would leave no room for their differences.
-        axis.set_ylim(top=min(axis.get_ylim()[1], _highest(rows, metric)))
+        highest = MOST * metric.scale * float(points["mean"].min())
+        axis.set_ylim(top=min(axis.get_ylim()[1], highest))
         style.plain_ticks(axis.xaxis)
         style.plain_ticks(axis.yaxis)
-    handles = []
-    for rung in run.rungs:
-        if rung in fitted:
-            handles.append(Line2D([], [], **_look(rung), label=run.label(rung)))
-        elif len(run.of_rung(rung.index)):
-            color, label = style.color(rung.index), run.label(rung)
-            handles.append(Line2D([], [], color=color, linestyle="--", label=label))
+    handles, _ = axes[0].get_legend_handles_labels()
     style.legend_below(figure, handles, min(4, len(handles)))
     return figure
 
 
-def _highest(rows: pd.DataFrame, metric: str) -> float:
-    """Return the upper end of the axis of a metric, as printed."""
-    means = rows.loc[rows["metric"] == metric, "mean"]
-    return MOST * METRICS[metric].scale * float(means.min())
-
-
-def _look(rung: RungRecord) -> dict[str, Any]:
-    mark = {"marker": style.marker(rung.index), "markersize": 4}
-    return {"color": style.color(rung.index), "linewidth": 1.2, **mark}
-
-
-def _draw_method(axis: Axes, rows: pd.DataFrame, rung: RungRecord) -> None:
-    rows = rows.sort_values("samples")
-    scale = METRICS[str(rows["metric"].iloc[0])].scale
-    axis.plot(rows["samples"], scale * rows["mean"], **_look(rung))
-    low, high = scale * rows["low"], scale * rows["high"]
-    axis.fill_between(rows["samples"], low, high, color=style.color(rung.index), alpha=0.12, lw=0)
-
-
-def _draw_constant(axis: Axes, run: Run, rungs: list[RungRecord], metric: str) -> None:
-    for rung in rungs:
-        mean = METRICS[metric].scale * run.of_rung(rung.index)[column("test", metric)].mean()
-        axis.axhline(mean, color=style.color(rung.index), linestyle="--", linewidth=1)
+def _draw_method(
+    axis: Axes, run: Run, rung: RungRecord, points: pd.DataFrame, metric: Metric
+) -> None:
+    """Draw the means of a method and its band; without points, its constant mean."""
+    color, label, scale = style.color(rung.index), run.label(rung), metric.scale
+    if points.empty:
+        mean = scale * run.of_rung(rung.index)[column("test", metric.name)].mean()
+        axis.axhline(mean, color=color, linestyle="--", linewidth=1, label=label)
+        return
+    marker, samples = style.marker(rung.index), points["samples"]
+    axis.plot(
+        samples, scale * points["mean"], color=color, marker=marker, markersize=4, linewidth=1.2,
+        label=label,
+    )  # fmt: skip
+    low, high = scale * points["low"], scale * points["high"]
+    axis.fill_between(samples, low, high, color=color, alpha=0.12, lw=0)

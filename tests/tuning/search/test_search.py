@@ -132,10 +132,10 @@ def test_a_partly_initialised_study_is_completed(left, tmp_path):
         study_module._suggest(study._study.ask(), "head.lr", distribution)
     else:
         study._study.enqueue_trial(points[0])
-    found = study_in(tmp_path).suggestions(range(8, 10))
-    assert [each.number for each in found] == [8, 9]
-    assert all(study._space.is_whole(each.point) for each in found)
-    assert (found[0].point == points[0]) == (left == "waiting")
+    suggestions = study_in(tmp_path).suggestions(range(8, 10))
+    assert [suggestion.number for suggestion in suggestions] == [8, 9]
+    assert all(study._space.is_whole(suggestion.point) for suggestion in suggestions)
+    assert (suggestions[0].point == points[0]) == (left == "waiting")
     assert study_in(tmp_path).states() == ["done"] * 5 + ["running"] * 5
 
 

@@ -199,8 +199,8 @@ def test_optimism_is_positive_where_select_looked_better(tmp_path, metric, gap):
     believed = {
         k: [{"status": "done", **accuracy, f"select/{metric}": v}] for k, v in values.items()
     }
-    told = compare_splits(tmp_path, (metric,), [ReadRecord(seeds=2)], believed)
-    for text in (told, (tmp_path / "tables" / "optimism.md").read_text().rstrip("\n")):
+    printed = compare_splits(tmp_path, (metric,), [ReadRecord(seeds=2)], believed)
+    for text in (printed, (tmp_path / "tables" / "optimism.md").read_text().rstrip("\n")):
         rows = [line.strip("| ") for line in text.splitlines() if "chosen" in line]
         assert rows[0].endswith(f" {format_value(metric, gap)}")
         assert "positive if select looked better than test" in text

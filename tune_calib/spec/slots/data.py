@@ -207,18 +207,14 @@ class DataSlot(Slot):
                 "split=val_is_test selects on the test images, which split_seed never moves; leave "
                 "one of them out"
             )
-        classes = self.info.classes
-        if self.calib_size is not None and not isinstance(self.imported, str):
-            self._check_size(self.calib_size, classes)
-        return self
-
-    def _check_size(self, size: int, classes: int) -> None:
+        size, classes, record = self.calib_size, self.info.classes, self.import_record
+        if size is None or isinstance(self.imported, str):
+            return self
         if size < classes:
             raise ValueError(f"calib_size={size} is less than the number of classes, {classes}")
-        if self.import_record is not None and size > self.import_record.calib:
-            raise ValueError(
-                f"calib_size={size}, but `calib` has only {self.import_record.calib} samples"
-            )
+        if record is not None and size > record.calib:
+            raise ValueError(f"calib_size={size}, but `calib` has only {record.calib} samples")
+        return self
 
     @property
     def info(self) -> DatasetInfo:

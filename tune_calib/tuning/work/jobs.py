@@ -124,54 +124,45 @@ def make_plan(
 ) -> RemainingWork:
     """Plan the trials whose hash is not in ``done``, with at most ``largest`` heads together."""
     networks: dict[str, list[PlannedTrial]] = {}
+    of_network: dict[str, list[PlannedTrial]] = {}  # trials that the job of a network evaluates
+    fits: dict[str, list[PlannedTrial]] = {}
     heads: dict[tuple[Any, ...], list[PlannedTrial]] = {}
     for trial in planned:
-        if trial.spec.hash in done:
+        spec = trial.spec
+        if spec.hash in done:
             continue
-        networks.setdefault(trial.spec.network_id, []).append(trial)
-        if trial.spec.head is not None:
-            bank = bank_key(trial.spec, trial.spec.head).identity
+        networks.setdefault(spec.network_id, []).append(trial)
+        if spec.head is not None:
             split_seed = None
-            if trial.spec.is_redrawn and trial.spec.head.select != "last":
-                split_seed = trial.spec.data.split_seed
-            key = (bank, head_batch_key(trial.spec.head), split_seed)
+            if spec.is_redrawn and spec.head.select != "last":
+                split_seed = spec.data.split_seed
+            key = (bank_key(spec, spec.head).identity, head_batch_key(spec.head), split_seed)
             heads.setdefault(key, []).append(trial)
-    network_jobs, drawn_jobs = [], []
+        elif spec.data != spec.network_data:
+            fits.setdefault(spec.network_id, []).append(trial)
+        else:
+            of_network.setdefault(spec.network_id, []).append(trial)
+    network_jobs = []
     for number, (network_id, trials) in enumerate(networks.items(), start=1):
-        without_head: list[PlannedTrial] = []
-        drawn: list[PlannedTrial] = []
-        for trial in trials:
-            if trial.spec.head is not None:
-                continue
-            if trial.spec.data != trial.spec.network_data:
-                drawn.append(trial)
-            else:
-                without_head.append(trial)
-        drawn_jobs += _list_drawn_jobs(drawn)
         title = f"network {number} of {len(networks)}: {_name_network(trials)}"
-        name = f"network-{network_id}"
-        network_jobs.append(Job(name, tuple(without_head), tuple(trials), title=title))
-    head_jobs, first, total = [], 1, sum(map(len, heads.values()))
-    for group in heads.values():
+        evaluated = tuple(of_network.get(network_id, ()))
+        network_jobs.append(Job(f"network-{network_id}", evaluated, tuple(trials), title=title))
+    batches = [*_list_batches("fit", fits, TOGETHER), *_list_batches("head", heads, largest)]
+    return RemainingWork(tuple(network_jobs), tuple(batches))
+
+
+def _list_batches(
+    noun: str, groups: Mapping[Any, Sequence[PlannedTrial]], largest: int
+) -> Iterator[Job]:
+    """Yield jobs of at most ``largest`` trials of a group: heads, or fits to drawn splits."""
+    first, total = 1, sum(map(len, groups.values()))
+    for group in groups.values():
         for start in range(0, len(group), largest):
             batch = group[start : start + largest]
             numbers = _numbers(range(first, first + len(batch)))
-            title = f"{_plural('head', batch)} {numbers} of {total}: {format_rungs(batch)}"
-            name = f"heads-{batch[0].spec.hash}-{len(batch)}"
-            head_jobs.append(Job(name, tuple(batch), title=title))
+            title = f"{_plural(noun, batch)} {numbers} of {total}: {format_rungs(batch)}"
+            yield Job(f"{noun}s-{batch[0].spec.hash}-{len(batch)}", tuple(batch), title=title)
             first += len(batch)
-    return RemainingWork(tuple(network_jobs), (*drawn_jobs, *head_jobs))
-
-
-def _list_drawn_jobs(trials: Sequence[PlannedTrial]) -> list[Job]:
-    """Group trials of one network whose splits are drawn from its stored ones, without a head."""
-    jobs = []
-    for start in range(0, len(trials), TOGETHER):
-        group = tuple(trials[start : start + TOGETHER])
-        title = f"{_plural('fit', group)} {start + 1}-{start + len(group)} of {len(trials)}"
-        name = f"fits-{group[0].spec.hash}-{len(group)}"
-        jobs.append(Job(name, group, title=f"{title}: {format_rungs(group)}"))
-    return jobs
 
 
 def _plural(noun: str, counted: Sequence[Any]) -> str:
