@@ -37,9 +37,10 @@ class MeanConfidence(FittedAlone):
         """Return log-probabilities with the accuracy at the predicted class."""
         if logits.shape[-1] == 1:
             return torch.zeros_like(logits)
-        confidence = state["accuracy"].expand(len(logits), 1)
+        confidence = state["accuracy"]
         top = logits.argmax(-1, keepdim=True)
-        shares = logits.scatter(-1, top, -torch.inf).softmax(-1)
+        is_top = torch.arange(logits.shape[-1], device=logits.device) == top
+        shares = logits.masked_fill(is_top, -torch.inf).softmax(-1)
         # The smallest weight of equal shares for which no other class exceeds the predicted one.
         equal = exact(1 / (logits.shape[-1] - 1), logits)
         largest = shares.amax(-1, keepdim=True)
@@ -47,7 +48,7 @@ class MeanConfidence(FittedAlone):
         range_of_excess = (1 - confidence) * (largest - equal)
         weight = (excess / range_of_excess.clamp_min(exact(_TINY, logits))).clamp(0, 1)
         others = (1 - confidence) * ((1 - weight) * shares + weight * equal)
-        return keep_top(logarithm(others.scatter(-1, top, confidence)), logits)
+        return keep_top(logarithm(torch.where(is_top, confidence, others)), logits)
 
 
 METHODS.register(
