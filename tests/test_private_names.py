@@ -18,6 +18,7 @@ NAMES = {
     "ray.experimental.internal_kv._internal_kv_del",
     "ray.experimental.internal_kv._internal_kv_get",
     "ray.experimental.internal_kv._internal_kv_put",
+    "torch._dynamo.exc.TorchDynamoException",
     "torch._foreach_add_",
     "torch._foreach_addcmul_",
     "torch._foreach_div",
@@ -25,6 +26,7 @@ NAMES = {
     "torch._foreach_mul_",
     "torch._foreach_sqrt_",
     "torch._standard_gamma",
+    "torch.utils._python_dispatch.TorchDispatchMode",
 }
 """Where one is used a comment says why no public name does it; ``pyproject.toml`` has bounds."""
 

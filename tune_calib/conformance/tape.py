@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
+
+# The documented way to see all operations, although its module is private (torch 2.12 to 2.15).
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tune_calib.conformance.bench import FailedCheckError, NotApplicableError, require

@@ -212,6 +212,8 @@ def compiling(network: "Network", name: str) -> Iterator[Any]:
     """
     # Not needed by a benchmark of captured steps.
     from filelock import FileLock
+
+    # Any error of the compiler. torch documents the module, but has no public name (2.12 to 2.15).
     from torch._dynamo.exc import TorchDynamoException
 
     from tune_calib.paths import cache_folder, lock_file
