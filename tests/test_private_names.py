@@ -18,7 +18,6 @@ NAMES = {
     "ray.experimental.internal_kv._internal_kv_del",
     "ray.experimental.internal_kv._internal_kv_get",
     "ray.experimental.internal_kv._internal_kv_put",
-    "torch._dynamo.exc.TorchDynamoException",
     "torch._foreach_add_",
     "torch._foreach_addcmul_",
     "torch._foreach_div",

@@ -208,6 +208,12 @@ def test_captured_steps_of_a_method_without_them_are_refused_in_one_line(monkeyp
         TrialSpec.build(network={"method": "mit_a", "execution": "compiled"})
 
 
+def test_every_method_of_the_program_can_be_captured():
+    """As docs/pages/speed.md says; that it is true is a check of each method."""
+    methods = [info for info in METHODS.values() if info.kind != "posthoc"]
+    assert [info.name for info in methods if not info.implementation.is_capturable] == []
+
+
 def test_too_little_memory_for_a_capture_is_one_line():
     def fails(step):
         raise torch.OutOfMemoryError("CUDA out of memory\nand much more")

@@ -177,10 +177,14 @@ def record_graph(step: Callable[[], Tensors]) -> Recording:
         raise
     except RuntimeError as error:
         raise RefusedError(
-            f"a step cannot be captured as a CUDA graph ({str(error).splitlines()[0]}): use "
+            f"a step cannot be captured as a CUDA graph ({_first_line(error)}): use "
             "network.execution=eager, or declare is_capturable = False in your method"
         ) from error
     return graph.replay, outputs
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def as_inputs(
@@ -213,12 +217,10 @@ def compiling(network: "Network", name: str) -> Iterator[Any]:
     # Not needed by a benchmark of captured steps.
     from filelock import FileLock
 
-    # Any error of the compiler. torch documents the module, but has no public name (2.12 to 2.15).
-    from torch._dynamo.exc import TorchDynamoException
-
     from tune_calib.paths import cache_folder, lock_file
     from tune_calib.progress import report_progress
 
+    # Before torch imports its compiler, which chooses a temporary folder.
     folder = os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_folder() / "compiled"))
     report_progress(f"compiling {name}, or waiting for a process that does")
     try:
@@ -230,8 +232,8 @@ def compiling(network: "Network", name: str) -> Iterator[Any]:
             )
             with network.compiled() as backbone:
                 yield backbone
-    except (OSError, TorchDynamoException) as error:
+    except (OSError, RuntimeError) as error:  # those of the compiler are RuntimeErrors
         raise RefusedError(
-            f"cannot compile {name} in {folder} ({str(error).strip().splitlines()[0]}): free space "
-            "or repair it, or use network.execution=graph"
+            f"cannot compile {name} in {folder} ({_first_line(error)}): free space or repair it, "
+            "or use network.execution=graph"
         ) from error
