@@ -195,17 +195,13 @@ class NetworkTrainer(Iterator[dict[str, float]]):
         # A split smaller than a batch counts as full, so that drop_last does not drop everything.
         if self.slot.drop_last and len(order[-1]) < min(self.slot.batch_size, len(self.train)):
             order = order[:-1]
-        moved = {id(parameter) for parameter in self.method.trained(self.parameters)}
-        frozen = [parameter for parameter in self.parameters if id(parameter) not in moved]
-        if set(map(id, frozen)) != set(map(id, self.frozen)):
-            self.frozen = frozen
-            self.executor.forget()
+        self._freeze()
         # The phases of a repeated step cannot be told apart.
-        watches = self.watch, NO_WATCH
-        self.step_watch, watch = reversed(watches) if self.executor.is_captured else watches
-        numbers = range(len(order))
-        lrs = [learning_rate(self.slot, self.epoch, n, batches=len(order)) for n in numbers]
-        rates: Any = as_inputs(lrs, self.executor, self.device)
+        is_captured = self.executor.is_captured
+        self.step_watch = NO_WATCH if is_captured else self.watch
+        watch = self.watch if is_captured else NO_WATCH
+        schedule = partial(learning_rate, self.slot, self.epoch, batches=len(order))
+        rates: Any = as_inputs(list(map(schedule, range(len(order)))), self.executor, self.device)
 
         def step(number: int, positions: Tensor, images: Tensor) -> tuple[Tensor, Tensor]:
             inputs: Inputs = {"positions": positions, "images": images, "lr": rates[number]}
@@ -221,8 +217,16 @@ class NetworkTrainer(Iterator[dict[str, float]]):
         total, correct, seen = train_epoch(batches, step, self.watch)
         if not math.isfinite(float(total)):
             raise DivergedError(f"the loss of epoch {self.epoch + 1} is {float(total)}")
-        report = {"lr": learning_rate(self.slot, self.epoch, batches=len(order))}
+        report = {"lr": schedule(0)}
         return report | {"train/loss": float(total) / seen, "train/accuracy": float(correct) / seen}
+
+    def _freeze(self) -> None:
+        """Find the parameters that this epoch does not train, which a captured step fixes."""
+        moved = {id(parameter) for parameter in self.method.trained(self.parameters)}
+        frozen = [parameter for parameter in self.parameters if id(parameter) not in moved]
+        if set(map(id, frozen)) != set(map(id, self.frozen)):
+            self.frozen = frozen
+            self.executor.forget()
 
     def _step(self, inputs: Inputs) -> Tensors:
         """Take a step on raw images; return mean loss, number of correct samples and records."""
