@@ -25,6 +25,7 @@ NAMES = {
     "torch._foreach_mul_",
     "torch._foreach_sqrt_",
     "torch._standard_gamma",
+    "torch.utils._python_dispatch.TorchDispatchMode",
 }
 """Where one is used a comment says why no public name does it; ``pyproject.toml`` has bounds."""
 

@@ -131,7 +131,8 @@ def list_files(out: AnyPath, names: Sequence[str]) -> list[Part]:
 def environment(rows: pd.DataFrame) -> Table:
     """Return a table of the versions, devices and revisions that the trials recorded."""
     counts_by_name = defaultdict[str, Counter[Any]](Counter)
-    for name in ("device", "threads", "processor", "gpu", "instruction_set", "git_revision"):
+    facts = ("device", "threads", "processor", "gpu", "instruction_set", "execution")
+    for name in (*facts, "git_revision"):
         head = {"threads": "threads per trial"}.get(name, name.replace("_", " "))
         counts_by_name[head].update(rows.reindex(columns=[name])[name].value_counts().to_dict())
     texts = rows.reindex(columns=["versions"])["versions"].astype(object)

@@ -23,11 +23,12 @@ class CosineHead(HeadMethod):
         super().__init__(heads, context)
         sizes, seeds = (context.width, context.classes), [head.seed for head in heads]
         self.parameters = {"weight": init_stack(sizes, seeds, context.device)["0.weight"]}
+        self.scale = self.per_head("scale")[:, None, None]
 
     def training_logits(self, features: Tensor) -> Tensor:
         weight = normalize(self.parameters["weight"], dim=-1)
         features = normalize(features, dim=-1).expand(len(weight), *features.shape[-2:])
-        return self.per_head("scale")[:, None, None] * bmm(features, weight.mT)
+        return self.scale * bmm(features, weight.mT)
 
 
 METHODS.register(

@@ -6,8 +6,8 @@ second by the inner loop of a training (``engine.steps``) in each precision, and
 loop as the papers' repositories write it, and (b) the network's own forward, backward and step on
 one resident batch. With numbers of processes, as many networks of the first backbone are trained
 side by side: as the machine is, and again under MPS if you start it
-(``nvidia-cuda-mps-control -d``) and repeat the command. ``--graphs`` adds CUDA graphs, whose
-compilation takes minutes.
+(``nvidia-cuda-mps-control -d``) and repeat the command. ``--graphs`` adds steps that are captured,
+and captured with a compiled backbone, whose compilation takes minutes.
 """
 
 import argparse
@@ -15,6 +15,7 @@ import multiprocessing
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -26,6 +27,7 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tune_calib.data.augment import normalise
+from tune_calib.engine.execution import Captured, Eager
 from tune_calib.engine.steps import NO_WATCH, StepRule, batches_of, train_epoch
 from tune_calib.models.network import Network
 
@@ -84,26 +86,43 @@ def rate(epoch: Callable[[], int], repeats: int = 3) -> float:
     return best
 
 
-def ours(name: str, precision: str, device: torch.device, graphs: bool = False) -> float:
+def ours(name: str, precision: str, device: torch.device, execution: str = "eager") -> float:
     """The inner loop of a training: images resident as uint8, draws at once, fused optimiser."""
     take_up(precision)
     network = network_of(name, precision == "bf16").to(device, memory_format=torch.channels_last)
-    if graphs:
-        network.compile_backbone("reduce-overhead")
     network.train()
     batch = BATCHES[name]
     images = torch.randint(0, 256, (STEPS * batch, 3, SIZE, SIZE), dtype=torch.uint8).to(device)
     labels = torch.randint(CLASSES, (STEPS * batch,)).to(device)
     parameters = list(network.parameters())
-    rule = StepRule(sgd(network, fused=True), parameters, 2.0, is_summed=False)
+    optimizer = sgd(network, fused=True)
+    rule = StepRule(optimizer, parameters, 2.0, is_summed=False)
     watch, chance = NO_WATCH, torch.Generator().manual_seed(0)
+    rate_of_step = torch.tensor(0.01, device=device)
+
+    def take_step(inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+        for group in optimizer.param_groups:
+            group["lr"] = inputs["lr"]
+        targets = labels[inputs["positions"]]
+        logits = network(normalise(inputs["images"], INFO)).logits  # type: ignore[arg-type]
+        loss = F.cross_entropy(logits, targets)
+        rule.step(loss, len(targets), (), watch)
+        return {"loss": loss.detach(), "correct": (logits.detach().argmax(1) == targets).sum()}
+
+    def changing() -> dict[str, Tensor]:
+        tensors = dict(network.state_dict())
+        for index, moments in optimizer.state_dict()["state"].items():
+            tensors[f"optimizer.{index}"] = moments["momentum_buffer"]
+        return tensors
+
+    executor = Eager(take_step)
+    if execution != "eager":
+        prepare = network.compiled if execution == "compiled" else nullcontext
+        executor = Captured(take_step, changing, prepare)
 
     def step(number: int, positions: Tensor, raw: Tensor) -> tuple[Tensor, Tensor]:
-        own = labels[positions]
-        logits = network(normalise(raw, INFO)).logits  # type: ignore[arg-type]
-        loss = F.cross_entropy(logits, own)
-        rule.step(loss, len(own), (), watch)
-        return loss.detach(), (logits.detach().argmax(1) == own).sum()
+        outputs = executor({"positions": positions, "images": raw, "lr": rate_of_step})
+        return outputs["loss"], outputs["correct"]
 
     def epoch() -> int:
         order = torch.randperm(len(labels), generator=chance).to(device).split(batch)
@@ -200,8 +219,9 @@ def lines(device: torch.device, backbones: list[str], graphs: bool) -> Iterator[
             own, floor = ours(name, precision, device), resident(name, precision, device)
             yield f"{name:12s} {precision:9s} {own:9.0f} {own / slow:17.1f} {own / floor:25.2f}"
         if graphs:
-            own = ours(name, "bf16", device, graphs=True)
-            yield f"{name:12s} bf16+graphs {own:7.0f} {own / slow:17.1f}"
+            for execution in ("graph", "compiled"):
+                own = ours(name, "bf16", device, execution)
+                yield f"{name:12s} bf16 {execution:8s} {own:6.0f} {own / slow:17.1f}"
 
 
 def _alone(name: str, rates: "multiprocessing.queues.Queue[float]") -> None:

@@ -30,10 +30,13 @@ def trainer_of(method: str, images: Split) -> NetworkTrainer:
 def step_seconds(trainer: NetworkTrainer) -> float:
     """Wall time of one step, backward pass and optimiser included."""
     split = trainer.train
+    inputs = {"positions": split.indices, "images": split.images, "lr": 0.1}
+    for name, tensor in trainer.method.draw(BATCH).items():
+        inputs[f"draw.{name}"] = tensor
     trainer.network.train()
     trainer.method.train()
     start = time.perf_counter()
-    trainer._step(split.indices, split.images, [])
+    trainer.executor(inputs)
     return time.perf_counter() - start
 
 

@@ -78,10 +78,11 @@ def test_the_stacked_optimiser_equals_torch(optimizer, reference):
         reference([single], lr=lr, weight_decay=decay, **extra)
         for single, (lr, decay) in zip(singles, rates, strict=True)
     ]
-    for _ in range(5):
+    corrections = ours.begin_steps(5)
+    for number in range(5):
         gradient = torch.randn(2, 3, 4)
         stacked.grad = gradient.clone()
-        ours.step({})
+        ours.step(corrections={name: values[number] for name, values in corrections.items()})
         for k in range(2):
             singles[k].grad = gradient[k].clone()
             theirs[k].step()

@@ -75,7 +75,7 @@ def test_milestones_divide_the_rate_by_ten():
         ({"nesterov": True, "momentum": 0.0}, "nesterov needs optimizer=sgd"),
         ({"schedule": "linear"}, "schedule"),
         ({"precision": "bf16", "portable": True}, "portable numbers need precision=fp32"),
-        ({"compile": True, "portable": True}, "portable numbers need precision=fp32"),
+        ({"execution": "graph", "portable": True}, "portable numbers need precision=fp32"),
     ],
 )
 def test_contradicting_schedule_settings_are_one_line(wrong, message):
@@ -86,7 +86,8 @@ def test_contradicting_schedule_settings_are_one_line(wrong, message):
 
 def test_new_settings_at_their_default_leave_no_trace_in_the_spec():
     late = (
-        "schedule", "warmup", "nesterov", "precision", "compile", "deterministic", "augment_until",
+        "schedule", "warmup", "nesterov", "precision", "execution", "deterministic",
+        "augment_until",
     )  # fmt: skip
     assert not set(late) & NetworkSlot().model_dump(mode="json").keys()
     changed = {"schedule": "cosine", "warmup": 0.1, "nesterov": True, "precision": "bf16"}

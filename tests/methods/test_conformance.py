@@ -58,7 +58,7 @@ def bench(trained) -> Bench:
 
 
 # The checks that take longest: the fast suite runs them for methods with a state of their own.
-LONG = {"resumable", "repeats", "learns", "ends"}
+LONG = {"resumable", "repeats", "learns", "ends", "captured"}
 STATEFUL = {"ce", "crl", "adafocal", "mixup", "fedlas_ls", "tst", "mac_cal", "temperature"}
 
 
@@ -149,6 +149,39 @@ BROKEN = {
     ),
     "an error": (NETWORK, f"{LOSS}logits.nothing()", "finite", "plugin.py line 10: AttributeError"),
     "a foreign space": (NETWORK, "pass", "space", "network.nothing, which is not a setting"),
+    "a number that is read": (
+        NETWORK, f"{LOSS}{OWN} * float(logits.detach().isfinite().all())", "captured",
+        "its step reads a number of a tensor",
+    ),
+    "a shape that depends on data": (
+        NETWORK, f"{LOSS}{OWN} + 0 * logits[logits > 0].sum()", "captured", "has a shape that",
+    ),
+    "chance within a step": (
+        NETWORK, f"{LOSS}{OWN} * torch.rand((), generator=self.chance).to(logits)", "captured",
+        "its step creates a tensor on the CPU, by aten.rand.generator",
+    ),
+    "a new tensor within a step": (
+        NETWORK, f"{LOSS}{OWN} * torch.tensor(2.0, device=logits.device)", "captured",
+        "its step copies numbers into a new tensor",
+    ),
+    "a number that changes": (
+        NETWORK,
+        "count = 1\n    def loss(self, *a): self.count += 1; return super().loss(*a) * self.count",
+        "captured", "repeated from its first step",
+    ),
+    "a step that says it is not captured": (
+        NETWORK, f"is_capturable = False\n    {LOSS}{OWN} * float(logits.detach().sum() != 0)",
+        "captured", "it is not captured, because is_capturable is False",
+    ),
+    "a head with a number that changes": (
+        HEAD,
+        "count = 1\n    def loss(self, *a): self.count += 1; return super().loss(*a) * self.count",
+        "captured", "with sgd, repeated from its first step",
+    ),
+    "a head that reads a number": (
+        HEAD, "def loss(self, *a): return super().loss(*a) * float(a[0].detach().sum() < 0)",
+        "captured", "its step reads a number of a tensor",
+    ),
     "one loss for all heads": (HEAD, "def loss(self, *a): return super().loss(*a).mean()", "finite",
                                "loss of 2 heads has shape ()"),
     "heads that see each other": (
@@ -201,7 +234,8 @@ def test_a_check_finds_the_method_that_fails_it(case, bench, tmp_path, monkeypat
         found = {each.check.name: each for each in results("broken", bench)}
     finally:
         plugins.use(before)
-    assert found[expected].outcome == "failed"
+    outcome = "skipped" if "is_capturable" in body else "failed"
+    assert found[expected].outcome == outcome
     assert said in str(found[expected])
     assert found["record"].outcome == "passed"
 
@@ -253,6 +287,7 @@ def test_a_step_under_bfloat16_is_finite(name):
     method = toy_method(METHODS[name], net, 10).cuda()
     given = toy_batch(10)
     moved = Batch(given.images.cuda(), given.labels.cuda(), given.indices.cuda())
+    method.drawn = {name: tensor.cuda() for name, tensor in method.drawn.items()}
     with torch.autocast("cuda", torch.bfloat16):
         loss = method.step(net.cuda(), moved).loss
     assert loss.isfinite()

@@ -42,6 +42,7 @@ def test_the_loss_is_the_entropy_of_a_draw_and_the_divergence(weight):
     network, _, gaussian = methods(kl_weight=weight)
     batch = toy_batch(4)
     gaussian.begin_epoch(0, torch.Generator().manual_seed(1))
+    gaussian.drawn = gaussian.draw(len(batch.labels))
     step = gaussian.step(network, batch)
     entropy = torch.nn.functional.cross_entropy(step.logits, batch.labels)
     mean, log_variance = gaussian.moments(network.features(batch.images))

@@ -179,6 +179,7 @@ def test_every_gate_and_indicator_trains_and_records_the_same_twice(gate, indica
         torch.manual_seed(len(losses))
         method = build("fedlas_ls", gate=gate, indicator=indicator)
         first = method.sample_record(logits, labels, features)
+        method.drawn = method.draw(SAMPLES)
         loss = method.loss(logits, labels, features, indices)
         assert len(list(method.parameters())) == (4 if gate == "learned" else 0)
         loss.backward()

@@ -354,7 +354,7 @@ def test_every_step_of_a_variational_head_has_noise_of_its_own(bank):
     method = HeadBatchTrainer(heads((0,)), bank, 0, CPU).method
     drawn = []
     for step in (0, 1, 0):
-        method.begin_batch(step)
+        method.drawn = method.draw(step, len(bank.select().labels))
         drawn.append(method.training_logits(bank.select().features).detach())
     assert torch.equal(drawn[0], drawn[2])
     assert not torch.allclose(drawn[0], drawn[1], atol=1e-3)

@@ -55,7 +55,7 @@ def _compare(case: dict[str, Any], actual: dict[str, Any]) -> None:
 def mixup(case: dict[str, Any]) -> None:
     inputs = case["inputs"]
     logits, labels = _leaf(inputs["logits"]), torch.tensor(inputs["targets"])
-    order, share = torch.tensor(inputs["permutation"]), inputs["lam"]
+    order, share = torch.tensor(inputs["permutation"]), tensor(inputs["lam"], torch.float64)
     loss = mixup_loss(logits, labels, labels[order], share)
     loss.backward()
     images = tensor(inputs["x"], DTYPE)
@@ -116,7 +116,8 @@ def mit_a(case: dict[str, Any]) -> None:
         mock.patch.object(mit, "draw_beta", side_effect=inputs["beta_draws"]),
         mock.patch.object(torch, "randperm", return_value=order),
     ):
-        step = method.step(network, batch)
+        method.drawn = method.draw(len(labels))
+    step = method.step(network, batch)
     step.loss.backward()
     grads = {f"grad_{name}": leaf.grad for name, leaf in network.tensors.items()}
     _compare(case, {"loss": step.loss, **grads})
@@ -252,7 +253,6 @@ def _head_step(
 ) -> tuple[dict[str, Any], Tensor]:
     features = tensor(case["inputs"]["features"], DTYPE)
     labels = torch.tensor(case["inputs"]["targets"])
-    head.begin_batch(0)
     logits = head.training_logits(features)
     loss = head.loss(logits.log_softmax(-1), labels)
     loss.sum().backward()
@@ -276,7 +276,7 @@ def vtst(case: dict[str, Any]) -> None:
     head, names = _head(case, mc_samples=case["hyperparameters"]["mc_samples"])
     train, drawn = tensor(inputs["eps_train"], DTYPE), tensor(inputs["eps_mc"], DTYPE)
 
-    head.noise = lambda like: train[None]  # type: ignore[attr-defined]
+    head.drawn = {"noise": train[None]}
     head.noise_at = lambda first, draw, like: drawn[draw][None]  # type: ignore[attr-defined]
     actual, features = _head_step(case, head, names)
     mean, log_variance = head.moments(features)  # type: ignore[attr-defined]

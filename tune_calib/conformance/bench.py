@@ -110,13 +110,14 @@ def toy_method(
     epochs: int = 4,
     params: Params | None = None,
 ) -> NetworkMethod:
-    """Build a network method for the toy network in its first epoch, both of the same dtype."""
+    """Build a network method for the toy network in its first step, both of the same dtype."""
     context = NetworkContext(classes, WIDTH, SAMPLES, epochs, seed=0)
     method: NetworkMethod = info.implementation(params or info.params(), context)
     method.adapt(network)
     network.to(dtype)
     method.to(dtype)
     method.begin_epoch(0, torch.Generator().manual_seed(1))
+    method.drawn = method.draw(SAMPLES)
     return method
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from tune_calib.conformance.bench import CPU, HEAD, Bench, check, require
+from tune_calib.conformance.tape import capture, guarded, require_capturable, to_meta
 from tune_calib.engine.classifier import Classifier, tensors_of_trial
 from tune_calib.engine.head_batch import HeadBatchTrainer
 from tune_calib.spec.methods import MethodInfo
@@ -40,6 +41,7 @@ def _finite(info: MethodInfo, bench: Bench) -> None:
     train, classes = bench.bank.train(0), trainer.method.context.classes
     trainer.method.begin_epoch(0)
     trainer.method.begin_batch(0)
+    trainer.method.drawn = trainer.method.draw(0, 7)
     # Two heads, seven samples, ten classes: no two sizes are equal, so swapped axes are detected.
     logits = trainer.method.training_logits(train.features[:7])
     require(
@@ -120,6 +122,31 @@ def _restored(info: MethodInfo, bench: Bench) -> None:
             f"rebuilt from its parameters and its state, with select={rule}, its logits differ: "
             "state() must return everything that predict() reads",
         )
+
+
+@check("head", "captured", "its step can be captured, and is then repeated to the last digit")
+def _captured(info: MethodInfo, bench: Bench) -> None:
+    require_capturable(info)
+    method = HeadBatchTrainer(slots(info, 2), bench.bank, 0, CPU).method
+    method.begin_epoch(0)
+    method.begin_batch(0)
+    method.drawn = method.draw(0, 7)
+    vars(method).update(to_meta(vars(method)))
+    train = bench.bank.train(0)
+    features, labels = to_meta(train.features[:7]), to_meta(train.labels[:7])
+    with guarded():
+        log_probs = method.training_logits(features).log_softmax(-1)
+        method.loss(log_probs, labels).sum().backward()
+        method.update_masks(), method.gradient_masks()
+    for optimizer in ("sgd", "adam"):
+        heads = slots(info, 2, optimizer=optimizer)
+        eager, captured = (HeadBatchTrainer(heads, bench.bank, 0, CPU) for _ in range(2))
+        capture(captured)
+        for reports in zip(eager, captured, strict=True):
+            is_same = all(torch.equal(reports[0][name], reports[1][name]) for name in reports[0])
+            require(is_same, f"with {optimizer}, repeated from its first step, its reports differ")
+        logits = [trainer.predict(bench.bank.select()) for trainer in (eager, captured)]
+        require(torch.equal(*logits), f"with {optimizer}, repeated steps give other logits")
 
 
 @check("head", "nan", "a head that becomes NaN is reported and does not affect the others")

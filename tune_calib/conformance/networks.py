@@ -21,9 +21,10 @@ from tune_calib.conformance.bench import (
     toy_method,
     toy_network,
 )
+from tune_calib.conformance.tape import META, capture, guarded, require_capturable, to_meta
 from tune_calib.engine.network import NetworkTrainer
 from tune_calib.errors import DivergedError
-from tune_calib.methods._base import EpochFeedback
+from tune_calib.methods._base import Batch, EpochFeedback
 from tune_calib.spec.methods import MethodInfo, Params
 from tune_calib.spec.trial import TrialSpec
 
@@ -55,6 +56,7 @@ def step_is_finite(info: MethodInfo, classes: int, params: Params) -> None:
     require(gradients, f"{case} no weight has a gradient")
     require(all(g.isfinite().all() for g in gradients), f"{case} the gradient is not finite")
     method.after_step(step.logits.detach(), batch.labels, batch.indices)
+    method.records.append(method.record)
     report = method.end_epoch(0, EpochFeedback(step.logits.detach(), batch.labels))
     for name, value in report.items():
         require(math.isfinite(value), f"{case} end_epoch reports {name} = {value}")
@@ -119,17 +121,20 @@ def _learns(info: MethodInfo, bench: Bench) -> None:
     optimizer = torch.optim.Adam([*network.parameters(), *method.parameters()], lr=3e-3)
     for epoch in range(epochs):
         method.begin_epoch(epoch, torch.Generator().manual_seed(epoch))
+        method.drawn = method.draw(SAMPLES)
         step = method.step(network, batch)
         optimizer.zero_grad()
         step.loss.backward()
         optimizer.step()
         method.after_step(step.logits.detach(), batch.labels, batch.indices)
+        method.records.append(method.record)
         logits = method.eval()(network, batch.images).logits.detach()
         method.train().end_epoch(epoch, EpochFeedback(logits, batch.labels))
     # With the same state of the method, since losses of different states are not comparable.
     losses = []
     for weights in (untrained, network):
         method.begin_epoch(epochs - 1, torch.Generator().manual_seed(0))
+        method.drawn = method.draw(SAMPLES)
         losses.append(float(method.step(weights, batch).loss.detach()))
     require(losses[1] < losses[0], f"the loss goes from {losses[0]:.4g} to {losses[1]:.4g}")
 
@@ -164,6 +169,28 @@ def _require_same(first: NetworkTrainer, second: NetworkTrainer, case: str) -> N
     weights, others = first.selected(), second.selected()
     for name, tensor in weights.items():
         require(torch.equal(tensor, others[name]), f"{case}, {name} differs")
+
+
+@check("network", "captured", "its step can be captured, and is then repeated to the last digit")
+def _captured(info: MethodInfo, bench: Bench) -> None:
+    require_capturable(info)
+    network, batch = toy_network(5), toy_batch(5)
+    method = toy_method(info, network, 5).to(META)
+    method.drawn = to_meta(method.drawn)
+    batch = Batch(*map(to_meta, (batch.images, batch.labels, batch.indices)))
+    with guarded():
+        step = method.step(network.to(META), batch)
+        step.loss.backward()
+        method.after_step(step.logits.detach(), batch.labels, batch.indices)
+    # Rates that float32 represents, as a captured step receives them.
+    slot = {"lr": 2**-6, "lr_decay": 0.5, "milestones": [0.5]}
+    eager, captured = (_trainer(info, bench, **slot) for _ in range(2))
+    for trainer in (eager, captured):
+        for group in trainer.optimizer.param_groups:
+            group["fused"] = True  # as on a GPU, where the rate may be a tensor
+    capture(captured)
+    list(eager), list(captured)
+    _require_same(eager, captured, "repeated from its first step")
 
 
 @check("network", "nan", "a NaN ends the trial as diverged")

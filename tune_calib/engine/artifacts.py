@@ -144,6 +144,7 @@ class NetworkTraining:
             "train_s": self.train_s,
             "threads": torch.get_num_threads(),
             "machine": machine(),
+            "execution": trainer.execution,
             "device": trainer.device.type,
             "accuracy": accuracies,
             "regime": network_check,

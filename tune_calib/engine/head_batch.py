@@ -4,12 +4,21 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from tune_calib.determinism import child_seed
 from tune_calib.engine.bank import DevelopmentBank, FeatureSplit
+from tune_calib.engine.execution import (
+    Captured,
+    Eager,
+    Inputs,
+    Tensors,
+    as_inputs,
+    resolve_execution,
+)
 from tune_calib.engine.head_steps import StackedOptimizer, Views, squared_norms
 from tune_calib.engine.network import SELECTED_BY, watch_select
 from tune_calib.engine.store import generator, nest, unnest
@@ -17,6 +26,7 @@ from tune_calib.errors import UserError
 from tune_calib.methods._base import EpochStatistics, HeadContext, HeadMethod
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.slots.head import HeadSlot
+from tune_calib.spec.slots.network import Execution
 
 # With more threads, the order of summation would depend on K, and so would the last digits of a
 # head. Head batches run in parallel processes instead.
@@ -55,6 +65,7 @@ class HeadBatchTrainer(Iterator[dict[str, Tensor]]):
         bank: DevelopmentBank,
         network_seed: int,
         device: torch.device,
+        execution: Execution = "auto",
     ) -> None:
         self.slot = slots[0]
         self.slots = list(slots)
@@ -68,6 +79,10 @@ class HeadBatchTrainer(Iterator[dict[str, Tensor]]):
         context = head_context(self.slot, bank, device)
         self.method: HeadMethod = METHODS[self.slot.method].implementation(slots, context)
         self.optimizer = StackedOptimizer(slots, self.method.parameters)
+        self.execution = resolve_execution(execution, device, self.method.is_capturable)
+        self.executor = Eager(self._step)
+        if self.execution != "eager":
+            self.executor = Captured(self._step, self.changing)
         self.epoch = 0
         self.best_score = torch.full((len(slots),), -math.inf, dtype=torch.float64)
         self.best_epoch = torch.full((len(slots),), -1)
@@ -113,27 +128,53 @@ class HeadBatchTrainer(Iterator[dict[str, Tensor]]):
         losses, rights, confidences = torch.zeros(3, len(self.slots), device=self.device)
         norms: dict[str, Tensor] = {}
         steps = math.ceil(samples / self.slot.batch_size)
+        corrections: dict[str, Any] = {}
+        for name, numbers in self.optimizer.begin_steps(steps).items():
+            corrections[name] = as_inputs(numbers, self.executor, self.device)
         batches = self.views.batches(train, self._order(samples), self.slot.batch_size)
         for number, (features, labels) in enumerate(batches):
-            self.method.begin_batch(self.epoch * steps + number)
-            log_probs = self.method.training_logits(features).log_softmax(-1)
-            loss = self.method.loss(log_probs, labels)
-            size = labels.shape[-1]
-            # Heads share no parameters, so the gradient of the sum is the gradient of each head.
-            factor = size if self.slot.loss_reduction == "sum" else 1
-            loss.backward(torch.full_like(loss, factor))
-            if number == steps - 1:
-                # For the record only, and before the step, whose masks would hide what they remove.
-                norms = self._gradient_norms()
-            self.optimizer.step(self.method.update_masks(), self.method.gradient_masks())
-            top, predicted = log_probs.detach().max(-1)
-            losses += loss.detach() * size
-            rights += (predicted == labels).sum(-1)
-            confidences += top.exp_().sum(-1)
+            step, size = self.epoch * steps + number, labels.shape[-1]
+            self.method.begin_batch(step)
+            inputs: Inputs = {"features": features, "labels": labels}
+            inputs |= nest("draw", self.method.draw(step, size))
+            for name, values in corrections.items():
+                inputs[f"correction.{name}"] = values[number]
+            if number < steps - 1:
+                outputs = self.executor(inputs)
+            else:
+                outputs = self._step(inputs, is_last=True)
+                norms = unnest("norm", outputs)
+            losses += outputs["loss"] * size
+            rights += outputs["rights"]
+            confidences += outputs["confidence"]
         report = {"train/loss": losses / samples, "train/accuracy": rights / samples}
         report["train/confidence"] = confidences / samples
         statistics = EpochStatistics(report["train/accuracy"], report["train/confidence"])
         return {**report, **norms}, statistics
+
+    def _step(self, inputs: Inputs, is_last: bool = False) -> Tensors:
+        """Take a step; return values (K,), in the last one of an epoch with gradient norms."""
+        labels = inputs["labels"]
+        self.method.drawn = unnest("draw", inputs)
+        log_probs = self.method.training_logits(inputs["features"]).log_softmax(-1)
+        loss = self.method.loss(log_probs, labels)
+        # Heads share no parameters, so the gradient of the sum is the gradient of each head.
+        factor = labels.shape[-1] if self.slot.loss_reduction == "sum" else 1
+        loss.backward(torch.full_like(loss, factor))
+        norms: Tensors = {}
+        if is_last:
+            # For the record only, and before the step, whose masks would hide what they remove.
+            norms = self._gradient_norms()
+        masks = self.method.update_masks(), self.method.gradient_masks()
+        self.optimizer.step(*masks, unnest("correction", inputs))
+        top, predicted = log_probs.detach().max(-1)
+        rights, confidence = (predicted == labels).sum(-1), top.exp_().sum(-1)
+        values = {"loss": loss.detach(), "rights": rights, "confidence": confidence}
+        return {**values, **nest("norm", norms)}
+
+    def changing(self) -> Tensors:
+        """Return all tensors that a step may change."""
+        return {**tensors_of(self.method), **nest("optimizer", self.optimizer.moments)}
 
     def _gradient_norms(self) -> dict[str, Tensor]:
         """Return the L2 norm of the raw gradient of the masked tensors, split by their masks."""

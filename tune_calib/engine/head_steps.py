@@ -7,10 +7,12 @@ import itertools
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+
+from tune_calib.engine.execution import sent
 
 if TYPE_CHECKING:
     from tune_calib.engine.bank import DevelopmentBank, FeatureSplit
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 CACHE_BYTES = 2**20  # approximate size of the fast memory of a processor core
 GATHERED_BYTES = 2**20  # of features gathered together: several batches, which fit that memory
 SHARE_OF_FREE = 0.5  # of a device's free memory for a view; the rest is for training
+BETAS = 0.9, 0.999  # of Adam, as in torch
 
 # Tensors (K, ...) by kind (parameter, gradient, moment, mask) and name of the parameter.
 _Groups = dict[str, dict[str, Tensor]]
@@ -55,12 +58,12 @@ class Views:
 
         ``order`` holds the order of an epoch on the CPU, (N,), or (K, N) with one per head.
         """
-        order = _sent(order, split.features.device)
+        order = sent(order, split.features.device)
         row = split.features[:1].nbytes
         together = max(1, GATHERED_BYTES // (row * size)) if order.ndim == 1 else 1
         for positions in order.split(together * size, dim=-1):
-            features = _sent(_take_rows(split.features, positions), self.device)
-            labels = _sent(_take_rows(split.labels, positions), self.device)
+            features = sent(_take_rows(split.features, positions), self.device)
+            labels = sent(_take_rows(split.labels, positions), self.device)
             if order.ndim == 2:
                 yield features, labels
             else:
@@ -71,14 +74,6 @@ def _take_rows(rows: Tensor, positions: Tensor) -> Tensor:
     # Equivalent to indexing, but faster.
     selected = rows.index_select(0, positions.flatten())
     return selected.view(*positions.shape, *rows.shape[1:])
-
-
-def _sent(tensor: Tensor, device: torch.device) -> Tensor:
-    """Copy a tensor to a device without waiting for a GPU."""
-    # Not by equality: ``cuda`` and ``cuda:0`` differ, although they are the same GPU.
-    if tensor.is_cuda or device.type == "cpu":
-        return tensor.to(device)
-    return tensor.pin_memory().to(device, non_blocking=True)
 
 
 def squared_norms(tensor: Tensor) -> Tensor:
@@ -117,16 +112,30 @@ class StackedOptimizer:
                 zeros = torch.zeros_like(parameter, requires_grad=False)
                 self.moments[f"{name}.{moment}"] = zeros
 
+    def begin_steps(self, count: int) -> dict[str, list[float]]:
+        """Count further steps; return the corrections of their moments by name, for ``step``."""
+        numbers = range(self.steps + 1, self.steps + count + 1)
+        self.steps += count
+        if self.kind == "sgd":
+            return {}
+        return {
+            "first": [1 - BETAS[0] ** number for number in numbers],
+            "second": [1 - BETAS[1] ** number for number in numbers],
+        }
+
     @torch.no_grad()
     def step(
-        self, frozen: Mapping[str, Tensor] = {}, restricted: Mapping[str, Tensor] = {}
+        self,
+        frozen: Mapping[str, Tensor] = {},
+        restricted: Mapping[str, Tensor] = {},
+        corrections: Mapping[str, Any] = {},
     ) -> None:
         """Update the parameters by their gradients, and clear the gradients.
 
         Gradients are first multiplied by the masks in ``restricted``. Where a mask in ``frozen`` is
-        0, an entry and its moments do not change.
+        0, an entry and its moments do not change. Adam divides its moments by ``corrections``,
+        numbers or tensors () of this step from ``begin_steps``.
         """
-        self.steps += 1
         rates = {"lr": self.lr, "down": self.down, "decay": self.decay}
         groups: _Groups = {"parameter": {}, "gradient": {}, "frozen": {}, "restricted": {}}
         groups |= {moment: {} for moment in self._kinds} | {"rate": rates}
@@ -142,11 +151,11 @@ class StackedOptimizer:
             if name in restricted:
                 groups["restricted"][name] = restricted[name]
         for block in _blocks(groups, len(self.lr)):
-            self._step(block)
+            self._step(block, corrections)
         for parameter in self.parameters.values():
             parameter.grad = None
 
-    def _step(self, block: _Groups) -> None:
+    def _step(self, block: _Groups, corrections: Mapping[str, Any]) -> None:
         for name, mask in block["restricted"].items():
             block["gradient"][name].mul_(mask)
         if self.clip is not None:
@@ -164,11 +173,11 @@ class StackedOptimizer:
         for name, mask in block["frozen"].items():
             for kind in ("parameter", *self._kinds):
                 restored.append((block[kind][name], block[kind][name].clone(), mask > 0))
-        self._update(block)
+        self._update(block, corrections)
         for new, old, is_updated in restored:
             torch.where(is_updated, new, old, out=new)
 
-    def _update(self, block: _Groups) -> None:
+    def _update(self, block: _Groups, corrections: Mapping[str, Any]) -> None:
         # Lists of tensors in one call save most of the calls from Python. torch documents these
         # functions, although their names begin with an underscore (2.12 to 2.15).
         parameters = list(block["parameter"].values())
@@ -186,16 +195,16 @@ class StackedOptimizer:
             torch._foreach_add_(firsts, gradients)
             torch._foreach_addcmul_(parameters, firsts, rate["down"])
             return
-        beta1, beta2, eps = 0.9, 0.999, 1e-8
+        beta1, beta2 = BETAS
         seconds = list(block["second"].values())
         torch._foreach_lerp_(firsts, gradients, 1 - beta1)
         torch._foreach_mul_(seconds, beta2)
         torch._foreach_addcmul_(seconds, gradients, gradients, 1 - beta2)
-        scales = torch._foreach_div(seconds, 1 - beta2**self.steps)
+        scales = torch._foreach_div(seconds, corrections["second"])
         torch._foreach_sqrt_(scales)
-        torch._foreach_add_(scales, eps)
+        torch._foreach_add_(scales, 1e-8)
         moves = torch._foreach_div(firsts, scales)
-        down = [block["rate"]["down"] / (1 - beta1**self.steps)] * len(parameters)
+        down = [block["rate"]["down"] / corrections["first"]] * len(parameters)
         torch._foreach_addcmul_(parameters, moves, down)
 
     def state(self) -> dict[str, Tensor]:

@@ -93,13 +93,11 @@ def set_switches(slot: NetworkSlot, device: torch.device) -> None:
     on_gpu = device.type == "cuda"
     # Some backward passes have no deterministic kernel on a GPU; on a CPU, all that are used do.
     is_strict = slot.deterministic or not on_gpu
-    if slot.compile:
-        torch.use_deterministic_algorithms(is_strict, warn_only=not on_gpu)
-    else:  # the same switch, but without importing torch's compiler, which takes a second
-        mode = "default"
-        if is_strict:
-            mode = "error" if on_gpu else "warn"
-        torch.set_deterministic_debug_mode(mode)
+    mode = "default"
+    if is_strict:
+        mode = "error" if on_gpu else "warn"
+    # The switch of use_deterministic_algorithms, but without importing torch's compiler.
+    torch.set_deterministic_debug_mode(mode)
     if on_gpu:
         # By default, torch uses TF32 for convolutions; fp32 here means IEEE.
         kind = "tf32" if slot.precision == "tf32" else "ieee"

@@ -5,8 +5,10 @@ only the tensors and the epoch to reproduce the numbers of an uninterrupted run.
 """
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,6 +18,16 @@ from tune_calib.data.augment import normalise
 from tune_calib.data.base import Images
 from tune_calib.data.splits import Development
 from tune_calib.determinism import child_seed
+from tune_calib.engine.execution import (
+    Captured,
+    Eager,
+    Inputs,
+    Tensors,
+    as_inputs,
+    compiling,
+    resolve_execution,
+    sent,
+)
 from tune_calib.engine.machine import set_switches
 from tune_calib.engine.steps import NO_WATCH, StepRule, batches_of, learning_rate, train_epoch
 from tune_calib.engine.store import generator, nest, unnest
@@ -84,6 +96,9 @@ class NetworkTrainer(Iterator[dict[str, float]]):
         needs = METHODS[self.slot.method].needs
         self.calib = development.calib.to(device) if "calib_pass" in needs else None
         self.parameters = list(self.network.parameters())
+        self.execution = resolve_execution(
+            self.slot.execution, device, self.method.is_capturable, self._count_compiled()
+        )
         self.optimizer = self._optimizer()
         self.rule = StepRule(
             self.optimizer,
@@ -97,6 +112,9 @@ class NetworkTrainer(Iterator[dict[str, float]]):
         # Per-sample records of the method in the last epoch, by split.
         self.samples: dict[str, dict[str, Tensor]] = {}
         self.watch = NO_WATCH
+        self.step_watch = NO_WATCH  # for the phases of a step
+        self.frozen: list[nn.Parameter] = []  # parameters that this epoch does not train
+        self.executor = self._build_executor()
 
     def __next__(self) -> dict[str, float]:
         """Train one epoch and return its report."""
@@ -132,6 +150,20 @@ class NetworkTrainer(Iterator[dict[str, float]]):
         self.epoch += 1
         return report
 
+    def _count_compiled(self) -> int:
+        """Return the number of steps with the whole backbone; 0 if a method runs its stages."""
+        if "stages" in METHODS[self.slot.method].needs:
+            return 0
+        return self.slot.epochs * math.ceil(len(self.train) / self.slot.batch_size)
+
+    def _build_executor(self) -> Eager:
+        if self.execution == "eager":
+            return Eager(self._step)
+        prepare: Callable[[], AbstractContextManager[Any]] = nullcontext
+        if self.execution == "compiled":
+            prepare = partial(compiling, self.network, self.slot.backbone)
+        return Captured(self._step, self.changing, prepare)
+
     def _optimizer(self) -> torch.optim.Optimizer:
         # One optimiser for the parameters of network and method, as in FeDLaS's program. Weight
         # decay also applies to biases and BN, as in the programs of all papers.
@@ -139,6 +171,8 @@ class NetworkTrainer(Iterator[dict[str, float]]):
         # One kernel for all tensors on a GPU. Not on a CPU, where it would change last digits.
         fused = self.device.type == "cuda" or None
         options: Any = {"lr": slot.lr, "weight_decay": slot.weight_decay, "fused": fused}
+        if slot.optimizer != "sgd":
+            options["capturable"] = self.execution != "eager"
         if slot.optimizer == "sgd":
             momentum, nesterov = slot.momentum, slot.nesterov
             return torch.optim.SGD(trained, momentum=momentum, nesterov=nesterov, **options)
@@ -161,37 +195,57 @@ class NetworkTrainer(Iterator[dict[str, float]]):
         # A split smaller than a batch counts as full, so that drop_last does not drop everything.
         if self.slot.drop_last and len(order[-1]) < min(self.slot.batch_size, len(self.train)):
             order = order[:-1]
-        moved = {id(parameter) for parameter in self.method.trained(self.parameters)}
-        frozen = [parameter for parameter in self.parameters if id(parameter) not in moved]
+        self._freeze()
+        # The phases of a repeated step cannot be told apart.
+        is_captured = self.executor.is_captured
+        self.step_watch = NO_WATCH if is_captured else self.watch
+        watch = self.watch if is_captured else NO_WATCH
+        schedule = partial(learning_rate, self.slot, self.epoch, batches=len(order))
+        rates: Any = as_inputs(list(map(schedule, range(len(order)))), self.executor, self.device)
 
         def step(number: int, positions: Tensor, images: Tensor) -> tuple[Tensor, Tensor]:
-            lr = learning_rate(self.slot, self.epoch, number, batches=len(order))
-            for group in self.optimizer.param_groups:
-                group["lr"] = lr
-            return self._step(positions, images, frozen)
+            inputs: Inputs = {"positions": positions, "images": images, "lr": rates[number]}
+            for name, tensor in self.method.draw(len(positions)).items():
+                inputs[f"draw.{name}"] = sent(tensor, self.device)
+            with watch.phase("captured step"):
+                outputs = self.executor(inputs)
+            self.method.records.append(unnest("record", outputs))
+            return outputs["loss"], outputs["correct"]
 
         chance = generator(child_seed(self.slot.seed, "augment", self.epoch))
         batches = batches_of(self.train.images, order, padding, flip, chance, spare)
         total, correct, seen = train_epoch(batches, step, self.watch)
         if not math.isfinite(float(total)):
             raise DivergedError(f"the loss of epoch {self.epoch + 1} is {float(total)}")
-        report = {"lr": learning_rate(self.slot, self.epoch, batches=len(order))}
+        report = {"lr": schedule(0)}
         return report | {"train/loss": float(total) / seen, "train/accuracy": float(correct) / seen}
 
-    def _step(
-        self, positions: Tensor, images: Tensor, frozen: list[nn.Parameter]
-    ) -> tuple[Tensor, Tensor]:
-        """Take a step on raw images; return the mean loss and the number of correct samples."""
+    def _freeze(self) -> None:
+        """Find the parameters that this epoch does not train, which a captured step fixes."""
+        moved = {id(parameter) for parameter in self.method.trained(self.parameters)}
+        frozen = [parameter for parameter in self.parameters if id(parameter) not in moved]
+        if set(map(id, frozen)) != set(map(id, self.frozen)):
+            self.frozen = frozen
+            self.executor.forget()
+
+    def _step(self, inputs: Inputs) -> Tensors:
+        """Take a step on raw images; return mean loss, number of correct samples and records."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = inputs["lr"]
+        positions, watch = inputs["positions"], self.step_watch
         labels = self.train.labels[positions]
-        with self.watch.phase("images"):
-            batch = Batch(normalise(images, self.info), labels, positions)
-        with self.watch.phase("forward"):
+        with watch.phase("images"):
+            batch = Batch(normalise(inputs["images"], self.info), labels, positions)
+        with watch.phase("forward"):
+            self.method.drawn = unnest("draw", inputs)
             output: Step = self.method.step(self.network, batch)
-        self.rule.step(output.loss, len(labels), frozen, self.watch)
-        with self.watch.phase("records"):
+        self.rule.step(output.loss, len(labels), self.frozen, watch)
+        with watch.phase("records"):
             logits = output.logits.detach()
             self.method.after_step(logits, labels, positions)
-            return output.loss.detach(), (logits.argmax(1) == labels).sum()
+            correct = (logits.argmax(1) == labels).sum()
+        records = nest("record", self.method.record)
+        return {"loss": output.loss.detach(), "correct": correct, **records}
 
     def _store_best(self, report: dict[str, float]) -> None:
         rule = self.slot.select
@@ -212,6 +266,15 @@ class NetworkTrainer(Iterator[dict[str, float]]):
         network, method = self.network.state_dict(), self.method.state_dict()
         return {**nest("network", network), **nest("method", method)}
 
+    def changing(self) -> Tensors:
+        """Return all tensors that a step changes: weights, statistics and moments."""
+        tensors = self._weights()
+        for index, moments in self.optimizer.state_dict()["state"].items():
+            for key, moment in moments.items():
+                if isinstance(moment, Tensor):
+                    tensors[f"optimizer.{index}.{key}"] = moment
+        return tensors
+
     def selected(self) -> dict[str, Tensor]:
         """Load the weights of network and method at the selected epoch, and return them."""
         weights = self.best.weights or self._weights()
@@ -221,12 +284,7 @@ class NetworkTrainer(Iterator[dict[str, float]]):
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Return everything that a resumed run needs: tensors, and values for JSON."""
-        tensors = self._weights()
-        for index, moments in self.optimizer.state_dict()["state"].items():
-            for key, moment in moments.items():
-                if isinstance(moment, Tensor):
-                    tensors[f"optimizer.{index}.{key}"] = moment
-        tensors |= nest("best", self.best.weights)
+        tensors = self.changing() | nest("best", self.best.weights)
         best = {"best_score": self.best.score, "best_epoch": self.best.epoch}
         return tensors, {"epoch": self.epoch, **best}
 
@@ -241,6 +299,7 @@ class NetworkTrainer(Iterator[dict[str, float]]):
         # These follow from the slot, and the learning rate is set in every epoch.
         groups = self.optimizer.state_dict()["param_groups"]
         self.optimizer.load_state_dict({"state": moments, "param_groups": groups})
+        self.executor.forget()  # these moments are other tensors
         self.epoch = values["epoch"]
         weights = {k: v.to(self.device) for k, v in unnest("best", tensors).items()}
         self.best = Best(values["best_score"], values["best_epoch"], weights)
@@ -264,9 +323,6 @@ def build(spec: TrialSpec, samples: int) -> tuple[Network, NetworkMethod]:
     shape = info.channels, info.size, info.classes
     is_bf16 = slot.precision == "bf16"
     network = build_network(slot.backbone, slot.init, *shape, slot.seed, is_bf16=is_bf16)
-    if slot.compile:
-        mode = "reduce-overhead" if torch.cuda.is_available() else "default"
-        network.compile_backbone(mode)
     context = NetworkContext(info.classes, network.width, samples, slot.epochs, slot.seed)
     method: NetworkMethod = METHODS[slot.method].implementation(slot.params, context)
     method.adapt(network)

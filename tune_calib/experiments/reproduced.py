@@ -31,7 +31,9 @@ from tune_calib.tuning.pictures import take_pictures
 from tune_calib.tuning.work.provenance import git_revision
 
 _AND = " && "
-_PROVENANCE = ("git_revision", "versions", "processor", "instruction_set", "gpu", "threads")
+_PROVENANCE = (
+    "git_revision", "versions", "processor", "instruction_set", "gpu", "execution", "threads",
+)  # fmt: skip
 
 # A placeholder for weights in a forecast for another GPU, which may be missing.
 _ANY_WEIGHTS = Path("0000000000000000")

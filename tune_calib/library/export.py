@@ -33,8 +33,8 @@ from tune_calib.text import format_count
 
 _CLOSE = 1e-6  # the same classifier on the same kind of machine gives the same digits
 _PROVENANCE = (
-    "device", "threads", "processor", "instruction_set", "gpu", "versions", "git_revision",
-    "recipe",
+    "device", "threads", "processor", "instruction_set", "gpu", "execution", "versions",
+    "git_revision", "recipe",
 )  # fmt: skip
 
 Row = dict[str, Any]

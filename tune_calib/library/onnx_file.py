@@ -87,8 +87,6 @@ class _Plain(nn.Module):
     def __init__(self, network: CalibratedNetwork) -> None:
         super().__init__()
         self.calibrated = network
-        if network.network is not None:
-            vars(network.network).pop("compiled", None)
 
     def forward(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
         """Return probabilities and the logits before the transform, both (N, C) and float32."""

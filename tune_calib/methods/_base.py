@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -64,17 +64,29 @@ class NetworkMethod(nn.Module):
     Buffers and parameters registered here are part of the checkpoint. The optimiser of the network
     trains the parameters, but their gradients are not clipped.
 
+    On a GPU, ``step`` and ``after_step`` are usually captured: they run once, and their operations
+    are then repeated on the same tensors without Python. They may therefore read no number of a
+    tensor, create no tensor on the CPU, and only change tensors in place.
+
     Args:
         params: hyper-parameters of the method.
         context: what the method may know about the run.
     """
 
+    is_capturable: ClassVar[bool] = True
+    """Whether a step can be captured; otherwise the method always runs eagerly."""
     chance: torch.Generator
+    drawn: dict[str, Tensor]
+    """Random numbers of the current batch: those of ``draw``, on the device."""
+    record: dict[str, Tensor]
+    """Values of the current batch, each (N, ...), to be kept until the end of the epoch."""
 
     def __init__(self, params: Any, context: NetworkContext) -> None:
         super().__init__()
         self.params = params
         self.context = context
+        self.drawn, self.record = {}, {}
+        self.records: list[dict[str, Tensor]] = []
 
     def adapt(self, network: Any) -> None:
         """Build modules that depend on the network; called once, before the optimiser is built."""
@@ -88,6 +100,11 @@ class NetworkMethod(nn.Module):
                 randomness, so that a resumed run needs no generator state.
         """
         self.chance = generator
+        self.records = []
+
+    def draw(self, samples: int) -> dict[str, Tensor]:
+        """Draw the random numbers of a batch from ``chance``, before its step; none by default."""
+        return {}
 
     # The network is always an argument and never an attribute: as a submodule it would appear twice
     # in the checkpoint and in the optimiser.
@@ -103,6 +120,14 @@ class NetworkMethod(nn.Module):
 
     def after_step(self, logits: Tensor, labels: Tensor, indices: Tensor) -> None:
         """Update the state after the optimiser's step, given the detached logits of the batch."""
+
+    def all_records(self) -> dict[str, Tensor]:
+        """Return each value of ``record`` for all batches of the epoch, each (samples, ...)."""
+        columns: dict[str, list[Tensor]] = {}
+        for record in self.records:
+            for name, values in record.items():
+                columns.setdefault(name, []).append(values)
+        return {name: torch.cat(parts) for name, parts in columns.items()}
 
     def end_epoch(self, epoch: int, feedback: EpochFeedback | None) -> dict[str, float]:
         """Update the state after the last batch of an epoch.
@@ -180,16 +205,22 @@ class HeadMethod:
     """K heads of one shape, trained together on frozen features.
 
     Every tensor has a leading axis K over the head batch, and no operation mixes its entries, so
-    that the numbers of head k do not depend on the other heads.
+    that the numbers of head k do not depend on the other heads. On a GPU, ``training_logits``,
+    ``loss`` and the masks are captured, with the same restrictions as for ``NetworkMethod``.
 
     Args:
         heads: K slots of this method, which may differ only in seeds and per-head settings.
         context: what the method may know about the frozen network.
     """
 
+    is_capturable: ClassVar[bool] = True
+    """Whether a step can be captured; otherwise the method always runs eagerly."""
     parameters: dict[str, Tensor]
+    drawn: dict[str, Tensor]
+    """Random numbers of the current batch: those of ``draw``."""
 
     def __init__(self, heads: Sequence[HeadSlot], context: HeadContext) -> None:
+        self.drawn = {}
         self.heads = list(heads)
         self.seeds = [head.seed for head in heads]
         self.params: Any = heads[0].params
@@ -205,6 +236,10 @@ class HeadMethod:
 
     def begin_batch(self, step: int) -> None:
         """Prepare for a batch; ``step`` counts batches from the start of training."""
+
+    def draw(self, step: int, samples: int) -> dict[str, Tensor]:
+        """Draw the random numbers of a batch, on the device, each (K, ...); none by default."""
+        return {}
 
     def training_logits(self, features: Tensor) -> Tensor:
         """Return the logits for the loss: features (B, D) or (K, B, D) to (K, B, C)."""
@@ -318,15 +353,9 @@ def log_mean_exp(draws: Iterable[Tensor]) -> Tensor:
     return highest + total.log() - math.log(count)
 
 
-def stacked_on(drawn: Sequence[Tensor], device: torch.device) -> Tensor:
-    """Stack the CPU tensors of the heads into one tensor on a device.
-
-    The copy to a GPU is asynchronous: a plain copy would wait for all pending work.
-    """
-    stacked = torch.stack(list(drawn))
-    if device.type == "cpu":
-        return stacked
-    return stacked.pin_memory().to(device, non_blocking=True)
+def seeded(seed: int, device: torch.device) -> torch.Generator:
+    """Return a generator of a device, whose numbers on a GPU differ from those on a CPU."""
+    return torch.Generator(device).manual_seed(seed)
 
 
 def nll(log_probs: Tensor, labels: Tensor) -> Tensor:

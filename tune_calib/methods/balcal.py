@@ -153,7 +153,6 @@ class BalCal(NetworkMethod):
         self.register_buffer("share", torch.tensor(FIRST_SHARE, dtype=torch.float64))
         seed = child_seed(context.seed, "etf")
         self.register_buffer("etf", draw_etf(context.width, context.classes, seed))
-        self.seen: list[tuple[Tensor, Tensor, Tensor]] = []
 
     def adapt(self, network: Any) -> None:
         """Build the adaptor; raise UserError if the backbone does not say where pooling begins."""
@@ -165,10 +164,6 @@ class BalCal(NetworkMethod):
             maps = getattr(network.backbone, "num_features", self.context.width)
             self.adaptor = Adaptor(maps)
         self.adaptor.to(memory_format=torch.channels_last)
-
-    def begin_epoch(self, epoch: int, generator: torch.Generator) -> None:
-        """Discard the logits of an earlier epoch."""
-        self.seen = []
 
     def heads(self, network: Any, images: Tensor) -> tuple[Output, Tensor]:
         """Return the network's logits, and the unit features (N, D) that the ETF receives."""
@@ -188,16 +183,16 @@ class BalCal(NetworkMethod):
         etf = unit @ (self.etf * scale)
         # As in the authors' code, these logits include the scale of the batch, although the mixture
         # is evaluated without it.
-        self.seen.append((linear.detach(), etf.detach(), labels))
+        self.record = {"linear": linear.detach(), "etf": etf.detach(), "labels": labels}
         loss = balcal_loss(linear, etf, labels, self.share)
         return Step(loss, self.share * linear + (1 - self.share) * etf)
 
     def end_epoch(self, epoch: int, feedback: Any) -> dict[str, float]:
         """Search the share on the epoch's training logits, and record the share that was used."""
         used = float(self.share)
-        linear, etf, labels = (torch.cat(parts) for parts in zip(*self.seen, strict=True))
-        self.seen = []
-        self.share.fill_(find_share(linear.double(), etf.double(), labels, self.params.delta))
+        records = self.all_records()
+        linear, etf = records["linear"].double(), records["etf"].double()
+        self.share.fill_(find_share(linear, etf, records["labels"], self.params.delta))
         return {"balcal/share": used}
 
     def forward(self, network: Any, images: Tensor) -> Output:

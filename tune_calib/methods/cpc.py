@@ -68,8 +68,8 @@ class PairwiseConstraints(NetworkMethod):
 
     def loss(self, logits: Tensor, labels: Tensor, features: Tensor, indices: Tensor) -> Tensor:
         """Return the mean cross entropy, in nats, plus the weighted constraints."""
-        others = F.one_hot(labels, logits.shape[1]) == 0
-        wrong = logits[others].view(len(logits), -1)
+        columns = torch.arange(logits.shape[1] - 1, device=logits.device)
+        wrong = logits.gather(1, columns + (columns >= labels[:, None]))
         discrimination = -F.logsigmoid(logits.gather(1, labels[:, None]) - wrong).mean()
         loss = F.cross_entropy(logits, labels) + self.params.lambda_bdc * discrimination
         return loss + self.params.lambda_bec * exclusion(wrong)

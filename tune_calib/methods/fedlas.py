@@ -19,8 +19,7 @@ Own recipe, from MbLS's code: SGD on the mean loss, with gradients clipped at 2.
 with the best validation accuracy and drops the incomplete last batch on CIFAR-10.
 """
 
-from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import torch
@@ -131,31 +130,37 @@ class FedlasLabelSmoothing(NetworkMethod):
                 self.gate = Gate(context.classes)
         self.register_buffer("mean", torch.tensor(FIRST_MEAN))
         self.register_buffer("deviation", torch.tensor(FIRST_DEVIATION))
-        # For a loss outside of an epoch; in training, begin_epoch replaces it.
-        self.chance = torch.Generator().manual_seed(child_seed(context.seed, "fedlas"))
         self.epoch = 0
-        self.seen: list[dict[str, Tensor]] = []
 
     def begin_epoch(self, epoch: int, generator: torch.Generator) -> None:
-        """Store the generator of the epoch, and discard the samples of an earlier epoch."""
+        """Store the generator of the epoch and its number."""
         super().begin_epoch(epoch, generator)
         self.epoch = epoch
-        self.seen = []
+
+    def draw(self, samples: int) -> dict[str, Tensor]:
+        """Draw random indicators and gates, if they are used."""
+        return self._draw(samples, self.chance)
+
+    def _draw(self, samples: int, chance: torch.Generator) -> dict[str, Tensor]:
+        draws = {}
+        if self.params.indicator == "random":
+            draws["indicator"] = torch.randn(samples, generator=chance)
+        if self.params.gate == "random":
+            draws["coins"] = torch.randint(2, (samples,), generator=chance)
+        return draws
 
     def loss(self, logits: Tensor, labels: Tensor, features: Tensor, indices: Tensor) -> Tensor:
         """Return the mean loss; in training mode, update the running moments with the batch."""
-        # Indicator, then moments, then gate: a batch is normalised by moments that contain it, and
-        # where both draw random numbers, the order determines which.
-        values = self.values(logits.detach(), features.detach(), self.chance)
+        # Indicator, then moments: a batch is normalised by moments that contain it.
+        values = self.values(logits.detach(), features.detach(), self.drawn)
         if self.training and len(values) > 1:
             self.mean.lerp_(values.mean().to(self.mean), self.params.theta)
             # The unbiased estimate, torch's default, as in the authors' code.
             self.deviation.lerp_(values.std().to(self.deviation), self.params.theta)
-        signs = self.signs(logits.detach(), labels, self.chance)
+        signs = self.signs(logits.detach(), labels, self.drawn)
         indicator = self.normalised(values)
-        if self.training:
-            seen = {"sample": indices, "gate": signs.detach(), "indicator": indicator}
-            self.seen.append({**seen, **_judged(logits.detach(), labels)})
+        record = {"sample": indices, "gate": signs.detach(), "indicator": indicator}
+        self.record = {**record, **_judged(logits.detach(), labels)}
         amounts = self.amounts(signs, indicator).to(logits.dtype)
         plain = -label_log_probs(logits, labels)
         return ((1 - amounts) * plain + amounts * self.regulariser(logits)).mean()
@@ -169,10 +174,10 @@ class FedlasLabelSmoothing(NetworkMethod):
         amounts: Tensor = 2 * self.params.alpha * (self.params.beta * signs * indicator).sigmoid()
         return amounts
 
-    def values(self, logits: Tensor, features: Tensor, chance: torch.Generator) -> Tensor:
+    def values(self, logits: Tensor, features: Tensor, draws: Mapping[str, Tensor]) -> Tensor:
         """Return the indicator before normalisation, (N,)."""
         if self.params.indicator == "random":
-            return torch.randn(len(logits), generator=chance).to(logits)
+            return draws["indicator"].to(logits)
         return _INDICATORS[self.params.indicator](logits, features)
 
     def normalised(self, values: Tensor) -> Tensor:
@@ -181,7 +186,7 @@ class FedlasLabelSmoothing(NetworkMethod):
             return values
         return (values - self.mean) / (self.deviation + SHIFT)
 
-    def signs(self, logits: Tensor, labels: Tensor, chance: torch.Generator) -> Tensor:
+    def signs(self, logits: Tensor, labels: Tensor, draws: Mapping[str, Tensor]) -> Tensor:
         """Return the signs of the gate, (N,): 1, -1, or 0 where a learned gate is undecided."""
         if self.gate is not None:
             state: Tensor = self.gate(logits)
@@ -195,16 +200,11 @@ class FedlasLabelSmoothing(NetworkMethod):
             case "oracle":
                 return torch.where(logits.argmax(1) == labels, -ones, ones)
             case _:
-                coins = torch.randint(2, (len(logits),), generator=chance).to(labels.device)
-                return torch.where(coins == 1, ones, -ones)
+                return torch.where(draws["coins"].to(labels.device) == 1, ones, -ones)
 
     def samples_seen(self) -> dict[str, Tensor]:
         """Return gate, indicator, confidence and correctness of each sample used in the epoch."""
-        columns: dict[str, list[Tensor]] = defaultdict(list)
-        for batch in self.seen:
-            for name, values in batch.items():
-                columns[name].append(values)
-        return {name: torch.cat(parts) for name, parts in columns.items()}
+        return self.all_records()
 
     @torch.no_grad()
     def sample_record(self, logits: Tensor, labels: Tensor, features: Tensor) -> dict[str, Tensor]:
@@ -217,9 +217,9 @@ class FedlasLabelSmoothing(NetworkMethod):
             ``confidence`` (largest probability) and ``correct``, bool.
         """
         seed = child_seed(self.context.seed, "record", self.epoch)
-        chance = torch.Generator().manual_seed(seed)
-        indicator = self.normalised(self.values(logits, features, chance))
-        signs = self.signs(logits, labels, chance)
+        draws = self._draw(len(logits), torch.Generator().manual_seed(seed))
+        indicator = self.normalised(self.values(logits, features, draws))
+        signs = self.signs(logits, labels, draws)
         amounts = self.amounts(signs, indicator)
         record = {"gate": signs, "indicator": indicator, "amount": amounts}
         return {**record, **_judged(logits, labels)}

@@ -14,6 +14,7 @@ base (Mukhoti et al.), which sums and clips.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import product
 from typing import Literal, Self
 
@@ -22,7 +23,7 @@ from pydantic import Field, model_validator
 from torch import Tensor
 
 from tune_calib.determinism import child_seed
-from tune_calib.methods._base import EpochStatistics, HeadContext, log_mean_exp, stacked_on
+from tune_calib.methods._base import EpochStatistics, HeadContext, log_mean_exp, seeded
 from tune_calib.methods.retrain import Retrain
 from tune_calib.models.heads import Activation, HeadShape, apply_stack
 from tune_calib.spec.methods import METHODS, Params, cited
@@ -204,8 +205,7 @@ class MacCal(Retrain):
         self.q = self.per_head("q0")
         # The q of the current masks. At the end of an epoch q changes, but the weights that are
         # then evaluated were trained with the old q.
-        self.mask_q = self.q
-        self.looked_at: tuple[Tensor, list[float]] = (self.q, self.q.tolist())
+        self.mask_q = self.q.clone()
         self.q_min = self.per_head("q_min")
         self.tau0 = self.per_head("tau0")
         self.tau_decay = self.per_head("tau_decay")
@@ -225,26 +225,32 @@ class MacCal(Retrain):
             self._refresh(step)
 
     def _refresh(self, index: int) -> None:
-        self.mask_q = self.q
-        self.masks = self._draw("mask", index)
+        self.mask_q.copy_(self.q)
+        self._replace_masks(self._draw("mask", index, self.q.device))
         if self.params.masking == "destructive":
             for name, mask in self.masks.items():
                 # A zeroed weight stays zero until the optimiser changes it: at once with a dense
                 # gradient, but only by momentum with a masked one, until a later mask keeps it.
                 self.parameters[name].data.mul_(mask)
 
-    def _draw(self, purpose: str, index: int) -> dict[str, Tensor]:
+    def _replace_masks(self, masks: dict[str, Tensor]) -> None:
+        """Replace the masks in place, because a captured step reads the same tensors again."""
+        for name, mask in masks.items():
+            if name in self.masks:
+                self.masks[name].copy_(mask)
+            else:
+                self.masks[name] = mask.to(self.q, copy=True)
+
+    def _draw(self, purpose: str, index: int, device: torch.device) -> dict[str, Tensor]:
         """Draw M ~ Bernoulli(q) element-wise (eq. 8) from (head seed, purpose, index) only."""
         masks: dict[str, list[Tensor]] = {name: [] for name in self.masked_names}
-        # Copied to the CPU only when q has changed, since the copy waits for the GPU.
-        if self.looked_at[0] is not self.mask_q:
-            self.looked_at = (self.mask_q, self.mask_q.tolist())
-        for slot, q in zip(self.heads, self.looked_at[1], strict=True):
-            generator = torch.Generator().manual_seed(child_seed(slot.seed, purpose, index))
+        for slot, q in zip(self.heads, self.mask_q, strict=True):
+            chance = seeded(child_seed(slot.seed, purpose, index), device)
             for name in self.masked_names:
                 shape = self.parameters[name].shape[1:]
-                masks[name].append((torch.rand(shape, generator=generator) < q).float())
-        return {name: stacked_on(drawn, self.q.device) for name, drawn in masks.items()}
+                uniform = torch.rand(shape, generator=chance, device=device).to(q.device)
+                masks[name].append((uniform < q).float())
+        return {name: torch.stack(drawn) for name, drawn in masks.items()}
 
     def _masked(self, masks: dict[str, Tensor]) -> dict[str, Tensor]:
         """Return the masked parameters, whose gradient depends on the setting ``gradient``."""
@@ -313,8 +319,10 @@ class MacCal(Retrain):
             return self._apply(self._masked(self.masks), features)
         if self.params.evaluation == "mc":
             # The masks depend only on the number of the draw, so that all samples of a split are
-            # evaluated under the same masks, however it is divided.
-            draws = (self._masked(self._draw("mc", draw)) for draw in range(self.params.mc_samples))
+            # evaluated under the same masks, however it is divided; and on the CPU, so that a
+            # classifier predicts the same on every device.
+            draw = partial(self._draw, "mc", device=torch.device("cpu"))
+            draws = (self._masked(draw(number)) for number in range(self.params.mc_samples))
             return log_mean_exp(self._apply(weights, features).log_softmax(-1) for weights in draws)
         return self._apply(self.parameters, features)
 
@@ -334,11 +342,10 @@ class MacCal(Retrain):
 
     def load_state(self, state: dict[str, Tensor]) -> None:
         """Restore a result of ``state``."""
-        self.q, self.mask_q = state["q"].to(self.q), state["mask_q"].to(self.q)
-        self.masks = {}
-        for name, mask in state.items():
-            if name.startswith("mask."):
-                self.masks[name.removeprefix("mask.")] = mask.to(self.q)
+        self.q = state["q"].to(self.q)
+        self.mask_q.copy_(state["mask_q"])
+        names = [name for name in state if name.startswith("mask.")]
+        self._replace_masks({name.removeprefix("mask."): state[name] for name in names})
 
 
 METHODS.register(

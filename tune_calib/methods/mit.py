@@ -57,7 +57,7 @@ def draw_shares(draw: Callable[[], float], margin: float) -> tuple[float, float]
     )
 
 
-def unmix(mixed1: Tensor, mixed2: Tensor, share1: float, share2: float) -> tuple[Tensor, Tensor]:
+def unmix(mixed1: Tensor, mixed2: Tensor, share1: Tensor, share2: Tensor) -> tuple[Tensor, Tensor]:
     """Solve two mixtures for their components, the inverse of ``mix`` with share1 > share2.
 
     This equals ``(o1 - k o2) / (lam1 - k lam2)`` with ``k = (1 - lam1) / (1 - lam2)`` and its
@@ -77,17 +77,25 @@ def mit_loss(first: Tensor, second: Tensor, labels: Tensor, partners: Tensor) ->
 class MitLogits(NetworkMethod):
     """MIT-L: the mixtures are solved once, at the logits. Evaluation is the usual forward pass."""
 
+    count = 1  # of sections
+
+    def draw(self, samples: int) -> dict[str, Tensor]:
+        """Draw the permutation, and the shares of every section, (sections, 2) float64."""
+        order = torch.randperm(samples, generator=self.chance)
+        draw = partial(draw_beta, self.params.alpha, self.chance)
+        shares = [draw_shares(draw, self.params.margin) for _ in range(self.count)]
+        return {"order": order, "shares": torch.tensor(shares, dtype=torch.float64)}
+
     def sections(self, network: Any) -> list[Any]:
         """Return the parts of the network after which the mixtures are solved: all of it."""
         return [lambda images: network(images).logits]
 
     def step(self, network: Any, batch: Batch) -> Step:
         """Run two forward passes of every section, each with its own batch statistics."""
-        order = torch.randperm(len(batch.labels), generator=self.chance).to(batch.labels.device)
+        order = self.drawn["order"]
         first, second = batch.images, batch.images[order]
-        draw = partial(draw_beta, self.params.alpha, self.chance)
-        for section in self.sections(network):
-            share1, share2 = draw_shares(draw, self.params.margin)
+        sections = self.sections(network)
+        for section, (share1, share2) in zip(sections, self.drawn["shares"], strict=True):
             mixed1 = section(mix(first, second, share1))
             mixed2 = section(mix(first, second, share2))
             first, second = unmix(mixed1, mixed2, share1, share2)
@@ -98,8 +106,8 @@ class MitAll(MitLogits):
     """MIT-A: the mixtures are solved after every stage; pooling and head are the last section."""
 
     def adapt(self, network: Any) -> None:
-        """Raise UserError if the backbone cannot be split into stages."""
-        network.stages()
+        """Count the stages; raise UserError if the backbone cannot be split into them."""
+        self.count = len(network.stages())
 
     def sections(self, network: Any) -> list[Any]:
         """Return the stages, with the head after the last of them."""

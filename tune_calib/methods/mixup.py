@@ -37,27 +37,33 @@ def draw_beta(alpha: float, generator: torch.Generator) -> float:
     return float(first / (first + second))
 
 
-def mix(first: Tensor, second: Tensor, share: float) -> Tensor:
-    """Return ``share * first + (1 - share) * second``."""
+def mix(first: Tensor, second: Tensor, share: Tensor) -> Tensor:
+    """Return ``share * first + (1 - share) * second`` for a share () float64."""
     return share * first + (1 - share) * second
 
 
-def mixup_loss(logits: Tensor, labels: Tensor, partners: Tensor, share: float) -> Tensor:
+def mixup_loss(logits: Tensor, labels: Tensor, partners: Tensor, share: Tensor) -> Tensor:
     """Return the mean cross entropy in nats to both labels of a mixture, weighted by their shares.
 
     ``labels`` (N,) are those of the samples with share ``share``, ``partners`` (N,) the others.
     """
     label_loss, partner_loss = F.cross_entropy(logits, labels), F.cross_entropy(logits, partners)
-    return share * label_loss + (1 - share) * partner_loss
+    # Of the type of the losses, which a share in double precision would change.
+    share, rest = share.to(logits.dtype), (1 - share).to(logits.dtype)
+    return share * label_loss + rest * partner_loss
 
 
 class Mixup(NetworkMethod):
     """One share and one permutation per batch. Evaluation uses unmixed images."""
 
+    def draw(self, samples: int) -> dict[str, Tensor]:
+        """Draw the share, () float64, and the permutation."""
+        share = torch.tensor(draw_beta(self.params.alpha, self.chance), dtype=torch.float64)
+        return {"share": share, "order": torch.randperm(samples, generator=self.chance)}
+
     def step(self, network: torch.nn.Module, batch: Batch) -> Step:
         """Run one forward pass of the mixed batch."""
-        share = draw_beta(self.params.alpha, self.chance)
-        order = torch.randperm(len(batch.labels), generator=self.chance).to(batch.labels.device)
+        share, order = self.drawn["share"], self.drawn["order"]
         logits = network(mix(batch.images, batch.images[order], share)).logits
         return Step(mixup_loss(logits, batch.labels, batch.labels[order], share), logits)
 

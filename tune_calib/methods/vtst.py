@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from tune_calib.determinism import child_seed
-from tune_calib.methods._base import HeadContext, HeadMethod, log_mean_exp, nll, stacked_on
+from tune_calib.methods._base import HeadContext, HeadMethod, log_mean_exp, nll, seeded
 from tune_calib.methods._functional import gaussian_kl
 from tune_calib.models.heads import apply_stack, init_stack
 from tune_calib.spec.methods import METHODS, Params, cited
@@ -65,19 +65,22 @@ class VariationalTwoStage(HeadMethod):
         }
         self.kl_weight = self.per_head("kl_weight")
         self.kl = torch.zeros_like(self.kl_weight)
-        self.step = 0
 
-    def begin_batch(self, step: int) -> None:
-        """Store the step, which determines the noise of the batch."""
+    def draw(self, step: int, samples: int) -> dict[str, Tensor]:
+        """Draw standard normal noise (K, samples, Z) from head seeds and the step."""
         # A resumed run therefore needs no state of a generator.
-        self.step = step
+        size, noise = (samples, self.params.latent), []
+        for seed in self.seeds:
+            chance = seeded(child_seed(seed, "eps", step), self.context.device)
+            noise.append(torch.randn(size, generator=chance, device=chance.device))
+        return {"noise": torch.stack(noise)}
 
     def training_logits(self, features: Tensor) -> Tensor:
         """Return the logits of one draw, and store the KL divergence of the batch for ``loss``."""
         mean, log_variance = self.moments(features)
         # Stored, because loss() receives only probabilities.
         self.kl = gaussian_kl(mean, log_variance)
-        return self.decode(mean, log_variance, self.noise(mean))
+        return self.decode(mean, log_variance, self.drawn["noise"])
 
     def loss(self, log_probs: Tensor, labels: Tensor) -> Tensor:
         """Return the mean cross entropy plus the weighted KL divergence over Z, (K,)."""
@@ -101,11 +104,6 @@ class VariationalTwoStage(HeadMethod):
         mean = apply_stack(self._part("mean."), features, ["relu"])
         return mean, F.logsigmoid(apply_stack(self._part("variance."), features, ["relu"]))
 
-    def noise(self, like: Tensor) -> Tensor:
-        """Draw standard normal noise (K, B, Z) of a batch from head seeds and the step."""
-        seeds = [child_seed(seed, "eps", self.step) for seed in self.seeds]
-        return stacked_on([_normal(seed, *like.shape[1:]) for seed in seeds], like.device)
-
     def noise_at(self, first: int, draw: int, like: Tensor) -> Tensor:
         """Draw standard normal noise (K, B, Z) for consecutive samples of a split.
 
@@ -121,9 +119,11 @@ class VariationalTwoStage(HeadMethod):
         for head_seed in self.seeds:
             draw_seed = child_seed(head_seed, "mc eps", draw)
             seeds = [child_seed(draw_seed, "block", block) for block in blocks]
-            parts = [_normal(seed, NOISE_BLOCK, like.shape[2]) for seed in seeds]
+            # On the CPU, so that a classifier predicts the same on every device.
+            chances = [seeded(seed, torch.device("cpu")) for seed in seeds]
+            parts = [torch.randn(NOISE_BLOCK, like.shape[2], generator=c) for c in chances]
             drawn.append(torch.cat(parts)[skipped : skipped + like.shape[1]])
-        return stacked_on(drawn, like.device)
+        return torch.stack(drawn).to(like.device)
 
     def decode(self, mean: Tensor, log_variance: Tensor, noise: Tensor) -> Tensor:
         """Return the logits (K, B, C) of z for standard normal noise (K, B, Z)."""
@@ -138,10 +138,6 @@ class VariationalTwoStage(HeadMethod):
             if name.startswith(prefix):
                 part[name.removeprefix(prefix)] = tensor
         return part
-
-
-def _normal(seed: int, *shape: int) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
 METHODS.register(

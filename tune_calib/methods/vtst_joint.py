@@ -51,11 +51,14 @@ class JointVariational(NetworkMethod):
         draws = (self.decode(mean, log_variance, noise).log_softmax(-1) for noise in self.noise)
         return Output(features, log_mean_exp(draws))
 
+    def draw(self, samples: int) -> dict[str, Tensor]:
+        """Draw standard normal noise (samples, Z)."""
+        return {"noise": torch.randn(samples, self.params.latent, generator=self.chance)}
+
     def step(self, network: Any, batch: Batch) -> Step:
         """Return the cross entropy of one draw plus the weighted KL divergence over Z."""
         mean, log_variance = self.moments(network.features(batch.images))
-        noise = torch.randn(mean.shape, generator=self.chance).to(mean.device)
-        logits = self.decode(mean, log_variance, noise)
+        logits = self.decode(mean, log_variance, self.drawn["noise"])
         kl = self.params.kl_weight * gaussian_kl(mean, log_variance)
         return Step(F.cross_entropy(logits, batch.labels) + kl, logits)
 

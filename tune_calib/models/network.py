@@ -1,6 +1,7 @@
 """A network: a backbone that computes features and a linear head that computes logits."""
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -39,19 +40,20 @@ class Network(nn.Module):
 
     def features(self, images: Tensor) -> Tensor:
         """Return the features (N, D) of normalised images (N, channels, size, size)."""
-        compiled = vars(self).get("compiled")
+        backbone = vars(self).get("compiled_backbone", self.backbone)
         with _bf16(images, self.is_bf16):
-            if compiled is None:
-                features: Tensor = self.backbone(images)
-            else:
-                # The next output of a CUDA graph would overwrite this one.
-                features = compiled(images).clone()
+            features: Tensor = backbone(images)
         return features.float() if self.is_bf16 else features
 
-    def compile_backbone(self, mode: str) -> None:
-        """Compile the backbone, but not its stages, in a mode of ``torch.compile``."""
+    @contextmanager
+    def compiled(self) -> Iterator[Any]:
+        """Compile the backbone, but not its stages, for the features in the block; return it."""
         # Not a regular attribute: as a submodule it would be in the checkpoint twice.
-        vars(self)["compiled"] = torch.compile(self.backbone, mode=mode)
+        vars(self)["compiled_backbone"] = backbone = torch.compile(self.backbone)
+        try:
+            yield backbone
+        finally:
+            del vars(self)["compiled_backbone"]
 
     def stages(self) -> list[nn.Module]:
         """Return the consecutive parts of the backbone.

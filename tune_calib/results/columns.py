@@ -68,6 +68,10 @@ COLUMNS: dict[TableName, dict[str, Column]] = {
         "deterministic": _truth(
             "whether only deterministic algorithms were used, which is always true on a CPU"
         ),
+        "execution": _text(
+            "execution of the steps of training: `eager`, `graph` or `compiled`; null if not known",
+            True,
+        ),
         "actor_resets": _int32("number of Ray trials that its process had run before"),
         "versions": _text("versions of Python and libraries, as JSON"),
         "git_revision": _text("commit of the program, followed by `+` if files were changed"),

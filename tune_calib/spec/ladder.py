@@ -71,7 +71,9 @@ class PlannedTrial:
 
     def plain(self) -> dict[str, Any]:
         """Return the fields as plain JSON values."""
-        return {**vars(self), "spec": self.spec.model_dump(mode="json")}
+        spec = self.spec.model_dump(mode="json")
+        spec["network"]["execution"] = self.spec.network.execution
+        return {**vars(self), "spec": spec}
 
 
 def expand(ladder: Ladder, request: ResolvedRequest) -> list[PlannedTrial]:
@@ -218,6 +220,7 @@ def _longer(spec: TrialSpec, epochs: int) -> TrialSpec:
     total = spec.network.epochs + epochs
     milestones = [share * spec.network.epochs / total for share in spec.network.milestones]
     slots["network"] |= {"epochs": total, "milestones": milestones}
+    slots["network"]["execution"] = spec.network.execution
     if spec.network.augment_until < 1:
         slots["network"]["augment_until"] = spec.network.augment_until * spec.network.epochs / total
     return TrialSpec.build(**slots)

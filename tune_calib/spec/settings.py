@@ -49,7 +49,7 @@ def add_import(overrides: Settings) -> Settings:
         return overrides
     placeholder = {"backbone": IMPORTED, "epochs": 0}
     for key, value in network.items():
-        if key != "portable" and value != placeholder.get(key):
+        if key not in ("portable", "execution") and value != placeholder.get(key):
             raise UserError(
                 f"network.{key}: imported data have no network to run or train; leave it out"
             )

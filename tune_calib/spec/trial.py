@@ -48,6 +48,7 @@ class TrialSpec(StrictModel):
                     f"{self.data.dataset}, so none is left for selection; use `holdout` test",
                     "network.weights",
                 )
+        self._fit_execution()
         self._fit_import()
         if self.posthoc:
             classes = METHODS[self.posthoc.method].classes
@@ -63,6 +64,21 @@ class TrialSpec(StrictModel):
                 "which does not train it; use start=fresh"
             )
         return self
+
+    def _fit_execution(self) -> None:
+        """Refuse captured steps of a method that must run eagerly."""
+        slots = [self.head] if self.network.is_frozen else [self.network, self.head]
+        for slot in filter(None, slots):
+            if self.network.is_captured and not METHODS[slot.method].implementation.is_capturable:
+                raise UserError(
+                    f"network.execution={self.network.execution}: a step of {slot.kind} method "
+                    f"{slot.method!r} cannot be captured; use auto or eager"
+                )
+        if self.network.execution == "compiled" and "stages" in METHODS[self.network.method].needs:
+            raise UserError(
+                f"network.execution=compiled: network method {self.network.method!r} runs the "
+                "backbone stage by stage, and only a whole backbone is compiled; use graph"
+            )
 
     def _fit_import(self) -> None:
         is_imported = self.data.imported is not None

@@ -6,6 +6,7 @@ from typing import Any, Protocol, TypeVar
 
 from tune_calib.console import Text, echo
 from tune_calib.engine.code import code_of_trials
+from tune_calib.engine.execution import refuse_captured
 from tune_calib.engine.machine import environment_of
 from tune_calib.engine.store import Store
 from tune_calib.paths import require_writable
@@ -111,6 +112,8 @@ def check_run(run: AnyRun) -> RemainingWork:
     """Refuse missing data, wrong settings and the folder of another run; plan it."""
     data = run.planned_trials[0].spec.data
     DATASETS[data.dataset].locate(run.location.data_root)
+    for trial in run.planned_trials:
+        refuse_captured(trial.spec.network.execution, has_gpu=run.location.gpus > 0)
     run.check()
     run.build_manifest()
     return run.plan()

@@ -173,8 +173,9 @@ class Rates:
 
 
 def kind_of(spec: TrialSpec) -> TrialSpec:
-    """Return the data and network of a spec without its seed and length of training."""
-    network = spec.network.model_copy(update={"seed": 0, "epochs": 1, "milestones": ()})
+    """Return the data and network of a spec without its seed, length and execution of training."""
+    other = {"seed": 0, "epochs": 1, "milestones": (), "execution": "auto"}
+    network = spec.network.model_copy(update=other)
     return spec.model_copy(update={"network": network, "head": None, "posthoc": None})
 
 
@@ -227,8 +228,8 @@ def build_step(
 @cache
 def count_flops(spec: TrialSpec) -> int:
     """Count the floating-point operations of a training step, on tensors without data."""
-    # Precision and compilation do not change the count, but some fail on tensors without data.
-    plain = spec.network.model_copy(update={"precision": "fp32", "compile": False})
+    # Precision does not change the count, but some fail on tensors without data.
+    plain = spec.network.model_copy(update={"precision": "fp32"})
     parts = build_empty(spec.model_copy(update={"network": plain}), 1)
     step = build_step(*parts, spec.data.info, size=spec.network.batch_size)
     with FlopCounterMode(display=False) as counter:

@@ -11,12 +11,14 @@ import torch
 from analysis.compare.hypotheses import describe_blocks
 from analysis.tables.table import table_of
 from tune_calib.console import Prose, Text, echo, entries
+from tune_calib.engine.execution import LEAST_COMPILED
 from tune_calib.experiments.entries import EntryRun
 from tune_calib.experiments.file import ReadFile
 from tune_calib.experiments.forecast.forecast import Forecast, Needs, find_needs
 from tune_calib.paths import AnyPath
 from tune_calib.progress import count_progress, report_progress
 from tune_calib.spec.gpus import GPUS, Gpu
+from tune_calib.spec.methods import METHODS
 from tune_calib.spec.resolved import ResolvedRequest, Seeds
 from tune_calib.text import format_count, format_yaml
 from tune_calib.tuning.caption import describe_data, describe_heads, describe_networks, is_trained
@@ -165,6 +167,7 @@ def _describe(needs: Needs, trained: int, images: str, time: str) -> str:
         "seeds": _format_seeds(request.seeds, has_heads=bool(heads)),
         "splits": _format_draws(request),
         "machine": _describe_machine(needs),
+        "execution": _describe_execution(needs),
         "results": f"{run.location.out}; artifacts in {run.location.store}",
         "to do": _describe_left(needs, trained),
         "time": "" if needs.is_over else time,
@@ -215,6 +218,32 @@ def _describe_machine(needs: Needs) -> str:
         if not find_cluster(location.address):
             text += ", which did not tell its size: these are the numbers of this machine"
     return text
+
+
+_EXECUTIONS = {
+    "auto": "captured as CUDA graphs; backbones of trainings of at least "
+    f"{LEAST_COMPILED:,} steps are compiled, which takes minutes once",
+    "eager": "eager",
+    "graph": "captured as CUDA graphs",
+    "compiled": "captured as CUDA graphs with compiled backbones, which take minutes once",
+}
+
+
+def _describe_execution(needs: Needs) -> str:
+    """Describe how steps are executed on a GPU, and whether a faster precision is left unused."""
+    if not needs.run.location.gpus:
+        return ""
+    networks = [trial.spec.network for trial in needs.trials if not trial.spec.network.is_frozen]
+    methods = {network.method for network in networks}
+    methods.update(trial.spec.head.method for trial in needs.trials if trial.spec.head)
+    requested = sorted({trial.spec.network.execution for trial in needs.trials})
+    texts = [_EXECUTIONS[name] for name in requested]
+    eager = sorted(name for name in methods if not METHODS[name].implementation.is_capturable)
+    if eager:
+        texts.append(f"eager for {', '.join(eager)}, whose steps cannot be captured")
+    if any(network.precision == "fp32" for network in networks):
+        texts.append("on recent GPUs, network.precision=bf16 or tf32 is faster than fp32")
+    return "; ".join(texts)
 
 
 def _describe_left(needs: Needs, trained: int) -> str:

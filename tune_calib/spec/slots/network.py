@@ -14,6 +14,7 @@ from tune_calib.text import short_repr
 
 Precision = Literal["fp32", "tf32", "bf16"]
 Schedule = Literal["steps", "cosine", "one_cycle"]
+Execution = Literal["auto", "eager", "graph", "compiled"]
 
 
 class NetworkSlot(OptimisedSlot):
@@ -59,9 +60,12 @@ class NetworkSlot(OptimisedSlot):
     """Precision of the backbone's products, in training and in feature banks; the linear head,
     losses, statistics of batch normalisation and weights stay in float32. `tf32` (GPUs from Ampere
     on) rounds factors to 10 bits of mantissa, `bf16` also stores feature maps with 7 (autocast)."""
-    compile: bool = Field(False, exclude_if=lambda compiled: not compiled)
-    """Compile the backbone with `torch.compile` (on a GPU with CUDA graphs), but not the losses.
-    The first epoch then takes at least a minute longer, and the last digits differ."""
+    # Never in the JSON, because it is not part of the identity of a trial.
+    execution: Execution = Field("auto", exclude=True)
+    """Execution of the steps of training, of networks and heads: `eager`; `graph`, captured as a
+    CUDA graph; `compiled`, captured with a compiled backbone. `auto` captures on a GPU and compiles
+    in long trainings (docs/pages/speed.md#execution-of-steps). It changes speed and last digits,
+    but not the identity of a trial."""
     deterministic: bool = Field(False, exclude_if=lambda deterministic: not deterministic)
     """Use only deterministic algorithms, which are slower, on a GPU; a CPU always does."""
     threads: int = Field(1, ge=1, exclude_if=lambda threads: threads == 1)
@@ -77,9 +81,27 @@ class NetworkSlot(OptimisedSlot):
         return self.epochs == 0
 
     @property
+    def is_captured(self) -> bool:
+        """Return whether it asks for captured steps, which need a GPU and a suitable method."""
+        return self.execution in ("graph", "compiled")
+
+    @property
     def reads_held_out(self) -> bool:
         """Return whether `select` or `calib` can change the weights."""
         return self.select != "last" or "calib_pass" in METHODS[self.method].needs
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_compile(cls, settings: Any) -> Any:
+        """Accept the former setting ``compile`` in a stored spec where it is off."""
+        if not isinstance(settings, dict) or "compile" not in settings:
+            return settings
+        if settings["compile"] is not False:
+            raise UserError(
+                "network.compile was replaced by network.execution=compiled, and a network that it "
+                "compiled must be trained again"
+            )
+        return {key: value for key, value in settings.items() if key != "compile"}
 
     @model_validator(mode="after")
     def _check_frozen(self) -> Self:
@@ -102,8 +124,8 @@ class NetworkSlot(OptimisedSlot):
     def _go_together(self) -> Self:
         if self.portable and self.threads > 1:
             raise ValueError("portable numbers need threads=1")
-        if self.portable and (self.precision != "fp32" or self.compile):
-            raise ValueError("portable numbers need precision=fp32 and compile=false")
+        if self.portable and (self.precision != "fp32" or self.is_captured):
+            raise ValueError("portable numbers need precision=fp32 and execution=eager or auto")
         if self.schedule == "one_cycle" and not self.warmup:
             raise ValueError("schedule=one_cycle rises over warmup; set it, e.g. warmup=0.3")
         if self.nesterov and (self.optimizer != "sgd" or not self.momentum):
@@ -125,7 +147,7 @@ class NetworkSlot(OptimisedSlot):
 
 
 _OF_FROZEN = {
-    "plugin", "method", "params", "seed", "backbone", "weights", "epochs", "precision", "compile",
+    "plugin", "method", "params", "seed", "backbone", "weights", "epochs", "precision", "execution",
     "deterministic", "threads", "portable",
 }  # fmt: skip
 OF_TRAINING = tuple(key for key in NetworkSlot.model_fields if key not in _OF_FROZEN)

@@ -169,6 +169,7 @@ class SearchDefinition:
             "population": self.population,
             "lag": self.lag,
             **self.resolved.identity(),
+            "given": self.resolved.overrides,
             "seeds": asdict(self.resolved.seeds),
             "objective": asdict(self.objective),
         }
@@ -183,7 +184,7 @@ class SearchDefinition:
     @cached_property
     def identity(self) -> str:
         """Return the hash of the definition, which is in each row of the search."""
-        return hash_request(self.record.plain())
+        return hash_request({**self.record.plain(), "given": self.resolved.identity()["given"]})
 
     @cached_property
     def candidates(self) -> "Candidates":

@@ -128,7 +128,8 @@ class NetworkWorker(Worker):
             self.save_classifier(trial, result, None, k=0)
             results.append((trial, replace(result, own_s=own_s)))
         # It may have been trained on another machine before.
-        trained_on = {"threads": manifest.get("threads"), **manifest.get("machine", {})}
+        trained_on = {key: manifest.get(key) for key in ("threads", "execution")}
+        trained_on |= manifest.get("machine", {})
         # Records of samples, for the first trial of the network only, since all share them.
         first, epochs = self.trials[0].spec, len(history)
         samples = read_samples(self.store, first.network_id, epochs, spec_hash=first.hash)
@@ -206,7 +207,8 @@ class HeadWorker(Worker):
         bank = self.bank
         if slots[0].select != "last":
             bank = bank.for_trial(self.spec)
-        self.trainer = HeadBatchTrainer(slots, bank, seed, device=self.device)
+        execution = self.spec.network.execution
+        self.trainer = HeadBatchTrainer(slots, bank, seed, self.device, execution)
         self.history: list[dict[str, list[float]]] = []
 
     def _train_network(self) -> dict[str, Any] | None:
@@ -276,6 +278,7 @@ class HeadWorker(Worker):
             results = [(trial, replace(result, own_s=share)) for trial, result in results]
         # Seconds to build the bank, perhaps on another machine.
         measured = {"population": trained, "bank_s": self.bank.manifest.get("made_s")}
+        measured["execution"] = self.trainer.execution
         self.write(results, measured_otherwise=measured)
         return {"epoch": self.trainer.epoch, **summarize(results), DONE: True}
 

@@ -1,0 +1,111 @@
+"""Captured steps without a GPU: a tape that repeats operations, and a guard for them."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+# The documented way to see all operations, although its module is private (torch 2.12 to 2.15).
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from tune_calib.conformance.bench import FailedCheckError, NotApplicableError, require
+from tune_calib.engine.execution import Captured, Recording, Tensors
+from tune_calib.engine.head_batch import HeadBatchTrainer
+from tune_calib.engine.network import NetworkTrainer
+from tune_calib.methods._base import HeadContext
+from tune_calib.spec.methods import MethodInfo
+
+META = torch.device("meta")
+
+
+class Tape(TorchDispatchMode):
+    """Records the operations of a step, to repeat them on the same tensors without Python code."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.calls: list[tuple[Callable[[], Any], list[Tensor]]] = []
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        """Carry out an operation and record it with its outputs."""
+        call = partial(function, *args, **(kwargs or {}))
+        outputs = call()
+        # Not those that only change the shape of a tensor, which the aliases keep.
+        if torch.Tag.inplace_view not in function.tags:
+            self.calls.append((call, [tensor.detach() for tensor in _tensors_in(outputs)]))
+        return outputs
+
+    @torch.no_grad()
+    def repeat(self) -> None:
+        """Repeat all operations."""
+        for call, outputs in self.calls:
+            for old, new in zip(outputs, _tensors_in(call()), strict=True):
+                # Views and tensors changed in place are the recorded ones.
+                if old.data_ptr() != new.data_ptr():
+                    old.copy_(new)
+
+
+def _tensors_in(outputs: Any) -> list[Tensor]:
+    parts = outputs if isinstance(outputs, tuple | list) else [outputs]
+    return [part for part in parts if isinstance(part, Tensor)]
+
+
+def record(step: Callable[[], Tensors]) -> Recording:
+    """Record a step on a tape, as ``record_graph`` does on a GPU."""
+    with Tape() as tape:
+        outputs = step()
+    return tape.repeat, outputs
+
+
+def capture(trainer: NetworkTrainer | HeadBatchTrainer) -> None:
+    """Let a trainer repeat its steps from a tape."""
+    trainer.executor = Captured(trainer.executor.step, trainer.changing, record=record)
+
+
+class _Guard(TorchDispatchMode):
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        outputs = function(*args, **(kwargs or {}))
+        is_new = function is torch.ops.aten.lift_fresh.default
+        require(not is_new, "its step copies numbers into a new tensor, as torch.tensor does")
+        for tensor in _tensors_in(outputs):
+            is_created = tensor.device != META
+            require(not is_created, f"its step creates a tensor on the CPU, by {function}")
+        return outputs
+
+
+@contextmanager
+def guarded() -> Iterator[None]:
+    """Refuse what a CUDA graph cannot capture in a step on the meta device."""
+    try:
+        with _Guard():  # type: ignore[no-untyped-call]
+            yield
+    except RuntimeError as error:  # on this device, tensors have no data
+        raise FailedCheckError(
+            "its step reads a number of a tensor, or has a shape that depends on one "
+            f"({str(error).splitlines()[0]})"
+        ) from error
+
+
+def require_capturable(info: MethodInfo) -> None:
+    """Skip a check of captured steps for a method that is never captured."""
+    if not info.implementation.is_capturable:
+        raise NotApplicableError("it is not captured, because is_capturable is False")
+
+
+def to_meta(value: Any) -> Any:
+    """Move the tensors of a value to the meta device."""
+    if isinstance(value, Tensor):
+        return value.detach().to(META).requires_grad_(value.requires_grad)
+    if isinstance(value, Mapping):
+        return {key: to_meta(part) for key, part in value.items()}
+    if isinstance(value, HeadContext):
+        weight, bias = to_meta(value.weight), to_meta(value.bias)
+        return replace(value, weight=weight, bias=bias, device=META)
+    return value

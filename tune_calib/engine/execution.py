@@ -1,0 +1,239 @@
+"""Execution of a training step: eagerly, captured as a CUDA graph, or compiled and captured.
+
+A step is a function of named inputs (images, learning rate, draws) that returns named tensors. It
+may change other tensors (weights, moments) in place. Captured, it runs on static copies of its
+inputs once, and its operations are repeated on them without Python.
+
+It needs only torch, so that it can be benchmarked where nothing else is installed.
+"""
+
+import importlib.util
+import os
+import shutil
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from tune_calib.errors import RefusedError, UserError
+
+if TYPE_CHECKING:
+    from tune_calib.models.network import Network
+    from tune_calib.spec.slots.network import Execution
+
+Inputs = dict[str, Any]  # tensors, or numbers if a step runs eagerly on a CPU
+Tensors = dict[str, Tensor]
+Step = Callable[[Inputs], Tensors]
+Recording = tuple[Callable[[], None], Tensors]  # a function that repeats a step, and its outputs
+Record = Callable[[Callable[[], Tensors]], Recording]
+
+WARM_UP = 3  # steps before the capture, in which libraries choose algorithms and allocate memory
+
+# Steps of a training from which on ``auto`` compiles: twice as many as it took to make up for the
+# compilation of ResNet-18, ResNet-50 and DenseNet-121 in a sketch on an H100.
+LEAST_COMPILED = 50_000
+
+
+def resolve_execution(
+    requested: "Execution", device: torch.device, is_capturable: bool, steps: int = 0
+) -> "Execution":
+    """Return how steps are executed on a device: ``eager``, ``graph`` or ``compiled``.
+
+    Args:
+        requested: the setting ``network.execution``.
+        device: device of the training.
+        is_capturable: whether steps of the method can be captured.
+        steps: steps of the training; 0 if nothing can be compiled.
+    """
+    refuse_captured(requested, device.type == "cuda")
+    if requested == "compiled" and not steps:
+        return "graph"
+    if requested != "auto":
+        return requested
+    if device.type != "cuda" or not is_capturable:
+        return "eager"
+    return "compiled" if steps >= LEAST_COMPILED and _has_compiler() else "graph"
+
+
+def refuse_captured(requested: "Execution", has_gpu: bool) -> None:
+    """Refuse captured steps without a GPU."""
+    if requested in ("graph", "compiled") and not has_gpu:
+        raise UserError(
+            f"network.execution={requested} needs a GPU: set `gpus`, or use network.execution=auto"
+        )
+
+
+def _has_compiler() -> bool:
+    has_c = any(map(shutil.which, ("cc", "gcc", "clang")))
+    return has_c and importlib.util.find_spec("triton") is not None
+
+
+class Eager:
+    """Calls a step on the inputs that it is given."""
+
+    is_captured: ClassVar[bool] = False
+
+    def __init__(self, step: Step) -> None:
+        self.step = step
+
+    def __call__(self, inputs: Inputs) -> Tensors:
+        """Take a step and return its outputs."""
+        return self.step(inputs)
+
+    def forget(self) -> None:
+        """Capture the step again, because it uses other tensors now."""
+
+
+class Captured(Eager):
+    """Captures a step at its first call, and repeats it in further ones.
+
+    Inputs of another shape, such as a smaller last batch, run eagerly.
+
+    Args:
+        step: the step.
+        state: returns all tensors that the step changes, by name; those that it creates itself
+            must be 0 before its first call.
+        prepare: context of the capture, in which a backbone is compiled.
+        record: records a step; by default as a CUDA graph.
+    """
+
+    is_captured = True
+
+    def __init__(
+        self,
+        step: Step,
+        state: Callable[[], Tensors],
+        prepare: Callable[[], AbstractContextManager[Any]] = nullcontext,
+        record: Record | None = None,
+    ) -> None:
+        super().__init__(step)
+        self.state, self.prepare, self.record = state, prepare, record or record_graph
+        self.forget()
+
+    def forget(self) -> None:
+        """Capture the step again, because it uses other tensors now."""
+        self.inputs: Tensors = {}
+        self.recording: Recording | None = None
+        self.prepared: Any = None  # a compiled backbone, whose code the recording needs
+
+    def __call__(self, inputs: Inputs) -> Tensors:
+        """Take a step and return copies of its outputs."""
+        repeat, outputs = self.recording or self._capture(inputs)
+        if any(tensor.shape != self.inputs[name].shape for name, tensor in inputs.items()):
+            return self.step(inputs)
+        for name, tensor in inputs.items():
+            self.inputs[name].copy_(tensor)
+        repeat()
+        return {name: tensor.clone() for name, tensor in outputs.items()}
+
+    def _capture(self, inputs: Inputs) -> Recording:
+        self.inputs = {name: tensor.clone() for name, tensor in inputs.items()}
+        step = partial(self.step, self.inputs)
+        saved = {name: tensor.clone() for name, tensor in self.state().items()}
+        gpus = {tensor.device for tensor in inputs.values() if tensor.is_cuda}
+        # Warm-up steps leave no trace: neither in random numbers nor in the tensors they change.
+        with torch.random.fork_rng(devices=gpus), self.prepare() as self.prepared:
+            try:
+                _warm_up(step, is_on_gpu=bool(gpus))
+                self.recording = recording = self.record(step)
+            except torch.OutOfMemoryError:
+                raise UserError(
+                    "the GPU has too little memory to capture a step: use a smaller batch, fewer "
+                    "trials on each GPU, or network.execution=eager"
+                ) from None
+        for name, tensor in self.state().items():
+            if name in saved:
+                tensor.copy_(saved[name])
+            else:
+                tensor.zero_()
+        return recording
+
+
+def _warm_up(step: Callable[[], Tensors], is_on_gpu: bool) -> None:
+    if not is_on_gpu:
+        step()
+        return
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream), warnings.catch_warnings():
+        # Adam warns that it is not being captured.
+        warnings.simplefilter("ignore", UserWarning)
+        for _ in range(WARM_UP):
+            step()
+    torch.cuda.current_stream().wait_stream(stream)
+
+
+def record_graph(step: Callable[[], Tensors]) -> Recording:
+    """Capture a step as a CUDA graph."""
+    graph = torch.cuda.CUDAGraph()
+    try:
+        with torch.cuda.graph(graph):
+            outputs = step()
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError as error:
+        raise RefusedError(
+            f"a step cannot be captured as a CUDA graph ({_first_line(error)}): use "
+            "network.execution=eager, or declare is_capturable = False in your method"
+        ) from error
+    return graph.replay, outputs
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def as_inputs(
+    numbers: Sequence[float], executor: Eager, device: torch.device
+) -> Sequence[float] | Tensor:
+    """Return numbers of consecutive steps; as tensors on a GPU and for captured steps.
+
+    A captured step would repeat a number. On a CPU, rounding it would change last digits.
+    """
+    if device.type == "cpu" and not executor.is_captured:
+        return numbers
+    return torch.tensor(numbers, device=device)
+
+
+def sent(tensor: Tensor, device: torch.device) -> Tensor:
+    """Copy a tensor to a device without waiting for a GPU."""
+    # Not by equality: ``cuda`` and ``cuda:0`` differ, although they are the same GPU.
+    if tensor.is_cuda or device.type != "cuda":
+        return tensor.to(device)
+    return tensor.pin_memory().to(device, non_blocking=True)
+
+
+@contextmanager
+def compiling(network: "Network", name: str) -> Iterator[Any]:
+    """Compile a network's backbone for the steps in the block.
+
+    The code is cached in the user's cache folder. One process of a machine at a time compiles
+    backbones of the same name, so that the others find it there.
+    """
+    # Not needed by a benchmark of captured steps.
+    from filelock import FileLock
+
+    from tune_calib.paths import cache_folder, lock_file
+    from tune_calib.progress import report_progress
+
+    # Before torch imports its compiler, which chooses a temporary folder.
+    folder = os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_folder() / "compiled"))
+    report_progress(f"compiling {name}, or waiting for a process that does")
+    try:
+        with FileLock(lock_file(cache_folder() / "locks", f"compile-{name}")):
+            # The same switch as before, which the compiler now reads too.
+            torch.use_deterministic_algorithms(
+                torch.are_deterministic_algorithms_enabled(),
+                warn_only=torch.is_deterministic_algorithms_warn_only_enabled(),
+            )
+            with network.compiled() as backbone:
+                yield backbone
+    except (OSError, RuntimeError) as error:  # those of the compiler are RuntimeErrors
+        raise RefusedError(
+            f"cannot compile {name} in {folder} ({_first_line(error)}): free space or repair it, "
+            "or use network.execution=graph"
+        ) from error
