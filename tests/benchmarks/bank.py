@@ -3,10 +3,11 @@
 import tempfile
 from pathlib import Path
 
-from tests.benchmarks.common import CPU, digits, seconds
+from tests.benchmarks.common import CORES, CPU, digits, seconds
 from tune_calib.data.augment import normalise
 from tune_calib.engine.bank import build_bank
-from tune_calib.engine.network import EVALUATION_BATCH
+from tune_calib.engine.machine import set_cores
+from tune_calib.engine.network import EVALUATION_BATCH, predict
 
 
 def main() -> None:
@@ -33,11 +34,23 @@ def main() -> None:
             target = Path(folder) / "bank"
             build_bank(target, BankKey(**key), trained, info, development, test)
 
+        def evaluate() -> None:
+            images = development.train.images.repeat(16, 1, 1, 1)
+            predict(trained.method, trained.network, images, info)
+
         once, built = seconds(forward, 5), seconds(build, 5)
+        times = []
+        for cores in (1, CORES):
+            set_cores(cores)
+            times.append(seconds(evaluate, 5))
+        set_cores(1)
         size = sum(path.stat().st_size for path in (Path(folder) / "bank").iterdir())
     samples = sum(len(split) for split in splits)
     print(
         f"{samples} images of digits, D = {setting.trained.network.width}, one view, device {CPU}"
     )
     print(f"{size} bytes ({size / samples:.0f} a sample)")
+    print(
+        f"one pass on {CORES} cores: {times[0] / times[1]:.2f} times as fast as on one (aim: 1.8)"
+    )
     print(f"forward {once:.3f} s, build {built:.3f} s, ratio {built / once:.2f} (aim: 1.3)")

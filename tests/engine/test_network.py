@@ -134,7 +134,7 @@ def test_the_trainer_never_sees_test():
     assert math.isinf(run.best.score)
 
 
-def test_the_evaluation_of_a_network_counts_batches_of_each_split(tmp_path, monkeypatch):
+def test_the_evaluation_of_a_network_counts_images(tmp_path, monkeypatch):
     monkeypatch.setattr(engine, "EVALUATION_BATCH", 50)
     spec = TrialSpec.build(network={"epochs": 1, "batch_size": 64})
     splits, heard = load_development(spec.data, None), list[ProgressEvent]()
@@ -149,12 +149,8 @@ def test_the_evaluation_of_a_network_counts_batches_of_each_split(tmp_path, monk
     counts = Counter(
         (event.description, event.total) for event in heard if event.description != "epoch"
     )
-    # 500 images of train in each view, and 250 of select and of calib: 10 and 5 batches.
-    assert counts == {
-        ("evaluating the network on train", 10): 11,
-        ("evaluating the network on select", 5): 6,
-        ("computing features of train", 20): 22,
-        ("computing features of select", 5): 6,
-        ("computing features of calib", 5): 6,
-    }
-    assert [event.completed for event in heard if event.total == 20] == [*range(11), *range(10, 21)]
+    # 500 images of train in each view, and 250 of select and of calib, in batches of 50. Each split
+    # and view begins with an event of its own.
+    assert counts == {("images", 750): 15 + 2, ("images", 1500): 30 + 4}
+    completed = [event.completed for event in heard if event.total == 1500]
+    assert sorted(set(completed)) == list(range(0, 1501, 50)) == list(dict.fromkeys(completed))

@@ -1,7 +1,7 @@
 """Networks, their per-sample records and feature banks in the store, each made by one process."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -16,7 +16,13 @@ from tune_calib.engine.bank import BankKey, DevelopmentBank, FeatureBank, build_
 from tune_calib.engine.code import code_of_network, find_changes, refuse_changed
 from tune_calib.engine.imports import open_import
 from tune_calib.engine.machine import machine
-from tune_calib.engine.network import NetworkTrainer, TrainedNetwork, build, predict
+from tune_calib.engine.network import (
+    NetworkTrainer,
+    TrainedNetwork,
+    build,
+    measure_network,
+    predict_splits,
+)
 from tune_calib.engine.steps import NO_WATCH, Stopwatch
 from tune_calib.engine.store import (
     Store,
@@ -29,7 +35,6 @@ from tune_calib.engine.store import (
 )
 from tune_calib.engine.weights import start_from
 from tune_calib.errors import DamagedFileError, UserError
-from tune_calib.metrics.summary import measure_network_check
 from tune_calib.paths import remove_folder
 from tune_calib.progress import report_progress
 from tune_calib.results.tables import SCHEMAS
@@ -39,11 +44,21 @@ _Bank = TypeVar("_Bank", bound=DevelopmentBank)
 
 
 class NetworkTraining:
-    """Training of a network from its last checkpoint to its artifact, under its lock."""
+    """Training of a network from its last checkpoint to its artifact, under its lock.
+
+    If ``open_bank`` is given, it opens or builds the bank of the trained network, whose pass over
+    the images also gives the numbers that the artifact records.
+    """
 
     def __init__(
-        self, spec: TrialSpec, store: Store, development: Development, device: torch.device
+        self,
+        spec: TrialSpec,
+        store: Store,
+        development: Development,
+        device: torch.device,
+        open_bank: Callable[[TrainedNetwork], DevelopmentBank] | None = None,
     ) -> None:
+        self.open_bank = open_bank
         self.spec = spec
         self.store = store
         self.identity = spec.network_id
@@ -125,14 +140,8 @@ class NetworkTraining:
     def _finish(self, trainer: NetworkTrainer) -> None:
         # First, because it loads the selected epoch into the network, whose accuracy is measured
         # below.
-        weights, method, network = trainer.selected(), trainer.method, trainer.network
-        accuracies, network_check = {}, {}
-        for name, split in (("train", trainer.train), ("select", trainer.select)):
-            doing = f"evaluating the network on {name}"
-            logits = predict(method, network, split.images, trainer.info, doing)[1]
-            accuracies[name] = float((logits.argmax(1) == split.labels).double().mean())
-            if name == "train":
-                network_check = compute_network_check(logits, split.labels)
+        weights = trainer.selected()
+        measured = self._measure(trainer)
         manifest = {
             "spec": self.spec.canonical_json(),
             "epoch": trainer.best.epoch + 1,
@@ -146,8 +155,8 @@ class NetworkTraining:
             "machine": machine(),
             "execution": trainer.execution,
             "device": trainer.device.type,
-            "accuracy": accuracies,
-            "regime": network_check,
+            "accuracy": measured["accuracy"],
+            "regime": measured["regime"],
         }
         # On a remote store, another node may have been faster, since locks are local to a machine.
         if not self.store.holds("networks", self.identity):
@@ -155,6 +164,14 @@ class NetworkTraining:
         # Last: a run that dies before this line creates the artifact again from the checkpoint.
         remove_folder(self.checkpoint)
         self.trainer = None
+
+    def _measure(self, trainer: NetworkTrainer) -> Mapping[str, Any]:
+        """Return the accuracies and the network check of the trained network."""
+        trained = TrainedNetwork(trainer.network, trainer.method, {})
+        if self.open_bank is not None:
+            return self.open_bank(trained).manifest
+        splits = {"train": (trainer.train, trainer.info), "select": (trainer.select, trainer.info)}
+        return measure_network(predict_splits(trained, splits))
 
     def close(self) -> None:
         """Release the lock."""
@@ -183,17 +200,22 @@ def ensure_bank(
     splits: Callable[[], tuple[Development, Split | None]],
     device: torch.device,
     with_train: bool = True,
+    trained: TrainedNetwork | None = None,
 ) -> _Bank:
     """Return the bank of a trained network, building it if it is absent or lacks a split.
 
     A ``DevelopmentBank`` is that of a search, whose ``splits`` load no test split. Without
     ``with_train``, the bank may lack the training split, which only the training of heads needs.
+    ``trained`` is a network that is not in the store yet.
     """
     if spec.data.imported is not None:
         return open_import(kind, spec.data.imported, store)
     code = code_of_network(spec, "tune_calib.engine.bank")
 
     def suffices(bank: _Bank) -> bool:
+        # The bank of an earlier training may differ in its last digits.
+        if trained is not None and not spec.network.is_frozen:
+            return False
         # Of other code, a network is refused, but its features are computed again.
         if find_changes(bank.manifest["code"], code):
             return False
@@ -208,9 +230,9 @@ def ensure_bank(
             test = test.to(device)
         # A bank with a training split is replaced by one with it, because heads use it.
         has_train = with_train or (old is not None and old.views > 0)
-        trained = load_network(spec, store, device)
+        network = trained or load_network(spec, store, device)
         build_bank(
-            folder, key, trained, spec.data.info, development, test, with_train=has_train, code=code
+            folder, key, network, spec.data.info, development, test, with_train=has_train, code=code
         )
 
     return store.ensure(folder, "bank", kind, make, suffices)
@@ -219,14 +241,6 @@ def ensure_bank(
 def has_network(spec: TrialSpec, store: Store) -> bool:
     """Return whether a spec's network is stored or not needed."""
     return spec.data.imported is not None or store.holds("networks", spec.network_id)
-
-
-def compute_network_check(logits: Tensor, labels: Tensor) -> dict[str, float]:
-    """Return the network check of logits (N, C), or an empty dict if a logit is not finite."""
-    if not bool(logits.isfinite().all()):
-        return {}
-    metrics = measure_network_check(logits.double(), labels)
-    return {name: float(value) for name, value in metrics.items()}
 
 
 def write_samples(

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -22,10 +22,16 @@ from tune_calib.data.base import Split
 from tune_calib.data.draws import draw_held_out
 from tune_calib.data.splits import Development
 from tune_calib.determinism import child_seed
-from tune_calib.engine.network import TrainedNetwork, count_batches, evaluation_batch, output_chunks
+from tune_calib.engine.network import (
+    ImageCounter,
+    Outputs,
+    TrainedNetwork,
+    evaluation_batch,
+    measure_network,
+    output_chunks,
+)
 from tune_calib.engine.store import generator, opened, write_folder
 from tune_calib.paths import AnyPath
-from tune_calib.progress import count_progress
 from tune_calib.spec.datasets import DatasetInfo
 from tune_calib.spec.methods import Params
 from tune_calib.spec.slots.head import HeadSlot
@@ -174,12 +180,12 @@ def build_bank(
     with_train: bool = True,
     code: Mapping[str, str] | None = None,
 ) -> None:
-    """Write the features of a trained network; a search has no ``test`` split."""
+    """Write the features of a trained network; a search has no ``test`` split.
+
+    A network whose manifest is still empty is measured in the same pass.
+    """
     views = max(1, key.views) if with_train else 0
     manifest = {
-        # So that heads (gamma = val_ratio) and the network check need only the bank.
-        "accuracy": trained.manifest["accuracy"],
-        "regime": trained.manifest["regime"],
         "key": key.model_dump(),
         "train_views": views,
         "has_test": test is not None,
@@ -188,24 +194,31 @@ def build_bank(
 
     def fill(path: Path) -> None:
         started = time.monotonic()
-        # Train first: with bn_mode = train, its views update the statistics used for the other
-        # splits.
-        train = development.train
-        if with_train:
-            for view, outputs in enumerate(train_outputs(key, trained, info, train)):
-                # Batches of all views, since a single view may take minutes.
-                batches, doing = count_batches(len(train), info), "computing features of train"
-                counted = count_progress(doing, outputs, views * batches, view * batches)
-                write_split(path / f"train-{view:03d}.arrow", counted, train.labels)
+        train, is_measured = development.train, bool(trained.manifest)
         clean = {"select": (development.select, info), "calib": (development.calib, info)}
         if test is not None:
             clean["test"] = (test, info.of_test())
+        passes = views if is_measured else max(1, views)
+        counter = ImageCounter(passes * len(train) + sum(len(split) for split, _ in clean.values()))
+        # Train first: with bn_mode = train, its views update the statistics used for the other
+        # splits.
+        if passes:
+            for view, outputs in enumerate(train_outputs(key, trained, info, train)):
+                if not with_train:
+                    outputs = ((features[:, :0], logits) for features, logits in outputs)
+                counted = counter.count(outputs)
+                write_split(path / f"train-{view:03d}.arrow", counted, train.labels)
         for name, (split, normalised_by) in clean.items():
             images = split.images.split(evaluation_batch(info))
             outputs = output_chunks(trained.method, trained.network, images, normalised_by)
-            doing = f"computing features of {name}"
-            counted = count_progress(doing, outputs, count_batches(len(split), info))
-            write_split(path / f"{name}.arrow", counted, split.labels)
+            write_split(path / f"{name}.arrow", counter.count(outputs), split.labels)
+        measured = trained.manifest
+        if not is_measured:
+            measured = _measure_splits(path, development)
+            if not with_train:
+                (path / "train-000.arrow").unlink()
+        # So that heads (gamma = val_ratio) and the network check need only the bank.
+        manifest["accuracy"], manifest["regime"] = measured["accuracy"], measured["regime"]
         head = trained.network.head
         write_arrow(path / "head.arrow", {"weight": head.weight, "bias": head.bias[:, None]})
         # Known only now; the manifest is written after the files.
@@ -214,9 +227,18 @@ def build_bank(
     write_folder(folder, fill, manifest)
 
 
+def _measure_splits(path: Path, development: Development) -> dict[str, Any]:
+    """Measure a network by the logits in the files of its clean bank."""
+    outputs = {}
+    for name, file in (("train", "train-000"), ("select", "select")):
+        labels = getattr(development, name).labels
+        outputs[name] = read_split(path / f"{file}.arrow").logits.to(labels.device), labels
+    return measure_network(outputs)
+
+
 def train_outputs(
     key: BankKey, trained: TrainedNetwork, info: DatasetInfo, train: Split
-) -> Iterator[Iterator[tuple[Tensor, Tensor]]]:
+) -> Iterator[Iterator[Outputs]]:
     """Yield features and logits of each view of the training split, in chunks."""
     for view in range(max(1, key.views)):
         images = _view(train, info, key, view)
@@ -250,7 +272,7 @@ def read_split(path: Path) -> FeatureSplit:
 
 def write_split(
     path: Path,
-    outputs: Iterable[tuple[Tensor, Tensor]],
+    outputs: Iterable[Outputs],
     labels: Tensor,
     groups: Tensor | None = None,
 ) -> None:

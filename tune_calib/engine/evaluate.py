@@ -14,10 +14,9 @@ from torch import Tensor
 
 from tune_calib.data.base import Split
 from tune_calib.data.splits import Development
-from tune_calib.engine.artifacts import compute_network_check
 from tune_calib.engine.bank import DevelopmentBank, StoredSamples
 from tune_calib.engine.head_batch import HeadBatchTrainer
-from tune_calib.engine.network import TrainedNetwork, predict
+from tune_calib.engine.network import TrainedNetwork, compute_network_check, predict_splits
 from tune_calib.engine.store import Store
 from tune_calib.engine.weights import trained_spec
 from tune_calib.errors import RefusedError, UserError
@@ -78,12 +77,10 @@ def network_logits(
     splits = {"select": (development.select, info), "calib": (development.calib, info)}
     if test is not None:
         splits["test"] = (test, info.of_test())
-    logits = {}
-    for name, (split, normalised_by) in splits.items():
-        doing = f"evaluating the network on {name}"
-        outputs = predict(trained.method, trained.network, split.images, normalised_by, doing)
-        logits[name] = SplitLogits(outputs[1].unsqueeze(0), split.labels)
-    return logits
+    predictions = predict_splits(trained, splits)
+    return {
+        name: SplitLogits(logits[None], labels) for name, (logits, labels) in predictions.items()
+    }
 
 
 def head_batch_logits(trainer: HeadBatchTrainer, bank: DevelopmentBank) -> dict[str, SplitLogits]:

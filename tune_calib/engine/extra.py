@@ -28,7 +28,7 @@ from tune_calib.engine.bank import (
     write_split,
 )
 from tune_calib.engine.classifier import Classifier, load_classifier
-from tune_calib.engine.network import TrainedNetwork, count_batches, evaluation_batch, output_chunks
+from tune_calib.engine.network import ImageCounter, TrainedNetwork, evaluation_batch, output_chunks
 from tune_calib.engine.store import Store, opened, write_folder
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.metrics.bootstrap import bootstrap, draw, drawn_detection, drawn_under_corruption
@@ -36,7 +36,6 @@ from tune_calib.metrics.ood import detection
 from tune_calib.metrics.summary import under_corruption
 from tune_calib.metrics.ties import OUTPUTS
 from tune_calib.paths import AnyPath
-from tune_calib.progress import count_progress
 from tune_calib.spec.methods import Params
 from tune_calib.spec.metrics import CORRUPTION_METRICS, OOD_METRICS, column
 from tune_calib.spec.trial import TrialSpec, content_hash
@@ -173,9 +172,10 @@ class ExtraEvaluation:
                     images = part.chunks(evaluation_batch(info), self.device)
                     outputs = output_chunks(trained.method, trained.network, images, info)
                     labels = part.split.labels
-                    doing = f"computing features of {shift.name} {part.name}".rstrip()
-                    counted = count_progress(doing, outputs, count_batches(len(labels), info))
-                    write_split(path / _file(part.name), counted, labels)
+                    counter = ImageCounter(
+                        len(labels), f"images of {shift.name} {part.name}".rstrip()
+                    )
+                    write_split(path / _file(part.name), counter.count(outputs), labels)
 
             names = [part.name for part in parts]
             write_folder(folder, fill, {"key": key.model_dump(), "parts": names})

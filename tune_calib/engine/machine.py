@@ -5,10 +5,13 @@ point of accuracy, and libraries choose the order of sums by the processor's ins
 """
 
 import platform
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 
@@ -16,6 +19,15 @@ from tune_calib.determinism import PORTABLE, is_portable_process
 from tune_calib.errors import UserError
 from tune_calib.spec.slots.network import NetworkSlot, Precision
 from tune_calib.spec.trial import TrialSpec
+
+# Largest number of chunks of images that are evaluated at once, since each needs memory: up to 2 GB
+# for a ResNet-50.
+MOST_CHUNKS = 16
+
+_cores = 1  # CPU cores that a pass over images may use
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 def machine() -> dict[str, str | None]:
@@ -115,3 +127,30 @@ def on_threads(count: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(previous_count)
+
+
+def set_cores(count: int) -> None:
+    """Set the number of CPU cores that a pass over images may use, for the whole process."""
+    global _cores
+    _cores = count
+
+
+def map_at_once(function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+    """Yield the results of a function in the order of its items, several computed at once.
+
+    Each is computed on as many torch threads as the calling thread has, so that no digit changes.
+    """
+    threads = torch.get_num_threads()
+    at_once = min(MOST_CHUNKS, _cores // threads)
+    if at_once <= 1:
+        yield from map(function, items)
+        return
+    futures = deque[Future[R]]()
+    # In a new thread, the first operation may otherwise run on all cores.
+    with ThreadPoolExecutor(at_once, initializer=partial(torch.set_num_threads, threads)) as pool:
+        for item in items:
+            futures.append(pool.submit(function, item))
+            if len(futures) > at_once:  # a bound on memory
+                yield futures.popleft().result()
+        while futures:
+            yield futures.popleft().result()

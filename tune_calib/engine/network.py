@@ -5,7 +5,7 @@ only the tensors and the epoch to reproduce the numbers of an uninterrupted run.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from tune_calib.data.augment import normalise
-from tune_calib.data.base import Images
+from tune_calib.data.base import Images, Split
 from tune_calib.data.splits import Development
 from tune_calib.determinism import child_seed
 from tune_calib.engine.execution import (
@@ -28,17 +28,17 @@ from tune_calib.engine.execution import (
     resolve_execution,
     sent,
 )
-from tune_calib.engine.machine import set_switches
+from tune_calib.engine.machine import map_at_once, set_switches
 from tune_calib.engine.steps import NO_WATCH, StepRule, batches_of, learning_rate, train_epoch
 from tune_calib.engine.store import generator, nest, unnest
 from tune_calib.errors import DivergedError
 from tune_calib.methods._base import Batch, EpochFeedback, NetworkContext, NetworkMethod, Step
 from tune_calib.metrics.refinement import refined_nll
 from tune_calib.metrics.samples import Samples
-from tune_calib.metrics.summary import measure
+from tune_calib.metrics.summary import measure, measure_network_check
 from tune_calib.models.base import build_network
 from tune_calib.models.network import Network
-from tune_calib.progress import count_progress
+from tune_calib.progress import report_progress
 from tune_calib.spec.datasets import DatasetInfo
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.metrics import column
@@ -46,12 +46,17 @@ from tune_calib.spec.names import WATCHED
 from tune_calib.spec.slots.network import NetworkSlot
 from tune_calib.spec.trial import TrialSpec
 
+Outputs = tuple[Tensor, Tensor]  # features (N, D) and logits (N, C)
+
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 # Must not be changed: it determines the random views of a bank, and the statistics of batch
 # normalisation in train mode.
 EVALUATION_BATCH = 500
 LARGEST_OF_FULL_BATCH = 96
+
+# Packages whose modules keep nothing of a forward pass, so that threads may share them.
+STATELESS = ("torch", "torchvision", "timm", "tune_calib")
 
 # By the setting ``select``: a quantity of an epoch's report, and the sign that makes more better.
 SELECTED_BY = {
@@ -330,18 +335,40 @@ def build(spec: TrialSpec, samples: int) -> tuple[Network, NetworkMethod]:
     return network.to(memory_format=torch.channels_last), method
 
 
-def predict(
-    method: NetworkMethod, network: Network, images: Images, info: DatasetInfo, doing: str = ""
-) -> tuple[Tensor, Tensor]:
-    """Return features (N, D) and logits (N, C) of raw images (N, C, H, W) uint8.
+class ImageCounter:
+    """Counts the images of a pass in progress events, also over several splits."""
 
-    The batches are counted in progress events if these have a text, ``doing``.
-    """
-    chunks: Iterable[Tensor] = images.split(evaluation_batch(info))
-    if doing:
-        chunks = count_progress(doing, chunks, count_batches(len(images), info))
+    def __init__(self, total: int, description: str = "images") -> None:
+        self.total, self.description, self.completed = total, description, 0
+
+    def count(self, outputs: Iterable[Outputs]) -> Iterator[Outputs]:
+        """Yield outputs in chunks, and report the images of those that were used."""
+        report_progress(self.description, self.completed, self.total)
+        for features, logits in outputs:
+            yield features, logits
+            self.completed += len(logits)
+            report_progress(self.description, self.completed, self.total)
+
+
+def predict(method: NetworkMethod, network: Network, images: Images, info: DatasetInfo) -> Outputs:
+    """Return features (N, D) and logits (N, C) of raw images (N, C, H, W) uint8."""
+    chunks = images.split(evaluation_batch(info))
     features, logits = zip(*output_chunks(method, network, chunks, info), strict=True)
     return torch.cat(features), torch.cat(logits)
+
+
+def predict_splits(
+    trained: TrainedNetwork, splits: Mapping[str, tuple[Split, DatasetInfo]]
+) -> dict[str, tuple[Tensor, Tensor]]:
+    """Return the logits (N, C) and labels (N,) of each split, whose images are counted."""
+    counter = ImageCounter(sum(len(split) for split, _ in splits.values()))
+    predictions = {}
+    for name, (split, info) in splits.items():
+        chunks = split.images.split(evaluation_batch(info))
+        outputs = output_chunks(trained.method, trained.network, chunks, info)
+        logits = [chunk for _, chunk in counter.count(outputs)]
+        predictions[name] = torch.cat(logits), split.labels
+    return predictions
 
 
 def evaluation_batch(info: DatasetInfo) -> int:
@@ -351,23 +378,18 @@ def evaluation_batch(info: DatasetInfo) -> int:
     return max(8, EVALUATION_BATCH * LARGEST_OF_FULL_BATCH**2 // info.size**2)
 
 
-def count_batches(samples: int, info: DatasetInfo) -> int:
-    """Return the number of batches in which images are evaluated."""
-    return math.ceil(samples / evaluation_batch(info))
-
-
-@torch.no_grad()
 def output_chunks(
     method: NetworkMethod,
     network: Network,
     chunks: Iterable[Tensor],
     info: DatasetInfo,
     bn_mode: str = "eval",
-) -> Iterator[tuple[Tensor, Tensor]]:
+) -> Iterator[Outputs]:
     """Yield features and logits of raw images, chunk by chunk.
 
-    ``bn_mode`` = ``train`` normalises by the statistics of each chunk and updates the running
-    statistics, as TST's code does.
+    Cores that ``machine.set_cores`` allows work on several chunks at once. ``bn_mode`` = ``train``
+    normalises by the statistics of each chunk and updates the running statistics, as TST's code
+    does, so that one chunk follows the other.
     """
     network.eval()
     method.eval()
@@ -375,6 +397,47 @@ def output_chunks(
         for module in network.modules():
             if isinstance(module, BATCH_NORMS):
                 module.train()
-    for images in chunks:
+
+    @torch.no_grad()  # here, since threads do not inherit it
+    def evaluate(images: Tensor) -> Outputs:
         output = method(network, normalise(images, info))
-        yield output.features, output.logits
+        return output.features, output.logits
+
+    if bn_mode == "eval" and can_share(network, method):
+        yield from map_at_once(evaluate, chunks)
+    else:
+        yield from map(evaluate, chunks)
+
+
+def can_share(network: Network, method: NetworkMethod) -> bool:
+    """Return whether threads may evaluate a network at once: on a CPU, by code of libraries.
+
+    A module of a user, or a hook, may keep a part of a forward pass for a later part.
+    """
+    if next(network.parameters()).device.type != "cpu" or "compiled" in vars(network):
+        return False
+    for module in [*network.modules(), *method.modules()]:
+        if type(module).__module__.partition(".")[0] not in STATELESS:
+            return False
+        if module._forward_hooks or module._forward_pre_hooks:
+            return False
+    return True
+
+
+def measure_network(outputs: Mapping[str, tuple[Tensor, Tensor]]) -> dict[str, Any]:
+    """Return what manifests record of a network, from its logits (N, C) and labels (N,) by split.
+
+    It is the accuracy on each split, and the network check on ``train``.
+    """
+    accuracies = {}
+    for name, (logits, labels) in outputs.items():
+        accuracies[name] = float((logits.argmax(1) == labels).double().mean())
+    return {"accuracy": accuracies, "regime": compute_network_check(*outputs["train"])}
+
+
+def compute_network_check(logits: Tensor, labels: Tensor) -> dict[str, float]:
+    """Return the network check of logits (N, C), or an empty dict if a logit is not finite."""
+    if not bool(logits.isfinite().all()):
+        return {}
+    metrics = measure_network_check(logits.double(), labels)
+    return {name: float(value) for name, value in metrics.items()}

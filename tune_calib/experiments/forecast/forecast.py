@@ -9,6 +9,8 @@ import torch
 
 from tune_calib.engine.artifacts import has_network
 from tune_calib.engine.bank import bank_key
+from tune_calib.engine.head_batch import HEAD_THREADS
+from tune_calib.engine.machine import MOST_CHUNKS
 from tune_calib.engine.store import Store
 from tune_calib.errors import DataNotFoundError
 from tune_calib.experiments.forecast.rates import Rate, Rates, kind_of, weigh_network, width_of
@@ -63,12 +65,24 @@ class Needs:
         local = {"CPU": os.cpu_count() or 1, "GPU": torch.cuda.device_count()}
         return find_cluster(self.run.location.address) or local
 
-    def count_parallel(self, threads: int) -> int:
-        """Count the trials that run in parallel, each with a number of threads."""
+    @property
+    def cores(self) -> int:
+        """Return the CPU cores that a pass of a network over images uses."""
+        location, cores = self.run.location, self.machine["CPU"]
+        spec = self.trials[0].spec  # all are frozen, or none
+        is_trained = location.uses_ray and not spec.network.is_frozen
+        if location.gpus or spec.data.imported is not None or is_trained:
+            return self.threads
+        if location.uses_ray:
+            cores //= max(1, len(self.networks))
+        return max(self.threads, min(cores, MOST_CHUNKS))
+
+    def count_parallel(self, cores: int) -> int:
+        """Count the trials that run in parallel, each on a number of cores."""
         location, machine = self.run.location, self.machine
         if not location.uses_ray:
             return 1
-        most = machine["CPU"] // threads
+        most = machine["CPU"] // cores
         if location.gpus:
             most = min(most, int(machine.get("GPU", 0) / location.gpus))
         if isinstance(self.run, SearchRun):
@@ -170,40 +184,48 @@ class Forecast:
 
     def add(self, needs: Needs) -> int:
         """Add the work of a ladder or search, and return the number of networks it trains."""
-        specs, rates = list(needs.searched), self.rates(needs)
+        specs = list(needs.searched)
         for network_id, spec in needs.networks.items():
             if has_network(spec, self.store):
                 self.in_store.add(network_id)
             elif network_id not in self.networks:
                 self.networks.add(network_id)
                 specs.append(spec)
-        network_s = [self._add_network(spec, rates) for spec in specs]
-        self._add_seconds(NETWORKS, network_s, needs, threads=needs.threads)
+        network_s = [self._add_network(spec, needs) for spec in specs]
+        self._add_seconds(NETWORKS, network_s, needs, cores=needs.cores)
         heads_s = [self._add_heads(*batch, needs) for batch in needs.head_batches]
-        self._add_seconds(HEADS, heads_s, needs, threads=1)
+        self._add_seconds(HEADS, heads_s, needs, cores=HEAD_THREADS)
         if needs.hours:
             self.seconds[SEARCHES] = self.seconds.get(SEARCHES, 0.0) + 3600 * needs.hours
         return sum(not spec.network.is_frozen for spec in specs)
 
     def _add_seconds(
-        self, activity: str, seconds: Sequence[float], needs: Needs, threads: int
+        self, activity: str, seconds: Sequence[float], needs: Needs, cores: int
     ) -> None:
         if not seconds:
             return
         parallel = 1.0  # on a named GPU, which trains one after the other
         if self.gpu is None:
             # Trials that share a GPU take turns on it.
-            parallel = max(1.0, needs.count_parallel(threads) * (needs.run.location.gpus or 1.0))
+            parallel = max(1.0, needs.count_parallel(cores) * (needs.run.location.gpus or 1.0))
         # Parallel training takes at least as long as the longest one. A first NaN stays in max.
         longest = max(sum(seconds) / parallel, *seconds)
         self.seconds[activity] = self.seconds.get(activity, 0.0) + longest
 
-    def _add_network(self, spec: TrialSpec, rates: Rates) -> float:
+    def _time_pass(self, spec: TrialSpec, images: int, needs: Needs) -> float:
+        """Return the seconds in which a network computes the outputs of some images."""
+        seconds = images * self.rates(needs).image_s(spec)
+        if self.gpu is None:
+            seconds /= max(1, needs.cores // spec.network.threads)  # chunks at once
+        return seconds
+
+    def _add_network(self, spec: TrialSpec, needs: Needs) -> float:
+        rates = self.rates(needs)
         sizes = rates.sizes(spec.data)
         self.bytes += weigh_network(kind_of(spec), sizes.train)[1]
-        # A finished network is evaluated on each image once.
+        # A finished network is evaluated on each image once, and its clean bank is built of it.
         images = sizes.train + sizes.select + sizes.calib + sizes.test
-        seconds = images * rates.image_s(spec)
+        seconds = self._time_pass(spec, images, needs)
         if not spec.network.is_frozen:
             rate = rates.network(spec)
             self._note(f"{spec.network.backbone} on {spec.data.dataset}", rate)
@@ -227,7 +249,10 @@ class Forecast:
             images += sizes.test
         # Features and logits in 4 bytes each, the label in 8.
         self.bytes += images * (4 * (width_of(spec) + spec.data.info.classes) + 8)
-        return seconds + images * rates.image_s(spec)
+        is_clean = key == bank_key(spec, None) and spec.network.threads == HEAD_THREADS
+        if is_clean and spec.network_id in self.networks:
+            return seconds
+        return seconds + self._time_pass(spec, images, needs)
 
     def _note(self, subject: str, rate: Rate) -> None:
         source = rate.source

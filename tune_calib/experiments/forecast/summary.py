@@ -206,6 +206,8 @@ def _describe_machine(needs: Needs) -> str:
     cores, gpus = format_count(counts["CPU"], "CPU core"), counts.get("GPU", 0)
     text = f"{cores}, {format_count(gpus, 'GPU') if gpus else 'no GPU'}"
     text += f"; {format_count(needs.threads, 'thread')} per network"
+    if needs.cores > needs.threads:
+        text += f", {needs.cores} cores per pass over images"
     if location.gpus:
         text += f", {format_count(round(1 / location.gpus), 'trial')} on each GPU"
     elif gpus:

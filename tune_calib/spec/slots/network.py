@@ -69,8 +69,8 @@ class NetworkSlot(OptimisedSlot):
     deterministic: bool = Field(False, exclude_if=lambda deterministic: not deterministic)
     """Use only deterministic algorithms, which are slower, on a GPU; a CPU always does."""
     threads: int = Field(1, ge=1, exclude_if=lambda threads: threads == 1)
-    """Number of torch threads, and of CPU cores that Ray reserves. It changes the order of sums and
-    thus the last digits, so it is part of the spec."""
+    """Number of torch threads, and of CPU cores that Ray reserves; frozen networks share all cores.
+    It changes the order of sums and thus the last digits, so it is part of the spec."""
     portable: bool = Field(False, exclude_if=lambda portable: not portable)
     """Compute with one thread as every x86 processor with AVX2 does; this includes heads and
     transforms on the network."""

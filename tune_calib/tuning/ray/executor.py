@@ -11,6 +11,7 @@ import ray
 from ray import tune
 from ray.tune.search import Searcher
 
+from tune_calib.engine.machine import MOST_CHUNKS
 from tune_calib.errors import RefusedError
 from tune_calib.paths import parse_path
 from tune_calib.progress import ProgressEvent, report_progress
@@ -41,12 +42,22 @@ class RayExecutor(Executor):
         """Execute trials in parallel with Ray Tune."""
         report_progress("starting workers")
         gpus = self.gpus  # otherwise Ray would pickle the executor
-        kind = tune.with_resources(
-            JobTrainable, lambda config: placement(Resources(config["job"]["threads"], gpus))
-        )
+
+        def place(config: dict[str, Any]) -> tune.PlacementGroupFactory:
+            job = config["job"]
+            return placement(Resources(job.get("cores", job["threads"]), gpus))
+
+        kind = tune.with_resources(JobTrainable, place)
         return fit(
             source.total, kind, self.provenance, source=source, max_concurrent_trials=at_once
         )
+
+    def share_cores(self, jobs: int) -> int:
+        """Return an equal share of the cluster, of as many cores as every node has."""
+        if self.gpus or not jobs:
+            return 1
+        counts = [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]
+        return min(sum(counts) // jobs, *filter(None, counts), MOST_CHUNKS)
 
     def read_events(self, names: Sequence[str]) -> Mapping[str, ProgressEvent]:
         """Read the events of the workers from the cluster."""

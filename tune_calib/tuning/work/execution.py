@@ -15,7 +15,7 @@ from threadpoolctl import threadpool_limits
 
 from tune_calib.console import echo
 from tune_calib.engine.artifacts import has_network
-from tune_calib.engine.machine import machine
+from tune_calib.engine.machine import machine, set_cores
 from tune_calib.engine.store import Store
 from tune_calib.errors import RefusedError
 from tune_calib.paths import AnyPath, environment, parse_path
@@ -81,6 +81,8 @@ def open_executor(
 class JobSource:
     """Passes on networks, and head batches when their network is trained, up to a deadline."""
 
+    cores = 1  # of a pass over images
+
     def __init__(
         self, work: RemainingWork, provenance: Provenance, deadline: float = math.inf
     ) -> None:
@@ -101,7 +103,10 @@ class JobSource:
             is_last = not any(job.kind == "network" for job in self.running.values())
             return OVER if is_last else None
         job = self.running[trial_id] = self.ready.popleft()
-        return configuration(self.provenance, job.config())
+        config = job.config()
+        if job.is_pass and self.cores > job.threads:
+            config["cores"] = self.cores
+        return configuration(self.provenance, config)
 
     def end(self, trial_id: str) -> None:
         """Make the heads of a finished network ready, but not those of one that failed."""
@@ -127,11 +132,13 @@ def execute(
         weights[f"{job.kind}s"] += job.weight
         total += len(job.trials)
     unit = EVALUATIONS if work.jobs[0].kind == "extra" else TRIALS
+    source = JobSource(work, executor.provenance, deadline)
+    source.cores = executor.share_cores(len(work.networks))
     with (
         screen() as view,
         view.phase(title, total, unit, kinds=weights, read_events=executor.read_events),
     ):
-        return list(executor.run(JobSource(work, executor.provenance, deadline)).values())
+        return list(executor.run(source).values())
 
 
 class _InProcess(Executor):
@@ -209,8 +216,10 @@ def _restored_process(everywhere: Mapping[str, str]) -> Iterator[None]:
         # On Ray a worker has as many BLAS threads as cores; here they would occupy all cores, and
         # spin while they wait.
         with threadpool_limits(1, user_api="blas"):
+            set_cores(os.cpu_count() or 1)
             yield
     finally:
+        set_cores(1)
         torch.set_num_threads(threads)
         torch.set_rng_state(state)
         torch.use_deterministic_algorithms(is_strict, warn_only=warns)

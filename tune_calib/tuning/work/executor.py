@@ -85,6 +85,10 @@ class Executor(ABC):
         whole run.
         """
 
+    def share_cores(self, jobs: int) -> int:
+        """Return the CPU cores for each of some jobs in parallel, if a job can use several."""
+        return 1
+
     @abstractmethod
     def read_events(self, names: Sequence[str]) -> Mapping[str, ProgressEvent]:
         """Return the latest event of each named trial that has sent one."""

@@ -52,8 +52,14 @@ class Job:
         return self.first.spec.network_id
 
     @property
+    def is_pass(self) -> bool:
+        """Return whether it only passes images through a frozen network."""
+        spec = self.first.spec
+        return bool(self.dependents) and spec.network.is_frozen and spec.data.imported is None
+
+    @property
     def threads(self) -> int:
-        """Return its CPU cores, which are also its torch threads."""
+        """Return its torch threads, which are also its CPU cores unless it is a pass."""
         return HEAD_THREADS if self.kind == "head" else self.first.spec.network.threads
 
     @property

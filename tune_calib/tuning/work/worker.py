@@ -19,7 +19,7 @@ from tune_calib.engine.classifier import store_classifier, tensors_of_trial
 from tune_calib.engine.code import code_of_trials
 from tune_calib.engine.evaluate import SplitLogits, evaluate_one
 from tune_calib.engine.head_batch import HEAD_THREADS, HeadBatchTrainer
-from tune_calib.engine.machine import require_environment, set_switches
+from tune_calib.engine.machine import require_environment, set_cores, set_switches
 from tune_calib.engine.store import Store
 from tune_calib.errors import RefusedError
 from tune_calib.paths import parse_path
@@ -72,6 +72,8 @@ class Worker:
         # The last digits depend on the number of threads.
         threads = HEAD_THREADS if job["kind"] == "head" else self.spec.network.threads
         torch.set_num_threads(threads)
+        if "cores" in job:
+            set_cores(job["cores"])
 
     def _refuse_other_code(self) -> None:
         """Refuse a node with other code than the driver's, or code that was edited since."""
@@ -127,9 +129,9 @@ class Worker:
         return load_test(self.spec.data, self.data_root, self.store.images)
 
     def open_bank(
-        self, key: BankKey, development: Callable[[], Development], with_train: bool = True
+        self, key: BankKey, development: Callable[[], Development], **options: Any
     ) -> DevelopmentBank:
-        """Open or build a bank of the network; that of a search has no test split."""
+        """Open or build a bank by ``ensure_bank``; that of a search has no test split."""
         kind = DevelopmentBank if self.provenance.is_search else FeatureBank
 
         def load_splits() -> tuple[Development, Split | None]:
@@ -144,7 +146,7 @@ class Worker:
             store=self.store,
             splits=load_splits,
             device=self.device,
-            with_train=with_train,
+            **options,
         )
 
     def save_classifier(

@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 
 from tune_calib.documents import seal
 from tune_calib.engine.artifacts import NetworkTraining, has_network, load_network, read_samples
-from tune_calib.engine.bank import DevelopmentBank, bank_key
+from tune_calib.engine.bank import BankKey, DevelopmentBank, bank_key
 from tune_calib.engine.evaluate import (
     SplitLogits,
     bank_logits,
@@ -30,6 +30,7 @@ from tune_calib.engine.evaluate import (
 from tune_calib.engine.extra import ExtraEvaluation, shifted_bank_key
 from tune_calib.engine.head_batch import HEAD_THREADS, HeadBatchTrainer, in_parts
 from tune_calib.engine.imports import open_import
+from tune_calib.engine.network import TrainedNetwork
 from tune_calib.engine.steps import Stopwatch
 from tune_calib.engine.store import artifact_manifest, save_tensors
 from tune_calib.errors import DivergedError
@@ -45,6 +46,7 @@ from tune_calib.spec.names import WATCHED
 from tune_calib.spec.slots.head import HeadSlot
 from tune_calib.spec.trial import canonical_json
 from tune_calib.tuning.folder import PROFILES
+from tune_calib.tuning.work.jobs import lacking_of_bank
 from tune_calib.tuning.work.rows import TrialResult
 from tune_calib.tuning.work.worker import DONE, Worker, evaluate_trial, summarize
 
@@ -61,19 +63,28 @@ class NetworkWorker(Worker):
         if self.spec.data.imported is not None:
             return
         self.splits = self.development().to(self.device)
-        self.network_run = NetworkTraining(self.spec, self.store, self.splits, device=self.device)
+        self.network_run = NetworkTraining(
+            self.spec,
+            self.store,
+            self.splits,
+            device=self.device,
+            open_bank=self._open_clean_bank if self._needs_bank and self._can_share else None,
+        )
 
     def step(self) -> dict[str, Any]:
         """Train an epoch; the step after the last epoch evaluates and writes the rows."""
+        started = time.monotonic()
         if self.spec.data.imported is not None:
-            return self._end()
+            return self._end(started)
         try:
             report = self._epoch()
         except DivergedError as error:
             return _write_diverged(self, self.network_run, error)
         if report is not None:
             return {"epoch": len(self.network_run.history), **report}
-        return self._end()
+        last_report = self._end(started)
+        self._build_banks()
+        return last_report
 
     def _epoch(self) -> dict[str, float] | None:
         run = self.network_run
@@ -99,7 +110,7 @@ class NetworkWorker(Worker):
             atomic_write(path, seal(profile))
         return report
 
-    def _end(self) -> dict[str, Any]:
+    def _end(self, started: float) -> dict[str, Any]:
         if self.spec.data.imported is None:
             manifest = artifact_manifest(self.network_run.artifact)
         else:
@@ -107,7 +118,6 @@ class NetworkWorker(Worker):
         epoch, history = manifest["epoch"], manifest["history"]
         if not self.trials:
             return {"epoch": epoch, "status": "done", DONE: True}
-        started = time.monotonic()
         logits, on_train = self._outputs(manifest)
         refuse_better(self.spec, self.store, logits)
         base = compute_base_check(logits, on_train)
@@ -136,27 +146,59 @@ class NetworkWorker(Worker):
         self.write(results, samples, trained_on)
         return {"epoch": epoch, **summarize(results), DONE: True}
 
+    def _build_banks(self) -> None:
+        """Build the banks of the heads on a frozen network, which has more cores than they have."""
+        if not (self.spec.network.is_frozen and self._can_share):
+            return
+        for key in self._bank_keys:
+            # With batch normalisation in train mode, one core works in any case.
+            if key.bn_mode == "eval":
+                self.open_bank(key, lambda: self.splits)
+
     def _outputs(
         self, manifest: Mapping[str, Any]
     ) -> tuple[dict[str, SplitLogits], dict[str, float]]:
         """Return the logits of the network's own head and its network check on train."""
-        # With another number of threads, last digits would depend on who built the bank.
-        is_alike = self.spec.network.threads == HEAD_THREADS
-        needs_bank = self.spec.network.is_frozen or any(t.spec.posthoc for t in self.trials)
-        # Without a writable store, each trial makes its own pass.
-        can_share = is_alike and manifest["regime"] and self.store.is_writable
-        if self.spec.data.imported is not None or (needs_bank and can_share):
+        reads_bank = self.spec.data.imported is not None
+        if not reads_bank and manifest["regime"] and self._can_share:
+            identity, is_search = bank_key(self.spec, None).identity, self.provenance.is_search
+            is_complete = not lacking_of_bank(identity, self.store, is_search)
+            reads_bank = self._needs_bank or is_complete
+        if reads_bank:
             # The bank of clean images has the same numbers as a separate pass.
-            key = bank_key(self.spec, None)
-            # Heads wait for this Ray trial, and would build their bank again.
-            keys = {bank_key(t.spec, t.spec.head) for t in self.dependents if t.spec.head}
-            bank = self.open_bank(key, lambda: self.splits, key in keys)
+            bank = self._open_clean_bank()
             return bank_logits(bank, self.device), read_train_check(manifest)
         trained = load_network(self.spec, self.store, self.device)
         info = self.spec.data.info
         test = None if self.provenance.is_search else self.test_split().to(self.device)
         logits = network_logits(trained, info, self.splits, test=test)
         return logits, read_train_check(manifest)
+
+    @property
+    def _can_share(self) -> bool:
+        """Return whether heads and the evaluation of the network may share a bank."""
+        # With another number of threads, last digits would depend on who built the bank. Without a
+        # writable store, each trial makes its own pass.
+        return self.spec.network.threads == HEAD_THREADS and self.store.is_writable
+
+    @property
+    def _bank_keys(self) -> set[BankKey]:
+        """Return the keys of the banks of the heads that wait for this Ray trial."""
+        return {bank_key(t.spec, t.spec.head) for t in self.dependents if t.spec.head}
+
+    @property
+    def _needs_bank(self) -> bool:
+        """Return whether a trial of the run reads the bank of clean images."""
+        if bank_key(self.spec, None) in self._bank_keys:
+            return True
+        without_head = [t.spec for t in (*self.trials, *self.dependents) if t.spec.head is None]
+        return any(spec.network.is_frozen or spec.posthoc for spec in without_head)
+
+    def _open_clean_bank(self, trained: TrainedNetwork | None = None) -> DevelopmentBank:
+        key = bank_key(self.spec, None)
+        # Without train, heads would build it again.
+        has_heads = key in self._bank_keys
+        return self.open_bank(key, lambda: self.splits, with_train=has_heads, trained=trained)
 
     def cleanup(self) -> None:
         """Release the lock of the network."""
