@@ -1,5 +1,6 @@
 """Searches end to end: repeatable, resumable, shut off from the test split."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -125,11 +126,12 @@ def test_a_killed_actor_costs_nothing(finished_search, tmp_path):
     reference, _ = finished_search
     out = tmp_path / "killed"
     process = started(out, reference / "store", "--at-once", 2)
-    actors = [
-        child
-        for child in psutil.Process(process.pid).children(recursive=True)
-        if "ResourceTrainable" in " ".join(child.cmdline())
-    ]
+    actors = []
+    while not actors and process.poll() is None:
+        for child in psutil.Process(process.pid).children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if "ResourceTrainable" in " ".join(child.cmdline()):
+                    actors.append(child)
     assert actors
     os.kill(actors[0].pid, signal.SIGKILL)
     _, told = process.communicate()

@@ -239,7 +239,8 @@ def _watched_node() -> Iterator[None]:
         raise KeyboardInterrupt
 
     handler = signal.signal(signal.SIGUSR2, interrupt) if is_main else None
-    threading.Thread(target=watch, daemon=True, name="tune-calib node").start()
+    watcher = threading.Thread(target=watch, daemon=True, name="tune-calib node")
+    watcher.start()
     try:
         yield
     except KeyboardInterrupt:
@@ -250,3 +251,6 @@ def _watched_node() -> Iterator[None]:
         is_over.set()
         if is_main:
             signal.signal(signal.SIGUSR2, handler)
+        # Ray ends a process that asks it for its nodes during a shutdown. A dead cluster may never
+        # answer.
+        watcher.join(timeout=NODE_CHECK_S)
