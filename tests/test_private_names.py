@@ -38,8 +38,8 @@ INHERITED = {"ray.tune.Trainable.__init__": "_storage"}
 NAMED = {"ray._private.authentication"}
 """Private modules that a text names: that of a logger."""
 
-PUBLIC = {"_asdict", "_replace"}
-"""Of named tuples."""
+PUBLIC = {"_asdict", "_replace", "_forward_hooks", "_forward_pre_hooks"}
+"""Of named tuples, and of modules of torch, which has no public list of their hooks."""
 
 
 def is_private(name: str) -> bool:

@@ -414,7 +414,7 @@ def can_share(network: Network, method: NetworkMethod) -> bool:
 
     A module of a user, or a hook, may keep a part of a forward pass for a later part.
     """
-    if next(network.parameters()).device.type != "cpu" or "compiled" in vars(network):
+    if next(network.parameters()).device.type != "cpu":
         return False
     for module in [*network.modules(), *method.modules()]:
         if type(module).__module__.partition(".")[0] not in STATELESS:
