@@ -41,14 +41,11 @@ def report_progress(
         _listeners[-1](event)
 
 
-def count_progress(
-    description: str, items: Iterable[T], total: int, completed: int = 0
-) -> Iterator[T]:
-    """Yield items and report each one that was used, after ``completed`` steps of others."""
-    report_progress(description, completed, total)
-    for item in items:
+def count_progress(description: str, items: Iterable[T], total: int) -> Iterator[T]:
+    """Yield items and report each one that was used."""
+    report_progress(description, 0, total)
+    for completed, item in enumerate(items, start=1):
         yield item
-        completed += 1
         report_progress(description, completed, total)
 
 

@@ -216,12 +216,12 @@ def lines(device: torch.device, backbones: list[str], graphs: bool) -> Iterator[
     for name in backbones:
         slow = theirs(name, device)
         for precision in ("fp32", "tf32", "bf16"):
-            own, floor = ours(name, precision, device), resident(name, precision, device)
-            yield f"{name:12s} {precision:9s} {own:9.0f} {own / slow:17.1f} {own / floor:25.2f}"
+            fast, floor = ours(name, precision, device), resident(name, precision, device)
+            yield f"{name:12s} {precision:9s} {fast:9.0f} {fast / slow:17.1f} {fast / floor:25.2f}"
         if graphs:
             for execution in ("graph", "compiled"):
-                own = ours(name, "bf16", device, execution)
-                yield f"{name:12s} bf16 {execution:8s} {own:6.0f} {own / slow:17.1f}"
+                fast = ours(name, "bf16", device, execution)
+                yield f"{name:12s} bf16 {execution:8s} {fast:6.0f} {fast / slow:17.1f}"
 
 
 def _alone(name: str, rates: "multiprocessing.queues.Queue[float]") -> None:

@@ -81,14 +81,14 @@ def test_a_frozen_network_passes_every_image_once(tmp_path, passed):
     # Its bank serves the evaluation in another folder, and numbers of separate passes are equal.
     assert run(tmp_path / "again", trials, store) == rows
     assert not passed
-    own = Store(tmp_path / "own")
-    apart = planned(file, own.root, NAMES, holdout="test")
-    training = artifacts.NetworkTraining(apart[0].spec, own, development, CPU)
+    separate = Store(tmp_path / "own")
+    apart = planned(file, separate.root, NAMES, holdout="test")
+    training = artifacts.NetworkTraining(apart[0].spec, separate, development, CPU)
     assert training.step() is None
     training.close()
-    assert run(tmp_path / "apart", apart, own) == rows
+    assert run(tmp_path / "apart", apart, separate) == rows
     manifests = []
-    for root in (store, own):
+    for root in (store, separate):
         manifest = root.folder("networks", trials[0].spec.network_id) / "manifest.json"
         content = json.loads(manifest.read_text())
         manifests.append((content["accuracy"], content["regime"]))

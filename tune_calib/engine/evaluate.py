@@ -26,10 +26,9 @@ from tune_calib.metrics.samples import Samples
 from tune_calib.metrics.scoring import accuracy, is_at_chance
 from tune_calib.metrics.summary import (
     collect_samples,
-    compute_plugin_metrics,
     computed_metrics,
     conformal_limit,
-    measure,
+    measure_samples,
 )
 from tune_calib.metrics.ties import OUTPUTS
 from tune_calib.metrics.validation import whole_numbers
@@ -159,7 +158,7 @@ def evaluate_one(
             continue
         split = calibrated[name]
         samples = collect_samples(split.logits, split.labels, limit, OUTPUTS)
-        scores = measure(samples, names) | compute_plugin_metrics(split.logits, split.labels)
+        scores = measure_samples(samples, names)
         for metric, score in scores.items():
             if not math.isnan(value := float(score)):
                 metrics[column(name, metric)] = value

@@ -43,7 +43,7 @@ def evaluate(
     """
     limit = None if calib is None else conformal_limit(*calib, dtype)
     samples = collect_samples(logits, labels, limit, dtype)
-    return measure_samples(samples, in_search, has_calib=limit is not None)
+    return measure_samples(samples, computed_metrics(in_search, has_calib=limit is not None))
 
 
 def conformal_limit(logits: Tensor, labels: Tensor, dtype: torch.dtype | None = None) -> Tensor:
@@ -63,11 +63,8 @@ def collect_samples(
     return Samples(probs, labels, logits=logits, confidence=confidence, limit=limit)
 
 
-def measure_samples(
-    samples: Samples, in_search: bool = False, has_calib: bool = True
-) -> dict[str, Tensor]:
-    """Compute the metrics of ``evaluate``."""
-    names = computed_metrics(in_search, has_calib)
+def measure_samples(samples: Samples, names: Iterable[str]) -> dict[str, Tensor]:
+    """Compute built-in metrics by name, and those of plug-ins."""
     return {
         **measure(samples, names),
         **compute_plugin_metrics(samples.logits, samples.labels),

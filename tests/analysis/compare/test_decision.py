@@ -272,12 +272,12 @@ def test_the_three_effects_of_an_interaction_are_one_family(tmp_path):
     weighed = Comparison("ls+mac_cal", ("mac_cal",), "ece", less=("ls", "ce"))
     (expected,) = decide_sums(run, [weighed])
     assert decisions.loc["interaction", "p"] == expected.p
-    both, product = view.tables
-    assert "with Holm's correction over 3 comparisons" in both.caption
-    assert "Intervals are simultaneous, 98.33 % each" in both.caption
+    effects, product = view.tables
+    assert "with Holm's correction over 3 comparisons" in effects.caption
+    assert "Intervals are simultaneous, 98.33 % each" in effects.caption
     assert "Holm" not in product.caption
     assert "Intervals: 95 %" in product.caption
-    assert both.label != product.label
+    assert effects.label != product.label
 
 
 def test_an_interaction_needs_all_four_rungs(tmp_path, refusal):

@@ -28,6 +28,7 @@ from typing import Any, ClassVar
 from ray import tune
 from ray.experimental.internal_kv import _internal_kv_del, _internal_kv_get, _internal_kv_put
 
+from tune_calib.engine.machine import set_cores
 from tune_calib.errors import RefusedError
 from tune_calib.paths import parse_path
 from tune_calib.progress import ProgressEvent, add_listener
@@ -75,6 +76,8 @@ class JobTrainable(tune.Trainable):
         try:
             if self.next is not None:
                 config, self.next = self.next, None
+                # Set for each job, since a reused actor may have executed one with more cores.
+                set_cores(config["job"].get("cores", 1))
                 self.worker = begin_job(config, self.worker)
             return self.opened_worker.step()
         except RefusedError as error:

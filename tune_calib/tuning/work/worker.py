@@ -19,7 +19,7 @@ from tune_calib.engine.classifier import store_classifier, tensors_of_trial
 from tune_calib.engine.code import code_of_trials
 from tune_calib.engine.evaluate import SplitLogits, evaluate_one
 from tune_calib.engine.head_batch import HEAD_THREADS, HeadBatchTrainer
-from tune_calib.engine.machine import require_environment, set_cores, set_switches
+from tune_calib.engine.machine import require_environment, set_switches
 from tune_calib.engine.store import Store
 from tune_calib.errors import RefusedError
 from tune_calib.paths import parse_path
@@ -72,8 +72,6 @@ class Worker:
         # The last digits depend on the number of threads.
         threads = HEAD_THREADS if job["kind"] == "head" else self.spec.network.threads
         torch.set_num_threads(threads)
-        if "cores" in job:
-            set_cores(job["cores"])
 
     def _refuse_other_code(self) -> None:
         """Refuse a node with other code than the driver's, or code that was edited since."""
