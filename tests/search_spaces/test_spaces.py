@@ -88,7 +88,8 @@ def test_spaces_are_listed():
     assert [entry["name"] for entry in listed] == sorted(SPACES)
     (record,) = json.loads(here("list", "spaces", "mac_cal", "--json").stdout)
     assert record["settings"]["head.width"]["only_if"] == {"head.shape": ["bottleneck"]}
-    assert record["settings"]["head.gamma"]["low"] == 0.7
+    assert record["settings"]["head.lr"]["high"] == 0.3
+    assert record["settings"]["head.gamma"]["choices"][0] == "val_ratio"
     printed = here("list", "spaces", "mac_cal").stdout
     assert "only if head.shape is bottleneck" in printed
     unknown = here("list", "spaces", "mac_call")
