@@ -40,7 +40,7 @@ def epoch_s(heads: int, device: torch.device, repeats: int = 3) -> float:
     """Seconds of the fastest of some epochs of a head batch, after one to warm up."""
     features, labels = torch.rand(SAMPLES, WIDTH), torch.randint(CLASSES, (SAMPLES,))
     split: Any = RandomSplit(features, features[:, :0], labels)
-    bank: Any = SimpleNamespace(train=lambda _: split)
+    bank: Any = SimpleNamespace(train=lambda _: split, views=1)
     views = Views(bank, device)
     parameters = init_stack((WIDTH, HIDDEN, CLASSES), range(heads), device)
     slot = SimpleNamespace(

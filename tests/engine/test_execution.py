@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.engine.test_head_batch import MAC_CAL_OPTIONS
+from tests.engine.test_head_batch import MAC_CAL_OPTIONS, ScaledViews
 from tests.support import CPU, here, sample, small_spec
 from tune_calib.conformance.tape import capture, record
 from tune_calib.data.splits import load_development
@@ -125,6 +125,22 @@ def test_captured_heads_resumed_after_any_epoch_equal_eager_heads(options, bank)
         # Evaluation with the masks of the best epoch, after which captured steps go on.
         assert torch.equal(eager.predict(bank.select()), captured.predict(bank.select()))
         state = {name: tensor.detach().clone() for name, tensor in captured.state().items()}
+
+
+@pytest.mark.parametrize("order", ["shared", "own"])
+@pytest.mark.parametrize("places", [1, 2, 3])
+def test_captured_heads_gather_each_view_at_its_positions(places, order, bank, monkeypatch):
+    slot = {"batch_order": order, "epochs": 4, "batch_size": 96}
+    slots = [small_spec(method="mac_cal", seed=k, **slot).head for k in range(2)]
+    eager, captured = (HeadBatchTrainer(slots, ScaledViews(bank), 0, CPU) for _ in range(2))
+    capture(captured)
+    # As many as fit the memory of a GPU.
+    monkeypatch.setattr(captured.views, "count_places", lambda size: places)
+    for reports in zip(eager, captured, strict=True):
+        assert all(torch.equal(reports[0][name], reports[1][name]) for name in reports[0])
+    assert captured.executor.inputs.keys() >= {"positions"}
+    assert "features" not in captured.executor.inputs
+    assert len(captured.views.places) == places
 
 
 def test_captured_heads_train_on_after_a_prediction(bank):

@@ -18,6 +18,7 @@ from tune_calib.errors import UserError
 from tune_calib.experiments.entries import plan_entries
 from tune_calib.experiments.file import read_experiment_file
 from tune_calib.experiments.forecast.rates import Rates, build_plain, count_flops
+from tune_calib.spec import gpus
 from tune_calib.spec.gpus import GPUS
 from tune_calib.spec.slots.data import DataSlot
 from tune_calib.spec.trial import TrialSpec
@@ -95,13 +96,69 @@ def test_a_step_is_three_times_the_products_of_a_pass_but_for_the_first_layer():
 
 
 @pytest.mark.slow
-def test_the_papers_own_seconds_come_out_in_the_mean_and_each_within_a_factor_of_two_and_a_half():
-    wide = []
-    for backbone in ("resnet50", "resnet110", "wrn26_10", "densenet121"):
-        step_s = operations(backbone=backbone) / GPUS["A40"].attained("tf32")
-        wide.append(math.log(350 * 352 * step_s / PUBLISHED[backbone]))
-    assert max(map(abs, wide)) < math.log(2.5)
-    assert sum(wide) / len(wide) == pytest.approx(0, abs=0.05)
+@pytest.mark.parametrize("backbone", ["resnet50", "resnet110", "wrn26_10", "densenet121"])
+def test_the_papers_own_seconds_come_out_within_a_factor_of_one_and_a_half(backbone):
+    # Their GPU is slow enough to be busy, as an H100 is only with captured steps.
+    attained = GPUS["A40"].attained(backbone, "graph", "tf32")
+    hours = 350 * 352 * operations(backbone=backbone) / attained.flops / PUBLISHED[backbone]
+    assert abs(math.log(hours)) < math.log(1.5)
+
+
+@pytest.mark.parametrize(
+    ("execution", "images_per_second", "steps"),
+    [
+        ("compiled", 40, "compiled"),
+        ("graph", 30, "captured"),
+        ("eager", 20, "eager"),
+        ("compiled", 30, "captured: compiled steps were not measured"),
+        ("compiled", 20, "eager: compiled steps were not measured"),
+        ("graph", 20, "eager: captured steps were not measured"),
+    ],
+)
+def test_steps_that_were_not_measured_count_as_simpler_ones_and_say_so(
+    execution, images_per_second, steps, monkeypatch
+):
+    network = gpus.read_rates()["networks"]["resnet50"]
+    for number, name in enumerate(["eager", "graph", "compiled"]):
+        rate = 20 + 10 * number
+        value = rate if rate <= images_per_second else None
+        monkeypatch.setitem(network["images_per_second"][name], "bf16", value)
+    attained = GPUS["H100"].attained("resnet50", execution, "bf16")
+    assert attained.flops == pytest.approx(images_per_second * 1e9 * network["gflop"])
+    assert attained.origin.endswith(f"like resnet50 on one H100 (bf16, {steps})")
+
+
+def test_a_network_that_was_not_measured_is_like_the_mean_of_those_that_were():
+    names = gpus.read_rates()["networks"]
+    shares = [gpus.find_share(name, "graph", "bf16")[0] for name in names]
+    share, origin = gpus.find_share("resnet8", "graph", "bf16")
+    assert min(shares) < share < max(shares)
+    assert f"like {len(names)} other networks on one H100 (bf16, captured)" in origin
+
+
+def test_a_step_of_heads_takes_as_long_as_that_of_the_next_larger_batch(monkeypatch):
+    steps = {"1": {"eager": 0.002, "graph": 3e-4}, "40": {"eager": 0.002, "graph": 6e-4}}
+    monkeypatch.setitem(gpus.read_rates(), "head_step_s", steps)
+    times = [gpus.find_head_step(heads, "graph")[0] for heads in (1, 2, 40, 80)]
+    assert times == [3e-4, 6e-4, 6e-4, 12e-4]
+    assert gpus.find_head_step(5, "eager")[0] == 0.002
+
+
+def test_the_rates_of_the_package_have_a_source_and_eager_steps_in_each_precision():
+    rates = gpus.read_rates()
+    assert GPUS[rates["gpu_model"]].is_named(rates["card"])
+    assert rates["source"]
+    assert rates["versions"]["torch"]
+    for precision in ("fp32", "tf32", "bf16"):
+        assert 0 < gpus.find_share("resnet8", "eager", precision)[0] < 1
+    assert gpus.find_head_step(1, "eager")[0] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backbone", gpus.read_rates()["networks"])
+def test_the_operations_of_the_measured_networks_are_those_that_are_counted(backbone):
+    counted = operations(backbone=backbone, batch_size=2) / 2e9
+    assert gpus.read_rates()["networks"][backbone]["gflop"] == pytest.approx(counted, rel=0.01)
 
 
 @pytest.mark.parametrize("slot", [
@@ -131,7 +188,7 @@ def test_a_dry_run_for_a_gpu_needs_no_data_and_prints_recipe_and_source(file, na
     assert ended.returncode == 0, ended.stderr
     assert f"time on one {name}: about" in ended.stdout
     assert GPUS[name].source in ended.stdout
-    assert "s an epoch, stated rate, not measured" in ended.stdout
+    assert "s an epoch, not measured: " in ended.stdout
     assert "a: recipe quick (" in ended.stdout
     assert "from timing" not in ended.stdout
     assert not (file().parent / "out").exists()

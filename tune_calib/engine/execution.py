@@ -39,7 +39,11 @@ LEAST_COMPILED = 50_000
 
 
 def resolve_execution(
-    requested: "Execution", device: torch.device, is_capturable: bool, steps: int = 0
+    requested: "Execution",
+    device: torch.device,
+    is_capturable: bool,
+    steps: int = 0,
+    has_compiler: bool | None = None,
 ) -> "Execution":
     """Return how steps are executed on a device: ``eager``, ``graph`` or ``compiled``.
 
@@ -48,6 +52,7 @@ def resolve_execution(
         device: device of the training.
         is_capturable: whether steps of the method can be captured.
         steps: steps of the training; 0 if nothing can be compiled.
+        has_compiler: whether the machine can compile; None stands for this machine.
     """
     refuse_captured(requested, device.type == "cuda")
     if requested == "compiled" and not steps:
@@ -56,7 +61,11 @@ def resolve_execution(
         return requested
     if device.type != "cuda" or not is_capturable:
         return "eager"
-    return "compiled" if steps >= LEAST_COMPILED and _has_compiler() else "graph"
+    if steps < LEAST_COMPILED:
+        return "graph"
+    if has_compiler is None:
+        has_compiler = _has_compiler()
+    return "compiled" if has_compiler else "graph"
 
 
 def refuse_captured(requested: "Execution", has_gpu: bool) -> None:

@@ -18,6 +18,7 @@ from tune_calib.engine.execution import (
     Tensors,
     as_inputs,
     resolve_execution,
+    sent,
 )
 from tune_calib.engine.head_steps import StackedOptimizer, Views, squared_norms
 from tune_calib.engine.network import SELECTED_BY, watch_select
@@ -93,12 +94,12 @@ class HeadBatchTrainer(Iterator[dict[str, Tensor]]):
         """Train one epoch and return its report, each value (K,) float64."""
         if self.epoch >= self.slot.epochs:
             raise StopIteration
-        train = self.views.view(self.epoch % self.bank.views)
+        view = self.epoch % self.bank.views
         self.method.begin_epoch(self.epoch)
-        report, statistics = self._train_epoch(train)
+        report, statistics = self._train_epoch(view)
         with torch.no_grad():
             if self.method.wants_pass():
-                statistics = self._pass(train)
+                statistics = self._pass(self.views.view(view))
             # Before the evaluation on select, as in the training of networks.
             report |= self.method.end_epoch(self.epoch, statistics)
             logits = logits_of(self.method, self.select.features)
@@ -122,20 +123,32 @@ class HeadBatchTrainer(Iterator[dict[str, Tensor]]):
             orders.append(torch.randperm(samples, generator=generator(seed)))
         return torch.stack(orders)
 
-    def _train_epoch(self, train: FeatureSplit) -> tuple[dict[str, Tensor], EpochStatistics]:
-        samples = len(train.labels)
+    def _batches(self, view: int, order: Tensor) -> Iterator[Inputs]:
+        """Yield the samples of each batch of a view, or for captured steps their positions."""
+        size, place = self.slot.batch_size, None
+        if self.executor.is_captured:
+            place = self.views.hold(view)
+        if place is None:
+            for features, labels in self.views.batches(self.views.view(view), order, size):
+                yield {"features": features, "labels": labels}
+            return
+        order = order + place * order.shape[-1]
+        for positions in sent(order, self.device).split(size, dim=-1):
+            yield {"positions": positions}
+
+    def _train_epoch(self, view: int) -> tuple[dict[str, Tensor], EpochStatistics]:
+        samples, batch_size = len(self.views.view(view).labels), self.slot.batch_size
         # These stay on the device until the end of the epoch, since reading one would stall a GPU.
         losses, rights, confidences = torch.zeros(3, len(self.slots), device=self.device)
         norms: dict[str, Tensor] = {}
-        steps = math.ceil(samples / self.slot.batch_size)
+        steps = math.ceil(samples / batch_size)
         corrections: dict[str, Any] = {}
         for name, numbers in self.optimizer.begin_steps(steps).items():
             corrections[name] = as_inputs(numbers, self.executor, self.device)
-        batches = self.views.batches(train, self._order(samples), self.slot.batch_size)
-        for number, (features, labels) in enumerate(batches):
-            step, size = self.epoch * steps + number, labels.shape[-1]
+        for number, inputs in enumerate(self._batches(view, self._order(samples))):
+            step = self.epoch * steps + number
+            size = min(batch_size, samples - number * batch_size)
             self.method.begin_batch(step)
-            inputs: Inputs = {"features": features, "labels": labels}
             inputs |= nest("draw", self.method.draw(step, size))
             for name, values in corrections.items():
                 inputs[f"correction.{name}"] = values[number]
@@ -154,9 +167,12 @@ class HeadBatchTrainer(Iterator[dict[str, Tensor]]):
 
     def _step(self, inputs: Inputs, is_last: bool = False) -> Tensors:
         """Take a step; return values (K,), in the last one of an epoch with gradient norms."""
-        labels = inputs["labels"]
+        if "positions" in inputs:
+            features, labels = self.views.rows(inputs["positions"])
+        else:
+            features, labels = inputs["features"], inputs["labels"]
         self.method.drawn = unnest("draw", inputs)
-        log_probs = self.method.training_logits(inputs["features"]).log_softmax(-1)
+        log_probs = self.method.training_logits(features).log_softmax(-1)
         loss = self.method.loss(log_probs, labels)
         # Heads share no parameters, so the gradient of the sum is the gradient of each head.
         factor = labels.shape[-1] if self.slot.loss_reduction == "sum" else 1

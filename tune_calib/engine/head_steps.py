@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 CACHE_BYTES = 2**20  # approximate size of the fast memory of a processor core
 GATHERED_BYTES = 2**20  # of features gathered together: several batches, which fit that memory
-SHARE_OF_FREE = 0.5  # of a device's free memory for a view; the rest is for training
+SHARE_OF_FREE = 0.5  # of a device's free memory for views; the rest is for training
 BETAS = 0.9, 0.999  # of Adam, as in torch
 
 # Tensors (K, ...) by kind (parameter, gradient, moment, mask) and name of the parameter.
@@ -32,24 +32,66 @@ class Views:
 
     def __init__(self, bank: "DevelopmentBank", device: torch.device) -> None:
         self.bank, self.device = bank, device
-        self.held: dict[int, FeatureSplit] = {}
+        self.mapped: dict[int, FeatureSplit] = {}  # the last view that was read from its file
+        self.held: FeatureSplit | None = None  # several views: features (P, N, D), labels (P, N)
+        # Index of the view in each place of ``held``, -1 in an empty one; None before its creation.
+        self.places: list[int] | None = None
 
     def view(self, index: int) -> "FeatureSplit":
         """Return one view: a memory map of its file, or a copy on a GPU with enough memory."""
-        if index not in self.held:
-            split = self.bank.train(index)
-            if self.device.type == "cpu":
-                # Dropping the previous map frees the memory of its pages.
-                self.held = {index: split}
-            elif split.features.nbytes >= SHARE_OF_FREE * torch.cuda.mem_get_info(self.device)[0]:
-                return split
-            else:
-                features = split.features.to(self.device)
-                labels = split.labels.to(self.device)
-                # Without logits, which training does not read.
-                none = features[:, :0]
-                self.held[index] = replace(split, features=features, logits=none, labels=labels)
-        return self.held[index]
+        place = None
+        if self.device.type != "cpu":
+            place = self.hold(index)
+        if self.held is None or place is None:
+            return self._read(index)
+        features, labels = self.held.features[place], self.held.labels[place]
+        # Without logits, which training does not read.
+        return replace(self.held, features=features, logits=features[:, :0], labels=labels)
+
+    def _read(self, index: int) -> "FeatureSplit":
+        if index not in self.mapped:
+            # Dropping the previous map frees the memory of its pages.
+            self.mapped = {index: self.bank.train(index)}
+        return self.mapped[index]
+
+    def hold(self, index: int) -> int | None:
+        """Copy a view to a place on the device where it stays; return its place.
+
+        It takes that of another view if the memory does not suffice for all. Return None if it does
+        not even suffice for one.
+        """
+        if self.places is None:
+            self.places = self._allocate(self._read(index))
+        if self.held is None:
+            return None
+        place = index % len(self.places)
+        if self.places[place] != index:
+            split = self._read(index)
+            self.held.features[place].copy_(split.features)
+            self.held.labels[place].copy_(split.labels)
+            self.places[place] = index
+        return place
+
+    def _allocate(self, split: "FeatureSplit") -> list[int]:
+        count = self.count_places(split.features.nbytes)
+        if count:
+            features = split.features.new_empty(count, *split.features.shape, device=self.device)
+            labels = split.labels.new_empty(count, len(split.labels), device=self.device)
+            self.held = replace(split, features=features, logits=features[..., :0], labels=labels)
+        return [-1] * count
+
+    def count_places(self, size: int) -> int:
+        """Count the views of a size in bytes that the device holds at once."""
+        if self.device.type == "cpu":
+            return 1  # captured steps are only checked on a CPU
+        free = SHARE_OF_FREE * torch.cuda.mem_get_info(self.device)[0]
+        return min(self.bank.views, int(free // size))
+
+    def rows(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Return features and labels at positions (B,) or (K, B) in all places, one by one."""
+        assert self.held is not None
+        features, labels = self.held.features.flatten(0, 1), self.held.labels.flatten()
+        return _take_rows(features, positions), _take_rows(labels, positions)
 
     def batches(
         self, split: "FeatureSplit", order: Tensor, size: int

@@ -101,8 +101,9 @@ class NetworkTrainer(Iterator[dict[str, float]]):
         needs = METHODS[self.slot.method].needs
         self.calib = development.calib.to(device) if "calib_pass" in needs else None
         self.parameters = list(self.network.parameters())
+        steps = count_compiled_steps(self.slot, len(self.train))
         self.execution = resolve_execution(
-            self.slot.execution, device, self.method.is_capturable, self._count_compiled()
+            self.slot.execution, device, self.method.is_capturable, steps
         )
         self.optimizer = self._optimizer()
         self.rule = StepRule(
@@ -154,12 +155,6 @@ class NetworkTrainer(Iterator[dict[str, float]]):
         self._store_best(report)
         self.epoch += 1
         return report
-
-    def _count_compiled(self) -> int:
-        """Return the number of steps with the whole backbone; 0 if a method runs its stages."""
-        if "stages" in METHODS[self.slot.method].needs:
-            return 0
-        return self.slot.epochs * math.ceil(len(self.train) / self.slot.batch_size)
 
     def _build_executor(self) -> Eager:
         if self.execution == "eager":
@@ -308,6 +303,13 @@ class NetworkTrainer(Iterator[dict[str, float]]):
         self.epoch = values["epoch"]
         weights = {k: v.to(self.device) for k, v in unnest("best", tensors).items()}
         self.best = Best(values["best_score"], values["best_epoch"], weights)
+
+
+def count_compiled_steps(slot: NetworkSlot, samples: int) -> int:
+    """Return the number of steps with the whole backbone; 0 if a method runs its stages."""
+    if "stages" in METHODS[slot.method].needs:
+        return 0
+    return slot.epochs * math.ceil(samples / slot.batch_size)
 
 
 def watch_select(logits: Tensor, labels: Tensor, rule: str) -> dict[str, Tensor]:

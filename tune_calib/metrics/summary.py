@@ -71,11 +71,18 @@ def measure_samples(samples: Samples, names: Iterable[str]) -> dict[str, Tensor]
     }
 
 
-def computed_metrics(in_search: bool = False, has_calib: bool = True) -> list[str]:
-    """Return the built-in metrics of a labelled split, with or without logits of ``calib``."""
+def computed_metrics(
+    in_search: bool = False, has_calib: bool = True, in_draw: bool = False
+) -> list[str]:
+    """Return the built-in metrics of a labelled split, with or without logits of ``calib``.
+
+    Trials of a search have fewer, and those on one of hundreds of draws have fewer still.
+    """
     records = [metric for metric in METRICS.values() if metric.module]
-    if in_search:
+    if in_search or in_draw:
         records = [record for record in records if record.is_in_searches or record.needs_calib]
+    if in_draw:
+        records = [record for record in records if record.is_in_draws]
     return [record.name for record in records if has_calib or not record.needs_calib]
 
 

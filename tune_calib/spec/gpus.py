@@ -1,7 +1,12 @@
 """GPUs by name, and the measured rates from which a dry run estimates the hours on them."""
 
-from collections.abc import Mapping
+import json
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from statistics import geometric_mean
+from typing import Any, NamedTuple
 
 from tune_calib.errors import UserError
 from tune_calib.registry import Registry
@@ -9,15 +14,79 @@ from tune_calib.registry import Registry
 _NVIDIA = "https://www.nvidia.com/content/dam/en-zz/Solutions"
 _IMAGES = "https://images.nvidia.com"
 
-SHARES = {"fp32": 0.41, "tf32": 0.14, "bf16": 0.06}
-"""Share of a GPU's stated peak rate that training reaches by precision, for all GPUs and networks.
-In fp32, the geometric mean of ResNet-18 (37 %) and fast_cnn (46 %) on an H100; in TF32, that of the
-four networks in table 4 of MaC-Cal on an A40 (7 to 32 %); in bf16, that of fast_cnn on an H100. See
-docs/pages/experiment-files.md#a-named-gpu."""
+# Each takes the place of a later one that was not measured, which is at least about as fast.
+EXECUTIONS = {"eager": "eager", "graph": "captured", "compiled": "compiled"}
 
-HEAD_STEP_S = 2e-3
-"""Seconds per step of a head batch, measured on an H100 for 1 to 40 heads (2048-512-100): its
-matrix products are too small to count."""
+
+class Attained(NamedTuple):
+    """Operations per second that training reaches, and the origin of the number for the user."""
+
+    flops: float
+    origin: str
+
+
+@cache
+def read_rates() -> dict[str, Any]:
+    """Return the rates of networks and heads on one GPU, which ``tests/benchmarks/gpu.py`` wrote.
+
+    Rates are images per second by execution and precision, None where they were not measured.
+    """
+    rates: dict[str, Any] = json.loads(Path(__file__).with_name("gpu_rates.json").read_text())
+    return rates
+
+
+def find_share(backbone: str, execution: str, precision: str) -> tuple[float, str]:
+    """Return the share of its peak rate that the measured GPU reaches, and its origin.
+
+    Shares depend on the network: small layers do not fill a GPU. A network without rates gets the
+    geometric mean of those of the others.
+    """
+    rates = read_rates()
+    peak = 1e12 * GPUS[rates["gpu_model"]].teraflops[precision]
+    shares, executions = {}, {}
+    for name, network in rates["networks"].items():
+        for measured in _up_to(execution):
+            if rate := network["images_per_second"][measured][precision]:
+                shares[name] = rate * 1e9 * network["gflop"] / peak
+                executions[name] = measured
+    noun = f"{len(shares)} other networks"
+    if backbone in shares:
+        noun, shares = backbone, {backbone: shares[backbone]}
+        executions = {backbone: executions[backbone]}
+    share = geometric_mean(shares.values())
+    steps = describe_steps(executions.values(), execution)
+    origin = f"{share:.1%} of the peak rate, like {noun} on one {rates['gpu_model']}"
+    return share, f"{origin} ({precision}, {steps})"
+
+
+def describe_steps(measured: Collection[str], execution: str) -> str:
+    """Describe the steps of a measurement, which need not be those that were asked for."""
+    text = " or ".join(EXECUTIONS[name] for name in EXECUTIONS if name in measured)
+    if execution not in measured:
+        text += f": {EXECUTIONS[execution]} steps were not measured"
+    return text
+
+
+def find_head_step(heads: int, execution: str) -> tuple[float, str]:
+    """Return the seconds of a step of a head batch on the measured GPU, and their origin.
+
+    The step is that of the next larger batch that was measured, or in proportion to the largest.
+    """
+    rates, steps = read_rates(), {}
+    for measured in _up_to(execution):
+        for count, seconds in rates["head_step_s"].items():
+            if seconds[measured] is not None:
+                steps[int(count)] = seconds[measured], measured
+    nearest = min([count for count in steps if count >= heads], default=max(steps))
+    step_s, name = steps[nearest]
+    step_s *= max(1.0, heads / nearest)
+    origin = f"{1000 * step_s:.3g} ms a step, like {nearest} heads on one {rates['gpu_model']}"
+    return step_s, f"{origin} ({describe_steps([name], execution)})"
+
+
+def _up_to(execution: str) -> list[str]:
+    names = list(EXECUTIONS)
+    return names[: names.index(execution) + 1]
 
 
 @dataclass(frozen=True)
@@ -29,16 +98,19 @@ class Gpu:
     devices: tuple[str, ...]  # prefixes of torch's names for it, which results have
     source: str  # page of the vendor; rates stated with sparsity are halved
 
-    def attained(self, precision: str) -> float:
-        """Return the operations a second that training reaches; no mode is slower than float32."""
+    def attained(self, backbone: str, execution: str, precision: str) -> Attained:
+        """Return what training of a network reaches; no precision is slower than fp32."""
         if precision not in self.teraflops:
             fast = " or ".join(self.teraflops)
             raise UserError(
                 f"network.precision={precision} needs another `gpu_model` than {self.name}, which "
                 f"only has {fast}"
             )
-        modes = self.teraflops if precision == "fp32" else [precision]
-        return 1e12 * min(self.teraflops[mode] * SHARES[mode] for mode in modes)
+        attained = []
+        for mode in self.teraflops if precision == "fp32" else [precision]:
+            share, origin = find_share(backbone, execution, mode)
+            attained.append(Attained(1e12 * self.teraflops[mode] * share, origin))
+        return min(attained)
 
     def is_named(self, device: str | None) -> bool:
         """Return whether torch's name of a GPU is one of this GPU's names."""

@@ -29,6 +29,8 @@ class Metric:
             tables and evaluations on foreign images do.
         is_in_searches: whether the trials of a search have it too; not if it is slow, not always
             defined, or much the same for every classifier.
+        is_in_draws: whether trials on one of hundreds of draws of the splits have it, if those of
+            searches do; not if it takes much of the time of a draw.
         is_distance: whether chance can only increase it, even for a perfectly calibrated
             classifier, which determines its intervals (``metrics.bootstrap``).
         needs_calib: whether it is defined only with logits of ``calib``.
@@ -47,6 +49,7 @@ class Metric:
     upper: float = 1.0
     is_of_trials: bool = True
     is_in_searches: bool = True
+    is_in_draws: bool = True
     is_distance: bool = False
     needs_calib: bool = False
     module: str = ""
@@ -127,7 +130,15 @@ for _metric in (
         "classwise_debiased", "Classwise debiased (L2)", module="calibration", is_in_searches=False
     ),
     _final("nll_calibration", "NLL, calibration", "min", "nats", -INF, INF, module="scoring"),
-    Metric("nll_refinement", "NLL, refinement", "min", "nats", upper=INF, module="scoring"),
+    Metric(
+        "nll_refinement",
+        "NLL, refinement",
+        "min",
+        "nats",
+        upper=INF,
+        module="scoring",
+        is_in_draws=False,  # half of the time of a draw
+    ),
     _final("brier_calibration", "Brier, calibration", "min", "score", -2.0, 2.0, module="scoring"),
     _final("brier_refinement", "Brier, refinement", "min", "score", upper=2.0, module="scoring"),
     Metric("aurc", "AURC", "min", "fraction", module="selective"),

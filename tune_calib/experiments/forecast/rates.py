@@ -17,9 +17,10 @@ from torch.utils.flop_counter import FlopCounterMode
 from tune_calib.data.imported import LinearHead
 from tune_calib.data.splits import Sizes, load_development, load_test, published_sizes
 from tune_calib.engine.bank import FeatureSplit
+from tune_calib.engine.execution import resolve_execution
 from tune_calib.engine.head_batch import HEAD_THREADS, HeadBatchTrainer, head_batch_key
 from tune_calib.engine.machine import on_threads
-from tune_calib.engine.network import build
+from tune_calib.engine.network import build, count_compiled_steps
 from tune_calib.engine.store import ARTIFACT_MANIFEST, Store, generator, read_manifest
 from tune_calib.errors import UserError
 from tune_calib.library.retrained import MemoryBank
@@ -28,7 +29,7 @@ from tune_calib.models.network import Network
 from tune_calib.paths import AnyPath
 from tune_calib.results.tables import read_table
 from tune_calib.spec.datasets import DatasetInfo
-from tune_calib.spec.gpus import HEAD_STEP_S, Gpu
+from tune_calib.spec.gpus import Attained, Gpu, find_head_step
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.slots.data import DataSlot
 from tune_calib.spec.slots.head import HeadSlot
@@ -96,14 +97,24 @@ class Rates:
             return self._measured(statistics.median(epochs), f"{len(epochs)} in the store")
         plain = build_plain(kind_of(spec))
         if self.gpu is not None:
-            rate = self.gpu.attained(plain.network.precision)
-            step_s = count_flops(plain) / rate
-            source = f"stated rate, not measured ({rate / 1e12:.3g} TFLOP/s)"
+            attained = self._attained(self.gpu, spec)
+            step_s = count_flops(plain) / attained.flops
+            source = f"not measured: {attained.flops / 1e12:.3g} TFLOP/s, {attained.origin}"
         elif self._can_time(plain.network.threads):
             step_s, source = time_step(plain, self.device), "from timing one batch of ce now"
         else:
             return UNKNOWN
         return Rate(step_s / plain.network.batch_size / 3 * self._count_passes(spec), source)
+
+    def _attained(self, gpu: Gpu, spec: TrialSpec) -> Attained:
+        """Return the rate of operations on a GPU whose machine is assumed to have a compiler."""
+        slot = spec.network
+        is_capturable = METHODS[slot.method].implementation.is_capturable
+        steps = count_compiled_steps(slot, self.sizes(spec.data).train)
+        execution = resolve_execution(
+            slot.execution, self.device, is_capturable, steps, has_compiler=True
+        )
+        return gpu.attained(slot.backbone, execution, slot.precision)
 
     def image_s(self, spec: TrialSpec) -> float:
         """Return the seconds of a forward pass per image."""
@@ -151,7 +162,10 @@ class Rates:
         sizes = self.sizes(spec.data)
         if self.gpu is not None:
             steps = math.ceil(sizes.train / spec.head.batch_size)
-            return Rate(steps * HEAD_STEP_S, "2 ms a step as on an H100, not measured")
+            is_capturable = METHODS[spec.head.method].implementation.is_capturable
+            execution = resolve_execution(spec.network.execution, self.device, is_capturable)
+            step_s, origin = find_head_step(count, execution)
+            return Rate(steps * step_s, f"not measured: {origin}")
         if not self._can_time(HEAD_THREADS):
             return UNKNOWN
         return Rate(time_heads(spec, count, sizes, self.device), "from timing random features now")
