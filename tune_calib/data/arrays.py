@@ -203,7 +203,7 @@ def _names_in_hdf5(path: Path) -> list[str]:
         raise UserError(
             f"{path}: HDF5 files need h5py: pip install tune-calib[hdf5], or {_FIX}"
         ) from None
-    names = []
+    names: list[str] = []
 
     def visit(name: str, link: Any) -> None:
         # Names in an untrusted file could refer to any file of this machine.

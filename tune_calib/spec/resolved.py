@@ -56,7 +56,7 @@ class ResolvedRequest:
     split_seeds: tuple[int, ...] = ()  # draws of the splits; the published one if empty
     calib_sizes: tuple[int, ...] = ()  # subsets of calib, for a learning curve besides all of it
     # Records by name of the imports that a pattern names; a single import is in ``overrides``.
-    imports: Mapping[str, Settings] = field(default_factory=dict)
+    imports: Mapping[str, dict[str, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Add the settings that an import implies, and allow a frozen network head seeds only."""
@@ -82,8 +82,9 @@ class ResolvedRequest:
     def draws(self) -> list[dict[str, Any]]:
         """Return the settings of the data for each import, draw of the splits and size of calib."""
         draws: list[dict[str, Any]] = []
-        axes = [*self.imports.values()] or [None], self.split_seeds or [None]
-        for record, seed, size in product(*axes, [None, *self.calib_sizes]):
+        records: list[dict[str, Any] | None] = [*self.imports.values()]
+        axes = records or [None], self.split_seeds or [None], [None, *self.calib_sizes]
+        for record, seed, size in product(*axes):
             draw = {"imported": record, "split_seed": seed, "calib_size": size}
             draws.append({key: value for key, value in draw.items() if value is not None})
         return draws
