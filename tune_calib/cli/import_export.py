@@ -99,11 +99,12 @@ def _import_models(
     models = find_models(path)
     with screen(f"import {name}"):
         refused = import_models(name, models, select, store, replace=replace)
-    for line in refused:
-        echo(as_option(line), err=True)
     count = len(models) - len(refused)
     echo(f"{format_count(count, 'model')} of {path} imported as {name}/...")
+    if len(refused) == 1:
+        raise UserError(f"{path}: {refused[0]}; the other models are imported")
     if refused:
+        echo("\n".join(map(as_option, refused)), err=True)
         raise UserError(
             f"{path}: {format_count(len(refused), 'model')} refused; the others are imported, and "
             "the same command skips them"

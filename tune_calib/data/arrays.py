@@ -203,27 +203,26 @@ def _names_in_hdf5(path: Path) -> list[str]:
         raise UserError(
             f"{path}: HDF5 files need h5py: pip install tune-calib[hdf5], or {_FIX}"
         ) from None
-    names: list[str] = []
-
-    def visit(name: str, link: Any) -> None:
-        # Names in an untrusted file could refer to any file of this machine.
-        if not isinstance(link, h5py.HardLink):
-            kind = "an external" if isinstance(link, h5py.ExternalLink) else "a soft"
-            raise UserError(
-                f"{path}: {name} is {kind} link, which is not followed; store the array itself"
-            )
-        node = file[name]
-        if not isinstance(node, h5py.Dataset):
-            return
-        if node.external or node.is_virtual:
-            raise UserError(
-                f"{path}: {name} stores its numbers in other files, which are not read; {_FIX}"
-            )
-        if node.shape:
-            names.append(name)
-
+    names = []
+    links: dict[str, Any] = {}
     with h5py.File(path, "r") as file:
-        file.visititems_links(visit)
+        file.visititems_links(links.__setitem__)  # without following them
+        for name, link in links.items():
+            # Names in an untrusted file could refer to any file of this machine.
+            if not isinstance(link, h5py.HardLink):
+                kind = "an external" if isinstance(link, h5py.ExternalLink) else "a soft"
+                raise UserError(
+                    f"{path}: {name} is {kind} link, which is not followed; store the array itself"
+                )
+            node = file[name]
+            if not isinstance(node, h5py.Dataset):
+                continue
+            if node.external or node.is_virtual:
+                raise UserError(
+                    f"{path}: {name} stores its numbers in other files, which are not read; {_FIX}"
+                )
+            if node.shape:
+                names.append(name)
     return names
 
 
