@@ -197,7 +197,9 @@ def load_classifier(
 
 
 def judged(classifier: Classifier, bank: DevelopmentBank) -> dict[str, float]:
-    """Return the metrics of a classifier on ``select``, as ``select/<name>``."""
+    """Return the metrics of a classifier on ``select``, as ``select/<name>``; {} without it."""
+    if not bank.has_select:
+        return {}
     select = classifier.logits(bank.select())
     scores = evaluate(select.logits, select.labels, dtype=OUTPUTS)
     return {column("select", name): float(score) for name, score in scores.items()}

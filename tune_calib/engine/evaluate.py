@@ -165,13 +165,14 @@ def evaluate_one(
         bins[name] = samples.table
     # Not on test, since a trial at chance level must not be selected, and nothing may be selected
     # on test; on both other splits, since select alone may have few images.
-    flags = _find_chance_flag(calibrated["select"], calibrated["calib"])
+    held_out = [calibrated[name] for name in ("select", "calib") if name in calibrated]
+    flags = _find_chance_flag(*held_out)
     count = len(logits["calib"].labels)
     if posthoc is None or transform is None:
         return Evaluation(metrics, bins, {}, flags, calib_samples=count)
     # A transform that changes predictions may fit those of calib by chance, or ruin them on other
     # images, so that calib is judged both with and without it.
-    flags = flags or _find_chance_flag(calibrated["select"], _calibrate(logits["calib"], None))
+    flags = flags or _find_chance_flag(*held_out[:-1], _calibrate(logits["calib"], None))
     fitted = {name: float(value) for name, value in transform.fitted().items()}
     flags += tuple(name for name, is_raised in transform.flags().items() if bool(is_raised))
     if METHODS[posthoc.method].is_control:
@@ -179,10 +180,10 @@ def evaluate_one(
     return Evaluation(metrics, bins, fitted, flags, transform, count)
 
 
-def _find_chance_flag(select: SplitLogits, calib: SplitLogits) -> tuple[str, ...]:
-    """Return the flag of a classifier that is no better than chance on both splits together."""
-    labels = torch.cat([select.labels, calib.labels])
-    probs = torch.cat([select.logits[0], calib.logits[0]]).softmax(-1)
+def _find_chance_flag(*splits: SplitLogits) -> tuple[str, ...]:
+    """Return the flag of a classifier that is no better than chance on all splits together."""
+    labels = torch.cat([split.labels for split in splits])
+    probs = torch.cat([split.logits[0] for split in splits]).softmax(-1)
     if not is_at_chance(probs, labels):
         return ()
     return (CHANCE,) if len(labels) >= LEAST_IMAGES else (FEW_IMAGES,)

@@ -79,8 +79,8 @@ def export(
     if is_onnx:
         real = None
         if (bank := _stored_bank(spec, artifacts, development, torch.device("cpu"))) is not None:
-            select = bank.select()
-            real = classifier.uncalibrated(select.features, select.logits)[0]
+            calib = bank.calib()
+            real = classifier.uncalibrated(calib.features, calib.logits)[0]
         write_onnx(network, files.onnx, real)  # first, since it may be refused
     try:
         write_calibrated(network, file, _about(row, spec, trained))

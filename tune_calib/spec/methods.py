@@ -58,6 +58,8 @@ class MethodInfo:
             its kind shows as further rows.
         is_control: whether it is a trivial control, which no report calls the best.
         classes: the only number of classes that a post-hoc method supports; None: any.
+        is_quadratic: whether the number of its parameters grows with the square of the classes, so
+            that a comparison of all methods leaves it out above ``MOST_QUADRATIC`` classes.
     """
 
     name: str
@@ -80,7 +82,11 @@ class MethodInfo:
     variants: tuple[dict[str, Any], ...] = ()
     is_control: bool = False
     classes: int | None = None
+    is_quadratic: bool = False
 
+
+MOST_QUADRATIC = 100
+"""Largest number of classes for which all methods include those with a matrix of parameters."""
 
 METHODS: Registry[MethodInfo] = Registry("method", "tune_calib.methods", MethodInfo)
 METHODS.aliases["vanilla"] = "ce"  # tables and papers call plain cross entropy vanilla

@@ -129,6 +129,14 @@ class SearchRun:
         """Return the run with the content of the files that its settings name."""
         data_root, store = self.location.data_root, self.location.store
         resolved = resolve_files(self.resolved, data_root, store, is_dry=is_dry)
+        if resolved.imports:
+            raise UserError("names several imports, and a search takes one", "imported")
+        record = resolved.overrides.get("data", {}).get("imported")
+        if record is not None and not record["select"]:
+            raise UserError(
+                "has no select, by which a search decides; import it without `select` none",
+                "imported",
+            )
         return replace(self, definition=replace(self.definition, resolved=resolved))
 
     def plan(self) -> RemainingWork:
