@@ -1,30 +1,40 @@
-"""Spaces of the head methods: of all of them the learning rate and the batch size."""
+"""Spaces of the head methods, which share the settings of the optimiser and the widths."""
 
 from tune_calib.spec.space import SPACES, around, bounded, choice
 
 _OPTIMISER = {
-    # From TST's Adam to MaC-Cal's SGD.
-    "head.lr": around(1e-4, 0.1),
+    "head.lr": bounded(1e-4, 0.3, "from TST's Adam to three times MaC-Cal's SGD", log=True),
+    # MaC-Cal's code base sums and clips at 2; TST does neither.
+    "head.loss_reduction": choice("mean", "sum"),
+    "head.clip_grad_norm": choice(None, 2.0),
     # The powers of two between the smallest and the largest batch of a recipe.
     "head.batch_size": choice(16, 32, 64, 128, 256),
 }
 # TST and VTST have none.
 _WEIGHT_DECAY = {"head.weight_decay": around(5e-4)}
-_BOTTLENECK = ("bottleneck",)
+_WIDTHS = (64, 128, 256, 512)
+_SHAPE = {
+    "head.shape": choice("linear", "bottleneck"),
+    # None means a quarter of the number of features.
+    "head.width": choice(None, *_WIDTHS, head__shape=("bottleneck",)),
+}
+_LATENT = {"head.latent": choice(16, *_WIDTHS)}
 
 SPACES.register(
     name="mac_cal",
     settings={
-        "head.shape": choice("linear", "bottleneck"),
-        # None means a quarter of the number of features.
-        "head.width": choice(None, 64, 256, head__shape=_BOTTLENECK),
+        **_SHAPE,
         **_OPTIMISER,
         **_WEIGHT_DECAY,
         "head.q0": bounded(0.3, 0.95, "from the floor of q to almost no masks"),
-        "head.gamma": bounded(0.7, 1.0, "a lower target would ask for under-confidence"),
+        # A lower target would ask for under-confidence.
+        "head.gamma": choice("val_ratio", 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0),
         "head.tau0": bounded(0.0, 0.2, "from a fixed q to one that crosses its range in 4 epochs"),
         "head.tau_decay": bounded(0.0, 5.0, "from constant steps to 1 % of the first at the end"),
         "head.q_min": bounded(0.05, 0.3, "above it the floor could exceed q0, which is refused"),
+        "head.masking": choice("destructive", "reapplied"),
+        # The fourth, `dense_pass`, equals the last where stored weights are evaluated.
+        "head.statistics": choice("masked_running", "masked_pass", "eval_head_pass"),
     },
     # Tried first but judged on select like all others; the last has the paper's learning rate.
     first=(
@@ -38,8 +48,8 @@ SPACES.register(
     name="retrain",
     settings={
         "head.start": choice("fresh", "continued"),
+        **_SHAPE,
         "head.shape": choice("linear", "bottleneck", head__start=("fresh",)),
-        "head.width": choice(None, 64, 256, head__shape=_BOTTLENECK),
         **_OPTIMISER,
         **_WEIGHT_DECAY,
     },
@@ -47,7 +57,7 @@ SPACES.register(
 
 SPACES.register(
     name="tst",
-    settings={"head.latent": choice(16, 64, 256), **_OPTIMISER},
+    settings={**_LATENT, **_OPTIMISER},
     # The width in the authors' example.
     first=({"head.latent": 256, "head.lr": 1e-3},),
 )
@@ -55,7 +65,7 @@ SPACES.register(
 SPACES.register(
     name="vtst",
     settings={
-        "head.latent": choice(16, 64, 256),
+        **_LATENT,
         "head.evaluation": choice("mc", "mean"),
         **_OPTIMISER,
         # The second is the weight that the authors' program defines but never reads.

@@ -230,9 +230,9 @@ def around(*published: float) -> Setting:
     return log_uniform(float(f"{middle / FACTOR:.2g}"), float(f"{middle * FACTOR:.2g}"))
 
 
-def bounded(low: float, high: float, reason: str) -> Setting:
-    """Build the declared range of a bounded setting, with the reason for its ends."""
-    return replace(uniform(low, high), reason=reason)
+def bounded(low: float, high: float, reason: str, *, log: bool = False) -> Setting:
+    """Build the declared range of a setting, with the reason for its ends."""
+    return replace(uniform(low, high, log=log), reason=reason)
 
 
 def choice(*choices: Choice, **only_if: tuple[Choice, ...]) -> Setting:
