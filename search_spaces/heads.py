@@ -1,40 +1,34 @@
-"""Spaces of the head methods, which share the settings of the optimiser and the widths."""
+"""Spaces of the head methods: of all of them the optimiser's settings, over equal ranges."""
 
 from tune_calib.spec.space import SPACES, around, bounded, choice
 
 _OPTIMISER = {
-    "head.lr": bounded(1e-4, 0.3, "from TST's Adam to three times MaC-Cal's SGD", log=True),
-    # MaC-Cal's code base sums and clips at 2; TST does neither.
+    "head.lr": bounded(1e-4, 0.3, "from TST's rate for Adam to three times MaC-Cal's", log=True),
+    # MaC-Cal's code base sums the loss over the batch and clips the gradient.
     "head.loss_reduction": choice("mean", "sum"),
-    "head.clip_grad_norm": choice(None, 2.0),
+    "head.clip_grad_norm": choice(2.0, head__loss_reduction=("sum",)),
     # The powers of two between the smallest and the largest batch of a recipe.
     "head.batch_size": choice(16, 32, 64, 128, 256),
 }
 # TST and VTST have none.
 _WEIGHT_DECAY = {"head.weight_decay": around(5e-4)}
-_WIDTHS = (64, 128, 256, 512)
-_SHAPE = {
-    "head.shape": choice("linear", "bottleneck"),
-    # None means a quarter of the number of features.
-    "head.width": choice(None, *_WIDTHS, head__shape=("bottleneck",)),
-}
-_LATENT = {"head.latent": choice(16, *_WIDTHS)}
+# None means a quarter of the number of features.
+_WIDTH = choice(None, 64, 128, 256, 512, head__shape=("bottleneck",))
 
 SPACES.register(
     name="mac_cal",
     settings={
-        **_SHAPE,
+        "head.shape": choice("linear", "bottleneck"),
+        "head.width": _WIDTH,
         **_OPTIMISER,
         **_WEIGHT_DECAY,
         "head.q0": bounded(0.3, 0.95, "from the floor of q to almost no masks"),
-        # A lower target would ask for under-confidence.
         "head.gamma": choice("val_ratio", 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0),
         "head.tau0": bounded(0.0, 0.2, "from a fixed q to one that crosses its range in 4 epochs"),
         "head.tau_decay": bounded(0.0, 5.0, "from constant steps to 1 % of the first at the end"),
         "head.q_min": bounded(0.05, 0.3, "above it the floor could exceed q0, which is refused"),
-        "head.masking": choice("destructive", "reapplied"),
-        # The fourth, `dense_pass`, equals the last where stored weights are evaluated.
-        "head.statistics": choice("masked_running", "masked_pass", "eval_head_pass"),
+        "head.masked_update": choice("grad_only", "freeze"),
+        "head.statistics": choice("masked_running", "eval_head_pass"),
     },
     # Tried first but judged on select like all others; the last has the paper's learning rate.
     first=(
@@ -48,8 +42,8 @@ SPACES.register(
     name="retrain",
     settings={
         "head.start": choice("fresh", "continued"),
-        **_SHAPE,
         "head.shape": choice("linear", "bottleneck", head__start=("fresh",)),
+        "head.width": _WIDTH,
         **_OPTIMISER,
         **_WEIGHT_DECAY,
     },
@@ -57,7 +51,7 @@ SPACES.register(
 
 SPACES.register(
     name="tst",
-    settings={**_LATENT, **_OPTIMISER},
+    settings={"head.latent": choice(16, 64, 256), **_OPTIMISER},
     # The width in the authors' example.
     first=({"head.latent": 256, "head.lr": 1e-3},),
 )
@@ -65,7 +59,7 @@ SPACES.register(
 SPACES.register(
     name="vtst",
     settings={
-        **_LATENT,
+        "head.latent": choice(16, 64, 256),
         "head.evaluation": choice("mc", "mean"),
         **_OPTIMISER,
         # The second is the weight that the authors' program defines but never reads.

@@ -109,7 +109,7 @@ def test_the_command_of_a_request_makes_it_again(name):
         ("ablate", {"ladder": "mac_cal", "seeds": True}, "`seeds` must be a number"),
         ("ablate", {"ladder": "mac_cal", "seeds": 0}, "`seeds` must be at least 1"),
         ("ablate", {"ladder": "mac_cal", "seeds": 1, "head_seeds": 2}, "`seeds` varies both"),
-        ("ablate", {"ladder": "mac_cal", "gpus": 0.3}, "0, 1 or 1/k"),
+        ("ablate", {"ladder": "mac_cal", "gpus": 0.3}, "0, 1, 1/k"),
         ("ablate", {"ladder": "mac_cal", "set": {"gamma": 1}}, "write slot.key"),
         ("ablate", {"ladder": "mac_cal", "set": {"head.seed": 1}}, "is not a setting"),
         (

@@ -200,7 +200,7 @@ def test_help_shows_defaults_of_the_file(folder, monkeypatch):
         ("portable = 'yes'", "portable must be true or false, got 'yes'"),
         ("store = ' '", "store is empty"),
         ("set = ['head.lr=1', '']", "set is empty"),
-        ("gpus = 'x'", "must be 0, 1 or 1/k, got x"),
+        ("gpus = 'x'", "must be 0, 1, 1/k or auto, got x"),
         ("out = 'runs/x'", "--out cannot have a default here"),
         ("[evaluate]\nextend = true", "evaluate: --extend cannot have a default here"),
         ("data-root = 'a'\ndata_root = 'b'", "data-root appears twice"),

@@ -259,7 +259,7 @@ def test_a_title_is_that_of_ones_own_data_alone(read):
         ),
         ("entries: {a: {methods: [{method: fl, set: {head: {lr: 1}}}]}}", "has no head method"),
         ("entries: {a: {methods: [{method: fl, set: {network: {gama: 1}}}]}}", "mean 'gamma'"),
-        ("entries: {a: {methods: [ls], resources: {gpus: 0.3}}}", "0, 1 or 1/k"),
+        ("entries: {a: {methods: [ls], resources: {gpus: 0.3}}}", "0, 1, 1/k"),
         (
             "entries: {a: {methods: [ls], resources: {gpus: 1/0}}}",
             "resources.gpus: must be a number",

@@ -86,7 +86,7 @@ def option_of(model: type[Part], name: str) -> tuple[Any, Any]:
     elif kind == Path | None:
         settings["callback"] = expand
     if name == "gpus":
-        settings["parser"] = _share
+        kind, settings["parser"] = float | None, _share  # Typer knows no union with ``auto``
     if shown.default is not None:
         settings["show_default"] = shown.default
     option = typer.Option(*flags, autocompletion=names, rich_help_panel=shown.panel, **settings)
@@ -131,11 +131,13 @@ def read_request(model: type[R], options: Mapping[str, Any]) -> R:
     return request.build_request(model, values)
 
 
-def _share(text: str) -> float:
+def _share(text: str) -> float | str:
+    if text == "auto":
+        return text
     try:
         return float(parse_share(text))
     except (ValueError, OverflowError):
-        raise UserError(f"--gpus must be 0, 1 or 1/k, got {text}") from None
+        raise UserError(f"--gpus must be 0, 1, 1/k or auto, got {text}") from None
 
 
 def _as_list(text: str) -> str:

@@ -104,7 +104,8 @@ class MacCalParams(Params):
 
     - `grad_only`: momentum and weight decay still change them, which is equation 11 taken literally
       in SGD. With `masking` = `reapplied`, this concerns only their moments.
-    - `freeze`: they do not change, and neither do their moments, like frozen tensors in PLP.
+    - `freeze`: they do not change, and neither do their moments, like frozen tensors in PLP. With
+      destructive masking they stay zero, so that the mask acts in each step as in equation 9.
     """
     mask_scale: Literal["none", "inverted"] = "none"
     """Scale of the kept weights in training.

@@ -244,7 +244,8 @@ class ResourcesRequest(Part):
     """The resources of one Ray trial."""
 
     gpus: Annotated[Share, OptionHelp(WHERE)] = 0.0
-    """GPUs per trial: 0, 1 or 1/k"""
+    """GPUs per trial: 0, 1, 1/k, or auto, which chooses k from a step that is timed on this
+    machine"""
 
 
 class Forecast(Part):

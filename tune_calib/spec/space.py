@@ -231,7 +231,7 @@ def around(*published: float) -> Setting:
 
 
 def bounded(low: float, high: float, reason: str, *, log: bool = False) -> Setting:
-    """Build the declared range of a setting, with the reason for its ends."""
+    """Build the declared range of a bounded setting, with the reason for its ends."""
     return replace(uniform(low, high, log=log), reason=reason)
 
 

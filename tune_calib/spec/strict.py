@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Annotated, Any, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import (
     AfterValidator,
@@ -134,18 +134,20 @@ def as_numbers(value: Any) -> Any:
 
 
 def parse_share(value: Any) -> Any:
-    """Return e.g. ``1/3`` as a number, and anything else unchanged."""
+    """Return e.g. ``1/3`` as a number, and anything else unchanged, as ``auto``."""
     divisor = str(value).removeprefix("1/")
     if divisor == str(value) or not divisor.isdigit() or int(divisor) == 0:
         return value
     return 1 / int(divisor)
 
 
-def check_share(gpus: float) -> float:
+def check_share(gpus: float | str) -> float | str:
     """Refuse fractions that would leave part of a GPU unused."""
+    if isinstance(gpus, str):
+        return gpus
     is_share = 0 < gpus <= 1 and math.isclose(round(1 / gpus) * gpus, 1, rel_tol=1e-9)
     if gpus != 0 and not is_share:
-        raise ValueError("must be 0, 1 or 1/k (1/3 is 0.3333333333333333)")
+        raise ValueError("must be 0, 1, 1/k (1/3 is 0.3333333333333333) or auto")
     return gpus
 
 
@@ -183,8 +185,7 @@ Words = Annotated[
     tuple[str, ...], BeforeValidator(as_tuple, json_schema_input_type=str | tuple[str, ...])
 ]
 Share = Annotated[
-    float,
-    Field(allow_inf_nan=True),  # ``check_share`` refuses other values
+    Annotated[float, Field(allow_inf_nan=True)] | Literal["auto"],  # checked by ``check_share``
     BeforeValidator(parse_share, json_schema_input_type=float | str),
     AfterValidator(check_share),
 ]

@@ -35,7 +35,7 @@ class RunLocation:
     store: AnyPath  # of the artifacts
     data_root: Path | None = None
     address: str | None = None  # of a Ray cluster, or ``IN_PROCESS``; None: this machine
-    gpus: float = 0.0  # of a trial, 0, 1 or 1/k
+    gpus: float = 0.0  # of a trial, 0, 1, 1/k
     command: str = ""  # that repeats the run
     profile: bool = False  # networks write a profile of an epoch
     dataset_title: str | None = None  # of the user's own data
@@ -53,6 +53,8 @@ class RunLocation:
         shared["out"] = out
         shared["store"] = parse_path(request.store) if request.store else out / "store"
         shared["dataset_title"] = request.dataset_title or request.imported
+        if request.gpus == "auto":
+            shared["gpus"] = 0.0  # until ``resolve_share``
         return cls(**shared, command=command)
 
     def build_provenance(self, **of_run: Any) -> Provenance:

@@ -35,6 +35,7 @@ from tune_calib.tuning.folder import (
 from tune_calib.tuning.resolve import resolve_files
 from tune_calib.tuning.reuse import Copies, copy_rows
 from tune_calib.tuning.run import Result
+from tune_calib.tuning.share import resolve_share
 from tune_calib.tuning.work.execution import execute, resources_of
 from tune_calib.tuning.work.executor import Executor
 from tune_calib.tuning.work.jobs import (
@@ -252,4 +253,8 @@ def build_ladder_run(
 ) -> LadderRun:
     """Build the run of a resolved request; the files that it names are not read yet."""
     location = replace(RunLocation.of_request(request, command), among=among)
-    return LadderRun(ladder, resolved, location, options=request)
+    run = LadderRun(ladder, resolved, location, options=request)
+    if request.gpus != "auto":
+        return run
+    specs = [trial.spec for trial in run.planned_trials]
+    return replace(run, location=resolve_share(location, specs))

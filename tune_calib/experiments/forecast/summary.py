@@ -25,6 +25,7 @@ from tune_calib.tuning.caption import describe_data, describe_heads, describe_ne
 from tune_calib.tuning.ladder import LadderRun
 from tune_calib.tuning.run import AnyRun
 from tune_calib.tuning.search.run import SearchRun
+from tune_calib.tuning.share import describe_mps
 from tune_calib.tuning.tuned import list_runs
 from tune_calib.tuning.work.executor import find_cluster
 
@@ -209,7 +210,10 @@ def _describe_machine(needs: Needs) -> str:
     if needs.cores > needs.threads:
         text += f", {needs.cores} cores per pass over images"
     if location.gpus:
-        text += f", {format_count(round(1 / location.gpus), 'trial')} on each GPU"
+        at_once = round(1 / location.gpus)
+        text += f", {format_count(at_once, 'trial')} on each GPU"
+        if at_once > 1 and location.address is None:
+            text += f", {describe_mps()}"
     elif gpus:
         text += ", no GPU requested"
     if not location.uses_ray:

@@ -36,6 +36,7 @@ from tune_calib.tuning.search.outcome import SearchResult, format_summary, write
 from tune_calib.tuning.search.state import SearchState
 from tune_calib.tuning.search.storage import find_storage, lost_database
 from tune_calib.tuning.search.study import SearchStudy
+from tune_calib.tuning.share import resolve_share
 from tune_calib.tuning.work.execution import execute, resources_of
 from tune_calib.tuning.work.executor import Executor, Resources
 from tune_calib.tuning.work.jobs import RemainingWork, lacking, make_plan
@@ -204,6 +205,9 @@ def build_search_run(
         population=request.population,
         grid=request.grid or {},
     )
+    if request.gpus == "auto":
+        trials = definition.candidates.trials({}, 0)
+        location = resolve_share(location, [trial.spec for trial in trials])
     return SearchRun(
         definition=definition,
         length=len(definition.points) if request.grid else request.trials,
