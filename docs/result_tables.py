@@ -1,7 +1,7 @@
 """Compute the tables of README and pages from the results in the repository.
 
-A table stands between a description of it in YAML and an end mark; ``python -m docs.results`` writes
-it, and a test compares it::
+A table stands between a description of it in YAML and an end mark; ``python -m docs.results``
+writes it, and a test compares it::
 
     <!-- results
     head: Method
@@ -11,9 +11,9 @@ it, and a test compares it::
     -->
     <!-- end -->
 
-``rows`` names the rung of each row. ``runs`` are folders of ``docs/claims``; a cell is the mean over
-all distinct trials of the rung in them, with its standard deviation, or the ends of its interval
-(``cells: interval``), or alone (``cells: mean``). ``rung`` changes the rungs of a column
+``rows`` names the rung of each row. ``runs`` are folders of ``docs/claims``; a cell is the mean
+over all distinct trials of the rung in them, with its standard deviation, or the ends of its
+interval (``cells: interval``), or alone (``cells: mean``). ``rung`` changes the rungs of a column
 (``"{}, scaled"``). A folder as ``ladder`` gives the table of its report, with ``metrics``.
 """
 
@@ -80,11 +80,12 @@ def generate() -> Iterator[tuple[Path, str]]:
 
 def _fill(block: "re.Match[str]") -> str:
     start, description = block.groups()
-    table = TypeAdapter(ResultTable).validate_python(yaml.safe_load(description))
-    return f"{start}\n{_format(table)}\n\n<!-- end -->"
+    return f"{start}\n{format_table(yaml.safe_load(description))}\n\n<!-- end -->"
 
 
-def _format(table: ResultTable) -> str:
+def format_table(description: object) -> str:
+    """Return the described table in Markdown."""
+    table = TypeAdapter(ResultTable).validate_python(description)
     if table.ladder:
         run = replace(_load(table.ladder), shown=table.metrics)
         return body(ladder(run))
@@ -92,7 +93,12 @@ def _format(table: ResultTable) -> str:
     for columns in table.columns:
         for head, column_cells in _columns(table, columns):
             cells[head] = column_cells
-    return body(Table("results", "", records_of(cells)))
+    records = records_of(cells)
+    for record in records:
+        name, *numbers = record.values()
+        if all(cell.is_blank for cell in numbers):
+            raise UserError(f"{name.text!r}: no finished trial of this rung")
+    return body(Table("results", "", records))
 
 
 @cache
@@ -103,13 +109,14 @@ def _load(folder: str) -> Run:
 def _columns(table: ResultTable, columns: Columns) -> Iterator[tuple[str, list[Cell]]]:
     runs = list(map(_load, columns.runs))
     rows = [_trials(runs, columns.rung.format(rung)) for rung in table.rows.values()]
+    if all(trials.empty for trials in rows):
+        raise UserError(f"{columns.runs}: no finished trial of these rungs")
     prefix = f"{columns.title}: " if columns.title else ""
     for metric in columns.metrics:
         if metric == _GAIN:
             yield f"{prefix}NLL gain (%)", _gains(rows)
         else:
             yield prefix + METRICS[metric].head, _cells(rows, metric, columns.cells)
-        prefix = ""
 
 
 def _trials(runs: Sequence[Run], label: str) -> pd.DataFrame:
@@ -122,19 +129,19 @@ def _trials(runs: Sequence[Run], label: str) -> pd.DataFrame:
         floor = noise_floors(run).get(label)
         parts.append(rows.assign(floor=floor).join(bounds, on="spec_hash"))
     trials = pd.concat(parts).drop_duplicates("spec_hash")
-    if trials.empty:
-        raise UserError(f"no finished trial of {label!r} in these runs")
-    for slot in ("head", "posthoc"):
-        settings = {json.dumps(_without_seed(text)) for text in trials[slot].dropna()}
+    for slot in ("network", "head", "posthoc"):
+        settings = {_recipe(text) for text in trials[slot].dropna()}
         if len(settings) > 1:
             raise UserError(f"{label!r} has several {slot} settings; name fewer runs")
     return trials
 
 
-def _without_seed(text: str) -> dict[str, Any]:
+def _recipe(text: str) -> str:
+    """Return the settings of a slot that all trials of a row share."""
     settings: dict[str, Any] = json.loads(text)
-    settings.pop("seed", None)
-    return settings
+    for name in ("seed", "backbone", "weights"):
+        settings.pop(name, None)
+    return json.dumps(settings)
 
 
 def _cells(rows: Sequence[pd.DataFrame], metric: str, kind: str) -> list[Cell]:
@@ -143,11 +150,12 @@ def _cells(rows: Sequence[pd.DataFrame], metric: str, kind: str) -> list[Cell]:
         values = trials[column("test", metric)].astype(float)
         mean, spread = values.mean(), values.std(ddof=1)
         cell = Cell.number(metric, mean, spread if kind == "spread" else float("nan"))
-        if kind == "interval":
+        if kind == "interval" and len(trials):
             ends = trials[[f"lower/{metric}", f"upper/{metric}"]].mean(skipna=False)
             low, high = map(METRICS[metric].format, ends)
             cell = replace(cell, text=f"{cell.text} [{low}, {high}]")
         cells.append(cell)
+        # Chance alone explains a value below the noise floor.
         is_chance = metric == "ece" and mean < trials["floor"].mean()
         flags = list(filter(None, trials["flags"].fillna("")))
         may_win.append(not is_chance and not is_never_best(flags))

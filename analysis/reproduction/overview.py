@@ -169,7 +169,7 @@ def _distinct(rows: Iterable[VerdictRow]) -> list[VerdictRow]:
             row.where, verdict.outcome, verdict.comparison.metric, pairs, verdict.difference,
             verdict.low, verdict.high,
         )  # fmt: skip
-        if math.isnan(verdict.low):
+        if math.isnan(verdict.difference):
             key = id(row)
         distinct.setdefault(key, row)
     return list(distinct.values())
