@@ -124,10 +124,11 @@ def _trials(runs: Sequence[Run], label: str) -> pd.DataFrame:
     parts = []
     for run in runs:
         rows = run.done[run.done["rung"].map(run.labels) == label]
-        bounds = run.intervals[["lower", "upper"]].unstack("metric")
-        bounds.columns = [f"{end}/{metric}" for end, metric in bounds.columns]
-        floor = noise_floors(run).get(label)
-        parts.append(rows.assign(floor=floor).join(bounds, on="spec_hash"))
+        rows = rows.assign(floor=noise_floors(run).get(label))
+        for end in ("lower", "upper"):
+            bounds = pd.DataFrame(run.intervals[end].unstack("metric"))
+            rows = rows.join(bounds.add_prefix(f"{end}/"), on="spec_hash")
+        parts.append(rows)
     trials = pd.concat(parts).drop_duplicates("spec_hash")
     for slot in ("network", "head", "posthoc"):
         settings = {_recipe(text) for text in trials[slot].dropna()}

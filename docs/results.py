@@ -135,9 +135,8 @@ def ship_logits(run: Path, store: Path, target: Path) -> None:
         for split, outputs in FeatureBank(banks[network]).evaluated().items():
             path = target / network / f"{split}.npz"
             path.parent.mkdir(parents=True, exist_ok=True)
-            arrays = {"logits": outputs.logits.numpy().astype(np.float16)}
-            arrays["labels"] = outputs.labels.numpy().astype(np.uint8)
-            np.savez_compressed(path, **arrays)
+            logits = outputs.logits.numpy().astype(np.float16)
+            np.savez_compressed(path, logits=logits, labels=outputs.labels.numpy())
             files[path.name] = digest_file(path)
         content = {"network_id": network, "data_digest": digest, "files": files}
         _write_json(target / network / "logits.json", content)
