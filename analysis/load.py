@@ -1,7 +1,7 @@
 """Read the results of a run: its manifest, its tables and the number of missing trials."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, wraps
 from operator import attrgetter
@@ -67,6 +67,8 @@ class Run:
     # plan of ``manifest`` leave out.
     subsets: pd.DataFrame = field(default_factory=pd.DataFrame)
     planned_subsets: frozenset[str] = frozenset()
+    # Running train accuracies of unmasked heads by network, as measured in other runs.
+    views: Mapping[str, float] = field(default_factory=dict)
     shows_network_check: bool = False  # whether its table has the columns of the network check
     shown: tuple[str, ...] = ()  # metrics of its table; the usual ones if empty
     shows_intervals: bool = False  # whether its table has intervals over the test samples
