@@ -4,7 +4,6 @@ import contextlib
 import hashlib
 import json
 import math
-import os
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
@@ -83,7 +82,9 @@ class RunLocation:
 
     def at_once(self, threads: int = 1) -> int:
         """Return how many trials run in parallel on this machine; one without Ray."""
-        return max(1, (os.cpu_count() or 1) // threads) if self.uses_ray else 1
+        from tune_calib.engine.machine import count_cores  # imports torch, which is slow
+
+        return max(1, count_cores() // threads) if self.uses_ray else 1
 
 
 @contextlib.contextmanager

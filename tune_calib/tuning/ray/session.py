@@ -19,7 +19,7 @@ from ray.exceptions import RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from tune_calib.console import echo
-from tune_calib.engine.machine import machine
+from tune_calib.engine.machine import count_cores, machine
 from tune_calib.errors import UserError
 from tune_calib.progress import report_progress
 from tune_calib.tuning.work.executor import Resources, refuse_unreachable
@@ -142,6 +142,7 @@ def _connect(address: str | None, variables: Mapping[str, str]) -> None:
             ray.init(
                 # Without an address Ray would join any cluster on this machine.
                 address=address or "local",
+                num_cpus=None if address else count_cores(),
                 log_to_driver=False,
                 include_dashboard=has_dashboard,
                 runtime_env=runtime,
