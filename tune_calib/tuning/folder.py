@@ -34,7 +34,8 @@ class RunLocation:
     store: AnyPath  # of the artifacts
     data_root: Path | None = None
     address: str | None = None  # of a Ray cluster, or ``IN_PROCESS``; None: this machine
-    gpus: float = 0.0  # of a trial, 0, 1, 1/k
+    gpus: float = 0.0  # of a trial, 0, 1 or 1/k
+    gpus_reason: str = ""  # for the number that ``gpus=auto`` became
     command: str = ""  # that repeats the run
     profile: bool = False  # networks write a profile of an epoch
     dataset_title: str | None = None  # of the user's own data

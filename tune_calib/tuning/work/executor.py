@@ -36,7 +36,7 @@ STATUS_S = 15.0  # time for it to describe itself
 
 @dataclass(frozen=True)
 class Resources:
-    """The CPU cores of a trial, which are also its torch threads, and its GPUs: 0, 1, 1/k."""
+    """The CPU cores of a trial, which are also its torch threads, and its GPUs: 0, 1 or 1/k."""
 
     cpus: int
     gpus: float = 0.0
