@@ -273,5 +273,6 @@ def build_ladder_run(
     run = LadderRun(ladder, resolved, location, options=request)
     if request.gpus != "auto":
         return run
-    specs = [trial.spec for trial in run.planned_trials]
+    finished = done(location.out)
+    specs = [trial.spec for trial in run.planned_trials if trial.spec.hash not in finished]
     return replace(run, location=resolve_share(location, specs))

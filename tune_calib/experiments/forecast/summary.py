@@ -221,6 +221,8 @@ def _describe_machine(needs: Needs) -> str:
             text += f", {describe_mps()}"
     elif gpus:
         text += ", no GPU requested"
+    if location.gpus_reason:
+        text += f" ({location.gpus_reason})"
     if not location.uses_ray:
         return f"{text}, one trial after the other in this process"
     text += f", up to {needs.count_parallel(needs.threads)} in parallel"

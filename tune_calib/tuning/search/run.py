@@ -213,12 +213,16 @@ def build_search_run(
         population=request.population,
         grid=request.grid or {},
     )
+    length = len(definition.points) if request.grid else request.trials
     if request.gpus == "auto":
-        trials = definition.candidates.trials({}, 0)
-        location = resolve_share(location, [trial.spec for trial in trials])
+        specs = [trial.spec for trial in definition.candidates.trials({}, 0)]
+        suggestions = 1
+        if definition.candidates.kind == "network":
+            suggestions = min(length, request.at_once or length)
+        location = resolve_share(location, specs, suggestions)
     return SearchRun(
         definition=definition,
-        length=len(definition.points) if request.grid else request.trials,
+        length=length,
         location=location,
         at_once=request.at_once or count_at_once(definition, location),
         retry=request.retry,
