@@ -1,0 +1,179 @@
+"""Post-hoc methods by estimators in scikit-learn's style, which map probabilities to others."""
+
+import inspect
+import io
+import re
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+from pydantic import create_model, model_validator
+from torch import Tensor
+
+from tune_calib.errors import DivergedError, UserError
+from tune_calib.methods._posthoc import SMALLEST, UNCONVERGED, Fit, FittedAlone, logarithm
+from tune_calib.spec.methods import MethodInfo, Params
+
+# Parameters that no number depends on, and those that a slot has fields for.
+_NOT_SETTINGS = ("device", "n_jobs", "print_init_info", "verbose", "method", "params", "plugin")
+_PLAIN = (bool, int, float, str, type(None))
+_ROUNDED = 1e-5  # relative deviation of probabilities, or their sum, by float32 logarithms
+
+
+class EstimatorParams(Params):
+    """Parameters of the constructor of an estimator, which also checks their values."""
+
+    estimator: ClassVar[Callable[..., Any]]
+
+    def build(self) -> Any:
+        """Build an estimator, which is not fitted yet."""
+        return type(self).estimator(**self.model_dump())
+
+    @model_validator(mode="after")
+    def _refuse_unusable(self) -> Self:
+        with _reproducible():
+            try:
+                self.build()
+            except ImportError as error:
+                raise UserError(
+                    f"{type(self).__name__} cannot be used: {error} Install that package; for all "
+                    "of probmetrics: pip install 'tune-calib[probmetrics]'"
+                ) from None
+        return self
+
+
+class EstimatorTransform(FittedAlone):
+    """A transform of the probabilities of one classifier by an estimator."""
+
+    is_storable = False
+
+    def fit_one(self, logits: Tensor, labels: Tensor) -> Fit:
+        """Fit an estimator; a warning of it, e.g. that it keeps its initial values, is a flag."""
+        with warnings.catch_warnings(record=True) as caught, self._described_errors():
+            warnings.simplefilter("always")
+            estimator = self.params.build()
+            estimator.fit(probabilities(logits).cpu().numpy(), labels.cpu().numpy())
+        has_warned = any(issubclass(warning.category, UserWarning) for warning in caught)
+        flags = frozenset({UNCONVERGED}) if has_warned else frozenset[str]()
+        return Fit({"estimator": estimator, "present": labels.unique()}, flags=flags)
+
+    def apply(self, logits: Tensor, state: Mapping[str, Any]) -> Tensor:
+        """Return log-probabilities; a class without a column in the result has probability 0."""
+        with warnings.catch_warnings(), self._described_errors():
+            warnings.simplefilter("ignore")
+            values = state["estimator"].predict_proba(probabilities(logits).cpu().numpy())
+            columns = torch.as_tensor(np.array(values, np.float64), device=logits.device)
+            if not columns.isfinite().all():
+                raise ValueError("it returns probabilities that are not finite")
+            if columns.shape != logits.shape:
+                present = state["present"]
+                columns = torch.zeros_like(logits).index_copy_(1, present, columns)
+        return logarithm(columns)
+
+    def state(self) -> dict[str, Tensor]:
+        """Return nothing, since an estimator could only be pickled."""
+        return {}
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Refuse to restore an estimator."""
+        raise UserError(f"{self.params.__class__.__name__} cannot be restored from a file")
+
+    def _keep_states(self, states: Sequence[Mapping[str, Any]], device: torch.device) -> None:
+        self._states = states
+
+    def _state_of(self, k: int) -> Mapping[str, Any]:
+        return self._states[k]
+
+    @contextmanager
+    def _described_errors(self) -> Iterator[None]:
+        """Turn an error of the estimator into the end of its trial, while others go on."""
+        try:
+            with _reproducible():
+                yield
+        except Exception as error:
+            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            message = f"{type(self.params).__name__} failed on calib or its results: {reason}"
+            raise DivergedError(message) from None
+
+
+@contextmanager
+def _reproducible() -> Iterator[None]:
+    """Seed the global generators that an estimator may use, and drop what it prints."""
+    numpy_state = np.random.get_state()
+    try:
+        with (
+            torch.random.fork_rng(),
+            redirect_stdout(io.StringIO()),
+            redirect_stderr(io.StringIO()),
+        ):
+            np.random.seed(0)
+            torch.manual_seed(0)
+            yield
+    finally:
+        np.random.set_state(numpy_state)
+
+
+def probabilities(logits: Tensor) -> Tensor:
+    """Return the softmax of logits (N, C), but of log-probabilities the probabilities themselves.
+
+    Normalised again, equal probabilities of two samples would differ in their last digits. Zeros
+    were raised to ``SMALLEST`` before the logarithm.
+    """
+    total = logits.logsumexp(-1, keepdim=True)
+    probs = logits.exp().clamp(max=1)
+    probs = torch.where((probs / SMALLEST - 1).abs() < _ROUNDED, 0, probs)
+    return torch.where(total.abs() < _ROUNDED, probs, logits.softmax(-1))
+
+
+def from_estimator(name: str, estimator: Callable[..., Any], **record: Any) -> MethodInfo:
+    """Return the record of a post-hoc method that is an estimator in scikit-learn's style.
+
+    The estimator is fitted to probabilities (N, C), float64, and labels (N,) of ``calib`` by
+    ``fit``, and ``predict_proba`` maps probabilities to calibrated ones. Parameters of its
+    constructor with plain defaults are settings of the method. The random generators of NumPy and
+    torch are seeded before each call.
+
+    Args:
+        name: registry key.
+        estimator: class of the estimator, or a function that builds one.
+        record: fields of ``MethodInfo``. Those that the docstring of the estimator does not tell
+            (``paper``, ``year``, ``url``) must be given.
+
+    Returns:
+        A record for ``METHODS.register``.
+    """
+    fields: dict[str, Any] = {}
+    for parameter in inspect.signature(estimator).parameters.values():
+        default, kind = parameter.default, parameter.annotation
+        if parameter.name in _NOT_SETTINGS or not isinstance(default, _PLAIN):
+            continue
+        if kind is parameter.empty:
+            kind = bool | int | float | str if default is None else type(default)
+        fields[parameter.name] = (kind | None if default is None else kind, default)
+    params = create_model(name, __base__=EstimatorParams, **fields)
+    params.estimator = staticmethod(estimator)
+    text = inspect.cleandoc(estimator.__doc__ or "").replace("*", r"\*")  # it is not Markdown
+    defaults = {"title": estimator.__name__, "text": text, **read_reference(text)}
+    implementation = type(estimator.__name__, (EstimatorTransform,), {"__module__": __name__})
+    return MethodInfo(
+        name=name,
+        kind="posthoc",
+        params=params,
+        implementation=implementation,
+        keeps_accuracy=False,
+        **{**defaults, **record},
+    )
+
+
+def read_reference(text: str) -> dict[str, Any]:
+    """Return those of paper, year and URL that a docstring names."""
+    reference = re.search(r"^References?\n-+\n(.+?),?\s+((?:19|20)\d\d)\b", text, re.M | re.S)
+    fields: dict[str, Any] = {}
+    if reference:
+        fields = {"paper": " ".join(reference[1].split()), "year": int(reference[2])}
+    if link := re.search(r"https?://[^\s,)]+[^\s,.)]", text):
+        fields["url"] = link[0]
+    return fields
