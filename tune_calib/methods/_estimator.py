@@ -101,11 +101,12 @@ class EstimatorTransform(FittedAlone):
 
 @contextmanager
 def _reproducible() -> Iterator[None]:
-    """Seed the global generators that an estimator may use, and drop what it prints."""
+    """Seed the global generators of an estimator, allow gradients, and drop what it prints."""
     numpy_state = np.random.get_state()
     try:
         with (
             torch.random.fork_rng(),
+            torch.enable_grad(),
             redirect_stdout(io.StringIO()),
             redirect_stderr(io.StringIO()),
         ):
