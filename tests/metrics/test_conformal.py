@@ -103,11 +103,14 @@ def test_metrics_of_the_plugin_have_the_intervals_of_a_mean_and_are_absent_witho
 
 @pytest.mark.slow
 def test_a_run_with_the_plugin_has_its_columns(tmp_path):
-    options = ["--dataset", "digits", "--address", "none", "--set", "network.epochs=1"]
-    options += ["--bootstrap", "20", "--plugin", PLUGIN, "--out", tmp_path / "run"]
-    assert here("compare", "ce", "temperature", *options).exit_code == 0
-    shown = here("report", tmp_path / "run", "--metric", "aps_size", "--plugin", PLUGIN)
-    assert "APS set size at 90 %" in shown.output
+    options = ["--dataset", "digits", "--address", "none", "--set", "network.epochs=10"]
+    options += ["--bootstrap", "100", "--plugin", PLUGIN, "--out", tmp_path / "run"]
+    done = here("compare", "ce", "temperature", *options)
+    assert done.returncode == 0, done.stderr
+    words = ["--metric", "aps_size", "--metric", "aps_coverage", "--intervals"]
+    shown = here("report", tmp_path / "run", *words, "--plugin", PLUGIN)
+    assert "APS set size at 90 %" in shown.stdout
+    assert shown.stdout.count("[") >= 4
 
 
 @pytest.mark.slow

@@ -3,9 +3,11 @@
 import inspect
 import io
 import re
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from functools import cache
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -56,8 +58,7 @@ class EstimatorTransform(FittedAlone):
             warnings.simplefilter("always")
             estimator = self.params.build()
             estimator.fit(probabilities(logits).cpu().numpy(), labels.cpu().numpy())
-        has_warned = any(issubclass(warning.category, UserWarning) for warning in caught)
-        flags = frozenset({UNCONVERGED}) if has_warned else frozenset[str]()
+        flags = frozenset({UNCONVERGED}) if any(map(_tells_failure, caught)) else frozenset[str]()
         return Fit({"estimator": estimator, "present": labels.unique()}, flags=flags)
 
     def apply(self, logits: Tensor, state: Mapping[str, Any]) -> Tensor:
@@ -66,8 +67,8 @@ class EstimatorTransform(FittedAlone):
             warnings.simplefilter("ignore")
             values = state["estimator"].predict_proba(probabilities(logits).cpu().numpy())
             columns = torch.as_tensor(np.array(values, np.float64), device=logits.device)
-            if not columns.isfinite().all():
-                raise ValueError("it returns probabilities that are not finite")
+            if not ((columns > -_ROUNDED) & (columns < 1 + _ROUNDED)).all():
+                raise ValueError("it returns numbers that are no probabilities")
             if columns.shape != logits.shape:
                 present = state["present"]
                 columns = torch.zeros_like(logits).index_copy_(1, present, columns)
@@ -99,6 +100,12 @@ class EstimatorTransform(FittedAlone):
             raise DivergedError(message) from None
 
 
+def _tells_failure(warning: warnings.WarningMessage) -> bool:
+    """Return whether a warning is of the estimator, not of arithmetic nor of an old interface."""
+    is_arithmetic = "encountered" in str(warning.message)
+    return issubclass(warning.category, UserWarning | RuntimeWarning) and not is_arithmetic
+
+
 @contextmanager
 def _reproducible() -> Iterator[None]:
     """Seed the global generators of an estimator, allow gradients, and drop what it prints."""
@@ -112,9 +119,20 @@ def _reproducible() -> Iterator[None]:
         ):
             np.random.seed(0)
             torch.manual_seed(0)
+            if "numba" in sys.modules:
+                _numba_seeder()()
             yield
     finally:
         np.random.set_state(numpy_state)
+
+
+@cache
+def _numba_seeder() -> Callable[[], None]:
+    """Return a function that seeds the generator of compiled code, which is one of its own."""
+    import numba
+
+    seeder: Callable[[], None] = numba.njit(lambda: np.random.seed(0))
+    return seeder
 
 
 def probabilities(logits: Tensor) -> Tensor:
