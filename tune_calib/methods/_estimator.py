@@ -36,14 +36,14 @@ class EstimatorParams(Params):
 
     @model_validator(mode="after")
     def _refuse_unusable(self) -> Self:
-        with _reproducible():
-            try:
+        try:
+            with _reproducible():
                 self.build()
-            except ImportError as error:
-                raise UserError(
-                    f"{type(self).__name__} cannot be used: {error} Install that package; for all "
-                    "of probmetrics: pip install 'tune-calib[probmetrics]'"
-                ) from None
+        except ImportError as error:
+            raise UserError(
+                f"{type(self).__name__} cannot be used: {error} Install that package; for all of "
+                "probmetrics: pip install 'tune-calib[probmetrics]'"
+            ) from None
         return self
 
 
@@ -54,24 +54,21 @@ class EstimatorTransform(FittedAlone):
 
     def fit_one(self, logits: Tensor, labels: Tensor) -> Fit:
         """Fit an estimator; a warning of it, e.g. that it keeps its initial values, is a flag."""
-        with warnings.catch_warnings(record=True) as caught, self._described_errors():
-            warnings.simplefilter("always")
+        with self._errors_described() as caught:
             estimator = self.params.build()
             estimator.fit(probabilities(logits).cpu().numpy(), labels.cpu().numpy())
-        flags = frozenset({UNCONVERGED}) if any(map(_tells_failure, caught)) else frozenset[str]()
+        flags = frozenset({UNCONVERGED} if any(map(_tells_failure, caught)) else ())
         return Fit({"estimator": estimator, "present": labels.unique()}, flags=flags)
 
     def apply(self, logits: Tensor, state: Mapping[str, Any]) -> Tensor:
         """Return log-probabilities; a class without a column in the result has probability 0."""
-        with warnings.catch_warnings(), self._described_errors():
-            warnings.simplefilter("ignore")
+        with self._errors_described():
             values = state["estimator"].predict_proba(probabilities(logits).cpu().numpy())
             columns = torch.as_tensor(np.array(values, np.float64), device=logits.device)
             if not ((columns > -_ROUNDED) & (columns < 1 + _ROUNDED)).all():
                 raise ValueError("it returns numbers that are no probabilities")
             if columns.shape != logits.shape:
-                present = state["present"]
-                columns = torch.zeros_like(logits).index_copy_(1, present, columns)
+                columns = torch.zeros_like(logits).index_copy_(1, state["present"], columns)
         return logarithm(columns)
 
     def state(self) -> dict[str, Tensor]:
@@ -80,7 +77,7 @@ class EstimatorTransform(FittedAlone):
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Refuse to restore an estimator."""
-        raise UserError(f"{self.params.__class__.__name__} cannot be restored from a file")
+        raise UserError(f"{type(self.params).__name__} cannot be restored from a file")
 
     def _keep_states(self, states: Sequence[Mapping[str, Any]], device: torch.device) -> None:
         self._states = states
@@ -89,11 +86,11 @@ class EstimatorTransform(FittedAlone):
         return self._states[k]
 
     @contextmanager
-    def _described_errors(self) -> Iterator[None]:
+    def _errors_described(self) -> Iterator[list[warnings.WarningMessage]]:
         """Turn an error of the estimator into the end of its trial, while others go on."""
         try:
-            with _reproducible():
-                yield
+            with _reproducible() as caught:
+                yield caught
         except Exception as error:
             reason = " ".join(f"{type(error).__name__}: {error}".split())
             message = f"{type(self.params).__name__} failed on calib or its results: {reason}"
@@ -107,8 +104,8 @@ def _tells_failure(warning: warnings.WarningMessage) -> bool:
 
 
 @contextmanager
-def _reproducible() -> Iterator[None]:
-    """Seed the global generators of an estimator, allow gradients, and drop what it prints."""
+def _reproducible() -> Iterator[list[warnings.WarningMessage]]:
+    """Seed the generators of an estimator, allow gradients, and drop what it prints."""
     numpy_state = np.random.get_state()
     try:
         with (
@@ -116,23 +113,28 @@ def _reproducible() -> Iterator[None]:
             torch.enable_grad(),
             redirect_stdout(io.StringIO()),
             redirect_stderr(io.StringIO()),
+            warnings.catch_warnings(record=True) as caught,
         ):
+            warnings.simplefilter("always")
             np.random.seed(0)
             torch.manual_seed(0)
             if "numba" in sys.modules:
                 _numba_seeder()()
-            yield
+            yield caught
     finally:
         np.random.set_state(numpy_state)
 
 
 @cache
-def _numba_seeder() -> Callable[[], None]:
+def _numba_seeder() -> Any:
     """Return a function that seeds the generator of compiled code, which is one of its own."""
     import numba
 
-    seeder: Callable[[], None] = numba.njit(lambda: np.random.seed(0))
-    return seeder
+    @numba.njit
+    def seed() -> None:
+        np.random.seed(0)
+
+    return seed
 
 
 def probabilities(logits: Tensor) -> Tensor:
@@ -141,10 +143,10 @@ def probabilities(logits: Tensor) -> Tensor:
     Normalised again, equal probabilities of two samples would differ in their last digits. Zeros
     were raised to ``SMALLEST`` before the logarithm.
     """
-    total = logits.logsumexp(-1, keepdim=True)
     probs = logits.exp().clamp(max=1)
     probs = torch.where((probs / SMALLEST - 1).abs() < _ROUNDED, 0, probs)
-    return torch.where(total.abs() < _ROUNDED, probs, logits.softmax(-1))
+    is_normalised = logits.logsumexp(-1, keepdim=True).abs() < _ROUNDED
+    return torch.where(is_normalised, probs, logits.softmax(-1))
 
 
 def from_estimator(name: str, estimator: Callable[..., Any], **record: Any) -> MethodInfo:
@@ -152,17 +154,13 @@ def from_estimator(name: str, estimator: Callable[..., Any], **record: Any) -> M
 
     The estimator is fitted to probabilities (N, C), float64, and labels (N,) of ``calib`` by
     ``fit``, and ``predict_proba`` maps probabilities to calibrated ones. Parameters of its
-    constructor with plain defaults are settings of the method. The random generators of NumPy and
-    torch are seeded before each call.
+    constructor with plain defaults are settings of the method.
 
     Args:
         name: registry key.
         estimator: class of the estimator, or a function that builds one.
-        record: fields of ``MethodInfo``. Those that the docstring of the estimator does not tell
-            (``paper``, ``year``, ``url``) must be given.
-
-    Returns:
-        A record for ``METHODS.register``.
+        record: fields of ``MethodInfo``. Those of ``paper``, ``year`` and ``url`` that the
+            docstring of the estimator does not tell must be given.
     """
     fields: dict[str, Any] = {}
     for parameter in inspect.signature(estimator).parameters.values():
@@ -174,25 +172,23 @@ def from_estimator(name: str, estimator: Callable[..., Any], **record: Any) -> M
         fields[parameter.name] = (kind | None if default is None else kind, default)
     params = create_model(name, __base__=EstimatorParams, **fields)
     params.estimator = staticmethod(estimator)
-    text = inspect.cleandoc(estimator.__doc__ or "").replace("*", r"\*")  # it is not Markdown
-    defaults = {"title": estimator.__name__, "text": text, **read_reference(text)}
-    implementation = type(estimator.__name__, (EstimatorTransform,), {"__module__": __name__})
+    text = inspect.cleandoc(estimator.__doc__ or "")
+    defaults = {"title": estimator.__name__, "keeps_accuracy": False, **read_reference(text)}
     return MethodInfo(
         name=name,
         kind="posthoc",
         params=params,
-        implementation=implementation,
-        keeps_accuracy=False,
+        implementation=type(estimator.__name__, (EstimatorTransform,), {"__module__": __name__}),
+        text=text.replace("*", r"\*"),  # it is not Markdown
         **{**defaults, **record},
     )
 
 
 def read_reference(text: str) -> dict[str, Any]:
     """Return those of paper, year and URL that a docstring names."""
-    reference = re.search(r"^References?\n-+\n(.+?),?\s+((?:19|20)\d\d)\b", text, re.M | re.S)
     fields: dict[str, Any] = {}
-    if reference:
-        fields = {"paper": " ".join(reference[1].split()), "year": int(reference[2])}
+    if match := re.search(r"^References?\n-+\n(.+?),?\s+((?:19|20)\d\d)\b", text, re.M | re.S):
+        fields = {"paper": " ".join(match[1].split()), "year": int(match[2])}
     if link := re.search(r"https?://[^\s,)]+[^\s,.)]", text):
         fields["url"] = link[0]
     return fields

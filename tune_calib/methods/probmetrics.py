@@ -40,12 +40,9 @@ def _library() -> ModuleType:
 @cache
 def list_calibrators() -> list[str]:
     """Return the names of all calibrators that can be built without arguments."""
-    names = list(_BY_FACTORY)
-    for class_name in _library().__all__:
-        name = class_name.removesuffix(_SUFFIX)
-        if name != class_name and name not in _WITH_PARTS:
-            names.append(name)
-    return [f"{_PREFIX}{name}" for name in names]
+    classes = [name for name in _library().__all__ if name.endswith(_SUFFIX)]
+    names = [name.removesuffix(_SUFFIX) for name in classes]
+    return [_PREFIX + name for name in (*_BY_FACTORY, *names) if name not in _WITH_PARTS]
 
 
 @cache
@@ -60,25 +57,26 @@ def find_calibrator(name: str) -> MethodInfo | None:
         raise UserError(
             f"{name} needs another library: pip install 'tune-calib[probmetrics]'"
         ) from None
-    estimator = _estimator_of(name.removeprefix(_PREFIX))
+    short_name = name.removeprefix(_PREFIX)
+    estimator = find_class(short_name)
     record = {
-        "title": f"{name.removeprefix(_PREFIX)} of probmetrics",
+        "title": f"{short_name} of probmetrics",
         "paper": "probmetrics",
         "year": 2026,
         "url": "https://github.com/dholzmueller/probmetrics",
-        **read_reference(inspect.cleandoc(estimator.__doc__ or "")),
     }
-    return from_estimator(name, estimator, **record)
+    reference = read_reference(inspect.cleandoc(estimator.__doc__ or ""))
+    return from_estimator(name, estimator, **record | reference)
 
 
-def _estimator_of(name: str) -> Callable[..., Any]:
+def find_class(name: str) -> Callable[..., Any]:
+    """Return the class of a calibrator of any number of classes, or a function that builds one."""
     library = _library()
     if name in _BY_FACTORY:
 
         def get_calibrator() -> Any:
             return library.get_calibrator(name)
 
-        get_calibrator.__doc__ = f"The calibrator that ``get_calibrator('{name}')`` returns."
         return get_calibrator
     calibrator: Callable[..., Any] = getattr(library, name + _SUFFIX)
     if name not in _OF_TWO_CLASSES:
