@@ -25,9 +25,9 @@ from tune_calib.metrics.binning import BinTable
 from tune_calib.metrics.samples import Samples
 from tune_calib.metrics.scoring import accuracy, is_at_chance
 from tune_calib.metrics.summary import (
+    collect_calib,
     collect_samples,
     computed_metrics,
-    conformal_limit,
     measure_samples,
 )
 from tune_calib.metrics.ties import OUTPUTS
@@ -147,9 +147,9 @@ def evaluate_one(
     metrics = dict(network_check)
     bins: dict[str, BinTable] = {}
     in_search = "test" not in logits
-    limit = None
+    calib_split = None
     if not in_search:
-        limit = conformal_limit(calibrated["calib"].logits, calibrated["calib"].labels, OUTPUTS)
+        calib_split = collect_calib(calibrated["calib"].logits, calibrated["calib"].labels, OUTPUTS)
     # A search may select by a metric that draws lack.
     in_draw = is_brief and not in_search
     names = computed_metrics(in_search, has_calib=not in_search, in_draw=in_draw)
@@ -157,7 +157,7 @@ def evaluate_one(
         if name not in calibrated:
             continue
         split = calibrated[name]
-        samples = collect_samples(split.logits, split.labels, limit, OUTPUTS)
+        samples = collect_samples(split.logits, split.labels, calib_split, OUTPUTS)
         scores = measure_samples(samples, names)
         for metric, score in scores.items():
             if not math.isnan(value := float(score)):

@@ -305,6 +305,9 @@ class PostHocMethod:
     use only torch operations, and its state must consist of tensors.
     """
 
+    is_storable: ClassVar[bool] = True
+    """Whether ``state`` restores the transform; otherwise it is fitted to ``calib`` again, and
+    cannot be exported."""
     takes_weights: bool = False
     """Whether ``fit`` reads ``weights``; otherwise rows are repeated, by whole numbers only."""
     weights: Tensor | None = None

@@ -40,6 +40,7 @@ class MethodInfo:
         year: year of publication.
         url: where to read it.
         formula: LaTeX of the loss or the update, exactly as implemented.
+        text: description for ``explain``; empty: the docstring of the implementation's module.
         bibtex: entries to cite, one after the other.
         params: model of the hyper-parameters, with the defaults of the paper.
         implementation: the class that implements the method.
@@ -71,6 +72,7 @@ class MethodInfo:
     params: type[Params]
     implementation: type[Any]
     formula: str = ""
+    text: str = ""
     bibtex: str = ""
     needs: frozenset[Need] = frozenset()
     per_head: frozenset[str] = frozenset()
