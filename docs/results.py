@@ -14,7 +14,6 @@ The pages show the results of all such folders; without arguments, they and the 
 import argparse
 import json
 import re
-import shlex
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -110,13 +109,10 @@ def _ship_plain(source: Path, target: Path) -> None:
 
 
 def _without_folders(manifest: dict[str, Any]) -> dict[str, Any]:
-    """Return a manifest whose commands name no folder of this machine."""
-    text = json.dumps(manifest)
-    folders = {word for word in shlex.split(str(manifest.get("command"))) if word.startswith("/")}
-    for folder in sorted(folders, key=len, reverse=True):
-        text = text.replace(json.dumps(folder)[1:-1], Path(folder).name)
-    cleaned: dict[str, Any] = json.loads(text)
-    return cleaned
+    """Return a manifest with the names of absolute folders instead of their paths."""
+    text = re.sub(r"(?<![\w.:/])(?:/[\w.+-]+)+/([\w.+-]+)", r"\1", json.dumps(manifest))
+    plain: dict[str, Any] = json.loads(text)
+    return plain
 
 
 def ship_logits(run: Path, store: Path, target: Path) -> None:
