@@ -31,6 +31,7 @@ with (Path(__file__).parents[2] / "analysis/published/published_results.csv").op
         if (row["method"], row["dataset"], row["metric"])
         == ("Vanilla", "cifar100", "train_seconds_a40")
     }
+GPU = gpus.read_rates()["gpu_model"]  # the measured one
 SMALL = """
 out: OUT
 datasets: [DATASET]
@@ -123,9 +124,9 @@ def test_steps_that_were_not_measured_count_as_simpler_ones_and_say_so(
         rate = 20 + 10 * number
         value = rate if rate <= images_per_second else None
         monkeypatch.setitem(network["images_per_second"][name], "bf16", value)
-    attained = GPUS["H100"].attained("resnet50", execution, "bf16")
+    attained = GPUS[GPU].attained("resnet50", execution, "bf16")
     assert attained.flops == pytest.approx(images_per_second * 1e9 * network["gflop"])
-    assert attained.origin.endswith(f"like resnet50 on one H100 (bf16, {steps})")
+    assert attained.origin.endswith(f"like resnet50 on one {GPU} (bf16, {steps})")
 
 
 def test_a_network_that_was_not_measured_is_like_the_mean_of_those_that_were():
@@ -133,7 +134,7 @@ def test_a_network_that_was_not_measured_is_like_the_mean_of_those_that_were():
     shares = [gpus.find_share(name, "graph", "bf16")[0] for name in names]
     share, origin = gpus.find_share("resnet8", "graph", "bf16")
     assert min(shares) < share < max(shares)
-    assert f"like {len(names)} other networks on one H100 (bf16, captured)" in origin
+    assert f"like {len(names)} other networks on one {GPU} (bf16, captured)" in origin
 
 
 def test_a_step_of_heads_takes_as_long_as_that_of_the_next_larger_batch(monkeypatch):

@@ -10,9 +10,13 @@ from typing import Any, NamedTuple
 
 from tune_calib.errors import UserError
 from tune_calib.registry import Registry
+from tune_calib.text import format_count
 
 _NVIDIA = "https://www.nvidia.com/content/dam/en-zz/Solutions"
 _IMAGES = "https://images.nvidia.com"
+
+RATES = Path(__file__).with_name("gpu_rates.json")
+"""File of the package with measured rates."""
 
 # Each takes the place of a later one that was not measured, which is at least about as fast.
 EXECUTIONS = {"eager": "eager", "graph": "captured", "compiled": "compiled"}
@@ -31,7 +35,7 @@ def read_rates() -> dict[str, Any]:
 
     Rates are images per second by execution and precision, None where they were not measured.
     """
-    rates: dict[str, Any] = json.loads(Path(__file__).with_name("gpu_rates.json").read_text())
+    rates: dict[str, Any] = json.loads(RATES.read_text("utf-8"))
     return rates
 
 
@@ -80,7 +84,8 @@ def find_head_step(heads: int, execution: str) -> tuple[float, str]:
     nearest = min([count for count in steps if count >= heads], default=max(steps))
     step_s, name = steps[nearest]
     step_s *= max(1.0, heads / nearest)
-    origin = f"{1000 * step_s:.3g} ms a step, like {nearest} heads on one {rates['gpu_model']}"
+    origin = f"{1000 * step_s:.3g} ms a step, like {format_count(nearest, 'head')} on one "
+    origin += rates["gpu_model"]
     return step_s, f"{origin} ({describe_steps([name], execution)})"
 
 
