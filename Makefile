@@ -61,7 +61,7 @@ generate: $(READY)
 	$(BIN)/python -m docs.generate.index
 	$(BIN)/python -m docs.generate.stubs
 	$(BIN)/python -m docs.generate
-	$(MAKE) results
+	$(BIN)/python -m docs.results
 
 # The pages of claims, and every table of results that README and pages compute from docs/claims.
 results: $(READY)
