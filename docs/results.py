@@ -3,9 +3,10 @@
 ``python -m docs.results OUT NAME`` takes the folder of ``tune-calib reproduce`` and writes the
 folder NAME of ``docs/claims``. It copies what the pages are computed from: the joined tables of
 trials and the draws of claimed metrics, without classifiers, and without curves and sample records
-unless the table is about them. Other runs, OUT or the folders in it, are added to NAME without
-draws, with their searches, and with the accuracy of unmasked heads on train. ``--logits STORE``
-adds the logits of their networks, from which everything post-hoc can be repeated.
+unless the table is about them. Other runs, OUT or the folders in it, are added to NAME with the
+draws of ECE and NLL, with their searches, and with the accuracy of unmasked heads on train.
+``--logits STORE`` adds the logits of their networks, from which everything post-hoc can be
+repeated.
 
 The pages show the results of all such folders; without arguments, they and the tables of
 ``docs.result_tables`` are written again.
@@ -57,6 +58,8 @@ IMAGES = ROOT / "docs/pages/images/papers"
 
 _STEP = 2.0**-17  # of rounded draws, below a thousandth of a point: their last bits are zero
 
+_COMPARED = {"ece", "nll"}  # metrics of other runs whose draws decide between methods
+
 _TABLES: tuple[TableName, ...] = ("trials", "bins", "intervals", "shifts")
 _MANIFESTS = (RUN_MANIFEST, TUNED, SEARCH_MANIFEST, SEARCH_OUTCOME, SEARCH_EVALUATED)
 
@@ -76,7 +79,7 @@ def ship(out: Path, name: str) -> list[Path]:
 
 
 def _ship_plain(source: Path, target: Path) -> None:
-    """Copy the tables and manifests of a run and of its searches, without draws."""
+    """Copy the tables and manifests of a run and of its searches, with the draws of two metrics."""
     trials = read_table(source, "trials")
     if not trials.num_rows:
         raise UserError(f"{source} contains no results; name the folder of a run")
@@ -85,8 +88,7 @@ def _ship_plain(source: Path, target: Path) -> None:
     for table in _TABLES[1:] if is_run else ():
         content = read_table(source, table)
         if "draws" in content.schema.names:
-            index, kind = content.schema.get_field_index("draws"), content.schema.field("draws")
-            content = content.set_column(index, kind, pa.nulls(content.num_rows, kind.type))
+            content = _with_draws(content, set(content["metric"].to_pylist()), _COMPARED)
         if content.num_rows:
             write_file(target, "all", table, content=content, level=19)
     unmasked = trials.filter(pc.equal(trials["head_method"], UNMASKED))["spec_hash"]

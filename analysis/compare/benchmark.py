@@ -137,8 +137,8 @@ def benchmark(
     if baseline is None:
         baseline = _find_base(folders)
     if baseline not in methods:
-        known = nearest(baseline, list(methods))
-        raise UserError(f"no method {baseline!r} in these results{known}", "baseline")
+        hint = nearest(baseline, list(methods))
+        raise UserError(f"no method {baseline!r} in these results{hint}", "baseline")
     if len(methods) < 2:
         raise UserError("a benchmark needs at least two methods")
     resampled: Unit = "datasets"

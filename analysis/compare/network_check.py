@@ -18,9 +18,9 @@ from tune_calib.text import format_count
 
 PLAIN = "ce"  # the method of the base networks in all papers
 UNMASKED = "retrain"  # the head method without masks, whose heads show what a network fits
-LEAST_FIT = (
-    0.99  # accuracy of unmasked heads on their views; that on the papers' networks is higher
-)
+LEAST_FIT = 0.99
+"""Least accuracy of unmasked heads on their views; on networks like the papers' it is higher."""
+
 _NO_CARRY = (
     "results of methods that lower confidence may not carry over to networks that are "
     "over-confident, as in the papers"

@@ -61,9 +61,9 @@ def by_record(store):
 
 
 def test_a_file_becomes_an_import_for_each_model(tmp_path):
-    taken = take(tmp_path, "--select", "none")
-    assert taken.returncode == 0, taken.stderr
-    assert "--imported 'arena/*'" in taken.stdout
+    process = take(tmp_path, "--select", "none")
+    assert process.returncode == 0, process.stderr
+    assert "--imported 'arena/*'" in process.stdout
     store = Store(tmp_path / "store")
     records = read_records("arena/letters/*", store)
     assert list(records) == ["arena/letters/large", "arena/letters/small"]
@@ -108,8 +108,8 @@ def test_logits_are_imported_by_their_name(tmp_path):
     arrays |= {"labels_test": MODELS["digits/small"]["labels_test"]}
     for seed, split in enumerate(("cal", "test")):
         arrays[f"logits_{split}"] = outputs(40, seed=seed)["logits"]
-    taken = take(tmp_path, "--select", "none", models={"d/m": arrays})
-    assert taken.returncode == 0, taken.stderr
+    process = take(tmp_path, "--select", "none", models={"d/m": arrays})
+    assert process.returncode == 0, process.stderr
     assert read_record("arena/d/m", Store(tmp_path / "store")).outputs == "logits"
 
 
@@ -132,9 +132,9 @@ def wrong(name, value=None):
     ],
 )
 def test_a_wrong_model_is_refused_in_one_line_and_the_others_are_kept(tmp_path, models, message):
-    taken = take(tmp_path, "--select", "none", models=models)
-    assert taken.returncode == 2
-    (line,) = taken.stderr.strip().splitlines()
+    process = take(tmp_path, "--select", "none", models=models)
+    assert process.returncode == 2
+    (line,) = process.stderr.strip().splitlines()
     pattern = message.replace("`--test`", "--test")
     assert pd.Series([line]).str.contains(pattern).all(), line
     names = read_records("*", Store(tmp_path / "store")) if len(models) > 1 else {}
@@ -170,11 +170,11 @@ def test_a_killed_import_goes_on(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "write_import", killed)
     assert take(tmp_path, "--select", "none").returncode != 0
     store = Store(tmp_path / "store")
-    kept = {path: path.stat().st_mtime_ns for path in (store.root / KIND).glob("*/*")}
+    times = {path: path.stat().st_mtime_ns for path in (store.root / KIND).glob("*/*")}
     monkeypatch.undo()
     assert take(tmp_path, "--select", "none").returncode == 0
     assert len(by_record(store)) == 3
-    assert all(path.stat().st_mtime_ns == time for path, time in kept.items())
+    assert all(path.stat().st_mtime_ns == time for path, time in times.items())
 
 
 # --- compare

@@ -27,8 +27,8 @@ def test_every_metric_of_every_draw_equals_that_of_the_drawn_samples(size, ties)
     calib = case(100, size[1])
     counts = draw(len(labels), 12, seed=3)
     split = CalibSplit(calib[0].softmax(-1), calib[1])
-    found = as_drawn(drawn_metrics(Resampled(logits, labels, split), counts))
-    assert set(found) == set(metrics_of_trials())
+    drawn = as_drawn(drawn_metrics(Resampled(logits, labels, split), counts))
+    assert set(drawn) == set(metrics_of_trials())
     left = dict(zip(("nll", "brier"), cross_fitted(logits, labels), strict=True))
     for number, own in enumerate(counts):
         places = torch.arange(len(labels)).repeat_interleave(own.long())
@@ -40,7 +40,7 @@ def test_every_metric_of_every_draw_equals_that_of_the_drawn_samples(size, ties)
             expected[f"{name}_calibration"] = expected[name] - rest
         for name, value in expected.items():
             assert torch.isclose(
-                found[name][number], value, rtol=1e-9, atol=1e-12, equal_nan=True
+                drawn[name][number], value, rtol=1e-9, atol=1e-12, equal_nan=True
             ), name
 
 
@@ -48,12 +48,12 @@ def test_the_bootstrap_accepts_probabilities_of_zero_and_one():
     logits, labels = case(200, 4)
     logits = 2000 * logits  # softmax is exactly 0 and 1
     counts = draw(len(labels), 10, seed=0)
-    found = as_drawn(drawn_metrics(Resampled(logits, labels), counts))
+    drawn = as_drawn(drawn_metrics(Resampled(logits, labels), counts))
     for number, own in enumerate(counts):
         places = torch.arange(len(labels)).repeat_interleave(own.long())
         expected = evaluate(logits[places], labels[places])
         for name in ("cece", "classwise_debiased", "ece", "aece", "ks_error", "aurc"):
-            assert float(found[name][number]) == pytest.approx(float(expected[name]), abs=1e-12)
+            assert float(drawn[name][number]) == pytest.approx(float(expected[name]), abs=1e-12)
 
 
 def test_a_head_batch_has_the_intervals_of_each_classifier():

@@ -77,8 +77,8 @@ def test_sets_cover_nine_of_ten(plugin, kind):
 
 def test_a_class_that_calib_lacks_is_in_every_class_conditional_set():
     (logits, labels), (calib, calib_labels) = split(4)
-    kept = calib_labels != 2
-    calib_split = CalibSplit(calib[kept].softmax(-1), calib_labels[kept])
+    is_present = calib_labels != 2
+    calib_split = CalibSplit(calib[is_present].softmax(-1), calib_labels[is_present])
     samples = Samples(logits.softmax(-1), labels, calib=calib_split)
     sets = conformal._class_conditional_sets(samples)
     assert bool(sets[:, 2].all())

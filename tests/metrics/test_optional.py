@@ -30,8 +30,8 @@ def value(name, logits, labels):
 
 def test_torchmetrics_counts_bins_that_include_their_left_edge(plugin):
     logits, labels = case(2000, 5)
-    own = float(evaluate(logits, labels)["ece"])
-    assert value("torchmetrics_ece", logits, labels) == pytest.approx(own)
+    ours = float(evaluate(logits, labels)["ece"])
+    assert value("torchmetrics_ece", logits, labels) == pytest.approx(ours)
     # A confidence of 0.6 is at an edge of the 15 bins.
     rows = torch.tensor([[0.6, 0.4], [0.62, 0.38], [0.58, 0.42]], dtype=torch.float64)
     logits, labels = rows.repeat(10, 1).log(), torch.tensor([1, 0, 0]).repeat(10)
@@ -42,8 +42,8 @@ def test_torchmetrics_counts_bins_that_include_their_left_edge(plugin):
 
 def test_the_smooth_ece_of_relplot_is_within_a_few_percent_of_ours(plugin):
     logits, labels = case(2000, 5, scale=2.0)
-    own = float(evaluate(logits, labels)["smooth_ece"])
-    assert value("relplot_smooth_ece", logits, labels) == pytest.approx(own, rel=0.05, abs=1e-3)
+    ours = float(evaluate(logits, labels)["smooth_ece"])
+    assert value("relplot_smooth_ece", logits, labels) == pytest.approx(ours, rel=0.05, abs=1e-3)
 
 
 @pytest.mark.slow

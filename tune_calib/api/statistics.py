@@ -17,7 +17,7 @@ from analysis.compare.decision import margin_of
 from analysis.compare.difference import difference
 from analysis.compare.gather import collect, over_columns, over_seeds, over_seeds_of
 from analysis.ladder.figures.tradeoff import draw_critical_difference
-from analysis.load import load
+from analysis.load import Run, load
 from analysis.page.figures import draw_apart
 from analysis.tables.render import View
 from analysis.tidy import check_metric, check_split, choose, default_split, parted
@@ -269,8 +269,8 @@ def diff(
     """
     with _opened((first, second)) as (left, right):
         metrics = as_tuple(metric)
-        _refuse_columns(left, right)
-        return Statistics(difference(load(left), load(right), metrics, split=split, margin=margin))
+        first_run, second_run = _load_one(left), _load_one(right)
+        return Statistics(difference(first_run, second_run, metrics, split=split, margin=margin))
 
 
 def interaction(
@@ -297,8 +297,8 @@ def interaction(
     """
     with _opened(folder) as (path,):
         check_metric(parted(metric)[0])
-        _refuse_columns(path)
-        return Statistics(interaction_.interaction(load(path), of, with_, metric, margin=margin))
+        run = _load_one(path)
+        return Statistics(interaction_.interaction(run, of, with_, metric, margin=margin))
 
 
 def _has_columns(folder: AnyPath) -> bool:
@@ -306,11 +306,11 @@ def _has_columns(folder: AnyPath) -> bool:
     return has_result_files(folder) or load(folder, "ece").has_imports
 
 
-def _refuse_columns(*folders: AnyPath) -> None:
-    """Refuse runs whose trials are not matched by seeds alone."""
-    for folder in folders:
-        if _has_columns(folder):
-            raise UserError(f"{folder} has several data sets; use tune-calib analyze benchmark")
+def _load_one(folder: AnyPath) -> Run:
+    """Load a run whose trials are matched by seeds alone; refuse several columns."""
+    if not has_result_files(folder) and not (run := load(folder)).has_imports:
+        return run
+    raise UserError(f"{folder} has several data sets; use tune-calib analyze benchmark")
 
 
 @contextlib.contextmanager

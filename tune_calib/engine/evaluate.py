@@ -165,14 +165,14 @@ def evaluate_one(
         bins[name] = samples.table
     # Not on test, since a trial at chance level must not be selected, and nothing may be selected
     # on test; on both other splits, since select alone may have few images.
-    held_out = [calibrated[name] for name in ("select", "calib") if name in calibrated]
-    flags = _find_chance_flag(*held_out)
+    select = [calibrated["select"]] if "select" in calibrated else []
+    flags = _find_chance_flag(*select, calibrated["calib"])
     count = len(logits["calib"].labels)
     if posthoc is None or transform is None:
         return Evaluation(metrics, bins, {}, flags, calib_samples=count)
     # A transform that changes predictions may fit those of calib by chance, or ruin them on other
     # images, so that calib is judged both with and without it.
-    flags = flags or _find_chance_flag(*held_out[:-1], _calibrate(logits["calib"], None))
+    flags = flags or _find_chance_flag(*select, _calibrate(logits["calib"], None))
     fitted = {name: float(value) for name, value in transform.fitted().items()}
     flags += tuple(name for name, is_raised in transform.flags().items() if bool(is_raised))
     if METHODS[posthoc.method].is_control:

@@ -184,7 +184,6 @@ class HeadBatchTrainer(Iterator[dict[str, Tensor]]):
         self.optimizer.step(
             frozen=self.method.update_masks(),
             restricted=self.method.gradient_masks(),
-            pruned=self.method.weight_masks(),
             corrections=unnest("correction", inputs),
         )
         top, predicted = log_probs.detach().max(-1)

@@ -189,10 +189,10 @@ def read_records(pattern: str, store: Store) -> dict[str, ImportedData]:
             # Without the checksums of all files, which a run verifies anyway.
             records[name] = ImportedData(**_read(read_manifest, digest, store)["imported"])
     if not records:
-        known = f"it has {format_count(len(names), 'import')}"
+        content = f"it has {format_count(len(names), 'import')}"
         if names:
-            known += f", such as {names[0]}"
-        raise UserError(f"no import in {store.root} matches {pattern!r}; {known}", "imported")
+            content += f", such as {names[0]}"
+        raise UserError(f"no import in {store.root} matches {pattern!r}; {content}", "imported")
     return records
 
 

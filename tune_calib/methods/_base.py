@@ -257,10 +257,6 @@ class HeadMethod:
         """Return masks, by parameter name, that are 1 where the optimiser may change an entry."""
         return {}
 
-    def weight_masks(self) -> dict[str, Tensor]:
-        """Return masks by which parameters are multiplied after the step, by parameter name."""
-        return {}
-
     def end_epoch(self, epoch: int, statistics: EpochStatistics) -> dict[str, Tensor]:
         """Update the state after the last batch; return values (K,) to record for the epoch."""
         return {}

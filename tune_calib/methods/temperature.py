@@ -76,9 +76,9 @@ class TemperatureScaling(FittedAlone):
         return logits / state["temperature"]
 
     def _best(self, logits: Tensor, labels: Tensor, full_fit: Fit | None = None) -> float:
-        if self.params.fit == "nll" and full_fit is None:
-            return converged(logits, labels, weights=self.weights)
-        if self.params.fit == "nll" and full_fit is not None:
+        if self.params.fit == "nll":
+            if full_fit is None:
+                return converged(logits, labels, weights=self.weights)
             return near(full_fit, logits, labels, self.weights)
         scaled = (logits / float(temperature) for temperature in _GRID)
         return _first_best(_nll(part, labels, self.weights) for part in scaled)

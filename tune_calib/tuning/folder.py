@@ -35,7 +35,8 @@ class RunLocation:
     data_root: Path | None = None
     address: str | None = None  # of a Ray cluster, or ``IN_PROCESS``; None: this machine
     gpus: float = 0.0  # of a trial, 0, 1 or 1/k
-    gpus_reason: str = ""  # for the number that ``gpus=auto`` became
+    chooses_gpus: bool = False  # ``gpus=auto``, for which the run chooses as it reads its files
+    gpus_reason: str = ""  # for the number that it chose
     command: str = ""  # that repeats the run
     profile: bool = False  # networks write a profile of an epoch
     dataset_title: str | None = None  # of the user's own data
@@ -53,9 +54,9 @@ class RunLocation:
         shared["out"] = out
         shared["store"] = parse_path(request.store) if request.store else out / "store"
         shared["dataset_title"] = request.dataset_title or request.imported
-        if request.gpus == "auto":
-            shared["gpus"] = 0.0  # until ``resolve_share``
-        return cls(**shared, command=command)
+        if chooses_gpus := request.gpus == "auto":
+            shared["gpus"] = 0.0
+        return cls(**shared, command=command, chooses_gpus=chooses_gpus)
 
     def build_provenance(self, **of_run: Any) -> Provenance:
         """Build the provenance of trials: what workers need of the location, and of their run."""

@@ -182,7 +182,12 @@ class LadderRun:
         has_heads = any("head" in rung.slots for rung in self.ladder.rungs)
         if resolved.is_imported and not has_heads and location.address is None:
             location = replace(location, address=IN_PROCESS)  # nothing is trained
-        return replace(self, resolved=resolved, location=location)
+        run = replace(self, resolved=resolved, location=location)
+        if not location.chooses_gpus:
+            return run
+        finished = done(location.out)
+        specs = [trial.spec for trial in run.planned_trials if trial.spec.hash not in finished]
+        return replace(run, location=resolve_share(location, specs))
 
     def plan(self) -> RemainingWork:
         """Plan the trials without a row, and the extra evaluations that finished trials lack."""
@@ -270,9 +275,4 @@ def build_ladder_run(
 ) -> LadderRun:
     """Build the run of a resolved request; the files that it names are not read yet."""
     location = replace(RunLocation.of_request(request, command), among=among)
-    run = LadderRun(ladder, resolved, location, options=request)
-    if request.gpus != "auto":
-        return run
-    finished = done(location.out)
-    specs = [trial.spec for trial in run.planned_trials if trial.spec.hash not in finished]
-    return replace(run, location=resolve_share(location, specs))
+    return LadderRun(ladder, resolved, location, options=request)

@@ -137,7 +137,13 @@ class SearchRun:
                 "has no select, by which a search decides; import it without `select` none",
                 "imported",
             )
-        return replace(self, definition=replace(self.definition, resolved=resolved))
+        definition, location = replace(self.definition, resolved=resolved), self.location
+        if location.chooses_gpus:
+            candidates = definition.candidates
+            specs = [trial.spec for trial in candidates.trials({}, 0)]
+            networks = min(self.length, self.at_once) if candidates.kind == "network" else 1
+            location = resolve_share(location, specs, suggestions=networks)
+        return replace(self, definition=definition, location=location)
 
     def plan(self) -> RemainingWork:
         """Plan the baseline and the defaults that have no row; the study knows the rest."""
@@ -213,16 +219,9 @@ def build_search_run(
         population=request.population,
         grid=request.grid or {},
     )
-    length = len(definition.points) if request.grid else request.trials
-    if request.gpus == "auto":
-        specs = [trial.spec for trial in definition.candidates.trials({}, 0)]
-        suggestions = 1
-        if definition.candidates.kind == "network":
-            suggestions = min(length, request.at_once or length)
-        location = resolve_share(location, specs, suggestions)
     return SearchRun(
         definition=definition,
-        length=length,
+        length=len(definition.points) if request.grid else request.trials,
         location=location,
         at_once=request.at_once or count_at_once(definition, location),
         retry=request.retry,
