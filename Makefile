@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 RUNTIME := $(VENV)/.runtime
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-slow test-faults test-services test-browser test-gpu lint generate \
+.PHONY: demo test test-slow test-faults test-services test-browser test-gpu lint generate results \
 	examples docs wheel bench bench-analysis bench-growth clean
 
 # Tests start many processes: without the bytecode of the first, each compiles the program anew.
@@ -65,6 +65,10 @@ generate: $(READY)
 	$(BIN)/python -m docs.generate.index
 	$(BIN)/python -m docs.generate.stubs
 	$(BIN)/python -m docs.generate
+	$(BIN)/python -m docs.results
+
+# The pages of claims, and every table of results that README and pages compute from docs/claims.
+results: $(READY)
 	$(BIN)/python -m docs.results
 
 # Runs the examples of the gallery and records what they print: minutes.

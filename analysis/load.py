@@ -1,7 +1,7 @@
 """Read the results of a run: its manifest, its tables and the number of missing trials."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, wraps
 from operator import attrgetter
@@ -19,7 +19,14 @@ from tune_calib.results.manifests import RungRecord, RunManifest
 from tune_calib.results.tables import read_table
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.metrics import BASE, column
-from tune_calib.spec.names import BELOW, FLAT, HEAD_BELOW, LEAST_SHARPNESS, append_flag_signs
+from tune_calib.spec.names import (
+    BELOW,
+    FLAT,
+    HEAD_BELOW,
+    IMPORTED,
+    LEAST_SHARPNESS,
+    append_flag_signs,
+)
 
 # Columns that ranks need besides those of their metric.
 _LEAST = {
@@ -60,6 +67,8 @@ class Run:
     # plan of ``manifest`` leave out.
     subsets: pd.DataFrame = field(default_factory=pd.DataFrame)
     planned_subsets: frozenset[str] = frozenset()
+    # Running train accuracies of unmasked heads by network, as measured in other runs.
+    views: Mapping[str, float] = field(default_factory=dict)
     shows_network_check: bool = False  # whether its table has the columns of the network check
     shown: tuple[str, ...] = ()  # metrics of its table; the usual ones if empty
     shows_intervals: bool = False  # whether its table has intervals over the test samples
@@ -112,6 +121,13 @@ class Run:
     def has_groups(self) -> bool:
         """Return whether imported samples form groups, which the bootstrap draws."""
         return any('"groups":' in str(data) for data in self.trials["data"].unique())
+
+    @property
+    def has_imports(self) -> bool:
+        """Return whether the run compares methods over several imports, also if a part is lost."""
+        is_imported = self.manifest.dataset == IMPORTED and len(self.trials) > 0
+        has_several = is_imported and self.trials["network_id"].nunique() > 1
+        return bool(self.manifest.imports) or has_several
 
     @property
     def row_name(self) -> str:
@@ -265,8 +281,13 @@ def _flag_flat_confidences(run: Run) -> Run:
     if run.trials.empty or name not in run.trials:
         return run
     sharpness, rungs = run.trials[name].astype(float), run.trials["rung"]
-    means = sharpness.groupby(rungs).mean()
-    bases = means.reindex([run.bases[index].index for index in rungs]).to_numpy()
+    # Only the base on the same import is comparable.
+    imports = run.trials["network_id"]
+    if not run.has_imports:
+        imports = pd.Series("", index=run.trials.index)
+    means = sharpness.groupby([rungs, imports]).mean()
+    base_rungs = [run.bases[index].index for index in rungs]
+    bases = means.reindex(pd.MultiIndex.from_arrays([base_rungs, imports])).to_numpy()
     is_flat = sharpness < LEAST_SHARPNESS * bases
     return replace(run, trials=_with_flag(run.trials, FLAT, is_flat))
 

@@ -1,4 +1,4 @@
-"""The published numbers, from package data, in the same shape as results of runs."""
+"""The published numbers, from package data or CalArena's files, in the shape of results of runs."""
 
 import csv
 from collections import defaultdict
@@ -10,17 +10,25 @@ from io import StringIO
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any
 
-from tune_calib.errors import UserError
+from tune_calib.errors import UserError, reading
+from tune_calib.paths import fetch_files
 from tune_calib.spec.metrics import METRICS, OOD_METRICS
 
 if TYPE_CHECKING:  # listing the names of tables must not load pandas
     import pandas as pd
 
     from analysis.load import Run
+    from tune_calib.paths import AnyPath
 
 _FOLDER = files("analysis") / "published"
 _NUMBERS = (_FOLDER / "published_results.csv", _FOLDER / "reproductions.csv")
 _PARTS = {"data sets": "dataset", "backbones": "arch", "metrics": "metric", "methods": "method"}
+
+BASE_OF_FILES = "Base-model"
+"""Name of the uncalibrated network in the result files of CalArena."""
+
+# Names of metrics in these files, and ours.
+_OF_FILES = {"logloss": "nll", "brier": "brier", "ece-15": "ece", "accuracy": "accuracy"}
 
 # Names of methods in the papers that differ from ours by more than case.
 _PRINTED = {
@@ -61,6 +69,36 @@ def describe_published() -> dict[str, dict[str, Any]]:
             descriptions[name][part] = list(dict.fromkeys(map(itemgetter(column), rows)))
         descriptions[name]["numbers"] = len(rows)
     return dict(descriptions)
+
+
+def read_result_files(folder: "AnyPath") -> "pd.DataFrame":
+    """Read the result files of CalArena, a CSV file per method with a row per experiment.
+
+    The columns are dataset, model and METHOD_logloss, METHOD_brier, METHOD_ece-15 and
+    METHOD_accuracy; the file is METHOD.csv. Other columns are ignored.
+    """
+    import pandas as pd
+
+    from analysis.tidy import COLUMNS
+
+    frames = []
+    for path, copy in fetch_files(folder, "*.csv"):
+        with reading(copy, "is no table of results", "its columns must be those of CalArena"):
+            table = pd.read_csv(copy, dtype={"dataset": str, "model": str})
+            columns = {f"{copy.stem}_{name}": metric for name, metric in _OF_FILES.items()}
+            scores = table[["dataset", "model", *columns]].rename(columns=columns)
+            scores[list(_OF_FILES.values())] = scores[list(_OF_FILES.values())].astype(float)
+        if scores.duplicated(["dataset", "model"]).any():
+            raise UserError(f"{path} has two rows of one experiment; keep one of them")
+        rows = scores.melt(["dataset", "model"], var_name="metric")
+        frames.append(rows.rename(columns={"model": "backbone"}).assign(method=copy.stem))
+    frame = pd.concat(frames, ignore_index=True).assign(
+        source=folder.name, variant="", split="test", status="published", note="",
+        spec_hash="", flags="",
+    )  # fmt: skip
+    for seed in ("network_seed", "head_seed", "split_seed"):
+        frame[seed] = pd.array([pd.NA] * len(frame), dtype="Int64")
+    return frame[list(COLUMNS)]
 
 
 def printed_name(table: str, method: str) -> str | None:

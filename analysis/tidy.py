@@ -186,8 +186,8 @@ def planned_trials(run: Run) -> pd.DataFrame:
     """Return one row per planned trial, with its result if there is one."""
     # Rung and seeds come from the plan, since missing trials have no row.
     of_plan = ["rung", "network_seed", "head_seed", "split_seed"]
-    entries = map(attrgetter("spec_hash", *of_plan), run.manifest.planned)
-    planned = pd.DataFrame(entries, columns=["spec_hash", *of_plan])
+    entries = map(attrgetter("spec_hash", *of_plan, "imported"), run.manifest.planned)
+    planned = pd.DataFrame(entries, columns=["spec_hash", *of_plan, "imported"])
     rows = planned.merge(run.trials.drop(columns=of_plan), on="spec_hash", how="left")
     # A missing trial has the data and backbone of the others if they agree.
     defaults = {"status": "missing", "dataset": run.manifest.dataset}
@@ -200,6 +200,12 @@ def planned_trials(run: Run) -> pd.DataFrame:
     variant = rows["data"].astype(object).map(lambda data: variants.get(data, ""))
     # All folders of the user's own images have the same name in the registry.
     is_users = variant.str.contains("#", regex=False).astype(bool)
+    if run.manifest.imports:
+        # Each import is a data set and a model, by which its missing trials are known too.
+        names = rows["imported"].map(run.manifest.imports).str.rpartition("/")
+        dataset = names[0].where(names[0] != "", names[2])
+        rows = rows.assign(dataset=dataset, backbone=names[2].where(names[0] != "", ""))
+        variant, is_users = "#" + rows["imported"], variant == ""
     return rows.assign(
         source=run.manifest.sweep,
         method=rows["rung"].map(run.labels),

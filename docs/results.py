@@ -1,15 +1,20 @@
-"""Add results of papers' tables to the repository, and write their pages.
+"""Add results to the repository, and write the pages and tables that are computed from them.
 
 ``python -m docs.results OUT NAME`` takes the folder of ``tune-calib reproduce`` and writes the
 folder NAME of ``docs/claims``. It copies what the pages are computed from: the joined tables of
 trials and the draws of claimed metrics, without classifiers, and without curves and sample records
-unless the table is about them. The pages show the results of all such folders; without arguments,
-they are written again.
+unless the table is about them. Other runs, OUT or the folders in it, are added to NAME without
+draws, with their searches, and with the accuracy of unmasked heads on train. ``--logits STORE``
+adds the logits of their networks, from which everything post-hoc can be repeated.
+
+The pages show the results of all such folders; without arguments, they and the tables of
+``docs.result_tables`` are written again.
 """
 
+import argparse
+import json
 import re
 import shutil
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,8 +22,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from PIL import Image
 
-from analysis.compare.network_check import name_of
+from analysis.compare.network_check import UNMASKED, name_of
 from analysis.ladder.results import QUANTITIES as OF_SAMPLES
 from analysis.load import Run
 from analysis.reproduction.files import Made
@@ -30,34 +36,122 @@ from analysis.reproduction.overview import (
     read_all,
 )
 from analysis.tidy import parted
+from docs import result_tables
 from tune_calib.documents import seal, unseal
+from tune_calib.engine.bank import FeatureBank
+from tune_calib.engine.store import read_manifest
+from tune_calib.errors import UserError
 from tune_calib.paths import parse_path
 from tune_calib.results.columns import TableName
-from tune_calib.results.folders import LOCK, read_lock
+from tune_calib.results.digests import digest_file
+from tune_calib.results.folders import LOCK, find_entries, read_lock
+from tune_calib.results.manifests import RUN_MANIFEST
 from tune_calib.results.tables import read_table, write_file
+from tune_calib.spec.metrics import column
+from tune_calib.spec.names import SEARCH_EVALUATED, SEARCH_MANIFEST, SEARCH_OUTCOME, TUNED
 
-ROOT = Path(__file__).parents[1]
-SHIPPED = ROOT / "docs/claims"
+ROOT = result_tables.ROOT
+SHIPPED = result_tables.SHIPPED
 PAGES = ROOT / "docs/pages"
 IMAGES = ROOT / "docs/pages/images/papers"
 
 _STEP = 2.0**-17  # of rounded draws, below a thousandth of a point: their last bits are zero
 
 _TABLES: tuple[TableName, ...] = ("trials", "bins", "intervals", "shifts")
+_MANIFESTS = (RUN_MANIFEST, TUNED, SEARCH_MANIFEST, SEARCH_OUTCOME, SEARCH_EVALUATED)
 
 
-def ship(out: Path, name: str) -> None:
-    """Copy the results of all tables in a folder, and their figures."""
-    to = SHIPPED / name
+def ship(out: Path, name: str) -> list[Path]:
+    """Copy the results in a folder; return the folders of runs that are no tables of papers."""
+    results = read_all(parse_path(str(out)))
+    if results:
+        _ship_tables(results, out, SHIPPED / name)
+        return []
+    runs = [Path(str(run)) for run in find_entries(parse_path(str(out)))] or [out]
+    for run in runs:
+        target = SHIPPED / name / run.resolve().name
+        shutil.rmtree(target, ignore_errors=True)
+        _ship_plain(run, target)
+    return runs
+
+
+def _ship_plain(source: Path, target: Path) -> None:
+    """Copy the tables and manifests of a run and of its searches, without draws."""
+    trials = read_table(source, "trials")
+    if not trials.num_rows:
+        raise UserError(f"{source} contains no results; name the folder of a run")
+    write_file(target, "all", "trials", content=trials, level=19)
+    is_run = (source / RUN_MANIFEST).exists()
+    for table in _TABLES[1:] if is_run else ():
+        content = read_table(source, table)
+        if "draws" in content.schema.names:
+            index, kind = content.schema.get_field_index("draws"), content.schema.field("draws")
+            content = content.set_column(index, kind, pa.nulls(content.num_rows, kind.type))
+        if content.num_rows:
+            write_file(target, "all", table, content=content, level=19)
+    unmasked = trials.filter(pc.equal(trials["head_method"], UNMASKED))["spec_hash"]
+    curves = read_table(source, "curves")
+    is_shown = pc.and_(
+        pc.equal(curves["name"].cast(pa.string()), column("train", "accuracy")),
+        pc.is_in(
+            curves["spec_hash"].cast(pa.string()), unmasked.combine_chunks().cast(pa.string())
+        ),
+    )
+    if is_run and len(unmasked):
+        write_file(target, "all", "curves", content=curves.filter(is_shown), level=19)
+    for name in _MANIFESTS:
+        if (path := source / name).exists():
+            manifest = unseal(path.read_bytes(), path)
+            _write_json(target / name, _without_folders(manifest))
+    for part in sorted(source.iterdir()):  # searches, or the evaluation of a search
+        if (part / "trials").is_dir():
+            _ship_plain(part, target / part.name)
+
+
+def _without_folders(manifest: dict[str, Any]) -> dict[str, Any]:
+    """Return a manifest with the names of absolute folders instead of their paths."""
+    text = re.sub(r"(?<![\w.:/])(?:/[\w.+-]+)+/([\w.+-]+)", r"\1", json.dumps(manifest))
+    plain: dict[str, Any] = json.loads(text)
+    return plain
+
+
+def ship_logits(run: Path, store: Path, target: Path) -> None:
+    """Write the logits of select, calib and test of a run's networks as NPZ files to import."""
+    trials = read_table(run, "trials", columns=["network_id", "data_digest"])
+    banks = {}
+    for folder in sorted((store / "banks").iterdir()):
+        manifest = read_manifest(folder)
+        if manifest["has_test"]:
+            banks[manifest["key"]["network_id"]] = folder
+    networks = dict(zip(*(trials[name].to_pylist() for name in trials.schema.names), strict=True))
+    for network, digest in networks.items():
+        if network not in banks:
+            raise UserError(f"{store} has no feature bank of network {network}; run a head on it")
+        files = {}
+        for split, outputs in FeatureBank(banks[network]).evaluated().items():
+            path = target / network / f"{split}.npz"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            logits = outputs.logits.numpy().astype(np.float16)
+            np.savez_compressed(path, logits=logits, labels=outputs.labels.numpy())
+            files[path.name] = digest_file(path)
+        content = {"network_id": network, "data_digest": digest, "files": files}
+        _write_json(target / network / "logits.json", content)
+
+
+def _ship_tables(results: list[Made], out: Path, to: Path) -> None:
+    """Copy the results of tables of papers, and their figures."""
     shutil.rmtree(to, ignore_errors=True)
-    for made in read_all(parse_path(str(out))):
+    for made in results:
         table = made.table
         for _, run in made.runs:
             _ship_run(made, run, to)
             for figure in table.figures[:1]:
                 picture = Path(str(run.out)) / "figures" / f"{figure}.png"
                 if picture.is_file():
-                    shutil.copy(picture, IMAGES / _picture(made, run, figure))
+                    # With 256 colors, at a third of the size.
+                    image = Image.open(picture).convert("RGB")
+                    image = image.quantize(256, dither=Image.Dither.NONE)
+                    image.save(IMAGES / _picture(made, run, figure), optimize=True)
         lock = read_lock(out / table.folder)
         _write_json(to / table.folder / LOCK, {**lock, "command": made.command})
 
@@ -78,7 +172,9 @@ def pages() -> dict[str, str]:
 
 
 def write_pages() -> None:
-    """Write both pages, and delete the pictures that they do not show."""
+    """Write tables and both pages, and delete the pictures that they do not show."""
+    for path, text in result_tables.generate():
+        path.write_text(text, encoding="utf-8")
     for name, text in pages().items():
         (PAGES / name).write_text(text, encoding="utf-8")
     shown = (PAGES / TABLES_PAGE).read_text(encoding="utf-8")
@@ -143,7 +239,13 @@ def _pictured(made: Made, run: Run, name: str) -> str | None:
 
 
 if __name__ == "__main__":
-    if arguments := sys.argv[1:]:
-        out, name = arguments
-        ship(Path(out), name)
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("out", nargs="?", type=Path)
+    parser.add_argument("name", nargs="?")
+    parser.add_argument("--logits", metavar="STORE", type=Path)
+    arguments = parser.parse_args()
+    if arguments.out:
+        for run in ship(arguments.out, arguments.name):
+            if arguments.logits:
+                ship_logits(run, arguments.logits, SHIPPED / arguments.name / "logits")
     write_pages()

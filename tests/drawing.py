@@ -6,8 +6,9 @@ from collections.abc import Collection, Iterator
 import pytest
 
 from analysis import style
-from analysis.page import page
+from analysis.ladder import files as ladder_files
 from analysis.page.figures import in_order
+from analysis.search import files as search_files
 
 FORMATS = style.FORMATS
 
@@ -15,7 +16,7 @@ FORMATS = style.FORMATS
 def without_figures() -> None:
     """Let the reports of this process draw no figures, until ``figures`` asks for them."""
     style.FORMATS = ("svg",)
-    page.in_order = lambda registry: []
+    ladder_files.in_order = search_files.in_order = lambda registry: []
 
 
 @contextlib.contextmanager
@@ -27,5 +28,6 @@ def figures(*formats: str, names: Collection[str] = ()) -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(style, "FORMATS", formats)
-        patched.setattr(page, "in_order", choose)
+        patched.setattr(ladder_files, "in_order", choose)
+        patched.setattr(search_files, "in_order", choose)
         yield

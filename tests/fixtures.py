@@ -165,6 +165,15 @@ def cifar_root() -> Path:
     return root
 
 
+@pytest.fixture(scope="session")
+def calarena_results() -> Path:
+    """The published result files of CalArena beside the checkout, where there are any."""
+    root = Path(__file__).parents[2] / "shared" / "published" / "calarena"
+    if not root.exists():
+        pytest.skip("no ../shared/published/calarena")
+    return root
+
+
 @pytest.fixture
 def refusal(capsys):
     """Run a command that must be refused, and return its message of one line."""

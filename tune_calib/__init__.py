@@ -18,7 +18,8 @@ _LIBRARY = {
         ("ablate", "compare", "search", "evaluate", "run", "open_results"), "tune_calib.api.calls"
     ),
     **dict.fromkeys(
-        ("ranks", "averages", "significance", "diff", "interaction"), "tune_calib.api.statistics"
+        ("ranks", "averages", "significance", "benchmark", "diff", "interaction"),
+        "tune_calib.api.statistics",
     ),
 }
 

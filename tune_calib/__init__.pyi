@@ -181,6 +181,12 @@ def significance(
     margin: float | None = None,
     blocks: Literal['columns', 'seeds'] = 'columns',
 ) -> Statistics: ...
+def benchmark(
+    folders: str | PathLike[str] | Sequence[str | PathLike[str]] = (),
+    *,
+    baseline: str | None = None,
+    unit: Literal['datasets', 'experiments'] = 'datasets',
+) -> Statistics: ...
 def diff(
     first: str | PathLike[str],
     second: str | PathLike[str],

@@ -162,9 +162,12 @@ class Registry(Generic[T]):
         """Refuse an unknown name without importing a package that is in the index."""
         if not isinstance(name, str):
             raise UserError(f"the name of a {self.kind} must be a string, got {name!r}")
-        name = self.canonical(name)
-        if name not in self and not self._is_of_family(name):
+        if not self.knows(self.canonical(name)):
             raise self._unknown(name)
+
+    def knows(self, name: str) -> bool:
+        """Return whether the name is registered, or a rule resolves it."""
+        return name in self or self._is_of_family(name)
 
     def _unknown(self, name: str) -> UserError:
         return UserError(f"unknown {self.kind} {short_repr(name)}{nearest(name, list(self))}")

@@ -22,7 +22,7 @@ import pandas as pd
 from analysis.compare.gather import over_seeds
 from analysis.compare.hypotheses import MIN_PAIRS
 from analysis.compare.intervals import ALPHA, Floats, half_width, over_both
-from analysis.compare.network_check import compute_network_check
+from analysis.compare.network_check import compute_network_check, explain_rival
 from analysis.load import Run, cached_per_run
 from analysis.shifts import read_draws
 from analysis.tidy import parted, tidy
@@ -90,7 +90,7 @@ def judge(groups: Sequence[Sequence[Run]], claim: Claim) -> Verdict:
         for than in comparison.others:
             undecided = Verdict(claim, "not decided", comparison, than)
             verdicts.append(_decide(undecided, _average(groups, comparison, than), count))
-    for outcome in ("not held", "not decided", "no verdict"):
+    for outcome in ("not held", "no verdict", "not decided"):
         if decisive := [verdict for verdict in verdicts if verdict.outcome == outcome]:
             # If the number of seeds is unknown for one comparison, it is unknown for the claim.
             return max(decisive, key=lambda verdict: verdict.seeds or math.inf)
@@ -176,8 +176,10 @@ def measure(run: Run, comparison: Comparison, than: str) -> Changes:
     number = comparison.number if len(weights) == 1 else 0.0
     change = (values @ pd.Series(weights) - number).round(12).to_numpy()
     basis = str(values.index.name).replace("_seed", "s")
-    check = compute_network_check(run)
-    changes = Changes(change, basis=basis, why_no_verdict=check.why_no_verdict)
+    why_no_verdict = compute_network_check(run).why_no_verdict
+    if not why_no_verdict and len(comparison.than) == 1:
+        why_no_verdict = explain_rival(run, than)
+    changes = Changes(change, basis=basis, why_no_verdict=why_no_verdict)
     is_of_samples = metric in METRICS
     if not len(change):
         which = "all compared rungs" if len(weights) > 1 else "the rung"

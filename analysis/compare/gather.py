@@ -14,10 +14,11 @@ import pandas as pd
 from analysis import tidy
 from analysis.compare.network_check import compute_network_check, name_of
 from analysis.load import Run, cached_per_run, load
-from analysis.published import published, published_titles
+from analysis.published import published, published_titles, read_result_files
 from analysis.shifts import FOREIGN_MEAN
 from tune_calib.errors import UserError
 from tune_calib.paths import AnyPath
+from tune_calib.results.folders import has_result_files
 from tune_calib.results.tables import contradiction
 from tune_calib.spec.metrics import METRICS, OOD_METRICS
 from tune_calib.spec.names import NEVER_BEST, append_flag_signs, legend
@@ -41,6 +42,8 @@ def collect(
     tidy.check_metric(metric)
     if bool(folders) == (table is not None):
         raise UserError("name either folders of runs or a table by `published`")
+    files = [folder for folder in folders if has_result_files(folder)]
+    folders = [folder for folder in folders if folder not in files]
     runs = [load(folder, metric) for folder in folders]
     names = [folder.name for folder in folders]
     if len(set(names)) < len(names):
@@ -56,6 +59,7 @@ def collect(
         titles |= run.manifest.titles
     if table is None:
         frames = [tidy.tidy(run, [metric]).assign(folder=str(run.out)) for run in runs]
+        frames += [read_result_files(folder).assign(folder=str(folder)) for folder in files]
         frame = pd.concat(frames, ignore_index=True)
         _refuse_contradictions(frame)
         tidy.check_is_evaluated(frame, metric)
@@ -73,7 +77,8 @@ def collect(
 
 
 def _refuse_contradictions(frame: pd.DataFrame) -> None:
-    kinds = frame.groupby(["spec_hash", *KEY], dropna=False)["value"].nunique()
+    trials = frame[frame["spec_hash"] != ""]  # files of others have none
+    kinds = trials.groupby(["spec_hash", *KEY], dropna=False)["value"].nunique()
     mixed = kinds[kinds > 1].reset_index()
     if len(mixed):
         spec_hash = mixed["spec_hash"].iloc[0]
@@ -117,7 +122,7 @@ class Scores(Flagged):
 def gather(frame: pd.DataFrame, metric: str) -> Scores:
     """Average a metric over seeds; a column counts if no method with numbers lacks one there."""
     rows = frame[frame["metric"] == metric]
-    parts = _average_seeds(rows, metric)
+    parts = average_seeds(rows, metric)
     absent = parts[0].index[parts[0].isna().all(axis="columns")]
     values, n, never_best = (part.drop(index=absent) for part in parts)
     notes = []
@@ -155,7 +160,7 @@ def column_name(key: Iterable[str]) -> str:
     return " ".join(filter(None, parts))
 
 
-def _average_seeds(rows: pd.DataFrame, metric: str) -> Sequence[pd.DataFrame]:
+def average_seeds(rows: pd.DataFrame, metric: str) -> Sequence[pd.DataFrame]:
     """Return frames of the mean over seeds, the count, and whether a trial is never the best."""
     has_rows = len(rows) > 0
     rows = rows[(rows["backbone"] != "average") & (rows["dataset"] != "average")]

@@ -1,11 +1,13 @@
 """The network check: whether base networks fit the training images and are over-confident.
 
 Methods that lower confidence act differently on a network that is not over-confident, so results on
-it need not carry over to the networks of the papers, which are over-confident.
+it need not carry over to the networks of the papers, which are over-confident. Heads are trained on
+views of the training images, which a network may not fit although it fits the images themselves.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from statistics import fmean
 
 import pandas as pd
 
@@ -15,6 +17,10 @@ from tune_calib.spec.metrics import BASE, METRICS, column, format_value
 from tune_calib.text import format_count
 
 PLAIN = "ce"  # the method of the base networks in all papers
+UNMASKED = "retrain"  # the head method without masks, whose heads show what a network fits
+LEAST_FIT = (
+    0.99  # accuracy of unmasked heads on their views; that on the papers' networks is higher
+)
 _NO_CARRY = (
     "results of methods that lower confidence may not carry over to networks that are "
     "over-confident, as in the papers"
@@ -31,6 +37,7 @@ class NetworkCheck:
     train: float  # mean accuracy on all training images, clean
     gap: float  # mean confidence gap, with the 95 % interval gap ± half
     half: float
+    views: float = math.nan  # running train accuracy of unmasked heads, on the views of all heads
 
     @property
     def is_recorded(self) -> bool:
@@ -41,6 +48,11 @@ class NetworkCheck:
     def is_over_confident(self) -> bool:
         """Return whether the networks are significantly over-confident."""
         return self.gap > self.half
+
+    @property
+    def fits_views(self) -> bool:
+        """Return whether unmasked heads fit the views that heads are trained on, if it is known."""
+        return not self.views < LEAST_FIT
 
     @property
     def why_no_verdict(self) -> str:
@@ -81,7 +93,15 @@ class NetworkCheck:
         count = format_count(self.networks, "network")
         interval = f"{count}; 95 % bootstrap interval over {images}"
         sentence = f"Base network{name} {fit}is {confidence} on {self.split} ({interval})"
-        return f"{sentence}: {_NO_CARRY}" if self.why_no_verdict else sentence
+        if self.why_no_verdict:
+            sentence += f": {_NO_CARRY}"
+        if not self.fits_views:
+            sentence += (
+                f". Heads without masks fit the views of train that heads see to only "
+                f"{_percent(self.views)} %: results of heads may not carry over to networks that "
+                "fit them, as in the papers"
+            )
+        return sentence
 
 
 @cached_per_run
@@ -89,7 +109,39 @@ def compute_network_check(run: Run) -> NetworkCheck:
     """Check the networks of a run with plain cross entropy, otherwise those of its first rung."""
     base_ids = set(base_rows(run)["network_id"])
     networks = known_networks(run.trials)
-    return _check_networks(networks[networks["network_id"].isin(base_ids)], "test")
+    check = _check_networks(networks[networks["network_id"].isin(base_ids)], "test")
+    if run.trials["head_method"].isna().all():
+        return check
+    views = {**run.views, **measure_views(run)}
+    accuracies = [views[network] for network in base_ids if network in views]
+    return replace(check, views=fmean(accuracies) if accuracies else math.nan)
+
+
+@cached_per_run
+def measure_views(run: Run) -> dict[str, float]:
+    """Return the running train accuracy of the unmasked head that fits best, by network_id."""
+    heads = run.done[run.done["head_method"] == UNMASKED]
+    if heads.empty:
+        return {}
+    curves = run.recorded(column("train", "accuracy")).sort_values("epoch", kind="stable")
+    last = curves.drop_duplicates("spec_hash", keep="last")
+    accuracies = heads["spec_hash"].map(dict(zip(last["spec_hash"], last["value"], strict=True)))
+    best = accuracies.astype(float).groupby(heads["network_id"].astype(str)).max().dropna()
+    return {str(network): float(accuracy) for network, accuracy in best.items()}
+
+
+def explain_rival(run: Run, label: str) -> str:
+    """Explain why a claim about one rung and this one gets no verdict; empty if it may get one.
+
+    A smoothing that makes networks more under-confident than plain ones are over-confident is too
+    strong for them, so an improvement on it says little about the papers' networks.
+    """
+    rows = run.trials[run.trials["rung"].map(run.labels) == label]
+    rival, base = _check_networks(known_networks(rows), "test"), compute_network_check(run)
+    if not rival.gap < -base.gap:
+        return ""
+    gap = METRICS["confidence_gap"].format(rival.gap, signed=True)
+    return f"{label} ({gap} points) is more under-confident than the base network is over-confident"
 
 
 def base_rows(run: Run) -> pd.DataFrame:

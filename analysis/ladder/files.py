@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from analysis.compare import significance
+from analysis.compare import benchmark, significance
 from analysis.compare.decision import decide_sums
 from analysis.compare.hypotheses import PAIRED_TESTS
 from analysis.compare.network_check import compute_network_check
@@ -18,7 +18,7 @@ from analysis.ladder import learning, shift_tables, tables, tuned
 from analysis.ladder.means import ladder_table
 from analysis.ladder.results import LadderResults, last_epochs, samples
 from analysis.load import Run, load
-from analysis.page.figures import Gallery
+from analysis.page.figures import Gallery, in_order
 from analysis.page.page import Page, Section, environment, list_files, steps, write_folder
 from analysis.published import compare_with
 from analysis.tables.render import body, in_files, markdown
@@ -42,13 +42,18 @@ def write_files(
     if run.trials.empty:
         planned = format_count(len(run.manifest.planned), "trial")
         return Text([f"{run.out}: no result yet, {planned} planned"]), []
+    if run.has_imports:
+        if test is not None or run.shown or run.shows_network_check or run.shows_intervals:
+            raise UserError("a report over several imports has no options; leave them out")
+        return write_benchmark(run, folder)
     if test is not None and test not in PAIRED_TESTS:
         raise UserError(f"unknown `test` {test!r}{nearest(test, list(PAIRED_TESTS))}")
     if test is not None and not significance.are_rivals(run):
         raise UserError("compares methods; the rungs of a ladder build on each other", "test")
     results = LadderResults(run, test or PAIRED_TESTS[0])
     make_page = partial(page, results, options=options)
-    names, gallery = write_folder(folder, _texts(results), LADDER_FIGURES, results, make_page)
+    figures = in_order(LADDER_FIGURES)
+    names, gallery = write_folder(folder, _texts(results), figures, results, make_page)
     parts: list[Part] = [tables.ladder(run)]
     for table in (learning.table(run), tables.recipes(run), tuned.table(run)):
         if table.records:
@@ -60,6 +65,38 @@ def write_files(
     for (label, status, message), count in Counter(reasons).items():
         parts.append(Prose(f"{count} x {label}: {status}, {message}"))
     parts += map(Prose, [*tables.weak_heads(run), *gallery.remarks])
+    return Text([*parts, *list_files(run.out, names)]), names
+
+
+def write_benchmark(run: Run, folder: Path) -> tuple[Text, list[str]]:
+    """Write the report of a comparison over several imports: one table and one diagram."""
+    result = benchmark.benchmark([run.out])
+    view = benchmark.view(result)
+    (main,) = view.tables
+    scores = benchmark.tidy_scores(result).to_csv(index=False)
+    texts = {**in_files(main, view.frame), "experiments.csv": scores}
+    figures = [LADDER_FIGURES["critical_difference"]]
+
+    def make_page(gallery: Gallery, files: Sequence[str]) -> str:
+        sections = [
+            Section("results", "Results", tables=[main]),
+            Section("figures", "Figures", gallery.remarks, figures=gallery.pictures),
+            Section("plan", "Plan and status", tables=[tables.unfinished(run)]),
+            Section("environment", "Environment", tables=[environment(run.trials)]),
+        ]
+        return Page(
+            title=run.manifest.title,
+            setting=run.manifest.setting,
+            network_check="",
+            state=f"{format_counts(run.counts())} of {len(run.manifest.planned)} planned trials.",
+            troubles=complaints(run),
+            sections=sections,
+            steps=steps(run.trials, run.manifest.command, []),
+            files=files,
+        ).render()
+
+    names, gallery = write_folder(folder, texts, figures, result, make_page)
+    parts: list[Part] = [main, *map(Prose, gallery.remarks)]
     return Text([*parts, *list_files(run.out, names)]), names
 
 

@@ -18,13 +18,12 @@ from markupsafe import Markup
 
 from analysis import style
 from analysis.figure import Figure
-from analysis.page.figures import Gallery, Picture, draw_all, in_order
+from analysis.page.figures import Gallery, Picture, draw_all
 from analysis.tables.render import marked
 from analysis.tables.table import Table
 from analysis.text import Cell
 from tune_calib.console import Part, Prose, printable
 from tune_calib.paths import AnyPath, atomic_write
-from tune_calib.registry import Registry
 
 PAGE = "report.html"
 
@@ -99,7 +98,7 @@ def _written(value: Any) -> Any:
 def write_folder(
     folder: Path,
     texts: Mapping[str, str],
-    figures: Registry[Figure],
+    figures: Sequence[Figure],
     results: Any,
     make_page: Callable[[Gallery, Sequence[str]], str],
 ) -> tuple[list[str], Gallery]:
@@ -107,7 +106,7 @@ def write_folder(
     for name, text in texts.items():
         atomic_write(folder / "tables" / name, printable(text).encode())
     # After the tables, so that no error of a figure can prevent them.
-    gallery = draw_all(in_order(figures), results, folder / "figures")
+    gallery = draw_all(figures, results, folder / "figures")
     files = [f"tables/{name}" for name in texts]
     for picture in gallery.pictures:
         files += [f"{picture.files}.{kind}" for kind in style.FORMATS]

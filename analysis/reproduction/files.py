@@ -116,15 +116,29 @@ def _judge_groups(
         row = VerdictRow(
             " ".join(map(attrgetter("out.name"), runs)), where, judge([runs], claim),
             is_reduced=uses_part_of_train(runs[0]), is_part=is_mean, printed=printed,
+            misfits_views=any(_misfits_views(run, claim) for run in runs),
         )  # fmt: skip
         rows.append(row)
     if is_mean:
         where = f"mean of {len(groups)} data sets and networks"
         if dataset:
             where = f"{dataset} mean of {len(groups)} networks"
-        verdict, is_reduced = judge(groups, claim), any(map(attrgetter("is_reduced"), rows))
-        rows.insert(0, VerdictRow(entry, where, verdict, printed=printed, is_reduced=is_reduced))
+        row = VerdictRow(
+            entry, where, judge(groups, claim), printed=printed,
+            is_reduced=any(map(attrgetter("is_reduced"), rows)),
+            misfits_views=any(map(attrgetter("misfits_views"), rows)),
+        )  # fmt: skip
+        rows.insert(0, row)
     return rows
+
+
+def _misfits_views(run: Run, claim: Claim) -> bool:
+    """Return whether a claim is about heads on networks that do not fit the heads' views."""
+    labels = set[str]()
+    for comparison in claim.comparisons:
+        labels.update({comparison.rung, *comparison.than, *(comparison.less or ())})
+    rows = run.trials[run.trials["rung"].map(run.labels).isin(labels)]
+    return bool(rows["head_method"].notna().any()) and not compute_network_check(run).fits_views
 
 
 def has_frozen_networks(run: Run) -> bool:

@@ -3,6 +3,7 @@
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain, groupby
 from operator import attrgetter, itemgetter
 from typing import get_args
@@ -10,7 +11,12 @@ from typing import get_args
 import pandas as pd
 
 from analysis.compare.claims import Outcome
-from analysis.compare.network_check import base_rows, compute_network_check, name_of
+from analysis.compare.network_check import (
+    base_rows,
+    compute_network_check,
+    measure_views,
+    name_of,
+)
 from analysis.figure import LADDER_FIGURES
 from analysis.ladder.tables import equal_rungs
 from analysis.load import Run
@@ -37,17 +43,30 @@ PAPERS = {
 }
 
 _OUTCOMES = get_args(Outcome)
+# Kinds of networks on which claims are judged, and how the claims judged on none better are listed.
+_KINDS = {
+    "all images": "On networks trained on all training images, as in the papers:",
+    "all images, not fitting the heads' views": (
+        f"Judged only on heads whose views the networks do not fit ({tables.MISFIT}), unlike the "
+        "papers':"
+    ),
+    "a part of them": (
+        "Judged only on networks trained on a part of the training images, which are far less "
+        "accurate than the papers':"
+    ),
+}
 _SUMMARY = {
     "held": "Held wherever decided",
     "not held": "Not held wherever decided",
     "mixed": "Held on some networks or data sets and not on others",
     "not decided": "Not decided",
-    "no verdict": "No verdict: the base network is not over-confident, or a quantity has no value",
+    "no verdict": (
+        "No verdict: a base is under-confident, unlike in the papers, or a quantity has no value"
+    ),
 }
-_IMAGES = {False: "all images", True: "a part of them"}
 _NETWORK_HEADS = (
     "network", "trained on", "test accuracy (%)", "train accuracy (%)",
-    "confidence - accuracy (points)", "networks",
+    "head's views (%)", "confidence - accuracy (points)", "networks",
 )  # fmt: skip
 
 Pictured = Callable[[Made, Run, str], str | None]
@@ -64,6 +83,13 @@ def read_all(out: AnyPath) -> list[Made]:
             made = read_made(table, out / table.folder, entries, command)
             if made.runs:
                 results.append(made)
+    # Not every table has unmasked heads on its networks.
+    views: dict[str, float] = {}
+    for _, run in chain.from_iterable(made.runs for made in results):
+        views |= measure_views(run)
+    for index, made in enumerate(results):
+        runs = [(entry, replace(run, views=views)) for entry, run in made.runs]
+        results[index] = replace(made, runs=runs)
     return results
 
 
@@ -113,12 +139,20 @@ def _count_outcomes(papers: Mapping[str, Sequence[Made]]) -> list[list[str]]:
     rows = []
     for name, results in papers.items():
         verdicts = _distinct(tables.counted(_verdict_rows(results)))
-        counts = Counter((row.is_reduced, row.verdict.outcome) for row in verdicts)
-        for is_reduced, images in _IMAGES.items():
-            numbers = [counts[is_reduced, outcome] for outcome in _OUTCOMES]
+        counts = Counter((_kind_of(row), row.verdict.outcome) for row in verdicts)
+        for kind in _KINDS:
+            numbers = [counts[kind, outcome] for outcome in _OUTCOMES]
             if any(numbers):
-                rows.append([PAPERS.get(name, name), images, *map(str, numbers)])
+                rows.append([PAPERS.get(name, name), kind, *map(str, numbers)])
     return rows
+
+
+def _kind_of(row: VerdictRow) -> str:
+    """Return the kind of networks that a verdict is on."""
+    like_papers, without_views, reduced = _KINDS
+    if row.is_reduced:
+        return reduced
+    return without_views if row.misfits_views else like_papers
 
 
 def _verdict_rows(results: Iterable[Made]) -> list[VerdictRow]:
@@ -135,7 +169,7 @@ def _distinct(rows: Iterable[VerdictRow]) -> list[VerdictRow]:
             row.where, verdict.outcome, verdict.comparison.metric, pairs, verdict.difference,
             verdict.low, verdict.high,
         )  # fmt: skip
-        if math.isnan(verdict.low):
+        if math.isnan(verdict.difference):
             key = id(row)
         distinct.setdefault(key, row)
     return list(distinct.values())
@@ -146,27 +180,31 @@ def _networks(results: Sequence[Made]) -> list[list[str]]:
     frames = defaultdict[tuple[bool, str], list[pd.DataFrame]](list)
     for made in results:
         for _, run in made.runs:
-            frames[uses_part_of_train(run), name_of(run)].append(base_rows(run))
-    rows = []
-    columns = ["network_id", "test/accuracy", "train/accuracy", "test/confidence_gap"]
+            rows = base_rows(run)
+            rows = rows.assign(views=rows["network_id"].astype(str).map(dict(run.views)))
+            frames[uses_part_of_train(run), name_of(run)].append(rows)
+    records = []
+    columns = ["network_id", "test/accuracy", "train/accuracy", "views", "test/confidence_gap"]
+    kinds = {False: next(iter(_KINDS)), True: list(_KINDS)[-1]}
     for is_reduced, name in sorted(frames, key=itemgetter(0)):
         # Imported networks have no accuracy on train.
         networks = pd.concat(frames[is_reduced, name]).reindex(columns=columns)
         networks = networks.drop_duplicates("network_id")
-        *accuracies, gap = networks[columns[1:]].mean()
+        *accuracies, gap = networks[columns[1:]].astype(float).mean()
         numbers = list(map(METRICS["accuracy"].format, accuracies))
         numbers += [METRICS["confidence_gap"].format(gap, signed=True), str(len(networks))]
-        rows.append([titled(name.split()), _IMAGES[is_reduced], *numbers])
-    return rows
+        records.append([titled(name.split()), kinds[is_reduced], *numbers])
+    return records
 
 
 def _paper(name: str, results: Sequence[Made]) -> list[str]:
     """Return the section of a paper: a summary of the verdicts, then a row per claim."""
+    kinds = list(_KINDS)
     verdicts = sorted(_verdict_rows(results), key=attrgetter("is_reduced"))
     networks = list(dict.fromkeys(row.where for row in verdicts))
     records = []
-    # Claims by whether they were judged on networks like the papers', and by outcome.
-    full, reduced = defaultdict[str, list[Claim]](list), defaultdict[str, list[Claim]](list)
+    # Claims by the kind of networks that is most like the papers', and by outcome.
+    claims = {kind: defaultdict[str, list[Claim]](list) for kind in kinds}
     for table, of_table in _by_table(results):
         verdicts = _verdict_rows(of_table)
         for claim in table.claims:
@@ -179,15 +217,13 @@ def _paper(name: str, results: Sequence[Made]) -> list[str]:
             cells = [texts.get(network, "") for network in networks]
             records.append([tables.title_of(claim), link, *cells, printed])
             counting = tables.counted(of_claim)
-            of_full = [row for row in counting if not row.is_reduced]
-            claims = full if of_full else reduced
-            claims[_summarize(of_full or counting)].append(claim)
+            best = min(map(_kind_of, counting), key=kinds.index)
+            of_best = [row for row in counting if _kind_of(row) == best]
+            claims[best][_summarize(of_best)].append(claim)
     parts = [f"## {PAPERS.get(name, name)}"]
-    if full:
-        parts += ["On networks trained on all training images, as in the papers:", _list(full)]
-    if reduced:
-        parts += ["Judged only on networks trained on a part of the training images, which are far "
-                  "less accurate than the papers':", _list(reduced)]  # fmt: skip
+    for kind, claims_by_outcome in claims.items():
+        if claims_by_outcome:
+            parts += [_KINDS[kind], _list(claims_by_outcome)]
     titles = [titled(network.split()) for network in networks]
     return [*parts, body(table_of(["claim", "table", *titles, "paper"], records))]
 
@@ -234,10 +270,8 @@ def describe_tables(results: Sequence[Made], pictured: Pictured) -> str:
 
 def _describe_verdict(row: VerdictRow) -> str:
     (cells,) = tables.claims_table("", [row]).records
-    outcome: str = row.verdict.outcome
-    if row.is_part:
-        outcome = f"({outcome})"
-    elif outcome in tables.DECIDED:
+    outcome = row.outcome
+    if row.verdict.outcome in tables.DECIDED and not row.is_part:
         outcome = f"**{outcome}**"
     if cells["95 %"].is_blank:
         return outcome

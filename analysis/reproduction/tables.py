@@ -46,6 +46,8 @@ _NUMBERS = {
 
 DECIDED = ("held", "not held")  # outcomes
 SEEDS_ONLY = "over seeds only"
+MISFIT = "†"
+"""Mark of a verdict on heads whose views the networks do not fit."""
 RULE = (
     "A claim is held, or not held, if the 95 % interval of its paired difference is entirely on "
     "one side of the claimed value. The interval is over seeds and test samples (over seeds only "
@@ -55,8 +57,10 @@ RULE = (
     "entirely on the other side. The numbers are those of the part that decides. For frozen "
     "networks, the pairs are the networks, averaged over the seeds of their heads. The seeds to "
     "decide are those needed if difference and spread stayed the same. There is no verdict if the "
-    "base network is not over-confident, or if no trial has a value of a quantity that is not a "
-    "metric"
+    "base network is not over-confident, if the only rung that a claim compares with is more "
+    "under-confident than the base network is over-confident, or if no trial has a value of a "
+    f"quantity that is not a metric. {MISFIT}: heads on networks that do not fit the views of "
+    "train that heads see, unlike the papers'"
 )
 
 
@@ -206,6 +210,13 @@ class VerdictRow:
     is_part: bool = False  # of the mean in the claim; for information, not counted
     printed: str = ""  # printed values, and the number of them that support the claim
     late: int = 0  # seeds added after the first verdict
+    misfits_views: bool = False  # whether it is on heads whose views the networks do not fit
+
+    @property
+    def outcome(self) -> str:
+        """Return the outcome with its marks: parentheses for a part of a mean, and ``MISFIT``."""
+        outcome = f"({self.verdict.outcome})" if self.is_part else self.verdict.outcome
+        return f"{outcome} {MISFIT}" if self.misfits_views else outcome
 
     @property
     def reasons(self) -> str:
@@ -240,12 +251,11 @@ def claims_table(folder: str, rows: Sequence[VerdictRow], plan: str = "") -> Tab
     records: list[Record] = []
     for row in rows:
         verdict, metric = row.verdict, _format_of(row.verdict.comparison)
-        outcome = f"({verdict.outcome})" if row.is_part else verdict.outcome
         records.append(
             {
                 "claim": Cell(title_of(verdict.claim)),
                 "results": Cell(row.where),
-                "verdict": Cell(outcome),
+                "verdict": Cell(row.outcome),
                 "compared": Cell(_describe_compared(verdict)),
                 "difference": Cell.number(metric, verdict.difference, signed=True),
                 "95 %": Cell.span(metric, verdict.low, verdict.high, signed=True),

@@ -10,7 +10,7 @@ from analysis.compare.hypotheses import describe_change
 from analysis.compare.network_check import compute_baseline_check
 from analysis.figure import SEARCH_FIGURES
 from analysis.load import load
-from analysis.page.figures import Gallery
+from analysis.page.figures import Gallery, in_order
 from analysis.page.page import Page, Section, environment, list_files, steps, write_folder
 from analysis.search import tables
 from analysis.search.load import SearchResults, load_search
@@ -36,7 +36,9 @@ def write_files(out: AnyPath, folder: Path) -> tuple[Text, list[str]]:
     texts = {"suggestions.csv": search.table().to_csv(index=False)}
     for table in (tables.best(search), tables.importance(search), tables.share(search)):
         texts |= in_files(table)
-    names, gallery = write_folder(folder, texts, SEARCH_FIGURES, search, partial(_page, search))
+    names, gallery = write_folder(
+        folder, texts, in_order(SEARCH_FIGURES), search, partial(_page, search)
+    )
     sentences = [*legend(search.trials["flags"])]
     sentences += [f"{compute_baseline_check(search.trials).sentence}.", _state(search)]
     sentences += [*_troubles(search), *gallery.remarks]

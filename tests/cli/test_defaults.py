@@ -136,7 +136,8 @@ METHODS.register(replace(METHODS["fl"], name="planted"))
 
 def test_every_command_declares_whether_it_trains():
     assert {name for name, command in COMMANDS.items() if not command.callback.trains} == {
-        "analyze averages", "analyze diff", "analyze interaction", "analyze ranks",
+        "analyze averages", "analyze benchmark", "analyze diff", "analyze interaction",
+        "analyze ranks",
         "analyze significance", "explain", "import", "list", "report", "status",
     }  # fmt: skip
 

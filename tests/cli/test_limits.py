@@ -15,6 +15,7 @@ from tests.benchmarks.overhead import resident
 from tests.support import sample, small_spec
 from tune_calib.cli import app
 from tune_calib.cli.options import _share
+from tune_calib.engine.machine import count_cores
 from tune_calib.errors import UserError
 from tune_calib.spec.yaml_text import UnfoldedError, parse_yaml
 from tune_calib.tuning.ray import session
@@ -152,7 +153,7 @@ def test_a_cluster_without_an_answer_is_reported_within_seconds(own_ray):
 
 
 def test_trials_beyond_the_machine_need_an_address():
-    refuse_here(None, [Resources(os.cpu_count() or 1)])
+    refuse_here(None, [Resources(count_cores())])
     refuse_here("10.0.0.1:6379", [Resources(TOO_MANY, 1.0)])
     with pytest.raises(UserError, match="name an `address`"):
         refuse_here(None, [Resources(1), Resources(TOO_MANY)])

@@ -3,15 +3,22 @@
 import json
 import shlex
 import shutil
+import tarfile
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from analysis.load import load, read_trials
 from analysis.reproduction.files import Made
 from analysis.reproduction.overview import PAGE, TABLES_PAGE
-from docs.results import IMAGES, PAGES, ROOT, SHIPPED, pages, read_shipped
+from docs import result_tables
+from docs.results import IMAGES, PAGES, ROOT, SHIPPED, pages, read_shipped, ship, ship_logits
 from tests.support import here
+from tests.tuning.test_present_format import ARCHIVE
+from tune_calib.documents import seal, unseal
+from tune_calib.errors import UserError
 from tune_calib.results.digests import PACKAGES
 from tune_calib.spec.reproduction import REPRODUCTIONS
 
@@ -77,8 +84,60 @@ def test_the_claims_have_exactly_their_pictures():
 def test_what_ships_is_small_and_names_no_machine():
     assert sum(path.stat().st_size for path in SHIPPED.rglob("*.parquet")) < 20e6
     for path in SHIPPED.rglob("*.json"):
-        command = json.loads(path.read_text())["command"]
+        command = json.loads(path.read_text()).get("command") or ""
         assert not [word for word in shlex.split(command) if word.startswith("/")]
+
+
+def test_the_tables_of_results_are_those_of_the_stored_rows():
+    for path, text in result_tables.generate():
+        assert text.count("<!-- results") >= 2
+        assert path.read_text(encoding="utf-8") == text, f"run make results, which updates {path}"
+
+
+def test_a_table_of_results_refuses_what_it_cannot_tell_apart():
+    columns = [{"runs": ["day/maccal-table5/ladder-cifar10"], "metrics": ["ece"]}]
+    with pytest.raises(UserError, match="'typo': no finished trial"):
+        result_tables.format_table(
+            {"rows": {"net": "vanilla", "typo": "vanila"}, "columns": columns}
+        )
+    columns[0]["runs"].append("results/maccal-table5/ladder-cifar10")
+    with pytest.raises(UserError, match="several network settings"):
+        result_tables.format_table({"rows": {"net": "vanilla"}, "columns": columns})
+
+
+def test_plain_runs_ship_without_draws_and_with_logits(tmp_path, monkeypatch):
+    monkeypatch.setattr("docs.results.SHIPPED", tmp_path / "shipped")
+    with tarfile.open(ARCHIVE) as archive:
+        archive.extractall(tmp_path, filter="data")
+    for name in ("run", "search"):
+        out = tmp_path / name
+        manifest_path = next(
+            path for path in (out / "sweep.json", out / "search.json") if path.exists()
+        )
+        manifest = unseal(manifest_path.read_bytes(), manifest_path)
+        manifest_path.write_bytes(
+            seal({**manifest, "command": f"tune-calib x --store {out}/store"})
+        )
+        assert ship(out, "new") == [out]
+        shipped = tmp_path / "shipped/new" / name
+        assert unseal((shipped / manifest_path.name).read_bytes(), shipped)["command"] == (
+            "tune-calib x --store store"
+        )
+        assert read_trials(shipped).equals(read_trials(out))
+    run = load(tmp_path / "shipped/new/run")
+    assert len(run.trials)
+    assert len(run.bins)
+    assert (tmp_path / "shipped/new/search/evaluation/trials").is_dir()
+    ship_logits(tmp_path / "run", tmp_path / "run/store", tmp_path / "logits")
+    (network,) = (tmp_path / "logits").iterdir()
+    logits = np.load(network / "test.npz")
+    accuracy = (logits["logits"].argmax(-1) == logits["labels"]).mean()
+    base = run.trials[run.trials["head_method"].isna()]
+    assert accuracy == pytest.approx(base["test/accuracy"].iloc[0])
+    assert logits["logits"].dtype == np.float16
+    record = json.loads((network / "logits.json").read_text())
+    assert record["data_digest"] == base["data_digest"].iloc[0]
+    assert set(record["files"]) == {"select.npz", "calib.npz", "test.npz"}
 
 
 @pytest.mark.slow

@@ -19,6 +19,7 @@ MAC_CAL_OPTIONS = [
     {"masking": "functional", "mask_scale": "inverted", "evaluation": "mc", "mc_samples": 3},
     {"masking": "functional", "gradient": "dense", "evaluation": "expected"},
     {"masked_update": "freeze", "refresh": "batch"},
+    {"masking": "reapplied", "gradient": "dense"},
     {"masked_layers": "last", "mask_bias": True, "statistics": "masked_pass"},
     {"masked_layers": "first", "statistics": "dense_pass", "evaluation": "last_mask"},
     {"gamma": "val_ratio", "statistics": "eval_head_pass", "activation": "gelu"},
@@ -110,6 +111,36 @@ def test_masks_zero_the_stored_weights_and_restrict_the_gradient(bank):
     assert (dense.method.parameters["0.weight"][dense.method.masks["0.weight"] == 0] != 0).any()
 
 
+@pytest.mark.parametrize("gradient", ["masked", "dense"])
+def test_reapplied_masks_are_those_of_a_pruned_layer_of_torch(gradient, bank):
+    """Masked weights stay zero for an epoch, while momentum and weight decay go on."""
+    options = {"masking": "reapplied", "shape": "linear", "gradient": gradient, "tau0": 0.0}
+    head = slot(lr=0.05, weight_decay=0.1, slot={"momentum": 0.9, "clip_grad_norm": 0.5}, **options)
+    trainer = HeadBatchTrainer([head], bank, 0, CPU)
+    train = bank.train()
+    layer = torch.nn.Linear(train.features.shape[1], train.logits.shape[1])
+    for name, parameter in layer.named_parameters():
+        parameter.data.copy_(trainer.method.parameters[f"0.{name}"][0].reshape(parameter.shape))
+    sgd = torch.optim.SGD(layer.parameters(), lr=0.05, momentum=0.9, weight_decay=0.1)
+    for epoch in range(3):
+        order = trainer._order(len(train.labels))
+        next(trainer)
+        mask = trainer.method.masks["0.weight"][0]
+        layer.weight.data.mul_(mask)
+        for batch in order.split(head.batch_size):
+            sgd.zero_grad()
+            logits = layer(train.features[batch])
+            torch.nn.functional.cross_entropy(logits, train.labels[batch]).backward()
+            if gradient == "masked":
+                layer.weight.grad.mul_(mask)
+            torch.nn.utils.clip_grad_norm_(layer.parameters(), 0.5)
+            sgd.step()
+            layer.weight.data.mul_(mask)
+        weight = trainer.method.parameters["0.weight"][0]
+        assert (weight[mask == 0] == 0).all(), epoch
+        assert torch.allclose(weight, layer.weight, rtol=1e-4, atol=1e-6), epoch
+
+
 @pytest.mark.parametrize(
     ("gamma", "q0"), [(0.9, 0.5), (0.5, 0.32)]
 )  # the second comes down to the floor of q
@@ -181,7 +212,7 @@ def test_a_frozen_head_is_the_networks_own_under_masks(evaluation, optimiser, ba
 
 
 @pytest.mark.parametrize(
-    "other", [{"shape": "bottleneck"}, {"masking": "destructive"}, {"evaluation": "dense"}]
+    "other", [{"shape": "bottleneck"}, {"masking": "reapplied"}, {"evaluation": "dense"}]
 )
 def test_a_frozen_head_that_masks_nothing_at_inference_is_refused(other):
     with pytest.raises(UserError, match="start=frozen"):

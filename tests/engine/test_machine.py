@@ -15,9 +15,16 @@ from tests.support import CPU, QUICK, cli, drive, here, small_spec
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.determinism import PORTABLE
 from tune_calib.documents import seal
+from tune_calib.engine import machine as machine_module
 from tune_calib.engine.artifacts import NetworkTraining, ensure_bank
 from tune_calib.engine.bank import FeatureBank, bank_key
-from tune_calib.engine.machine import environment_of, machine, processor, require_environment
+from tune_calib.engine.machine import (
+    count_cores,
+    environment_of,
+    machine,
+    processor,
+    require_environment,
+)
 from tune_calib.engine.store import ARTIFACT_MANIFEST, Store
 from tune_calib.errors import UserError
 from tune_calib.results.tables import read_table, write_file, write_results
@@ -255,3 +262,27 @@ def test_a_network_that_is_whole_is_opened_while_another_holds_its_lock(trained)
         run = NetworkTraining(spec, trained, load_development(spec.data, None), CPU)
         assert run.step() is None
         run.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="is about the affinity and quotas of Linux")
+@pytest.mark.parametrize(
+    ("texts", "cores"),
+    [
+        ({}, 6),
+        ({"cpu.max": "max 100000"}, 6),
+        ({"cpu.max": "250000 100000"}, 3),  # 2.5 cores
+        ({"cpu.max": "50000 100000"}, 1),
+        ({"cpu.max": "1600000 100000"}, 6),  # more than the affinity allows
+        ({"cpu/cpu.cfs_quota_us": "150000", "cpu/cpu.cfs_period_us": "100000"}, 2),
+        ({"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, 6),
+        ({"cpu.max": "not a quota"}, 6),
+    ],
+)
+def test_cores_are_those_of_affinity_and_quota(texts, cores, tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(6)))
+    monkeypatch.setattr(machine_module, "CGROUP", tmp_path)
+    for name, text in texts.items():
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"{text}\n")
+    assert count_cores() == cores

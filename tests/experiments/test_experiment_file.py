@@ -5,6 +5,7 @@ import random
 import re
 
 import pytest
+import torch
 from pydantic import TypeAdapter
 from typer.testing import CliRunner
 
@@ -414,9 +415,18 @@ def test_a_plan_counts_networks_and_heads(works, file):
     assert (len(heads.networks), heads.heads, heads.searched) == (2, 80, [])
 
 
-def test_hours_without_a_measurement_are_unknown(read):
-    import torch
+def test_a_share_that_is_chosen_is_explained_once_in_the_plan(read, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    entries = "{a: {methods: [ls]}, b: {methods: [fl], search: {trials: 2}}}"
+    file = read(f"out: OUT\nresources: {{gpus: auto}}\nentries: {entries}")
+    runs = [entry.run for entry in plan_entries(file)]
+    assert [run.location.gpus for run in runs] == [0, 0]
+    lines = str(describe_dry_runs(file, plan_entries(file))).splitlines()
+    (line,) = [line for line in lines if "gpus auto: this machine has no GPU" in line]
+    assert line.startswith("a, b: ")
 
+
+def test_hours_without_a_measurement_are_unknown(read):
     file = read("out: OUT\nentries: {a: {methods: [ls], resources: {gpus: 1/4}}}")
     heard: list[ProgressEvent] = []
     with listening(heard.append):

@@ -7,10 +7,9 @@ from tests.metrics.test_without_bins import case
 from tests.support import sample
 from tune_calib.metrics.bootstrap import bootstrap, draw, drawn_metrics
 from tune_calib.metrics.calibration import classwise_debiased
-from tune_calib.metrics.conformal import threshold
 from tune_calib.metrics.refinement import cross_fitted
 from tune_calib.metrics.resampled import AS_DRAWN, Resampled
-from tune_calib.metrics.samples import Samples
+from tune_calib.metrics.samples import CalibSplit, Samples
 from tune_calib.metrics.summary import evaluate
 from tune_calib.spec.metrics import METRICS, Metric, metrics_of_trials
 
@@ -27,8 +26,8 @@ def test_every_metric_of_every_draw_equals_that_of_the_drawn_samples(size, ties)
     logits, labels = case(*size, ties=ties)
     calib = case(100, size[1])
     counts = draw(len(labels), 12, seed=3)
-    limit = threshold(calib[0].softmax(-1), calib[1])
-    found = as_drawn(drawn_metrics(Resampled(logits, labels, limit), counts))
+    split = CalibSplit(calib[0].softmax(-1), calib[1])
+    found = as_drawn(drawn_metrics(Resampled(logits, labels, split), counts))
     assert set(found) == set(metrics_of_trials())
     left = dict(zip(("nll", "brier"), cross_fitted(logits, labels), strict=True))
     for number, own in enumerate(counts):

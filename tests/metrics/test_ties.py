@@ -14,7 +14,7 @@ from tune_calib.engine.evaluate import SplitLogits, evaluate_one
 from tune_calib.methods.temperature import converged
 from tune_calib.metrics import conformal, refinement
 from tune_calib.metrics.ood import detection
-from tune_calib.metrics.samples import Samples
+from tune_calib.metrics.samples import CalibSplit, Samples
 from tune_calib.metrics.scoring import nll
 from tune_calib.metrics.summary import evaluate
 from tune_calib.metrics.ties import OUTPUTS, settled
@@ -107,9 +107,13 @@ def test_a_class_at_the_threshold_is_in_the_conformal_set():
     labels = torch.tensor([2, 0, 1]).repeat(20)
     for divisor in (3, 7, 11):
         calib = settled((rows / divisor).log().repeat(20, 1))
-        limit = conformal.threshold(calib[0], labels, calib[1])
+        calib_split = CalibSplit(calib.probs, labels, calib.error)
         test = settled((rows.flip(0) * divisor).log())[0]
-        assert conformal.set_sizes(Samples(test, labels[:3], limit=limit)).tolist() == [1, 1, 1]
+        assert conformal.set_sizes(Samples(test, labels[:3], calib=calib_split)).tolist() == [
+            1,
+            1,
+            1,
+        ]
 
 
 # --- many inputs against fractions

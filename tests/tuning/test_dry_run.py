@@ -1,7 +1,6 @@
 """What is said before anything starts: effective settings, the plan, the time it will take."""
 
 import math
-import os
 import re
 from dataclasses import replace
 
@@ -14,6 +13,7 @@ from tune_calib.documents import seal
 from tune_calib.engine.bank import bank_key
 from tune_calib.engine.store import ARTIFACT_MANIFEST, VERSION, Store
 from tune_calib.errors import UserError
+from tune_calib.experiments.forecast import forecast
 from tune_calib.experiments.forecast.forecast import (
     HEADS,
     NETWORKS,
@@ -228,7 +228,7 @@ def test_trials_in_parallel_are_those_that_the_gpus_hold(tmp_path, monkeypatch, 
     job = job_of(tmp_path, ["ce"])
     job = replace(job, location=replace(job.location, gpus=share))
     monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
-    monkeypatch.setattr(os, "cpu_count", lambda: 16)
+    monkeypatch.setattr(forecast, "count_cores", lambda: 16)
     assert find_needs(job).count_parallel(1) == count
 
 

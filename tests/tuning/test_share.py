@@ -1,52 +1,108 @@
 """The share of a GPU with ``gpus=auto``: from memory and use, both measured by a real training."""
 
+import os
+from pathlib import Path
+
 import pytest
+import ray
 import torch
 
 from tests.support import here
+from tune_calib.errors import UserError
 from tune_calib.spec.trial import TrialSpec
 from tune_calib.tuning import share
-from tune_calib.tuning.share import StepCost, choose_divisor, describe_mps, measure_step
+from tune_calib.tuning.folder import RunLocation
+from tune_calib.tuning.share import StepCost, choose_divisor, describe_mps, resolve_share
 
 GB = 10**9
 
 
 @pytest.mark.parametrize(
-    ("costs", "divisor"),
+    ("costs", "networks", "divisor"),
     [
-        ([StepCost(10 * GB, 0.01)], 7),  # nine tenths of 80 GB
-        ([StepCost(2 * GB, 0.12)], 3),  # a third of a busy GPU
-        ([StepCost(2 * GB, 0.12), StepCost(50 * GB, 0.01)], 1),  # the largest network decides
-        ([StepCost(90 * GB, 0.01)], 1),  # it may not fit at all, which the training itself reports
-        ([], 1),
+        ([StepCost(10 * GB, 0.01)], 99, 7),  # nine tenths of 80 GB
+        ([StepCost(2 * GB, 0.12)], 99, 3),  # a third of a busy GPU
+        ([StepCost(2 * GB, 0.4)], 99, 1),  # a busy GPU
+        ([StepCost(2 * GB, 0.12), StepCost(50 * GB, 0.01)], 99, 1),  # the largest one decides
+        ([StepCost(90 * GB, 0.01)], 99, 1),  # may not fit at all, which the training reports
+        ([StepCost(2 * GB, 0.01)], 2, 2),  # more would idle another GPU
     ],
 )
-def test_the_share_follows_from_memory_and_use(costs, divisor):
-    assert choose_divisor(costs, 80 * GB) == divisor
+def test_the_share_follows_from_memory_and_use_and_networks(costs, networks, divisor):
+    assert choose_divisor(costs, 80 * GB, networks) == divisor
 
 
-def test_a_step_is_measured_by_training(monkeypatch):
+@pytest.mark.parametrize("method", ["mixup", "adafocal"])
+def test_a_step_is_measured_by_training(monkeypatch, method):
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (70 * GB, 80 * GB))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 2 * GB)
     monkeypatch.setattr(torch.cuda, "max_memory_reserved", lambda device: 3 * GB)
     monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda device: None)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
     monkeypatch.setattr(share, "PRODUCT_SIZE", 64)
-    network = {"backbone": "small_cnn", "epochs": 9, "method": "mixup", "batch_size": 16}
+    monkeypatch.setattr(share, "STEPS", 2)
+    network = {"backbone": "small_cnn", "epochs": 9, "method": method, "batch_size": 16}
     spec = share._shorten(TrialSpec.build(network=network))
-    cost = measure_step.__wrapped__(spec, torch.device("cpu"))
-    assert cost.memory == 13 * GB
+    cost = share.measure_step(spec, torch.device("cpu"))
+    assert cost.memory == 11 * GB  # 8 outside of torch, and 3 at the peak
     assert 0 < cost.use < float("inf")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="is about a machine without a GPU")
 def test_without_a_gpu_the_trials_use_the_processor(tmp_path):
     command = ["ablate", "mac_cal", "--dry-run", "--gpus", "auto", "--out", str(tmp_path / "out")]
-    shown = here(*command)
-    assert "no GPU on this machine, so the trials use its processor" in shown.stderr
-    assert "no GPU" in shown.stdout
-    refused = here(*command, "--address", "host:6379")
+    assert "(gpus auto: this machine has no GPU)" in " ".join(here(*command).stdout.split())
+
+
+def test_a_cluster_that_does_not_respond_is_refused(tmp_path):
+    command = ["ablate", "mac_cal", "--dry-run", "--gpus", "auto", "--out", str(tmp_path / "out")]
+    refused = here(*command, "--address", "127.0.0.1:1")  # no Ray runs in a process of its own
     assert refused.returncode == 2
-    assert "times a step on a GPU of this machine" in refused.stderr
+    assert "no Ray cluster at --address" in " ".join(refused.stderr.split())
+
+
+@pytest.fixture
+def ray_with_gpus(own_ray, monkeypatch, tmp_path):
+    """A Ray that believes in two GPUs, and a driver that knows where the daemon of MPS is."""
+    monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", str(tmp_path))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    share._measure_on_ray.cache_clear()
+    ray.init("local", num_cpus=1, num_gpus=2, include_dashboard=False, log_to_driver=False)
+    yield
+    ray.shutdown()
+    share._measure_on_ray.cache_clear()
+
+
+@pytest.mark.ray
+@pytest.mark.timeout(300)
+def test_networks_are_measured_by_a_task_that_inherits_the_variables_of_mps(
+    ray_with_gpus, monkeypatch, tmp_path
+):
+    def measure_networks(trials, used):
+        assert os.environ["CUDA_MPS_PIPE_DIRECTORY"] == str(tmp_path)
+        assert [trial["spec"]["network"]["execution"] for trial in trials] == ["graph"]
+        return [StepCost(10 * GB, 0.06)], 80 * GB
+
+    network = {"backbone": "small_cnn", "execution": "compiled"}
+    specs = [TrialSpec.build(network={**network, "seed": seed}) for seed in range(8)]
+    location = RunLocation(Path("out"), Path("store"))
+    with pytest.raises(UserError, match=r"^the timed step of `gpus` auto failed: .*; give `gpus`"):
+        resolve_share(location, specs)  # there is no GPU in truth
+    monkeypatch.setattr(share, "measure_networks", measure_networks)
+    shared = resolve_share(location, specs)
+    assert shared.gpus == 1 / 4
+    assert shared.gpus_reason == (
+        "gpus auto: 8 networks for 2 GPUs, each with up to 10.0 of 80 GB and 6% of the rate of a "
+        "matrix product"
+    )
+
+
+def test_runs_without_networks_or_ray_need_no_measurement(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    trained = TrialSpec.build(network={"backbone": "small_cnn"})
+    for address, specs in ((None, []), ("none", [trained])):
+        location = RunLocation(Path("out"), Path("store"), address=address)
+        assert resolve_share(location, specs).gpus == 1
 
 
 def test_the_daemon_of_mps_is_found(monkeypatch, tmp_path):

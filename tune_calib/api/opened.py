@@ -10,18 +10,21 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pandas as pd
 
+from analysis.compare.benchmark import benchmark
+from analysis.compare.benchmark import view as benchmark_view
 from analysis.experiment_file.overview import write_overview
 from analysis.figure import LADDER_FIGURES, SEARCH_FIGURES
 from analysis.ladder import tables
 from analysis.ladder.files import load_run
 from analysis.ladder.results import LadderResults
 from analysis.ladder.tables import weak_heads
-from analysis.load import load
+from analysis.load import Run, load
 from analysis.page.figures import draw_in_notebook, png_image
 from analysis.report import write_report, write_search_report
 from analysis.search import tables as search_tables
 from analysis.search.load import SearchResults, is_complete, load_search
 from analysis.tables.render import html, markdown
+from analysis.tables.table import Table
 from analysis.text import format_counts
 from analysis.tidy import settings as read_settings
 from tune_calib.api.request import as_tuple
@@ -35,6 +38,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _WIDTH = 640  # width of a figure in a notebook, in CSS pixels
+
+
+def _main_table(run: Run) -> Table:
+    """Return the table of a run; over several imports, that of the benchmark."""
+    if run.has_imports:
+        return benchmark_view(benchmark([run.out])).tables[0]
+    return tables.ladder(run)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -96,7 +106,7 @@ class OpenRun:
         metrics = as_tuple(metric)
         with with_plugins_of(self.out):
             run = load_run(self.out, published, regime, metrics=metrics, intervals=intervals)
-            return f"{markdown(tables.ladder(run))}\n"
+            return f"{markdown(_main_table(run))}\n"
 
     def figure(self, name: str = "reliability") -> "Figure":
         """Draw a figure of the report with matplotlib.
@@ -108,7 +118,13 @@ class OpenRun:
             UserError: There is no such figure, or nothing to draw.
         """
         with with_plugins_of(self.out):
-            return draw_in_notebook(LADDER_FIGURES[name], LadderResults(load(self.out)))
+            run = load(self.out)
+            results: Any = LadderResults(run)
+            if run.has_imports:
+                if name != "critical_difference":
+                    raise UserError(f"no {name} over several imports; use critical_difference")
+                results = benchmark([self.out])
+            return draw_in_notebook(LADDER_FIGURES[name], results)
 
     def report(self) -> AnyPath:
         """Write tables, figures and the page into the folder; return the path of the page."""
@@ -119,7 +135,7 @@ class OpenRun:
     def __str__(self) -> str:
         """Return the table as a terminal shows it."""
         with with_plugins_of(self.out):
-            return "\n\n".join(filter(None, [str(tables.ladder(load(self.out))), self.notes]))
+            return "\n\n".join(filter(None, [str(_main_table(load(self.out))), self.notes]))
 
     def __repr__(self) -> str:
         """Return the folder and the status of its trials."""
@@ -128,7 +144,7 @@ class OpenRun:
     def _repr_html_(self) -> str:
         """Return the table and, if there are bins, the reliability diagrams, for notebooks."""
         with with_plugins_of(self.out):
-            parts = [html(tables.ladder(load(self.out)).without_blank())]
+            parts = [html(_main_table(load(self.out)).without_blank())]
         with contextlib.suppress(UserError):  # results without bins
             content = io.BytesIO()
             self.figure().savefig(content, format="png", dpi=150)

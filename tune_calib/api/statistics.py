@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 import pandas as pd
 
+from analysis.compare import benchmark as benchmark_
 from analysis.compare import interaction as interaction_
 from analysis.compare import ranks as ranks_
 from analysis.compare import significance as significance_
@@ -24,6 +25,7 @@ from tune_calib.api.opened import with_plugins_of
 from tune_calib.api.request import as_tuple
 from tune_calib.errors import UserError
 from tune_calib.paths import AnyPath, parse_path
+from tune_calib.results.folders import has_result_files
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -199,7 +201,7 @@ def significance(
             raise UserError(f"unknown `blocks` {blocks!r}; known: columns, seeds")
         if margin is not None and (len(paths) != 1 or test == "friedman"):
             raise UserError("`margin` applies to paired tests on one run")
-        if len(paths) == 1 and published is None:
+        if len(paths) == 1 and published is None and not _has_columns(paths[0]):
             run = load(paths[0])
             split = check_split(run, metric, split or default_split(run, metric))
             verdict = significance_.judge(over_seeds(run, metric, split), test, baseline)
@@ -216,6 +218,32 @@ def significance(
         partial(draw_critical_difference, verdict.friedman),
         figure_name="critical_difference",
         no_figure="no diagram: only `test` friedman with a p-value has one",
+    )
+
+
+def benchmark(
+    folders: Folders = (),
+    *,
+    baseline: str | None = None,
+    unit: Literal["datasets", "experiments"] = "datasets",
+) -> Statistics:
+    """Compare methods over many experiments: mean ranks, win rates and improvements.
+
+    Args:
+        folders: Folders or URLs of runs over several imports, or of CalArena's result files.
+        baseline: Method that improvements are measured from; the base of the run if None.
+        unit: What intervals generalise to: data sets, or experiments if there is only one data set.
+
+    Raises:
+        UserError: An argument is wrong, or there are fewer than two methods.
+    """
+    with _opened(folders) as paths:
+        result = benchmark_.benchmark(paths, baseline, unit)
+    return Statistics(
+        benchmark_.view(result),
+        lambda: draw_critical_difference(result.friedman),
+        figure_name="critical_difference",
+        no_figure=f"no diagram: {result.friedman.statement}",
     )
 
 
@@ -241,6 +269,7 @@ def diff(
     """
     with _opened((first, second)) as (left, right):
         metrics = as_tuple(metric)
+        _refuse_columns(left, right)
         return Statistics(difference(load(left), load(right), metrics, split=split, margin=margin))
 
 
@@ -268,7 +297,20 @@ def interaction(
     """
     with _opened(folder) as (path,):
         check_metric(parted(metric)[0])
+        _refuse_columns(path)
         return Statistics(interaction_.interaction(load(path), of, with_, metric, margin=margin))
+
+
+def _has_columns(folder: AnyPath) -> bool:
+    """Return whether a folder has several columns: several imports, or files of CalArena."""
+    return has_result_files(folder) or load(folder, "ece").has_imports
+
+
+def _refuse_columns(*folders: AnyPath) -> None:
+    """Refuse runs whose trials are not matched by seeds alone."""
+    for folder in folders:
+        if _has_columns(folder):
+            raise UserError(f"{folder} has several data sets; use tune-calib analyze benchmark")
 
 
 @contextlib.contextmanager

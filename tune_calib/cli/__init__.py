@@ -38,7 +38,8 @@ _COMMANDS: tuple[tuple[str, Callable[..., object], Kind, str], ...] = (
 """Panel, function, kind and documentation page of each command."""
 
 _STATISTICS: tuple[Callable[..., object], ...] = (
-    statistics.ranks, statistics.averages, statistics.significance, statistics.diff,
+    statistics.ranks, statistics.averages, statistics.significance, statistics.benchmark,
+    statistics.diff,
     statistics.interaction,
 )  # fmt: skip
 

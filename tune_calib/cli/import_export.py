@@ -3,13 +3,15 @@
 import shlex
 import tempfile
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tune_calib.cli.common import open_folder
-from tune_calib.cli.options import DataRoot, StoreRoot, complete, flag
+from tune_calib.cli.entry import as_option
+from tune_calib.cli.options import DataRoot, StoreRoot, complete, expand, flag
 from tune_calib.cli.read import as_trials_ran
 from tune_calib.console import echo
 from tune_calib.errors import UserError
@@ -19,6 +21,9 @@ from tune_calib.spec.methods import METHODS
 from tune_calib.spec.metrics import rankable_metrics
 from tune_calib.spec.slots.data import ImportedData
 from tune_calib.text import format_count
+
+if TYPE_CHECKING:
+    from tune_calib.engine.store import Store
 
 _FILES = (
     "[ROLE=]FILE[:KEY]: npz, npy, safetensors, Parquet or HDF5; repeat for more arrays, such as "
@@ -36,11 +41,22 @@ def import_(
         str, typer.Option(metavar="PATH", help="folder or URL of artifacts; --store of later runs")
     ],
     train: Annotated[list[str] | None, _files("training split, needed for heads")] = None,
-    select: Annotated[list[str] | None, _files("default: half of --calib")] = None,
+    select: Annotated[
+        list[str] | None, _files("default: half of --calib; none: no select, and all of --calib")
+    ] = None,
     calib: Annotated[list[str] | None, _files(_FILES)] = None,
     test: Annotated[list[str] | None, _files("test split; read once, at the end")] = None,
     head: Annotated[
         list[str] | None, _files("weight and bias of the last layer; needed with features")
+    ] = None,
+    models: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PATH",
+            help="import many models: an HDF5 file or a folder with the arrays "
+            "DATASET/MODEL/{probas_cal,labels_cal,probas_test,labels_test}",
+            callback=expand,
+        ),
     ] = None,
     replace: Annotated[
         bool, flag("--replace", "overwrite an existing import of this name")
@@ -51,18 +67,48 @@ def import_(
     Examples:
         tune-calib import mine --calib calib.npz --test test.npz --store store
         tune-calib import mine --calib logits=logits.npy --calib labels=labels.npy --store store
+        tune-calib import calarena --models cv-multiclass.h5 --select none --store store
     """
     from tune_calib.engine.imports import check_files, check_name, write_import
     from tune_calib.engine.store import Store
 
     check_name(name)
-    checked = check_files(
-        train=train or (), select=select or (), calib=calib or (), test=test or (), head=head or ()
-    )
-    write_import(name, checked, Store(parse_path(store)), replace=replace)
-    echo(_describe(name, checked.record))
+    artifacts = Store(parse_path(store))
     words = ["tune-calib", "compare", "ce", "temperature", "--imported", name, "--store", store]
+    if models is not None:
+        if train or calib or test or head:
+            raise UserError("`models` names all splits; leave `train`, `calib`, `test`, `head` out")
+        if select not in (None, ["none"]):
+            raise UserError("takes only none with `models`; or leave it out", "select")
+        _import_models(name, models, select or (), artifacts, replace=replace)
+        words[2:6] = ["--all", "posthoc", "--imported", f"{name}/*"]
+    else:
+        checked = check_files(train or (), select or (), calib or (), test or (), head=head or ())
+        write_import(name, checked, artifacts, replace=replace)
+        echo(_describe(name, checked.record))
     echo(f"next: {shlex.join(words)}")
+
+
+def _import_models(
+    name: str, path: Path, select: Sequence[str], store: "Store", replace: bool
+) -> None:
+    """Import every model of a file or folder; print a line for each that is refused."""
+    from tune_calib.engine.import_models import find_models, import_models
+    from tune_calib.tuning.progress.screen import screen
+
+    models = find_models(path)
+    with screen(f"import {name}"):
+        refused = import_models(name, models, select, store, replace=replace)
+    count = len(models) - len(refused)
+    echo(f"{format_count(count, 'model')} of {path} imported as {name}/...")
+    if len(refused) == 1:
+        raise UserError(f"{path}: {refused[0]}; the other models are imported")
+    if refused:
+        echo("\n".join(map(as_option, refused)), err=True)
+        raise UserError(
+            f"{path}: {format_count(len(refused), 'model')} refused; the others are imported, and "
+            "the same command skips them"
+        )
 
 
 def _describe(name: str, record: ImportedData) -> str:

@@ -15,6 +15,8 @@ from tune_calib.cli.entry import damage_in_one_line
 from tune_calib.cli.options import FORMATS, added, complete, expand, with_options
 from tune_calib.console import echo, shown
 from tune_calib.errors import UserError
+from tune_calib.paths import parse_path
+from tune_calib.results.folders import has_result_files
 from tune_calib.spec.metrics import rankable_metrics
 
 Metric = Annotated[
@@ -104,7 +106,8 @@ def _opening(folders: list[str], published: str | None) -> Iterator[None]:
     with damage_in_one_line(" or ".join(folders)), warnings.catch_warnings():
         if published is None:
             for folder in folders:
-                open_folder(folder)  # prints a note on plug-ins; in Python it is a warning
+                if not has_result_files(parse_path(folder)):
+                    open_folder(folder)  # prints a note on plug-ins; in Python it is a warning
         warnings.filterwarnings("ignore", ".*tune_calib.plugins.load")
         yield
 
@@ -171,6 +174,33 @@ def significance(
         tune-calib analyze significance runs/compare --test wilcoxon --baseline ce
         tune-calib analyze significance runs/a runs/b --baseline ce --blocks seeds
         tune-calib analyze significance --published fedlas/table1 --test friedman --figure figures
+    """
+
+
+@_in_formats
+def benchmark(
+    dirs: Dirs = None,
+    baseline: Annotated[
+        str | None,
+        typer.Option(
+            help="method that improvements are measured from", show_default="that of the run"
+        ),
+    ] = None,
+    unit: Annotated[
+        str, typer.Option(help="what intervals generalise to: datasets or experiments")
+    ] = "datasets",
+    figure: Annotated[
+        Path | None, typer.Option(help="folder for Friedman's diagram", callback=expand)
+    ] = None,
+) -> None:
+    """Compare methods over many experiments: mean ranks, win rates and improvements.
+
+    An experiment is a data set and a model: an import, or a row in a folder of CalArena's result
+    files.
+
+    Examples:
+        tune-calib analyze benchmark runs/compare-calarena
+        tune-calib analyze benchmark results/cv-multiclass --unit experiments --figure figures
     """
 
 

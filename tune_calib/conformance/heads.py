@@ -137,7 +137,7 @@ def _captured(info: MethodInfo, bench: Bench) -> None:
     with guarded():
         log_probs = method.training_logits(features).log_softmax(-1)
         method.loss(log_probs, labels).sum().backward()
-        method.update_masks(), method.gradient_masks()
+        method.update_masks(), method.gradient_masks(), method.weight_masks()
     for optimizer in ("sgd", "adam"):
         heads = slots(info, 2, optimizer=optimizer)
         eager, captured = (HeadBatchTrainer(heads, bench.bank, 0, CPU) for _ in range(2))

@@ -67,6 +67,8 @@ def _repeats(info: MethodInfo, bench: Bench) -> None:
 
 @check("posthoc", "kept", "the transform depends only on its state and uses only torch operations")
 def _restored(info: MethodInfo, bench: Bench) -> None:
+    if not info.implementation.is_storable:
+        raise NotApplicableError("it cannot be stored, and is fitted again instead")
     logits, labels = _classifiers(info, bench)
     method = _fit(info, logits, labels, info.params())
     state = method.state()

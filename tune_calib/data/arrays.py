@@ -7,6 +7,7 @@ A file is given as ``FILE``, where arrays are recognised by their names (``ROLES
 import importlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ _Names = Mapping[str, tuple[str, ...]]
 
 ROLES: _Names = {
     "logits": ("logits", "logit"),
-    "probs": ("probs", "prob", "probabilities"),
+    "probs": ("probs", "prob", "probabilities", "probas"),
     "features": ("features", "feature", "feats", "embeddings"),
     "labels": ("labels", "label", "targets", "target", "y"),
     "groups": (),  # only as groups=FILE:KEY, since they change the splits
@@ -60,21 +61,27 @@ class Array:
     def read(self) -> Rows:
         """Read the whole array; npy and safetensors files are memory-mapped."""
         with reading(Path(str(self)), *_DAMAGE):
-            return _FORMATS[self.path.suffix.lower()][1](self.path, self.name)
+            return FORMATS[self.path.suffix.lower()][1](self.path, self.name)
 
 
-def arrays_in(path: Path) -> dict[str, Array]:
+def arrays_in(path: Path) -> Mapping[str, Array]:
     """Return the arrays of a file by name, without reading them."""
     suffix = path.suffix.lower()
     if suffix in _PICKLED:
         raise UserError(f"{path}: reading a pickle could run code; {_FIX}")
-    if suffix not in _FORMATS:
-        raise UserError(f"{path} is not one of {', '.join(_FORMATS)}; {_FIX}")
+    if suffix not in FORMATS:
+        raise UserError(f"{path} is not one of {', '.join(FORMATS)}; {_FIX}")
     if not path.is_file():
         raise UserError(f"{path} does not exist; is the path correct?")
-    stamp = stamp_of(path)
     with reading(path, *_DAMAGE):
-        return {name: Array(path, name, stamp) for name in _FORMATS[suffix][0](path)}
+        return _list_arrays(path, stamp_of(path))
+
+
+# A file may hold thousands of imports, each of which looks up its arrays.
+@lru_cache(maxsize=4)
+def _list_arrays(path: Path, stamp: tuple[int, int]) -> Mapping[str, Array]:
+    names = FORMATS[path.suffix.lower()][0](path)
+    return {name: Array(path, name, stamp) for name in names}
 
 
 def stamp_of(path: Path) -> tuple[int, int]:
@@ -197,20 +204,25 @@ def _names_in_hdf5(path: Path) -> list[str]:
             f"{path}: HDF5 files need h5py: pip install tune-calib[hdf5], or {_FIX}"
         ) from None
     names = []
-
-    def visit(name: str, node: Any) -> None:
-        if not isinstance(node, h5py.Dataset):
-            return
-        # Names in an untrusted file could refer to any file of this machine.
-        if node.external or node.is_virtual:
-            raise UserError(
-                f"{path}: {name} stores its numbers in other files, which are not read; {_FIX}"
-            )
-        if node.shape:
-            names.append(name)
-
+    links: dict[str, Any] = {}
     with h5py.File(path, "r") as file:
-        file.visititems(visit)
+        file.visititems_links(links.__setitem__)  # without following them
+        for name, link in links.items():
+            # Names in an untrusted file could refer to any file of this machine.
+            if not isinstance(link, h5py.HardLink):
+                kind = "an external" if isinstance(link, h5py.ExternalLink) else "a soft"
+                raise UserError(
+                    f"{path}: {name} is {kind} link, which is not followed; store the array itself"
+                )
+            node = file[name]
+            if not isinstance(node, h5py.Dataset):
+                continue
+            if node.external or node.is_virtual:
+                raise UserError(
+                    f"{path}: {name} stores its numbers in other files, which are not read; {_FIX}"
+                )
+            if node.shape:
+                names.append(name)
     return names
 
 
@@ -220,8 +232,7 @@ def _read_hdf5(path: Path, name: str) -> Rows:
     return values
 
 
-# For each format, a function that lists the arrays of a file and one that reads an array.
-_FORMATS: dict[str, tuple[Callable[[Path], Iterable[str]], Callable[[Path, str], Rows]]] = {
+FORMATS: dict[str, tuple[Callable[[Path], Iterable[str]], Callable[[Path, str], Rows]]] = {
     ".npz": (_names_in_npz, _read_npz),
     ".npy": (lambda path: [path.stem], lambda path, _: np.lib.format.open_memmap(path, "r")),
     ".safetensors": (_names_in_safetensors, _read_safetensors),
@@ -229,3 +240,4 @@ _FORMATS: dict[str, tuple[Callable[[Path], Iterable[str]], Callable[[Path, str],
     ".h5": (_names_in_hdf5, _read_hdf5),
     ".hdf5": (_names_in_hdf5, _read_hdf5),
 }
+"""For each format, a function that lists the arrays of a file and one that reads an array."""

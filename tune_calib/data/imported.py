@@ -135,6 +135,9 @@ def read_split(name: str, files: Sequence[str], head: LinearHead | None = None) 
     arrays = find_arrays(setting, files, ROLES)
     _check_roles(f"{setting}: {', '.join(files)}", arrays.keys(), head is not None)
     values = {role: array.read() for role, array in arrays.items()}
+    probs = values.get("probs")
+    if probs is not None and probs.ndim == 1:  # of the second of two classes
+        values["probs"] = np.stack([1 - probs, probs], axis=1)
     labels, groups = values.pop("labels"), values.pop("groups", None)
     _check_integers(labels, arrays["labels"], "labels")
     if groups is not None:

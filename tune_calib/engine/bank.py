@@ -128,6 +128,11 @@ class DevelopmentBank:
         """Return whether the bank holds the test split; banks of a search do not."""
         return bool(self.manifest["has_test"])
 
+    @property
+    def has_select(self) -> bool:
+        """Return whether the bank holds ``select``; an import may have none."""
+        return bool(self.manifest.get("imported", {}).get("select", True))
+
     def train(self, view: int = 0) -> FeatureSplit:
         """Return one view of the training split."""
         return read_split(self.folder / f"train-{view:03d}.arrow")
@@ -150,7 +155,8 @@ class DevelopmentBank:
 
     def evaluated(self) -> dict[str, FeatureSplit]:
         """Return the splits that a trial reads at its end."""
-        return {"select": self.select(), "calib": self.calib()}
+        splits = {"select": self.select()} if self.has_select else {}
+        return {**splits, "calib": self.calib()}
 
     def own_head(self) -> tuple[Tensor, Tensor]:
         """Return weight (C, D) and bias (C,) of the network's own head."""

@@ -167,11 +167,16 @@ def tensors_of_trial(
     return tensors
 
 
+def is_storable(spec: TrialSpec) -> bool:
+    """Return whether tensors restore the classifier of a trial."""
+    return spec.posthoc is None or bool(METHODS[spec.posthoc.method].implementation.is_storable)
+
+
 def store_classifier(
     store: Store, spec: TrialSpec, tensors: Mapping[str, Tensor], metrics: Mapping[str, float]
 ) -> None:
     """Write the classifier of a finished trial and its metrics on ``select``, if possible."""
-    if not tensors:  # the classifier is the network itself
+    if not tensors or not is_storable(spec):  # without tensors, it is the network itself
         return
     folder = store.folder(KIND, spec.hash)
     select = {name: value for name, value in metrics.items() if name.startswith("select/")}
@@ -197,7 +202,9 @@ def load_classifier(
 
 
 def judged(classifier: Classifier, bank: DevelopmentBank) -> dict[str, float]:
-    """Return the metrics of a classifier on ``select``, as ``select/<name>``."""
+    """Return the metrics of a classifier on ``select``, as ``select/<name>``; {} without it."""
+    if not bank.has_select:
+        return {}
     select = classifier.logits(bank.select())
     scores = evaluate(select.logits, select.labels, dtype=OUTPUTS)
     return {column("select", name): float(score) for name, score in scores.items()}
@@ -224,6 +231,8 @@ def train_again(
         transform = fit_transform(spec.posthoc, SplitLogits(logits, calib.labels.to(logits.device)))
     tensors = tensors_of_trial(trainer, 0, transform)
     classifier = Classifier(spec.head, spec.posthoc, tensors).to(device)
+    if not is_storable(spec):
+        classifier.transform = transform
     classifier.select = judged(classifier, bank)
     store_classifier(store, spec, tensors, classifier.select)
     return classifier

@@ -25,9 +25,9 @@ from tune_calib.metrics.binning import BinTable
 from tune_calib.metrics.samples import Samples
 from tune_calib.metrics.scoring import accuracy, is_at_chance
 from tune_calib.metrics.summary import (
+    collect_calib,
     collect_samples,
     computed_metrics,
-    conformal_limit,
     measure_samples,
 )
 from tune_calib.metrics.ties import OUTPUTS
@@ -147,9 +147,9 @@ def evaluate_one(
     metrics = dict(network_check)
     bins: dict[str, BinTable] = {}
     in_search = "test" not in logits
-    limit = None
+    calib_split = None
     if not in_search:
-        limit = conformal_limit(calibrated["calib"].logits, calibrated["calib"].labels, OUTPUTS)
+        calib_split = collect_calib(calibrated["calib"].logits, calibrated["calib"].labels, OUTPUTS)
     # A search may select by a metric that draws lack.
     in_draw = is_brief and not in_search
     names = computed_metrics(in_search, has_calib=not in_search, in_draw=in_draw)
@@ -157,7 +157,7 @@ def evaluate_one(
         if name not in calibrated:
             continue
         split = calibrated[name]
-        samples = collect_samples(split.logits, split.labels, limit, OUTPUTS)
+        samples = collect_samples(split.logits, split.labels, calib_split, OUTPUTS)
         scores = measure_samples(samples, names)
         for metric, score in scores.items():
             if not math.isnan(value := float(score)):
@@ -165,13 +165,14 @@ def evaluate_one(
         bins[name] = samples.table
     # Not on test, since a trial at chance level must not be selected, and nothing may be selected
     # on test; on both other splits, since select alone may have few images.
-    flags = _find_chance_flag(calibrated["select"], calibrated["calib"])
+    held_out = [calibrated[name] for name in ("select", "calib") if name in calibrated]
+    flags = _find_chance_flag(*held_out)
     count = len(logits["calib"].labels)
     if posthoc is None or transform is None:
         return Evaluation(metrics, bins, {}, flags, calib_samples=count)
     # A transform that changes predictions may fit those of calib by chance, or ruin them on other
     # images, so that calib is judged both with and without it.
-    flags = flags or _find_chance_flag(calibrated["select"], _calibrate(logits["calib"], None))
+    flags = flags or _find_chance_flag(*held_out[:-1], _calibrate(logits["calib"], None))
     fitted = {name: float(value) for name, value in transform.fitted().items()}
     flags += tuple(name for name, is_raised in transform.flags().items() if bool(is_raised))
     if METHODS[posthoc.method].is_control:
@@ -179,10 +180,10 @@ def evaluate_one(
     return Evaluation(metrics, bins, fitted, flags, transform, count)
 
 
-def _find_chance_flag(select: SplitLogits, calib: SplitLogits) -> tuple[str, ...]:
-    """Return the flag of a classifier that is no better than chance on both splits together."""
-    labels = torch.cat([select.labels, calib.labels])
-    probs = torch.cat([select.logits[0], calib.logits[0]]).softmax(-1)
+def _find_chance_flag(*splits: SplitLogits) -> tuple[str, ...]:
+    """Return the flag of a classifier that is no better than chance on all splits together."""
+    labels = torch.cat([split.labels for split in splits])
+    probs = torch.cat([split.logits[0] for split in splits]).softmax(-1)
     if not is_at_chance(probs, labels):
         return ()
     return (CHANCE,) if len(labels) >= LEAST_IMAGES else (FEW_IMAGES,)

@@ -181,8 +181,12 @@ class HeadBatchTrainer(Iterator[dict[str, Tensor]]):
         if is_last:
             # For the record only, and before the step, whose masks would hide what they remove.
             norms = self._gradient_norms()
-        masks = self.method.update_masks(), self.method.gradient_masks()
-        self.optimizer.step(*masks, unnest("correction", inputs))
+        self.optimizer.step(
+            frozen=self.method.update_masks(),
+            restricted=self.method.gradient_masks(),
+            pruned=self.method.weight_masks(),
+            corrections=unnest("correction", inputs),
+        )
         top, predicted = log_probs.detach().max(-1)
         rights, confidence = (predicted == labels).sum(-1), top.exp_().sum(-1)
         values = {"loss": loss.detach(), "rights": rights, "confidence": confidence}

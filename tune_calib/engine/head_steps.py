@@ -170,16 +170,19 @@ class StackedOptimizer:
         self,
         frozen: Mapping[str, Tensor] = {},
         restricted: Mapping[str, Tensor] = {},
+        pruned: Mapping[str, Tensor] = {},
         corrections: Mapping[str, Any] = {},
     ) -> None:
         """Update the parameters by their gradients, and clear the gradients.
 
         Gradients are first multiplied by the masks in ``restricted``. Where a mask in ``frozen`` is
-        0, an entry and its moments do not change. Adam divides its moments by ``corrections``,
-        numbers or tensors () of this step from ``begin_steps``.
+        0, an entry and its moments do not change. At the end, parameters are multiplied by the
+        masks in ``pruned``. Adam divides its moments by ``corrections``, numbers or tensors () of
+        this step from ``begin_steps``.
         """
         rates = {"lr": self.lr, "down": self.down, "decay": self.decay}
-        groups: _Groups = {"parameter": {}, "gradient": {}, "frozen": {}, "restricted": {}}
+        masks = {"frozen": frozen, "restricted": restricted, "pruned": pruned}
+        groups: _Groups = {"parameter": {}, "gradient": {}, **{kind: {} for kind in masks}}
         groups |= {moment: {} for moment in self._kinds} | {"rate": rates}
         for name, parameter in self.parameters.items():
             if parameter.grad is None:
@@ -188,10 +191,9 @@ class StackedOptimizer:
             groups["gradient"][name] = parameter.grad
             for moment in self._kinds:
                 groups[moment][name] = self.moments[f"{name}.{moment}"]
-            if name in frozen:
-                groups["frozen"][name] = frozen[name]
-            if name in restricted:
-                groups["restricted"][name] = restricted[name]
+            for kind, masks_by_name in masks.items():
+                if name in masks_by_name:
+                    groups[kind][name] = masks_by_name[name]
         for block in _blocks(groups, len(self.lr)):
             self._step(block, corrections)
         for parameter in self.parameters.values():
@@ -218,6 +220,8 @@ class StackedOptimizer:
         self._update(block, corrections)
         for new, old, is_updated in restored:
             torch.where(is_updated, new, old, out=new)
+        for name, mask in block["pruned"].items():
+            block["parameter"][name].mul_(mask)
 
     def _update(self, block: _Groups, corrections: Mapping[str, Any]) -> None:
         # Lists of tensors in one call save most of the calls from Python. torch documents these

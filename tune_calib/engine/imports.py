@@ -6,14 +6,14 @@ holds the digest that a name currently stands for.
 
 import hashlib
 import json
-import math
 import re
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from itertools import combinations
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, unquote
 
 import numpy as np
 from torch import Tensor
@@ -21,11 +21,13 @@ from torch import Tensor
 from tune_calib.data.arrays import stamp_of
 from tune_calib.data.imported import ImportedSplit, LinearHead, halves, read_head, read_split
 from tune_calib.engine.bank import write_arrow, write_split
+from tune_calib.engine.duplicates import Summary, count_shared, refuse_copies, summarise
 from tune_calib.engine.store import (
     ARTIFACT_MANIFEST,
     Read,
     Store,
     artifact_manifest,
+    read_manifest,
     read_or_remove,
     write_folder,
 )
@@ -33,18 +35,15 @@ from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.metrics.summary import measure_network_check_in_parts
 from tune_calib.paths import AnyPath, require_writable
 from tune_calib.spec.slots.data import ImportedData
-from tune_calib.text import short_repr
+from tune_calib.text import format_count, short_repr
 
 KIND, NAMES = "imports", "import_names"
 
 LAYOUT = 2  # version of the content of an import; part of the digest
-MOST = 50  # largest number of samples of a row in two splits that may tell copies from chance
-SHARED = 0.01  # share of a split's samples that may be in another split, as in published data sets
-COPIED = 0.1  # share of the rows of a split that may be copies; data sets contain a few
-SURE = 3.0  # standard deviations by which copies must exceed the number expected by chance
-RARE = 0.001  # largest probability that equal rows taken for shared samples are equal by chance
+NO_SELECT = ("none",)  # in place of the files of ``select``
 
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
+_PART = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
+_NAME = re.compile(rf"(?=.{{1,200}}$){_PART}(/{_PART})*")
 
 Files = Sequence[str]
 
@@ -62,51 +61,53 @@ class Import:
 def check_files(train: Files, select: Files, calib: Files, test: Files, head: Files) -> Import:
     """Read and check the files of all splits, one after the other, and compute the digest.
 
-    ``train`` and ``select`` may be empty. Without ``select``, ``calib`` is split in two. ``head``
-    is the last layer, which is required with features.
+    ``train`` and ``select`` may be empty. Without ``select``, ``calib`` is split in two, unless it
+    is ``NO_SELECT``. ``head`` is the last layer, which is required with features.
     """
-    splits = {"train": train, "select": select, "calib": calib, "test": test}
+    has_select = tuple(select) != NO_SELECT
+    is_cut = has_select and not select
+    splits = {"train": train, "select": select if has_select else (), "calib": calib, "test": test}
     for name in ("calib", "test"):
         if not splits[name]:
             raise UserError(f"`{name}` is missing; specify the files of this split")
     files = {name: paths for name, paths in splits.items() if paths}
     last_layer = read_head(head) if head else None
     stamps: dict[Path, tuple[int, int]] = {}
-    summaries: dict[str, _Summary] = {}
+    summaries: dict[str, Summary] = {}
     labels: dict[str, Tensor] = {}
     groups: dict[str, Tensor] = {}
-    counts = {"train": 0}
+    counts = {"train": 0, "select": 0}
     first: ImportedSplit | None = None
     for name, paths in files.items():
         split = read_split(name, paths, last_layer)
         first = first or split
         _check_equal(first, split)
         stamps |= {array.path: array.stamp for array in split.arrays.values()}
-        summaries[name] = _summarise(split)
+        summaries[name] = summarise(split)
         counts[name], labels[name] = len(split.labels), split.labels
         if split.groups is not None:
             groups[name] = split.groups
     assert first is not None
     if last_layer is not None and not first.width:
         raise UserError("is used with features only; add features, or omit `head`", setting="head")
-    group_counts = _count_groups(groups, files)
-    if "select" not in files:
+    group_counts = _count_groups(groups, files, is_cut)
+    if is_cut:
         if counts["calib"] < 2:
             raise UserError("has only one sample, too few for select and calib", setting="calib")
         parts = halves(labels["calib"], groups.get("calib"))
         counts["select"], counts["calib"] = (int(part.sum()) for part in parts)
     for left, right in combinations(summaries, 2):
-        if shared := _count_shared(summaries[left], summaries[right]):
+        if shared := count_shared(summaries[left], summaries[right]):
             raise UserError(
                 f"`{left}` and `{right}` share {shared} identical samples; splits must be disjoint"
             )
-    if "select" not in files:
-        _refuse_copies(summaries["calib"])
+    if is_cut:
+        refuse_copies(summaries["calib"])
     record = ImportedData(
-        digest=_digest(summaries, last_layer),
+        digest=_digest(summaries, last_layer, has_select),
         classes=first.classes,
         width=first.width,
-        is_cut="select" not in files,
+        is_cut=is_cut,
         groups=group_counts,
         outputs=first.kind,
         **counts,
@@ -130,20 +131,31 @@ def write_import(name: str, checked: Import, store: Store, replace: bool) -> Non
         if read_or_remove(folder, artifact_manifest) is None:
             _write_bank(checked, store)
         if replaced_digest != digest:
-            write_folder(store.folder(NAMES, name), lambda path: None, {"digest": digest})
+            write_folder(_folder_of(name, store), lambda path: None, {"digest": digest})
 
 
 def find_names(digest: str, store: Store) -> list[str]:
     """Return the names of an import in a store, sorted."""
-    names = (path.parent.name for path in (store.root / NAMES).glob(f"*/{ARTIFACT_MANIFEST}"))
-    return sorted(name for name in names if _digest_named(name, store) == digest)
+    return [name for name in _list_names(store) if _digest_named(name, store) == digest]
+
+
+def _list_names(store: Store) -> list[str]:
+    """Return the names of all imports in a store, sorted."""
+    paths = (store.root / NAMES).glob(f"*/{ARTIFACT_MANIFEST}")
+    return sorted(unquote(path.parent.name) for path in paths)
+
+
+def is_pattern(name: str) -> bool:
+    """Return whether a name has wildcards, so that it may name several imports."""
+    return any(character in name for character in "*?[")
 
 
 def check_name(name: str) -> None:
     """Raise if the name of an import is invalid."""
     if not _NAME.fullmatch(name):
         raise UserError(
-            f"{short_repr(name)} is not a valid name of an import: use letters, digits, _.-"
+            f"{short_repr(name)} is not a valid name of an import: use letters, digits, _.- and / "
+            "between parts, at most 200 in all"
         )
 
 
@@ -160,6 +172,30 @@ def read_record(name: str, store: Store) -> ImportedData:
     return ImportedData(**_read(artifact_manifest, digest, store)["imported"])
 
 
+def read_records(pattern: str, store: Store) -> dict[str, ImportedData]:
+    """Return the records of the imports whose names match a pattern, by name.
+
+    Of several names of one import, the first counts.
+    """
+    names = _list_names(store)
+    records: dict[str, ImportedData] = {}
+    digests: dict[str, str] = {}
+    for name in names:
+        if not fnmatchcase(name, pattern):
+            continue
+        digest = _digest_named(name, store) or ""
+        if digest not in digests:
+            digests[digest] = name
+            # Without the checksums of all files, which a run verifies anyway.
+            records[name] = ImportedData(**_read(read_manifest, digest, store)["imported"])
+    if not records:
+        known = f"it has {format_count(len(names), 'import')}"
+        if names:
+            known += f", such as {names[0]}"
+        raise UserError(f"no import in {store.root} matches {pattern!r}; {known}", "imported")
+    return records
+
+
 def open_import(
     read: Callable[[AnyPath], Read], imported: ImportedData | str, store: Store
 ) -> Read:
@@ -172,7 +208,7 @@ def open_import(
 def _read(read: Callable[[AnyPath], Read], digest: str, store: Store) -> Read:
     try:
         return read(store.folder(KIND, digest))
-    except DamagedFileError as error:
+    except (DamagedFileError, OSError) as error:
         raise UserError(
             f"{store.root} does not contain the complete import {digest} ({error}); import its "
             "files again"
@@ -180,12 +216,18 @@ def _read(read: Callable[[AnyPath], Read], digest: str, store: Store) -> Read:
 
 
 def _digest_named(name: str, store: Store) -> str | None:
-    if not store.holds(NAMES, name):
+    folder = _folder_of(name, store)
+    if not store.holds(NAMES, folder.name):
         return None
     try:
-        return str(artifact_manifest(store.folder(NAMES, name))["digest"])
+        return str(artifact_manifest(folder)["digest"])
     except (DamagedFileError, KeyError):
         return None
+
+
+def _folder_of(name: str, store: Store) -> AnyPath:
+    """Return the folder that holds the digest of a name, in which a slash is written ``%2F``."""
+    return store.folder(NAMES, quote(name, safe=""))
 
 
 def _write_bank(checked: Import, store: Store) -> None:
@@ -236,7 +278,9 @@ def _with_labels(
         first += len(logits)
 
 
-def _count_groups(groups: Mapping[str, Tensor], names: Collection[str]) -> dict[str, int] | None:
+def _count_groups(
+    groups: Mapping[str, Tensor], names: Collection[str], is_cut: bool
+) -> dict[str, int] | None:
     """Return the number of groups of each split but train; None without groups.
 
     Raises if a split lacks groups or has too few, or if two splits share a group.
@@ -254,7 +298,7 @@ def _count_groups(groups: Mapping[str, Tensor], names: Collection[str]) -> dict[
                 f"`{left}` and `{right}` share group {shared[0]}; numbers of groups are compared "
                 "between splits, and a group must be in one split"
             )
-    least = {"test": 2, "calib": 1 if "select" in names else 2}
+    least = {"test": 2, "calib": 2 if is_cut else 1}
     for name, needed in least.items():
         if counts[name] < needed:
             raise UserError(f"has {counts[name]} group, but needs at least {needed}", setting=name)
@@ -272,93 +316,7 @@ def _check_equal(first: ImportedSplit, other: ImportedSplit) -> None:
             )
 
 
-@dataclass(frozen=True)
-class _Summary:
-    """Digest of a split, and 64-bit hashes of its distinct rows, (M,) uint64, with counts."""
-
-    digest: str
-    samples: int
-    rows: Any
-    counts: Any
-
-
-def _summarise(split: ImportedSplit) -> _Summary:
-    shapes = repr((len(split.labels), split.width, split.classes, split.kind)).encode()
-    features_digest, outputs_digest = hashlib.sha256(shapes), hashlib.sha256(shapes)
-    outputs_digest.update(split.labels.numpy().tobytes())
-    sums = []
-    for features, outputs in split.numbers():
-        features_digest.update(features.contiguous().numpy().data)
-        outputs_digest.update(outputs.contiguous().numpy().data)
-        # A 64-bit hash of each row: the same for equal rows, and hardly ever for others.
-        values = features if split.width else outputs
-        bits = values.contiguous().numpy().view(np.uint32).astype(np.uint64)
-        odd = np.random.RandomState(1).randint(1, 2**63, bits.shape[1], np.uint64) | np.uint64(1)
-        sums.append((bits * odd).sum(1, dtype=np.uint64))
-    rows, counts = np.unique(np.concatenate(sums), return_counts=True)
-    digest = f"{features_digest.hexdigest()}+{outputs_digest.hexdigest()}"
-    if split.groups is not None:
-        digest += f"+{hashlib.sha256(split.groups.numpy().tobytes()).hexdigest()}"
-    return _Summary(digest, len(split.labels), rows, counts)
-
-
-def _count_shared(left: _Summary, right: _Summary) -> int:
-    """Count the rows that two splits share; 0 if they are few or may be equal by chance.
-
-    Rows may be repeated in a split, and probabilities of two classes, with few digits or near 1 can
-    be equal by chance. Chance divides the n samples of a row between the splits at random: whatever
-    its rates there, a of n are in the first with a probability of at most C(n, a) (a/n)^a (b/n)^b,
-    where b = n - a. Copies are divided in the same way more often.
-    """
-    if left.digest == right.digest:
-        return left.samples
-    rows, indices = np.unique(np.concatenate([left.rows, right.rows]), return_inverse=True)
-    counts = np.zeros((len(rows), 2), np.int64)
-    # All samples of a split may be repeated equally often.
-    counts[indices[: len(left.rows)], 0] = left.counts // np.gcd.reduce(left.counts)
-    counts[indices[len(left.rows) :], 1] = right.counts // np.gcd.reduce(right.counts)
-    totals = Counter(counts.sum(1).tolist())
-    in_both = counts[(counts > 0).all(1) & (counts.sum(1) <= MOST)]
-    shared = 0
-    for (a, b), frequency in Counter(map(tuple, in_both.tolist())).items():
-        n, total = a + b, totals[a + b]
-        chance = math.comb(n, a) * (a / n) ** a * (b / n) ** b
-        alike = min(int((counts[:, 0] == a).sum()), int((counts[:, 1] == b).sum()))
-        # Less evidence is needed for the divisions that are more plausible of copies.
-        rare = RARE / (n - 1) / 2.0 ** (n - 2)
-        is_sure = frequency > chance * total and _bound_tail(frequency, total, chance) < rare
-        if is_sure and frequency - chance * total > SHARED * chance * alike:
-            shared += frequency
-    return shared
-
-
-def _refuse_copies(calib: _Summary) -> None:
-    """Refuse a split with copies of samples, which would be in both of its halves.
-
-    Where rows are equal by chance, f_n, the number of rows with n samples, is at most the square
-    root of f_(n-1) f_(n+1) (n+1)/n on average.
-    """
-    for n in (2, 3):
-        fewer, copies, more = (int(np.sum(calib.counts == count)) for count in (n - 1, n, n + 1))
-        by_chance = math.sqrt(fewer * more * (n + 1) / n)
-        bound = COPIED * len(calib.rows) + SURE * math.sqrt(copies + by_chance)
-        if copies - by_chance > bound:
-            raise UserError(
-                f"contains {copies} samples {n} times, so that its halves select and calib would "
-                "share them; remove the copies, or give `select`",
-                setting="calib",
-            )
-
-
-def _bound_tail(count: int, total: int, chance: float) -> float:
-    """Return Chernoff's bound of the probability of ``count`` or more of ``total``."""
-    log = count * math.log(total * chance / count)
-    if count < total:
-        log += (total - count) * math.log(total * (1 - chance) / (total - count))
-    return math.exp(log)
-
-
-def _digest(summaries: Mapping[str, _Summary], head: LinearHead | None) -> str:
+def _digest(summaries: Mapping[str, Summary], head: LinearHead | None, has_select: bool) -> str:
     """Return the digest used in specs, 16 hexadecimal digits."""
     head_digest = hashlib.sha256()
     if head is not None:
@@ -370,4 +328,6 @@ def _digest(summaries: Mapping[str, _Summary], head: LinearHead | None) -> str:
         "splits": {name: summary.digest for name, summary in summaries.items()},
         "head": head_digest.hexdigest(),
     }
+    if not has_select:
+        content["without"] = "select"
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]

@@ -4,7 +4,10 @@ These matter because a network that memorises noise amplifies one unit in the la
 point of accuracy, and libraries choose the order of sums by the processor's instruction set.
 """
 
+import math
+import os
 import platform
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -23,6 +26,8 @@ from tune_calib.spec.trial import TrialSpec
 # Largest number of chunks of images that are evaluated at once, since each needs memory: up to 2 GB
 # for a ResNet-50.
 MOST_CHUNKS = 16
+
+CGROUP = Path("/sys/fs/cgroup")  # of a container, with its limits
 
 _cores = 1  # CPU cores that a pass over images may use
 
@@ -127,6 +132,27 @@ def on_threads(count: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(previous_count)
+
+
+def count_cores() -> int:
+    """Return the CPU cores that this process may use, by its affinity and its container's quota."""
+    cores = os.cpu_count() or 1
+    if sys.platform == "linux":
+        cores = len(os.sched_getaffinity(0))
+    return min(cores, _read_quota() or cores)
+
+
+def _read_quota() -> int | None:
+    """Return the CPU quota of this container in cores, rounded up; None without one."""
+    names = ["cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"]  # version 1 of cgroups
+    if (CGROUP / "cpu.max").exists():
+        names = ["cpu.max"]
+    try:
+        text = " ".join((CGROUP / name).read_text() for name in names)
+        quota, period = map(int, text.split())
+    except (OSError, ValueError):  # without a limit, the quota is the word ``max``
+        return None
+    return math.ceil(quota / period) if quota > 0 and period > 0 else None
 
 
 def set_cores(count: int) -> None:

@@ -202,7 +202,7 @@ def find_lacking(request: TableRequest, is_dry: bool = False) -> list[str]:
                 DATASETS[dataset].locate(ask.data_root)
             except UserError as error:
                 lacking[str(error)] = None
-        if entry.resources.gpus and not has_gpu and not is_dry:
+        if entry.resources.gpus not in (0, "auto") and not has_gpu and not is_dry:
             lacking["no GPU"] = None
     return list(lacking)
 

@@ -12,7 +12,13 @@ import torch
 from tune_calib.data.splits import Development, load_development
 from tune_calib.engine.artifacts import ensure_bank
 from tune_calib.engine.bank import DevelopmentBank, bank_key
-from tune_calib.engine.classifier import Classifier, judged, load_classifier, train_again
+from tune_calib.engine.classifier import (
+    Classifier,
+    is_storable,
+    judged,
+    load_classifier,
+    train_again,
+)
 from tune_calib.engine.extra import network_behind
 from tune_calib.engine.machine import require_environment, set_switches
 from tune_calib.engine.network import TrainedNetwork
@@ -59,6 +65,11 @@ def export(
             raise UserError(f"{path} already exists; choose another name, or remove it")
     row = _chosen(out, trial, best)
     spec = TrialSpec.build(**read_slots(row))
+    if spec.posthoc is not None and not is_storable(spec):
+        raise UserError(
+            f"the post-hoc method {spec.posthoc.method} cannot be exported: its fit is an object "
+            "of another library, which would have to be pickled; export another trial"
+        )
     require_environment(spec)
     # On the device that trained it, if available: only there does a retrained head match.
     device = torch.device("cpu")
@@ -79,8 +90,8 @@ def export(
     if is_onnx:
         real = None
         if (bank := _stored_bank(spec, artifacts, development, torch.device("cpu"))) is not None:
-            select = bank.select()
-            real = classifier.uncalibrated(select.features, select.logits)[0]
+            calib = bank.calib()
+            real = classifier.uncalibrated(calib.features, calib.logits)[0]
         write_onnx(network, files.onnx, real)  # first, since it may be refused
     try:
         write_calibrated(network, file, _about(row, spec, trained))

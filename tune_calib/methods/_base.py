@@ -257,6 +257,10 @@ class HeadMethod:
         """Return masks, by parameter name, that are 1 where the optimiser may change an entry."""
         return {}
 
+    def weight_masks(self) -> dict[str, Tensor]:
+        """Return masks by which parameters are multiplied after the step, by parameter name."""
+        return {}
+
     def end_epoch(self, epoch: int, statistics: EpochStatistics) -> dict[str, Tensor]:
         """Update the state after the last batch; return values (K,) to record for the epoch."""
         return {}
@@ -301,6 +305,9 @@ class PostHocMethod:
     use only torch operations, and its state must consist of tensors.
     """
 
+    is_storable: ClassVar[bool] = True
+    """Whether ``state`` restores the transform; otherwise it is fitted to ``calib`` again, and
+    cannot be exported."""
     takes_weights: bool = False
     """Whether ``fit`` reads ``weights``; otherwise rows are repeated, by whole numbers only."""
     weights: Tensor | None = None

@@ -3,6 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,7 +26,7 @@ _LEAD = 1e-6  # in log-probability, still resolved by float32
 class Fit:
     """The result of a fit to one classifier."""
 
-    state: Mapping[str, Tensor]  # all tensors that the transform reads, float64
+    state: Mapping[str, Any]  # all that the transform reads; tensors, if the method is storable
     record: Mapping[str, float] = field(default_factory=dict)  # numbers for the trial's result row
     flags: frozenset[str] = frozenset()  # names of ``names.FLAGS``, except the flag of harm
     # States of the fits without each of the ``folds``, if they are already known.
@@ -57,11 +58,9 @@ class FittedAlone(PostHocMethod):
         """Fit every classifier to logits (K, N, C) and labels (N,)."""
         heads = [head.double() for head in logits]
         fits = [self.fit_one(head, labels) for head in heads]
-        self._state: dict[str, Tensor] = {}
+        self._keep_states([fit.state for fit in fits], logits.device)
         self._record: dict[str, Tensor] = {}
         self._flags: dict[str, Tensor] = {}
-        for name in fits[0].state:
-            self._state[name] = stacked([fit.state[name] for fit in fits]).to(logits.device)
         for name in fits[0].record:
             numbers = [fit.record[name] for fit in fits]
             self._record[name] = logits.new_tensor(numbers, dtype=torch.float64)
@@ -76,9 +75,18 @@ class FittedAlone(PostHocMethod):
         """Return logits or log-probabilities of the same shape and type, computed in float64."""
         parts = []
         for k, head in enumerate(logits):
-            state = {name: values[k] for name, values in self._state.items()}
-            parts.append(self.apply(head.double(), state))
+            parts.append(self.apply(head.double(), self._state_of(k)))
         return torch.stack(parts).to(logits.dtype)
+
+    def _keep_states(self, states: Sequence[Mapping[str, Any]], device: torch.device) -> None:
+        """Keep the fitted states of all classifiers."""
+        self._state: dict[str, Tensor] = {}
+        for name in states[0]:
+            self._state[name] = stacked([state[name] for state in states]).to(device)
+
+    def _state_of(self, k: int) -> Mapping[str, Any]:
+        """Return the fitted state of classifier k."""
+        return {name: values[k] for name, values in self._state.items()}
 
     def state(self) -> dict[str, Tensor]:
         """Return the fitted values."""

@@ -154,6 +154,7 @@ def _full(
 METHODS.register(
     name="dirichlet",
     kind="posthoc",
+    is_quadratic=True,
     title="Dirichlet calibration with ODIR",
     paper="Kull et al., NeurIPS",
     **cited("kull2019beyond"),

@@ -8,7 +8,8 @@ are raised to it. Where the weight of the uniform distribution hides the order o
 top class keeps a lead of a millionth.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import combinations
 from math import log
 from typing import Literal
@@ -22,9 +23,12 @@ from torch.nn.functional import one_hot
 
 from tune_calib.methods._posthoc import SMALLEST, UNCONVERGED, Fit, FittedAlone, keep_top
 from tune_calib.methods.temperature import AT_BOUND, at_scale, converged, lies_beyond
-from tune_calib.metrics.refinement import BOUNDS, NEAR, has_best_temperature
+from tune_calib.metrics.refinement import BOUNDS, NEAR, folds, has_best_temperature
 from tune_calib.spec.methods import METHODS, Params, cited
 
+_CHUNK = 2**17  # logits processed at once
+_GRID = np.linspace(log(BOUNDS[0]), log(BOUNDS[1]), 41)  # of log T
+_FOLD_TOLERANCE = 1e-3  # of log T for cross-validation
 _GAP = 1e-6  # nats above the smallest NLL
 _FACES = [*combinations(range(3), 1), *combinations(range(3), 2), *combinations(range(3), 3)]
 
@@ -43,8 +47,21 @@ class EnsembleTemperatureScaling(FittedAlone):
 
     def fit_one(self, logits: Tensor, labels: Tensor) -> Fit:
         """Fit the temperature, then the weights."""
+        if self.params.loss == "nll":
+            return self._fit_weights(logits, labels, converged(logits, labels))
+        grid = [_scores(point, logits, labels) for point in _GRID]
+        fit = self._fit_weights(logits, labels, _by_brier(logits, labels, grid, 1e-8))
+        if not self.checks_harm:
+            return fit
+        of_folds = []
+        for held in folds(labels):
+            fold, scores = (logits[~held], labels[~held]), [values[~held] for values in grid]
+            temperature = _by_brier(*fold, scores, _FOLD_TOLERANCE)
+            of_folds.append(self._fit_weights(*fold, temperature).state)
+        return replace(fit, of_folds=of_folds)
+
+    def _fit_weights(self, logits: Tensor, labels: Tensor, temperature: float) -> Fit:
         by_nll = self.params.loss == "nll"
-        temperature = converged(logits, labels) if by_nll else _by_brier(logits, labels)
         parts = _parts(logits, logits.new_tensor(temperature))
         weights, gap = _of_nll(parts, labels) if by_nll else _of_brier(parts, labels)
         flags = {UNCONVERGED} if gap > _GAP else set()
@@ -74,26 +91,35 @@ def _parts(logits: Tensor, temperature: Tensor) -> Tensor:
     return torch.stack([(logits / temperature).softmax(-1), plain, uniform])
 
 
-def _by_brier(logits: Tensor, labels: Tensor) -> float:
-    """Return the temperature that minimises the Brier score."""
-    targets = one_hot(labels, logits.shape[-1])
+def _by_brier(logits: Tensor, labels: Tensor, scores: Sequence[Tensor], tolerance: float) -> float:
+    """Return the temperature that minimises the Brier score, from the scores at ``_GRID``."""
 
     def score(log_temperature: float) -> float:
-        probs = (logits / float(np.exp(log_temperature))).softmax(-1)
-        return float((probs - targets).square().sum(-1).mean())
+        return float(_scores(log_temperature, logits, labels).mean())
 
-    def best_around(centre: float) -> float:
-        # Not convex in T: find the best point of a grid, then search between its neighbours.
-        grid = log(centre) + np.linspace(log(BOUNDS[0]), log(BOUNDS[1]), 41)
-        best = int(np.argmin([score(point) for point in grid]))
-        ends = grid[max(0, best - 1)], grid[min(len(grid) - 1, best + 1)]
-        minimum = minimize_scalar(score, bounds=ends, method="bounded", options={"xatol": 1e-8})
-        return float(np.exp(minimum.x))
-
+    # Not convex in T: find the best point of a grid, then search between its neighbours.
+    grid, centre = _GRID, None
     # The score is flat where all probabilities are 0 or 1, but the NLL is not.
     if lies_beyond(logits, labels):
-        return best_around(converged(logits, labels))
-    return at_scale(best_around(1.0), logits, labels)
+        centre = converged(logits, labels)
+        grid = log(centre) + _GRID
+        scores = [_scores(point, logits, labels) for point in grid]
+    best = int(np.argmin([float(values.mean()) for values in scores]))
+    ends = grid[max(0, best - 1)], grid[min(len(grid) - 1, best + 1)]
+    minimum = minimize_scalar(score, bounds=ends, method="bounded", options={"xatol": tolerance})
+    temperature = float(np.exp(minimum.x))
+    return temperature if centre else at_scale(temperature, logits, labels)
+
+
+def _scores(log_temperature: float, logits: Tensor, labels: Tensor) -> Tensor:
+    """Return the Brier scores (N,), computed a few rows at a time, which stay in the cache."""
+    width = max(1, _CHUNK // logits.shape[-1])
+    scores = []
+    for rows, targets in zip(logits.split(width), labels.split(width), strict=True):
+        errors = (rows / float(np.exp(log_temperature))).softmax(-1)
+        errors[torch.arange(len(rows), device=rows.device), targets] -= 1
+        scores.append(errors.square_().sum(-1))
+    return torch.cat(scores)
 
 
 def _of_brier(parts: Tensor, labels: Tensor) -> tuple[NDArray[np.float64], float]:

@@ -79,10 +79,14 @@ class MacCalParams(Params):
     tau_decay: float = Field(5.0, ge=0)
     """Decay rate k in tau_t = tau0 exp(-k t/T); 0 keeps tau fixed. The paper's value is not
     known."""
-    masking: Literal["destructive", "functional"] = "destructive"
+    masking: Literal["destructive", "reapplied", "functional"] = "destructive"
     """How a mask is applied.
 
-    - `destructive`: it zeros the stored weights in place. This was chosen on `select`: ECE 2.27 %.
+    - `destructive`: it zeros the stored weights in place when it is drawn. This was chosen on
+      `select`: ECE 2.27 %. Afterwards the optimiser may change masked weights (see
+      `masked_update`).
+    - `reapplied`: it zeros them when it is drawn and again after each step, so that masked weights
+      stay zero as long as the mask holds, also with momentum, weight decay and dense gradients.
     - `functional`: only in the forward pass, as in equation 9. ECE 2.48 % at best (new masks for
       each batch, evaluated with q times the weights), otherwise 4.10 to 5.78 %. Its gradient is
       masked by construction, so that the paper's first two rungs would coincide unless the mask
@@ -99,7 +103,7 @@ class MacCalParams(Params):
     """How the optimiser treats masked weights.
 
     - `grad_only`: momentum and weight decay still change them, which is equation 11 taken literally
-      in SGD.
+      in SGD. With `masking` = `reapplied`, this concerns only their moments.
     - `freeze`: they do not change, and neither do their moments, like frozen tensors in PLP. With
       destructive masking they stay zero, so that the mask acts in each step as in equation 9.
     """
@@ -108,20 +112,20 @@ class MacCalParams(Params):
 
     - `none`: no scaling; the equations contain only M W.
     - `inverted`: division by q, as in dropout. It is allowed with functional masking only, because
-      with destructive masking it would compound in each epoch.
+      if stored weights are masked it would compound in each epoch.
     """
     evaluation: Literal["dense", "expected", "last_mask", "mc"] = "dense"
     """Which head is evaluated. The paper says that inference is deterministic and gives no scale.
 
-    - `dense`: the stored weights, which are masked with destructive masking. With functional
+    - `dense`: the stored weights, which are masked unless masking is functional. With functional
       masking they were never all used together: ECE 4.67 % (new masks in each epoch) or 5.54 % (in
       each batch).
     - `expected`: q times the weights of each masked layer. With functional masking, ECE 2.48 % (new
-      masks in each batch) or 4.10 % (in each epoch). It is not allowed with destructive masking,
-      where it would mask twice, or with `inverted`, where `dense` is the expectation.
+      masks in each batch) or 4.10 % (in each epoch). It is not allowed with other masking, where
+      it would mask twice, or with `inverted`, where `dense` is the expectation.
     - `last_mask`: the weights under the last mask. With functional masking, ECE 5.78 %.
     - `mc`: the mean of the probabilities under `mc_samples` masks, which is not deterministic in
-      the paper's sense. Like `expected`, it is not allowed with destructive masking.
+      the paper's sense. Like `expected`, it is allowed with functional masking only.
     """
     mc_samples: int = Field(20, ge=1)
     """Number of masks with `evaluation` = `mc`."""
@@ -161,14 +165,14 @@ class MacCalParams(Params):
             raise ValueError(f"gamma must be in (0, 1] or 'val_ratio', got {self.gamma}")
         if self.q0 < self.q_min:
             raise ValueError(f"q0 must be >= q_min = {self.q_min}, got {self.q0}")
-        if self.mask_scale == "inverted" and self.masking == "destructive":
+        if self.mask_scale == "inverted" and self.masking != "functional":
             raise ValueError(
-                "mask_scale=inverted with masking=destructive would compound in each epoch"
+                f"mask_scale=inverted with masking={self.masking} would compound in each epoch"
             )
-        if self.evaluation in ("expected", "mc") and self.masking == "destructive":
+        if self.evaluation in ("expected", "mc") and self.masking != "functional":
             raise ValueError(
-                f"evaluation={self.evaluation} with masking=destructive would mask twice, because "
-                "the stored weights are masked; use evaluation=dense or masking=functional"
+                f"evaluation={self.evaluation} with masking={self.masking} would mask twice, "
+                "because the stored weights are masked; use evaluation=dense or masking=functional"
             )
         if self.evaluation == "expected" and self.mask_scale == "inverted":
             # The masks are divided by q, so the expected weights are the weights themselves.
@@ -228,10 +232,11 @@ class MacCal(Retrain):
     def _refresh(self, index: int) -> None:
         self.mask_q.copy_(self.q)
         self._replace_masks(self._draw("mask", index, self.q.device))
-        if self.params.masking == "destructive":
+        if self.params.masking != "functional":
             for name, mask in self.masks.items():
-                # A zeroed weight stays zero until the optimiser changes it: at once with a dense
-                # gradient, but only by momentum with a masked one, until a later mask keeps it.
+                # Unless masks are reapplied, a zeroed weight stays zero until the optimiser changes
+                # it: at once with a dense gradient, but only by momentum with a masked one, until a
+                # later mask keeps it.
                 self.parameters[name].data.mul_(mask)
 
     def _replace_masks(self, masks: dict[str, Tensor]) -> None:
@@ -272,7 +277,7 @@ class MacCal(Retrain):
 
     def training_logits(self, features: Tensor) -> Tensor:
         """Return the logits under the current masks (eq. 9)."""
-        # With destructive masking, the stored weights were masked when the masks were drawn.
+        # Otherwise the stored weights were masked when the masks were drawn.
         is_masked = self.params.masking == "functional"
         weights = self._masked(self.masks) if is_masked else self.parameters
         return self._apply(weights, features)
@@ -280,7 +285,7 @@ class MacCal(Retrain):
     def gradient_masks(self) -> dict[str, Tensor]:
         """Return the masks of W <- W - lr M grad (eq. 11)."""
         # With functional masks, autograd has already multiplied by the mask.
-        is_masked = self.params.gradient == "masked" and self.params.masking == "destructive"
+        is_masked = self.params.gradient == "masked" and self.params.masking != "functional"
         return self.masks if is_masked else {}
 
     def update_masks(self) -> dict[str, Tensor]:
@@ -288,6 +293,10 @@ class MacCal(Retrain):
         if self.params.start == "frozen":
             return {name: torch.zeros_like(w) for name, w in self.parameters.items()}
         return self.masks if self.params.masked_update == "freeze" else {}
+
+    def weight_masks(self) -> dict[str, Tensor]:
+        """Return the masks if ``masking`` is ``reapplied``."""
+        return self.masks if self.params.masking == "reapplied" else {}
 
     def end_epoch(self, epoch: int, statistics: EpochStatistics) -> dict[str, Tensor]:
         """Set q <- q + clip(gamma acc - conf, -tau, tau), clipped to [q_min, 1] (eqs. 12, 13)."""

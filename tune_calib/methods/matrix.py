@@ -26,6 +26,7 @@ class MatrixScaling(DirichletCalibration):
 METHODS.register(
     name="matrix",
     kind="posthoc",
+    is_quadratic=True,
     title="matrix scaling with ODIR",
     paper="Guo et al., ICML",
     **cited(

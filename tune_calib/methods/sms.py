@@ -38,6 +38,7 @@ class StructuredMatrixScaling(StructuredVectorScaling):
 METHODS.register(
     name="sms",
     kind="posthoc",
+    is_quadratic=True,
     title="structured matrix scaling",
     paper="Berta et al., AISTATS",
     **cited("berta2026structured"),

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from tune_calib.methods._affine import EXACT, ROUGH, Affine, Ridge, identity, minimised
 from tune_calib.methods._posthoc import UNCONVERGED, Fit, FittedAlone
-from tune_calib.methods.temperature import AT_BOUND, converged
+from tune_calib.methods.temperature import AT_BOUND, converged, near
 from tune_calib.metrics.refinement import has_best_temperature
 from tune_calib.spec.methods import METHODS, Params, cited
 
@@ -50,7 +50,7 @@ class StructuredVectorScaling(FittedAlone):
 
     def fit_fold(self, logits: Tensor, labels: Tensor, full_fit: Fit) -> Fit:
         """Fit with a larger tolerance."""
-        temperature = converged(logits, labels, ROUGH, self.weights)
+        temperature = near(full_fit, logits, labels, self.weights)
         return Fit(self._fit(logits, labels, temperature, ROUGH)[0])
 
     def apply(self, logits: Tensor, state: Mapping[str, Tensor]) -> Tensor:

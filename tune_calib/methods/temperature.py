@@ -1,6 +1,6 @@
 """Temperature scaling (Guo et al., ICML 2017): softmax(z / T) with T fitted on ``calib``."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
 import numpy as np
@@ -11,20 +11,21 @@ from torch import Tensor
 from tune_calib.methods._base import nll
 from tune_calib.methods._functional import label_log_probs, weighted_mean
 from tune_calib.methods._posthoc import Fit, FittedAlone
-from tune_calib.metrics.calibration import ece
+from tune_calib.metrics.binning import confidence_table, top_label
 from tune_calib.metrics.refinement import (
     BOUNDS,
     NEAR,
     derivatives,
     ends,
+    folds,
     has_best_temperature,
     inverse_temperature,
 )
-from tune_calib.metrics.samples import Samples
 from tune_calib.spec.methods import METHODS, Params, cited
 
 _GRID = np.cumsum(np.full(100, 0.1))  # a sum, to reproduce the rounding of the authors' loop
 _FOLD_TOLERANCE = 1e-3  # of log T for cross-validation, which fits each classifier five more times
+_CHUNK = 2**17  # logits processed at once
 AT_BOUND = "temperature_bound"
 
 
@@ -52,34 +53,76 @@ class TemperatureScaling(FittedAlone):
 
     def fit_one(self, logits: Tensor, labels: Tensor) -> Fit:
         """Fit T, and raise a flag where no temperature is optimal."""
-        temperature = self._best(logits, labels)
+        of_folds = None
+        if self.params.fit == "grid_ece":
+            temperature, of_folds = _by_ece(logits, labels, self.checks_harm)
+        else:
+            temperature = self._best(logits, labels)
         is_at_bound = not has_best_temperature(logits, labels, self.weights)
         if self.params.fit != "nll":
             is_inside = _GRID[0] * NEAR < temperature < _GRID[-1] / NEAR
             is_at_bound = is_all_right(logits, labels) or not is_inside
         flags = frozenset({AT_BOUND}) if is_at_bound else frozenset()
         state = {"temperature": torch.tensor(temperature, dtype=torch.float64)}
-        return Fit(state, {"temperature": temperature}, flags)
+        return Fit(state, {"temperature": temperature}, flags, of_folds)
 
     def fit_fold(self, logits: Tensor, labels: Tensor, full_fit: Fit) -> Fit:
         """Fit T with a larger tolerance."""
-        temperature = self._best(logits, labels, _FOLD_TOLERANCE)
-        return Fit({"temperature": torch.tensor(temperature, dtype=torch.float64)})
+        temperature = torch.tensor(self._best(logits, labels, full_fit), dtype=torch.float64)
+        return Fit({"temperature": temperature})
 
     def apply(self, logits: Tensor, state: Mapping[str, Tensor]) -> Tensor:
         """Divide the logits by the temperature."""
         return logits / state["temperature"]
 
-    def _best(self, logits: Tensor, labels: Tensor, tolerance: float = 1e-8) -> float:
-        if self.params.fit == "nll":
-            return converged(logits, labels, tolerance, self.weights)
+    def _best(self, logits: Tensor, labels: Tensor, full_fit: Fit | None = None) -> float:
+        if self.params.fit == "nll" and full_fit is None:
+            return converged(logits, labels, weights=self.weights)
+        if self.params.fit == "nll" and full_fit is not None:
+            return near(full_fit, logits, labels, self.weights)
         scaled = (logits / float(temperature) for temperature in _GRID)
-        if self.params.fit == "grid_ece":
-            values = [float(ece(Samples(part.softmax(-1), labels))) for part in scaled]
-        else:
-            values = [_nll(part, labels, self.weights) for part in scaled]
-        # The first of equal minima, as in the authors' loops.
-        return float(_GRID[int(np.argmin(values))])
+        return _first_best(_nll(part, labels, self.weights) for part in scaled)
+
+
+def _by_ece(
+    logits: Tensor, labels: Tensor, has_folds: bool
+) -> tuple[float, list[dict[str, Tensor]] | None]:
+    """Return the T of the grid with the smallest ECE, and the states of the fits to the folds."""
+    tops: list[list[tuple[Tensor, Tensor]]] = [[] for _ in _GRID]
+    # A few rows at a time, which stay in the cache; all fits need only their confidences.
+    width = max(1, _CHUNK // logits.shape[-1])
+    for rows, targets in zip(logits.split(width), labels.split(width), strict=True):
+        for temperature, parts in zip(_GRID, tops, strict=True):
+            parts.append(top_label((rows / float(temperature)).softmax(-1), targets))
+    pairs = []
+    for parts in tops:
+        confidences, hits = zip(*parts, strict=True)
+        pairs.append((torch.cat(confidences), torch.cat(hits)))
+
+    def best(used: Tensor) -> float:
+        tables = (confidence_table(confidence[used], hits[used]) for confidence, hits in pairs)
+        return _first_best(float(table.expected_gap(int(used.sum()))) for table in tables)
+
+    of_folds = None
+    if has_folds:
+        of_folds = []
+        for held in folds(labels):
+            of_folds.append({"temperature": torch.tensor(best(~held), dtype=torch.float64)})
+    return best(torch.ones_like(labels, dtype=torch.bool)), of_folds
+
+
+def _first_best(values: Iterable[float]) -> float:
+    """Return the T of the first of equal minima over the grid, as in the authors' loops."""
+    return float(_GRID[int(np.argmin(list(values)))])
+
+
+def near(full_fit: Fit, logits: Tensor, labels: Tensor, weights: Tensor | None = None) -> float:
+    """Return the best T of a fold, for cross-validation, close to that of the full fit."""
+    start = 1 / full_fit.state["temperature"].to(logits)
+    inverse = inverse_temperature(
+        logits, labels, start=start, weights=weights, tolerance=_FOLD_TOLERANCE
+    )
+    return 1 / float(inverse)
 
 
 def is_all_right(logits: Tensor, labels: Tensor) -> bool:

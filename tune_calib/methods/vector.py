@@ -34,7 +34,9 @@ class VectorScaling(FittedAlone):
 
     def fit_fold(self, logits: Tensor, labels: Tensor, full_fit: Fit) -> Fit:
         """Fit w and b with a larger tolerance."""
-        start = scaled(logits, labels, self.weights)
+        start = Affine(full_fit.state["weight"], full_fit.state["intercept"])
+        if UNCONVERGED in full_fit.flags:  # its scale may have grown without end
+            start = scaled(logits, labels, self.weights)
         return Fit(diagonal(logits, labels, start, ROUGH, weights=self.weights).state())
 
     def apply(self, logits: Tensor, state: Mapping[str, Tensor]) -> Tensor:

@@ -56,10 +56,14 @@ def at_labels(values: Tensor, labels: Tensor) -> Tensor:
 def bin_table(probs: Tensor, labels: Tensor, bins: int = 15) -> BinTable:
     """Sort samples into equal-width bins (lo, hi] of confidence, as in the papers."""
     check(probs, labels)
-    confidence, correct = top_label(probs, labels)
+    return confidence_table(*top_label(probs, labels), bins=bins)
+
+
+def confidence_table(confidence: Tensor, correct: Tensor, bins: int = 15) -> BinTable:
+    """Sort samples into equal-width bins by confidence and correctness, each (..., N)."""
     # Edges have the type of the probabilities, so that a confidence at an edge equals it and falls
     # into the bin below.
-    edges = torch.linspace(0, 1, bins + 1, dtype=probs.dtype, device=probs.device)
+    edges = torch.linspace(0, 1, bins + 1, dtype=confidence.dtype, device=confidence.device)
     index = torch.bucketize(confidence.contiguous(), edges) - 1
     return tabulate(confidence, correct, index, edges)
 

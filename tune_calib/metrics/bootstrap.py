@@ -29,12 +29,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tune_calib.metrics import conformal
 from tune_calib.metrics.binning import top_label
 from tune_calib.metrics.ood import detection_scores
 from tune_calib.metrics.ranked import Ranking, cumulated
 from tune_calib.metrics.resampled import AS_DRAWN, Resampled, in_bins, shares_of, table_of
-from tune_calib.metrics.summary import compute_plugin_metrics
+from tune_calib.metrics.summary import collect_calib, compute_plugin_metrics
 from tune_calib.metrics.ties import OUTPUTS, settled
 from tune_calib.progress import report_progress
 from tune_calib.spec.metrics import METRICS
@@ -93,14 +92,12 @@ def bootstrap(
         weights = draw(len(labels), resamples, seed).to(labels.device)
     else:
         weights = draw_groups(groups.cpu(), resamples, seed).to(labels.device)
-    limits = None
-    if calib is not None:
-        settled_calib = settled(calib[0].double(), dtype or logits.dtype)
-        limits = conformal.threshold(settled_calib.probs, calib[1], settled_calib.error)
+    calib_split = None
     intervals: dict[str, list[tuple[Tensor, ...]]] = {}
     for k, values in enumerate(logits.double()):
-        limit = None if limits is None else limits[k]
-        classifier = Resampled(values, labels, limit, dtype or logits.dtype)
+        if calib is not None:
+            calib_split = collect_calib(calib[0][k].double(), calib[1], dtype or logits.dtype)
+        classifier = Resampled(values, labels, calib_split, dtype or logits.dtype)
         for name, interval in _intervals(classifier, values, labels, weights).items():
             intervals.setdefault(name, []).append(interval)
     stacked = {}
@@ -202,12 +199,13 @@ def _intervals(
     classifier: Resampled, logits: Tensor, labels: Tensor, weights: Tensor
 ) -> dict[str, tuple[Tensor, Tensor, Tensor, Tensor]]:
     drawn = drawn_metrics(classifier, weights)
-    if compute_plugin_metrics(logits, labels):
+    if compute_plugin_metrics(logits, labels, only_drawn=True):
         places = torch.arange(len(labels), device=labels.device)
         plugin_values: dict[str, list[Tensor]] = {}
         for counts in weights:
             sample = places.repeat_interleave(counts.long())
-            for name, value in compute_plugin_metrics(logits[sample], labels[sample]).items():
+            drawn_values = compute_plugin_metrics(logits[sample], labels[sample], only_drawn=True)
+            for name, value in drawn_values.items():
                 plugin_values.setdefault(name, []).append(value)
         drawn |= {name: torch.stack(values) for name, values in plugin_values.items()}
     once = drawn_metrics(classifier, torch.ones_like(weights[:1]))

@@ -188,15 +188,18 @@ def derivatives(
     """Return the first and second derivative of the mean NLL of the used samples w.r.t. 1/T."""
     slope, curvature = torch.zeros_like(inverse), torch.zeros_like(inverse)
     # Multiplied by the weights of its samples, the mean NLL has the same minimum.
-    factors = logits.new_ones(len(labels)) if weights is None else weights / weights.mean()
+    factors = None if weights is None else weights / weights.mean()
     for rows in _parts(logits):
         used = slice(None) if is_used is None else is_used[rows]
-        part, factor = logits[..., rows, :][..., used, :], factors[rows, None][used]
+        part = logits[..., rows, :][..., used, :]
         probs = (part * inverse[..., None, None]).softmax(-1)
         mean = (probs * part).sum(-1, keepdim=True)
-        target = at_labels(part, labels[rows][used]).unsqueeze(-1)
-        slope += (factor * (mean - target)).sum((-1, -2))
-        curvature += (factor * probs * (part - mean).square()).sum((-1, -2))
+        excess = mean - at_labels(part, labels[rows][used]).unsqueeze(-1)
+        if factors is not None:
+            factor = factors[rows, None][used]
+            excess, probs = factor * excess, probs.mul_(factor)
+        slope += excess.sum((-1, -2))
+        curvature += (part - mean).square_().mul_(probs).sum((-1, -2))
     count = len(labels) if is_used is None else int(is_used.sum())
     return slope / count, curvature / count
 

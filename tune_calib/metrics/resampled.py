@@ -22,7 +22,7 @@ from tune_calib.metrics import calibration, conformal, scoring
 from tune_calib.metrics.binning import GRID, BinTable, adaptive_edges, neighbours
 from tune_calib.metrics.ranked import Ranked, Ranking, pick
 from tune_calib.metrics.refinement import scores
-from tune_calib.metrics.samples import BinSums, Samples, SampleValues
+from tune_calib.metrics.samples import BinSums, CalibSplit, Samples, SampleValues
 from tune_calib.metrics.selective import entropies
 from tune_calib.metrics.summary import computed_metrics, measure
 from tune_calib.metrics.ties import BINS, settled
@@ -46,20 +46,20 @@ def shares_of(name: str) -> tuple[float, ...]:
 class Resampled:
     """One classifier, prepared for any number of draws; raises ValueError for invalid inputs.
 
-    Logits are (N, C), float64, finite; labels (N,), int64. Without ``limit``, the threshold of the
-    conformal sets, the conformal metrics are left out. ``dtype`` is that of ``ties.settled``.
+    Logits are (N, C), float64, finite; labels (N,), int64. Without ``calib``, the conformal
+    metrics are left out. ``dtype`` is that of ``ties.settled``.
     """
 
     def __init__(
         self,
         logits: Tensor,
         labels: Tensor,
-        limit: Tensor | None = None,
+        calib: CalibSplit | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         probs, confidence_for_ranks, _ = settled(logits, dtype)
-        self.samples = Samples(probs, labels, logits=logits, limit=limit, bins=BINS)
-        self.has_calib = limit is not None
+        self.samples = Samples(probs, labels, logits=logits, calib=calib, bins=BINS)
+        self.has_calib = calib is not None
         self.total = len(labels)
         self.ranking = Ranking(confidence_for_ranks)
         self.columns = _columns(self.samples, self.has_calib)
@@ -168,7 +168,7 @@ class _Draws(Samples):
     def mean(self, values: SampleValues) -> Tensor:
         if (values,) in self._means:
             return self._means[values,]
-        return self._weights @ values(self._classifier.samples) / self.total
+        return self._weights @ self._classifier.samples.value(values) / self.total
 
     def mean_difference(self, values: SampleValues, others: SampleValues) -> Tensor:
         return self._means[values, others]

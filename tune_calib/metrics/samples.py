@@ -8,6 +8,7 @@ were drawn, which only changes how ``Samples`` sums over them.
 
 from collections.abc import Callable, Iterator
 from functools import cached_property
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -23,6 +24,17 @@ BinSums = tuple[Tensor, Tensor, Tensor]
 _CHUNK = 2**21  # probabilities processed at once
 
 
+class CalibSplit(NamedTuple):
+    """Predictions for ``calib``."""
+
+    probs: Tensor
+    """Probabilities (..., M, C)."""
+    labels: Tensor
+    """Labels (M,), int64."""
+    error: Tensor | None = None
+    """Error of the log-odds of the top class, (..., M) (``ties.settled``)."""
+
+
 class Samples:
     """The samples of a split and the predictions of any number of classifiers for them.
 
@@ -31,7 +43,7 @@ class Samples:
         labels: (N,), int64.
         logits: (..., N, C), needed only for NLL, refinement and calibration parts.
         confidence: (..., N), for ranks (``ties.settled``); the largest probability by default.
-        limit: (...), the threshold of the conformal sets, needed only for their metrics.
+        calib: the split on which conformal sets are calibrated, needed only for their metrics.
         bins: number of bins.
 
     Raises:
@@ -44,16 +56,16 @@ class Samples:
         labels: Tensor,
         logits: Tensor | None = None,
         confidence: Tensor | None = None,
-        limit: Tensor | None = None,
+        calib: CalibSplit | None = None,
         bins: int = 15,
     ) -> None:
         self._probs, self.labels, self.bins = probs, labels, bins
-        self._logits, self._confidence_for_ranks, self._limit = logits, confidence, limit
+        self._logits, self._confidence_for_ranks, self._calib = logits, confidence, calib
         self.total = len(labels)
         self._values: dict[Callable[[Samples], Tensor], Tensor] = {}
 
     def value(self, metric: "Callable[[Samples], Tensor]") -> Tensor:
-        """Return the value of a metric, (...), which is computed once."""
+        """Return the value of a metric (...), or of each sample, which is computed once."""
         if metric not in self._values:
             self._values[metric] = metric(self)
         return self._values[metric]
@@ -72,11 +84,11 @@ class Samples:
         return self._logits
 
     @property
-    def limit(self) -> Tensor:
-        """Return the threshold of the conformal sets, (...)."""
-        if self._limit is None:
+    def calib(self) -> CalibSplit:
+        """Return the split on which conformal sets are calibrated."""
+        if self._calib is None:
             raise ValueError("this metric needs the logits of calib")
-        return self._limit
+        return self._calib
 
     @cached_property
     def top_label(self) -> tuple[Tensor, Tensor]:

@@ -6,8 +6,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from tune_calib.metrics import conformal
-from tune_calib.metrics.samples import Samples
+from tune_calib.metrics.samples import CalibSplit, Samples
 from tune_calib.metrics.scoring import gaps, hits, nll
 from tune_calib.metrics.ties import OUTPUTS, settled
 from tune_calib.spec.metrics import CORRUPTION_METRICS, METRICS
@@ -41,26 +40,26 @@ def evaluate(
         ValueError: an input is out of range or not finite, or a metric of a plug-in is out of
             bounds.
     """
-    limit = None if calib is None else conformal_limit(*calib, dtype)
-    samples = collect_samples(logits, labels, limit, dtype)
-    return measure_samples(samples, computed_metrics(in_search, has_calib=limit is not None))
+    calib_split = None if calib is None else collect_calib(*calib, dtype)
+    samples = collect_samples(logits, labels, calib_split, dtype)
+    return measure_samples(samples, computed_metrics(in_search, has_calib=calib is not None))
 
 
-def conformal_limit(logits: Tensor, labels: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-    """Return the threshold (...) of the conformal sets from ``calib``, as for ``evaluate``."""
+def collect_calib(logits: Tensor, labels: Tensor, dtype: torch.dtype | None = None) -> CalibSplit:
+    """Return the predictions for ``calib`` that calibrate conformal sets, as for ``evaluate``."""
     probs, _, error = settled(logits, dtype)
-    return conformal.threshold(probs, labels, error)
+    return CalibSplit(probs, labels, error)
 
 
 def collect_samples(
     logits: Tensor,
     labels: Tensor,
-    limit: Tensor | None = None,
+    calib: CalibSplit | None = None,
     dtype: torch.dtype | None = None,
 ) -> Samples:
     """Return the samples of a split, whose metrics and bins share their probabilities."""
     probs, confidence, _ = settled(logits, dtype)
-    return Samples(probs, labels, logits=logits, confidence=confidence, limit=limit)
+    return Samples(probs, labels, logits=logits, confidence=confidence, calib=calib)
 
 
 def measure_samples(samples: Samples, names: Iterable[str]) -> dict[str, Tensor]:
@@ -130,12 +129,14 @@ def measure_network_check_in_parts(parts: Iterable[tuple[Tensor, Tensor]]) -> di
     }
 
 
-def compute_plugin_metrics(logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
-    """Compute the metrics of plug-ins, which accept one classifier at a time."""
+def compute_plugin_metrics(
+    logits: Tensor, labels: Tensor, only_drawn: bool = False
+) -> dict[str, Tensor]:
+    """Compute the metrics of plug-ins, or those with intervals, one classifier at a time."""
     computed = {}
     classifiers = logits.double().reshape(-1, *logits.shape[-2:])
     for metric in METRICS.values():
-        if metric.compute is None:
+        if metric.compute is None or (only_drawn and not metric.has_intervals):
             continue
         values = [float(metric.compute(classifier, labels)) for classifier in classifiers]
         # A search assigns a diverged trial the worst value within the bounds of the record.

@@ -81,6 +81,12 @@ def _lacks_run(out: AnyPath) -> UserError:
     return UserError(f"{out} contains no {RUN_MANIFEST}; give the `out` folder of a run")
 
 
+def has_result_files(out: AnyPath) -> bool:
+    """Return whether a folder has CSV files of another program, such as those of CalArena."""
+    is_run = is_search(out) or (out / RUN_MANIFEST).exists() or _has_rows(out)
+    return not is_run and next(iter(out.glob("*.csv")), None) is not None
+
+
 def refuse_empty(out: AnyPath) -> None:
     """Refuse a folder with neither a manifest nor a row, before anything is imported."""
     if not is_search(out) and not (out / RUN_MANIFEST).exists() and not _has_rows(out):

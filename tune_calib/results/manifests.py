@@ -124,6 +124,11 @@ class PlannedRecord:
         exclude_if=lambda size: size is None,
         description="samples of calib in a learning curve; omitted for all of them",
     )
+    imported: str | None = Field(
+        None,
+        exclude_if=lambda digest: digest is None,
+        description="digest of its import; omitted unless the run has several",
+    )
 
 
 class PluginRecord(_Record):
@@ -169,6 +174,9 @@ class RunManifest(_Manifest):
     split_seeds: list[int] = Field([], description="seeds of the draws of the splits")
     planned: list[PlannedRecord] = Field(description="all planned trials")
     titles: dict[str, str] = Field({}, description="titles of data sets and backbones by name")
+    imports: dict[str, str] = Field(
+        {}, description="names of the imports by digest; omitted unless a pattern names several"
+    )
     plugins: list[PluginRecord] = Field([], description="plug-ins that the results depend on")
     recipe: RecipeRecord | None = Field(None, description="recipe; null without one")
     program: str = Field(

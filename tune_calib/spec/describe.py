@@ -25,11 +25,11 @@ _SECTION = re.compile(r"docs/pages/methods/index\.md#([\w-]+)")
 
 def describe(name: str) -> str:
     """Describe the method or ladder with this name, or both, and the readings they refer to."""
-    if name not in METHODS and name not in LADDERS:
+    if not METHODS.knows(name) and name not in LADDERS:
         names = sorted({*METHODS, *LADDERS})
         raise UserError(f"unknown method or ladder {short_repr(name)}{nearest(name, names)}")
     parts = []
-    if name in METHODS:
+    if METHODS.knows(name):
         parts.append(describe_method(METHODS[name]))
         parts += _readings(parts[0])
     if name in LADDERS:
@@ -49,25 +49,25 @@ def _readings(text: str) -> Iterator[str]:
 def describe_method(method: MethodInfo) -> str:
     """Describe a method: its formula, settings, recipe, needs and reference."""
     kind = "post-hoc" if method.kind == "posthoc" else method.kind
-    docstring = inspect.getdoc(inspect.getmodule(method.implementation)) or ""
+    docstring = method.text or inspect.getdoc(inspect.getmodule(method.implementation)) or ""
     parts = [
         f"# `{method.name}`: {method.title}",
         f"A {kind} method. {method.paper} {method.year}, <{method.url}>.",
         # Turn URLs into links.
         re.sub(r"(?<![(<])(https://\S+?)(?=[,.;:)]*(\s|$))", r"<\1>", docstring.replace("``", "`")),
-        "## Formula",
-        f"```latex\n{chr(10).join(clauses(method.formula))}\n```",
-        "## Settings",
-        *_settings(method),
-        *_recipe(method),
     ]
+    if method.formula:
+        parts += ["## Formula", f"```latex\n{chr(10).join(clauses(method.formula))}\n```"]
+    parts += ["## Settings", *_settings(method), *_recipe(method)]
     if method.needs:
         parts += ["## Needs", "\n".join(f"- {NEEDS[need]}" for need in sorted(method.needs))]
     if method.keeps_accuracy is True:
         parts += ["## Accuracy", "It is unchanged: the predicted class stays the same."]
     elif method.keeps_accuracy is False:
         parts += ["## Accuracy", "It may change: the predicted class may be a different one."]
-    return "\n\n".join([*parts, "## Reference", f"```bibtex\n{method.bibtex.strip()}\n```"]) + "\n"
+    if method.bibtex:
+        parts += ["## Reference", f"```bibtex\n{method.bibtex.strip()}\n```"]
+    return "\n\n".join(parts) + "\n"
 
 
 def clauses(formula: str) -> list[str]:
@@ -91,7 +91,7 @@ def _settings(method: MethodInfo) -> Iterator[str]:
         name = f'<span id="{key}">`{method.kind}.{key}`</span>'
         meaning, _, options = schema.get("description", "").partition("\n\n")
         text = " ".join(meaning.split())
-        yield f"- {name} = {default_of(schema)} ({values}): {text}"
+        yield f"- {name} = {default_of(schema)} ({values}): {text}".removesuffix(": ")
         if options:
             yield indent(options, "    ")
     if searched:

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, product
+from itertools import product
 from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, Literal
@@ -11,7 +11,7 @@ from typing import Any, Literal
 from tune_calib.errors import UserError
 from tune_calib.registry import Registry
 from tune_calib.spec.datasets import Settings, flatten
-from tune_calib.spec.methods import METHODS, MethodKind
+from tune_calib.spec.methods import METHODS, MOST_QUADRATIC, MethodKind
 from tune_calib.spec.resolved import ResolvedRequest, refuse_large
 from tune_calib.spec.settings import known_keys, method_of, own_recipe, resolve_spec
 from tune_calib.spec.trial import SLOT_TYPES, TrialSpec
@@ -95,6 +95,8 @@ def expand(ladder: Ladder, request: ResolvedRequest) -> list[PlannedTrial]:
     trials: dict[str, PlannedTrial] = {}
     for index, rung in enumerate(rungs):
         for pair, draw in cells:
+            if request.imports and _find_misfit(ladder, rung, draw["imported"]["classes"]):
+                continue
             spec = build_spec(rung, request, pair, draw)
             if rung.adds_head_epochs:
                 first_head = build_spec(heads[0], request, pair, draw).head
@@ -111,7 +113,7 @@ def expand(ladder: Ladder, request: ResolvedRequest) -> list[PlannedTrial]:
 
 def select_rungs(ladder: Ladder, request: ResolvedRequest) -> list[Rung]:
     """Return the rungs of a ladder, controls last, without those of ``find_left_out``."""
-    absent = list(chain.from_iterable(find_left_out(ladder, request).values()))
+    absent = _find_absent(ladder, request)
     if absent and ladder.is_named:
         reason = "trains the network"
         if _runs_network(absent[0]):
@@ -131,8 +133,19 @@ def select_rungs(ladder: Ladder, request: ResolvedRequest) -> list[Rung]:
     return rungs
 
 
+def _find_absent(ladder: Ladder, request: ResolvedRequest) -> list[Rung]:
+    """Return the rungs that are left out of all imports, or of the only data."""
+    absent, counts = [], request.class_counts
+    for rungs in find_left_out(ladder, request).values():
+        for rung in rungs:
+            misfits = [_find_misfit(ladder, rung, classes) for classes in counts]
+            if not any(misfits) or all(misfits):
+                absent.append(rung)
+    return absent
+
+
 def find_left_out(ladder: Ladder, request: ResolvedRequest) -> dict[str, list[Rung]]:
-    """Return the rungs of a ladder that cannot be run as requested, by the reason."""
+    """Return the rungs that cannot be run as requested, or not on all imports, by the reason."""
     left_out: dict[str, list[Rung]] = defaultdict(list)
     if request.is_frozen:
         for rung in ladder.rungs:
@@ -140,18 +153,29 @@ def find_left_out(ladder: Ladder, request: ResolvedRequest) -> dict[str, list[Ru
                 left_out["they need the network itself"].append(rung)
             elif _trains_network(rung):
                 left_out["they train the network"].append(rung)
-    # If the user named a rung for another number of classes, its spec is refused instead.
-    if not ladder.is_named and any(map(_required_classes, ladder.rungs)):
-        classes = request.spec().data.info.classes
+    if any("posthoc" in rung.slots for rung in ladder.rungs) and not ladder.is_named:
+        class_counts = request.class_counts
         for rung in ladder.rungs:
-            if _required_classes(rung) not in (None, classes):
-                left_out[f"they do not take {classes} classes"].append(rung)
+            misfits: dict[str, list[str]] = {}
+            for classes in class_counts:
+                if reason := _find_misfit(ladder, rung, classes):
+                    misfits.setdefault(reason, []).append(str(classes))
+            for reason, counts in misfits.items():
+                left_out[f"{reason} {', '.join(counts)} classes"].append(rung)
     return dict(left_out)
 
 
-def _required_classes(rung: Rung) -> int | None:
+def _find_misfit(ladder: Ladder, rung: Rung, classes: int) -> str:
+    """Return why the post-hoc method of a rung is left out with a number of classes, or ""."""
     name = rung.slots.get("posthoc", {}).get("method")
-    return None if name is None else METHODS[name].classes
+    # If the user named a rung for another number of classes, its spec is refused instead.
+    if name is None or ladder.is_named:
+        return ""
+    if METHODS[name].classes not in (None, classes):
+        return "they do not take"
+    if METHODS[name].is_quadratic and classes > MOST_QUADRATIC:
+        return "a matrix of parameters is too large for"
+    return ""
 
 
 def _trains_network(rung: Rung) -> bool:
@@ -184,7 +208,7 @@ def build_spec(
     rung: Rung,
     request: ResolvedRequest,
     seeds: tuple[int, int],
-    draw: Mapping[str, int] = MappingProxyType({}),
+    draw: Mapping[str, Any] = MappingProxyType({}),
 ) -> TrialSpec:
     """Build the trial spec of a rung, whose settings override the request's, for two seeds.
 

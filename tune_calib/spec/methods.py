@@ -40,6 +40,7 @@ class MethodInfo:
         year: year of publication.
         url: where to read it.
         formula: LaTeX of the loss or the update, exactly as implemented.
+        text: description for ``explain``; empty: the docstring of the implementation's module.
         bibtex: entries to cite, one after the other.
         params: model of the hyper-parameters, with the defaults of the paper.
         implementation: the class that implements the method.
@@ -58,6 +59,8 @@ class MethodInfo:
             its kind shows as further rows.
         is_control: whether it is a trivial control, which no report calls the best.
         classes: the only number of classes that a post-hoc method supports; None: any.
+        is_quadratic: whether the number of its parameters grows with the square of the classes, so
+            that a comparison of all methods leaves it out above ``MOST_QUADRATIC`` classes.
     """
 
     name: str
@@ -69,6 +72,7 @@ class MethodInfo:
     params: type[Params]
     implementation: type[Any]
     formula: str = ""
+    text: str = ""
     bibtex: str = ""
     needs: frozenset[Need] = frozenset()
     per_head: frozenset[str] = frozenset()
@@ -80,7 +84,11 @@ class MethodInfo:
     variants: tuple[dict[str, Any], ...] = ()
     is_control: bool = False
     classes: int | None = None
+    is_quadratic: bool = False
 
+
+MOST_QUADRATIC = 100
+"""Largest number of classes for which all methods include those with a matrix of parameters."""
 
 METHODS: Registry[MethodInfo] = Registry("method", "tune_calib.methods", MethodInfo)
 METHODS.aliases["vanilla"] = "ce"  # tables and papers call plain cross entropy vanilla

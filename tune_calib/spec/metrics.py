@@ -34,7 +34,8 @@ class Metric:
         is_distance: whether chance can only increase it, even for a perfectly calibrated
             classifier, which determines its intervals (``metrics.bootstrap``).
         needs_calib: whether it is defined only with logits of ``calib``.
-        module: module of ``tune_calib.metrics`` with the function of a built-in metric, which has
+        has_intervals: whether the bootstrap draws it; not if a plug-in's metric takes long.
+        module: module of ``tune_calib.metrics`` with the function of a metric of ours, which has
             its name and maps ``samples.Samples`` to a number for each classifier or draw; empty for
             metrics of foreign images (``metrics.ood``).
         compute: function of a plug-in's metric that maps logits (N, C), float64, and labels (N,) to
@@ -52,6 +53,7 @@ class Metric:
     is_in_draws: bool = True
     is_distance: bool = False
     needs_calib: bool = False
+    has_intervals: bool = True
     module: str = ""
     compute: Callable[..., Any] | None = None
 

@@ -190,7 +190,7 @@ class ReproduceRequest(request.Acceptance):
     out: Annotated[request.Out, OptionHelp(request.WHERE, "runs/reproduce-SCALE", "PATH")] = None
     address: request.Address = None
     gpus: Annotated[Share | None, OptionHelp(request.WHERE, "the scale's")] = None
-    """GPUs per trial: 0, 1, 1/k"""
+    """GPUs per trial: 0, 1, 1/k or auto"""
 
 
 def read_reproduction(path: Path) -> Reproduction:

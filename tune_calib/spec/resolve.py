@@ -1,5 +1,6 @@
 """Resolve a request: its settings by slot, seeds, recipe, and the rungs of its ladder."""
 
+import re
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -128,4 +129,5 @@ def default_folder(request: AblateRequest | CompareRequest | SearchRequest) -> s
         name = request.ladder
     elif isinstance(request, SearchRequest):
         name = f"search-{request.method}"
-    return request.out or f"runs/{name}-{request.imported or request.dataset}"
+    data = re.sub(r"[^\w.-]+", "-", request.imported or request.dataset).strip("-")
+    return request.out or f"runs/{name}-{data}"

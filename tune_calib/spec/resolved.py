@@ -1,5 +1,6 @@
 """Resolved requests: settings by slot, seeds and a recipe."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
@@ -54,6 +55,8 @@ class ResolvedRequest:
     own_recipes: bool = False  # train each method with the recipe of its authors
     split_seeds: tuple[int, ...] = ()  # draws of the splits; the published one if empty
     calib_sizes: tuple[int, ...] = ()  # subsets of calib, for a learning curve besides all of it
+    # Records by name of the imports that a pattern names; a single import is in ``overrides``.
+    imports: Mapping[str, dict[str, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Add the settings that an import implies, and allow a frozen network head seeds only."""
@@ -76,13 +79,22 @@ class ResolvedRequest:
         return is_frozen(self.overrides)
 
     @property
-    def draws(self) -> list[dict[str, int]]:
-        """Return the settings of the data for each draw of the splits and each size of calib."""
-        draws: list[dict[str, int]] = []
-        for seed, size in product(self.split_seeds or [None], [None, *self.calib_sizes]):
-            draw = {"split_seed": seed, "calib_size": size}
+    def draws(self) -> list[dict[str, Any]]:
+        """Return the settings of the data for each import, draw of the splits and size of calib."""
+        draws: list[dict[str, Any]] = []
+        records: list[dict[str, Any] | None] = [*self.imports.values()]
+        axes = records or [None], self.split_seeds or [None], [None, *self.calib_sizes]
+        for record, seed, size in product(*axes):
+            draw = {"imported": record, "split_seed": seed, "calib_size": size}
             draws.append({key: value for key, value in draw.items() if value is not None})
         return draws
+
+    @property
+    def class_counts(self) -> list[int]:
+        """Return the distinct numbers of classes of the data, sorted."""
+        if self.imports:
+            return sorted({record["classes"] for record in self.imports.values()})
+        return [self.spec().data.info.classes]
 
     @property
     def is_imported(self) -> bool:
@@ -147,6 +159,8 @@ class ResolvedRequest:
     def spec(self) -> TrialSpec:
         """Return the spec of only the data and the network."""
         data, network = self.overrides.get("data", {}), self.overrides.get("network", {})
+        for record in list(self.imports.values())[:1]:
+            data = {**data, "imported": record}
         network = {key: value for key, value in network.items() if key in NetworkSlot.model_fields}
         return resolve_spec({"data": data, "network": network}, self.recipe)
 

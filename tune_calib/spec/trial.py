@@ -98,8 +98,10 @@ class TrialSpec(StrictModel):
                 setting,
             )
         record = self.data.import_record
-        if record is not None and not record.has_heads:
+        if record is not None and not (record.has_heads and record.select):
             lacks = "the split train" if record.width else "features"
+            if record.has_heads:
+                lacks = "select"
             raise UserError(
                 f"head method {self.head.method!r} is trained on features of train, but the import "
                 f"has no {lacks}; use post-hoc methods, or import them too"

@@ -49,7 +49,7 @@ def describe_setting(
     planned: Sequence[PlannedTrial], ladder: Ladder, resolved: ResolvedRequest
 ) -> str:
     """Describe the data, networks and heads of a ladder, and the recipes that train them."""
-    parts = [describe_data(planned[0].spec.data), describe_networks(planned)]
+    parts = [describe_trials_data(planned), describe_networks(planned)]
     parts += list_left_out(ladder, resolved)
     if heads := describe_heads(planned, ladder.head_recipe):
         parts.append(f"heads {heads}")
@@ -58,6 +58,18 @@ def describe_setting(
     else:
         parts.append("nothing is trained")
     return "; ".join(filter(None, parts))
+
+
+def describe_trials_data(planned: Sequence[PlannedTrial]) -> str:
+    """Describe the data of some trials, or the number of their imports."""
+    classes_of_imports: dict[str, int] = {}
+    for trial in planned:
+        if record := trial.spec.data.import_record:
+            classes_of_imports[record.digest] = record.classes
+    if len(classes_of_imports) < 2:
+        return describe_data(planned[0].spec.data)
+    counts = ", ".join(map(str, sorted(set(classes_of_imports.values()))))
+    return f"{len(classes_of_imports)} imports of {counts} classes"
 
 
 def describe_data(data: DataSlot) -> str:

@@ -4,7 +4,6 @@ import contextlib
 import hashlib
 import json
 import math
-import os
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
@@ -35,7 +34,8 @@ class RunLocation:
     store: AnyPath  # of the artifacts
     data_root: Path | None = None
     address: str | None = None  # of a Ray cluster, or ``IN_PROCESS``; None: this machine
-    gpus: float = 0.0  # of a trial, 0, 1, 1/k
+    gpus: float = 0.0  # of a trial, 0, 1 or 1/k
+    gpus_reason: str = ""  # for the number that ``gpus=auto`` became
     command: str = ""  # that repeats the run
     profile: bool = False  # networks write a profile of an epoch
     dataset_title: str | None = None  # of the user's own data
@@ -83,7 +83,9 @@ class RunLocation:
 
     def at_once(self, threads: int = 1) -> int:
         """Return how many trials run in parallel on this machine; one without Ray."""
-        return max(1, (os.cpu_count() or 1) // threads) if self.uses_ray else 1
+        from tune_calib.engine.machine import count_cores  # imports torch, which is slow
+
+        return max(1, count_cores() // threads) if self.uses_ray else 1
 
 
 @contextlib.contextmanager

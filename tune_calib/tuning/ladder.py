@@ -18,6 +18,7 @@ from tune_calib.results.manifests import RUN_MANIFEST, VERSION, PlannedRecord, R
 from tune_calib.results.plugin_folders import merge_records
 from tune_calib.spec import plugins
 from tune_calib.spec.ladder import LADDERS, Ladder, PlannedTrial, expand, select_rungs
+from tune_calib.spec.names import IN_PROCESS
 from tune_calib.spec.plugins import Plugin
 from tune_calib.spec.recipe import RECIPES
 from tune_calib.spec.request import AblateRequest, CompareRequest, LadderOptions
@@ -102,7 +103,8 @@ class LadderRun:
             return new
         if old.sweep != new.sweep:
             raise build_foreign_error(out, "run", old.command, why=explain_other_recipe(old, new))
-        cell = attrgetter("rung", "network_seed", "head_seed", "split_seed", "calib_size")
+        axes = "network_seed", "head_seed", "split_seed", "calib_size", "imported"
+        cell = attrgetter("rung", *axes)
         old_hashes = {cell(trial): trial.spec_hash for trial in old.planned}
         for trial in new.planned:
             if old_hashes.get(cell(trial), trial.spec_hash) != trial.spec_hash:
@@ -125,6 +127,8 @@ class LadderRun:
         }
         if split_seeds := sorted({*old.split_seeds, *new.split_seeds}):
             merged["split_seeds"] = split_seeds
+        if imports := {**old.imports, **new.imports}:
+            merged["imports"] = imports
         if records := merge_records(old.plugins, new.plugins):
             merged["plugins"] = records
         return new.model_copy(update=merged).over(old)
@@ -146,6 +150,9 @@ class LadderRun:
             further["program"] = program
         if self.resolved.split_seeds:
             further["split_seeds"] = list(self.resolved.split_seeds)
+        if self.resolved.imports:
+            names = {record["digest"]: name for name, record in self.resolved.imports.items()}
+            further["imports"] = names
         return RunManifest(
             version=VERSION,
             sweep=hash_request(request),
@@ -168,7 +175,14 @@ class LadderRun:
         """Return the run with the content of the files that its settings name."""
         data_root, store = self.location.data_root, self.location.store
         resolved = resolve_files(self.resolved, data_root, store, is_dry=is_dry)
-        return replace(self, resolved=resolved)
+        tune = getattr(self.options, "tune", None)
+        if resolved.imports and (self.name in LADDERS or tune is not None):
+            raise UserError("names several imports, which only a comparison takes", "imported")
+        location = self.location
+        has_heads = any("head" in rung.slots for rung in self.ladder.rungs)
+        if resolved.is_imported and not has_heads and location.address is None:
+            location = replace(location, address=IN_PROCESS)  # nothing is trained
+        return replace(self, resolved=resolved, location=location)
 
     def plan(self) -> RemainingWork:
         """Plan the trials without a row, and the extra evaluations that finished trials lack."""
@@ -234,6 +248,8 @@ def _to_planned_record(trial: PlannedTrial, resolved: ResolvedRequest) -> Planne
     head_seed = trial.spec.head.seed if trial.spec.head else None
     # A size that the whole run has is a setting like others.
     calib_size = trial.spec.data.calib_size if resolved.calib_sizes else None
+    record = trial.spec.data.import_record
+    imported = record.digest if record and resolved.imports else None
     return PlannedRecord(
         spec_hash=trial.spec.hash,
         rung=trial.rung,
@@ -241,6 +257,7 @@ def _to_planned_record(trial: PlannedTrial, resolved: ResolvedRequest) -> Planne
         head_seed=head_seed,
         split_seed=trial.spec.data.split_seed if resolved.split_seeds else None,
         calib_size=calib_size,
+        imported=imported,
     )
 
 
@@ -256,5 +273,6 @@ def build_ladder_run(
     run = LadderRun(ladder, resolved, location, options=request)
     if request.gpus != "auto":
         return run
-    specs = [trial.spec for trial in run.planned_trials]
+    finished = done(location.out)
+    specs = [trial.spec for trial in run.planned_trials if trial.spec.hash not in finished]
     return replace(run, location=resolve_share(location, specs))

@@ -9,7 +9,7 @@ from typing import Any
 from tune_calib.console import echo
 from tune_calib.engine import weights
 from tune_calib.engine.evaluate import refuse_seen
-from tune_calib.engine.imports import read_record
+from tune_calib.engine.imports import is_pattern, read_record, read_records
 from tune_calib.engine.network import build
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
@@ -30,6 +30,10 @@ def resolve_files(
     store = Store(at)
     data: Mapping[str, Any] = resolved.overrides.get("data", {})
     if isinstance(name := data.get("imported"), str):
+        if is_pattern(name):
+            records = read_records(name, store)
+            imports = {name: record.model_dump() for name, record in records.items()}
+            return replace(resolved, imports=imports)
         data = {**data, "imported": read_record(name, store).model_dump()}
         return replace(resolved, overrides={**resolved.overrides, "data": data})
     resolved = resolved.with_scanned_data(data_root, store.images)

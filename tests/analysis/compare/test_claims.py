@@ -128,6 +128,23 @@ def test_a_failed_network_check_prevents_a_verdict(tmp_path):
         assert "over-confident" in verdict.why, name
 
 
+@pytest.mark.parametrize(("gap", "outcome"), [(-0.2, "no verdict"), (-0.04, "held")])
+def test_a_rung_smoothed_too_much_is_nothing_to_improve_on(gap, outcome, usual):
+    """Networks of the usual run are over-confident by 5 points."""
+    trials = usual.trials.copy()
+    is_smoothed = trials["rung"] == 1
+    smoothed = {"network_method": "ls", "head_method": None, "test/confidence_gap": gap}
+    for name, cell in smoothed.items():
+        trials.loc[is_smoothed, name] = cell
+    trials.loc[is_smoothed, "network_id"] = "ls " + trials["network_id"].astype(str)
+    sweep = replace(usual, trials=trials)
+    verdict = judge([[sweep]], claimed("+ two", ("+ one",)))
+    assert verdict.outcome == outcome
+    assert ("+ one (" in verdict.why) == (outcome == "no verdict")
+    # Of rivals, none is the base of the claim.
+    assert judge([[sweep]], claimed("+ two", ("vanilla", "+ one"))).outcome == "held"
+
+
 def test_a_quantity_that_no_finished_trial_has_gives_no_verdict(usual):
     rung = usual.trials["rung"]
     values = usual.trials.assign(**{"test/q_settling": (-0.02 - 0.001 * rung).where(rung != 2)})

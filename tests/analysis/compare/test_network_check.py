@@ -14,6 +14,7 @@ from analysis.compare.network_check import (
     compute_baseline_check,
     compute_network_check,
     known_networks,
+    measure_views,
 )
 from analysis.compare.ranks import rank
 from analysis.compare.significance import judge, view
@@ -55,6 +56,27 @@ def test_the_sentence_about_the_base_has_its_interval(name, seeds, only_heads, t
     assert said in check.sentence
     assert f"fits train to {100 * check.train:.2f} %" in check.sentence
     assert bool(check.why_no_verdict) == (name != "over") == (WARNING in check.sentence)
+
+
+def test_unmasked_heads_show_whether_networks_fit_their_views(tmp_path):
+    sweep = written(tmp_path, GAPS["over"])
+    assert compute_network_check(sweep).fits_views  # unknown without such heads
+    # The rung with curves, which end at 53 %.
+    methods = sweep.trials["head_method"].mask(sweep.trials["rung"] == 2, "retrain")
+    unmasked = replace(sweep, trials=sweep.trials.assign(head_method=methods))
+    check = compute_network_check(unmasked)
+    assert (check.views, check.fits_views) == (pytest.approx(0.53), False)
+    assert "fit the views of train that heads see to only 53.00 %" in check.sentence
+    # Another run on the same networks learns it from this one.
+    views = measure_views(unmasked)
+    assert set(views) == set(sweep.trials["network_id"])
+    assert compute_network_check(replace(sweep, views=views)).views == check.views
+    fitting = dict.fromkeys(views, 0.998)
+    assert compute_network_check(replace(sweep, views=fitting)).sentence == (
+        compute_network_check(sweep).sentence
+    )
+    without_heads = replace(sweep, trials=sweep.trials.assign(head_method=None), views=views)
+    assert compute_network_check(without_heads).fits_views
 
 
 @pytest.mark.parametrize("drift", [-0.01, 0.01])

@@ -218,6 +218,9 @@ def test_a_gpu_is_lacking_unless_nothing_is_started(tmp_path, monkeypatch):
     ask = table_request("maccal/table5", "paper", tmp_path)
     assert "no GPU" in find_lacking(ask)
     assert "no GPU" not in find_lacking(ask, is_dry=True)
+    assert "no GPU" not in find_lacking(
+        table_request("maccal/table5", "paper", tmp_path, gpus="auto")
+    )
 
 
 @pytest.mark.slow

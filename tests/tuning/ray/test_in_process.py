@@ -31,9 +31,9 @@ from tune_calib.spec.backbones import BACKBONES
 BACKBONES["resnet8"]
 tune_calib.calibration_report([[2., 0.], [1., 3.]], [0, 1], resamples=5).figure()
 assert not {"ray", "optuna", "timm"} & sys.modules.keys()
-from analysis.page import page
+from analysis.ladder import files
 from tune_calib.cli import main
-page.in_order = lambda registry: []
+files.in_order = lambda registry: []
 try:
     main(sys.argv[1:])
 finally:

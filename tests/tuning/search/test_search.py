@@ -221,7 +221,16 @@ def test_secrets_in_urls_are_masked(url, masked, tmp_path):
 
 
 def test_a_grid_is_every_combination_after_the_published_values(tmp_path):
-    head = {"shape": "linear", "lr": 0.1, "weight_decay": 0.0, "q_min": 0.3, "gamma": 1.0}
+    head = {
+        "shape": "linear",
+        "lr": 0.1,
+        "weight_decay": 0.0,
+        "q_min": 0.3,
+        "gamma": 1.0,
+        "loss_reduction": "mean",
+        "masked_update": "grad_only",
+        "statistics": "masked_running",
+    }
     study = study_in(tmp_path, "grid", given={"head": {**head, "batch_size": 128}})
     points = [dict(study.suggestion(number).point) for number in range(28)]
     assert points[0] == {"head.q0": 0.5, "head.tau0": 0.05, "head.tau_decay": 5.0}

@@ -1,7 +1,6 @@
 """Searches that go on elsewhere: longer, at the end of their space, on another machine."""
 
 import itertools
-import os
 from dataclasses import replace
 
 import pytest
@@ -16,6 +15,7 @@ from tests.tuning.search.support import (
     stored,
 )
 from tune_calib.api import runs
+from tune_calib.engine import machine
 from tune_calib.experiments.entries import plan_entries
 from tune_calib.experiments.forecast.forecast import find_needs
 from tune_calib.results.tables import write_results
@@ -176,7 +176,7 @@ MACHINES = [1, 2, 64]
 
 def searches_on(cores, tmp_path, monkeypatch):
     """The searches of an experiment file and of the command line on a machine with some cores."""
-    monkeypatch.setattr(os, "cpu_count", lambda: cores)
+    monkeypatch.setattr(machine, "count_cores", lambda: cores)
     read = read_file(tmp_path, SEARCHES.replace("OUT", str(tmp_path / "out")))
     asked = {entry.name: entry.run for entry in plan_entries(read, "it")}
     for at_once in (None, 1, 3):

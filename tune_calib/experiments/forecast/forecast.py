@@ -1,7 +1,6 @@
 """What is left to do of planned runs, and the time and disk space that it takes."""
 
 import math
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -10,7 +9,7 @@ import torch
 from tune_calib.engine.artifacts import has_network
 from tune_calib.engine.bank import bank_key
 from tune_calib.engine.head_batch import HEAD_THREADS
-from tune_calib.engine.machine import MOST_CHUNKS
+from tune_calib.engine.machine import MOST_CHUNKS, count_cores
 from tune_calib.engine.store import Store
 from tune_calib.errors import DataNotFoundError
 from tune_calib.experiments.forecast.rates import Rate, Rates, kind_of, weigh_network, width_of
@@ -62,7 +61,7 @@ class Needs:
     @property
     def machine(self) -> Mapping[str, int]:
         """Return the ``CPU`` cores and ``GPU``s of a cluster that responds, or of this machine."""
-        local = {"CPU": os.cpu_count() or 1, "GPU": torch.cuda.device_count()}
+        local = {"CPU": count_cores(), "GPU": torch.cuda.device_count()}
         return find_cluster(self.run.location.address) or local
 
     @property

@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 import statistics
 import time
 from collections.abc import Callable, Hashable
@@ -19,7 +18,7 @@ from tune_calib.data.splits import Sizes, load_development, load_test, published
 from tune_calib.engine.bank import FeatureSplit
 from tune_calib.engine.execution import resolve_execution
 from tune_calib.engine.head_batch import HEAD_THREADS, HeadBatchTrainer, head_batch_key
-from tune_calib.engine.machine import on_threads
+from tune_calib.engine.machine import count_cores, on_threads
 from tune_calib.engine.network import build, count_compiled_steps
 from tune_calib.engine.store import ARTIFACT_MANIFEST, Store, generator, read_manifest
 from tune_calib.errors import UserError
@@ -133,7 +132,7 @@ class Rates:
 
     def _can_time(self, threads: int) -> bool:
         has_device = self.device.type == "cpu" or torch.cuda.is_available()
-        return has_device and threads <= (os.cpu_count() or 1)
+        return has_device and threads <= count_cores()
 
     def _is_alike(self, device: str | None, gpu: str | None) -> bool:
         """Return whether results of a device, with torch's name of its GPU, count as measured."""

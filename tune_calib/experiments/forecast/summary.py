@@ -21,7 +21,12 @@ from tune_calib.spec.gpus import GPUS, Gpu
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.resolved import ResolvedRequest, Seeds
 from tune_calib.text import format_count, format_yaml
-from tune_calib.tuning.caption import describe_data, describe_heads, describe_networks, is_trained
+from tune_calib.tuning.caption import (
+    describe_heads,
+    describe_networks,
+    describe_trials_data,
+    is_trained,
+)
 from tune_calib.tuning.ladder import LadderRun
 from tune_calib.tuning.run import AnyRun
 from tune_calib.tuning.search.run import SearchRun
@@ -158,7 +163,7 @@ def _describe(needs: Needs, trained: int, images: str, time: str) -> str:
     if request.recipe and is_trained(trials):
         recipe = _format_recipe(request).removeprefix("recipe ")
     lines = {
-        "data": describe_data(trials[0].spec.data),
+        "data": describe_trials_data(trials),
         "images": images,
         "network": _add_augment(describe_networks(trials), networks),
         "heads": _add_augment(describe_heads(trials, head_recipe), heads),
@@ -216,6 +221,8 @@ def _describe_machine(needs: Needs) -> str:
             text += f", {describe_mps()}"
     elif gpus:
         text += ", no GPU requested"
+    if location.gpus_reason:
+        text += f" ({location.gpus_reason})"
     if not location.uses_ray:
         return f"{text}, one trial after the other in this process"
     text += f", up to {needs.count_parallel(needs.threads)} in parallel"

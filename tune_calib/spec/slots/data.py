@@ -52,7 +52,7 @@ class ImportedData(StrictModel):
     """Number of features; 0 if only logits are given."""
     train: int = Field(ge=0)
     """Samples of the split, 0 if it is not given; likewise for the other splits."""
-    select: int = Field(ge=1)
+    select: int = Field(ge=0)
     calib: int = Field(ge=1)
     test: int = Field(ge=1)
     is_cut: bool
@@ -156,6 +156,10 @@ class DataSlot(Slot):
         for key, info in type(self).model_fields.items():
             if key not in _OF_IMPORTS and getattr(self, key) != info.default:
                 raise ValueError(f"{key} needs images, and imported data have none; leave it out")
+        if self.import_record and not self.import_record.select:
+            for key in ("split_seed", "calib_size"):
+                if getattr(self, key) is not None:
+                    raise ValueError(f"{key} needs an import with `select`; leave it out")
         return self
 
     @property

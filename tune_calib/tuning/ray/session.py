@@ -7,19 +7,19 @@ import shutil
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType, MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 import ray
 from ray._private import ray_constants
 from ray._private.state import state
-from ray.exceptions import RayError, RayTaskError
+from ray.exceptions import GetTimeoutError, RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from tune_calib.console import echo
-from tune_calib.engine.machine import machine
+from tune_calib.engine.machine import count_cores, machine
 from tune_calib.errors import UserError
 from tune_calib.progress import report_progress
 from tune_calib.tuning.work.executor import Resources, refuse_unreachable
@@ -43,7 +43,11 @@ _QUIET = {
 SOCKET_BYTES = 107  # longest path of a socket
 TEMPORARY_MIB = 16  # of logs; a small run writes 1 MiB
 
+GPU_WAIT_S = 900  # for a free GPU of a cluster and a timed step on it
+
 NODE_CHECK_S = 5.0  # between two checks that the Ray node of this process is alive
+
+T = TypeVar("T")
 
 
 def _refuse_small(needs: Sequence[Resources]) -> None:
@@ -142,6 +146,7 @@ def _connect(address: str | None, variables: Mapping[str, str]) -> None:
             ray.init(
                 # Without an address Ray would join any cluster on this machine.
                 address=address or "local",
+                num_cpus=None if address else count_cores(),
                 log_to_driver=False,
                 include_dashboard=has_dashboard,
                 runtime_env=runtime,
@@ -187,6 +192,24 @@ def list_machines() -> list[dict[str, str | None]]:
         strategy = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
         descriptions.append(describe.options(scheduling_strategy=strategy).remote())
     return list(ray.get(descriptions))
+
+
+def run_on_gpu(function: Callable[..., T], *arguments: Any) -> tuple[T, int]:
+    """Run a function as a task with a GPU of its own; return its result and the number of GPUs."""
+    task: Any = ray.remote(num_gpus=1)(function)
+    try:
+        result = ray.get(task.remote(*arguments), timeout=GPU_WAIT_S)
+    except GetTimeoutError:
+        raise UserError(
+            f"no GPU became free for the timed step of `gpus` auto in {GPU_WAIT_S} s; give `gpus` "
+            "1 or 1/k"
+        ) from None
+    except RayTaskError as error:
+        reason = (str(error.cause).splitlines() or [type(error.cause).__name__])[0]
+        raise UserError(
+            f"the timed step of `gpus` auto failed: {reason}; give `gpus` 1 or 1/k"
+        ) from None
+    return result, int(ray.cluster_resources().get("GPU", 1))
 
 
 @contextlib.contextmanager

@@ -1,5 +1,6 @@
 """The definition of a search: its objective, its identity and its candidates."""
 
+import itertools
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,7 +27,7 @@ from tune_calib.spec.recipe import RECIPES
 from tune_calib.spec.request import SamplerName
 from tune_calib.spec.resolved import ResolvedRequest, Seeds
 from tune_calib.spec.settings import restore_recipe
-from tune_calib.spec.space import SPACES, Choice, Point, Setting, Space
+from tune_calib.spec.space import MANY_POINTS, SPACES, Choice, Point, Setting, Space
 from tune_calib.text import format_points
 from tune_calib.tuning.folder import hash_request
 
@@ -197,7 +198,10 @@ class SearchDefinition:
         first: list[Point] = list(self.candidates.first())
         if self.sampler != "grid":
             return first
-        return [*first, *(point for point in self.candidates.space.grid() if point not in first)]
+        # The levels of all settings of a method may have millions of points.
+        limit = None if self.grid else MANY_POINTS
+        grid = itertools.islice(self.candidates.space.grid(), limit)
+        return [*first, *(point for point in grid if point not in first)]
 
     @property
     def plugins(self) -> set[str]:

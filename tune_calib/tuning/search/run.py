@@ -129,6 +129,14 @@ class SearchRun:
         """Return the run with the content of the files that its settings name."""
         data_root, store = self.location.data_root, self.location.store
         resolved = resolve_files(self.resolved, data_root, store, is_dry=is_dry)
+        if resolved.imports:
+            raise UserError("names several imports, and a search takes one", "imported")
+        record = resolved.overrides.get("data", {}).get("imported")
+        if record is not None and not record["select"]:
+            raise UserError(
+                "has no select, by which a search decides; import it without `select` none",
+                "imported",
+            )
         return replace(self, definition=replace(self.definition, resolved=resolved))
 
     def plan(self) -> RemainingWork:
@@ -205,12 +213,16 @@ def build_search_run(
         population=request.population,
         grid=request.grid or {},
     )
+    length = len(definition.points) if request.grid else request.trials
     if request.gpus == "auto":
-        trials = definition.candidates.trials({}, 0)
-        location = resolve_share(location, [trial.spec for trial in trials])
+        specs = [trial.spec for trial in definition.candidates.trials({}, 0)]
+        suggestions = 1
+        if definition.candidates.kind == "network":
+            suggestions = min(length, request.at_once or length)
+        location = resolve_share(location, specs, suggestions)
     return SearchRun(
         definition=definition,
-        length=len(definition.points) if request.grid else request.trials,
+        length=length,
         location=location,
         at_once=request.at_once or count_at_once(definition, location),
         retry=request.retry,

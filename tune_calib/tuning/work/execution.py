@@ -15,7 +15,7 @@ from threadpoolctl import threadpool_limits
 
 from tune_calib.console import echo
 from tune_calib.engine.artifacts import has_network
-from tune_calib.engine.machine import machine, set_cores
+from tune_calib.engine.machine import count_cores, machine, set_cores
 from tune_calib.engine.store import Store
 from tune_calib.errors import RefusedError
 from tune_calib.paths import AnyPath, environment, parse_path
@@ -216,7 +216,7 @@ def _restored_process(everywhere: Mapping[str, str]) -> Iterator[None]:
         # On Ray a worker has as many BLAS threads as cores; here they would occupy all cores, and
         # spin while they wait.
         with threadpool_limits(1, user_api="blas"):
-            set_cores(os.cpu_count() or 1)
+            set_cores(count_cores())
             yield
     finally:
         set_cores(1)

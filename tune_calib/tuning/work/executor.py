@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import torch
 
 from tune_calib.determinism import PORTABLE, is_portable_process
-from tune_calib.engine.machine import refuse_slow
+from tune_calib.engine.machine import count_cores, refuse_slow
 from tune_calib.errors import UserError
 from tune_calib.paths import atomic_write, parse_path
 from tune_calib.progress import ProgressEvent
@@ -36,7 +36,7 @@ STATUS_S = 15.0  # time for it to describe itself
 
 @dataclass(frozen=True)
 class Resources:
-    """The CPU cores of a trial, which are also its torch threads, and its GPUs: 0, 1, 1/k."""
+    """The CPU cores of a trial, which are also its torch threads, and its GPUs: 0, 1 or 1/k."""
 
     cpus: int
     gpus: float = 0.0
@@ -117,7 +117,7 @@ def refuse_here(
         if needs:
             refuse_unreachable(address)
         return
-    machine = {"CPU": os.cpu_count() or 1, "GPU": torch.cuda.device_count()}
+    machine = {"CPU": count_cores(), "GPU": torch.cuda.device_count()}
     for need in needs:
         if not need.fit_into(machine):
             raise UserError(

@@ -21,7 +21,7 @@ from tune_calib.engine.evaluate import SplitLogits, evaluate_one
 from tune_calib.engine.head_batch import HEAD_THREADS, HeadBatchTrainer
 from tune_calib.engine.machine import require_environment, set_switches
 from tune_calib.engine.store import Store
-from tune_calib.errors import RefusedError
+from tune_calib.errors import DivergedError, RefusedError
 from tune_calib.paths import parse_path
 from tune_calib.progress import report_progress
 from tune_calib.results.columns import TableName
@@ -200,7 +200,10 @@ def evaluate_trial(
         step = f"fitting {METHODS[trial.spec.posthoc.method].title}"
     report_progress(step, *position)
     splits = draw_splits(logits, trial.spec)
-    evaluation = evaluate_one(splits, trial.spec.posthoc, network_check, trial.spec.is_brief)
+    try:
+        evaluation = evaluate_one(splits, trial.spec.posthoc, network_check, trial.spec.is_brief)
+    except DivergedError as error:
+        return TrialResult("diverged", epoch, curves, message=str(error))
     if evaluation is None:
         return TrialResult("diverged", epoch, curves, message="the logits are not finite")
     return TrialResult("done", epoch, curves, evaluation=evaluation)

@@ -1,0 +1,234 @@
+"""Compare methods over many experiments by proper scores, with the definitions of CalArena.
+
+An experiment is a column of ``gather``: a data set and a model. CalArena: arXiv 2605.30188.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any, Literal, get_args
+
+import numpy as np
+import pandas as pd
+
+from analysis.compare.gather import KEY, Flagged, Matched, average_seeds, collect
+from analysis.compare.hypotheses import Friedman, friedman
+from analysis.compare.significance import friedman_sentence
+from analysis.load import load
+from analysis.published import BASE_OF_FILES
+from analysis.tables.latex import label_of
+from analysis.tables.render import View
+from analysis.tables.table import BEST, Table
+from analysis.text import Cell, full_stops, ranked, records_of
+from analysis.tidy import flags_of_methods
+from tune_calib.errors import UserError
+from tune_calib.paths import AnyPath
+from tune_calib.results.folders import has_result_files
+from tune_calib.spec.metrics import METRICS
+from tune_calib.spec.names import CONTROL
+from tune_calib.text import format_count, nearest
+
+Unit = Literal["datasets", "experiments"]
+
+SCORES = ("nll", "brier")
+DRAWS = 1000
+SEED = 0
+_ENDS = (2.5, 97.5)
+
+
+@dataclass(frozen=True, eq=False)
+class Benchmark(Flagged):
+    """Scores of methods over experiments: a row per method, a column per experiment."""
+
+    base: str  # method that improvements are measured from
+    unit: Unit  # what intervals generalise to
+    values: dict[str, pd.DataFrame]  # by metric; NaN without a number
+    is_run: pd.DataFrame  # whether a method was run on an experiment; others are left out by name
+    flags: dict[str, list[str]]
+    notes: tuple[str, ...]
+
+    @property
+    def datasets(self) -> "pd.Index[str]":
+        """Return the data set of each experiment."""
+        return self.is_run.columns.get_level_values("dataset")
+
+    def win_rates(self, metric: str) -> pd.DataFrame:
+        """Return the share of the other methods with a larger score; NaN for a method not run.
+
+        A method that was run and has no number wins against none, and none wins against it.
+        """
+        values, rates = self.values[metric], {}
+        rivals = self.is_run.sum() - 1
+        for method in values.index:
+            wins = (values.drop(index=method) > values.loc[method]).sum()
+            rates[method] = (wins / rivals).where(self.is_run.loc[method])
+        return pd.DataFrame(rates).T
+
+    @cached_property
+    def summary(self) -> pd.DataFrame:
+        """Return a row per method, best mean rank by log loss first.
+
+        Columns are experiments and, for each metric, METRIC_rank, METRIC_win_rate with _low and
+        _high, and METRIC_improvement with half the width of its interval in _half.
+        """
+        columns: dict[str, Any] = {"experiments": self.is_run.sum(axis="columns")}
+        for metric, values in self.values.items():
+            rates = self.win_rates(metric)
+            gains = values.loc[self.base] - values
+            counts = gains.notna().T.groupby(self._groups).any().sum()
+            low, high = np.nanpercentile(self._draw(rates), _ENDS, axis=0)
+            columns |= {
+                f"{metric}_rank": values.rank().mean(axis="columns"),
+                f"{metric}_win_rate": rates.mean(axis="columns"),
+                f"{metric}_win_rate_low": low,
+                f"{metric}_win_rate_high": high,
+                f"{metric}_improvement": gains.mean(axis="columns"),
+                f"{metric}_improvement_half": 1.96 * gains.std(axis="columns") / np.sqrt(counts),
+            }
+        return pd.DataFrame(columns).sort_values(f"{SCORES[0]}_rank", kind="stable")
+
+    @property
+    def _groups(self) -> Any:
+        """Return what is drawn with replacement: the data set or the number of each experiment."""
+        return self.datasets if self.unit == "datasets" else np.arange(self.is_run.shape[1])
+
+    def _draw(self, rates: pd.DataFrame) -> Any:
+        """Return the mean rates of each method in draws of data sets or experiments, (D, M)."""
+        sums = rates.T.groupby(self._groups).sum().to_numpy()
+        counts = rates.notna().T.groupby(self._groups).sum().to_numpy()
+        # The same draws for all methods: how often each group is drawn.
+        chance, size = np.random.default_rng(SEED), len(sums)
+        drawn = chance.multinomial(size, np.full(size, 1 / size), DRAWS)
+        with np.errstate(invalid="ignore"):  # a draw may lack all experiments of a method
+            return (drawn @ sums) / (drawn @ counts)
+
+    @cached_property
+    def friedman(self) -> Friedman:
+        """Run Friedman's test by log loss on the methods with numbers for all experiments."""
+        controls = [method for method, cells in self.flags.items() if CONTROL in cells[0]]
+        values = self.values[SCORES[0]].dropna().drop(index=controls, errors="ignore")
+        left_out = [method for method in self.is_run.index if method not in values.index]
+        notes: tuple[str, ...] = ()
+        if left_out:
+            notes = (f"left out, a control or without some numbers: {', '.join(left_out)}",)
+        return friedman(Matched(SCORES[0], "(data set, model) pair", values.T, notes=notes))
+
+
+def benchmark(
+    folders: Sequence[AnyPath], baseline: str | None = None, unit: str = "datasets"
+) -> Benchmark:
+    """Read the scores of runs, or of CalArena's result files, and compare them."""
+    if unit not in get_args(Unit):
+        raise UserError(f"unknown `unit` {unit!r}; known: {', '.join(get_args(Unit))}")
+    values, notes = {}, []
+    flags: dict[str, list[str]] = {}
+    for metric in SCORES:
+        collected = collect(folders, None, metric)
+        rows = collected.frame[collected.frame["metric"] == metric]
+        rows = rows.assign(method=rows["method"].astype(str))
+        counts = rows.groupby(["method", *KEY], sort=False).size().unstack(KEY)
+        values[metric] = average_seeds(rows, metric)[0]
+        flags |= flags_of_methods(rows)
+        notes += [note for note in collected.notes if note.startswith("INCOMPLETE")]
+    methods, experiments = values[SCORES[0]].index, values[SCORES[0]].columns
+    for metric, scores in values.items():
+        values[metric] = scores.reindex(index=methods, columns=experiments)
+    is_run = counts.reindex(index=methods, columns=experiments).notna()
+    if baseline is None:
+        baseline = _find_base(folders)
+    if baseline not in methods:
+        known = nearest(baseline, list(methods))
+        raise UserError(f"no method {baseline!r} in these results{known}", "baseline")
+    if len(methods) < 2:
+        raise UserError("a benchmark needs at least two methods")
+    resampled: Unit = "datasets"
+    if unit == "experiments" or experiments.get_level_values("dataset").nunique() == 1:
+        resampled = "experiments"  # one data set has no spread; the caption says what is drawn
+    remarks = tuple(dict.fromkeys(notes))
+    return Benchmark(baseline, resampled, values, is_run, flags, notes=remarks)
+
+
+def _find_base(folders: Sequence[AnyPath]) -> str:
+    """Return the base of runs, which must agree, or of result files."""
+    bases = set()
+    for folder in folders:
+        if has_result_files(folder):
+            bases.add(BASE_OF_FILES)
+        else:
+            run = load(folder, SCORES[0])
+            bases.add(run.bases[run.rungs[0].index].label)
+    if len(bases) > 1:
+        names = ", ".join(sorted(bases))
+        raise UserError(f"the folders have different bases ({names}); name one by `baseline`")
+    return bases.pop()
+
+
+def view(result: Benchmark) -> View:
+    """Return a row per method, best mean rank by log loss first, and Friedman's test in words."""
+    summary = result.summary
+    columns = {"method": [Cell(result.label(str(method))) for method in summary.index]}
+    for metric in result.values:
+        columns |= _columns(summary, metric)
+    columns["experiments"] = list(map(Cell.of, summary["experiments"]))
+    count = format_count(result.is_run.shape[1], "experiment")
+    datasets = format_count(len(set(result.datasets)), "data set")
+    unit = "data sets" if result.unit == "datasets" else "experiments"
+    lines = [
+        f"{count} on {datasets}, test split; best mean rank by NLL first. {BEST}",
+        "Win rate: share of the other methods with a larger score, mean over experiments. "
+        f"Intervals: 95 %, bootstrap over {unit}.",
+        f"Improvement: score of {result.base} minus that of the method, mean over experiments, "
+        f"± 1.96 standard errors over {unit}.",
+        *full_stops([friedman_sentence(result.friedman), *result.friedman.notes]),
+        *full_stops([*_describe_partial(result), *result.legend(), *result.notes]),
+    ]
+    table = Table(
+        "benchmark", "\n".join(lines), records_of(columns), label=label_of("benchmark", "nll"),
+        first=["NLL mean rank", "NLL win rate (%)", "NLL improvement"], is_main=True,
+    )  # fmt: skip
+    frame = summary.rename_axis("method").reset_index()
+    content = frame.astype(object).where(frame.notna(), None).to_dict("records")
+    return View([table], content, frame, result.notes)
+
+
+def _columns(summary: pd.DataFrame, metric: str) -> dict[str, list[Cell]]:
+    title = METRICS[metric].title
+    ranks = [Cell.formatted(rank, ".2f") for rank in summary[f"{metric}_rank"]]
+    percent = [Cell.formatted(100 * rate, ".1f") for rate in summary[f"{metric}_win_rate"]]
+    ends = [summary[f"{metric}_win_rate_{end}"] for end in ("low", "high")]
+    spans = [Cell(f"{100 * low:.1f} to {100 * high:.1f}") for low, high in zip(*ends, strict=True)]
+    improvement = f"{metric}_improvement"
+    number = partial(Cell.number, metric, signed=True)
+    gains = list(map(number, summary[improvement], summary[f"{improvement}_half"]))
+    return {
+        f"{title} mean rank": ranked(ranks, "min"),
+        f"{title} win rate (%)": ranked(percent, "max"),
+        f"{title} 95 % interval": spans,
+        f"{title} improvement": ranked(gains, "max"),
+    }
+
+
+def _describe_partial(result: Benchmark) -> list[str]:
+    """Name the methods without numbers for some experiments."""
+    lines = []
+    counts = result.is_run.sum(axis="columns")
+    if names := [f"{name} ({count})" for name, count in counts.items() if count < counts.max()]:
+        listed = ", ".join(names)
+        lines.append(f"run on fewer experiments, so that their means are over others: {listed}")
+    for metric, values in result.values.items():
+        lacking = (values.isna() & result.is_run).sum(axis="columns")
+        if names := [f"{name} ({count})" for name, count in lacking.items() if count]:
+            title, listed = METRICS[metric].title, ", ".join(names)
+            lines.append(
+                f"without {title} in some experiments, which count in win rates as losses and in "
+                f"ranks and improvements not at all: {listed}"
+            )
+    return lines
+
+
+def tidy_scores(result: Benchmark) -> pd.DataFrame:
+    """Return a row per experiment and method with its scores."""
+    parts = {}
+    for metric, scores in result.values.items():
+        parts[metric] = scores.stack(KEY, future_stack=True)
+    return pd.DataFrame(parts).reset_index()

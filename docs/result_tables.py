@@ -1,0 +1,172 @@
+"""Compute the tables of README and pages from the results in the repository.
+
+A table stands between a description of it in YAML and an end mark; ``python -m docs.results``
+writes it, and a test compares it::
+
+    <!-- results
+    head: Method
+    rows: {cross entropy: ce, + MaC-Cal: mac_cal}
+    columns:
+      - {title: CIFAR-100, runs: [day/maccal-table1/methods-cifar100], metrics: [accuracy, ece]}
+    -->
+    <!-- end -->
+
+``rows`` names the rung of each row. ``runs`` are folders of ``docs/claims``; a cell is the mean
+over all distinct trials of the rung in them, with its standard deviation, or the ends of its
+interval (``cells: interval``), or alone (``cells: mean``). ``rung`` changes the rungs of a column
+(``"{}, scaled"``). A folder as ``ladder`` gives the table of its report, with ``metrics``.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import field, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+import pandas as pd
+import yaml
+from pydantic import ConfigDict, TypeAdapter
+from pydantic.dataclasses import dataclass
+
+from analysis.compare.intervals import noise_floors
+from analysis.ladder.tables import ladder
+from analysis.load import Run, load
+from analysis.tables.render import body
+from analysis.tables.table import Table
+from analysis.text import Cell, ranked, records_of
+from tune_calib.errors import UserError
+from tune_calib.paths import parse_path
+from tune_calib.spec.metrics import METRICS, column
+from tune_calib.spec.names import is_never_best
+
+ROOT = Path(__file__).parents[1]
+SHIPPED = ROOT / "docs/claims"
+WRITTEN = (ROOT / "README.md", ROOT / "docs/pages/results.md")
+
+_BLOCK = re.compile(r"^(<!-- results\n(.*?)^-->\n).*?^<!-- end -->$", re.M | re.S)
+_GAIN = "nll_gain"  # the share of ``analysis.ladder.means.nll_gains``, with the first row as base
+
+
+@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+class Columns:
+    """Columns on the same runs."""
+
+    runs: list[str]
+    metrics: list[str]
+    title: str = ""
+    rung: str = "{}"
+    cells: Literal["spread", "interval", "mean"] = "spread"
+
+
+@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+class ResultTable:
+    """A table of results: rungs as rows, or the table of one report."""
+
+    head: str = ""
+    rows: dict[str, str] = field(default_factory=dict)
+    columns: list[Columns] = field(default_factory=list)
+    ladder: str = ""
+    metrics: tuple[str, ...] = ()
+
+
+def generate() -> Iterator[tuple[Path, str]]:
+    """Yield each file with tables of results, and the text of the whole file."""
+    for path in WRITTEN:
+        text = path.read_text(encoding="utf-8")
+        yield path, _BLOCK.sub(_fill, text)
+
+
+def _fill(block: "re.Match[str]") -> str:
+    start, description = block.groups()
+    return f"{start}\n{format_table(yaml.safe_load(description))}\n\n<!-- end -->"
+
+
+def format_table(description: object) -> str:
+    """Return the described table in Markdown."""
+    table = TypeAdapter(ResultTable).validate_python(description)
+    if table.ladder:
+        run = replace(_load(table.ladder), shown=table.metrics)
+        return body(ladder(run))
+    cells = {table.head: list(map(Cell, table.rows))}
+    for columns in table.columns:
+        for head, column_cells in _columns(table, columns):
+            cells[head] = column_cells
+    records = records_of(cells)
+    for record in records:
+        name, *numbers = record.values()
+        if all(cell.is_blank for cell in numbers):
+            raise UserError(f"{name.text!r}: no finished trial of this rung")
+    return body(Table("results", "", records))
+
+
+@cache
+def _load(folder: str) -> Run:
+    return load(parse_path(str(SHIPPED / folder)))
+
+
+def _columns(table: ResultTable, columns: Columns) -> Iterator[tuple[str, list[Cell]]]:
+    runs = list(map(_load, columns.runs))
+    rows = [_trials(runs, columns.rung.format(rung)) for rung in table.rows.values()]
+    if all(trials.empty for trials in rows):
+        raise UserError(f"{columns.runs}: no finished trial of these rungs")
+    prefix = f"{columns.title}: " if columns.title else ""
+    for metric in columns.metrics:
+        if metric == _GAIN:
+            yield f"{prefix}NLL gain (%)", _gains(rows)
+        else:
+            yield prefix + METRICS[metric].head, _cells(rows, metric, columns.cells)
+
+
+def _trials(runs: Sequence[Run], label: str) -> pd.DataFrame:
+    """Return the distinct finished trials of a rung, with noise floors and bounds of intervals."""
+    parts = []
+    for run in runs:
+        rows = run.done[run.done["rung"].map(run.labels) == label]
+        rows = rows.assign(floor=noise_floors(run).get(label))
+        for end in ("lower", "upper"):
+            bounds = pd.DataFrame(run.intervals[end].unstack("metric"))
+            rows = rows.join(bounds.add_prefix(f"{end}/"), on="spec_hash")
+        parts.append(rows)
+    trials = pd.concat(parts).drop_duplicates("spec_hash")
+    for slot in ("network", "head", "posthoc"):
+        settings = {_recipe(text) for text in trials[slot].dropna()}
+        if len(settings) > 1:
+            raise UserError(f"{label!r} has several {slot} settings; name fewer runs")
+    return trials
+
+
+def _recipe(text: str) -> str:
+    """Return the settings of a slot that all trials of a row share."""
+    settings: dict[str, Any] = json.loads(text)
+    for name in ("seed", "backbone", "weights"):
+        settings.pop(name, None)
+    return json.dumps(settings)
+
+
+def _cells(rows: Sequence[pd.DataFrame], metric: str, kind: str) -> list[Cell]:
+    cells, may_win = [], []
+    for trials in rows:
+        values = trials[column("test", metric)].astype(float)
+        mean, spread = values.mean(), values.std(ddof=1)
+        cell = Cell.number(metric, mean, spread if kind == "spread" else float("nan"))
+        if kind == "interval" and len(trials):
+            ends = trials[[f"lower/{metric}", f"upper/{metric}"]].mean(skipna=False)
+            low, high = map(METRICS[metric].format, ends)
+            cell = replace(cell, text=f"{cell.text} [{low}, {high}]")
+        cells.append(cell)
+        # Chance alone explains a value below the noise floor.
+        is_chance = metric == "ece" and mean < trials["floor"].mean()
+        flags = list(filter(None, trials["flags"].fillna("")))
+        may_win.append(not is_chance and not is_never_best(flags))
+    return ranked(cells, METRICS[metric].direction, may_win)
+
+
+def _gains(rows: Sequence[pd.DataFrame]) -> list[Cell]:
+    base = rows[0][[column("test", "nll"), column("test", "nll_calibration")]].mean()
+    cells = [Cell.of(None)]
+    for trials in rows[1:]:
+        gain = (base.iloc[0] - trials[column("test", "nll")].mean()) / base.iloc[1]
+        cells.append(Cell.formatted(100 * gain, ".0f"))
+    return cells

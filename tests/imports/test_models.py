@@ -1,0 +1,347 @@
+"""Many models are imported from one file or folder, and compared in one run."""
+
+import json
+
+import h5py
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from analysis.compare.benchmark import benchmark
+from analysis.load import load
+from tests.imports.files import features, head, outputs, write
+from tests.support import here
+from tune_calib.engine import import_models as module
+from tune_calib.engine.bank import FeatureBank
+from tune_calib.engine.imports import KIND, check_files, read_record, read_records
+from tune_calib.engine.store import Store
+from tune_calib.errors import UserError
+from tune_calib.results.folders import read_run_manifest
+from tune_calib.results.tables import read_table
+from tune_calib.spec.ladder import build_kind_comparison, expand, find_left_out
+from tune_calib.spec.resolved import ResolvedRequest
+from tune_calib.spec.settings import resolve_spec
+
+CLASSES = {"letters/small": 2, "letters/large": 2, "digits/small": 4}
+
+
+def model(classes=4, samples=40, seed=0):
+    """The four arrays of a model in CalArena's layout; of two classes, only the second."""
+    arrays = {}
+    for number, split in enumerate(("cal", "test")):
+        made = outputs(samples, classes, seed=2 * seed + number)
+        probs = torch.from_numpy(made["logits"]).softmax(1).numpy()
+        arrays[f"probas_{split}"] = probs if classes > 2 else probs[:, 1]
+        arrays[f"labels_{split}"] = made["labels"].astype("i4")
+    return arrays
+
+
+MODELS = {name: model(classes, seed=n) for n, (name, classes) in enumerate(CLASSES.items())}
+
+
+def hdf5(path, models=MODELS):
+    arrays = {}
+    for name, values in models.items():
+        arrays |= {f"{name}/{key}": array for key, array in values.items()}
+    return write(path, **arrays)
+
+
+def take(folder, *options, models=MODELS, store="store"):
+    path = hdf5(folder / "models.h5", models)
+    words = ["import", "arena", "--models", path, "--store", folder / store, *options]
+    return here(*words)
+
+
+def by_record(store):
+    return {name: record.digest for name, record in read_records("arena/*", store).items()}
+
+
+# --- import
+
+
+def test_a_file_becomes_an_import_for_each_model(tmp_path):
+    taken = take(tmp_path, "--select", "none")
+    assert taken.returncode == 0, taken.stderr
+    assert "--imported 'arena/*'" in taken.stdout
+    store = Store(tmp_path / "store")
+    records = read_records("arena/letters/*", store)
+    assert list(records) == ["arena/letters/large", "arena/letters/small"]
+    record = records["arena/letters/small"]
+    assert (record.classes, record.select, record.calib, record.test) == (2, 0, 40, 40)
+    bank = FeatureBank(store.folder(KIND, record.digest))
+    assert list(bank.evaluated()) == ["calib", "test"]
+    probs = MODELS["letters/small"]["probas_test"]
+    assert np.allclose(bank.test().logits.softmax(1)[:, 1], probs, atol=1e-6)
+
+
+def test_calib_is_halved_unless_select_is_none(tmp_path):
+    take(tmp_path)
+    assert read_record("arena/digits/small", Store(tmp_path / "store")).select == 20
+    take(tmp_path, "--select", "none", store="whole")
+    stores = [Store(tmp_path / name) for name in ("store", "whole")]
+    assert not set(by_record(stores[0]).values()) & set(by_record(stores[1]).values())
+
+
+@pytest.mark.parametrize("layout", ["npz", "parquet", "npy"])
+def test_a_folder_holds_the_same_imports(tmp_path, layout):
+    take(tmp_path, "--select", "none")
+    folder = tmp_path / "models"
+    for name, arrays in MODELS.items():
+        (folder / name).mkdir(parents=True)
+        if layout == "npz":
+            np.savez(folder / f"{name}.npz", **arrays)
+        for key, array in arrays.items():
+            role, split = key.split("_")
+            if layout == "parquet" and role == "probas":
+                labels = arrays[f"labels_{split}"]
+                write(folder / name / f"{split}.parquet", probas=array, labels=labels)
+            elif layout == "npy":
+                np.save(folder / name / f"{key}.npy", array)
+    words = ["--models", folder, "--select", "none", "--store", tmp_path / "other"]
+    assert here("import", "arena", *words).returncode == 0
+    assert by_record(Store(tmp_path / "other")) == by_record(Store(tmp_path / "store"))
+
+
+def test_logits_are_imported_by_their_name(tmp_path):
+    arrays = {"labels_cal": MODELS["digits/small"]["labels_cal"]}
+    arrays |= {"labels_test": MODELS["digits/small"]["labels_test"]}
+    for seed, split in enumerate(("cal", "test")):
+        arrays[f"logits_{split}"] = outputs(40, seed=seed)["logits"]
+    taken = take(tmp_path, "--select", "none", models={"d/m": arrays})
+    assert taken.returncode == 0, taken.stderr
+    assert read_record("arena/d/m", Store(tmp_path / "store")).outputs == "logits"
+
+
+def wrong(name, value=None):
+    arrays = {key: array.copy() for key, array in MODELS["digits/small"].items()}
+    if value is None:
+        del arrays[name]
+    else:
+        arrays[name][3] = value
+    return {**MODELS, "digits/small": arrays}
+
+
+@pytest.mark.parametrize(
+    ("models", "message"),
+    [
+        (wrong("labels_test"), "digits/small: `--test`: .* has no labels"),
+        (wrong("probas_cal", np.nan), "digits/small: .* row 3 contains a value that is not finite"),
+        (wrong("labels_cal", 4), "digits/small: .* has the label 4, but there are 4 classes"),
+        ({"d/a b": model()}, "'arena/d/a b' is not a valid name"),
+    ],
+)
+def test_a_wrong_model_is_refused_in_one_line_and_the_others_are_kept(tmp_path, models, message):
+    taken = take(tmp_path, "--select", "none", models=models)
+    assert taken.returncode == 2
+    (line,) = taken.stderr.strip().splitlines()
+    pattern = message.replace("`--test`", "--test")
+    assert pd.Series([line]).str.contains(pattern).all(), line
+    names = read_records("*", Store(tmp_path / "store")) if len(models) > 1 else {}
+    assert len(names) == len(models) - 1
+
+
+@pytest.mark.parametrize("damage", ["cut", "external link", "soft link", "no model", "no file"])
+def test_a_wrong_file_is_refused_in_one_line(tmp_path, refusal, damage):
+    path = tmp_path / "models.h5"
+    if damage != "no file":
+        hdf5(path, MODELS if damage != "no model" else {"a/b": {"numbers": np.ones(3)}})
+    if damage == "cut":
+        path.write_bytes(path.read_bytes()[:3000])
+    elif damage.endswith("link"):
+        with h5py.File(path, "a") as file:
+            secret = h5py.ExternalLink("/etc/passwd", "a")
+            file["a/b/probas_cal"] = h5py.SoftLink("/x") if damage == "soft link" else secret
+    words = ["--models", path, "--select", "none", "--store", tmp_path / "store"]
+    message = refusal("import", "arena", *words)
+    texts = {"cut": "cannot be read", "no model": "has no model", "no file": "does not exist"}
+    assert texts.get(damage, damage) in message
+
+
+def test_a_killed_import_goes_on(tmp_path, monkeypatch):
+    write_import, count = module.write_import, []
+
+    def killed(*arguments, **options):
+        if len(count) == 2:
+            raise KeyboardInterrupt
+        count.append(1)
+        write_import(*arguments, **options)
+
+    monkeypatch.setattr(module, "write_import", killed)
+    assert take(tmp_path, "--select", "none").returncode != 0
+    store = Store(tmp_path / "store")
+    kept = {path: path.stat().st_mtime_ns for path in (store.root / KIND).glob("*/*")}
+    monkeypatch.undo()
+    assert take(tmp_path, "--select", "none").returncode == 0
+    assert len(by_record(store)) == 3
+    assert all(path.stat().st_mtime_ns == time for path, time in kept.items())
+
+
+# --- compare
+
+
+@pytest.fixture(scope="module")
+def arena(tmp_path_factory):
+    """A finished comparison of three methods on all imports."""
+    folder = tmp_path_factory.mktemp("arena")
+    assert take(folder, "--select", "none").returncode == 0
+    words = ["compare", "ce", "temperature", "histogram", "--imported", "arena/*"]
+    words += ["--store", folder / "store", "--out", folder / "out"]
+    run = here(*words)
+    assert run.returncode == 0, run.stderr
+    return folder, words, run
+
+
+def test_one_run_compares_methods_on_all_imports(arena):
+    folder, _, run = arena
+    assert "one trial after the other in this process" in run.stderr
+    rows = load(folder / "out").trials
+    assert len(rows) == 9
+    assert set(rows["status"]) == {"done"}
+    # The scores of the base are those of the given probabilities.
+    result = benchmark([folder / "out"])
+    arrays = MODELS["digits/small"]
+    rows = np.arange(40), arrays["labels_test"]
+    nll = -np.log(np.maximum(arrays["probas_test"][rows].astype(float), 1e-12)).mean()
+    scores = result.values["nll"].xs("arena/digits", axis="columns", level="dataset")
+    assert scores.loc["ce"].item() == pytest.approx(nll, abs=1e-6)
+    assert "3 experiments on 2 data sets" in run.stdout
+    assert (folder / "out/tables/experiments.csv").exists()
+
+
+def test_a_killed_comparison_goes_on(arena):
+    folder, words, _ = arena
+    files = sorted((folder / "out/trials").glob("*.parquet"))
+    times = {path: path.stat().st_mtime_ns for path in files}
+    files[0].unlink()
+    run = load(folder / "out")
+    assert run.counts() == {"done": 6, "missing": 3}
+    lost = benchmark([folder / "out"])
+    assert lost.is_run.shape == (3, 3)  # missing trials are known by their import
+    assert any("INCOMPLETE" in note for note in lost.notes)
+    again = here(*words)
+    assert again.returncode == 0, again.stderr
+    assert "3 of 9 trials" in again.stderr
+    assert [path for path in files if path.stat().st_mtime_ns == times[path]] == files[1:]
+    assert "nothing is left to do" in here(*words).stderr
+
+
+def test_a_larger_match_extends_the_run(arena, tmp_path):
+    folder, words, _ = arena
+    few = ["--out" if word == "--out" else word for word in words[:-1]] + [tmp_path / "out"]
+    few[few.index("arena/*")] = "arena/*"
+    assert here(*few).returncode == 0
+    path = hdf5(tmp_path / "more.h5", {"more/m": model(seed=9)})
+    more = ["--models", path, "--select", "none", "--store", folder / "store"]
+    assert here("import", "arena", *more).returncode == 0
+    assert here(*few).returncode == 0
+    names = read_run_manifest(tmp_path / "out").imports.values()
+    assert sorted(names) == sorted([*(f"arena/{name}" for name in MODELS), "arena/more/m"])
+    assert read_table(tmp_path / "out", "trials").num_rows == 12
+
+
+def test_statistics_keep_the_imports_apart(arena, refusal):
+    folder = arena[0]
+    ranks = here("analyze", "ranks", folder / "out", "--metric", "nll", "--json")
+    (first, *_) = json.loads(ranks.stdout)
+    assert len(first["values"]) >= 3
+    assert "several data sets" in refusal("analyze", "diff", folder / "out", folder / "out")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["compare", "ce", "temperature", "--imported", "x/*"], "no import in .* matches 'x/\\*'"),
+        (["search", "temperature", "--imported", "arena/*"], "a search takes one"),
+        (["ablate", "two_stage", "--imported", "arena/*"], "only a comparison takes"),
+        (["search", "temperature", "--imported", "arena/digits/small"], "has no select"),
+        (
+            ["compare", "ce", "--imported", "arena/digits/small", "--split-seeds", "2"],
+            "split_seed needs an import with",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_refused(arena, tmp_path, refusal, words, message):
+    out = ["--store", arena[0] / "store", "--out", tmp_path / "out"]
+    assert pd.Series([refusal(*words, *out)]).str.contains(message).all()
+
+
+def test_methods_are_left_out_by_their_classes():
+    records = {}
+    for classes in (2, 100, 101):
+        record = {"digest": f"{classes:016}", "classes": classes, "width": 0, "is_cut": False}
+        counts = {"train": 0, "select": 0, "calib": 9, "test": 9}
+        records[f"c{classes}"] = {**record, **counts, "outputs": "probs"}
+    request = ResolvedRequest({"data": {"imported": "c*"}}, imports=records)
+    ladder = build_kind_comparison("posthoc")
+    methods = {classes: set() for classes in (2, 100, 101)}
+    for trial in expand(ladder, request):
+        methods[trial.spec.data.info.classes].add(trial.label)
+    assert methods[2] - methods[100] == {"beta"}
+    assert methods[100] - methods[101] == {"dirichlet", "matrix", "sms"}
+    reasons = {
+        reason: [r.label for r in rungs] for reason, rungs in find_left_out(ladder, request).items()
+    }
+    assert reasons["they do not take 100, 101 classes"] == ["beta"]
+    assert len(reasons["a matrix of parameters is too large for 101 classes"]) == 3
+
+
+def test_a_head_needs_select(tmp_path):
+    files = {"head": [str(write(tmp_path / "head.npz", **head()))], "select": ("none",)}
+    for seed, name in enumerate(("train", "calib", "test")):
+        files[name] = [str(write(tmp_path / f"{name}.npz", **features(40, seed=seed)))]
+    slot = {"dataset": "imported", "imported": check_files(**files).record.model_dump()}
+    network = {"backbone": "imported", "epochs": 0}
+    with pytest.raises(UserError, match="the import has no select"):
+        resolve_spec({"data": slot, "network": network, "head": {"method": "retrain"}})
+
+
+# --- the whole benchmark
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)  # a minute on an idle machine
+def test_a_file_in_the_layout_of_calarena_is_compared_by_all_methods(tmp_path):
+    models = {}
+    for number, classes in enumerate((2, 3, 10, 100, 1000)):
+        samples = max(300, classes)
+        plain = model(classes, samples, seed=number)
+        models[f"c{classes}/plain"] = plain
+        tied = {key: array.copy() for key, array in plain.items()}
+        for split in ("cal", "test"):
+            probs = tied[f"probas_{split}"]
+            if classes == 2:
+                probs[:] = probs.round(1)  # many ties, and probabilities of 0 and 1
+                continue
+            probs[:30] = np.eye(classes, dtype="f4")[probs[:30].argmax(1)]
+            probs[30:60] = 1 / classes
+        if classes > 2:  # a class is missing in calibration
+            tied["labels_cal"][tied["labels_cal"] == classes - 1] = 0
+        models[f"c{classes}/tied"] = tied
+    assert take(tmp_path, "--select", "none", models=models).returncode == 0
+    words = ["compare", "--all", "posthoc", "--imported", "arena/*", "--store", tmp_path / "store"]
+    run = here(*words, "--out", tmp_path / "out")
+    assert run.returncode == 0, run.stderr
+    trials = load(tmp_path / "out").trials
+    assert set(trials["status"]) == {"done"}
+    result = benchmark([tmp_path / "out"])
+    counts = result.is_run.sum(axis="columns")
+    assert counts["beta"] == 2
+    assert set(counts[["dirichlet", "matrix", "sms"]]) == {8}
+    assert set(counts.drop(["beta", "dirichlet", "matrix", "sms"])) == {10}
+    for metric in ("nll", "brier"):
+        values = result.values[metric]
+        assert values.notna().equals(result.is_run)
+        for (dataset, _, name, _), scores in values.items():
+            arrays = models[f"{dataset.removeprefix('arena/')}/{name}"]
+            probs = arrays["probas_test"].astype(float)
+            if probs.ndim == 1:
+                probs = np.stack([1 - probs, probs], 1)
+            probs = np.maximum(probs, 1e-12)
+            probs /= probs.sum(1, keepdims=True)
+            rows = np.arange(len(probs)), arrays["labels_test"]
+            wanted = -np.log(probs[rows]).mean()
+            if metric == "brier":
+                wanted = ((probs - np.eye(probs.shape[1])[rows[1]]) ** 2).sum(1).mean()
+            assert scores["vanilla"] == pytest.approx(wanted, abs=1e-5), (dataset, name)
+    assert "nothing is left to do" in here(*words, "--out", tmp_path / "out").stderr

@@ -1,0 +1,221 @@
+"""Estimators in scikit-learn's style as post-hoc methods."""
+
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from sklearn.neighbors import KNeighborsClassifier
+
+from tests.classifiers import run_trials, spec_of
+from tests.methods.test_posthoc import drawn
+from tests.support import CPU, rows
+from tune_calib.conformance.bench import Bench
+from tune_calib.conformance.suite import results
+from tune_calib.data.imported import SMALLEST
+from tune_calib.engine.classifier import KIND, load_classifier
+from tune_calib.engine.evaluate import SplitLogits, fit_transform
+from tune_calib.engine.store import Store
+from tune_calib.errors import DivergedError, UserError
+from tune_calib.library.export import export
+from tune_calib.methods import from_estimator, probmetrics
+from tune_calib.methods._estimator import probabilities
+from tune_calib.spec import plugins
+from tune_calib.spec.describe import describe_method
+from tune_calib.spec.methods import METHODS
+from tune_calib.spec.slots.posthoc import PostHocSlot
+from tune_calib.spec.trial import TrialSpec
+from tune_calib.tuning.work.workers import NetworkWorker
+
+ROOT = Path(__file__).parents[2]
+PAPER = {"paper": "Cover and Hart, IEEE", "year": 1967, "url": "https://doi.org/10.1109/x"}
+
+
+class Uniform:
+    """Returns equal probabilities.
+
+    Reference
+    ---------
+    A. Author and B. Author. An estimator. A conference, 2020. https://example.org/paper.
+    """
+
+    def __init__(self, share: float | None = None, wrong="no", method="x"):
+        if wrong == "value":
+            raise ValueError("wrong must be no")
+        if wrong == "package":
+            raise ImportError("The 'absent' package is required.")
+        self.share, self.wrong = share, wrong
+
+    def fit(self, probs, labels):
+        if self.wrong == "fit":
+            raise RuntimeError("no samples\nof class 2")
+        if self.wrong == "warns":
+            import warnings
+
+            warnings.warn("not converged", stacklevel=1)
+        if self.wrong == "overflows":
+            np.exp(np.float64(1000))
+        self.drawn = np.random.rand(), float(torch.rand(1))
+        sys.stdout.write("fitted")
+
+    def predict_proba(self, probs):
+        if self.wrong == "nan":
+            return np.full_like(probs, np.nan)
+        return np.full_like(probs, 1 / probs.shape[1])
+
+
+def fitted(info, logits, labels, **settings):
+    transform = info.implementation(info.params(**settings))
+    transform.fit(logits[None], labels)
+    return transform
+
+
+def test_the_record_has_the_parameters_and_the_reference_of_the_estimator():
+    info = from_estimator("uniform", Uniform)
+    assert info.params().model_dump() == {"share": None, "wrong": "no"}
+    assert (info.title, info.year, info.url) == ("Uniform", 2020, "https://example.org/paper")
+    assert info.paper == "A. Author and B. Author. An estimator. A conference"
+    text = describe_method(info)
+    assert "Returns equal probabilities." in text
+    assert "`posthoc.share`</span> = `none` (number or `none`)\n" in text
+    assert "latex" not in text
+    assert "bibtex" not in text
+
+
+@pytest.mark.parametrize("missing", [-1, 0, 2])
+def test_it_returns_the_probabilities_of_the_estimator(missing):
+    logits, labels = drawn(300, 4)
+    logits, labels = logits[labels != missing], labels[labels != missing]
+    info = from_estimator("neighbours", KNeighborsClassifier, **PAPER)
+    transform = fitted(info, logits, labels, n_neighbors=9)
+    oracle = KNeighborsClassifier(9).fit(logits.softmax(1).numpy(), labels.numpy())
+    expected = np.zeros((50, 4))
+    expected[:, oracle.classes_] = oracle.predict_proba(logits[:50].softmax(1).numpy())
+    probs = transform.transform(logits[None, :50])[0].softmax(-1)
+    assert probs.numpy() == pytest.approx(expected, abs=1e-9)
+
+
+def test_its_random_numbers_are_the_same_in_each_fit_and_those_of_the_caller_stay(capsys):
+    info = from_estimator("uniform", Uniform)
+    logits, labels = drawn(30, 3)
+    torch.manual_seed(5)
+    np.random.seed(5)
+    expected = float(torch.rand(1)), np.random.rand()
+    torch.manual_seed(5)
+    np.random.seed(5)
+    draws = [fitted(info, logits, labels)._state_of(0)["estimator"].drawn for _ in range(2)]
+    assert draws[0] == draws[1]
+    assert (float(torch.rand(1)), np.random.rand()) == expected
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "message"),
+    [
+        ("value", UserError, "wrong must be no"),
+        ("package", UserError, "The 'absent' package is required. Install that package"),
+        ("fit", DivergedError, "uniform failed .*RuntimeError: no samples of class 2"),
+        ("nan", DivergedError, "uniform failed .*numbers that are no probabilities"),
+    ],
+)
+def test_an_error_of_the_estimator_is_one_line(monkeypatch, wrong, error, message):
+    info = from_estimator("uniform", Uniform)
+    monkeypatch.setitem(METHODS._records, "uniform", info)
+    monkeypatch.setitem(METHODS._origins, "uniform", None)
+    logits, labels = drawn(30, 3)
+
+    def fit():
+        slot = PostHocSlot.build(method="uniform", params={"wrong": wrong})
+        fit_transform(slot, SplitLogits(logits[None], labels))
+
+    with pytest.raises(error, match=message) as caught:
+        fit()
+    assert "\n" not in str(caught.value)
+
+
+def test_a_warning_of_the_fit_is_a_flag():
+    info = from_estimator("uniform", Uniform)
+    assert bool(fitted(info, *drawn(30, 3), wrong="warns").flags()["posthoc_unconverged"])
+    for wrong in ("no", "overflows"):
+        assert "posthoc_unconverged" not in fitted(info, *drawn(30, 3), wrong=wrong).flags()
+
+
+def test_equal_probabilities_and_zeros_stay_equal_after_logarithms():
+    rows = torch.tensor([[0.3, 0.7, 0.0], [0.3, 0.5, 0.2], [0.3, 0.1, 0.6], [0.0, 1.0, 0.0]])
+    logits = rows.clamp(min=SMALLEST).log()
+    probs = probabilities(logits.double())
+    assert probs.numpy() == pytest.approx(rows.double().numpy(), abs=1e-6)
+    assert len(probs[:3, 0].unique()) == 1
+    assert torch.equal(probs == 0, rows == 0)
+    scaled = 3 * logits.double()
+    assert torch.equal(probabilities(scaled), scaled.softmax(-1))
+
+
+@pytest.fixture
+def neighbours():
+    """The provenance of a run with the plug-in of the documentation."""
+    with plugins.restored():
+        plugins.load("docs/examples/plugin_calibrator.py", folder=ROOT)
+        yield {"plugins": [plugin.plain() for plugin in plugins.in_use()]}
+
+
+@pytest.fixture
+def store(trained, bank, tmp_path):
+    """A network and its clean bank, without any classifier."""
+    for kind in ("networks", "banks"):
+        shutil.copytree(trained.root / kind, tmp_path / "store" / kind)
+    return Store(tmp_path / "store")
+
+
+def never():
+    raise AssertionError("no image is needed")
+
+
+def test_it_is_fitted_again_instead_of_stored_and_cannot_be_exported(neighbours, bank, store):
+    spec = spec_of(posthoc="neighbours")
+    calib, test = bank.calib(), bank.evaluated()["test"]
+    transform = fit_transform(spec.posthoc, SplitLogits(calib.logits[None], calib.labels))
+    expected = transform.transform(test.logits[None].double())
+    for _ in range(2):
+        classifier = load_classifier(spec, store, never, CPU)
+        assert torch.equal(classifier.logits(test).logits, expected)
+    assert not store.holds(KIND, spec.hash)
+    out = store.root.parent / "out"
+    run_trials(NetworkWorker, [spec], store, out, **neighbours)
+    with pytest.raises(UserError, match="neighbours cannot be exported: its fit is an object of"):
+        export(out, store.root, None, str(out / "calibrated"))
+
+
+def test_a_fit_that_fails_ends_only_its_own_trial(neighbours, store, tmp_path):
+    failing = spec_of(posthoc="neighbours").model_dump(mode="json")
+    failing["posthoc"]["params"]["n_neighbors"] = -1
+    specs = [TrialSpec.build(**failing), spec_of(posthoc="temperature")]
+    run_trials(NetworkWorker, specs, store, tmp_path / "out", **neighbours)
+    ended = {row["posthoc_method"]: row for row in rows(tmp_path / "out")}
+    assert ended["temperature"]["status"] == "done"
+    assert ended["neighbours"]["status"] == "diverged"
+    assert "neighbours failed on calib" in ended["neighbours"]["message"]
+
+
+@pytest.fixture
+def bench(trained):
+    return Bench(trained)
+
+
+@pytest.mark.parametrize("name", ["probmetrics:BinaryHistogramBinning"])
+def test_calibrators_of_probmetrics_pass_the_checks_of_all_methods(name, bench):
+    outcomes = {result.check.name: result.outcome for result in results(name, bench)}
+    assert "failed" not in outcomes.values()
+
+
+def test_without_probmetrics_one_line_says_how_to_install_it(monkeypatch):
+    probmetrics.find_calibrator.cache_clear()
+    probmetrics.list_calibrators.cache_clear()
+    probmetrics._library.cache_clear()
+    monkeypatch.setitem(sys.modules, "probmetrics.calibrators", None)
+    with pytest.raises(UserError, match=r"pip install 'tune-calib\[probmetrics\]'"):
+        METHODS["probmetrics:SVS"]
+    with pytest.raises(UserError, match="unknown method 'probmetrics:svs'"):
+        METHODS.require("probmetrics:svs")
