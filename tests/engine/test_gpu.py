@@ -31,7 +31,7 @@ def trainer(**network) -> NetworkTrainer:
     return NetworkTrainer(spec, Development(split, split, split), torch.device("cuda"))
 
 
-@pytest.mark.parametrize(("method", "precision"), zip(NETWORKS, cycle(["bf16", "tf32"])))
+@pytest.mark.parametrize(("method", "precision"), list(zip(NETWORKS, cycle(["bf16", "tf32"]))))
 def test_every_method_learns_in_a_fast_precision(method, precision):
     reports = list(trainer(method=method, precision=precision, lr=0.02))
     assert all(torch.isfinite(torch.tensor(list(report.values()))).all() for report in reports)
@@ -73,7 +73,7 @@ def test_precisions_set_the_flags_of_torch():
     assert torch.backends.cuda.matmul.fp32_precision == "ieee"
 
 
-@pytest.mark.parametrize(("method", "optimizer"), zip(NETWORKS, cycle(["sgd", "adam"])))
+@pytest.mark.parametrize(("method", "optimizer"), list(zip(NETWORKS, cycle(["sgd", "adam"]))))
 def test_captured_training_equals_eager_training(method, optimizer, monkeypatch):
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     slot = {"method": method, "optimizer": optimizer, "deterministic": True}
@@ -102,7 +102,7 @@ def test_a_compiled_backbone_learns_with_losses_left_as_they_are(method):
     assert compiled[-1]["train/loss"] == pytest.approx(plain[-1]["train/loss"], rel=0.1)
 
 
-@pytest.mark.parametrize(("method", "optimizer"), zip(HEADS, cycle(["sgd", "adam"])))
+@pytest.mark.parametrize(("method", "optimizer"), list(zip(HEADS, cycle(["sgd", "adam"]))))
 def test_captured_heads_equal_eager_heads_whatever_their_number(method, optimizer, bank):
     slots = [
         small_spec(method=method, seed=k, optimizer=optimizer, clip_grad_norm=1.0).head
