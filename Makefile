@@ -5,8 +5,8 @@ BIN := $(VENV)/bin
 RUNTIME := $(VENV)/.runtime
 READY := $(VENV)/.ready
 
-.PHONY: demo test test-slow test-faults test-services test-browser lint generate results examples docs wheel \
-	bench bench-analysis bench-growth clean
+.PHONY: demo test test-slow test-faults test-services test-browser test-gpu lint generate results \
+	examples docs wheel bench bench-analysis bench-growth clean
 
 # Tests start many processes: without the bytecode of the first, each compiles the program anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -49,6 +49,10 @@ test-browser: $(READY)
 		{ apt-get update -qq && apt-get install -y -qq chromium chromium-driver; } || true
 	$(INSTALL) -e ".[browser]"
 	$(BIN)/python -m pytest -q -rs -m browser tests/analysis/page/test_browser.py
+
+# Without a GPU, the tests say that they are skipped.
+test-gpu: $(READY)
+	$(BIN)/python -m pytest -q -rs -m gpu tests/engine tests/methods
 
 lint: $(READY)
 	$(BIN)/ruff check .

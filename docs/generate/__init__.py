@@ -19,6 +19,7 @@ from docs.generate import (
     recipes,
     reference,
     settings,
+    speed,
     tables,
 )
 from docs.generate.page import Page
@@ -34,6 +35,7 @@ INSERTED: dict[str, Callable[[], str]] = {
     "experiment-file-keys": experiment_files.every_key,
     "figures": figures.every_figure,
     "flags": tables.flags,
+    "gpu-rates": speed.gpu_rates,
     "manifests": tables.manifests,
     "method-list": methods.overview,
     "metrics": tables.metrics,

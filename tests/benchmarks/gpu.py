@@ -26,6 +26,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date
 from functools import partial
@@ -255,12 +256,12 @@ def compile_network(name: str, setting: Setting) -> Iterator[Result]:
         start = time.perf_counter()
         next(trainer_of(name, precision, "compiled", setting, steps=1))
         setting.synchronize()
-        yield "compile_s", precision, time.perf_counter() - start
+        yield "compile_s", precision, round(time.perf_counter() - start, 1)
 
 
 def measure_network(name: str, setting: Setting, compiled: Sequence[str]) -> Iterator[Result]:
     """Rates of one network, which are compiled only in the precisions for which code exists."""
-    yield "papers_loop", "installed", papers_rate(name, setting)
+    yield "papers_loop", "installed", round(papers_rate(name, setting), 1)
     batch = setting.batch_of(name)
     plain = build_plain(spec_of(name, "fp32", "eager", batch))
     yield "gflop", "", round(count_flops(plain) / batch / 1e9, 3)
@@ -277,7 +278,7 @@ def measure_network(name: str, setting: Setting, compiled: Sequence[str]) -> Ite
         except (RuntimeError, UserError) as error:  # such as too little memory
             print(f"{name}, {kind}, {precision}: {error}", file=sys.stderr)
         else:
-            yield kind, precision, rate
+            yield kind, precision, round(rate, 1)
 
 
 def measure_heads(setting: Setting) -> Iterator[Result]:
@@ -302,7 +303,7 @@ def measure_heads(setting: Setting) -> Iterator[Result]:
             if execution != mode:
                 tape.capture(trainer)
             epoch_s = setting.epoch_s(partial(next, trainer))
-            yield execution, str(count), epoch_s / setting.steps
+            yield execution, str(count), round(epoch_s / setting.steps, 7)
 
 
 def measure_beside(name: str, setting: Setting) -> Iterator[Result]:
@@ -314,12 +315,11 @@ def product_tflops(setting: Setting) -> float:
     """Operations of one large matrix product in bf16."""
     size = 8192 if setting.is_gpu else 256
     factors = torch.ones(2, size, size, dtype=torch.bfloat16, device=setting.device)
-    return 2 * size**3 / setting.epoch_s(lambda: torch.mm(*factors)) / 1e12
+    return round(2 * size**3 / setting.epoch_s(lambda: torch.mm(*factors)) / 1e12, 3)
 
 
 def _send(results: Connection, job: Callable[..., Iterator[Result]], arguments: Any) -> None:
     os.setsid()  # with the workers of loaders and compilers, which end with this process
-    torch.set_num_threads(1)
     for result in job(*arguments):
         results.send(result)
     results.close()
@@ -345,7 +345,9 @@ def in_processes(jobs: dict[str, tuple[Any, ...]], end: float) -> Iterator[tuple
                 del receivers[receiver]
     for process in started:
         if process.is_alive():
-            os.killpg(process.pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it has no group of its own yet
+                os.killpg(process.pid, signal.SIGKILL)
+            process.kill()
         process.join()
 
 
@@ -418,7 +420,7 @@ def format_json(record: dict[str, Any]) -> str:
 
 def table(record: dict[str, Any]) -> Iterator[str]:
     """Rows with rates, and ratios of what was measured in this run."""
-    yield f"{record['card']}, torch {record['versions']['torch']}; "
+    yield f"{record['card']}, torch {record['versions']['torch']}"
     yield f"a large matrix product in bf16: {record['product_tflops']:.4g} TFLOP/s"
     columns = "images/s", "over papers", "over bare", "of product"
     yield f"{'network, steps, precision':30}{''.join(f'{column:>13}' for column in columns)}"

@@ -174,7 +174,7 @@ def test_batches_are_those_of_the_order(shape, gathered, bank, monkeypatch):
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_an_epoch_does_not_synchronise_with_the_gpu(bank):
     for method in ("retrain", "mac_cal", "tst", "vtst"):
         slots = [small_spec(method=method, seed=s).head for s in range(3)]
@@ -189,7 +189,7 @@ def test_an_epoch_does_not_synchronise_with_the_gpu(bank):
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_a_view_that_does_not_fit_a_gpu_is_streamed(bank, monkeypatch):
     slots = [small_spec(method="mac_cal", seed=s).head for s in range(3)]
     logits = []

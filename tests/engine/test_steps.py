@@ -23,8 +23,9 @@ import sys
 for name in {ABSENT}:
     sys.modules[name] = None
 import tune_calib.engine.steps, tune_calib.data.augment, tune_calib.models.network
+import tune_calib.engine.execution
 import runpy
-runpy.run_path("tests/benchmarks/gpu.py")
+runpy.run_path("tests/benchmarks/heads.py")
 """
     subprocess.run([sys.executable, "-c", code], check=True)
 
