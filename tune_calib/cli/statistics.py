@@ -19,6 +19,9 @@ from tune_calib.paths import parse_path
 from tune_calib.results.folders import has_result_files
 from tune_calib.spec.metrics import rankable_metrics
 
+DiagramFolder = Annotated[
+    Path | None, typer.Option(help="folder for Friedman's diagram", callback=expand)
+]
 Metric = Annotated[
     str,
     typer.Option(
@@ -164,9 +167,7 @@ def significance(
     blocks: Annotated[
         str, typer.Option(help="blocks over several runs: columns, or seeds of each column")
     ] = "columns",
-    figure: Annotated[
-        Path | None, typer.Option(help="folder for Friedman's diagram", callback=expand)
-    ] = None,
+    figure: DiagramFolder = None,
 ) -> None:
     """Run a significance test: over the seeds of one run, or over the columns of several.
 
@@ -189,9 +190,7 @@ def benchmark(
     unit: Annotated[
         str, typer.Option(help="what intervals generalise to: datasets or experiments")
     ] = "datasets",
-    figure: Annotated[
-        Path | None, typer.Option(help="folder for Friedman's diagram", callback=expand)
-    ] = None,
+    figure: DiagramFolder = None,
 ) -> None:
     """Compare methods over many experiments: mean ranks, win rates and improvements.
 
