@@ -7,7 +7,7 @@ import pytest
 import ray
 import torch
 
-from tests.support import here
+from tests.support import cli, here
 from tune_calib.errors import UserError
 from tune_calib.spec.trial import TrialSpec
 from tune_calib.tuning import share
@@ -56,7 +56,7 @@ def test_without_a_gpu_the_trials_use_the_processor(tmp_path):
 
 def test_a_cluster_that_does_not_respond_is_refused(tmp_path):
     command = ["ablate", "mac_cal", "--dry-run", "--gpus", "auto", "--out", str(tmp_path / "out")]
-    refused = here(*command, "--address", "127.0.0.1:1")  # no Ray runs in a process of its own
+    refused = cli(*command, "--address", "127.0.0.1:1")  # no Ray runs in a process of its own
     assert refused.returncode == 2
     assert "no Ray cluster at --address" in " ".join(refused.stderr.split())
 
