@@ -162,7 +162,7 @@ def _build_entries(request: TableRequest) -> Iterator[tuple[str, str, int, dict[
             weights = str(request.weights_path(file))
             frozen = {
                 "network": {**network, "epochs": 0, "weights": weights},
-                "data": {**merged.get("data", {}), "holdout": "test"},
+                "data": {"holdout": "test", **merged.get("data", {})},
             }
             of_network = {
                 "backbones": [backbone],
