@@ -14,7 +14,8 @@ writes it, and a test compares it::
 ``rows`` names the rung of each row. ``runs`` are folders of ``docs/claims``; a cell is the mean
 over all distinct trials of the rung in them, with its standard deviation, or the ends of its
 interval (``cells: interval``), or alone (``cells: mean``). ``rung`` changes the rungs of a column
-(``"{}, scaled"``). A folder as ``ladder`` gives the table of its report, with ``metrics``.
+(``"{}, scaled"``), ``split`` is where it is measured (``select``, ``ood/cifar10``). A folder as
+``ladder`` gives the table of its report, with ``metrics``.
 """
 
 import json
@@ -57,6 +58,7 @@ class Columns:
     metrics: list[str]
     title: str = ""
     rung: str = "{}"
+    split: str = "test"
     cells: Literal["spread", "interval", "mean"] = "spread"
 
 
@@ -116,7 +118,7 @@ def _columns(table: ResultTable, columns: Columns) -> Iterator[tuple[str, list[C
         if metric == _GAIN:
             yield f"{prefix}NLL gain (%)", _gains(rows)
         else:
-            yield prefix + METRICS[metric].head, _cells(rows, metric, columns.cells)
+            yield prefix + METRICS[metric].head, _cells(rows, metric, columns)
 
 
 def _trials(runs: Sequence[Run], label: str) -> pd.DataFrame:
@@ -145,10 +147,11 @@ def _recipe(text: str) -> str:
     return json.dumps(settings)
 
 
-def _cells(rows: Sequence[pd.DataFrame], metric: str, kind: str) -> list[Cell]:
+def _cells(rows: Sequence[pd.DataFrame], metric: str, columns: Columns) -> list[Cell]:
     cells, may_win = [], []
+    name, kind = column(columns.split, metric), columns.cells
     for trials in rows:
-        values = trials[column("test", metric)].astype(float)
+        values = trials[name].astype(float)
         mean, spread = values.mean(), values.std(ddof=1)
         cell = Cell.number(metric, mean, spread if kind == "spread" else float("nan"))
         if kind == "interval" and len(trials):
@@ -157,7 +160,7 @@ def _cells(rows: Sequence[pd.DataFrame], metric: str, kind: str) -> list[Cell]:
             cell = replace(cell, text=f"{cell.text} [{low}, {high}]")
         cells.append(cell)
         # Chance alone explains a value below the noise floor.
-        is_chance = metric == "ece" and mean < trials["floor"].mean()
+        is_chance = name == "test/ece" and mean < trials["floor"].mean()
         flags = list(filter(None, trials["flags"].fillna("")))
         may_win.append(not is_chance and not is_never_best(flags))
     return ranked(cells, METRICS[metric].direction, may_win)

@@ -142,9 +142,9 @@ def ship_logits(run: Path, store: Path, target: Path) -> None:
 
 def _ship_tables(results: list[Made], out: Path, to: Path) -> None:
     """Copy the results of tables of papers, and their figures."""
-    shutil.rmtree(to, ignore_errors=True)
     for made in results:
         table = made.table
+        shutil.rmtree(to / table.folder, ignore_errors=True)
         for _, run in made.runs:
             _ship_run(made, run, to)
             for figure in table.figures[:1]:

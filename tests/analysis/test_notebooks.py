@@ -8,7 +8,7 @@ import pytest
 from nbclient import NotebookClient
 
 FOLDER = Path(__file__).parents[2] / "analysis" / "notebooks"
-PAPER = FOLDER.parents[1] / "docs/claims/results/maccal-table5/ladder-cifar10"
+PAPER = FOLDER.parents[1] / "docs/claims/day/maccal-table5/ladder-cifar10"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 
 

@@ -100,7 +100,7 @@ def test_a_table_of_results_refuses_what_it_cannot_tell_apart():
         result_tables.format_table(
             {"rows": {"net": "vanilla", "typo": "vanila"}, "columns": columns}
         )
-    columns[0]["runs"].append("results/maccal-table5/ladder-cifar10")
+    columns[0]["runs"].append("day/maccal-table5/ladder-cifar100")
     with pytest.raises(UserError, match="several network settings"):
         result_tables.format_table({"rows": {"net": "vanilla"}, "columns": columns})
 
