@@ -190,8 +190,10 @@ def isotonic(
 def count_below(places: Tensor, values: Tensor) -> Tensor:
     """Count the sorted places (C, M) that do not exceed each of the values (C, N): (C, N).
 
-    It uses bisection, because ``torch.searchsorted`` cannot be exported to ONNX.
+    Exported models use bisection, because ``torch.searchsorted`` cannot be exported to ONNX.
     """
+    if not torch.onnx.is_in_onnx_export():
+        return torch.searchsorted(places.contiguous(), values.contiguous(), right=True)
     size = places.shape[1]
     counts = torch.zeros_like(values, dtype=torch.int64)
     step = 1 << size.bit_length()
