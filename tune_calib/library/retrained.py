@@ -187,6 +187,7 @@ def _refuse_lacking(slot: HeadSlot, has_select: bool, has_head: bool) -> None:
     for name, value in (("start", "continued"), ("start", "frozen"), ("gamma", "val_ratio")):
         is_set = getattr(slot.params, name, None) == value
         if is_set and not has_head:
-            raise ValueError(f"{name}={value} needs own_head=(weight, bias) of the network")
+            hint = " or gamma as a number" if name == "gamma" else ""
+            raise ValueError(f"{name}={value} needs own_head=(weight, bias) of the network{hint}")
         if is_set and name == "gamma" and not has_select:
-            raise ValueError(f"{name}={value} needs select=(features, labels)")
+            raise ValueError(f"{name}={value} needs select=(features, labels) or gamma as a number")
