@@ -140,7 +140,10 @@ def export(
     out: Annotated[str, typer.Argument(help="folder or URL of a run or a search")],
     file: Annotated[
         str,
-        typer.Argument(help="FILE.safetensors, or FILE.h5 with --logits"),
+        typer.Argument(
+            help="FILE.safetensors, FILE.parquet for the results of all trials, or FILE.h5 with "
+            "--logits"
+        ),
     ],
     trial: Annotated[
         str | None, typer.Option(metavar="HASH", help="hash of the trial, or its beginning")
@@ -160,11 +163,12 @@ def export(
     store: StoreRoot = None,
     data_root: DataRoot = None,
 ) -> None:
-    """Export the calibrated network of a trial, or the logits of all trials.
+    """Export the calibrated network of a trial, or the results or logits of all trials.
 
     Examples:
         tune-calib export runs/mine calibrated.safetensors --best ece
         tune-calib export runs/mine calibrated.safetensors --trial 3fa9 --onnx
+        tune-calib export runs/mine results.parquet
         tune-calib export runs/mine --logits mine-multiclass.h5
     """
     folder = open_folder(out, runs_plugins=True)
@@ -172,8 +176,14 @@ def export(
         raise UserError(
             f"{out} contains {len(entries)} entries; give one of them, e.g. {entries[0]}"
         )
-    if logits and (trial or best or onnx):
+    is_table = file.endswith(".parquet") and not logits
+    if (logits or is_table) and (trial or best or onnx):
         raise UserError("all trials are exported; leave `trial`, `best` and `onnx` out")
+    if is_table:
+        from analysis.tidy import write_results_file
+
+        echo(write_results_file(folder, parse_path(file)))
+        return
     command = ["export", out, file]
     if logits:
         command.append("--logits")
