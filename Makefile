@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 RUNTIME := $(VENV)/.runtime
 READY := $(VENV)/.ready
+VIEWERS := $(VENV)/viewers/.ready
 
 .PHONY: demo test test-slow test-faults test-services test-browser test-gpu lint generate results \
 	examples docs wheel bench bench-analysis bench-growth clean
@@ -29,8 +30,15 @@ demo: $(RUNTIME)
 test: $(READY)
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not slow and not faults and not postgres and not s3 and not browser"
 
+# MLflow's server needs another pyarrow than the program, and the same version as its client.
+$(VIEWERS): constraints.txt
+	test -x $(VENV)/viewers/bin/python || $(BIN)/python -m venv $(VENV)/viewers
+	$(VENV)/viewers/bin/python -m pip install --quiet --disable-pip-version-check optuna-dashboard \
+		$$(sed -n 's/^mlflow-skinny==/mlflow==/p; /^optuna==/p' constraints.txt)
+	touch $(VIEWERS)
+
 # Each test of Ray takes both cores.
-test-slow: $(READY)
+test-slow: $(READY) $(VIEWERS)
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "(slow or sampled) and not ray"
 	$(BIN)/python -m pytest -q -m "slow and ray"
 

@@ -11,17 +11,20 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from analysis.load import Run, cached_per_run
+from analysis.load import Run, cached_per_run, load
 from analysis.shifts import foreign_sets
 from tune_calib.errors import UserError
+from tune_calib.paths import AnyPath, atomic_write, refuse_existing
 from tune_calib.results.folders import LOST
 from tune_calib.results.tables import is_metric_column
 from tune_calib.spec.metrics import BASE, METRICS, NO_BEST, OOD_METRICS, column, rankable_metrics
 from tune_calib.spec.names import SLOTS
 from tune_calib.spec.slots.data import DataSlot
-from tune_calib.text import nearest
+from tune_calib.text import format_count, nearest
 
 COLUMNS = (
     "source", "method", "dataset", "variant", "backbone", "split", "metric", "value", "status",
@@ -29,6 +32,14 @@ COLUMNS = (
 )  # fmt: skip
 _SEED = re.compile(r'"seed": ?\d+')
 _SPLIT_SEED = re.compile(r',"split_seed": ?\d+')
+_INTERVAL = ("lower", "upper", "se", "resamples")
+_NUMBERS = dict.fromkeys(("value", "lower", "upper", "se"), pa.float64())
+_NUMBERS |= dict.fromkeys(("resamples", "network_seed", "head_seed", "split_seed"), pa.int64())
+RESULTS = pa.schema(
+    [(name, _NUMBERS.get(name, pa.string())) for name in (*COLUMNS, *_INTERVAL, *SLOTS)],
+    metadata={"tune_calib": '{"table": "results", "version": 1}'},
+)
+"""Columns of the results file of any run; texts unless they are numbers."""
 _TRIAL = [name for name in COLUMNS if name not in ("split", "metric", "value")]
 
 
@@ -57,6 +68,22 @@ def tidy(run: Run, metrics: Sequence[str] = (), split: str | None = None) -> pd.
     # Unfinished trials stay, without a number, so that no mean silently leaves them out.
     is_recorded = (long["status"] != "done") | long["value"].notna()
     return long.loc[is_recorded, list(COLUMNS)].reset_index(drop=True)
+
+
+def write_results_file(out: AnyPath, file: AnyPath) -> str:
+    """Write ``tidy`` with intervals and slots as one Parquet file, and return a description."""
+    refuse_existing(file)
+    run = load(out)
+    intervals = run.intervals.reset_index().assign(split="test")
+    rows = tidy(run).merge(intervals, how="left", on=["spec_hash", "split", "metric"])
+    rows = rows.merge(run.trials[["spec_hash", *SLOTS]], how="left", on="spec_hash")
+    # Categories become texts, and a column without a value keeps its type.
+    content = pa.Table.from_pandas(rows.astype(dict.fromkeys(SLOTS, object)), RESULTS)
+    sink = pa.BufferOutputStream()
+    pq.write_table(content, sink)
+    atomic_write(file, sink.getvalue())
+    trials = format_count(rows["spec_hash"].nunique(), "trial")
+    return f"{format_count(len(rows), 'row')} of {trials} written: {file}"
 
 
 def _split_of(name: str) -> str:

@@ -374,6 +374,12 @@ def fetch_files(folder: AnyPath, pattern: str) -> list[tuple[AnyPath, Path]]:
     return list(zip(paths, paths, strict=True))
 
 
+def refuse_existing(path: AnyPath) -> None:
+    """Refuse to overwrite a file or folder."""
+    if path.exists():
+        raise UserError(f"{path} already exists; choose another name, or remove it")
+
+
 def refuse_special(path: AnyPath) -> None:
     """Refuse a pipe or a device in place of a file, since reading it might never end."""
     if isinstance(path, Path) and path.exists() and not (path.is_file() or path.is_dir()):

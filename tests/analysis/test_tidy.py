@@ -1,9 +1,20 @@
+import json
+
+import pyarrow.parquet as pq
 import pytest
 
 from analysis.load import load
 from analysis.published import compare_with, published, published_tables
 from analysis.report import write_report
-from analysis.tidy import COLUMNS, choose, complaints, planned_trials, tidy
+from analysis.tidy import (
+    COLUMNS,
+    RESULTS,
+    choose,
+    complaints,
+    planned_trials,
+    tidy,
+    write_results_file,
+)
 from tests import fake_results
 from tune_calib.errors import UserError
 
@@ -114,3 +125,34 @@ def test_damaged_curves_do_not_prevent_ranks(out):
     assert len(tidy(load(out), ["ece"], "test")) == 12
     with pytest.raises(UserError, match=r"1-0\.parquet is not a complete Parquet file"):
         load(out).recorded("q")
+
+
+@pytest.mark.parametrize("bad", [None, "diverged"])
+def test_the_results_file_has_the_same_columns_whatever_a_run_has(tmp_path, bad):
+    fake_results.write(tmp_path, bad=bad)
+    if bad is None:
+        fake_results.add_intervals(tmp_path, ["ece"])
+        fake_results.add_shifts(tmp_path, ["ood/noise"])
+    write_results_file(tmp_path, tmp_path / "results.parquet")
+    content = pq.read_table(tmp_path / "results.parquet")
+    assert content.schema.equals(RESULTS)
+    mark = json.loads(content.schema.metadata[b"tune_calib"])
+    assert mark == {"table": "results", "version": 1}
+    rows, frame = content.to_pandas(), tidy(load(tmp_path))
+    assert rows["value"].tolist() == pytest.approx(frame["value"].tolist(), abs=0, nan_ok=True)
+    has_interval = rows["lower"].notna()
+    expected = (rows["split"] == "test") & (rows["metric"] == "ece") & (bad is None)
+    assert has_interval.equals(expected)
+    assert (rows["upper"] - rows["value"])[has_interval].tolist() == pytest.approx(
+        [0.1] * 12 * (bad is None)
+    )
+    assert set(rows["resamples"].dropna()) == ({1000} if bad is None else set())
+
+
+def test_a_results_file_is_not_overwritten(out, refusal):
+    (out / "results.parquet").write_text("mine")
+    message = refusal("export", out, out / "results.parquet")
+    assert "results.parquet already exists; choose another name, or remove it" in message
+    message = refusal("export", out, out / "other.parquet", "--best", "ece")
+    assert "all trials are exported; leave --trial, --best and --onnx out" in message
+    assert (out / "results.parquet").read_text() == "mine"

@@ -122,9 +122,28 @@ def test_a_table_file_added_to_the_project_is_registered(tmp_path):
     assert "methods-digits" in ended.stdout
 
 
+@pytest.mark.parametrize("language", ["python", "sql"])
+def test_queries_of_the_results_file_give_the_numbers_of_the_rows(tmp_path, monkeypatch, language):
+    rows = load(EXAMPLE / "compare").done
+    file = tmp_path / "results.parquet"
+    assert here("export", EXAMPLE / "compare", file).returncode == 0
+    monkeypatch.chdir(tmp_path)
+    query = blocks(page("results-on-disk"), language)[-1]
+    if language == "sql":
+        table = pytest.importorskip("duckdb").sql(query).df().set_index("method")
+    else:
+        names = {}
+        exec(query, names)
+        table = names["table"]
+    expected = rows.groupby("rung_label")["test/ece"].agg(["mean", "std", "count"])
+    assert list(table.index) == list(expected.index)
+    for name in expected:
+        assert table[name].tolist() == pytest.approx(expected[name].tolist(), abs=1e-12)
+
+
 def test_python_of_the_pages_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(ROOT)
-    (reading,) = blocks(page("results-on-disk"), "python")
+    reading, _ = blocks(page("results-on-disk"), "python")
     exec(reading, {})
     assert "temperature" in capsys.readouterr().out
     drawing, figures = blocks(page("analysis"), "python")

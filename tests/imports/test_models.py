@@ -209,6 +209,14 @@ def test_one_run_compares_methods_on_all_imports(arena):
     assert (folder / "out/tables/experiments.csv").exists()
 
 
+def test_intervals_need_no_select(arena, tmp_path):
+    folder = arena[0]
+    words = ["compare", "ce", "temperature", "--imported", "arena/digits/*", "--bootstrap", 100]
+    run = here(*words, "--store", folder / "store", "--out", tmp_path / "out")
+    assert "2 of 2 trials ended (2 done)" in run.stderr
+    assert read_table(tmp_path / "out", "intervals").num_rows > 0
+
+
 def test_a_killed_comparison_goes_on(arena):
     folder, words, _ = arena
     files = sorted((folder / "out/trials").glob("*.parquet"))

@@ -138,7 +138,13 @@ def _describe(name: str, record: ImportedData) -> str:
 
 def export(
     out: Annotated[str, typer.Argument(help="folder or URL of a run or a search")],
-    file: Annotated[str, typer.Argument(help="FILE.safetensors; also writes FILE.json")],
+    file: Annotated[
+        str,
+        typer.Argument(
+            help="FILE.safetensors, FILE.parquet for the results of all trials, or FILE.h5 with "
+            "--logits"
+        ),
+    ],
     trial: Annotated[
         str | None, typer.Option(metavar="HASH", help="hash of the trial, or its beginning")
     ] = None,
@@ -151,21 +157,36 @@ def export(
         ),
     ] = None,
     onnx: Annotated[bool, flag("--onnx", "write FILE.onnx too")] = False,
+    logits: Annotated[
+        bool, flag("--logits", "export logits and labels of all trials, as CalArena reads them")
+    ] = False,
     store: StoreRoot = None,
     data_root: DataRoot = None,
 ) -> None:
-    """Export the calibrated network of a trial (network, head and transform) for any program.
+    """Export the calibrated network of a trial, or the results or logits of all trials.
 
     Examples:
         tune-calib export runs/mine calibrated.safetensors --best ece
         tune-calib export runs/mine calibrated.safetensors --trial 3fa9 --onnx
+        tune-calib export runs/mine results.parquet
+        tune-calib export runs/mine --logits mine-multiclass.h5
     """
     folder = open_folder(out, runs_plugins=True)
     if entries := find_entries(folder):
         raise UserError(
             f"{out} contains {len(entries)} entries; give one of them, e.g. {entries[0]}"
         )
+    is_table = file.endswith(".parquet") and not logits
+    if (logits or is_table) and (trial or best or onnx):
+        raise UserError("all trials are exported; leave `trial`, `best` and `onnx` out")
+    if is_table:
+        from analysis.tidy import write_results_file
+
+        echo(write_results_file(folder, parse_path(file)))
+        return
     command = ["export", out, file]
+    if logits:
+        command.append("--logits")
     if onnx:
         command.append("--onnx")
     options = {"--trial": trial, "--best": best}
@@ -173,10 +194,16 @@ def export(
         return
 
     from tune_calib.library.export import export as write
+    from tune_calib.library.logits import export_logits
+    from tune_calib.tuning.progress.screen import screen
 
     if is_search(folder) and store is None:
         store = read_search_manifest(folder).store
     artifacts = parse_path(store) if store else folder / "store"
+    if logits:
+        with screen(f"export {out}"):
+            echo(export_logits(folder, artifacts, data_root, file))
+        return
     echo(write(folder, artifacts, data_root, file=file, trial=trial, best=best, is_onnx=onnx))
 
 

@@ -196,13 +196,16 @@ def _is_list(kind: pa.DataType) -> bool:
     return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
 
 
-def _names_in_hdf5(path: Path) -> list[str]:
+def import_h5py(path: Path) -> Any:
+    """Return the module that reads and writes HDF5 files."""
     try:
-        h5py = importlib.import_module("h5py")
+        return importlib.import_module("h5py")
     except ImportError:
-        raise UserError(
-            f"{path}: HDF5 files need h5py: pip install tune-calib[hdf5], or {_FIX}"
-        ) from None
+        raise UserError(f"{path}: HDF5 files need h5py: pip install tune-calib[hdf5]") from None
+
+
+def _names_in_hdf5(path: Path) -> list[str]:
+    h5py = import_h5py(path)
     names = []
     links: dict[str, Any] = {}
     with h5py.File(path, "r") as file:

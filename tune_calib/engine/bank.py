@@ -146,7 +146,7 @@ class DevelopmentBank:
         return self._held_out("calib")
 
     def _held_out(self, wanted: str) -> FeatureSplit:
-        if self.drawn_for is None:
+        if self.drawn_for is None or not self.has_select:
             return read_split(self.folder / f"{wanted}.arrow")
         splits = {}
         for name in ("select", "calib"):

@@ -6,6 +6,7 @@ row of the trial does not change.
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from tune_calib.engine.bank import (
     FeatureBank,
     FeatureSplit,
     bank_key,
+    draw_splits,
     read_split,
     train_outputs,
     write_split,
@@ -133,7 +135,7 @@ class ExtraEvaluation:
 
     def _evaluate_corrupted(self, spec: TrialSpec, split: FeatureSplit, resamples: int) -> _Scores:
         """Return the metrics of a trial on corrupted images, and their draws if there are any."""
-        logits = self._calibrated(spec, split)
+        logits = self.calibrated(spec, split)
         if not bool(logits.isfinite().all()):
             return dict.fromkeys(CORRUPTION_METRICS, math.nan), {}
         labels = split.labels.to(logits.device)
@@ -146,8 +148,8 @@ class ExtraEvaluation:
 
     def _detect(self, spec: TrialSpec, split: FeatureSplit, resamples: int, seed: int) -> _Scores:
         """Return the metrics of a trial that tells OOD images from test images, and their draws."""
-        test_logits = self._calibrated(spec, self.bank.test())
-        logits = self._calibrated(spec, split)
+        test_logits = self.calibrated(spec, self.bank.test())
+        logits = self.calibrated(spec, split)
         if not bool(test_logits.isfinite().all() and logits.isfinite().all()):
             return dict.fromkeys(OOD_METRICS, math.nan), {}
         values = detection(test_logits, logits)
@@ -185,7 +187,7 @@ class ExtraEvaluation:
     def intervals(self, spec: TrialSpec, resamples: int) -> list[Row]:
         """Return the rows of a trial in the table ``intervals``; none if a logit is not finite."""
         test, calib = self.bank.test(), self.bank.for_trial(spec).calib()
-        logits, calib_logits = self._calibrated(spec, test), self._calibrated(spec, calib)
+        logits, calib_logits = self.calibrated(spec, test), self.calibrated(spec, calib)
         if not bool(logits.isfinite().all() and calib_logits.isfinite().all()):
             return []
         labels = test.labels.to(logits.device)
@@ -209,7 +211,7 @@ class ExtraEvaluation:
         if key in self._known:
             return
         test = self.bank.test()
-        logits = self._calibrated(spec, test)
+        logits = self.calibrated(spec, test)
         if not bool(logits.isfinite().all()):
             return
         scores = under_corruption(logits, test.labels.to(logits.device))
@@ -234,6 +236,26 @@ class ExtraEvaluation:
             FeatureBank, self.spec, self.key, self.store, splits, self.device, with_train=with_train
         )
 
+    def indices(self, spec: TrialSpec) -> dict[str, Tensor]:
+        """Return the position (N,) of each sample of a trial's splits in the stored data set.
+
+        Imported samples are numbered from ``select`` through ``calib`` to ``test``.
+        """
+        splits = self.bank.evaluated()
+        counts = [len(split.labels) for split in splits.values()]
+        positions = torch.arange(sum(counts)).split(counts)
+        if self.spec.data.import_record is None:
+            development = self._development()
+            images = (development.select, development.calib, self._test)
+            positions = tuple(split.indices for split in images)
+            for split, stored in zip(images, splits.values(), strict=True):
+                if not torch.equal(split.labels, stored.labels):
+                    raise UserError(f"`data_root` {self.root} has other data than the run")
+        for name, numbers in zip(splits, positions, strict=True):
+            # In place of features, so that the trial draws its own splits.
+            splits[name] = replace(splits[name], features=numbers[:, None])
+        return {name: split.features[:, 0] for name, split in draw_splits(splits, spec).items()}
+
     @cached_property
     def _test(self) -> Split:
         return load_test(self.spec.data, self.root, self.store.images)
@@ -241,7 +263,7 @@ class ExtraEvaluation:
     def _development(self) -> Development:
         return load_development(self.spec.network_data, self.root, self.store.images)
 
-    def _calibrated(self, spec: TrialSpec, split: FeatureSplit) -> Tensor:
+    def calibrated(self, spec: TrialSpec, split: FeatureSplit) -> Tensor:
         """Return the logits (N, C) of a trial's classifier, float64."""
         if spec.hash not in self._classifiers:
             classifier = load_classifier(spec, self.store, self._development, self.device)

@@ -2,7 +2,7 @@
 
 The arrays of a model are ``DATASET/MODEL/ROLE_SPLIT`` or ``DATASET/MODEL/SPLIT/ROLE``, e.g.
 ``cifar10/resnet110/probas_cal``. Below a folder, the path of a file without its suffix is the
-beginning of the names of its arrays.
+beginning of the names of its arrays. If a split has logits and probabilities, logits are imported.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +14,7 @@ from tune_calib.engine.store import Store
 from tune_calib.errors import RefusedError, UserError
 from tune_calib.progress import report_progress
 
-_SPLITS = {"cal": "calib", "calib": "calib", "test": "test"}
+_SPLITS = {"select": "select", "cal": "calib", "calib": "calib", "test": "test"}
 _ROLES = {name: role for role, names in ROLES.items() for name in names}
 
 Models = Mapping[str, Mapping[str, Sequence[str]]]
@@ -31,8 +31,12 @@ def find_models(path: Path) -> Models:
             role = leaf
             parent, _, split = parent.rpartition("/")
         if parent and split in _SPLITS and role in _ROLES:
-            files = models.setdefault(parent, {"calib": [], "test": []})
+            files = models.setdefault(parent, {"select": [], "calib": [], "test": []})
             files[_SPLITS[split]].append(f"{_ROLES[role]}={array.path}:{array.name}")
+    for splits in models.values():
+        for split, arrays in splits.items():
+            if any(array.startswith("logits=") for array in arrays):  # they are exact
+                splits[split] = [array for array in arrays if not array.startswith("probs=")]
     if not models:
         raise UserError(
             f"{path} has no model; the names of its arrays must be DATASET/MODEL/probas_cal, "
@@ -67,7 +71,8 @@ def import_models(
         report_progress(f"importing {model}", number, len(models))
         try:
             check_name(f"{name}/{model}")
-            checked = check_files((), select, files["calib"], files["test"], head=())
+            select_files = select or files["select"]
+            checked = check_files((), select_files, files["calib"], files["test"], head=())
             write_import(f"{name}/{model}", checked, store, replace=replace)
         except RefusedError:  # it concerns all of them, e.g. a full disk
             raise

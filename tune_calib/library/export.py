@@ -26,7 +26,7 @@ from tune_calib.engine.store import Store
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.library.calibrated import CalibratedNetwork, files_of, write_calibrated
 from tune_calib.library.onnx_file import write_onnx
-from tune_calib.paths import AnyPath
+from tune_calib.paths import AnyPath, refuse_existing
 from tune_calib.results.folders import find_run_manifest, is_search, read_search_manifest
 from tune_calib.results.manifests import RUN_MANIFEST, SearchOutcome
 from tune_calib.results.selection import BASELINE, CHOSEN, EVALUATION
@@ -61,8 +61,7 @@ def export(
     if is_onnx:
         to_write.append(files.onnx)
     for path in to_write:
-        if path.exists():
-            raise UserError(f"{path} already exists; choose another name, or remove it")
+        refuse_existing(path)
     row = _chosen(out, trial, best)
     spec = TrialSpec.build(**read_slots(row))
     if spec.posthoc is not None and not is_storable(spec):
@@ -70,14 +69,8 @@ def export(
             f"the post-hoc method {spec.posthoc.method} cannot be exported: its fit is an object "
             "of another library, which would have to be pickled; export another trial"
         )
-    require_environment(spec)
-    # On the device that trained it, if available: only there does a retrained head match.
-    device = torch.device("cpu")
-    if row["device"] == "cuda" and torch.cuda.is_available():
-        device = torch.device("cuda")
+    device = set_up(row, spec)
     artifacts = Store(store)
-    set_switches(spec.network, device)
-    torch.set_num_threads(row["threads"] or 1)  # the last digits depend on it
     development = partial(load_development, spec.network_data, data_root, artifacts.images)
     try:
         trained = None
@@ -94,7 +87,7 @@ def export(
             real = classifier.uncalibrated(calib.features, calib.logits)[0]
         write_onnx(network, files.onnx, real)  # first, since it may be refused
     try:
-        write_calibrated(network, file, _about(row, spec, trained))
+        write_calibrated(network, file, describe_trial(row, spec, trained))
     except UserError:
         # All files are written, or none: otherwise the next attempt would find one in its way.
         if is_onnx:
@@ -103,7 +96,19 @@ def export(
     return _describe(row, to_write)
 
 
-def _about(row: Row, spec: TrialSpec, trained: TrainedNetwork | None) -> dict[str, Any]:
+def set_up(row: Row, spec: TrialSpec) -> torch.device:
+    """Set up torch as in a trial, and return its device, or the CPU if it is not available."""
+    require_environment(spec)
+    device = torch.device("cpu")
+    if row["device"] == "cuda" and torch.cuda.is_available():
+        device = torch.device("cuda")  # only there does a retrained head match
+    set_switches(spec.network, device)
+    torch.set_num_threads(row["threads"] or 1)  # the last digits depend on it
+    return device
+
+
+def describe_trial(row: Row, spec: TrialSpec, trained: TrainedNetwork | None) -> dict[str, Any]:
+    """Return what the record of an export says of a trial."""
     values = {name: row[name] for name in row if row[name] is not None}
     # For imported features and logits, the spec describes the data.
     samples, splits = 0, None
@@ -131,7 +136,7 @@ def _chosen(out: AnyPath, trial: str | None, best: str | None) -> Row:
                 "select a trial with `trial`"
             )
         return _chosen_by_search(out)
-    rows = _read_done(out, is_required=True)
+    rows = read_done(out, is_required=True)
     if best is not None:
         return _best(out, rows, best)
     if trial is not None:
@@ -152,7 +157,8 @@ def _chosen(out: AnyPath, trial: str | None, best: str | None) -> Row:
     return rows[0]
 
 
-def _read_done(out: AnyPath, is_required: bool = False) -> list[Row]:
+def read_done(out: AnyPath, is_required: bool = False) -> list[Row]:
+    """Return the rows of the finished trials of a run by rung and seed."""
     rows = [row for row in read_table(out, "trials").to_pylist() if row["status"] == "done"]
     if is_required and not rows:
         raise UserError(
@@ -194,7 +200,7 @@ def _chosen_by_search(out: AnyPath) -> Row:
                 "known; run the command of the evaluation again, or use `trial`"
             )
         label = CHOSEN if has_choice else BASELINE
-        for row in _read_done(evaluation):
+        for row in read_done(evaluation):
             if row["rung_label"] == label:
                 return row
     try:
@@ -208,7 +214,7 @@ def _chosen_by_search(out: AnyPath) -> Row:
     within = {record.number: record for record in outcome.suggestions if record.is_within}
     if outcome.chosen is None or outcome.chosen not in within:
         raise UserError(f"{out}: no trial keeps the accuracy, so none is selected; use `trial`")
-    rows = {row["spec_hash"]: row for row in _read_done(out, is_required=True)}
+    rows = {row["spec_hash"]: row for row in read_done(out, is_required=True)}
     for spec_hash in within[outcome.chosen].specs:
         if spec_hash in rows:
             return rows[spec_hash]
