@@ -44,7 +44,8 @@ from tune_calib.spec.names import is_never_best
 
 ROOT = Path(__file__).parents[1]
 SHIPPED = ROOT / "docs/claims"
-WRITTEN = (ROOT / "README.md", ROOT / "docs/pages/results.md")
+PAGES = ROOT / "docs/pages"
+WRITTEN = (ROOT / "README.md", PAGES / "results.md", PAGES / "which-method.md")
 
 _BLOCK = re.compile(r"^(<!-- results\n(.*?)^-->\n).*?^<!-- end -->$", re.M | re.S)
 _GAIN = "nll_gain"  # the share of ``analysis.ladder.means.nll_gains``, with the first row as base

@@ -53,7 +53,7 @@ from tune_calib.spec.names import SEARCH_EVALUATED, SEARCH_MANIFEST, SEARCH_OUTC
 
 ROOT = result_tables.ROOT
 SHIPPED = result_tables.SHIPPED
-PAGES = ROOT / "docs/pages"
+PAGES = result_tables.PAGES
 IMAGES = ROOT / "docs/pages/images/papers"
 
 _STEP = 2.0**-17  # of rounded draws, below a thousandth of a point: their last bits are zero
@@ -155,7 +155,8 @@ def _ship_tables(results: list[Made], out: Path, to: Path) -> None:
                     image = image.quantize(256, dither=Image.Dither.NONE)
                     image.save(IMAGES / _picture(made, run, figure), optimize=True)
         lock = read_lock(out / table.folder)
-        _write_json(to / table.folder / LOCK, {**lock, "command": made.command})
+        lock = _without_folders({**lock, "command": made.command})
+        _write_json(to / table.folder / LOCK, lock)
 
 
 def read_shipped() -> list[Made]:
@@ -189,7 +190,8 @@ def _ship_run(made: Made, run: Run, to: Path) -> None:
     source = Path(str(run.out))
     target = to / made.table.folder / source.name
     manifest = unseal((source / "sweep.json").read_bytes(), source / "sweep.json")
-    _write_json(target / "sweep.json", {**manifest, "command": made.command})
+    manifest = _without_folders({**manifest, "command": made.command})
+    _write_json(target / "sweep.json", manifest)
     claimed: set[str] = set()
     for claim in made.table.claims:
         claimed.update(parted(comparison.metric)[0] for comparison in claim.comparisons)

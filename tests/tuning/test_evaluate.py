@@ -158,7 +158,7 @@ def test_a_diverged_classifier_has_rows_without_numbers(finished, monkeypatch):
     evaluation = ExtraEvaluation(TRIALS[0].spec, store, None, CPU)
     classes = DATASETS["digits"].classes
     nothing = lambda spec, split: torch.full((len(split.labels), classes), torch.nan)  # noqa: E731
-    monkeypatch.setattr(evaluation, "_calibrated", nothing)
+    monkeypatch.setattr(evaluation, "calibrated", nothing)
     for name in ("ood/noise", "generated/contrast"):
         values = [row["value"] for row in evaluation.rows_on(name, TRIALS[0].spec)]
         assert values
