@@ -136,26 +136,30 @@ def _describe(name: str, record: ImportedData) -> str:
     return "\n".join(lines)
 
 
+_ExportFile = Annotated[
+    str,
+    typer.Argument(
+        help="FILE.safetensors, FILE.parquet for the results of all trials, or FILE.h5 with "
+        "--logits",
+    ),
+]
+_Best = Annotated[
+    str | None,
+    typer.Option(
+        metavar="METRIC",
+        help="export the trial that is best on select",
+        autocompletion=complete(rankable_metrics),
+    ),
+]
+
+
 def export(
     out: Annotated[str, typer.Argument(help="folder or URL of a run or a search")],
-    file: Annotated[
-        str,
-        typer.Argument(
-            help="FILE.safetensors, FILE.parquet for the results of all trials, or FILE.h5 with "
-            "--logits"
-        ),
-    ],
+    file: _ExportFile,
     trial: Annotated[
         str | None, typer.Option(metavar="HASH", help="hash of the trial, or its beginning")
     ] = None,
-    best: Annotated[
-        str | None,
-        typer.Option(
-            metavar="METRIC",
-            help="export the trial that is best on select",
-            autocompletion=complete(rankable_metrics),
-        ),
-    ] = None,
+    best: _Best = None,
     onnx: Annotated[bool, flag("--onnx", "write FILE.onnx too")] = False,
     logits: Annotated[
         bool, flag("--logits", "export logits and labels of all trials, as CalArena reads them")
@@ -185,10 +189,9 @@ def export(
         echo(write_results_file(folder, parse_path(file)))
         return
     command = ["export", out, file]
-    if logits:
-        command.append("--logits")
-    if onnx:
-        command.append("--onnx")
+    for name, is_given in (("--logits", logits), ("--onnx", onnx)):
+        if is_given:
+            command.append(name)
     options = {"--trial": trial, "--best": best}
     if as_trials_ran(folder, command, store, data_root=data_root, options=options):
         return
@@ -200,11 +203,11 @@ def export(
     if is_search(folder) and store is None:
         store = read_search_manifest(folder).store
     artifacts = parse_path(store) if store else folder / "store"
-    if logits:
-        with screen(f"export {out}"):
-            echo(export_logits(folder, artifacts, data_root, file))
+    if not logits:
+        echo(write(folder, artifacts, data_root, file=file, trial=trial, best=best, is_onnx=onnx))
         return
-    echo(write(folder, artifacts, data_root, file=file, trial=trial, best=best, is_onnx=onnx))
+    with screen(f"export {out}"):
+        echo(export_logits(folder, artifacts, data_root, file))
 
 
 def check_method(
