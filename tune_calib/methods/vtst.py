@@ -10,6 +10,10 @@ evaluation mode unless ``bn_mode`` of the slot is different.
 
 Own recipe: Adam at 1e-4 without weight decay or clipping, batch size 256. It keeps the epoch with
 the lowest validation NLL.
+
+Measured (``docs/pages/results.md``): on a ResNet-50 for CIFAR-100 that is over-confident by 18
+points, its ECE is level with that of temperature scaling and its NLL is higher, also with settings
+of a search; on small ResNets for CIFAR-10, both are higher.
 """
 
 from collections.abc import Sequence
