@@ -83,7 +83,7 @@ def write_models(path: Path, sizes: Iterable[tuple[int, int]]) -> None:
     """Write models of (samples, classes) in CalArena's layout, a data set each."""
     with h5py.File(path, "w") as file:
         for number, (samples, classes) in enumerate(sizes):
-            logits, labels = drawn(2 * samples, classes)
+            logits, labels = drawn(2 * samples, classes, seed=number)
             probabilities = logits.softmax(-1).numpy()
             group = file.create_group(f"data{number}/net")
             for split, part in (("cal", slice(samples)), ("test", slice(samples, None))):
@@ -104,6 +104,7 @@ def run(words: Sequence[object]) -> None:
 
 def compare_imports(folder: Path, methods: Sequence[str], sizes: Iterable[tuple[int, int]]) -> None:
     """Import models of these sizes, and compare methods on them unless there are none."""
+    folder.mkdir(parents=True, exist_ok=True)
     path, store = folder / "models.h5", folder / "store"
     write_models(path, sizes)
     program = [Path(sys.executable).with_name("tune-calib")]

@@ -38,9 +38,9 @@ SETTINGS = [
 ]
 
 
-def drawn(samples: int, classes: int):
+def drawn(samples: int, classes: int, seed: int = 0):
     """Over-confident logits (N, C) and labels (N,)."""
-    chance = torch.Generator().manual_seed(0)
+    chance = torch.Generator().manual_seed(seed)
     true = 2 * torch.randn(samples, classes, generator=chance, dtype=torch.float64)
     labels = torch.multinomial(true.softmax(-1), 1, generator=chance).squeeze(1)
     noise = torch.randn(samples, classes, generator=chance, dtype=torch.float64)
