@@ -78,18 +78,25 @@ def test_the_status_of_an_evaluated_search_is_printed(unpacked):
 def test_a_run_continues_with_the_stored_networks(unpacked, tmp_path):
     folder = shutil.copytree(unpacked, tmp_path / "copy")
     first_rows = {row["spec_hash"]: row for row in read_table(folder / "run", "trials").to_pylist()}
-    removed = sorted((folder / "run" / "trials").glob("heads-*.parquet"))[0]
-    for table in ("trials", "curves", "bins"):
-        (folder / "run" / table / removed.name).unlink(missing_ok=True)
-    # The code of the program is not that of the archive.
-    options = [*QUICK, "--out", "run", "--address", "none", "--accept-code"]
-    subprocess.run(
-        [sys.executable, "-m", "tune_calib.cli", "ablate", "mac_cal", *options],
-        cwd=folder,
-        env={**os.environ, **PORTABLE},
-        check=True,
-    )
-    after = {row["spec_hash"]: row for row in read_table(folder / "run", "trials").to_pylist()}
+    words = [
+        "ablate",
+        "mac_cal",
+        *QUICK,
+        "--address",
+        "none",
+        "--accept-code",
+        "--store",
+        "run/store",
+    ]
+    command = [sys.executable, "-m", "tune_calib.cli", *words]
+    how = {"cwd": folder, "env": {**os.environ, **PORTABLE}}
+    refused = subprocess.run([*command, "--out", "run"], stderr=subprocess.PIPE, text=True, **how)
+    assert (refused.returncode, "with other defaults" in refused.stderr) == (2, True)  # gamma
+    # A part of the heads is trained again, on the stored networks and banks.
+    for classifier in sorted((folder / "run/store/classifiers").iterdir())[::3]:
+        shutil.rmtree(classifier)
+    subprocess.run([*command, "--set", "head.gamma=0.95", "--out", "new"], check=True, **how)
+    after = {row["spec_hash"]: row for row in read_table(folder / "new", "trials").to_pylist()}
     assert after.keys() == first_rows.keys()
     for spec_hash, row in first_rows.items():
         metrics = {name: value for name, value in row.items() if "/" in name}
