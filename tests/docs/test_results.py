@@ -90,7 +90,7 @@ def test_what_ships_is_small_and_names_no_machine():
 
 def test_the_tables_of_results_are_those_of_the_stored_rows():
     for path, text in result_tables.generate():
-        assert text.count("<!-- results") >= 2
+        assert "<!-- results" in text
         assert path.read_text(encoding="utf-8") == text, f"run make results, which updates {path}"
 
 
@@ -100,7 +100,9 @@ def test_a_table_of_results_refuses_what_it_cannot_tell_apart():
         result_tables.format_table(
             {"rows": {"net": "vanilla", "typo": "vanila"}, "columns": columns}
         )
-    columns[0]["runs"].append("day/maccal-table5/ladder-cifar100")
+    columns[0]["runs"].append(
+        "resnets-cifar10/maccal-table5/ladder-given-resnet20_he-cifar10-resnet20_he"
+    )
     with pytest.raises(UserError, match="several network settings"):
         result_tables.format_table({"rows": {"net": "vanilla"}, "columns": columns})
 
