@@ -274,6 +274,6 @@ def _watched_node() -> Iterator[None]:
         is_over.set()
         if is_main:
             signal.signal(signal.SIGUSR2, handler)
-        # Ray ends a process that asks it for its nodes during a shutdown. A dead cluster may never
-        # answer.
-        watcher.join(timeout=NODE_CHECK_S)
+        # Ray ends a process that asks it for its nodes during a shutdown. A busy machine answers
+        # late, and a dead cluster may never answer.
+        watcher.join(timeout=6 * NODE_CHECK_S)
