@@ -134,5 +134,5 @@ def test_listing_one_entry_shows_all_of_its_fields(monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     output = here("list", "methods", "mac_cal").stdout
     assert "https://arxiv.org" in output
-    assert "gamma=0.95" in output
+    assert "gamma=val_ratio" in output
     assert max(map(len, output.splitlines())) <= 80
