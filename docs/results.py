@@ -1,10 +1,10 @@
 """Add results to the repository, and write the pages and tables that are computed from them.
 
-``python -m docs.results OUT NAME`` takes the folder of ``tune-calib reproduce`` and writes the
-folder NAME of ``docs/claims``. It copies what the pages are computed from: the joined tables of
-trials and the draws of claimed metrics, without classifiers, and without curves and sample records
-unless the table is about them. Other runs, OUT or the folders in it, are added to NAME with the
-draws of ECE and NLL, with their searches, and with the accuracy of unmasked heads on train.
+``python -m docs.results OUT NAME`` takes the folder of ``tune-calib reproduce`` and writes its
+tables to the folder NAME of ``docs/claims``. It copies what the pages are computed from: the joined
+rows of trials and the draws of claimed metrics, without classifiers, and without curves and sample
+records unless the table is about them. Other runs, OUT or the folders in it, are added to NAME with
+the draws of ECE and NLL, with their searches, and with the accuracy of unmasked heads on train.
 ``--logits STORE`` adds the logits of their networks, from which everything post-hoc can be
 repeated.
 
@@ -104,15 +104,16 @@ def _ship_plain(source: Path, target: Path) -> None:
     for name in _MANIFESTS:
         if (path := source / name).exists():
             manifest = unseal(path.read_bytes(), path)
-            _write_json(target / name, _without_folders(manifest))
+            _write_json(target / name, _publishable(manifest))
     for part in sorted(source.iterdir()):  # searches, or the evaluation of a search
         if (part / "trials").is_dir():
             _ship_plain(part, target / part.name)
 
 
-def _without_folders(manifest: dict[str, Any]) -> dict[str, Any]:
-    """Return a manifest with the names of absolute folders instead of their paths."""
+def _publishable(manifest: dict[str, Any]) -> dict[str, Any]:
+    """Return a manifest with names instead of absolute paths, and commands for an empty folder."""
     text = re.sub(r"(?<![\w.:/])(?:/[\w.+-]+)+/([\w.+-]+)", r"\1", json.dumps(manifest))
+    text = text.replace(" --accept-code", "")
     plain: dict[str, Any] = json.loads(text)
     return plain
 
@@ -155,7 +156,7 @@ def _ship_tables(results: list[Made], out: Path, to: Path) -> None:
                     image = image.quantize(256, dither=Image.Dither.NONE)
                     image.save(IMAGES / _picture(made, run, figure), optimize=True)
         lock = read_lock(out / table.folder)
-        lock = _without_folders({**lock, "command": made.command})
+        lock = _publishable({**lock, "command": made.command})
         _write_json(to / table.folder / LOCK, lock)
 
 
@@ -190,7 +191,7 @@ def _ship_run(made: Made, run: Run, to: Path) -> None:
     source = Path(str(run.out))
     target = to / made.table.folder / source.name
     manifest = unseal((source / "sweep.json").read_bytes(), source / "sweep.json")
-    manifest = _without_folders({**manifest, "command": made.command})
+    manifest = _publishable({**manifest, "command": made.command})
     _write_json(target / "sweep.json", manifest)
     claimed: set[str] = set()
     for claim in made.table.claims:

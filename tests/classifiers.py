@@ -1,13 +1,17 @@
 """Trials of every kind of classifier, and how a test has them carried out without Ray."""
 
+import shutil
+
 from tests.support import CPU, drive, run_of, small_spec
 from tune_calib.engine.classifier import Classifier, tensors_of_trial
 from tune_calib.engine.evaluate import SplitLogits, fit_transform
 from tune_calib.engine.head_batch import HeadBatchTrainer
+from tune_calib.engine.store import Store
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.trial import TrialSpec
 from tune_calib.tuning.work.jobs import Job
+from tune_calib.tuning.work.workers import HeadWorker, NetworkWorker
 
 HEADS = [name for name in METHODS if METHODS[name].kind == "head"]
 POSTHOC = [name for name in METHODS if METHODS[name].kind == "posthoc"]
@@ -38,6 +42,15 @@ def run_trials(kind, specs, store, out, name="a", **provenance):
     work = Job(name, trials, trials).config()
     config = {"job": work, "run": {**run_of(out, store), **provenance}}
     return drive(kind(config))
+
+
+def write_run(out, trained, heads):
+    """Write a run of heads, a network and a post-hoc method on a trained network and its bank."""
+    for kind in ("networks", "banks"):
+        shutil.copytree(trained.root / kind, out / "store" / kind)
+    store = Store(out / "store")
+    run_trials(HeadWorker, heads, store, out, "heads")
+    run_trials(NetworkWorker, [spec_of(), spec_of(posthoc="temperature")], store, out, "networks")
 
 
 def classifier_of(spec, bank):

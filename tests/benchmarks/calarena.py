@@ -1,6 +1,6 @@
 """Imports and comparisons of CalArena's sizes, and our methods next to those of probmetrics.
 
-    python -m tests.benchmarks.calarena [pairs | small | many | large] [--folder FOLDER]
+    python -m tests.benchmarks.calarena pairs|small|many|large [--folder FOLDER]
 
 * ``pairs``: processor seconds of a fit on 10,000 samples and of its prediction for as many, with
   the ratio of ours to that of probmetrics in the same run, on one core;
@@ -43,9 +43,8 @@ PAIRS = {
 }
 LINEAR = ("temperature", "vector", "svs", "ets", "isotonic", "histogram")  # O(C) parameters
 REPORT = """
-import numpy, tune_calib
-from pathlib import Path
-arrays = numpy.load(Path("{file}"))
+import sys, numpy, tune_calib
+arrays = numpy.load(sys.argv[1])
 print(tune_calib.calibration_report(arrays["probas"], arrays["labels"], outputs="probs"))
 """
 
@@ -94,10 +93,10 @@ def write_models(path: Path, sizes: Iterable[tuple[int, int]]) -> None:
 def run(words: Sequence[object]) -> None:
     """Run a command, and print its seconds and its memory."""
     started = time.perf_counter()
-    process = subprocess.Popen([*map(str, words)])
+    process = subprocess.Popen(list(map(str, words)))
     _, status, usage = os.wait4(process.pid, 0)
     seconds = time.perf_counter() - started
-    print(f"{seconds:7.1f} s  {usage.ru_maxrss / 2**20:5.2f} GiB  {' '.join(map(str, words[:4]))}")
+    print(f"{seconds:7.1f} s  {usage.ru_maxrss / 2**20:5.2f} GiB  {' '.join(map(str, words[:2]))}")
     if status:
         raise SystemExit(f"failed: {words}")
 
@@ -119,7 +118,7 @@ def measure_large(folder: Path) -> None:
     compare_imports(folder, LINEAR, [(50_000, 1000)])
     logits, labels = drawn(50_000, 1000)
     np.savez(folder / "test.npz", probas=logits.softmax(-1).numpy(), labels=labels.numpy())
-    run([sys.executable, "-c", REPORT.format(file=folder / "test.npz")])
+    run([sys.executable, "-c", REPORT, folder / "test.npz"])
 
 
 def main() -> None:

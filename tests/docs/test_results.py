@@ -5,6 +5,7 @@ import shlex
 import shutil
 import tarfile
 from functools import cache
+from operator import attrgetter
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,10 @@ from tests.support import here
 from tests.tuning.test_present_format import ARCHIVE
 from tune_calib.documents import seal, unseal
 from tune_calib.errors import UserError
+from tune_calib.experiments.entries import build_entries
+from tune_calib.experiments.reproduced import ReproduceRequest, TableRequest, build_file
 from tune_calib.results.digests import PACKAGES
+from tune_calib.results.tables import read_table
 from tune_calib.spec.reproduction import REPRODUCTIONS
 
 
@@ -90,8 +94,24 @@ def test_what_ships_is_small_and_names_no_machine():
 
 def test_the_tables_of_results_are_those_of_the_stored_rows():
     for path, text in result_tables.generate():
-        assert "<!-- results" in text
+        assert text.count("<!-- results") >= 2
         assert path.read_text(encoding="utf-8") == text, f"run make results, which updates {path}"
+
+
+@pytest.mark.parametrize(
+    "folder", sorted((SHIPPED / "day").glob("maccal-*")), ids=attrgetter("name")
+)
+def test_shipped_trials_of_mac_cal_are_those_of_the_tables_of_today(folder, tmp_path):
+    """A default that changes must be pinned in the tables."""
+    table = REPRODUCTIONS[folder.name.replace("-", "/", 1)]
+    how = {"seeds": 3, "set": {"network.precision": "bf16"}}
+    request = ReproduceRequest(scale="day", out=str(tmp_path), **how)
+    planned = set()
+    for entry in build_entries(build_file(TableRequest(table, request))):
+        planned |= {trial.spec.hash for trial in entry.run.planned_trials}
+    for path in folder.glob("*/trials"):
+        shipped = read_table(path.parent, "trials", columns=["spec_hash"])["spec_hash"].to_pylist()
+        assert set(shipped) <= planned
 
 
 def test_a_table_of_results_refuses_what_it_cannot_tell_apart():

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.classifiers import run_trials, spec_of
+from tests.classifiers import run_trials, spec_of, write_run
 from tests.imports.test_imports import bank_of, outputs, splits_of
 from tests.support import here, rows
 from tune_calib.data.datasets.digits import load
@@ -25,7 +25,7 @@ from tune_calib.library.logits import export_logits
 from tune_calib.metrics.summary import evaluate
 from tune_calib.results.tables import write_results
 from tune_calib.spec.trial import TrialSpec
-from tune_calib.tuning.work.workers import HeadWorker, NetworkWorker
+from tune_calib.tuning.work.workers import NetworkWorker
 
 ROLES = ("logits", "probas", "labels", "indices")
 SPLITS = ("select", "cal", "test")
@@ -34,11 +34,7 @@ SPLITS = ("select", "cal", "test")
 @pytest.fixture(scope="module")
 def sweep(trained, bank, tmp_path_factory):
     out = tmp_path_factory.mktemp("sweep")
-    for kind in ("networks", "banks"):
-        shutil.copytree(trained.root / kind, out / "store" / kind)
-    store = Store(out / "store")
-    run_trials(HeadWorker, [spec_of("retrain", epochs=30, lr=0.5)], store, out, "heads")
-    run_trials(NetworkWorker, [spec_of(), spec_of(posthoc="temperature")], store, out, "networks")
+    write_run(out, trained, [spec_of("retrain", epochs=30, lr=0.5)])
     return out
 
 
@@ -122,11 +118,11 @@ def test_indices_follow_the_splits_that_a_trial_draws(tmp_path):
     card, arrays, _ = exported(out, tmp_path / "x.h5", store=out / "store")
     (name,) = card["models"]
     assert name.startswith(f"imported-{spec.data.import_record.digest}/")
-    both = np.concatenate([bank.select().logits, bank.calib().logits])
+    held_out = np.concatenate([bank.select().logits, bank.calib().logits])
     indices = [arrays[f"{name}/indices_{split}"] for split in ("select", "cal")]
     for split, positions in zip(("select", "cal"), indices, strict=True):
-        assert np.array_equal(arrays[f"{name}/logits_{split}"], both[positions])
-    assert np.array_equal(np.sort(np.concatenate(indices)), np.arange(len(both)))
+        assert np.array_equal(arrays[f"{name}/logits_{split}"], held_out[positions])
+    assert np.array_equal(np.sort(np.concatenate(indices)), np.arange(len(held_out)))
     assert not np.array_equal(indices[0], np.arange(len(indices[0])))
 
 
@@ -135,8 +131,8 @@ def test_an_import_without_select_has_two_splits(tmp_path):
     card, arrays, _ = exported(out, tmp_path / "x.h5", store=out / "store")
     (name,) = card["models"]
     assert {key.rpartition("_")[2] for key in arrays} == {"cal", "test"}
-    both = [arrays[f"{name}/indices_{split}"] for split in ("cal", "test")]
-    assert np.array_equal(np.concatenate(both), np.arange(sum(map(len, both))))
+    indices = np.concatenate([arrays[f"{name}/indices_{split}"] for split in ("cal", "test")])
+    assert np.array_equal(indices, np.arange(len(indices)))
 
 
 def test_what_cannot_be_exported_is_one_line_and_leaves_no_file(

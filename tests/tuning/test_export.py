@@ -9,7 +9,7 @@ import onnxruntime
 import pytest
 import torch
 
-from tests.classifiers import run_trials, spec_of
+from tests.classifiers import run_trials, spec_of, write_run
 from tests.imports.test_imports import bank_of, with_features
 from tests.support import here, rows, sample
 from tune_calib.engine.classifier import KIND
@@ -33,12 +33,7 @@ EXAMPLE = Path(__file__).parents[2] / "analysis" / "example"
 @pytest.fixture(scope="module")
 def sweep(trained, bank, tmp_path_factory):
     out = tmp_path_factory.mktemp("sweep")
-    for kind in ("networks", "banks"):
-        shutil.copytree(trained.root / kind, out / "store" / kind)
-    store = Store(out / "store")
-    run_trials(HeadWorker, [HEAD(seed=s) for s in range(2)], store, out, "heads")
-    networks = [spec_of(), spec_of(posthoc="temperature")]
-    run_trials(NetworkWorker, networks, store, out, "networks")
+    write_run(out, trained, [HEAD(seed=seed) for seed in range(2)])
     return out
 
 

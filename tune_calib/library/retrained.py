@@ -184,10 +184,17 @@ def _refuse_lacking(slot: HeadSlot, has_select: bool, has_head: bool) -> None:
             f"select={slot.select} selects an epoch on held-out images: pass them to fit as "
             "select=(features, labels)"
         )
-    for name, value in (("start", "continued"), ("start", "frozen"), ("gamma", "val_ratio")):
-        is_set = getattr(slot.params, name, None) == value
-        if is_set and not has_head:
-            hint = " or gamma as a number" if name == "gamma" else ""
-            raise ValueError(f"{name}={value} needs own_head=(weight, bias) of the network{hint}")
-        if is_set and name == "gamma" and not has_select:
-            raise ValueError(f"{name}={value} needs select=(features, labels) or gamma as a number")
+    start = getattr(slot.params, "start", None)
+    if start in ("continued", "frozen") and not has_head:
+        raise ValueError(f"start={start} needs own_head=(weight, bias) of the network")
+    if getattr(slot.params, "gamma", None) != "val_ratio":
+        return
+    if not has_head:
+        raise ValueError(
+            "gamma=val_ratio needs own_head=(weight, bias) of the network; "
+            "or give gamma as a number"
+        )
+    if not has_select:
+        raise ValueError(
+            "gamma=val_ratio needs select=(features, labels); or give gamma as a number"
+        )

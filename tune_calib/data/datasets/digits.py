@@ -64,7 +64,7 @@ DATASETS.register(
                     "augment": "none",
                     "weight_decay": 1e-4,
                 },
-                # Chosen on select (docs/pages/results.md).
+                # Chosen on select.
                 "head": {"augment": "none", "batch_size": 16, "lr": 0.05},
             },
         ),

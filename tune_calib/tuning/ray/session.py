@@ -46,6 +46,7 @@ TEMPORARY_MIB = 16  # of logs; a small run writes 1 MiB
 GPU_WAIT_S = 900  # for a free GPU of a cluster and a timed step on it
 
 NODE_CHECK_S = 5.0  # between two checks that the Ray node of this process is alive
+_ANSWER_S = 30.0  # for the answer to the last of these checks
 
 T = TypeVar("T")
 
@@ -276,4 +277,4 @@ def _watched_node() -> Iterator[None]:
             signal.signal(signal.SIGUSR2, handler)
         # Ray ends a process that asks it for its nodes during a shutdown. A busy machine answers
         # late, and a dead cluster may never answer.
-        watcher.join(timeout=6 * NODE_CHECK_S)
+        watcher.join(timeout=_ANSWER_S)
