@@ -1,5 +1,6 @@
 """What single ladders promise: their points, their pairs, and which trials they share."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -56,8 +57,16 @@ def test_combined_methods_use_the_network_of_their_loss(loss):
 
 
 def test_all_heads_of_a_ladder_of_heads_share_a_network():
-    for name in ("mac_cal_readings", "mac_cal_gamma", "mac_cal_width", "tst_samples"):
+    ladders = [name for name in LADDERS if name.startswith("mac_cal")]
+    for name in (*ladders, "tst_samples"):
         assert len({spec.network_id for spec in specs(name).values()}) == 1
+
+
+def test_single_settings_of_mac_cal_start_from_those_of_the_shipped_search():
+    shipped = json.loads((ROOT / "docs/claims/resnet50/tuned/tuned.json").read_text())
+    [chosen] = [method["tuned"] for method in shipped["methods"] if method["label"] == "mac_cal"]
+    head = LADDERS["mac_cal_settings"].rungs[1].slots["head"]
+    assert {name: head[name.removeprefix("head.")] for name in chosen} == chosen
 
 
 def test_heads_without_training_ignore_the_requested_epochs():

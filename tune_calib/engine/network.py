@@ -400,10 +400,15 @@ def output_chunks(
             if isinstance(module, BATCH_NORMS):
                 module.train()
 
+    is_split = bn_mode == "eval" and next(network.parameters()).device.type == "cpu"
+    # The memory of few images is used again; that of many is mapped anew in each layer.
+    part_size = max(4, 32**3 // info.size**2) if is_split else evaluation_batch(info)
+
     @torch.no_grad()  # here, since threads do not inherit it
     def evaluate(images: Tensor) -> Outputs:
-        output = method(network, normalise(images, info))
-        return output.features, output.logits
+        outputs = [method(network, normalise(part, info)) for part in images.split(part_size)]
+        features = torch.cat([output.features for output in outputs])
+        return features, torch.cat([output.logits for output in outputs])
 
     if bn_mode == "eval" and can_share(network, method):
         yield from map_at_once(evaluate, chunks)
