@@ -23,10 +23,9 @@ from torch.nn.functional import one_hot
 
 from tune_calib.methods._posthoc import SMALLEST, UNCONVERGED, Fit, FittedAlone, keep_top
 from tune_calib.methods.temperature import AT_BOUND, at_scale, converged, lies_beyond
-from tune_calib.metrics.refinement import BOUNDS, NEAR, folds, has_best_temperature
+from tune_calib.metrics.refinement import BOUNDS, NEAR, folds, has_best_temperature, parts_of
 from tune_calib.spec.methods import METHODS, Params, cited
 
-_CHUNK = 2**17  # logits processed at once
 _GRID = np.linspace(log(BOUNDS[0]), log(BOUNDS[1]), 41)  # of log T
 _FOLD_TOLERANCE = 1e-3  # of log T for cross-validation
 _GAP = 1e-6  # nats above the smallest NLL
@@ -113,11 +112,10 @@ def _by_brier(logits: Tensor, labels: Tensor, scores: Sequence[Tensor], toleranc
 
 def _scores(log_temperature: float, logits: Tensor, labels: Tensor) -> Tensor:
     """Return the Brier scores (N,), computed a few rows at a time, which stay in the cache."""
-    width = max(1, _CHUNK // logits.shape[-1])
     scores = []
-    for rows, targets in zip(logits.split(width), labels.split(width), strict=True):
-        errors = (rows / float(np.exp(log_temperature))).softmax(-1)
-        errors[torch.arange(len(rows), device=rows.device), targets] -= 1
+    for rows in parts_of(logits):
+        errors = (logits[rows] / float(np.exp(log_temperature))).softmax(-1)
+        errors[torch.arange(len(errors), device=errors.device), labels[rows]] -= 1
         scores.append(errors.square_().sum(-1))
     return torch.cat(scores)
 
