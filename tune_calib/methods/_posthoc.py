@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.optimize import isotonic_regression
 from torch import Tensor
 
 from tune_calib.methods._base import PostHocMethod
@@ -19,6 +20,7 @@ SMALLEST = 1e-12  # probabilities below it are raised to it before a logarithm
 _HARM_ERRORS = 1.645  # standard errors, 5 % one-sided
 _HARM_SHARE = 0.01  # share of the NLL without a transform
 _TINY = torch.finfo(torch.float64).tiny
+_EQUAL = 1e-15  # width of a group of equal probabilities
 _LEAD = 1e-6  # in log-probability, still resolved by float32
 
 
@@ -70,6 +72,11 @@ class FittedAlone(PostHocMethod):
             pairs = zip(heads, fits, strict=True)
             harms = [self._is_harmful(head, labels, fit) for head, fit in pairs]
             self._flags[self.harm_flag] = torch.tensor(harms)
+
+    def parts(self, labels: Tensor) -> list[Tensor]:
+        """Return masks (N,) of all samples and, to check for harm, of those outside each fold."""
+        everything = torch.ones_like(labels, dtype=torch.bool)
+        return [everything, *(~held for held in folds(labels) if self.checks_harm)]
 
     def transform(self, logits: Tensor) -> Tensor:
         """Return logits or log-probabilities of the same shape and type, computed in float64."""
@@ -174,17 +181,46 @@ def stacked(parts: Sequence[Tensor]) -> Tensor:
 
 
 def isotonic(
-    values: NDArray[np.float64], targets: NDArray[np.float64], weights: Tensor | None = None
-) -> Tensor:
-    """Fit an increasing curve (N,) to (N,) in [0, 1] by least squares; return its knots (2, M)."""
-    from sklearn.isotonic import IsotonicRegression  # takes half a second, and is rarely needed
+    values: NDArray[np.float64],
+    targets: NDArray[np.float64],
+    weights: NDArray[np.float64],
+    parts: Sequence[NDArray[np.bool_]],
+) -> list[Tensor]:
+    """Fit increasing curves to (N,) in [0, 1] by least squares, one to each part of the samples.
 
-    sample_weight = None if weights is None else weights.cpu().numpy()
-    fit = IsotonicRegression(y_min=0.0, y_max=1.0).fit(values, targets, sample_weight)
-    knots = np.stack([fit.X_thresholds_, fit.y_thresholds_])
-    if knots.shape[1] == 1:  # a constant curve, which needs two ends
-        knots = np.repeat(knots, 2, axis=1)
-    return torch.from_numpy(knots)
+    Values within 1e-15 count as equal, as in scikit-learn. A curve consists of knots (2, M).
+    """
+    order = values.argsort()  # once, since all parts share it
+    values, targets, weights = values[order], targets[order], weights[order]
+    curves = []
+    for is_used in parts:
+        used = is_used[order]
+        curves.append(_fit_sorted(values[used], targets[used], weights[used]))
+    return curves
+
+
+def _fit_sorted(
+    values: NDArray[np.float64], targets: NDArray[np.float64], weights: NDArray[np.float64]
+) -> Tensor:
+    starts = _first_of_equal(values)
+    totals = np.add.reduceat(weights, starts)
+    means = np.add.reduceat(weights * targets, starts) / totals
+    heights = isotonic_regression(means, weights=totals).x.clip(0, 1)
+    # The ends of each flat section suffice; a constant curve needs two as well.
+    rises = np.diff(heights, prepend=-1, append=2) != 0
+    ends = np.flatnonzero(rises[1:] | rises[:-1])
+    ends = ends[[0, -1]] if len(ends) == 1 else ends
+    return torch.from_numpy(np.stack([values[starts[ends]], heights[ends]]))
+
+
+def _first_of_equal(values: NDArray[np.float64]) -> NDArray[np.intp]:
+    """Return the positions in sorted values (N,) of the first ones of each group of equal ones."""
+    is_first = np.diff(values, prepend=-np.inf) >= _EQUAL
+    starts = np.flatnonzero(is_first)
+    # A wide chain of close values is cut into groups of this width.
+    sizes = np.diff(starts, append=len(values))
+    cells = (values - values[starts].repeat(sizes)) // _EQUAL
+    return np.flatnonzero(is_first | (np.diff(cells, prepend=0) > 0))
 
 
 def count_below(places: Tensor, values: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ the top class keeps a lead of a millionth. Results below 1e-12 are raised to it.
 
 from collections.abc import Mapping
 
+import numpy as np
 from torch import Tensor
 from torch.nn.functional import one_hot
 
@@ -23,8 +24,12 @@ class MulticlassIsotonicCalibration(FittedAlone):
     def fit_one(self, logits: Tensor, labels: Tensor) -> Fit:
         """Fit the curve."""
         probs = logits.softmax(-1).flatten().cpu().numpy()
-        targets = one_hot(labels, logits.shape[-1]).flatten().double().cpu().numpy()
-        return Fit({"knots": isotonic(probs, targets).to(logits.device)})
+        classes = logits.shape[-1]
+        targets = one_hot(labels, classes).flatten().double().cpu().numpy()
+        parts = [part.cpu().numpy().repeat(classes) for part in self.parts(labels)]
+        curves = isotonic(probs, targets, np.ones_like(probs), parts)
+        states = [{"knots": curve.to(logits.device)} for curve in curves]
+        return Fit(states[0], of_folds=states[1:] if self.checks_harm else None)
 
     def apply(self, logits: Tensor, state: Mapping[str, Tensor]) -> Tensor:
         """Return log-probabilities of the normalised curve, with the same top class."""

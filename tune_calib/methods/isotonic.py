@@ -8,8 +8,8 @@ the NLL is 27.6 nats.
 
 from collections.abc import Mapping
 
+import torch
 from torch import Tensor
-from torch.nn.functional import one_hot
 
 from tune_calib.methods._posthoc import Fit, FittedAlone, interpolate, isotonic, logarithm, stacked
 from tune_calib.spec.methods import METHODS, NoParams, cited
@@ -22,11 +22,17 @@ class IsotonicCalibration(FittedAlone):
 
     def fit_one(self, logits: Tensor, labels: Tensor) -> Fit:
         """Fit the curve of each class."""
-        probs = logits.softmax(-1).T.cpu().numpy()
-        targets = one_hot(labels, logits.shape[-1]).T.double().cpu().numpy()
-        pairs = zip(probs, targets, strict=True)
-        curves = [isotonic(class_probs, target, self.weights) for class_probs, target in pairs]
-        return Fit({"knots": stacked(curves).to(logits.device)})
+        probs = logits.softmax(-1).T.contiguous().cpu().numpy()
+        weights = torch.ones(len(labels)) if self.weights is None else self.weights.cpu()
+        parts = [part.cpu().numpy() for part in self.parts(labels)]
+        curves = []
+        for number, class_probs in enumerate(probs):
+            targets = (labels == number).double().cpu().numpy()
+            curves.append(isotonic(class_probs, targets, weights.double().numpy(), parts))
+        states = []
+        for curves_of_part in zip(*curves, strict=True):
+            states.append({"knots": stacked(curves_of_part).to(logits.device)})
+        return Fit(states[0], of_folds=states[1:] if self.checks_harm else None)
 
     def apply(self, logits: Tensor, state: Mapping[str, Tensor]) -> Tensor:
         """Return log-probabilities of the normalised curves."""
