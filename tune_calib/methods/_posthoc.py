@@ -217,10 +217,17 @@ def _first_of_equal(values: NDArray[np.float64]) -> NDArray[np.intp]:
     """Return the positions in sorted values (N,) of the first ones of each group of equal ones."""
     is_first = np.diff(values, prepend=-np.inf) >= _EQUAL
     starts = np.flatnonzero(is_first)
-    # A wide chain of close values is cut into groups of this width.
-    sizes = np.diff(starts, append=len(values))
-    cells = (values - values[starts].repeat(sizes)) // _EQUAL
-    return np.flatnonzero(is_first | (np.diff(cells, prepend=0) > 0))
+    ends = np.append(starts[1:], len(values))
+    is_wide = values[ends - 1] - values[starts] >= _EQUAL
+    # Where close values form a chain, a group ends at a distance from its first value.
+    for start, end in zip(starts[is_wide], ends[is_wide], strict=True):
+        chain = values[start:end]
+        following = np.searchsorted(chain, chain + _EQUAL).tolist()
+        first = following[0]
+        while first < len(chain):
+            is_first[start + first] = True
+            first = following[first]
+    return np.flatnonzero(is_first)
 
 
 def count_below(places: Tensor, values: Tensor) -> Tensor:
