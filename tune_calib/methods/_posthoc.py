@@ -21,6 +21,7 @@ _HARM_ERRORS = 1.645  # standard errors, 5 % one-sided
 _HARM_SHARE = 0.01  # share of the NLL without a transform
 _TINY = torch.finfo(torch.float64).tiny
 _EQUAL = 1e-15  # width of a group of equal probabilities
+_CHUNK = 2**20  # logits transformed at once
 _LEAD = 1e-6  # in log-probability, still resolved by float32
 
 
@@ -80,10 +81,17 @@ class FittedAlone(PostHocMethod):
 
     def transform(self, logits: Tensor) -> Tensor:
         """Return logits or log-probabilities of the same shape and type, computed in float64."""
-        parts = []
+        heads = []
         for k, head in enumerate(logits):
-            parts.append(self.apply(head.double(), self._state_of(k)))
-        return torch.stack(parts).to(logits.dtype)
+            heads.append(self._apply_in_parts(head, self._state_of(k)).to(logits.dtype))
+        return torch.stack(heads)
+
+    def _apply_in_parts(self, logits: Tensor, state: Mapping[str, Any]) -> Tensor:
+        """Transform logits (N, C), a few rows at a time to limit memory."""
+        width = max(1, _CHUNK // logits.shape[-1])
+        if torch.onnx.is_in_onnx_export() or len(logits) <= width:
+            return self.apply(logits.double(), state)
+        return torch.cat([self.apply(rows.double(), state) for rows in logits.split(width)])
 
     def _keep_states(self, states: Sequence[Mapping[str, Any]], device: torch.device) -> None:
         """Keep the fitted states of all classifiers."""
@@ -127,7 +135,7 @@ class FittedAlone(PostHocMethod):
                 state = self.fit_fold(logits[~held], labels[~held], full_fit).state
             else:
                 state = full_fit.of_folds[fold]
-            values = self.apply(logits[held], state)
+            values = self._apply_in_parts(logits[held], state)
             excess[held] = -label_log_probs(values, labels[held]) - without[held]
         self.weights = weights
         error = excess.std() / len(excess) ** 0.5
@@ -182,47 +190,60 @@ def stacked(parts: Sequence[Tensor]) -> Tensor:
 
 def isotonic(
     values: NDArray[np.float64],
-    targets: NDArray[np.float64],
+    targets: NDArray[np.bool_],
     weights: NDArray[np.float64],
     parts: Sequence[NDArray[np.bool_]],
 ) -> list[Tensor]:
-    """Fit increasing curves to (N,) in [0, 1] by least squares, one to each part of the samples.
+    """Fit increasing curves to (N,) outcomes by least squares, one to each part of the samples.
 
     Values within 1e-15 count as equal, as in scikit-learn. A curve consists of knots (2, M).
     """
     order = values.argsort()  # once, since all parts share it
-    values, targets, weights = values[order], targets[order], weights[order]
+    values, hits, weights = values[order], (weights * targets)[order], weights[order]
     curves = []
     for is_used in parts:
         used = is_used[order]
-        curves.append(_fit_sorted(values[used], targets[used], weights[used]))
+        places = values[used]
+        starts = first_of_equal(places)
+        hits_of_groups = np.add.reduceat(hits[used], starts)
+        curves.append(increasing_curve(places, starts, hits_of_groups, weights[used]))
     return curves
 
 
-def _fit_sorted(
-    values: NDArray[np.float64], targets: NDArray[np.float64], weights: NDArray[np.float64]
+def increasing_curve(
+    values: NDArray[np.float64],
+    starts: NDArray[np.intp],
+    hits: NDArray[np.float64],
+    weights: NDArray[np.float64] | None = None,
 ) -> Tensor:
-    starts = _first_of_equal(values)
-    totals = np.add.reduceat(weights, starts)
-    means = np.add.reduceat(weights * targets, starts) / totals
-    heights = isotonic_regression(means, weights=totals).x.clip(0, 1)
+    """Fit a curve to sorted values (N,) in groups, from their starts and sums of hits (G,)."""
+    # Groups without hits that follow each other have the same height.
+    is_hit = hits > 0
+    runs = np.flatnonzero(is_hit | np.append(True, is_hit[:-1]))
+    firsts = starts[runs]
+    if weights is None:
+        totals = np.diff(firsts, append=len(values)).astype(np.float64)
+    else:
+        totals = np.add.reduceat(weights, firsts)
+    heights = isotonic_regression(hits[runs] / totals, weights=totals).x.clip(0, 1)
     # The ends of each flat section suffice; a constant curve needs two as well.
     rises = np.diff(heights, prepend=-1, append=2) != 0
-    ends = np.flatnonzero(rises[1:] | rises[:-1])
-    ends = ends[[0, -1]] if len(ends) == 1 else ends
-    return torch.from_numpy(np.stack([values[starts[ends]], heights[ends]]))
+    lasts = np.append(runs[1:], len(starts)) - 1
+    ends = np.union1d(runs[rises[:-1]], lasts[rises[1:]])
+    ends = ends.repeat(2) if len(ends) == 1 else ends
+    heights = heights[runs.searchsorted(ends, "right") - 1]
+    return torch.from_numpy(np.stack([values[starts[ends]], heights]))
 
 
-def _first_of_equal(values: NDArray[np.float64]) -> NDArray[np.intp]:
+def first_of_equal(values: NDArray[np.float64]) -> NDArray[np.intp]:
     """Return the positions in sorted values (N,) of the first ones of each group of equal ones."""
-    is_first = np.diff(values, prepend=-np.inf) >= _EQUAL
-    starts = np.flatnonzero(is_first)
-    ends = np.append(starts[1:], len(values))
-    is_wide = values[ends - 1] - values[starts] >= _EQUAL
+    is_first = np.append(True, np.diff(values) >= _EQUAL)
+    bounds = np.flatnonzero(np.diff(is_first, append=True)).reshape(-1, 2) + np.arange(2)
+    is_wide = values[bounds[:, 1] - 1] - values[bounds[:, 0]] >= _EQUAL
     # Where close values form a chain, a group ends at a distance from its first value.
-    for start, end in zip(starts[is_wide], ends[is_wide], strict=True):
+    for start, end in bounds[is_wide]:
         chain = values[start:end]
-        following = np.searchsorted(chain, chain + _EQUAL).tolist()
+        following = chain.searchsorted(chain + _EQUAL).tolist()
         first = following[0]
         while first < len(chain):
             is_first[start + first] = True

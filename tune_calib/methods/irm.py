@@ -10,9 +10,17 @@ from collections.abc import Mapping
 
 import numpy as np
 from torch import Tensor
-from torch.nn.functional import one_hot
 
-from tune_calib.methods._posthoc import Fit, FittedAlone, interpolate, isotonic, keep_top, logarithm
+from tune_calib.methods._posthoc import (
+    Fit,
+    FittedAlone,
+    first_of_equal,
+    increasing_curve,
+    interpolate,
+    keep_top,
+    logarithm,
+)
+from tune_calib.metrics.binning import at_labels
 from tune_calib.spec.methods import METHODS, NoParams, cited
 
 _SLOPE = 1e-9
@@ -24,12 +32,12 @@ class MulticlassIsotonicCalibration(FittedAlone):
     def fit_one(self, logits: Tensor, labels: Tensor) -> Fit:
         """Fit the curve."""
         probs = logits.softmax(-1).flatten().cpu().numpy()
-        classes = logits.shape[-1]
-        targets = one_hot(labels, classes).flatten().double().cpu().numpy()
-        parts = [part.cpu().numpy().repeat(classes) for part in self.parts(labels)]
-        curves = isotonic(probs, targets, np.ones_like(probs), parts)
-        states = [{"knots": curve.to(logits.device)} for curve in curves]
-        return Fit(states[0], of_folds=states[1:] if self.checks_harm else None)
+        targets = at_labels(logits.softmax(-1), labels).cpu().numpy()
+        probs.sort()
+        starts = first_of_equal(probs)
+        groups = probs[starts].searchsorted(targets, "right") - 1
+        hits = np.bincount(groups, minlength=len(starts)).astype(np.float64)
+        return Fit({"knots": increasing_curve(probs, starts, hits).to(logits.device)})
 
     def apply(self, logits: Tensor, state: Mapping[str, Tensor]) -> Tensor:
         """Return log-probabilities of the normalised curve, with the same top class."""

@@ -27,7 +27,7 @@ class IsotonicCalibration(FittedAlone):
         parts = [part.cpu().numpy() for part in self.parts(labels)]
         curves = []
         for number, class_probs in enumerate(probs):
-            targets = (labels == number).double().cpu().numpy()
+            targets = (labels == number).cpu().numpy()
             curves.append(isotonic(class_probs, targets, weights.double().numpy(), parts))
         states = []
         for curves_of_part in zip(*curves, strict=True):
