@@ -74,11 +74,6 @@ class FittedAlone(PostHocMethod):
             harms = [self._is_harmful(head, labels, fit) for head, fit in pairs]
             self._flags[self.harm_flag] = torch.tensor(harms)
 
-    def parts(self, labels: Tensor) -> list[Tensor]:
-        """Return masks (N,) of all samples and, to check for harm, of those outside each fold."""
-        everything = torch.ones_like(labels, dtype=torch.bool)
-        return [everything, *(~held for held in folds(labels) if self.checks_harm)]
-
     def transform(self, logits: Tensor) -> Tensor:
         """Return logits or log-probabilities of the same shape and type, computed in float64."""
         heads = []
@@ -189,25 +184,14 @@ def stacked(parts: Sequence[Tensor]) -> Tensor:
 
 
 def isotonic(
-    values: NDArray[np.float64],
-    targets: NDArray[np.bool_],
-    weights: NDArray[np.float64],
-    parts: Sequence[NDArray[np.bool_]],
-) -> list[Tensor]:
-    """Fit increasing curves to (N,) outcomes by least squares, one to each part of the samples.
-
-    Values within 1e-15 count as equal, as in scikit-learn. A curve consists of knots (2, M).
-    """
-    order = values.argsort()  # once, since all parts share it
-    values, hits, weights = values[order], (weights * targets)[order], weights[order]
-    curves = []
-    for is_used in parts:
-        used = is_used[order]
-        places = values[used]
-        starts = first_of_equal(places)
-        hits_of_groups = np.add.reduceat(hits[used], starts)
-        curves.append(increasing_curve(places, starts, hits_of_groups, weights[used]))
-    return curves
+    values: NDArray[np.float64], targets: NDArray[np.bool_], weights: NDArray[np.float64]
+) -> Tensor:
+    """Fit an increasing curve (N,) to outcomes (N,) by least squares; return its knots (2, M)."""
+    order = values.argsort()
+    places = values[order]
+    starts = first_of_equal(places)
+    hits = np.add.reduceat((weights * targets)[order], starts)
+    return increasing_curve(places, starts, hits, weights[order])
 
 
 def increasing_curve(
@@ -236,7 +220,10 @@ def increasing_curve(
 
 
 def first_of_equal(values: NDArray[np.float64]) -> NDArray[np.intp]:
-    """Return the positions in sorted values (N,) of the first ones of each group of equal ones."""
+    """Return the positions in sorted values (N,) of the first ones of each group of equal ones.
+
+    As in scikit-learn, values that differ from the first one by less than 1e-15 are equal.
+    """
     is_first = np.append(True, np.diff(values) >= _EQUAL)
     bounds = np.flatnonzero(np.diff(is_first, append=True)).reshape(-1, 2) + np.arange(2)
     is_wide = values[bounds[:, 1] - 1] - values[bounds[:, 0]] >= _EQUAL

@@ -56,15 +56,12 @@ class EnsembleTemperatureScaling(FittedAlone):
         for held in folds(labels):
             fold, scores = (logits[~held], labels[~held]), [values[~held] for values in grid]
             temperature = _by_brier(*fold, scores, _FOLD_TOLERANCE)
-            of_folds.append(_state(temperature, _of_brier(*fold, temperature), logits))
+            of_folds.append(self._fit_weights(*fold, temperature).state)
         return replace(fit, of_folds=of_folds)
 
     def _fit_weights(self, logits: Tensor, labels: Tensor, temperature: float) -> Fit:
-        by_nll, gap = self.params.loss == "nll", 0.0
-        if by_nll:
-            weights, gap = _of_nll(logits, labels, temperature)
-        else:
-            weights = _of_brier(logits, labels, temperature)
+        by_nll = self.params.loss == "nll"
+        weights, gap = (_of_nll if by_nll else _of_brier)(logits, labels, temperature)
         flags = {UNCONVERGED} if gap > _GAP else set()
         is_at_end = not by_nll and not BOUNDS[0] * NEAR < temperature < BOUNDS[1] / NEAR
         is_at_end &= not lies_beyond(logits, labels)
@@ -72,7 +69,10 @@ class EnsembleTemperatureScaling(FittedAlone):
             flags.add(AT_BOUND)
         names = ("weight_scaled", "weight_unscaled", "weight_uniform")
         record = dict(zip(names, weights.tolist(), strict=True))
-        state = _state(temperature, weights, logits)
+        state = {
+            "temperature": logits.new_tensor(temperature),
+            "weights": torch.from_numpy(weights).to(logits.device),
+        }
         return Fit(state, {"temperature": temperature, **record}, frozenset(flags))
 
     def apply(self, logits: Tensor, state: Mapping[str, Tensor]) -> Tensor:
@@ -81,14 +81,6 @@ class EnsembleTemperatureScaling(FittedAlone):
         mixed = (logits / state["temperature"]).softmax(-1) * scaled
         mixed = mixed + logits.softmax(-1) * unscaled + uniform / logits.shape[-1]
         return keep_top(mixed.clamp_min(SMALLEST).log(), logits)
-
-
-def _state(temperature: float, weights: NDArray[np.float64], logits: Tensor) -> dict[str, Tensor]:
-    """Return the state on the device of the logits."""
-    return {
-        "temperature": logits.new_tensor(temperature),
-        "weights": torch.from_numpy(weights).to(logits.device),
-    }
 
 
 def _mixed_parts(logits: Tensor, temperature: float) -> Tensor:
@@ -128,8 +120,10 @@ def _scores(log_temperature: float, logits: Tensor, labels: Tensor) -> Tensor:
     return torch.cat(scores)
 
 
-def _of_brier(logits: Tensor, labels: Tensor, temperature: float) -> NDArray[np.float64]:
-    """Return the weights that minimise the Brier score, which is quadratic on each face."""
+def _of_brier(
+    logits: Tensor, labels: Tensor, temperature: float
+) -> tuple[NDArray[np.float64], float]:
+    """Return the weights that minimise the Brier score, quadratic on each face, and a gap of 0."""
     products = logits.new_zeros(3, 3)
     for rows in parts_of(logits):
         errors = _mixed_parts(logits[rows], temperature)
@@ -148,7 +142,7 @@ def _of_brier(logits: Tensor, labels: Tensor, temperature: float) -> NDArray[np.
         weights[list(face)] = stationary_weights / total
         if weights.min() >= 0:
             inside.append(weights)
-    return min(inside, key=lambda weights: float(weights @ gram @ weights))
+    return min(inside, key=lambda weights: float(weights @ gram @ weights)), 0.0
 
 
 def _of_nll(

@@ -8,7 +8,7 @@ the NLL is 27.6 nats.
 
 from collections.abc import Mapping
 
-import torch
+import numpy as np
 from torch import Tensor
 
 from tune_calib.methods._posthoc import Fit, FittedAlone, interpolate, isotonic, logarithm, stacked
@@ -23,16 +23,10 @@ class IsotonicCalibration(FittedAlone):
     def fit_one(self, logits: Tensor, labels: Tensor) -> Fit:
         """Fit the curve of each class."""
         probs = logits.softmax(-1).T.contiguous().cpu().numpy()
-        weights = torch.ones(len(labels)) if self.weights is None else self.weights.cpu()
-        parts = [part.cpu().numpy() for part in self.parts(labels)]
-        curves = []
-        for number, class_probs in enumerate(probs):
-            targets = (labels == number).cpu().numpy()
-            curves.append(isotonic(class_probs, targets, weights.double().numpy(), parts))
-        states = []
-        for curves_of_part in zip(*curves, strict=True):
-            states.append({"knots": stacked(curves_of_part).to(logits.device)})
-        return Fit(states[0], of_folds=states[1:] if self.checks_harm else None)
+        targets = labels.cpu().numpy()
+        weights = np.ones(len(targets)) if self.weights is None else self.weights.cpu().numpy()
+        curves = [isotonic(values, targets == k, weights) for k, values in enumerate(probs)]
+        return Fit({"knots": stacked(curves).to(logits.device)})
 
     def apply(self, logits: Tensor, state: Mapping[str, Tensor]) -> Tensor:
         """Return log-probabilities of the normalised curves."""

@@ -23,7 +23,6 @@ from tune_calib.results.tables import read_table
 from tune_calib.spec import plugins
 from tune_calib.spec.plugins import Plugin
 from tune_calib.tuning.folder import RunLocation
-from tune_calib.tuning.loggers.base import report_network
 from tune_calib.tuning.progress.screen import screen
 from tune_calib.tuning.progress.tracker import EVALUATIONS, TRIALS
 from tune_calib.tuning.work.executor import (
@@ -176,7 +175,7 @@ class _InProcess(Executor):
         run = {**run, "plugins": list(map(Plugin.plain, plugins.in_use()))}
         show_begin(job)
         with listening(partial(self._events.__setitem__, job["name"])):
-            result = self._runner.run({**config, "run": run}, partial(report_network, job))
+            result = self._runner.run({**config, "run": run})
         error = result if isinstance(result, str) else None
         show_end(job, None if isinstance(result, str) else result)
         return error

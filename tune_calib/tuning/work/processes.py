@@ -2,12 +2,11 @@
 
 import contextlib
 import itertools
-import os
 import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from multiprocessing.connection import Connection, Pipe, wait
 from typing import Any
 
@@ -22,9 +21,6 @@ from tune_calib.tuning.work.executor import Source, show_begin, show_end
 from tune_calib.tuning.work.worker import DONE, Worker
 from tune_calib.tuning.work.workers import begin_job
 
-# Freed memory stays with the process: half of the time would go into mapping it again.
-_ALLOCATION = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": str(2**40)}
-
 Receive = Callable[[str, ProgressEvent], None]
 """A function that receives the name of a job and its latest event."""
 
@@ -35,9 +31,7 @@ class JobRunner:
     def __init__(self) -> None:
         self._worker: Worker | None = None
 
-    def run(
-        self, config: dict[str, Any], report: Callable[[dict[str, Any]], None]
-    ) -> dict[str, Any] | str:
+    def run(self, config: dict[str, Any]) -> dict[str, Any] | str:
         """Execute a job to its end; return its last report, or the traceback of a crash."""
         run, checked, result = config["run"], float("-inf"), dict[str, Any]()
         try:
@@ -47,7 +41,7 @@ class JobRunner:
                     refuse_moved(parse_path(run["out"]), run["sweep"])
                     checked = time.monotonic()
                 result = self._worker.step()
-                report(result)
+                report_network(config["job"], result)
         except RefusedError:
             raise
         except Exception:
@@ -73,9 +67,7 @@ class JobProcess:
         number = other_end.fileno()
         command = [sys.executable, "-c", f"from {__name__} import serve; serve({number})"]
         # In a session of its own, so that Ctrl-C interrupts the driver only.
-        self._process = subprocess.Popen(
-            command, pass_fds=[number], env=os.environ | _ALLOCATION, start_new_session=True
-        )
+        self._process = subprocess.Popen(command, pass_fds=[number], start_new_session=True)
         other_end.close()
 
     def begin(self, number: str, config: dict[str, Any]) -> None:
@@ -86,7 +78,7 @@ class JobProcess:
             self.connection.send(config)
 
     def read(self) -> ProgressEvent | dict[str, Any] | str:
-        """Read the next event or report of the job, or the traceback of a crash."""
+        """Read the next event or the last report of the job, or the traceback of a crash."""
         try:
             message: ProgressEvent | dict[str, Any] | str = self.connection.recv()
         except (EOFError, OSError):
@@ -117,12 +109,9 @@ def serve(number: int) -> None:
     ):
         while True:
             try:
-                ended = runner.run(driver.recv(), driver.send)
+                driver.send(runner.run(driver.recv()))
             except RefusedError as error:
                 driver.send(RefusedError(str(error)))
-            else:
-                if isinstance(ended, str):
-                    driver.send(ended)
 
 
 def run_in_processes(source: Source, count: int, receive: Receive) -> dict[str, str]:
@@ -139,26 +128,20 @@ def run_in_processes(source: Source, count: int, receive: Receive) -> dict[str, 
                 running[process.connection] = process
             if not running:
                 return errors
-            for process, message in _read(running):
+            for connection in wait(list(running)):
+                process = running[connection]
+                message = process.read()
                 if isinstance(message, ProgressEvent):
                     receive(process.job["name"], message)
                     continue
                 if isinstance(message, str):
                     errors[process.job["name"]] = message
+                    show_end(process.job, None)
                 else:
                     report_network(process.job, message)
-                    if not message.get(DONE):
-                        continue
-                show_end(process.job, None if isinstance(message, str) else message)
+                    show_end(process.job, message)
                 source.end(process.number)
-                del running[process.connection]
+                del running[connection]
                 if not process.is_alive:
                     process = stack.enter_context(contextlib.closing(JobProcess()))
                 idle.append(process)
-
-
-def _read(running: dict[Any, JobProcess]) -> Iterator[tuple[JobProcess, Any]]:
-    """Wait for messages of processes; yield each with its process."""
-    for connection in wait(list(running)):
-        process = running[connection]
-        yield process, process.read()
