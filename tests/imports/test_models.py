@@ -1,6 +1,7 @@
 """Many models are imported from one file or folder, and compared in one run."""
 
 import json
+from types import SimpleNamespace
 
 import h5py
 import numpy as np
@@ -22,6 +23,8 @@ from tune_calib.results.tables import read_table
 from tune_calib.spec.ladder import build_kind_comparison, expand, find_left_out
 from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.spec.settings import resolve_spec
+from tune_calib.tuning.work import execution
+from tune_calib.tuning.work.processes import JobProcess
 
 CLASSES = {"letters/small": 2, "letters/large": 2, "digits/small": 4}
 
@@ -232,6 +235,53 @@ def test_a_killed_comparison_goes_on(arena):
     assert "3 of 9 trials" in again.stderr
     assert [path for path in files if path.stat().st_mtime_ns == times[path]] == files[1:]
     assert "nothing is left to do" in here(*words).stderr
+
+
+@pytest.fixture
+def processes(monkeypatch):
+    """Two processes, as for large imports."""
+    monkeypatch.setattr(execution, "count_processes", lambda jobs: 2)
+
+
+def test_rows_do_not_depend_on_the_number_of_processes(arena, processes, tmp_path):
+    folder, words, _ = arena
+    run = here(*words[:-1], tmp_path / "out")
+    assert "9 of 9 trials ended (9 done)" in run.stderr, run.stderr
+    tables = []
+    for out in (folder / "out", tmp_path / "out"):
+        rows = load(out).trials.sort_values("spec_hash", ignore_index=True)
+        tables.append(rows.drop(columns=["own_s", "wall_s", "peak_memory_bytes", "actor_resets"]))
+    is_of_run = tables[0].columns.isin(["sweep", "run"])
+    pd.testing.assert_frame_equal(*(table.loc[:, ~is_of_run] for table in tables))
+
+
+def test_a_killed_process_ends_only_its_job(arena, processes, monkeypatch, tmp_path):
+    words = arena[1]
+    begin, killed = JobProcess.begin, []
+
+    def kill_first(process, *job):
+        if not killed:
+            process._process.kill()
+            killed.append(process._process.wait())
+        begin(process, *job)
+
+    monkeypatch.setattr(JobProcess, "begin", kill_first)
+    run = here(*words[:-1], tmp_path / "out")
+    assert "9 of 9 trials ended (3 crashed, 6 done)" in run.stderr, run.stderr
+    assert "its process ended with code -9; is there enough memory?" in run.stderr
+    assert "3 of 9 trials" in here(*words[:-1], tmp_path / "out").stderr
+
+
+@pytest.mark.parametrize(
+    ("samples", "classes", "expected"), [(100, 10, 0), (10_000, 1000, 2), (10**10, 1000, 1)]
+)
+def test_large_imports_have_processes_within_the_memory(monkeypatch, samples, classes, expected):
+    monkeypatch.setattr(execution, "count_cores", lambda: 2)
+    record = SimpleNamespace(calib=samples, test=samples, classes=classes)
+    data = SimpleNamespace(import_record=record)
+    trial = SimpleNamespace(spec=SimpleNamespace(data=data))
+    job = SimpleNamespace(first=trial, trials=[trial] * 10)
+    assert execution.count_processes([job, job]) == expected
 
 
 def test_a_larger_match_extends_the_run(arena, tmp_path):

@@ -22,6 +22,7 @@ from tune_calib.engine.weights import trained_spec
 from tune_calib.errors import RefusedError, UserError
 from tune_calib.methods._base import PostHocMethod
 from tune_calib.metrics.binning import BinTable
+from tune_calib.metrics.refinement import parts_of
 from tune_calib.metrics.samples import Samples
 from tune_calib.metrics.scoring import accuracy, is_at_chance
 from tune_calib.metrics.summary import (
@@ -172,7 +173,7 @@ def evaluate_one(
         return Evaluation(metrics, bins, {}, flags, calib_samples=count)
     # A transform that changes predictions may fit those of calib by chance, or ruin them on other
     # images, so that calib is judged both with and without it.
-    flags = flags or _find_chance_flag(*select, _calibrate(logits["calib"], None))
+    flags = flags or _find_chance_flag(*select, logits["calib"])
     fitted = {name: float(value) for name, value in transform.fitted().items()}
     flags += tuple(name for name, is_raised in transform.flags().items() if bool(is_raised))
     if METHODS[posthoc.method].is_control:
@@ -183,10 +184,15 @@ def evaluate_one(
 def _find_chance_flag(*splits: SplitLogits) -> tuple[str, ...]:
     """Return the flag of a classifier that is no better than chance on all splits together."""
     labels = torch.cat([split.labels for split in splits])
-    probs = torch.cat([split.logits[0] for split in splits]).softmax(-1)
-    if not is_at_chance(probs, labels):
+    if not is_at_chance(torch.cat(list(map(_predict, splits))), labels):
         return ()
     return (CHANCE,) if len(labels) >= LEAST_IMAGES else (FEW_IMAGES,)
+
+
+def _predict(split: SplitLogits) -> Tensor:
+    """Return the predicted classes (N,), computed a few rows at a time to limit memory."""
+    logits = split.logits[0]
+    return torch.cat([logits[rows].double().softmax(-1).argmax(-1) for rows in parts_of(logits)])
 
 
 def _calibrate(split: SplitLogits, transform: PostHocMethod | None) -> SplitLogits:

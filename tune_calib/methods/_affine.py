@@ -6,6 +6,8 @@ import torch
 from torch import Tensor
 
 from tune_calib.methods.temperature import converged
+from tune_calib.metrics.binning import at_labels
+from tune_calib.metrics.refinement import parts_of
 
 EXACT = 1e-6  # largest entry of the gradient, for parameters scaled to a unit Hessian
 ROUGH = 1e-4  # the same, for fits that only serve cross-validation
@@ -40,8 +42,8 @@ class Affine:
     def __call__(self, inputs: Tensor) -> Tensor:
         """Apply the map to inputs (N, C)."""
         if self.weight.ndim == 1:
-            return inputs * self.weight + self.intercept
-        return inputs @ self.weight.T + self.intercept
+            return torch.addcmul(self.intercept, inputs, self.weight)
+        return torch.addmm(self.intercept, inputs, self.weight.T)
 
     def state(self) -> dict[str, Tensor]:
         """Return the state of a post-hoc method."""
@@ -91,10 +93,7 @@ def minimised(
     is_free = torch.ones_like(start.intercept, dtype=torch.bool)
     if is_missing_kept:
         is_free = torch.bincount(labels, minlength=len(is_free)) > 0
-    problem = _Problem(inputs, labels, ridge, start, is_free)
-    if weights is not None:
-        # With a mean of 1, so that the mean of weighted values is a weighted mean.
-        problem.weights = weights[:, None] * (len(weights) / weights.sum())
+    problem = _Problem(inputs, labels, ridge, start, is_free, weights)
     if problem.first.numel() <= _DENSE:
         rows, is_converged = _by_newton(problem)
     else:
@@ -132,15 +131,21 @@ class _Problem:
     for a full one. ``is_free`` (C,) marks the free classes, to which all labels belong.
     """
 
-    weights: Tensor | float = 1.0  # of the samples, (N, 1)
-
     def __init__(
-        self, inputs: Tensor, labels: Tensor, ridge: Ridge, start: Affine, is_free: Tensor
+        self,
+        inputs: Tensor,
+        labels: Tensor,
+        ridge: Ridge,
+        start: Affine,
+        is_free: Tensor,
+        weights: Tensor | None,
     ) -> None:
         self._is_diagonal = start.weight.ndim == 1
-        self._inputs = inputs[:, is_free] if self._is_diagonal else inputs
+        has_all = not self._is_diagonal or bool(is_free.all())
+        self._inputs = inputs if has_all else inputs[:, is_free]
         self._labels = (is_free.cumsum(0) - 1)[labels]
-        self._rows = torch.arange(len(labels), device=labels.device)
+        weights = torch.ones_like(inputs[:, 0]) if weights is None else weights
+        self._shares = (weights / weights.sum())[:, None]  # of the samples in a mean, (N, 1)
         penalty = torch.as_tensor(ridge.weight).to(start.weight).expand_as(start.weight)
         zeros = torch.zeros_like(start.intercept)
         self._penalty = _joined(penalty, zeros + ridge.intercept)[is_free]
@@ -149,33 +154,34 @@ class _Problem:
 
     def value(self, rows: Tensor) -> tuple[float, Tensor]:
         """Return the objective and its gradient (F, D)."""
-        log_probs, away = self._log_probs(rows), rows - self._target
+        away = rows - self._target
         value = (self._penalty * away.square()).sum()
-        value = value - (log_probs[self._rows, self._labels, None] * self.weights).mean()
-        residual = log_probs.exp_()
-        residual[self._rows, self._labels] -= 1
-        residual *= self.weights
-        residual /= len(residual)
-        if self._is_diagonal:
-            slope = (residual * self._inputs).sum(0)[:, None]
-        else:
-            slope = residual.T @ self._inputs
-        gradient = torch.cat([slope, residual.sum(0)[:, None]], 1)
-        return float(value), gradient.add_(2 * self._penalty * away)
+        gradient = 2 * self._penalty * away
+        for part in parts_of(self._inputs):
+            labels, shares, inputs = self._labels[part], self._shares[part], self._inputs[part]
+            logits = self._logits(rows, part)
+            residual = logits.softmax(-1)
+            # The logarithm of the largest probability, since that of the label may be 0.
+            log_probs = at_labels(logits, labels) - logits.amax(-1) + residual.amax(-1).log()
+            value = value - (log_probs[:, None] * shares).sum()
+            residual.scatter_add_(1, labels[:, None], -torch.ones_like(shares)).mul_(shares)
+            gradient[:, -1] += residual.sum(0)
+            gradient[:, :-1] += self._products(residual, inputs)
+        return float(value), gradient
 
     def curvature(self, rows: Tensor) -> Tensor:
         """Return the diagonal of the Hessian, (F, D)."""
-        probs = self._log_probs(rows).exp_()
-        spread, squared = self.weights * probs * (1 - probs) / len(probs), self._inputs.square()
-        if self._is_diagonal:
-            weight_curvature = (spread * squared).sum(0)[:, None]
-        else:
-            weight_curvature = spread.T @ squared
-        return torch.cat([weight_curvature, spread.sum(0)[:, None]], 1) + 2 * self._penalty
+        curvature = 2 * self._penalty
+        for part in parts_of(self._inputs):
+            probs = self._logits(rows, part).softmax(-1)
+            spread = (1 - probs).mul_(probs).mul_(self._shares[part])
+            curvature[:, -1] += spread.sum(0)
+            curvature[:, :-1] += self._products(spread, self._inputs[part].square())
+        return curvature
 
     def hessian(self, rows: Tensor) -> Tensor:
         """Return the Hessian, (F D, F D)."""
-        probs = self._log_probs(rows).exp_()
+        probs = self._logits(rows, slice(None)).softmax(-1)
         ones = torch.ones_like(self._inputs[:, :1])
         # The factors of the parameters in the logit of each sample and class, (N, F or 1, D).
         if self._is_diagonal:
@@ -184,18 +190,22 @@ class _Problem:
             terms = torch.cat([self._inputs, ones], 1)[:, None]
         weighted = probs[..., None] * terms
         flat = weighted.flatten(1)
-        hessian = (flat.T @ (flat * self.weights)).mul_(-1 / len(flat))
-        hessian = hessian.view(*rows.shape, *rows.shape)
-        weighted = (flat * self.weights).view_as(weighted)
+        shared = flat * self._shares
+        hessian = (flat.T @ shared).neg_().view(*rows.shape, *rows.shape)
+        weighted = shared.view_as(weighted)
         blocks = terms.expand_as(weighted).permute(1, 2, 0) @ weighted.transpose(0, 1)
-        hessian.diagonal(dim1=0, dim2=2).add_(blocks.permute(1, 2, 0) / len(flat))
+        hessian.diagonal(dim1=0, dim2=2).add_(blocks.permute(1, 2, 0))
         hessian = hessian.view(rows.numel(), rows.numel())
         hessian.diagonal().add_(2 * self._penalty.flatten())
         return hessian
 
-    def _log_probs(self, rows: Tensor) -> Tensor:
+    def _logits(self, rows: Tensor, part: slice) -> Tensor:
         weight = rows[:, 0] if self._is_diagonal else rows[:, :-1]
-        return Affine(weight, rows[:, -1])(self._inputs).log_softmax(-1)
+        return Affine(weight, rows[:, -1])(self._inputs[part])
+
+    def _products(self, values: Tensor, inputs: Tensor) -> Tensor:
+        """Sum products of values of the classes (N, F) and inputs over the samples, (F, D - 1)."""
+        return (values * inputs).sum(0)[:, None] if self._is_diagonal else values.T @ inputs
 
 
 def _joined(weight: Tensor, intercept: Tensor) -> Tensor:

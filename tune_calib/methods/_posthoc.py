@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.optimize import isotonic_regression
 from torch import Tensor
 
 from tune_calib.methods._base import PostHocMethod
@@ -19,6 +20,8 @@ SMALLEST = 1e-12  # probabilities below it are raised to it before a logarithm
 _HARM_ERRORS = 1.645  # standard errors, 5 % one-sided
 _HARM_SHARE = 0.01  # share of the NLL without a transform
 _TINY = torch.finfo(torch.float64).tiny
+_EQUAL = 1e-15  # width of a group of equal probabilities
+_CHUNK = 2**20  # logits transformed at once
 _LEAD = 1e-6  # in log-probability, still resolved by float32
 
 
@@ -73,10 +76,17 @@ class FittedAlone(PostHocMethod):
 
     def transform(self, logits: Tensor) -> Tensor:
         """Return logits or log-probabilities of the same shape and type, computed in float64."""
-        parts = []
+        heads = []
         for k, head in enumerate(logits):
-            parts.append(self.apply(head.double(), self._state_of(k)))
-        return torch.stack(parts).to(logits.dtype)
+            heads.append(self._apply_in_parts(head, self._state_of(k)).to(logits.dtype))
+        return torch.stack(heads)
+
+    def _apply_in_parts(self, logits: Tensor, state: Mapping[str, Any]) -> Tensor:
+        """Transform logits (N, C), a few rows at a time to limit memory."""
+        width = max(1, _CHUNK // logits.shape[-1])
+        if torch.onnx.is_in_onnx_export() or len(logits) <= width:
+            return self.apply(logits.double(), state)
+        return torch.cat([self.apply(rows.double(), state) for rows in logits.split(width)])
 
     def _keep_states(self, states: Sequence[Mapping[str, Any]], device: torch.device) -> None:
         """Keep the fitted states of all classifiers."""
@@ -120,7 +130,7 @@ class FittedAlone(PostHocMethod):
                 state = self.fit_fold(logits[~held], labels[~held], full_fit).state
             else:
                 state = full_fit.of_folds[fold]
-            values = self.apply(logits[held], state)
+            values = self._apply_in_parts(logits[held], state)
             excess[held] = -label_log_probs(values, labels[held]) - without[held]
         self.weights = weights
         error = excess.std() / len(excess) ** 0.5
@@ -174,17 +184,58 @@ def stacked(parts: Sequence[Tensor]) -> Tensor:
 
 
 def isotonic(
-    values: NDArray[np.float64], targets: NDArray[np.float64], weights: Tensor | None = None
+    values: NDArray[np.float64], targets: NDArray[np.bool_], weights: NDArray[np.float64]
 ) -> Tensor:
-    """Fit an increasing curve (N,) to (N,) in [0, 1] by least squares; return its knots (2, M)."""
-    from sklearn.isotonic import IsotonicRegression  # takes half a second, and is rarely needed
+    """Fit an increasing curve (N,) to outcomes (N,) by least squares; return its knots (2, M)."""
+    order = values.argsort()
+    places = values[order]
+    starts = first_of_equal(places)
+    hits = np.add.reduceat((weights * targets)[order], starts)
+    return increasing_curve(places, starts, hits, weights[order])
 
-    sample_weight = None if weights is None else weights.cpu().numpy()
-    fit = IsotonicRegression(y_min=0.0, y_max=1.0).fit(values, targets, sample_weight)
-    knots = np.stack([fit.X_thresholds_, fit.y_thresholds_])
-    if knots.shape[1] == 1:  # a constant curve, which needs two ends
-        knots = np.repeat(knots, 2, axis=1)
-    return torch.from_numpy(knots)
+
+def increasing_curve(
+    values: NDArray[np.float64],
+    starts: NDArray[np.intp],
+    hits: NDArray[np.float64],
+    weights: NDArray[np.float64] | None = None,
+) -> Tensor:
+    """Fit a curve to sorted values (N,) in groups, from their starts and sums of hits (G,)."""
+    # Groups without hits that follow each other have the same height.
+    is_hit = hits > 0
+    runs = np.flatnonzero(is_hit | np.append(True, is_hit[:-1]))
+    firsts = starts[runs]
+    if weights is None:
+        totals = np.diff(firsts, append=len(values)).astype(np.float64)
+    else:
+        totals = np.add.reduceat(weights, firsts)
+    heights = isotonic_regression(hits[runs] / totals, weights=totals).x.clip(0, 1)
+    # The ends of each flat section suffice; a constant curve needs two as well.
+    rises = np.diff(heights, prepend=-1, append=2) != 0
+    lasts = np.append(runs[1:], len(starts)) - 1
+    ends = np.union1d(runs[rises[:-1]], lasts[rises[1:]])
+    ends = ends.repeat(2) if len(ends) == 1 else ends
+    heights = heights[runs.searchsorted(ends, "right") - 1]
+    return torch.from_numpy(np.stack([values[starts[ends]], heights]))
+
+
+def first_of_equal(values: NDArray[np.float64]) -> NDArray[np.intp]:
+    """Return the positions in sorted values (N,) of the first ones of each group of equal ones.
+
+    As in scikit-learn, values that differ from the first one by less than 1e-15 are equal.
+    """
+    is_first = np.append(True, np.diff(values) >= _EQUAL)
+    bounds = np.flatnonzero(np.diff(is_first, append=True)).reshape(-1, 2) + np.arange(2)
+    is_wide = values[bounds[:, 1] - 1] - values[bounds[:, 0]] >= _EQUAL
+    # Where close values form a chain, a group ends at a distance from its first value.
+    for start, end in bounds[is_wide]:
+        chain = values[start:end]
+        following = chain.searchsorted(chain + _EQUAL).tolist()
+        first = following[0]
+        while first < len(chain):
+            is_first[start + first] = True
+            first = following[first]
+    return np.flatnonzero(is_first)
 
 
 def count_below(places: Tensor, values: Tensor) -> Tensor:

@@ -19,14 +19,13 @@ import torch
 from numpy.typing import NDArray
 from scipy.optimize import minimize, minimize_scalar
 from torch import Tensor
-from torch.nn.functional import one_hot
 
 from tune_calib.methods._posthoc import SMALLEST, UNCONVERGED, Fit, FittedAlone, keep_top
 from tune_calib.methods.temperature import AT_BOUND, at_scale, converged, lies_beyond
-from tune_calib.metrics.refinement import BOUNDS, NEAR, folds, has_best_temperature
+from tune_calib.metrics.binning import at_labels
+from tune_calib.metrics.refinement import BOUNDS, NEAR, folds, has_best_temperature, parts_of
 from tune_calib.spec.methods import METHODS, Params, cited
 
-_CHUNK = 2**17  # logits processed at once
 _GRID = np.linspace(log(BOUNDS[0]), log(BOUNDS[1]), 41)  # of log T
 _FOLD_TOLERANCE = 1e-3  # of log T for cross-validation
 _GAP = 1e-6  # nats above the smallest NLL
@@ -62,8 +61,7 @@ class EnsembleTemperatureScaling(FittedAlone):
 
     def _fit_weights(self, logits: Tensor, labels: Tensor, temperature: float) -> Fit:
         by_nll = self.params.loss == "nll"
-        parts = _parts(logits, logits.new_tensor(temperature))
-        weights, gap = _of_nll(parts, labels) if by_nll else _of_brier(parts, labels)
+        weights, gap = (_of_nll if by_nll else _of_brier)(logits, labels, temperature)
         flags = {UNCONVERGED} if gap > _GAP else set()
         is_at_end = not by_nll and not BOUNDS[0] * NEAR < temperature < BOUNDS[1] / NEAR
         is_at_end &= not lies_beyond(logits, labels)
@@ -79,12 +77,13 @@ class EnsembleTemperatureScaling(FittedAlone):
 
     def apply(self, logits: Tensor, state: Mapping[str, Tensor]) -> Tensor:
         """Return log-probabilities of the mixture, with the same top class."""
-        parts = _parts(logits, state["temperature"])
-        mixed = (state["weights"][:, None, None] * parts).sum(0)
+        scaled, unscaled, uniform = state["weights"]
+        mixed = (logits / state["temperature"]).softmax(-1) * scaled
+        mixed = mixed + logits.softmax(-1) * unscaled + uniform / logits.shape[-1]
         return keep_top(mixed.clamp_min(SMALLEST).log(), logits)
 
 
-def _parts(logits: Tensor, temperature: Tensor) -> Tensor:
+def _mixed_parts(logits: Tensor, temperature: float) -> Tensor:
     """Return the scaled, unscaled and uniform probabilities, (3, N, C)."""
     plain = logits.softmax(-1)
     uniform = torch.full_like(plain, 1 / plain.shape[-1])
@@ -113,19 +112,24 @@ def _by_brier(logits: Tensor, labels: Tensor, scores: Sequence[Tensor], toleranc
 
 def _scores(log_temperature: float, logits: Tensor, labels: Tensor) -> Tensor:
     """Return the Brier scores (N,), computed a few rows at a time, which stay in the cache."""
-    width = max(1, _CHUNK // logits.shape[-1])
     scores = []
-    for rows, targets in zip(logits.split(width), labels.split(width), strict=True):
-        errors = (rows / float(np.exp(log_temperature))).softmax(-1)
-        errors[torch.arange(len(rows), device=rows.device), targets] -= 1
+    for rows in parts_of(logits):
+        errors = (logits[rows] / float(np.exp(log_temperature))).softmax(-1)
+        errors[torch.arange(len(errors), device=errors.device), labels[rows]] -= 1
         scores.append(errors.square_().sum(-1))
     return torch.cat(scores)
 
 
-def _of_brier(parts: Tensor, labels: Tensor) -> tuple[NDArray[np.float64], float]:
+def _of_brier(
+    logits: Tensor, labels: Tensor, temperature: float
+) -> tuple[NDArray[np.float64], float]:
     """Return the weights that minimise the Brier score, quadratic on each face, and a gap of 0."""
-    errors = (parts - one_hot(labels, parts.shape[-1])).flatten(1)
-    gram = (errors @ errors.T / len(labels)).cpu().numpy()
+    products = logits.new_zeros(3, 3)
+    for rows in parts_of(logits):
+        errors = _mixed_parts(logits[rows], temperature)
+        errors[:, torch.arange(errors.shape[1], device=labels.device), labels[rows]] -= 1
+        products += errors.flatten(1) @ errors.flatten(1).T
+    gram = (products / len(labels)).cpu().numpy()
     inside = []
     for face in _FACES:
         # The stationary point of w G w on the plane of a face, which may lie outside the face.
@@ -141,10 +145,15 @@ def _of_brier(parts: Tensor, labels: Tensor) -> tuple[NDArray[np.float64], float
     return min(inside, key=lambda weights: float(weights @ gram @ weights)), 0.0
 
 
-def _of_nll(parts: Tensor, labels: Tensor) -> tuple[NDArray[np.float64], float]:
+def _of_nll(
+    logits: Tensor, labels: Tensor, temperature: float
+) -> tuple[NDArray[np.float64], float]:
     """Return the weights that minimise the NLL, and an upper bound on its excess by convexity."""
-    rows = torch.arange(len(labels), device=labels.device)
-    target_probs: NDArray[np.float64] = parts[:, rows, labels].clamp_min(SMALLEST).cpu().numpy()
+    parts = [
+        at_labels(_mixed_parts(logits[rows], temperature), labels[rows])
+        for rows in parts_of(logits)
+    ]
+    target_probs: NDArray[np.float64] = torch.cat(parts, -1).clamp_min(SMALLEST).cpu().numpy()
 
     def objective(weights: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
         mixed = np.maximum(weights @ target_probs, SMALLEST)

@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from pydantic import Field
 from torch import Tensor
-from torch.nn.functional import one_hot
 
 from tune_calib.methods._posthoc import Fit, FittedAlone, count_below, logarithm
 from tune_calib.spec.methods import METHODS, Params, cited
@@ -44,10 +43,10 @@ class HistogramBinning(FittedAlone):
             edges = torch.from_numpy(quantiles).to(probs.device).T
         inner = edges[:, 1:-1]
         places = count_below(inner, probs)
-        targets = one_hot(labels, len(probs)).T.double()
-        empty = torch.zeros_like(edges[:, 1:])
-        counts = empty.scatter_add(1, places, torch.ones_like(probs))
-        right = empty.scatter_add(1, places, targets)
+        empty, once = torch.zeros_like(edges[:, 1:]), torch.ones_like(probs[:1])
+        counts = empty.scatter_add(1, places, once.expand_as(probs))
+        places_of_labels = places.gather(0, labels[None])[0]
+        right = empty.index_put((labels, places_of_labels), once[0], accumulate=True)
         centres = (edges[:, 1:] + edges[:, :-1]) / 2
         return Fit({"edges": inner, "shares": torch.where(counts > 0, right / counts, centres)})
 

@@ -8,10 +8,19 @@ the top class keeps a lead of a millionth. Results below 1e-12 are raised to it.
 
 from collections.abc import Mapping
 
+import numpy as np
 from torch import Tensor
-from torch.nn.functional import one_hot
 
-from tune_calib.methods._posthoc import Fit, FittedAlone, interpolate, isotonic, keep_top, logarithm
+from tune_calib.methods._posthoc import (
+    Fit,
+    FittedAlone,
+    first_of_equal,
+    increasing_curve,
+    interpolate,
+    keep_top,
+    logarithm,
+)
+from tune_calib.metrics.binning import at_labels
 from tune_calib.spec.methods import METHODS, NoParams, cited
 
 _SLOPE = 1e-9
@@ -23,8 +32,12 @@ class MulticlassIsotonicCalibration(FittedAlone):
     def fit_one(self, logits: Tensor, labels: Tensor) -> Fit:
         """Fit the curve."""
         probs = logits.softmax(-1).flatten().cpu().numpy()
-        targets = one_hot(labels, logits.shape[-1]).flatten().double().cpu().numpy()
-        return Fit({"knots": isotonic(probs, targets).to(logits.device)})
+        targets = at_labels(logits.softmax(-1), labels).cpu().numpy()
+        probs.sort()
+        starts = first_of_equal(probs)
+        groups = probs[starts].searchsorted(targets, "right") - 1
+        hits = np.bincount(groups, minlength=len(starts)).astype(np.float64)
+        return Fit({"knots": increasing_curve(probs, starts, hits).to(logits.device)})
 
     def apply(self, logits: Tensor, state: Mapping[str, Tensor]) -> Tensor:
         """Return log-probabilities of the normalised curve, with the same top class."""

@@ -8,8 +8,8 @@ the NLL is 27.6 nats.
 
 from collections.abc import Mapping
 
+import numpy as np
 from torch import Tensor
-from torch.nn.functional import one_hot
 
 from tune_calib.methods._posthoc import Fit, FittedAlone, interpolate, isotonic, logarithm, stacked
 from tune_calib.spec.methods import METHODS, NoParams, cited
@@ -22,10 +22,10 @@ class IsotonicCalibration(FittedAlone):
 
     def fit_one(self, logits: Tensor, labels: Tensor) -> Fit:
         """Fit the curve of each class."""
-        probs = logits.softmax(-1).T.cpu().numpy()
-        targets = one_hot(labels, logits.shape[-1]).T.double().cpu().numpy()
-        pairs = zip(probs, targets, strict=True)
-        curves = [isotonic(class_probs, target, self.weights) for class_probs, target in pairs]
+        probs = logits.softmax(-1).T.contiguous().cpu().numpy()
+        targets = labels.cpu().numpy()
+        weights = np.ones(len(targets)) if self.weights is None else self.weights.cpu().numpy()
+        curves = [isotonic(values, targets == k, weights) for k, values in enumerate(probs)]
         return Fit({"knots": stacked(curves).to(logits.device)})
 
     def apply(self, logits: Tensor, state: Mapping[str, Tensor]) -> Tensor:

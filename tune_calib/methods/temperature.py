@@ -14,7 +14,6 @@ import torch
 from scipy.optimize import minimize_scalar
 from torch import Tensor
 
-from tune_calib.methods._base import nll
 from tune_calib.methods._functional import label_log_probs, weighted_mean
 from tune_calib.methods._posthoc import Fit, FittedAlone
 from tune_calib.metrics.binning import confidence_table, top_label
@@ -26,12 +25,12 @@ from tune_calib.metrics.refinement import (
     folds,
     has_best_temperature,
     inverse_temperature,
+    parts_of,
 )
 from tune_calib.spec.methods import METHODS, Params, cited
 
 _GRID = np.cumsum(np.full(100, 0.1))  # a sum, to reproduce the rounding of the authors' loop
 _FOLD_TOLERANCE = 1e-3  # of log T for cross-validation, which fits each classifier five more times
-_CHUNK = 2**17  # logits processed at once
 AT_BOUND = "temperature_bound"
 
 
@@ -86,8 +85,7 @@ class TemperatureScaling(FittedAlone):
             if full_fit is None:
                 return converged(logits, labels, weights=self.weights)
             return near(full_fit, logits, labels, self.weights)
-        scaled = (logits / float(temperature) for temperature in _GRID)
-        return _first_best(_nll(part, labels, self.weights) for part in scaled)
+        return _first_best(_nll(logits, labels, self.weights, float(point)) for point in _GRID)
 
 
 def _by_ece(
@@ -96,10 +94,10 @@ def _by_ece(
     """Return the T of the grid with the smallest ECE, and the states of the fits to the folds."""
     tops: list[list[tuple[Tensor, Tensor]]] = [[] for _ in _GRID]
     # A few rows at a time, which stay in the cache; all fits need only their confidences.
-    width = max(1, _CHUNK // logits.shape[-1])
-    for rows, targets in zip(logits.split(width), labels.split(width), strict=True):
+    for rows in parts_of(logits):
         for temperature, parts in zip(_GRID, tops, strict=True):
-            parts.append(top_label((rows / float(temperature)).softmax(-1), targets))
+            probs = (logits[rows] / float(temperature)).softmax(-1)
+            parts.append(top_label(probs, labels[rows]))
     pairs = []
     for parts in tops:
         confidences, hits = zip(*parts, strict=True)
@@ -160,7 +158,7 @@ def converged(
         return 1 / float(inverse_temperature(logits, labels, weights=weights))
 
     def objective(log_temperature: float) -> float:
-        return _nll(logits / float(np.exp(log_temperature)), labels, weights)
+        return _nll(logits, labels, weights, float(np.exp(log_temperature)))
 
     # The NLL is convex in 1/T, so the bounded search finds its only minimum.
     limits, options = np.log(BOUNDS), {"xatol": tolerance}
@@ -187,10 +185,11 @@ def at_scale(
     return temperature * factors[temperature > 1]
 
 
-def _nll(logits: Tensor, labels: Tensor, weights: Tensor | None) -> float:
-    if weights is not None:
-        return float(weighted_mean(-label_log_probs(logits, labels), weights))
-    return float(nll(logits.log_softmax(-1).unsqueeze(0), labels))
+def _nll(logits: Tensor, labels: Tensor, weights: Tensor | None, temperature: float) -> float:
+    losses = []
+    for rows in parts_of(logits):
+        losses.append(-label_log_probs(logits[rows] / temperature, labels[rows]))
+    return float(weighted_mean(torch.cat(losses), weights))
 
 
 METHODS.register(

@@ -85,7 +85,7 @@ def scores(logits: Tensor, labels: Tensor, scale: Tensor | None = None) -> tuple
     ``scale`` (..., N) holds factors of the logits of each sample; 1 by default.
     """
     nll, brier = [], []
-    for rows in _parts(logits):
+    for rows in parts_of(logits):
         part = logits[..., rows, :]
         if scale is not None:
             part = part * scale[..., rows, None]
@@ -189,7 +189,7 @@ def derivatives(
     slope, curvature = torch.zeros_like(inverse), torch.zeros_like(inverse)
     # Multiplied by the weights of its samples, the mean NLL has the same minimum.
     factors = None if weights is None else weights / weights.mean()
-    for rows in _parts(logits):
+    for rows in parts_of(logits):
         used = slice(None) if is_used is None else is_used[rows]
         part = logits[..., rows, :][..., used, :]
         probs = (part * inverse[..., None, None]).softmax(-1)
@@ -204,7 +204,7 @@ def derivatives(
     return slope / count, curvature / count
 
 
-def _parts(logits: Tensor) -> list[slice]:
+def parts_of(logits: Tensor) -> list[slice]:
     """Return slices of rows to process at once, which limits memory with many classes."""
     samples, width = logits.shape[-2], max(1, _CHUNK // logits.shape[-1])
     return [slice(first, first + width) for first in range(0, samples, width)]

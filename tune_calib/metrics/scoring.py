@@ -6,7 +6,6 @@ from torch import Tensor
 
 from tune_calib.metrics.binning import at_labels
 from tune_calib.metrics.samples import Samples
-from tune_calib.metrics.validation import check
 
 _CHANCE_LEVEL = 1e-3
 _CHUNK = 2**21  # probabilities of one classifier processed at once
@@ -101,14 +100,13 @@ def refined_squared_distances(samples: Samples) -> Tensor:
     return samples.refined[1]
 
 
-def is_at_chance(probs: Tensor, labels: Tensor) -> bool:
-    """Return whether predictions (N, C) are no better than always the most frequent class.
+def is_at_chance(predicted: Tensor, labels: Tensor) -> bool:
+    """Return whether predicted classes (N,) are no better than always the most frequent class.
 
     Under the null hypothesis of a one-sided binomial test, each prediction is correct with a
     probability equal to the share of that class.
     """
-    check(probs, labels)
-    right = int((probs.argmax(-1) == labels).sum())
+    right = int((predicted == labels).sum())
     share = int(labels.bincount().max()) / len(labels)
     # bdtrc(k) is the probability of more than k, hence the - 1. scipy.stats offers the same under
     # a better-known name but takes half a second to import.

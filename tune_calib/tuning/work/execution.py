@@ -5,9 +5,9 @@ import json
 import math
 import os
 import time
-import traceback
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,15 +17,12 @@ from tune_calib.console import echo
 from tune_calib.engine.artifacts import has_network
 from tune_calib.engine.machine import count_cores, machine, set_cores
 from tune_calib.engine.store import Store
-from tune_calib.errors import RefusedError
 from tune_calib.paths import AnyPath, environment, parse_path
 from tune_calib.progress import ProgressEvent, listening
-from tune_calib.results.folders import refuse_moved
 from tune_calib.results.tables import read_table
 from tune_calib.spec import plugins
 from tune_calib.spec.plugins import Plugin
 from tune_calib.tuning.folder import RunLocation
-from tune_calib.tuning.loggers.base import report_network
 from tune_calib.tuning.progress.screen import screen
 from tune_calib.tuning.progress.tracker import EVALUATIONS, TRIALS
 from tune_calib.tuning.work.executor import (
@@ -39,9 +36,12 @@ from tune_calib.tuning.work.executor import (
     show_end,
 )
 from tune_calib.tuning.work.jobs import Job, RemainingWork
+from tune_calib.tuning.work.processes import JobRunner, run_in_processes
 from tune_calib.tuning.work.provenance import Provenance
-from tune_calib.tuning.work.worker import DONE, Worker
-from tune_calib.tuning.work.workers import begin_job
+
+_TRIAL = 100_000  # probabilities whose evaluation takes as long as the rest of a trial
+_MINUTE = 200_000_000  # probabilities that are evaluated in about a minute
+_BYTES = 100  # memory of a process for each probability
 
 
 @contextlib.contextmanager
@@ -142,15 +142,18 @@ def execute(
 
 
 class _InProcess(Executor):
-    """Executes trials one by one in this process."""
+    """Executes trials one by one in this process, or in others if imports take long."""
 
     def __init__(self, provenance: Provenance, gpus: float) -> None:
         super().__init__(provenance, gpus)
-        self.worker: Worker | None = None
-        self._events: dict[str, ProgressEvent] = {}  # the latest, of the running trial
+        self._runner = JobRunner()
+        self._events: dict[str, ProgressEvent] = {}  # the latest of each job
 
     def run(self, source: Source, at_once: int | None = None) -> dict[str, str]:
-        errors: dict[str, str] = {}
+        if isinstance(source, JobSource) and (count := count_processes(source.ready)):
+            errors = run_in_processes(source, count, self._events.__setitem__)
+            return report_crashes(errors, self.provenance.out)
+        errors = {}
         for number in map(str, range(source.total)):
             config = source.suggest(number)
             # No trial is running that others could wait for, so there are no more.
@@ -170,38 +173,35 @@ class _InProcess(Executor):
         job, run = config["job"], config["run"]
         # All plug-ins of this process, which goes on using them.
         run = {**run, "plugins": list(map(Plugin.plain, plugins.in_use()))}
-        checked, result = -math.inf, dict[str, Any]()
-
-        def receive(event: ProgressEvent) -> None:
-            self._events = {job["name"]: event}
-
         show_begin(job)
-        try:
-            with listening(receive):
-                self.worker = begin_job({**config, "run": run}, self.worker)
-                while not result.get(DONE):
-                    if time.monotonic() - checked >= 1:
-                        refuse_moved(parse_path(run["out"]), run["sweep"])
-                        checked = time.monotonic()
-                    result = self.worker.step()
-                    report_network(job, result)
-        except RefusedError:
-            raise
-        except Exception:
-            # Not the error itself, whose frames keep objects of the trial alive, such as locks.
-            error = traceback.format_exc()
-            # A failed trial may have left anything behind.
-            self.close()
-            show_end(job, None)
-            return error
-        show_end(job, result)
-        return None
+        with listening(partial(self._events.__setitem__, job["name"])):
+            result = self._runner.run({**config, "run": run})
+        error = result if isinstance(result, str) else None
+        show_end(job, None if isinstance(result, str) else result)
+        return error
 
     def close(self) -> None:
         """Free the resources of the last job."""
-        worker, self.worker = self.worker, None
-        if worker is not None:
-            worker.cleanup()
+        self._runner.close()
+
+
+def count_processes(jobs: Collection[Job]) -> int:
+    """Return how many processes evaluate imports of which all together take a minute or more.
+
+    There are none for other jobs.
+    """
+    work, largest = 0, 1
+    for job in jobs:
+        record = job.first.spec.data.import_record
+        if record is None:
+            return 0
+        size = (record.calib + record.test) * record.classes
+        work, largest = work + len(job.trials) * (size + _TRIAL), max(largest, size)
+    if work < _MINUTE:
+        return 0
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    most = memory // (_BYTES * largest)
+    return max(1, min(count_cores(), len(jobs), most))
 
 
 @contextlib.contextmanager
