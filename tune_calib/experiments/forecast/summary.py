@@ -224,7 +224,9 @@ def _describe_machine(needs: Needs) -> str:
     if location.gpus_reason:
         text += f" ({location.gpus_reason})"
     if not location.uses_ray:
-        return f"{text}, one trial after the other in this process"
+        text += ", one trial after the other in this process"
+        is_imported = all(trial.spec.data.import_record for trial in needs.trials)
+        return f"{text}, or in one process per core if they take minutes" if is_imported else text
     text += f", up to {needs.count_parallel(needs.threads)} in parallel"
     if location.address:
         text += f"; runs on the Ray cluster at {location.address}"
