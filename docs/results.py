@@ -4,7 +4,8 @@
 tables to the folder NAME of ``docs/claims``. It copies what the pages are computed from: the joined
 rows of trials and the draws of claimed metrics, without classifiers, and without curves and sample
 records unless the table is about them. Other runs, OUT or the folders in it, are added to NAME with
-the draws of ECE and NLL, with their searches, and with the accuracy of unmasked heads on train.
+the draws of ECE and NLL, with their searches, and with two curves: the train accuracy of unmasked
+heads, and the share q of weights that masks keep.
 ``--logits STORE`` adds the logits of their networks, from which everything post-hoc can be
 repeated.
 
@@ -93,14 +94,12 @@ def _ship_plain(source: Path, target: Path) -> None:
             write_file(target, "all", table, content=content, level=19)
     unmasked = trials.filter(pc.equal(trials["head_method"], UNMASKED))["spec_hash"]
     curves = read_table(source, "curves")
-    is_shown = pc.and_(
-        pc.equal(curves["name"].cast(pa.string()), column("train", "accuracy")),
-        pc.is_in(
-            curves["spec_hash"].cast(pa.string()), unmasked.combine_chunks().cast(pa.string())
-        ),
-    )
-    if is_run and len(unmasked):
-        write_file(target, "all", "curves", content=curves.filter(is_shown), level=19)
+    names, hashes = (curves[key].cast(pa.string()) for key in ("name", "spec_hash"))
+    is_unmasked = pc.is_in(hashes, unmasked.combine_chunks().cast(pa.string()))
+    is_fitted = pc.and_(pc.equal(names, column("train", "accuracy")), is_unmasked)
+    shown = curves.filter(pc.or_(is_fitted, pc.equal(names, "q")))
+    if is_run and shown.num_rows:
+        write_file(target, "all", "curves", content=shown, level=19)
     for name in _MANIFESTS:
         if (path := source / name).exists():
             manifest = unseal(path.read_bytes(), path)
