@@ -81,8 +81,8 @@ class MacCalParams(Params):
     - `val_ratio`: the ratio of the network's accuracies on `select` and `train`, our extension. Use
       it where the accuracy on new images is far below that on `train`: a constant near 1 leaves the
       head over-confident there. It was chosen on `select` of seven over-confident networks: ECE
-      3.43 %, and 4.41 % with 0.95, the earlier default. It presumes the weight decay of the recipes:
-      where a strong one calibrates the head already, use 1.
+      3.43 %, and 4.41 % with 0.95, the earlier default. It presumes the weight decay of the
+      recipes: where a strong one calibrates the head already, use 1.
     """
     tau0: float = Field(0.05, ge=0, le=1)
     """Initial largest change of q per epoch; 0 keeps q fixed. The paper's value is not known.
