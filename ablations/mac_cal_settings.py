@@ -10,6 +10,8 @@ from tune_calib.spec.ladder import LADDERS, Ladder, Rung
 
 _TUNED: dict[str, Any] = {
     "method": "mac_cal",
+    "masking": "destructive",
+    "evaluation": "dense",
     "shape": "bottleneck",
     "width": 128,
     "lr": 0.015442584690632345,
