@@ -28,7 +28,6 @@ _TUNED: dict[str, Any] = {
 }
 
 _CHANGES: dict[str, dict[str, Any]] = {
-    "tuned": {},
     "gamma 0.65": {"gamma": 0.65},
     "gamma 0.75": {"gamma": 0.75},
     "gamma 0.85": {"gamma": 0.85},
@@ -57,21 +56,20 @@ _CHANGES: dict[str, dict[str, Any]] = {
     "epoch by NLL on select": {"select": "min_val_nll"},
 }
 
+_RUNGS = [
+    Rung("vanilla", "the network's own head", kind="base"),
+    Rung("tuned", "MaC-Cal, tuned", {"head": _TUNED}, kind="variant"),
+]
+for label, change in _CHANGES.items():
+    settings = {**_TUNED, **change}
+    _RUNGS.append(
+        Rung(label, "changed from the tuned settings", {"head": settings}, kind="variant")
+    )
+
 LADDERS.register(
     Ladder(
         name="mac_cal_settings",
         title="MaC-Cal, one setting at a time",
-        rungs=(
-            Rung("vanilla", "the network's own head", kind="base"),
-            *(
-                Rung(
-                    label,
-                    "MaC-Cal, tuned" if not change else "changed from the tuned settings",
-                    {"head": {**_TUNED, **change}},
-                    kind="variant",
-                )
-                for label, change in _CHANGES.items()
-            ),
-        ),
+        rungs=tuple(_RUNGS),
     ),
 )

@@ -9,11 +9,12 @@ from scipy.optimize import minimize_scalar
 from torch.nn.functional import cross_entropy
 
 from tests.support import CPU, sample
+from tune_calib.data.augment import normalise
 from tune_calib.data.splits import load_development
 from tune_calib.engine import network as engine
 from tune_calib.engine.artifacts import NetworkTraining, ensure_bank
 from tune_calib.engine.bank import BankKey, DevelopmentBank
-from tune_calib.engine.network import NetworkTrainer, predict
+from tune_calib.engine.network import NetworkTrainer, build, predict
 from tune_calib.engine.store import Store
 from tune_calib.errors import DivergedError
 from tune_calib.progress import ProgressEvent, listening
@@ -154,3 +155,16 @@ def test_the_evaluation_of_a_network_counts_images(tmp_path, monkeypatch):
     assert counts == {("images", 750): 15 + 2, ("images", 1500): 30 + 4}
     completed = [event.completed for event in heard if event.total == 1500]
     assert sorted(set(completed)) == list(range(0, 1501, 50)) == list(dict.fromkeys(completed))
+
+
+def test_images_that_are_evaluated_in_parts_keep_their_outputs():
+    spec = TrialSpec.build(
+        data={"dataset": "cifar10"}, network={"method": "ce", "backbone": "resnet8"}
+    )
+    network, method = build(spec, samples=1)
+    images = torch.randint(256, (100, 3, 32, 32), dtype=torch.uint8)
+    features, logits = predict(method, network, images, spec.data.info)
+    with torch.no_grad():
+        output = method(network, normalise(images, spec.data.info))
+    assert torch.allclose(features, output.features, atol=1e-5)
+    assert torch.allclose(logits, output.logits, atol=1e-5)

@@ -400,9 +400,10 @@ def output_chunks(
             if isinstance(module, BATCH_NORMS):
                 module.train()
 
-    is_split = bn_mode == "eval" and next(network.parameters()).device.type == "cpu"
-    # The memory of few images is used again; that of many is mapped anew in each layer.
-    part_size = max(4, 32**3 // info.size**2) if is_split else evaluation_batch(info)
+    part_size = evaluation_batch(info)
+    if bn_mode == "eval" and next(network.parameters()).device.type == "cpu":
+        # The memory of few images is used again; that of many is mapped anew in each layer.
+        part_size = max(4, 32**3 // info.size**2)
 
     @torch.no_grad()  # here, since threads do not inherit it
     def evaluate(images: Tensor) -> Outputs:

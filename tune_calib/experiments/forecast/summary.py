@@ -225,8 +225,9 @@ def _describe_machine(needs: Needs) -> str:
         text += f" ({location.gpus_reason})"
     if not location.uses_ray:
         text += ", one trial after the other in this process"
-        is_imported = all(trial.spec.data.import_record for trial in needs.trials)
-        return f"{text}, or in one process per core if they take minutes" if is_imported else text
+        if all(trial.spec.data.import_record for trial in needs.trials):
+            text += ", or in one process per core if they take minutes"
+        return text
     text += f", up to {needs.count_parallel(needs.threads)} in parallel"
     if location.address:
         text += f"; runs on the Ray cluster at {location.address}"

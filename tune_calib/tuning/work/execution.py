@@ -39,9 +39,10 @@ from tune_calib.tuning.work.jobs import Job, RemainingWork
 from tune_calib.tuning.work.processes import JobRunner, run_in_processes
 from tune_calib.tuning.work.provenance import Provenance
 
-_TRIAL = 100_000  # probabilities whose evaluation takes as long as the rest of a trial
-_MINUTE = 200_000_000  # probabilities that are evaluated in about a minute
-_BYTES = 100  # memory of a process for each probability
+# Work is counted in probabilities.
+_TRIAL_OVERHEAD = 100_000  # takes as long as a trial without its probabilities
+_MINUTE_OF_WORK = 200_000_000
+_BYTES_PER_PROBABILITY = 100
 
 
 @contextlib.contextmanager
@@ -166,7 +167,7 @@ class _InProcess(Executor):
         return report_crashes(errors, self.provenance.out)
 
     def read_events(self, names: Sequence[str]) -> Mapping[str, ProgressEvent]:
-        return dict(self._events)
+        return {name: self._events[name] for name in names if name in self._events}
 
     def execute(self, config: dict[str, Any]) -> str | None:
         """Execute a job to its end; return the traceback of a crash."""
@@ -196,11 +197,11 @@ def count_processes(jobs: Collection[Job]) -> int:
         if record is None:
             return 0
         size = (record.calib + record.test) * record.classes
-        work, largest = work + len(job.trials) * (size + _TRIAL), max(largest, size)
-    if work < _MINUTE:
+        work, largest = work + len(job.trials) * (size + _TRIAL_OVERHEAD), max(largest, size)
+    if work < _MINUTE_OF_WORK:
         return 0
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    most = memory // (_BYTES * largest)
+    most = memory // (_BYTES_PER_PROBABILITY * largest)
     return max(1, min(count_cores(), len(jobs), most))
 
 
