@@ -92,20 +92,18 @@ def _by_ece(
     logits: Tensor, labels: Tensor, has_folds: bool
 ) -> tuple[float, list[dict[str, Tensor]] | None]:
     """Return the T of the grid with the smallest ECE, and the states of the fits to the folds."""
-    tops: list[list[tuple[Tensor, Tensor]]] = [[] for _ in _GRID]
+    # Created before the temporary tensors: between them, small results would keep freed memory from
+    # being used again.
+    confidences, hits = logits.new_empty(2, len(_GRID), len(labels))
     # A few rows at a time, which stay in the cache; all fits need only their confidences.
     for rows in parts_of(logits):
-        for temperature, parts in zip(_GRID, tops, strict=True):
+        for k, temperature in enumerate(_GRID):
             probs = (logits[rows] / float(temperature)).softmax(-1)
-            parts.append(top_label(probs, labels[rows]))
-    pairs = []
-    for parts in tops:
-        confidences, hits = zip(*parts, strict=True)
-        pairs.append((torch.cat(confidences), torch.cat(hits)))
+            confidences[k, rows], hits[k, rows] = top_label(probs, labels[rows])
 
     def best(used: Tensor) -> float:
-        tables = (confidence_table(confidence[used], hits[used]) for confidence, hits in pairs)
-        return _first_best(float(table.expected_gap(int(used.sum()))) for table in tables)
+        table = confidence_table(confidences[:, used], hits[:, used])
+        return _first_best(table.expected_gap(int(used.sum())).tolist())
 
     of_folds = None
     if has_folds:
