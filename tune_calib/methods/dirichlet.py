@@ -48,10 +48,14 @@ class DirichletCalibration(FittedAlone):
     def fit_one(self, logits: Tensor, labels: Tensor) -> Fit:
         """Fit W and b, and choose any penalty that is not given."""
         inputs = self.inputs(logits)
-        intercept, starts = _chosen_intercept(inputs, labels, self.params.intercept)
-        off_diagonal, maps_of_folds = self.params.off_diagonal, None
-        if off_diagonal is None:
-            off_diagonal, maps_of_folds = _chosen_off_diagonal(inputs, labels, intercept, starts)
+        intercept, off_diagonal = self.params.intercept, self.params.off_diagonal
+        maps_of_folds = None
+        if intercept is None or off_diagonal is None:
+            intercept, starts = _chosen_intercept(inputs, labels, intercept)
+            if off_diagonal is None:
+                off_diagonal, maps_of_folds = _chosen_off_diagonal(
+                    inputs, labels, intercept, starts
+                )
         # The diagonal is not penalised. There is no optimum to reach exactly where calib lacks a
         # class, whose probability would fall without end, or where all samples are correct and the
         # scale would grow without end.
