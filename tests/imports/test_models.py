@@ -272,6 +272,13 @@ def test_a_killed_process_ends_only_its_job(arena, processes, monkeypatch, tmp_p
     assert "3 of 9 trials" in here(*words[:-1], tmp_path / "out").stderr
 
 
+def test_processes_end_with_their_driver():
+    processes = [JobProcess(), JobProcess()]
+    for process in processes:
+        process.connection.close()
+    assert [process._process.wait(timeout=60) for process in processes] == [0, 0]
+
+
 @pytest.mark.parametrize(
     ("samples", "classes", "expected"), [(100, 10, 0), (10_000, 1000, 2), (10**10, 1000, 1)]
 )
@@ -286,13 +293,12 @@ def test_large_imports_have_processes_within_the_memory(monkeypatch, samples, cl
 
 def test_a_larger_match_extends_the_run(arena, tmp_path):
     folder, words, _ = arena
-    few = ["--out" if word == "--out" else word for word in words[:-1]] + [tmp_path / "out"]
-    few[few.index("arena/*")] = "arena/*"
-    assert here(*few).returncode == 0
+    again = [*words[:-1], tmp_path / "out"]
+    assert here(*again).returncode == 0
     path = hdf5(tmp_path / "more.h5", {"more/m": model(seed=9)})
     more = ["--models", path, "--select", "none", "--store", folder / "store"]
     assert here("import", "arena", *more).returncode == 0
-    assert here(*few).returncode == 0
+    assert here(*again).returncode == 0
     names = read_run_manifest(tmp_path / "out").imports.values()
     assert sorted(names) == sorted([*(f"arena/{name}" for name in MODELS), "arena/more/m"])
     assert read_table(tmp_path / "out", "trials").num_rows == 12
@@ -312,6 +318,7 @@ def test_statistics_keep_the_imports_apart(arena, refusal):
         (["compare", "ce", "temperature", "--imported", "x/*"], "no import in .* matches 'x/\\*'"),
         (["search", "temperature", "--imported", "arena/*"], "a search takes one"),
         (["ablate", "two_stage", "--imported", "arena/*"], "only a comparison takes"),
+        (["compare", "temperature", "--imported", "arena/*"], "name another one as well"),
         (["search", "temperature", "--imported", "arena/digits/small"], "has no select"),
         (
             ["compare", "ce", "--imported", "arena/digits/small", "--split-seeds", "2"],

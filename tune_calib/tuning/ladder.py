@@ -178,6 +178,11 @@ class LadderRun:
         tune = getattr(self.options, "tune", None)
         if resolved.imports and (self.name in LADDERS or tune is not None):
             raise UserError("names several imports, which only a comparison takes", "imported")
+        if resolved.imports and len(self.ladder.rungs) == 1:
+            raise UserError(
+                "one method has no rank among several imports; name another one as well, such as "
+                "vanilla, the network as it is"
+            )
         location = self.location
         has_heads = any("head" in rung.slots for rung in self.ladder.rungs)
         if resolved.is_imported and not has_heads and location.address is None:
