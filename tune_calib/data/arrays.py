@@ -41,7 +41,7 @@ HEAD_ROLES: _Names = {
 
 _PICKLED = (".pt", ".pth", ".pkl", ".pickle", ".bin", ".ckpt", ".joblib")
 _FIX = "save it with numpy.savez(FILE, logits=..., labels=...)"
-_DAMAGE = ("cannot be read", _FIX)
+_DAMAGE = ("cannot be read", f"copy it again, or {_FIX}")
 
 
 @dataclass(frozen=True)

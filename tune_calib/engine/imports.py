@@ -192,7 +192,7 @@ def read_records(pattern: str, store: Store) -> dict[str, ImportedData]:
         content = f"it has {format_count(len(names), 'import')}"
         if names:
             content += f", such as {names[0]}"
-        raise UserError(f"no import in {store.root} matches {pattern!r}; {content}", "imported")
+        raise UserError(f"no import in {store.root} matches {pattern!r}; {content}")
     return records
 
 
