@@ -19,7 +19,8 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import h5py
@@ -112,7 +113,7 @@ def compare_imports(folder: Path, methods: Sequence[str], sizes: Iterable[tuple[
     """Import models of these sizes, and compare methods on them unless there are none."""
     folder.mkdir(parents=True, exist_ok=True)
     path, store = folder / "models.h5", folder / "store"
-    write_models(path, sizes)
+    in_child(write_models, path, sizes)
     program = [Path(sys.executable).with_name("tune-calib")]
     run([*program, "import", "arena", "--models", path, "--select", "none", "--store", store])
     if methods:
@@ -120,11 +121,22 @@ def compare_imports(folder: Path, methods: Sequence[str], sizes: Iterable[tuple[
         run([*program, *words, "--out", folder / "out"])
 
 
+def write_test(path: Path) -> None:
+    """Write predictions for 50,000 samples of 1,000 classes."""
+    logits, labels = drawn(50_000, 1000)
+    np.savez(path, probas=logits.softmax(-1).numpy(), labels=labels.numpy())
+
+
+def in_child(write: Callable[..., None], *arguments: object) -> None:
+    """Write in another process: commands inherit the largest memory of this one."""
+    with ProcessPoolExecutor(1) as pool:
+        pool.submit(write, *arguments).result()
+
+
 def measure_large(folder: Path) -> None:
     """Measure ImageNet's size."""
     compare_imports(folder, LINEAR, [(50_000, 1000)])
-    logits, labels = drawn(50_000, 1000)
-    np.savez(folder / "test.npz", probas=logits.softmax(-1).numpy(), labels=labels.numpy())
+    in_child(write_test, folder / "test.npz")
     run([sys.executable, "-c", REPORT, folder / "test.npz"])
 
 

@@ -23,7 +23,7 @@ from tune_calib.errors import RefusedError, UserError
 from tune_calib.methods._base import PostHocMethod
 from tune_calib.metrics.binning import BinTable
 from tune_calib.metrics.refinement import parts_of
-from tune_calib.metrics.samples import Samples
+from tune_calib.metrics.samples import CalibSplit, Samples
 from tune_calib.metrics.scoring import accuracy, is_at_chance
 from tune_calib.metrics.summary import (
     collect_calib,
@@ -145,12 +145,15 @@ def evaluate_one(
     if posthoc is not None:
         transform = fit_transform(posthoc, logits["calib"], checks_harm=not is_brief)
     calibrated = {name: _calibrate(split, transform) for name, split in logits.items()}
+    # Not on test, since a trial at chance level must not be selected, and nothing may be selected
+    # on test; on both other splits, since select alone may have few images.
+    select = [calibrated["select"]] if "select" in calibrated else []
+    flags = _find_chance_flag(*select, calibrated["calib"])
     metrics = dict(network_check)
     bins: dict[str, BinTable] = {}
     in_search = "test" not in logits
-    calib_split = None
-    if not in_search:
-        calib_split = collect_calib(calibrated["calib"].logits, calibrated["calib"].labels, OUTPUTS)
+    # Removed, since the logits of a thousand classes occupy hundreds of megabytes.
+    calib_split = None if in_search else _collect_calib(calibrated.pop("calib"))
     # A search may select by a metric that draws lack.
     in_draw = is_brief and not in_search
     names = computed_metrics(in_search, has_calib=not in_search, in_draw=in_draw)
@@ -164,10 +167,6 @@ def evaluate_one(
             if not math.isnan(value := float(score)):
                 metrics[column(name, metric)] = value
         bins[name] = samples.table
-    # Not on test, since a trial at chance level must not be selected, and nothing may be selected
-    # on test; on both other splits, since select alone may have few images.
-    select = [calibrated["select"]] if "select" in calibrated else []
-    flags = _find_chance_flag(*select, calibrated["calib"])
     count = len(logits["calib"].labels)
     if posthoc is None or transform is None:
         return Evaluation(metrics, bins, {}, flags, calib_samples=count)
@@ -179,6 +178,10 @@ def evaluate_one(
     if METHODS[posthoc.method].is_control:
         flags += (CONTROL,)
     return Evaluation(metrics, bins, fitted, flags, transform, count)
+
+
+def _collect_calib(split: SplitLogits) -> CalibSplit:
+    return collect_calib(split.logits, split.labels, OUTPUTS)
 
 
 def _find_chance_flag(*splits: SplitLogits) -> tuple[str, ...]:
