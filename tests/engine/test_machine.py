@@ -22,6 +22,7 @@ from tune_calib.engine.machine import (
     count_cores,
     environment_of,
     machine,
+    memory_size,
     processor,
     require_environment,
 )
@@ -286,3 +287,22 @@ def test_cores_are_those_of_affinity_and_quota(texts, cores, tmp_path, monkeypat
         path.parent.mkdir(exist_ok=True)
         path.write_text(f"{text}\n")
     assert count_cores() == cores
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="is about containers of Linux")
+@pytest.mark.parametrize(
+    ("name", "text", "is_limit"),
+    [
+        ("memory.max", "4000000", True),
+        ("memory.max", "max", False),
+        ("memory/memory.limit_in_bytes", "4000000", True),
+        ("memory/memory.limit_in_bytes", "9223372036854771712", False),  # version 1 has no word
+    ],
+)
+def test_memory_is_that_of_the_container(name, text, is_limit, tmp_path, monkeypatch):
+    monkeypatch.setattr(machine_module, "CGROUP", tmp_path)
+    of_machine = memory_size()
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"{text}\n")
+    assert memory_size() == (4_000_000 if is_limit else of_machine)

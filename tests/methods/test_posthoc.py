@@ -1,5 +1,9 @@
 """Post-hoc methods on hard inputs: nothing breaks, and what cannot be fitted is flagged."""
 
+import os
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -340,3 +344,23 @@ def test_spaces_hold_the_defaults():
         defaults = METHODS[name].params().model_dump()
         point = {key: defaults[key.partition(".")[2]] for key in SPACES[name].settings}
         assert SPACES[name].holds(point)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="sets a threshold of glibc's allocator")
+def test_memory_that_a_fit_frees_is_used_again():
+    """The grid of temperatures once took 4 GiB here, where freed blocks stay on the heap."""
+    script = """
+import torch
+from tests.methods.test_posthoc import drawn, method
+torch.set_num_threads(1)
+logits, labels = drawn(5000, 1000)
+method("temperature", {"fit": "grid_ece"}).fit(logits.float()[None], labels)
+from tests.benchmarks.overhead import resident
+print(resident("VmHWM"))
+"""
+    environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": str(2**22)}
+    process = subprocess.run(
+        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True
+    )
+    assert float(process.stdout) < 2 * 2**20  # KiB

@@ -11,7 +11,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import TypeVar
@@ -153,6 +153,15 @@ def _read_quota() -> int | None:
     except (OSError, ValueError):  # without a limit, the quota is the word ``max``
         return None
     return math.ceil(quota / period) if quota > 0 and period > 0 else None
+
+
+def memory_size() -> int:
+    """Return the bytes of memory of this machine, or the limit of its container."""
+    size = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    for name in ("memory.max", "memory/memory.limit_in_bytes"):  # the latter in version 1
+        with suppress(OSError, ValueError):
+            size = min(size, int((CGROUP / name).read_text()))
+    return size
 
 
 def set_cores(count: int) -> None:

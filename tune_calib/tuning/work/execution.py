@@ -15,7 +15,7 @@ from threadpoolctl import threadpool_limits
 
 from tune_calib.console import echo
 from tune_calib.engine.artifacts import has_network
-from tune_calib.engine.machine import count_cores, machine, set_cores
+from tune_calib.engine.machine import count_cores, machine, memory_size, set_cores
 from tune_calib.engine.store import Store
 from tune_calib.paths import AnyPath, environment, parse_path
 from tune_calib.progress import ProgressEvent, listening
@@ -42,7 +42,9 @@ from tune_calib.tuning.work.provenance import Provenance
 # Work is counted in probabilities.
 _TRIAL_OVERHEAD = 100_000  # takes as long as a trial without its probabilities
 _MINUTE_OF_WORK = 200_000_000
-_BYTES_PER_PROBABILITY = 100
+# Most memory of a process.
+_BYTES_PER_PROCESS = 10**9
+_BYTES_PER_PROBABILITY = 50
 
 
 @contextlib.contextmanager
@@ -200,8 +202,7 @@ def count_processes(jobs: Collection[Job]) -> int:
         work, largest = work + len(job.trials) * (size + _TRIAL_OVERHEAD), max(largest, size)
     if work < _MINUTE_OF_WORK:
         return 0
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    most = memory // (_BYTES_PER_PROBABILITY * largest)
+    most = memory_size() // (_BYTES_PER_PROCESS + _BYTES_PER_PROBABILITY * largest)
     return max(1, min(count_cores(), len(jobs), most))
 
 
