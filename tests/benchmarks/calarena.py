@@ -36,6 +36,7 @@ from tune_calib.spec.slots.posthoc import PostHocSlot
 PAIRS = {
     "temperature": "TemperatureScaling",
     "vector": "VectorScaling",
+    "beta": "Betacal",
     "matrix": "MatrixScaling",
     "svs": "SVS",
     "sms": "SMS",
@@ -43,6 +44,7 @@ PAIRS = {
     "isotonic": "isotonic",
     "histogram": "BinaryHistogramBinning",
 }
+MOST_CLASSES = {"beta": 2, "matrix": 100, "sms": 100}
 UNPENALISED = {"off_diagonal": 0.0, "intercept": 0.0}
 LINEAR = ("temperature", "vector", "svs", "ets", "isotonic", "histogram")  # O(C) parameters
 REPORT = """
@@ -68,12 +70,12 @@ def compare_pairs(samples: int = 10_000) -> None:
     """Print the seconds of each pair by number of classes."""
     torch.set_num_threads(1)
     rows = []
-    for classes in (10, 100, 1000):
+    for classes in (2, 10, 100, 1000):
         logits, labels = drawn(2 * samples, classes)
         calib = SplitLogits(logits[None, :samples], labels[:samples])
         test = logits[None, samples:].double()
         for ours, theirs in PAIRS.items():
-            if classes > 100 and ours not in LINEAR:
+            if classes > MOST_CLASSES.get(ours, classes):
                 continue
             params = UNPENALISED if ours == "matrix" else {}
             seconds = [

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.optimize import minimize
+from scipy.special import expit
 from torch import Tensor
 
 from tune_calib.errors import UserError
@@ -64,7 +65,7 @@ def _best(
 
     def objective(weights: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
         margins = signs * (design @ weights)
-        slopes = -signs * np.exp(-np.logaddexp(0, margins))
+        slopes = -signs * expit(-margins)
         return float(np.logaddexp(0, -margins).mean()), design.T @ slopes / len(labels)
 
     optimum = minimize(
