@@ -280,10 +280,14 @@ def test_processes_end_with_their_driver():
 
 
 @pytest.mark.parametrize(
-    ("samples", "classes", "expected"), [(100, 10, 0), (10_000, 1000, 2), (10**10, 1000, 1)]
+    ("samples", "classes", "gigabytes", "expected"),
+    [(100, 10, 8, 0), (10_000, 1000, 8, 2), (10_000, 1000, 3, 1), (10**10, 1000, 8, 1)],
 )
-def test_large_imports_have_processes_within_the_memory(monkeypatch, samples, classes, expected):
+def test_large_imports_have_processes_within_the_memory(
+    monkeypatch, samples, classes, gigabytes, expected
+):
     monkeypatch.setattr(execution, "count_cores", lambda: 2)
+    monkeypatch.setattr(execution, "memory_size", lambda: gigabytes * 10**9)
     record = SimpleNamespace(calib=samples, test=samples, classes=classes)
     data = SimpleNamespace(import_record=record)
     trial = SimpleNamespace(spec=SimpleNamespace(data=data))

@@ -23,7 +23,7 @@ from tune_calib.errors import RefusedError, UserError
 from tune_calib.methods._base import PostHocMethod
 from tune_calib.metrics.binning import BinTable
 from tune_calib.metrics.refinement import parts_of
-from tune_calib.metrics.samples import CalibSplit, Samples
+from tune_calib.metrics.samples import Samples
 from tune_calib.metrics.scoring import accuracy, is_at_chance
 from tune_calib.metrics.summary import (
     collect_calib,
@@ -152,8 +152,11 @@ def evaluate_one(
     metrics = dict(network_check)
     bins: dict[str, BinTable] = {}
     in_search = "test" not in logits
-    # Removed, since the logits of a thousand classes occupy hundreds of megabytes.
-    calib_split = None if in_search else _collect_calib(calibrated.pop("calib"))
+    calib_split = None
+    if not in_search:
+        calib = calibrated.pop("calib")
+        calib_split = collect_calib(calib.logits, calib.labels, OUTPUTS)
+        del calib  # with a thousand classes, its logits occupy hundreds of megabytes
     # A search may select by a metric that draws lack.
     in_draw = is_brief and not in_search
     names = computed_metrics(in_search, has_calib=not in_search, in_draw=in_draw)
@@ -178,10 +181,6 @@ def evaluate_one(
     if METHODS[posthoc.method].is_control:
         flags += (CONTROL,)
     return Evaluation(metrics, bins, fitted, flags, transform, count)
-
-
-def _collect_calib(split: SplitLogits) -> CalibSplit:
-    return collect_calib(split.logits, split.labels, OUTPUTS)
 
 
 def _find_chance_flag(*splits: SplitLogits) -> tuple[str, ...]:
