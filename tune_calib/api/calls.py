@@ -21,7 +21,6 @@ from tune_calib.errors import UserError
 from tune_calib.paths import parse_path
 from tune_calib.results.folders import find_entries, is_search
 from tune_calib.spec import plugins
-from tune_calib.spec.code import accept_code
 from tune_calib.spec.names import CRASHES
 from tune_calib.spec.request import (
     AblateRequest,
@@ -59,7 +58,6 @@ def _command(model: type[R], *without: str) -> Callable[[Callable[[R, str], T]],
                     request = build_request(model, values)
                 except UserError as error:
                     raise UserError(f"{name}: {error}") from None
-                accept_code(getattr(request, "accept_code", False))
                 further: list[str] = []
                 for key, words in always.items():
                     further += option_words((key, word) for word in words)

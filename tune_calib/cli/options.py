@@ -14,7 +14,6 @@ from tune_calib import console
 from tune_calib.errors import UserError
 from tune_calib.paths import expand_path
 from tune_calib.spec import plugins, request
-from tune_calib.spec.code import accept_code
 from tune_calib.spec.names import SLOTS
 from tune_calib.spec.strict import Part, parse_share
 from tune_calib.spec.yaml_text import UnclearError, UnfoldedError, parse_yaml
@@ -44,7 +43,6 @@ def with_request(model: type[R]) -> Callable[[Callable[..., Any]], Callable[...,
         def run(**options: Any) -> Any:
             values = {name: options.pop(name) for name in model.model_fields}
             request_read = read_request(model, values)
-            accept_code(getattr(request_read, "accept_code", False))
             return command(request_read, **options)
 
         fields = map(functools.partial(_parameter, model), request.field_names(model))
@@ -78,6 +76,7 @@ def option_of(model: type[Part], name: str) -> tuple[Any, Any]:
         return kind, typer.Argument(help=field.description, autocompletion=names)
     flags: list[str] = []
     settings: dict[str, Any] = {"help": field.description, "metavar": shown.metavar}
+    settings["hidden"] = shown.is_hidden
     if kind is bool:
         flags = [f"--{name.replace('_', '-')}"]
     elif kind == list[str] | None:

@@ -13,7 +13,6 @@ from torch import Tensor
 from tune_calib.data.base import Split
 from tune_calib.data.splits import Development
 from tune_calib.engine.bank import BankKey, DevelopmentBank, FeatureBank, build_bank
-from tune_calib.engine.code import code_of_network, find_changes, refuse_changed
 from tune_calib.engine.imports import open_import
 from tune_calib.engine.machine import machine
 from tune_calib.engine.network import (
@@ -69,7 +68,6 @@ class NetworkTraining:
         self.trainer: NetworkTrainer | None = None
         self._lock: FileLock | None = None
         self.fingerprint = development.fingerprint()
-        self.code = code_of_network(spec)
         try:
             self._start(development, device)
         except UserError:
@@ -111,8 +109,6 @@ class NetworkTraining:
                 f"the network in {self.store.root} was trained on another copy of "
                 f"{self.spec.data.dataset}; use another `store`"
             )
-        what = f"the network {self.identity} in {self.store.root} was trained"
-        refuse_changed(manifest["code"], self.code, what, "use another `store`")
 
     def step(self, watch: Stopwatch = NO_WATCH) -> dict[str, float] | None:
         """Train one epoch; return its report, or None after writing the artifact."""
@@ -132,7 +128,7 @@ class NetworkTraining:
             write_samples(self.store, self.identity, len(self.history), self.trainer.samples)
             tensors, manifest = self.trainer.state()
             manifest |= {"history": self.history, "data": self.fingerprint}
-            manifest |= {"train_s": self.train_s, "code": self.code}
+            manifest["train_s"] = self.train_s
             write_tensors(self.checkpoint, tensors, manifest)
         report_progress("epoch", len(self.history), self.spec.network.epochs, report)
         return report
@@ -147,7 +143,6 @@ class NetworkTraining:
             "epoch": trainer.best.epoch + 1,
             "history": self.history,
             "data": self.fingerprint,
-            "code": self.code,
             "samples": len(trainer.train),
             # Used in forecasts of other runs.
             "train_s": self.train_s,
@@ -210,14 +205,10 @@ def ensure_bank(
     """
     if spec.data.imported is not None:
         return open_import(kind, spec.data.imported, store)
-    code = code_of_network(spec, "tune_calib.engine.bank")
 
     def suffices(bank: _Bank) -> bool:
         # The bank of an earlier training may differ in its last digits.
         if trained is not None and not spec.network.is_frozen:
-            return False
-        # Of other code, a network is refused, but its features are computed again.
-        if find_changes(bank.manifest["code"], code):
             return False
         return (bank.views > 0 or not with_train) and (bank.has_test or kind is not FeatureBank)
 
@@ -231,9 +222,7 @@ def ensure_bank(
         # A bank with a training split is replaced by one with it, because heads use it.
         has_train = with_train or (old is not None and old.views > 0)
         network = trained or load_network(spec, store, device)
-        build_bank(
-            folder, key, network, spec.data.info, development, test, with_train=has_train, code=code
-        )
+        build_bank(folder, key, network, spec.data.info, development, test, with_train=has_train)
 
     return store.ensure(folder, "bank", kind, make, suffices)
 

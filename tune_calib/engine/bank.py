@@ -184,19 +184,13 @@ def build_bank(
     development: Development,
     test: Split | None,
     with_train: bool = True,
-    code: Mapping[str, str] | None = None,
 ) -> None:
     """Write the features of a trained network; a search has no ``test`` split.
 
     A network whose manifest is still empty is measured in the same pass.
     """
     views = max(1, key.views) if with_train else 0
-    manifest = {
-        "key": key.model_dump(),
-        "train_views": views,
-        "has_test": test is not None,
-        "code": code,
-    }
+    manifest = {"key": key.model_dump(), "train_views": views, "has_test": test is not None}
 
     def fill(path: Path) -> None:
         started = time.monotonic()

@@ -46,7 +46,6 @@ from tune_calib.paths import (
     remove_folder,
     scratch_folder,
 )
-from tune_calib.spec.plugins import refuse_late
 
 ARTIFACT_MANIFEST = "manifest.json"
 VERSION = 1  # of the files and manifests of all artifacts, under ``version`` in each manifest
@@ -159,7 +158,6 @@ def write_folder(
     folder: AnyPath, fill: Callable[[Path], None], facts: dict[str, Any], name: str | None = None
 ) -> None:
     """Write a folder atomically, with a manifest of ``facts`` and the checksum of every file."""
-    refuse_late()
     name = name or _name_of(folder)
     if isinstance(folder, RemotePath):
         with scratch_folder() as scratch:

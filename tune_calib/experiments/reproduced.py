@@ -38,6 +38,8 @@ _PROVENANCE = (
 # A placeholder for weights in a forecast for another GPU, which may be missing.
 _ANY_WEIGHTS = Path("0000000000000000")
 
+_CLAIMS = TypeAdapter(tuple[Claim, ...])
+
 
 @dataclass(frozen=True)
 class TableRequest:
@@ -283,13 +285,12 @@ def update_lock(
 
 def _plan_claims(request: TableRequest) -> dict[str, Any]:
     """Return the claims with their tests and margins, and the number of seeds of each entry."""
-    claims = TypeAdapter(tuple[Claim, ...])
     seeds = {}
     for name, entry in build_file(request).content.entries.items():
         counts = entry.seeds
         seeds[name] = counts.seeds or max(counts.network_seeds or 1, counts.head_seeds or 1)
     return {
-        "claims": claims.dump_python(request.table.claims, mode="json", exclude_defaults=True),
+        "claims": _CLAIMS.dump_python(request.table.claims, mode="json", exclude_defaults=True),
         "seeds": seeds,
     }
 

@@ -93,8 +93,7 @@ COLUMNS: dict[TableName, dict[str, Column]] = {
             "different ones; null for version 1"
         ),
         "code": _text(
-            "digests of the program's modules behind it, as JSON; see "
-            "[Extending](adding.md#code-of-the-program)"
+            "digests of the program's modules behind it, as JSON; null but for earlier versions"
         ),
         "bank_s": _number(
             "seconds for computing the feature bank of its head; null without a head, or if not "

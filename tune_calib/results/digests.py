@@ -11,7 +11,6 @@ from pathlib import Path
 from tune_calib.paths import LOADED_AT, AnyPath, checksum_of
 from tune_calib.results.manifests import ReportRecord
 from tune_calib.spec import plugins
-from tune_calib.spec.code import PACKAGES
 from tune_calib.spec.names import CRASHES, JOURNAL, PROGRESS
 
 # Derived from the results, or artifacts, whose names depend on their content.
@@ -82,7 +81,7 @@ def _digest_sources() -> str:
 
 
 def _sources() -> Iterator[Path]:
-    for package in PACKAGES:
+    for package in plugins.PACKAGES:
         for path in sorted((_ROOT / package).rglob("*")):
             # Examples of results do not affect a report.
             if path.suffix not in (".parquet", ".pyc") and path.is_file():

@@ -18,7 +18,6 @@ from tune_calib.paths import AnyPath, atomic_write
 from tune_calib.results.manifests import PluginRecord, RunManifest, SearchManifest
 from tune_calib.results.tables import read_table
 from tune_calib.spec import plugins
-from tune_calib.spec.code import list_changes
 from tune_calib.spec.plugins import Plugin
 
 FOLDER = "plugins"
@@ -32,13 +31,13 @@ def merge_records(old: Sequence[PluginRecord], new: Sequence[PluginRecord]) -> l
 
 
 def store_sources(out: AnyPath, used: Iterable[Plugin]) -> None:
-    """Write the text of the plug-ins and of their parts into a folder of results."""
+    """Write the text of the plug-ins and of their modules into a folder of results."""
     for plugin in used:
         copy = _copy(out, plugin.name, plugin.content)
         if plugin.source is None or copy.exists():
             continue
-        for name, path in plugins.paths_of(plugin).items():
-            if path.suffix == ".py" and "/" not in name:
+        for name, path in plugins.find_parts(plugin).items():
+            if "/" not in name:
                 tail = "/__init__.py" if path.stem == "__init__" else ".py"
                 atomic_write(copy.parent / f"{name.replace('.', '/')}{tail}", path.read_bytes())
         atomic_write(copy, plugin.source.encode())
@@ -76,39 +75,33 @@ def _find_unloaded(out: AnyPath) -> tuple[str, str] | None:
     for record in missing:
         if (other := loaded.get(record.name)) is not None:
             change = "a change"
-            if parts := list_changes(record.parts, other.parts or {}):
+            if parts := plugins.list_changes(record.parts, other.parts):
                 change += f" of {parts}"
+            old = shlex.quote(str(_copy(out, record.name, record.content)))
             raise UserError(
                 f"{out} contains results of plug-in {record.name} from before {change} "
                 f"({record.content}; {other.where} is {other.content}): run the new one in another "
-                f"`out`, or read and resume these results with the old one, {_option(out, record)}"
+                f"`out`, or read and resume these results with the old one, `plugin` {old}"
             )
     if not missing:
         return None
     names = ", ".join(map(attrgetter("name"), missing))
-    options = " ".join(_option(out, record) for record in missing)
+    options = " ".join(f"`plugin` {shlex.quote(_locate(out, record))}" for record in missing)
     noun = "plug-ins" if len(missing) > 1 else "plug-in"
     return f"the {noun} {names}", options
 
 
-def _option(out: AnyPath, record: PluginRecord) -> str:
+def _locate(out: AnyPath, record: PluginRecord) -> str:
+    """Return the module or file of a recorded plug-in, or its stored copy if the file is gone."""
+    # A module is not looked for: even finding it could import the package that contains it.
     if not record.where.endswith(".py") and "/" not in record.where:
-        # A module: even finding its file could import the package that contains it.
-        return f"`plugin` {shlex.quote(record.where)}"
-    recorded = Path(record.where)
+        return record.where
+    copy = _copy(out, record.name, record.content)
     with contextlib.suppress(OSError, RuntimeError, ValueError):
-        recorded = recorded.resolve()  # a path may hide its target
-    # The same file with other modules.
-    others = set(map(attrgetter("where"), plugins.in_use()))
-    for path in (recorded, _copy(out, record.name, record.content)):
-        with contextlib.suppress(UserError, OSError, ValueError):
-            # Only a regular file: reading a pipe or a device might never end.
-            if not isinstance(path, Path) or not path.is_file() or str(path) in others:
-                continue
-            content = plugins.read(str(path)).content
-            if record.content in (content, plugins.combine(content, record.parts)):
-                return f"`plugin` {shlex.quote(str(path))}"
-    return f"`plugin` {shlex.quote(str(recorded))}"
+        path = Path(record.where).resolve()  # a path may hide its target
+        if path.is_file() or not copy.exists():
+            return str(path)
+    return str(copy)
 
 
 def read_records(out: AnyPath) -> list[PluginRecord]:

@@ -2,11 +2,12 @@
 
 A plug-in is an ordinary Python file that imports ``tune_calib`` and registers records. Its content
 hash is its identity and part of each slot that it fills in a spec, so that networks of two versions
-of a file are never confused. The hash covers the parts of a plug-in too: modules of the user's own
-that it imports, and the files in its ``DATA_FILES``.
+of a file are never confused. The hash covers the parts of a plug-in too: modules beside it or on
+the user's import path that it imports, and the files in its ``DATA_FILES``.
 
-Files are sent to workers as text, since they need not share a file system. A module must be
-importable, in the same version, wherever it is used, and so must the parts of a plug-in.
+Files are sent to workers as text, since they need not share a file system, and with the folders
+from which they import. A module must be importable, in the same version, wherever it is used, and
+so must the parts of a plug-in.
 """
 
 import ast
@@ -14,10 +15,12 @@ import contextlib
 import hashlib
 import importlib
 import importlib.util
+import os
 import sys
+import sysconfig
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from importlib.metadata import entry_points
 from operator import attrgetter
@@ -29,7 +32,6 @@ from tune_calib.errors import RefusedError, UserError, locate_error
 from tune_calib.paths import checksum_of, expand_path, refuse_special
 from tune_calib.registry import REGISTRIES, loading
 from tune_calib.spec.backbones import BACKBONES, BackboneInfo
-from tune_calib.spec.code import find_imports, find_own_modules, list_changes
 from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.metrics import METRICS
 from tune_calib.text import option_words
@@ -37,9 +39,13 @@ from tune_calib.text import option_words
 GROUP = "tune_calib.plugins"
 """Group of entry points of installed packages; they name modules."""
 
+PACKAGES = ("tune_calib", "search_spaces", "ablations", "analysis")
+"""The packages of the program."""
+
 LARGEST = 1_000_000
 
 _PROGRAM = Path(__file__).parents[1]
+_STANDARD = {os.path.dirname(os.__file__), *map(sysconfig.get_path, ("stdlib", "platstdlib"))}
 
 _FILE = "./"
 """Prefix of the names of parts that are files and not modules."""
@@ -53,8 +59,8 @@ class Plugin:
     content: str  # 16 hexadecimal digits of the SHA-256 of its text, and of its parts
     where: str  # path of its file, or its module
     source: str | None = None  # text of its file; None for a module
-    # Digests of its parts by name; None before it is run, when ``content`` covers only its text.
-    parts: Mapping[str, str] | None = None
+    parts: Mapping[str, str] = field(default_factory=dict)  # digests of its parts by name
+    folders: tuple[str, ...] = ()  # from which it imports
 
     def plain(self) -> dict[str, Any]:
         """Return plain JSON values, for a worker."""
@@ -64,26 +70,34 @@ class Plugin:
 _in_use: dict[str, Plugin] = {}  # by content
 # All that ran, with the records that they registered, so that each of them runs once.
 _ran: dict[str, tuple[Plugin, list[tuple[Any, Any]]]] = {}
-_paths: dict[str, dict[str, Path]] = {}  # of the parts of all that ran
-# Modules of the user's own that were not loaded by a plug-in, and that a plug-in loaded in a trial.
-_foreign: set[str] = set()
-_late: set[str] = set()
+_added_folders: list[str] = []  # to ``sys.path``, for the plug-ins in use
 
 
 def read(name: str, folder: Path = Path()) -> Plugin:
     """Read a plug-in: a file ending in ``.py``, relative to a folder, or a module."""
+    folders = _list_own_folders()
     if name.endswith(".py") or "/" in name:
         plugin = _read_file(folder / expand_path(name))
+        folders.insert(0, str(Path(plugin.where).parent))
     else:
         plugin = Plugin(name, _digest_module(name)[0], name)
-    for loaded_plugin, _ in _ran.values():
-        parts = _digest_parts(_paths[loaded_plugin.content])
-        if replace(plugin, content=combine(plugin.content, parts), parts=parts) == loaded_plugin:
-            return loaded_plugin
-    return plugin
+    plugin = replace(plugin, folders=tuple(dict.fromkeys(folders)))
+    parts = _digest_parts(plugin)
+    return replace(plugin, content=_combine(plugin.content, parts), parts=parts)
 
 
-def combine(content: str, parts: Mapping[str, str]) -> str:
+def _list_own_folders() -> list[str]:
+    """List the folders of the import path but those of Python and of installed packages."""
+    standard = [Path(folder).resolve() for folder in _STANDARD]
+    folders = []
+    for folder in map(Path.resolve, map(Path, sys.path)):
+        is_installed = {"site-packages", "dist-packages"}.intersection(folder.parts)
+        if folder.is_dir() and not is_installed and not any(map(folder.is_relative_to, standard)):
+            folders.append(str(folder))
+    return folders
+
+
+def _combine(content: str, parts: Mapping[str, str]) -> str:
     """Return the content hash of a plug-in from that of its text and the digests of its parts."""
     if not parts:
         return content
@@ -91,31 +105,94 @@ def combine(content: str, parts: Mapping[str, str]) -> str:
     return _digest([(content, b""), *texts])
 
 
-def _digest_parts(paths: Mapping[str, Path]) -> dict[str, str]:
-    digests = dict.fromkeys(paths, "")
-    for name, path in paths.items():
-        if path.is_file():
-            digests[name] = checksum_of(path)[:16]
-    return digests
+def _digest_parts(plugin: Plugin) -> dict[str, str]:
+    return {name: checksum_of(path)[:16] for name, path in find_parts(plugin).items()}
 
 
-def paths_of(plugin: Plugin) -> Mapping[str, Path]:
-    """Return the paths of the parts of a plug-in that ran in this process, by name."""
-    return _paths[plugin.content]
-
-
-def imports_of(content: str | None) -> set[str]:
-    """Return the names that a plug-in in use and its modules import."""
-    if content is None or content not in _in_use:
-        return set()
-    plugin, files = _in_use[content], set(map(str, _paths[content].values()))
+def find_parts(plugin: Plugin) -> dict[str, Path]:
+    """Find the files of the parts of a plug-in by name: modules, and files named ``./FILE``."""
+    parts: dict[str, Path] = {}
+    files: frozenset[str] = frozenset()
+    texts: list[tuple[str, str | bytes]] = [(plugin.where, plugin.source or "")]
     if plugin.source is None:
-        files |= _digest_module(plugin.where)[1]
-    names = find_imports(ast.walk(ast.parse(plugin.source or "")))
-    for path in map(Path, files):
-        if path.suffix == ".py":
-            names |= find_imports(ast.walk(ast.parse(path.read_bytes())))
+        files = _digest_module(plugin.where)[1]
+        texts = [(path, Path(path).read_bytes()) for path in sorted(files)]
+    remaining: list[tuple[str, ast.Module]] = []  # packages, and what their modules contain
+    for path, text in texts:
+        remaining.append(("", _parse(text)))
+        parts |= _find_data_files(remaining[-1][1], Path(path))
+    while remaining:
+        package, tree = remaining.pop()
+        for name in _list_imports(tree, package):
+            module = _find_module(name, plugin.folders)
+            if module is None or name in parts or str(module) in files:
+                continue
+            parts[name] = module
+            is_package = module.stem == "__init__"
+            package_of_module = name if is_package else name.rpartition(".")[0]
+            remaining.append((package_of_module, _parse(module.read_bytes())))
+    return parts
+
+
+def _parse(text: str | bytes) -> ast.Module:
+    """Parse a text; one that is no Python imports nothing, and its error comes when it is run."""
+    try:
+        return ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError):
+        return ast.Module([], [])
+
+
+def _list_imports(tree: ast.Module, package: str) -> set[str]:
+    """List the modules that the code of a package may import at any time, and their packages."""
+    imported: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            imported.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            parents = [node.module] if node.module else []
+            if node.level:
+                levels = package.split(".")
+                parents[:0] = levels[: len(levels) - node.level + 1]
+            imported.update(".".join([*parents, alias.name]) for alias in node.names)
+    names: set[str] = set()
+    for name in imported:
+        parts = name.split(".")
+        if parts[0] not in PACKAGES and parts[0] not in sys.stdlib_module_names:
+            names.update(".".join(parts[:count]) for count in range(1, len(parts) + 1))
     return names
+
+
+def _find_module(name: str, folders: Iterable[str]) -> Path | None:
+    """Find the file of a module; a package without one of its own has none."""
+    for folder in folders:
+        stem = os.path.join(folder, *name.split("."))
+        for path in (Path(stem, "__init__.py"), Path(f"{stem}.py")):
+            if path.is_file():
+                return path
+    return None
+
+
+def _find_data_files(tree: ast.Module, path: Path) -> dict[str, Path]:
+    """Find the files that a plug-in lists in ``DATA_FILES``."""
+    names: Any = ()
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "DATA_FILES":
+            with contextlib.suppress(ValueError):
+                names = ast.literal_eval(node.value)
+                continue
+            names = None
+    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+        raise UserError(f"plug-in {path}: DATA_FILES must be a list of names of files")
+    files = {f"{_FILE}{name}": path.parent / name for name in names}
+    for file in files.values():
+        if not file.is_file():
+            raise UserError(f"plug-in {path}: DATA_FILES: there is no file {file}")
+    return files
+
+
+def list_changes(old: Mapping[str, str], new: Mapping[str, str]) -> str:
+    """List the names whose digests differ."""
+    return ", ".join(name for name in sorted({*old, *new}) if old.get(name) != new.get(name))
 
 
 def _read_file(path: Path) -> Plugin:
@@ -204,7 +281,6 @@ def backbone(name: str, folder: Path = Path()) -> str:
         return name
     plugin = read(str(folder / expand_path(path)))
     use([*in_use(), plugin])
-    plugin = next(loaded for loaded in in_use() if loaded.name == plugin.name)
     key = f"{plugin.name}.{function}"
     if BACKBONES.origin(key) != plugin.content:
         functions = ", ".join(_functions(sys.modules[_module_name(plugin)])) or "none"
@@ -217,60 +293,44 @@ def load(*names: str, folder: Path = Path()) -> None:
     use([*in_use(), *(read(name, folder) for name in names)])
 
 
-def use(plugins: Iterable[Plugin], in_trial: bool = False) -> None:
-    """Register exactly these plug-ins in this process, in place of any others.
-
-    A trial uses those of its run; elsewhere, no plug-in loaded the modules that are new here.
-    """
+def use(plugins: Iterable[Plugin]) -> None:
+    """Register exactly these plug-ins in this process, in place of any others."""
     wanted = {plugin.content: plugin for plugin in plugins}
     names = Counter(map(attrgetter("name"), wanted.values()))
+    parts: dict[str, str] = {}
     for plugin in wanted.values():
         if names[plugin.name] > 1:
             raise UserError(f"two plug-ins have the name {plugin.name}; rename {plugin.where}")
-    for content in list(_in_use):
-        if content not in wanted:
-            _remove(content)
-    for content, plugin in wanted.items():
-        if content not in _in_use:
-            _register(plugin)
-    if not in_trial:
-        _note_foreign(find_own_modules())
-    parts: dict[str, str] = {}
-    for plugin in in_use():
-        for name, digest in (plugin.parts or {}).items():
-            if not name.startswith(_FILE) and parts.setdefault(name, digest) != digest:
+        for name, digest in _modules_of(plugin).items():
+            if parts.setdefault(name, digest) != digest:
                 raise UserError(
                     f"plug-in {plugin.name} and another one import different modules with the name "
                     f"{name}; rename one of them"
                 )
+    for content in list(_in_use):
+        if content not in wanted:
+            _remove(content)
+    _set_folders(wanted.values())
+    for content, plugin in wanted.items():
+        if content not in _in_use:
+            _register(plugin)
 
 
-def _note_foreign(names: Iterable[str]) -> None:
-    loaded = set().union(*_paths.values())
-    _foreign.update(set(names) - _late - loaded)
+def _modules_of(plugin: Plugin) -> dict[str, str]:
+    return {name: part for name, part in plugin.parts.items() if not name.startswith(_FILE)}
 
 
-def refuse_late() -> None:
-    """Refuse results of modules and files that the content hashes of plug-ins do not cover."""
-    if not _in_use:
-        return
-    names = " or ".join(map(attrgetter("name"), in_use()))
-    covered: list[tuple[str, Path]] = []
-    for plugin in in_use():
-        covered += _paths[plugin.content].items()
-    for name, path in find_own_modules().items():
-        if path.is_file() and name not in _foreign and (name, path) not in covered:
-            _late.add(name)
-            raise RefusedError(
-                f"plug-in {names} imported {name} ({path}) only during a trial, whose identity "
-                "does not cover it; import it at the top of the plug-in"
-            )
-    for plugin in in_use():
-        parts = plugin.parts or {}
-        paths = _paths[plugin.content].items()
-        files = _digest_parts({name: path for name, path in paths if name.startswith(_FILE)})
-        if changed := list_changes(parts, {**parts, **files}):
-            raise RefusedError(f"{changed} of plug-in {plugin.name} changed during the run")
+def _set_folders(plugins: Iterable[Plugin]) -> None:
+    """Let Python import from the folders of these plug-ins, and no longer from those of others."""
+    for folder in _added_folders:
+        with contextlib.suppress(ValueError):  # others may have removed it
+            sys.path.remove(folder)
+    _added_folders.clear()
+    for plugin in plugins:
+        for folder in plugin.folders:
+            if folder not in [*_added_folders, *sys.path]:
+                _added_folders.append(folder)
+    sys.path[:0] = _added_folders
 
 
 @contextlib.contextmanager
@@ -293,30 +353,17 @@ def _register(plugin: Plugin) -> None:
     """Run a plug-in, or register the records of an earlier run again; all of them or none."""
     files = frozenset([plugin.where])
     if plugin.source is None:
-        local_content, files = _digest_module(plugin.where)
-        if combine(local_content, plugin.parts or {}) != plugin.content:
-            raise RefusedError(
-                f"plug-in {plugin.where} is another version on this machine ({local_content}, not "
-                f"{plugin.content}); install the same version everywhere"
-            )
-    named = plugin
+        files = _digest_module(plugin.where)[1]
     try:
         with loading(plugin.content):
             if _has_run(plugin):
                 for add, record in _ran[plugin.content][1]:
                     add(record)
-                plugin = replace(plugin, parts=_ran[plugin.content][0].parts)
             else:
-                plugin = _run(plugin, files)
-        registered = list(_registered(named.content))
+                _run(plugin, files)
+        registered = list(_registered(plugin.content))
         if not registered:
             raise UserError("it registers nothing")
-        if plugin.content != named.content:
-            _remove(named.content)
-            with loading(plugin.content):
-                for add, record in registered:
-                    add(record)
-            registered = list(_registered(plugin.content))
         from tune_calib.spec.recipe import refuse_unknown_settings  # it loads all slots
 
         for dataset in DATASETS.of(plugin.content):
@@ -326,81 +373,56 @@ def _register(plugin: Plugin) -> None:
             if metric.compute is None and not metric.module:
                 raise UserError(f"metric {metric.name!r} has no `compute` function")
     except (Exception, SystemExit) as error:
-        _remove(named.content)
         _remove(plugin.content)
         located = locate_error(error, lambda path: path in files)
         message = f"plug-in {located.place or plugin.where}: {located.text}"
         if isinstance(error, RefusedError):
             raise RefusedError(message) from None
         raise UserError(message) from None
+    _ran.pop(plugin.content, None)  # the last one that ran is the last one there
     _ran[plugin.content] = plugin, registered
     _in_use[plugin.content] = plugin
 
 
 def _has_run(plugin: Plugin) -> bool:
     """Return whether this process ran a plug-in, and its modules are still those of their names."""
-    if plugin.content not in _ran:
-        return False
-    parts = _paths[plugin.content].items()
-    modules = {part for part in parts if not part[0].startswith(_FILE)}
-    return modules <= find_own_modules().items()
+    loaded: dict[str, str] = {}
+    for other, _ in _ran.values():
+        loaded |= _modules_of(other)
+    return plugin.content in _ran and _modules_of(plugin).items() <= loaded.items()
 
 
-def _run(plugin: Plugin, files: frozenset[str]) -> Plugin:
-    # All of the user's own modules are loaded again: this shows which ones belong to the plug-in,
-    # and that they are those of the disk. Python may mistake old bytecode for that of a new file.
-    imports = find_imports(ast.walk(ast.parse(plugin.source or "", plugin.where)))
-    others = {name: sys.modules.pop(name) for name in find_own_modules()}
-    _note_foreign(others)
-    importlib.invalidate_caches()
-    writes, sys.dont_write_bytecode = sys.dont_write_bytecode, True
-    try:
-        module = _load_module(plugin) if plugin.source is None else _execute_file(plugin)
-        paths = {}
-        for name, path in find_own_modules().items():
-            if path.is_file() and str(path) not in files:
-                paths[name] = path
-        paths |= _find_data_files(module)
-    finally:
-        sys.dont_write_bytecode = writes
-        # A package is never made of modules of two loads, and what it may import is loaded again.
-        tops = {name.partition(".")[0] for name in [*find_own_modules(), *imports]}
-        for name, loaded_module in others.items():
-            if name.partition(".")[0] not in tops:
-                sys.modules[name] = loaded_module
-    parts = _digest_parts(paths)
-    if plugin.parts is not None and (changed := list_changes(plugin.parts, parts)):
+def _run(plugin: Plugin, files: frozenset[str]) -> None:
+    parts = _digest_parts(plugin)
+    changed = list_changes(plugin.parts, parts)
+    if plugin.source is None and not changed:
+        content = _combine(_digest_module(plugin.where)[0], parts)
+        changed = "" if content == plugin.content else plugin.where
+    if changed:
         raise RefusedError(
             f"{changed} differs from the version with which the run began, or was changed since; "
             "give every node the same files and repeat the run"
         )
-    content = plugin.content
-    if plugin.parts is None:
-        content = combine(content, parts)
-    _paths[content] = paths
-    return replace(plugin, content=content, parts=parts)
-
-
-def _find_data_files(module: ModuleType) -> dict[str, Path]:
-    names = getattr(module, "DATA_FILES", ())
-    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
-        raise UserError("DATA_FILES must be a list of names of files")
-    paths = {f"{_FILE}{name}": Path(str(module.__file__)).parent / name for name in names}
-    for path in paths.values():
-        if not path.is_file():
-            raise UserError(f"DATA_FILES: there is no file {path}")
-    return paths
-
-
-def _load_module(plugin: Plugin) -> ModuleType:
-    # A module that was imported before would not register again.
-    for name in list(sys.modules):
-        if f"{name}.".startswith(f"{plugin.where}."):
+    # Loaded modules of these names or files may be those of another plug-in, or from before a
+    # change; and a module that was imported before would not register again.
+    modules = _modules_of(plugin)
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__dict__", {}).get("__file__")
+        if name in modules or (plugin.source is None and file in files):
             del sys.modules[name]
-    return importlib.import_module(plugin.where)
+    importlib.invalidate_caches()
+    # Python may mistake old bytecode for that of a new file.
+    writes, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+    try:
+        if plugin.source is None:
+            importlib.import_module(plugin.where)
+        else:
+            _execute_file(plugin)
+    finally:
+        sys.dont_write_bytecode = writes
 
 
-def _execute_file(plugin: Plugin) -> ModuleType:
+def _execute_file(plugin: Plugin) -> None:
     # Two versions of a file are two modules; pydantic and pickle look modules up by name.
     module = ModuleType(_module_name(plugin))
     module.__file__ = plugin.where
@@ -408,7 +430,6 @@ def _execute_file(plugin: Plugin) -> ModuleType:
     exec(compile(plugin.source or "", plugin.where, "exec"), vars(module))
     if _functions(module):
         BACKBONES.register_family(partial(_find_backbone, plugin, module))
-    return module
 
 
 def _module_name(plugin: Plugin) -> str:

@@ -14,6 +14,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args
 from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
 
 from tune_calib import text
+from tune_calib.console import echo
 from tune_calib.errors import UserError
 from tune_calib.spec.backbones import BACKBONES
 from tune_calib.spec.datasets import DATASETS
@@ -57,6 +58,7 @@ class OptionHelp:
     default: str | None = None  # in words, if None has a meaning
     metavar: str | None = None  # if the type does not show what the value is
     names: Callable[[], Iterable[str]] | None = None  # values for shell completion
+    is_hidden: bool = False  # from --help and the documentation
 
 
 ARGUMENT = OptionHelp()
@@ -275,10 +277,17 @@ class LadderOptions(Part):
 
 
 class Acceptance(Part):
-    """What a run accepts from earlier runs."""
+    """An option of earlier versions, which scripts may still name."""
 
-    accept_code: Annotated[bool, OptionHelp(WHERE)] = False
-    """mix results and networks of other code of the program with new ones"""
+    accept_code: Annotated[bool, OptionHelp(WHERE, is_hidden=True)] = False
+    """without effect"""
+
+    @field_validator("accept_code")
+    @classmethod
+    def _drop(cls, is_given: bool) -> bool:
+        if is_given:
+            echo("--accept-code has no effect: no result depends on it any more", err=True)
+        return False
 
 
 class TrialsRequest(Acceptance, ResourcesRequest, Folders, SeedsRequest, TrainingRequest):

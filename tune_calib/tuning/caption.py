@@ -159,9 +159,10 @@ def origin_records(resolved: ResolvedRequest, used: Sequence[Plugin]) -> dict[st
     """Build the records of the recipe and the plug-ins for a manifest, if there are any."""
     records: dict[str, Any] = {}
     for plugin in used:
-        # Records omit defaults.
-        fields = {key: value for key, value in plugin.plain().items() if value and key != "source"}
-        records.setdefault("plugins", []).append(PluginRecord(**fields))
+        record = PluginRecord(name=plugin.name, content=plugin.content, where=plugin.where)
+        if plugin.parts:  # records omit defaults
+            record = record.model_copy(update={"parts": dict(plugin.parts)})
+        records.setdefault("plugins", []).append(record)
     if recipe := resolved.recipe:
         records["recipe"] = RecipeRecord(
             name=recipe.name,

@@ -6,7 +6,6 @@ re-encoded folder of images, give trials with equal hashes and different numbers
 """
 
 import hashlib
-import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,13 +17,6 @@ import pyarrow.compute as pc
 
 from tune_calib.data.draws import draw_held_out
 from tune_calib.data.splits import Development, load_development
-from tune_calib.engine.code import (
-    NAMES,
-    code_of_network,
-    find_changes,
-    read_code,
-    refuse_changed,
-)
 from tune_calib.engine.imports import open_import
 from tune_calib.engine.store import Store, artifact_manifest, read_manifest
 from tune_calib.errors import DamagedFileError, UserError
@@ -48,11 +40,7 @@ from tune_calib.tuning.work.rows import plugins_of
 
 # Columns of ``trials`` that identify data and version of a row, and all columns for reuse.
 COLUMNS = ("data", "dataset", "network_id", "data_digest", "numbers")
-_CODE = ["code", *NAMES]
-_READ = {
-    "spec_hash", "status", "plugins", "select/*", "test/*", "code", *NAMES,
-    *COLUMNS,
-}  # fmt: skip
+_READ = {"spec_hash", "status", "plugins", "select/*", "test/*", *COLUMNS}
 
 
 class Copy(NamedTuple):
@@ -105,24 +93,16 @@ class Copies:
                     "reads it, but to continue, name another `out`"
                 )
             self.refuse_copy(row, out)
-        rows = read_table(out, "trials", columns=_CODE).group_by(_CODE)
-        for row in rows.aggregate([]).to_pylist():
-            contents = f"`out` {out} contains trials that were run"
-            refuse_changed(_parse_code(row), read_code(row), contents, way="name another `out`")
         specs = {trial.spec.network_id: trial.spec for trial in remaining}
         for network_id, spec in specs.items():
             copy = self.by_slot.get(canonical_json(spec.data))
-            trained_on = self._read_manifest("networks", network_id).get("data")
+            trained_on = self._read_fingerprint(network_id)
             if copy is not None and trained_on not in (None, copy.fingerprint):
                 raise UserError(
                     f"`store` {self.store.root} contains networks that were trained on another "
                     f"copy of {spec.data.dataset} than that in `data_root` {self.data_root}; name "
                     "another `store`, or the `data_root` of that copy"
                 )
-            for kind in ("networks", "checkpoints"):
-                code = self._read_manifest(kind, network_id).get("code")
-                contents = f"`store` {self.store.root} contains networks that were trained"
-                refuse_changed(code, code_of_network(spec), contents, way="name another `store`")
 
     def refuse_copy(self, row: Mapping[str, Any], out: AnyPath) -> None:
         """Refuse a row that was computed on another copy of the data."""
@@ -135,18 +115,11 @@ class Copies:
                 "`data_root` of that copy"
             )
 
-    def _read_manifest(self, kind: str, identity: str) -> dict[str, Any]:
-        """Return the manifest of an artifact, or {} if it is absent or damaged."""
+    def _read_fingerprint(self, network_id: str) -> str | None:
+        """Return that of a network's data; None if the network is absent or damaged."""
         with suppress(OSError, DamagedFileError):
-            return read_manifest(self.store.folder(kind, identity))
-        return {}
-
-
-def _parse_code(row: Mapping[str, Any]) -> Any:
-    """Return the column ``code`` of a row; what is no JSON is the code of no module."""
-    with suppress(ValueError):
-        return None if row["code"] is None else json.loads(row["code"])
-    return {}
+            return read_manifest(self.store.folder("networks", network_id)).get("data")
+        return None
 
 
 def find_rows(
@@ -178,8 +151,6 @@ def find_rows(
             if spec_hash not in missing or row["status"] != "done":
                 continue
             if row["plugins"] != missing[spec_hash] or row["numbers"] != NUMBERS:
-                continue
-            if find_changes(_parse_code(row), read_code(row)):
                 continue
             if copies is not None:
                 if row["data_digest"] is None and row["data"] in copies.by_slot:

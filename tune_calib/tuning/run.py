@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from tune_calib.console import Text, echo
-from tune_calib.engine.code import code_of_trials
 from tune_calib.engine.execution import refuse_captured
 from tune_calib.engine.machine import environment_of
 from tune_calib.engine.store import Store
@@ -154,7 +153,6 @@ def execute_run(run: Run[S, R], begin: Begin = lambda run: None) -> R:
                     recipe=recipe,
                     plugins=list(map(Plugin.plain, run.plugins)),
                     digests=copies.digests,
-                    code=code_of_trials(specs),
                 )
                 with open_executor(
                     location, state.needs, everywhere, provenance=provenance

@@ -136,7 +136,7 @@ def measure_networks(
     trials: Iterable[dict[str, Any]], used: Iterable[dict[str, Any]]
 ) -> tuple[list[StepCost], int]:
     """Return the costs of networks and the memory of the GPU, given as in a job."""
-    plugins.use((Plugin(**plain) for plain in used), in_trial=True)
+    plugins.use(Plugin(**plain) for plain in used)
     device = torch.device("cuda")
     costs = [measure_step(TrialSpec.build(**trial["spec"]), device) for trial in trials]
     return costs, torch.cuda.mem_get_info(device)[1]

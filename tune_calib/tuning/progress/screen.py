@@ -9,18 +9,20 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 from rich.console import Console
 from rich.live import Live
 
-from tune_calib.console import printable
+from tune_calib.console import echo, printable
 from tune_calib.documents import unseal
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.paths import AnyPath, refuse_special
 from tune_calib.progress import ProgressEvent, listening
 from tune_calib.spec.names import PROGRESS
 from tune_calib.tuning.progress.tracker import (
+    PROGRESS_RECORD,
     Progress,
     Tracker,
     draw_view,
@@ -113,20 +115,38 @@ class _LiveDisplay(LineDisplay):
             yield
 
 
+class Shielded:
+    """An action that ends no run by an error, the first of which is printed."""
+
+    def __init__(self, action: Callable[..., None], doing: str) -> None:
+        self._action, self._doing, self._has_failed = action, doing, False
+
+    def __call__(self, *arguments: Any) -> None:
+        """Carry it out."""
+        try:
+            self._action(*arguments)
+        except Exception as error:
+            if not self._has_failed:
+                reason = f"{type(error).__name__}: {error}"
+                echo(f"{self._doing} failed ({reason}); the run goes on", err=True)
+            self._has_failed = True
+
+
 class Screen:
     """The progress of this process, and the display that shows it while ``screen`` is open."""
 
     def __init__(self, title: str) -> None:
         self.tracker = Tracker(title)
         self.display = open_display()
+        self.draw = Shielded(self._draw, "showing the progress")
 
     def receive(self, event: ProgressEvent) -> None:
         """Show an event of the driver."""
         self.tracker.set(event=event)
         if event.is_urgent:
-            self.draw(is_urgent=True)
+            self.draw(True)
 
-    def draw(self, is_urgent: bool = False) -> None:
+    def _draw(self, is_urgent: bool = False) -> None:
         """Show the current progress."""
         self.display.draw(self.tracker.record(), is_urgent)
 
@@ -148,7 +168,7 @@ class Screen:
                 self.tracker.update(read_events(running))
 
         try:
-            with _repeated(poll, POLL_EVERY_S):
+            with _repeated(Shielded(poll, "reading the progress of trials"), POLL_EVERY_S):
                 yield
             # Not after an interrupt, whose last line tells how to continue.
             self.display.print(format_summary(self.tracker.record(), time.monotonic() - started))
@@ -185,14 +205,14 @@ def show_driver(folder: AnyPath) -> Iterator[Screen]:
         # A folder that was moved must not be created again; the driver reports it.
         if isinstance(folder, Path) and not folder.is_dir():
             return
-        # A missing file loses no result; on a full disk the trials themselves fail.
-        with contextlib.suppress(UserError):
-            view.tracker.record(every_s).write(folder)
+        view.tracker.record(every_s).write(folder)
 
+    # A missing file loses no result; on a full disk the trials themselves fail.
+    write_safely = Shielded(write, f"writing {folder / PROGRESS}")
     with screen() as view:
         try:
-            with _repeated(write, every_s):
-                write()
+            with _repeated(write_safely, every_s):
+                write_safely()
                 yield view
         finally:
             with contextlib.suppress(OSError, UserError):
@@ -205,7 +225,7 @@ def current_tracker() -> Tracker:
 
 
 @contextlib.contextmanager
-def _repeated(action: Callable[[], None], every_s: float) -> Iterator[None]:
+def _repeated(action: Shielded, every_s: float) -> Iterator[None]:
     """Repeat an action in a thread while the block runs."""
     is_over = threading.Event()
 
@@ -237,7 +257,7 @@ def read_progress(folder: AnyPath) -> Progress | None:
     refuse_special(path)
     try:
         content = unseal(path.read_bytes(), path)
-        return TypeAdapter(Progress).validate_json(json.dumps(content), strict=True)
+        return PROGRESS_RECORD.validate_json(json.dumps(content), strict=True)
     except FileNotFoundError:  # the driver has just ended
         return None
     except (ValidationError, DamagedFileError):

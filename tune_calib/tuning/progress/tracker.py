@@ -86,8 +86,11 @@ class Progress:
 
     def write(self, folder: AnyPath) -> None:
         """Replace the file of a folder; raise UserError if it cannot be written."""
-        content = TypeAdapter(Progress).dump_python(self, by_alias=True)
+        content = PROGRESS_RECORD.dump_python(self, by_alias=True)
         atomic_write(folder / PROGRESS, seal(content, indent=None))
+
+
+PROGRESS_RECORD = TypeAdapter(Progress)
 
 
 class Tracker:

@@ -114,7 +114,7 @@ class MethodTrainable(JobTrainable):
         run = new_config["run"]
         used = [*self.plugins, *(Plugin(**plain) for plain in run.get("plugins", ()))]
         # Before any registry is read; the process may have used others before.
-        plugins.use(used, in_trial=True)
+        plugins.use(used)
         spec = resolve_trial(self.method, new_config)
         kind = "head" if METHODS[self.method].kind == "head" else "network"
         job = {

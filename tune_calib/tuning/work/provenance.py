@@ -9,8 +9,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tune_calib.spec.code import is_accepted
-
 _LIBRARIES = (
     "tune-calib", "torch", "ray", "numpy", "timm", "optuna", "scikit-learn", "pillow", "pyarrow",
 )  # fmt: skip
@@ -23,7 +21,12 @@ def versions() -> str:
 
 
 def git_revision() -> str | None:
-    """Return the commit of the program, followed by ``+`` if files were changed."""
+    """Return the commit of the program, followed by ``+`` if files were changed.
+
+    An installed program has none: the repository around it would be the user's own.
+    """
+    if {"site-packages", "dist-packages"}.intersection(Path(__file__).parts):
+        return None
     options = ["--always", "--abbrev=40", "--exclude=*", "--dirty=+"]  # of `git`
     command = ["git", "-C", str(Path(__file__).parent), "describe", *options]
     try:
@@ -51,8 +54,6 @@ class Provenance:
     channel: str = ""  # of the workers' progress events; empty if they have no reader
     # Of the images that the driver reads, by the canonical JSON of the data slot.
     digests: Mapping[str, str] = field(default_factory=dict)
-    code: Mapping[str, str] = field(default_factory=dict)  # of the driver, by module
-    accept_code: bool = field(default_factory=is_accepted)
 
     def plain(self) -> dict[str, Any]:
         """Return the fields as plain JSON values."""

@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 
-from tune_calib.engine.code import names_of, read_code
 from tune_calib.engine.evaluate import Evaluation
 from tune_calib.engine.machine import machine
 from tune_calib.results.tables import NUMBERS, SCHEMA_VERSION
@@ -102,7 +101,6 @@ def trial_row(
         "plugins": plugins_of(spec),
         "data_digest": provenance.digests.get(data),
         "numbers": NUMBERS,
-        "code": json.dumps(read_code(names_of(spec)), sort_keys=True),
         **measured,
         **result.metrics,
     }

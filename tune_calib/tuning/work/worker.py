@@ -16,7 +16,6 @@ from tune_calib.data.splits import Development, load_development, load_test
 from tune_calib.engine.artifacts import ensure_bank
 from tune_calib.engine.bank import BankKey, DevelopmentBank, FeatureBank, draw_splits
 from tune_calib.engine.classifier import store_classifier, tensors_of_trial
-from tune_calib.engine.code import code_of_trials
 from tune_calib.engine.evaluate import SplitLogits, evaluate_one
 from tune_calib.engine.head_batch import HEAD_THREADS, HeadBatchTrainer
 from tune_calib.engine.machine import require_environment, set_switches
@@ -28,7 +27,6 @@ from tune_calib.results.columns import TableName
 from tune_calib.results.folders import refuse_moved
 from tune_calib.results.tables import write_results
 from tune_calib.spec import plugins
-from tune_calib.spec.code import accept_code, list_changes
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.plugins import Plugin
@@ -55,7 +53,7 @@ class Worker:
         self.started = time.monotonic()
         self.provenance = Provenance(**config["run"])
         # Before any registry is read; the process may have used others before.
-        plugins.use((Plugin(**plain) for plain in self.provenance.plugins), in_trial=True)
+        plugins.use(Plugin(**plain) for plain in self.provenance.plugins)
         job = config["job"]
         self.name: str = job["name"]
         self.device = torch.device(self.provenance.device)
@@ -64,23 +62,12 @@ class Worker:
         self.data_root = Path(root) if root else None
         self.trials = list(map(_planned, job["trials"]))
         self.dependents = list(map(_planned, job.get("dependents", [])))
-        accept_code(self.provenance.accept_code)
-        self._refuse_other_code()
         require_environment(self.spec)
         # In each trial, since the one before may have set other switches.
         set_switches(self.spec.network, self.device)
         # The last digits depend on the number of threads.
         threads = HEAD_THREADS if job["kind"] == "head" else self.spec.network.threads
         torch.set_num_threads(threads)
-
-    def _refuse_other_code(self) -> None:
-        """Refuse a node with other code than the driver's, or code that was edited since."""
-        code, of_driver = code_of_trials([self.spec]), self.provenance.code
-        if changed := list_changes({name: of_driver.get(name, code[name]) for name in code}, code):
-            raise RefusedError(
-                f"the program on this node ({platform.node()}) is not that of the driver (changed: "
-                f"{changed}); give every node the same program and repeat the run"
-            )
 
     def reset(self, config: dict[str, Any]) -> None:
         """Begin another trial, as a fresh instance would."""
@@ -163,7 +150,6 @@ class Worker:
         measured_otherwise: Mapping[str, Any] = MappingProxyType({}),
     ) -> None:
         """Write the rows of this Ray trial in one file."""
-        plugins.refuse_late()
         measured = {
             "wall_s": time.monotonic() - self.started,
             "population": len(results),

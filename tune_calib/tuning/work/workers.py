@@ -39,7 +39,6 @@ from tune_calib.progress import report_progress
 from tune_calib.results.columns import TableName
 from tune_calib.results.folders import refuse_moved
 from tune_calib.results.tables import write_table
-from tune_calib.spec import plugins
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.metrics import METRICS, column
 from tune_calib.spec.names import WATCHED
@@ -388,7 +387,6 @@ class ExtraWorker(Worker):
             else:
                 rows += self.evaluation.rows_on(shift, trial.spec, resamples)
         if rows:
-            plugins.refuse_late()
             out = parse_path(self.provenance.out)
             refuse_moved(out, self.provenance.sweep)
             table: TableName = "intervals" if shift is None else "shifts"
