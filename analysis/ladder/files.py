@@ -19,7 +19,15 @@ from analysis.ladder.means import ladder_table
 from analysis.ladder.results import LadderResults, last_epochs, samples
 from analysis.load import Run, load
 from analysis.page.figures import Gallery, in_order
-from analysis.page.page import Page, Section, environment, list_files, steps, write_folder
+from analysis.page.page import (
+    Page,
+    Section,
+    describe_programs,
+    environment,
+    list_files,
+    steps,
+    write_folder,
+)
 from analysis.published import compare_with
 from analysis.tables.render import body, in_files, markdown
 from analysis.tables.table import Table
@@ -76,6 +84,7 @@ def write_benchmark(run: Run, folder: Path) -> tuple[Text, list[str]]:
     scores = benchmark.tidy_scores(result).to_csv(index=False)
     texts = {**in_files(main, view.frame), "experiments.csv": scores}
     figures = [LADDER_FIGURES["critical_difference"]]
+    programs = describe_programs(run.trials)
 
     def make_page(gallery: Gallery, files: Sequence[str]) -> str:
         sections = [
@@ -89,14 +98,14 @@ def write_benchmark(run: Run, folder: Path) -> tuple[Text, list[str]]:
             setting=run.manifest.setting,
             network_check="",
             state=f"{format_counts(run.counts())} of {len(run.manifest.planned)} planned trials.",
-            troubles=complaints(run),
+            troubles=[*complaints(run), *programs],
             sections=sections,
             steps=steps(run.trials, run.manifest.command, []),
             files=files,
         ).render()
 
     names, gallery = write_folder(folder, texts, figures, result, make_page)
-    parts: list[Part] = [main, *map(Prose, gallery.remarks)]
+    parts: list[Part] = [main, *map(Prose, [*programs, *gallery.remarks])]
     return Text([*parts, *list_files(run.out, names)]), names
 
 

@@ -15,6 +15,7 @@ from analysis.compare.network_check import compute_network_check, known_networks
 from analysis.ladder import means
 from analysis.ladder.shift_tables import OOD_SHOWN
 from analysis.load import Run, cached_per_run
+from analysis.page.page import describe_programs
 from analysis.published import titled
 from analysis.shifts import FAMILIES
 from analysis.tables.latex import label_of
@@ -117,6 +118,7 @@ def notes(run: Run) -> list[str]:
         lines.append(f"Trials of all {run.row_name}s: {statuses}; means are over those done")
     if missing:
         lines.append(f"INCOMPLETE: {missing} of {len(manifest.planned)} trials missing")
+    lines += describe_programs(run.trials)
     lines += legend(run.flags())
     if run.row_name == "rung":
         lines.append(f"{_STEP}: change of the mean ECE from the previous rung, in points")

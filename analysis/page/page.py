@@ -26,6 +26,7 @@ from tune_calib.console import Part, Prose, printable
 from tune_calib.paths import AnyPath, atomic_write
 
 PAGE = "report.html"
+_REVISION_DIGITS = 8
 
 
 @dataclass(frozen=True)
@@ -144,6 +145,24 @@ def environment(rows: pd.DataFrame) -> Table:
             records.append({"item": Cell(name), "value": Cell.of(value), "trials": Cell.of(count)})
     note = "As recorded by each trial; a + after a revision means uncommitted changes."
     return Table("versions", note, records)
+
+
+def describe_programs(rows: pd.DataFrame) -> list[str]:
+    """Return a sentence if several versions or revisions of the program ran the trials."""
+    recorded = rows.reindex(columns=["versions", "git_revision"]).astype(object)
+    counts = Counter[str]()
+    for (versions, revision), count in recorded.value_counts(dropna=False).items():
+        names = []
+        if isinstance(versions, str):
+            names.append(json.loads(versions).get("tune-calib"))
+        if isinstance(revision, str):
+            names.append(revision.rstrip("+")[:_REVISION_DIGITS])
+            names += ["modified"] * revision.endswith("+")
+        counts[" ".join(filter(None, names)) or "unknown"] += count
+    if len(counts) < 2:
+        return []
+    programs = ", ".join(f"{name} ({count})" for name, count in counts.items())
+    return [f"Trials of {len(counts)} versions of the program: {programs}."]
 
 
 def steps(rows: pd.DataFrame, command: str, options: Sequence[str]) -> dict[str, str]:

@@ -11,7 +11,15 @@ from analysis.compare.network_check import compute_baseline_check
 from analysis.figure import SEARCH_FIGURES
 from analysis.load import load
 from analysis.page.figures import Gallery, in_order
-from analysis.page.page import Page, Section, environment, list_files, steps, write_folder
+from analysis.page.page import (
+    Page,
+    Section,
+    describe_programs,
+    environment,
+    list_files,
+    steps,
+    write_folder,
+)
 from analysis.search import tables
 from analysis.search.load import SearchResults, load_search
 from analysis.tables.render import in_files
@@ -151,7 +159,7 @@ def _troubles(search: SearchResults) -> list[str]:
         lines.append(f"{SEARCH_EVALUATED} is damaged: the number of test reads is unknown")
     elif search.reads:
         lines.append(selection.describe_reads(search.reads))
-    return [*lines, *search.warnings()]
+    return [*lines, *search.warnings(), *describe_programs(search.trials)]
 
 
 def _evaluation(search: SearchResults) -> Section:

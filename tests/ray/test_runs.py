@@ -33,6 +33,32 @@ from tune_calib.tuning.work.executor import Resources
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
 
 
+PLUGIN = """
+from dataclasses import replace
+import beside, elsewhere
+from tune_calib.spec.methods import METHODS
+
+METHODS.register(replace(METHODS["fl"], name="mine"))
+"""
+
+
+@pytest.mark.slow
+def test_workers_import_what_a_plug_in_imports_beside_it_and_on_the_path_of_the_driver(
+    tmp_path, monkeypatch
+):
+    shared_ray()
+    for file, text in {"lab/plug": PLUGIN, "lab/beside": "", "path/elsewhere": ""}.items():
+        path = tmp_path / f"{file}.py"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+    monkeypatch.syspath_prepend(tmp_path / "path")
+    with on_ray(True):
+        words = ["compare", "ce", "mine", "--plugin", tmp_path / "lab/plug.py", *QUICK]
+        done = here(*words, "--out", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    assert [row["status"] for row in rows(tmp_path / "out")] == ["done"] * 2
+
+
 def check_killed_run(words, total, out, where=()):
     """Kill a run on Ray half-way, and let it go on: it has the results of one in this process."""
     command = command_line(*words, *where, "--out", out)

@@ -1,13 +1,10 @@
 """Rows of two copies of a data set, or of two versions of the numbers, are never mixed."""
 
-import json
 import shutil
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from tune_calib.engine.code import code_of_network, code_of_trials, names_of
-from tune_calib.spec.code import accept_code
 
 from tests.data.archives import both_parts, parquet, pixels_of
 from tests.support import here, rows
@@ -115,52 +112,14 @@ def test_a_folder_with_rows_of_unknown_images_is_refused(copies, tmp_path):
         copies["first"].refuse_other(tmp_path / "out", PLANNED[1:])
 
 
-CODE = code_of_trials(trial.spec for trial in PLANNED)
-NAMED = names_of(PLANNED[0].spec)
-OTHER = {**CODE, "methods.ce": "0" * 8, "engine.steps": "0" * 8}
-
-
-def test_a_folder_with_rows_of_other_code_is_refused_with_what_changed(copies, tmp_path):
-    digest = copies["first"].by_slot[KEY].digest
-    for number, code in enumerate([None, json.dumps(CODE), json.dumps(OTHER), "no JSON"]):
-        out = tmp_path / str(number)
-        written(out, data_digest=digest, numbers=NUMBERS, code=code, **NAMED)
-        if number < 2:
-            copies["first"].refuse_other(out, [])
-            continue
-        with pytest.raises(UserError, match=r"`accept_code`") as told:
-            copies["first"].refuse_other(out, [])
-        assert "name another `out`" in str(told.value)
-        assert ("(changed: engine.steps, methods.ce)" in str(told.value)) == (number == 2)
-
-
-def test_networks_in_the_store_of_other_code_are_refused(copies, tmp_path):
-    reads = copies["first"]
-    code = {**code_of_network(PLANNED[0].spec), "methods.ce": "0" * 8, "engine.steps": "0" * 8}
-    manifest = {"data": reads.by_slot[KEY].fingerprint, "code": code}
-    for kind in ("networks", "checkpoints"):
-        folder = reads.store.folder(kind, PLANNED[1].spec.network_id)
-        write_folder(folder, lambda path: None, manifest)
-        reads.refuse_other(tmp_path / "out", PLANNED[:1])
-        with pytest.raises(UserError, match=r"`store` .*changed: engine.steps, methods.ce"):
-            reads.refuse_other(tmp_path / "out", PLANNED)
-        shutil.rmtree(folder)
-
-
-@pytest.fixture(params=[False, True])
-def is_accepted(request):
-    accept_code(request.param)
-    yield request.param
-    accept_code(False)
-
-
-def test_rows_of_other_code_are_reused_only_with_consent(is_accepted, copies, tmp_path):
+def test_rows_of_earlier_versions_with_digests_of_code_are_continued_and_reused(copies, tmp_path):
     copy = copies["first"].by_slot[KEY]
-    fields = {"data_digest": copy.digest, "numbers": NUMBERS, **NAMED, "code": json.dumps(OTHER)}
+    fields = {"data_digest": copy.digest, "numbers": NUMBERS, "code": '{"engine.steps": "0"}'}
     written(tmp_path / "a" / "first", **fields)
+    copies["first"].refuse_other(tmp_path / "a" / "first", [])
     asked = (PLANNED, tmp_path / "b" / "own", tmp_path, "second", "compare", ())
-    assert copy_rows(*asked, copies["first"]) == is_accepted
-    copies["first"].refuse_other(tmp_path / "b" / "own", PLANNED)
+    assert copy_rows(*asked, copies["first"])
+    assert {row["code"] for row in rows(tmp_path / "b" / "own")} == {fields["code"]}
 
 
 def test_networks_of_another_copy_in_the_store_are_refused_before_heads_stand_on_them(

@@ -11,17 +11,13 @@ from collections.abc import Iterable, Sequence
 from operator import attrgetter
 from pathlib import Path
 
-from pydantic import TypeAdapter, ValidationError
-
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.paths import AnyPath, atomic_write
 from tune_calib.results.manifests import PluginRecord, RunManifest, SearchManifest
-from tune_calib.results.tables import read_table
 from tune_calib.spec import plugins
 from tune_calib.spec.plugins import Plugin
 
 FOLDER = "plugins"
-_NAMED = TypeAdapter(dict[str, str])  # content by name, as in rows
 
 
 def merge_records(old: Sequence[PluginRecord], new: Sequence[PluginRecord]) -> list[PluginRecord]:
@@ -105,21 +101,8 @@ def _locate(out: AnyPath, record: PluginRecord) -> str:
 
 
 def read_records(out: AnyPath) -> list[PluginRecord]:
-    """Return the plug-ins named in a folder's manifest or, if that is lost, in its rows."""
+    """Return the plug-ins that a folder's manifest names; none if it is lost."""
     for manifest in (RunManifest, SearchManifest):
         with contextlib.suppress(DamagedFileError, FileNotFoundError, NotADirectoryError):
             return list(manifest.read(out).plugins)
-    texts = read_table(out, "trials", columns=["plugins"])["plugins"].unique().to_pylist()
-    named: set[tuple[str, str]] = set()
-    try:
-        for text in filter(None, texts):
-            named.update(_NAMED.validate_json(text).items())
-    except ValidationError:
-        raise DamagedFileError(
-            f"the column `plugins` of {out / 'trials'} was not written by tune-calib"
-        ) from None
-    records = []
-    for name, content in sorted(named):
-        where = str(_copy(out, name, content))
-        records.append(PluginRecord(name=name, content=content, where=where))
-    return records
+    return []

@@ -154,6 +154,9 @@ def _list_imports(tree: ast.Module, package: str) -> set[str]:
                 levels = package.split(".")
                 parents[:0] = levels[: len(levels) - node.level + 1]
             imported.update(".".join([*parents, alias.name]) for alias in node.names)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+            constants = (part for part in node.args[:1] if isinstance(part, ast.Constant))
+            imported.update(str(constant.value) for constant in constants)
     names: set[str] = set()
     for name in imported:
         parts = name.split(".")

@@ -170,7 +170,7 @@ def test_a_module_is_known_by_all_of_its_package(is_package, tmp_path, monkeypat
         contents.append(plugins.read(name).content)
         change.write_text(path.read_text() + "# changed\n")
         assert plugins.read(name).content not in contents
-    with pytest.raises(UserError, match="is another version on this machine"):
+    with pytest.raises(UserError, match="differs from the version with which the run began"):
         plugins.use([Plugin(name, contents[0], name)])
 
 

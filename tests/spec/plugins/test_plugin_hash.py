@@ -1,9 +1,9 @@
 """The hash of a plug-in covers the modules and the data files behind its numbers."""
 
 import hashlib
+import json
 import os
 import sys
-from dataclasses import replace
 
 import pytest
 
@@ -16,12 +16,9 @@ from tune_calib.spec.plugins import Plugin
 from tune_calib.spec.trial import TrialSpec
 
 TEXT = """
-import sys
 from dataclasses import replace
-from pathlib import Path
 from tune_calib.spec.methods import METHODS
 
-sys.path.insert(0, str(Path(__file__).parent))
 {imports}
 METHODS.register(replace(METHODS["fl"], name="mine"))
 """
@@ -124,41 +121,42 @@ def test_two_plug_ins_import_their_own_modules_of_one_name_but_not_at_once(tmp_p
         plugins.use([plugins.read(str(other)), plugins.read(str(renamed))])
 
 
-def test_a_module_that_is_imported_during_a_trial_is_refused(tmp_path):
-    imports = "def late():\n    import helper"
-    path = write(tmp_path, imports, helper="X = 1")
-    load(path)
-    plugins.refuse_late()
-    late = BACKBONES["plug.late"].build.keywords["function"]
-    late()
-    for _ in range(2):  # also in the next run of this process
-        with pytest.raises(RefusedError, match=r"plug-in plug imported helper .*at the top"):
-            plugins.refuse_late()
-        load(path)
-    load(write(tmp_path, f"import helper\n{imports}"))
-    BACKBONES["plug.late"].build.keywords["function"]()
-    plugins.refuse_late()
-
-
-def test_a_file_that_changes_during_a_run_is_refused(tmp_path):
-    load(write(tmp_path, "DATA_FILES = ['weights.json']", weights="1"))
-    (tmp_path / "weights.json").write_text("2")
-    with pytest.raises(RefusedError, match=r"\./weights.json of plug-in plug changed"):
-        plugins.refuse_late()
-
-
-def test_a_worker_refuses_modules_that_are_not_those_of_the_driver(tmp_path):
-    path = write(tmp_path, "import helper", helper="X = 1")
-    sent = Plugin(**load(path).plain())
+def test_a_module_that_is_imported_during_a_trial_counts_and_is_found(tmp_path):
+    path = write(tmp_path, "def late():\n    import helper\n    return helper.X", helper="X = 1")
+    plugin = load(path)
+    assert plugin.parts.keys() == {"helper"}
+    assert BACKBONES["plug.late"].build.keywords["function"]() == 1
     plugins.use([])
-    (tmp_path / "helper.py").write_text("X = 2")
-    # What this process ran before must not count: a worker has not.
-    sent = replace(sent, content=sent.content[::-1])
-    with pytest.raises(RefusedError, match="helper differs from the version"):
-        plugins.use([sent], in_trial=True)
-    (tmp_path / "helper.py").write_text("X = 1")
-    plugins.use([sent], in_trial=True)
+    assert str(tmp_path) not in sys.path
+
+
+def test_modules_are_found_on_the_import_path_of_the_driver_by_a_worker(tmp_path, monkeypatch):
+    path = write(tmp_path / "lab", "import helper, beside", beside="X = 1")
+    write(tmp_path / "path", "", helper="X = 1")
+    with monkeypatch.context() as notebook:
+        notebook.syspath_prepend(tmp_path / "path")
+        sent = plugins.read(str(path))
+    sent = Plugin(**json.loads(json.dumps(sent.plain())))
+    assert sent.parts.keys() == {"helper", "beside"}
+    plugins.use([sent])
     assert plugins.in_use() == (sent,)
+    assert "mine" in METHODS
+
+
+def test_a_module_that_changes_before_a_worker_reads_it_is_refused(tmp_path):
+    # A text of its own, since this process must not have run the plug-in before.
+    sent = plugins.read(str(write(tmp_path, "import helper", helper="X = 'sent'")))
+    (tmp_path / "helper.py").write_text("X = 2")
+    with pytest.raises(RefusedError, match="helper differs from the version"):
+        plugins.use([sent])
+    (tmp_path / "helper.py").write_text("X = 'sent'")
+    plugins.use([sent])
+    assert plugins.in_use() == (sent,)
+
+
+@pytest.mark.parametrize("imports", ["import random", "import torch", "from tune_calib import api"])
+def test_modules_of_python_packages_and_the_program_are_no_parts(imports, tmp_path):
+    assert load(write(tmp_path, imports, random="")).parts == {}
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """The screen of a process: in a terminal, in a pipe, in a file; and who watches it."""
 
+import ast
 import contextlib
 import io
 import os
@@ -8,6 +9,7 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -22,6 +24,7 @@ from tune_calib.spec.names import PROGRESS
 from tune_calib.tuning.folder import refuse_foreign
 from tune_calib.tuning.progress import screen
 from tune_calib.tuning.progress.screen import current_tracker, is_dead, read_progress, show_driver
+from tune_calib.tuning.progress.tracker import Progress
 
 FILE_EVERY_S = 0.2
 LONG = "a [bold] line of more columns than the terminal has, such as a path " + 100 * "x"
@@ -125,6 +128,36 @@ def test_a_process_has_one_screen_and_a_folder_its_file_while_it_is_worked_on(tm
         own.tracker.set(entry="a, 1 of 2")
     assert list(tmp_path.glob("*.json")) == []
     assert current_tracker() is not own.tracker
+
+
+@pytest.mark.parametrize("failing", [(Progress, "write"), (screen.LineDisplay, "draw")])
+def test_an_error_of_the_progress_ends_no_run_and_is_printed_once(
+    failing, tmp_path, monkeypatch, capsys
+):
+    threads = []
+
+    def fail(*_):
+        threads.append(threading.current_thread())
+        raise SystemError("AST constructor recursion depth mismatch")
+
+    monkeypatch.setattr(*failing, fail)
+    monkeypatch.setattr(screen, "FILE_EVERY_S", 0.01)
+    monkeypatch.setattr(screen.LineDisplay, "every_s", 0.01)
+    with screen.screen("ablate mac_cal"), show_driver(tmp_path):
+        report_progress("starting Ray", is_urgent=True)
+        while len(threads) < 4:
+            time.sleep(0.01)
+    assert len(set(threads)) == 2  # that of the driver, and one that repeats
+    assert capsys.readouterr().err.count("recursion depth mismatch); the run goes on") == 1
+
+
+def test_progress_is_written_and_read_without_parsing_code(tmp_path, monkeypatch):
+    parsed = []
+    with monkeypatch.context() as counted:
+        counted.setattr(ast, "parse", lambda *arguments, **_: parsed.append(arguments))
+        progress().write(tmp_path)
+        assert read_progress(tmp_path) is not None
+    assert parsed == []
 
 
 def test_a_folder_where_nothing_can_be_written_is_worked_on_all_the_same(tmp_path):
