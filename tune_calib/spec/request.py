@@ -58,7 +58,7 @@ class OptionHelp:
     default: str | None = None  # in words, if None has a meaning
     metavar: str | None = None  # if the type does not show what the value is
     names: Callable[[], Iterable[str]] | None = None  # values for shell completion
-    is_hidden: bool = False  # from --help and the documentation
+    is_hidden: bool = False  # from the help of the command line
 
 
 ARGUMENT = OptionHelp()
@@ -286,7 +286,7 @@ class Acceptance(Part):
     @classmethod
     def _drop(cls, is_given: bool) -> bool:
         if is_given:
-            echo("--accept-code has no effect: no result depends on it any more", err=True)
+            echo("accept_code has no effect: nothing depends on it any more", err=True)
         return False
 
 

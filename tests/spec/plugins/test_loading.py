@@ -171,7 +171,7 @@ def test_a_module_is_known_by_all_of_its_package(is_package, tmp_path, monkeypat
         change.write_text(path.read_text() + "# changed\n")
         assert plugins.read(name).content not in contents
     with pytest.raises(UserError, match="differs from the version with which the run began"):
-        plugins.use([Plugin(name, contents[0], name)])
+        plugins.use([Plugin(name, contents[0][::-1], name)])
 
 
 def test_plug_ins_of_installed_packages_are_always_loaded(tmp_path, monkeypatch):
