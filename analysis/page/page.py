@@ -151,14 +151,14 @@ def describe_programs(rows: pd.DataFrame) -> list[str]:
     """Return a sentence if several versions or revisions of the program ran the trials."""
     recorded = rows.reindex(columns=["versions", "git_revision"]).astype(object)
     counts = Counter[str]()
-    for (versions, revision), count in recorded.value_counts(dropna=False).items():
+    for versions, revision in recorded.itertuples(index=False, name=None):
         names = []
         if isinstance(versions, str):
             names.append(json.loads(versions).get("tune-calib"))
         if isinstance(revision, str):
             names.append(revision.rstrip("+")[:_REVISION_DIGITS])
             names += ["modified"] * revision.endswith("+")
-        counts[" ".join(filter(None, names)) or "unknown"] += count
+        counts[" ".join(filter(None, names)) or "unknown"] += 1
     if len(counts) < 2:
         return []
     programs = ", ".join(f"{name} ({count})" for name, count in counts.items())
