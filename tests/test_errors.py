@@ -103,6 +103,13 @@ def test_every_field_of_a_request_is_a_key_of_an_experiment_file():
         assert key in {field.alias or field_name for field_name, field in fields.items()}, name
 
 
+def test_an_option_of_earlier_versions_is_hidden_and_without_effect():
+    ended = here("ablate", "mac_cal", "--accept-code", "--dry-run")
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stderr.count("accept_code has no effect") == 1
+    assert "--accept-code" not in ended.stdout + here("ablate", "--help").stdout
+
+
 def test_an_error_that_another_process_raised_carries_its_setting():
     error = pickle.loads(pickle.dumps(UserError("must be 0 or 1", setting="gpus")))
     assert (str(error), error.setting) == ("`gpus` must be 0 or 1", "gpus")

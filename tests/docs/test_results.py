@@ -22,8 +22,8 @@ from tune_calib.documents import seal, unseal
 from tune_calib.errors import UserError
 from tune_calib.experiments.entries import build_entries
 from tune_calib.experiments.reproduced import ReproduceRequest, TableRequest, build_file
-from tune_calib.results.digests import PACKAGES
 from tune_calib.results.tables import read_table
+from tune_calib.spec.plugins import PACKAGES
 from tune_calib.spec.reproduction import REPRODUCTIONS
 
 

@@ -18,7 +18,7 @@ from analysis.ladder.results import LadderResults
 from analysis.load import load
 from analysis.page import figures
 from analysis.page.figures import Gallery, draw_all
-from analysis.page.page import environment
+from analysis.page.page import describe_programs, environment
 from analysis.report import write_report
 from analysis.tables import table
 from analysis.tables.render import html
@@ -299,6 +299,20 @@ def test_rungs_that_differ_in_one_setting_have_a_report(out):
     assert "head.gamma" in rendered(out)
 
 
+def test_several_versions_and_revisions_of_the_program_are_named_with_their_trials():
+    version, other = ('{"tune-calib": "1.0"}', '{"tune-calib": "2.0"}')
+    first, modified = "a" * 40, "a" * 40 + "+"
+    rows = pd.DataFrame(
+        [(version, first), (version, first), (version, modified), (other, None), (None, None)],
+        columns=["versions", "git_revision"],
+    )
+    assert describe_programs(rows) == [
+        "Trials of 4 versions of the program: 1.0 aaaaaaaa (2), 1.0 aaaaaaaa modified (1), 2.0 (1),"
+        " unknown (1)."
+    ]
+    assert describe_programs(rows[:2]) == describe_programs(rows[4:]) == []
+
+
 @pytest.mark.slow
 def test_environment_and_revision_come_from_the_rows(out):
     versions = json.dumps({"torch": "9.9", "numpy": "2.4"})
@@ -314,6 +328,7 @@ def test_environment_and_revision_come_from_the_rows(out):
     assert [r["value"] for r in records if r["item"] == "git revision"] == ["abc+", "def"]
     assert "git checkout abc\n" in text
     assert "several revisions" in text
+    assert "versions of the program: " in text
     assert "uncommitted changes" in text
 
 
