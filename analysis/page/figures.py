@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 from xml.etree.ElementTree import ParseError
 
-import matplotlib as mpl
 import matplotlib.pyplot as plt
 from markupsafe import Markup
 from matplotlib.figure import Figure as Drawing
@@ -58,7 +57,11 @@ def in_order(registry: Registry[Figure]) -> list[Figure]:
 
 def draw_all(figures: Sequence[Figure], results: Any, folder: Path) -> Gallery:
     """Draw every figure that the results allow; one that fails does not affect the others."""
-    style.apply()
+    with style.applied():
+        return _draw_all(figures, results, folder)
+
+
+def _draw_all(figures: Sequence[Figure], results: Any, folder: Path) -> Gallery:
     drawn = _draw_in_copies(len(figures), lambda number: _draw(figures[number], results, folder))
     gallery = Gallery()
     for number, figure in enumerate(figures):
@@ -81,7 +84,7 @@ def draw_all(figures: Sequence[Figure], results: Any, folder: Path) -> Gallery:
             why = described.text if isinstance(error, UserError) else str(described)
             gallery.remarks.append(f"{figure.name}: FAILED, {why}")
         finally:
-            # Unfinished ones too, since pyplot keeps all open figures.
+            # Of plug-ins: pyplot keeps all open figures.
             for number_of_figure in set(plt.get_fignums()) - open_figures:
                 plt.close(number_of_figure)
     return gallery
@@ -154,11 +157,10 @@ def draw_in_notebook(figure: Figure, results: Any) -> Drawing:
 
 def draw_apart(draw: Callable[[], Drawing | None]) -> Drawing | None:
     """Draw in the style of reports without changing the style of a notebook's other figures."""
-    with mpl.rc_context(), plt.ioff():
-        style.theme()
+    with style.applied():
         drawing = draw()
     if drawing is not None:
-        # Otherwise, pyplot keeps it, and a notebook shows it twice.
+        # Otherwise, pyplot keeps that of a plug-in, and a notebook shows it twice.
         plt.close(drawing)
     return drawing
 

@@ -17,6 +17,7 @@ from analysis.load import load
 from tune_calib.api import runs
 from tune_calib.api.opened import OpenExperiment, OpenRun, OpenSearch
 from tune_calib.api.request import add_arguments, bind, build_signature
+from tune_calib.engine.machine import restored_process
 from tune_calib.errors import UserError
 from tune_calib.paths import parse_path
 from tune_calib.results.folders import find_entries, is_search
@@ -52,7 +53,7 @@ def _command(model: type[R], *without: str) -> Callable[[Callable[[R, str], T]],
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> T:
             values, always = bind(name, signature, args, kwargs=kwargs)
-            with plugins.restored():
+            with restored_process(), plugins.restored():
                 named = map(plugins.read, always["plugin"])
                 plugins.use([*plugins.installed(), *plugins.in_use(), *named])
                 try:

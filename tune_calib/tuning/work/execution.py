@@ -10,12 +10,17 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from functools import partial
 from typing import Any
 
-import torch
 from threadpoolctl import threadpool_limits
 
 from tune_calib.console import echo
 from tune_calib.engine.artifacts import has_network
-from tune_calib.engine.machine import count_cores, machine, memory_size, set_cores
+from tune_calib.engine.machine import (
+    count_cores,
+    machine,
+    memory_size,
+    restored_process,
+    set_cores,
+)
 from tune_calib.engine.store import Store
 from tune_calib.paths import AnyPath, environment, parse_path
 from tune_calib.progress import ProgressEvent, listening
@@ -56,7 +61,7 @@ def open_executor(
 ) -> Iterator[Executor]:
     """Provide the executor of a run; ``everywhere`` are environment variables of all trials."""
     if not location.uses_ray:
-        with _restored_process(everywhere):
+        with _prepared_process(everywhere):
             executor = _InProcess(provenance, location.gpus)
             warn_of_other_machine(location.out)
             try:
@@ -207,29 +212,17 @@ def count_processes(jobs: Collection[Job]) -> int:
 
 
 @contextlib.contextmanager
-def _restored_process(everywhere: Mapping[str, str]) -> Iterator[None]:
-    """Set variables in the block; restore the state of the process that trials change."""
-    threads, state = torch.get_num_threads(), torch.get_rng_state()
-    is_strict = torch.are_deterministic_algorithms_enabled()
-    warns = torch.is_deterministic_algorithms_warn_only_enabled()
-    variables = dict(zip(everywhere, map(os.environ.get, everywhere), strict=True))
-    os.environ.update(everywhere)
-    try:
+def _prepared_process(everywhere: Mapping[str, str]) -> Iterator[None]:
+    """Set variables in the block, let its trials use all cores, and restore the process."""
+    with restored_process(), threadpool_limits(1, user_api="blas"):
         # On Ray a worker has as many BLAS threads as cores; here they would occupy all cores, and
         # spin while they wait.
-        with threadpool_limits(1, user_api="blas"):
-            set_cores(count_cores())
+        os.environ.update(everywhere)
+        set_cores(count_cores())
+        try:
             yield
-    finally:
-        set_cores(1)
-        torch.set_num_threads(threads)
-        torch.set_rng_state(state)
-        torch.use_deterministic_algorithms(is_strict, warn_only=warns)
-        for name, value in variables.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+        finally:
+            set_cores(1)
 
 
 def warn_of_other_machine(
