@@ -207,9 +207,9 @@ def open_results(
 def logged(names: Sequence[str]) -> Iterator[None]:
     """Let loggers follow every run in the block, and send them its figures at the end."""
     load_loggers(names)
-    with request_loggers(names) as folders:
+    with request_loggers(names) as (usable, folders):
         yield
-    if not names or not folders:
+    if not usable:
         return
 
     from analysis.report import write_report, write_search_report
@@ -220,4 +220,4 @@ def logged(names: Sequence[str]) -> Iterator[None]:
             write_search_report(out)
         else:
             write_report(out)
-        send_figures(names, out)
+        send_figures(usable, out)
