@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 
 from tune_calib.console import echo
 from tune_calib.documents import seal, unseal
-from tune_calib.errors import DamagedFileError, UserError
+from tune_calib.errors import DamagedFileError, UserError, find_cause
 from tune_calib.paths import AnyPath, atomic_write, fetch_files, refuse_special
 from tune_calib.progress import report_progress
 from tune_calib.results.folders import read_identity
@@ -66,7 +66,7 @@ class Logger(ABC):
         except UserError:
             raise
         except Exception as error:  # of a library, a server or a mistyped key
-            reason = f"{name}: {_first_line(error)}; {self.remedy}"
+            reason = f"{name}: {_describe(error)}; {self.remedy}"
             raise UserError(reason, setting="log") from None
 
     @abstractmethod
@@ -267,7 +267,7 @@ class Follower:
                 self._loggers.remove(logger)
                 self._names.remove(logger.name)  # nor is it asked again for the rest of the call
                 echo(
-                    f"logging to {logger.name} failed ({_first_line(error)}); the results are "
+                    f"logging to {logger.name} failed ({_describe(error)}); the results are "
                     "complete, and the same command sends the missing rows when it is run again",
                     err=True,
                 )
@@ -326,12 +326,12 @@ def send_figures(names: Sequence[str], out: AnyPath) -> None:
         try:
             kind(name, out, read_identity(out) or "").send_figures(paths)
         except Exception as error:
-            reason = f"{_first_line(error)}); they are in {out}/figures"
+            reason = f"{_describe(error)}); they are in {out}/figures"
             echo(f"sending figures to {name} failed ({reason}", err=True)
 
 
-def _first_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}".splitlines()[0].rstrip(".")
+def _describe(error: Exception) -> str:
+    return find_cause(f"{type(error).__name__}: {error}")
 
 
 def _finite(values: Mapping[str, Any]) -> dict[str, float]:
