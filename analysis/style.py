@@ -47,10 +47,16 @@ def applied() -> Iterator[None]:
     """Set the style in the block; the backend and style of a notebook's own figures stay."""
     # Loaded before anything is set: a backend of notebooks changes pyplot as it is loaded.
     with suppress(ImportError):  # of one for which this machine has no screen
-        plt.draw_if_interactive()
+        plt.draw_if_interactive()  # type: ignore[no-untyped-call]
+    open_figures = set(plt.get_fignums())
     with mpl.rc_context(), plt.ioff():
         theme()
-        yield
+        try:
+            yield
+        finally:
+            # Of plug-ins: pyplot keeps all open figures, and a notebook would show them.
+            for number in set(plt.get_fignums()) - open_figures:
+                plt.close(number)
 
 
 def theme() -> None:
@@ -93,16 +99,10 @@ def whole_ticks(axis: Axis) -> None:
     axis.set_major_locator(MaxNLocator(integer=True))
 
 
-def create_figure(size: tuple[float, float]) -> Figure:
-    """Create an empty figure of a size in inches, which pyplot neither keeps nor shows."""
-    figure = Figure(figsize=size)
-    FigureCanvasAgg(figure)
-    return figure
-
-
 def subplots(*grid: int, figsize: tuple[float, float], **options: Any) -> tuple[Figure, Any]:
-    """Create a figure with axes, as ``pyplot.subplots`` does."""
-    figure = create_figure(figsize)
+    """Create a figure as ``pyplot.subplots`` does, but pyplot neither keeps nor shows it."""
+    figure = Figure(figsize=figsize)
+    FigureCanvasAgg(figure)
     return figure, figure.subplots(*grid, **options)
 
 
