@@ -99,11 +99,11 @@ def fails(monkeypatch):
 def test_a_crashed_trial_is_reported_and_the_others_continue(fails, tmp_path):
     out = tmp_path / "out"
     # Two steps and a last one of each network, in the order of the plan.
-    fails(2, ZeroDivisionError("as it were"))
+    fails(2, ZeroDivisionError("as it were\n    For further information visit a page"))
     command = ["compare", "ce", "ls", *QUICK[:2], "--address", "none", "--out", out]
     done = here(*command)
     assert done.returncode == 1
-    assert "ZeroDivisionError: as it were" in done.stderr
+    assert "crashed; first: ZeroDivisionError: as it were\n" in done.stderr
     assert "1 crashed, 1 done" in done.stderr
     assert "Traceback" in (out / CRASHES).read_text()
     assert [row["network_method"] for row in rows(out)] == ["ls"]
