@@ -19,8 +19,8 @@ from threadpoolctl import threadpool_info
 import tune_calib
 from tests import drawing
 from tests.support import on_ray
-from tune_calib.engine.machine import restored_process
 from tune_calib.spec import plugins
+from tune_calib.tuning.work.execution import restored_process
 
 # Libraries that change the process as they are loaded, which a call may be the first to need.
 for _name in ("ray.tune", "scipy.special", "seaborn", "sklearn.linear_model", "sympy"):

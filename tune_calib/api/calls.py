@@ -17,7 +17,6 @@ from analysis.load import load
 from tune_calib.api import runs
 from tune_calib.api.opened import OpenExperiment, OpenRun, OpenSearch
 from tune_calib.api.request import add_arguments, bind, build_signature
-from tune_calib.engine.machine import restored_process
 from tune_calib.errors import UserError
 from tune_calib.paths import parse_path
 from tune_calib.results.folders import find_entries, is_search
@@ -38,6 +37,7 @@ from tune_calib.spec.strict import Part
 from tune_calib.text import format_count, option_words
 from tune_calib.tuning.loggers.base import load_loggers, request_loggers, send_figures
 from tune_calib.tuning.progress.screen import screen
+from tune_calib.tuning.work.execution import restored_process
 
 R = TypeVar("R", bound=Part)
 T = TypeVar("T")

@@ -4,14 +4,10 @@ These matter because a network that memorises noise amplifies one unit in the la
 point of accuracy, and libraries choose the order of sums by the processor's instruction set.
 """
 
-import logging
 import math
 import os
 import platform
-import random
-import signal
 import sys
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -20,7 +16,6 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import TypeVar
 
-import numpy as np
 import torch
 
 from tune_calib.determinism import PORTABLE, is_portable_process
@@ -33,9 +28,6 @@ from tune_calib.spec.trial import TrialSpec
 MOST_CHUNKS = 16
 
 CGROUP = Path("/sys/fs/cgroup")  # of a container, with its limits
-
-_HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)  # by Ray and Ray Tune
-_QUIETED = ("ray", "ray.tune", "ray._private.authentication", "mlflow")  # loggers
 
 _cores = 1  # CPU cores that a pass over images may use
 
@@ -129,44 +121,6 @@ def set_switches(slot: NetworkSlot, device: torch.device) -> None:
         torch.backends.cuda.matmul.fp32_precision = kind
         torch.backends.cudnn.conv.fp32_precision = kind  # type: ignore[attr-defined]
         torch.backends.cudnn.benchmark = not slot.deterministic
-
-
-@contextmanager
-def restored_process() -> Iterator[None]:
-    """Give trials torch's defaults in the block; restore what they, Ray and libraries change."""
-    variables, chance = dict(os.environ), (random.getstate(), np.random.get_state())
-    handlers = {number: signal.getsignal(number) for number in _HANDLED}
-    levels = {name: logging.getLogger(name).level for name in _QUIETED}
-    dtype, mode = torch.get_default_dtype(), torch.get_deterministic_debug_mode()
-    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
-    precisions = matmul.fp32_precision, cudnn.conv.fp32_precision  # type: ignore[attr-defined]
-    benchmark, gpus = cudnn.benchmark, range(0)
-    if torch.cuda.is_initialized():
-        gpus = range(torch.cuda.device_count())
-    torch.set_default_dtype(torch.float32)
-    try:
-        with (
-            torch.random.fork_rng(list(gpus)),
-            on_threads(torch.get_num_threads()),
-            torch.inference_mode(False),
-            torch.enable_grad(),
-        ):
-            yield
-    finally:
-        torch.set_default_dtype(dtype)
-        torch.set_deterministic_debug_mode(mode)
-        matmul.fp32_precision, cudnn.conv.fp32_precision = precisions  # type: ignore[attr-defined]
-        cudnn.benchmark = benchmark
-        random.setstate(chance[0])
-        np.random.set_state(chance[1])
-        for name in os.environ.keys() - variables.keys():
-            del os.environ[name]
-        os.environ.update(variables)
-        for name, level in levels.items():
-            logging.getLogger(name).setLevel(level)
-        if threading.current_thread() is threading.main_thread():  # others cannot set handlers
-            for number, handler in handlers.items():
-                signal.signal(number, handler)
 
 
 @contextmanager
