@@ -255,7 +255,8 @@ def restored_process() -> Iterator[None]:
             logging.getLogger(name).setLevel(level)
         if threading.current_thread() is threading.main_thread():  # others cannot set handlers
             for number, handler in handlers.items():
-                signal.signal(number, handler)
+                if handler is not None:  # of a library in C
+                    signal.signal(number, handler)
 
 
 def warn_of_other_machine(
