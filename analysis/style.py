@@ -1,6 +1,7 @@
 """The style of all figures: widths of a two-column paper, colour-blind-safe, reproducible bytes."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from itertools import product
 from pathlib import Path
 from textwrap import wrap
@@ -12,6 +13,7 @@ import seaborn as sns
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Annotation
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
@@ -40,20 +42,30 @@ _METADATA = {
 }
 
 
-def apply() -> None:
-    """Set the style and a backend without a screen, before figures are drawn."""
-    # Loaded once here, and not in each process that draws.
-    from matplotlib.backends import backend_agg, backend_pdf, backend_svg  # noqa: F401
-
-    mpl.use("Agg")
-    theme()
+@contextmanager
+def applied() -> Iterator[None]:
+    """Set the style in the block; the backend and style of a notebook's own figures stay."""
+    # Loaded before anything is set: a backend of notebooks changes pyplot as it is loaded.
+    with suppress(ImportError):  # of one for which this machine has no screen
+        plt.draw_if_interactive()  # type: ignore[no-untyped-call]
+    open_figures = set(plt.get_fignums())
+    with mpl.rc_context(), plt.ioff():
+        theme()
+        try:
+            yield
+        finally:
+            # Of plug-ins: pyplot keeps all open figures, and a notebook would show them.
+            for number in set(plt.get_fignums()) - open_figures:
+                plt.close(number)
 
 
 def theme() -> None:
-    """Set only the style, for notebooks with a backend of their own."""
+    """Set the style of figures that are drawn from now on."""
     # A user's defaults would change the figures.
     mpl.rcdefaults()
-    sns.set_theme(context="paper", style="ticks", palette="colorblind", font_scale=0.85)
+    sns.set_theme(
+        context="paper", style="ticks", palette="colorblind", font_scale=0.85, color_codes=False
+    )
     # Without a salt, names inside an SVG are random. Many conferences refuse matplotlib's default
     # fonts of type 3. Without hinting, text is as wide in a file as in the layout, which is
     # computed at another resolution.
@@ -87,11 +99,18 @@ def whole_ticks(axis: Axis) -> None:
     axis.set_major_locator(MaxNLocator(integer=True))
 
 
+def subplots(*grid: int, figsize: tuple[float, float], **options: Any) -> tuple[Figure, Any]:
+    """Create a figure as ``pyplot.subplots`` does, but pyplot neither keeps nor shows it."""
+    figure = Figure(figsize=figsize)
+    FigureCanvasAgg(figure)
+    return figure, figure.subplots(*grid, **options)
+
+
 def panels(count: int, columns: int, height: float, **options: Any) -> tuple[Figure, list[Axes]]:
     """Create a grid of panels as wide as the text, each ``height`` inches high."""
     rows = -(-count // columns)
     size = (TEXT_IN, height * rows + 0.6)
-    figure, axes = plt.subplots(rows, columns, figsize=size, squeeze=False, **options)
+    figure, axes = subplots(rows, columns, figsize=size, squeeze=False, **options)
     for axis in axes.flat[count:]:
         axis.set_axis_off()
     return figure, list(axes.flat[:count])
@@ -149,7 +168,7 @@ def name_points(axis: Axes, names: Sequence[str], points: Sequence[tuple[float, 
 
 
 def save(figure: Figure, folder: Path, name: str) -> None:
-    """Write a figure as PNG (200 dpi), SVG with tooltips on its points, and PDF, and close it."""
+    """Write a figure as PNG (200 dpi), SVG with tooltips on its points, and PDF."""
     folder.mkdir(parents=True, exist_ok=True)
     # Computing the layout takes as long as drawing a format, so it is computed once.
     figure.draw_without_rendering()
@@ -162,4 +181,3 @@ def save(figure: Figure, folder: Path, name: str) -> None:
             # Labels of others occur in comments, and XML forbids control characters.
             svg = printable(path.read_text("utf-8")).encode()
             path.write_bytes(write_tooltips(svg, figure))
-    plt.close(figure)

@@ -9,7 +9,7 @@ import pytest
 import tune_calib
 from tests.support import here
 from tune_calib.cli.entry import as_option
-from tune_calib.errors import UserError
+from tune_calib.errors import UserError, find_cause
 from tune_calib.spec.experiment import (
     Entry,
     ExperimentFile,
@@ -130,3 +130,36 @@ def test_a_mistake_is_at_the_line_of_its_setting(tmp_path):
 
 def test_a_hint_lists_each_known_name_once():
     assert nearest("xyz", ["lr", "epochs", "lr"]) == "; known: lr, epochs"
+
+
+TRACEBACK = """Traceback (most recent call last):
+  File "a.py", line 1, in step
+    fit(x)
+  File "b.py", line 2, in fit
+    raise
+    ^^^^^
+"""
+CAUSES = {
+    "own": (f"{TRACEBACK}ValueError: no rows\n", "ValueError: no rows"),
+    "first of two": (
+        f"{TRACEBACK}KeyError: 'a'\n\nDuring handling ...:\n\n{TRACEBACK}ValueError: b",
+        "ValueError: b",
+    ),
+    "pydantic": (
+        f"{TRACEBACK}ValidationError: 1 validation error for Slot\ngamma\n  Input should be less "
+        "than 1 [type=x]\n    For further information visit https://errors.pydantic.dev/x\n",
+        "ValidationError: 1 validation error for Slot gamma Input should be less than 1 [type=x]",
+    ),
+    "Ray": (
+        "The actor died unexpectedly.\n\tclass_name: JobTrainable\n\tpid: 7\nThe worker exited "
+        "by SIGKILL. Some common causes include: (1) the process was killed",
+        "The actor died unexpectedly. The worker exited by SIGKILL",
+    ),
+    "long": (f"{TRACEBACK}ValueError: {'x' * 2000}", f"ValueError: {'x' * 288}..."),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CAUSES)
+def test_a_message_of_a_failure_is_its_cause_without_advice(case):
+    text, cause = CAUSES[case]
+    assert find_cause(text) == cause

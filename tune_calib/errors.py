@@ -7,6 +7,7 @@ import shlex
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import dropwhile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,6 +28,8 @@ _WAYS_OUT = {
     errno.EDQUOT: "free some space, or choose another path",
 }
 
+_ADVICE = re.compile(r"For further information|Some common causes include|Refer to the docum")
+_LONGEST = 300  # characters of a cause
 _SETTING = re.compile(r"`([a-z_]+)`")
 _FIRST_SETTING = re.compile(r"`(\w+)`|((?:data|network|head|posthoc)\.\w+)")
 
@@ -92,6 +95,18 @@ def refuse_unreadable(error: OSError, path: Path) -> RefusedError:
         hint = f"its owner can run chmod -R a+rX {shlex.quote(str(next(closed, path)))}"
     reason = error.strerror or error
     return RefusedError(f"cannot read {unreadable}: {reason}; nothing was removed: {hint}")
+
+
+def find_cause(message: object) -> str:
+    """Return the cause from a traceback or the message of a library in one line, without advice."""
+    lines = str(message).strip().splitlines()
+    frames = [number for number, line in enumerate(lines) if line.startswith('  File "')]
+    if frames:  # the error follows the indented code of the last one
+        lines = list(dropwhile(lambda line: line.startswith(" "), lines[frames[-1] :]))
+    # Ray lists the properties of an actor in lines that begin with a tab.
+    text = " ".join(" ".join(line for line in lines if line[:1] != "\t").split())
+    text = _ADVICE.split(text)[0].rstrip(" .")
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
 @contextmanager

@@ -304,6 +304,14 @@ def _stamps(files: Sequence[Path]) -> list[tuple[str, int, int, int, int, int]]:
     return stamps
 
 
+def expand_variables(text: str) -> str:
+    """Return a path of a file with its ``$NAME`` and ``${NAME}`` expanded, as a shell does."""
+    for word in re.findall(r"\$(\w+|\{\w+\})", text, re.ASCII):
+        if (name := word.strip("{}")) not in os.environ:
+            raise UserError(f"{text}: the environment variable {name} is not set; export it")
+    return os.path.expandvars(text)
+
+
 def expand_path(text: str | Path) -> Path:
     """Return a local path, with a home directory in place of ``~`` or ``~user``."""
     # A shell expands neither ``--out=~/runs`` nor a path in a file.

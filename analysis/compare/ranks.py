@@ -8,7 +8,6 @@ from functools import partial
 from itertools import chain
 from typing import Any, Literal
 
-import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.figure import Figure as Drawing
 
@@ -244,7 +243,7 @@ def draw_averages(averages: Averages) -> Drawing | None:
     parts = 100 * averages.values[list(_PARTS)]
     names = list(map(averages.label, map(str, parts.index)))
     height = _FRAME_IN + _BAR_IN * len(parts)
-    figure, axis = plt.subplots(figsize=(style.COLUMN_IN, height))
+    figure, axis = style.subplots(figsize=(style.COLUMN_IN, height))
     over, under = parts["o_ece"], parts["u_ece"]
     axis.barh(names, over, color=style.color(3), label="O-ECE: over-confident")
     axis.barh(names, under, left=over, color=style.color(0), label="U-ECE: under-confident",

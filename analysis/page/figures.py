@@ -8,14 +8,11 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 from xml.etree.ElementTree import ParseError
 
-import matplotlib as mpl
-import matplotlib.pyplot as plt
 from markupsafe import Markup
 from matplotlib.figure import Figure as Drawing
 
@@ -56,13 +53,12 @@ def in_order(registry: Registry[Figure]) -> list[Figure]:
     return sorted(registry.values(), key=lambda f: (f.position, f.name))
 
 
+@style.applied()
 def draw_all(figures: Sequence[Figure], results: Any, folder: Path) -> Gallery:
     """Draw every figure that the results allow; one that fails does not affect the others."""
-    style.apply()
     drawn = _draw_in_copies(len(figures), lambda number: _draw(figures[number], results, folder))
     gallery = Gallery()
     for number, figure in enumerate(figures):
-        open_figures = set(plt.get_fignums())
         try:
             if number not in drawn:
                 report_progress("drawing figures", number, len(figures))
@@ -80,10 +76,6 @@ def draw_all(figures: Sequence[Figure], results: Any, folder: Path) -> Gallery:
             )
             why = described.text if isinstance(error, UserError) else str(described)
             gallery.remarks.append(f"{figure.name}: FAILED, {why}")
-        finally:
-            # Unfinished ones too, since pyplot keeps all open figures.
-            for number_of_figure in set(plt.get_fignums()) - open_figures:
-                plt.close(number_of_figure)
     return gallery
 
 
@@ -146,21 +138,12 @@ def picture_of(figure: Figure, results: Any, folder: AnyPath, of_page: str, key:
 
 def draw_in_notebook(figure: Figure, results: Any) -> Drawing:
     """Draw a figure of a report without changing the style and backend of a notebook."""
-    if drawing := draw_apart(partial(figure.draw, results)):
+    with style.applied():
+        drawing = figure.draw(results)
+    if drawing is not None:
         return drawing
     why = figure.why_absent(results) or "these results have nothing to draw"
     raise UserError(f"{figure.name}: not drawn, {why}")
-
-
-def draw_apart(draw: Callable[[], Drawing | None]) -> Drawing | None:
-    """Draw in the style of reports without changing the style of a notebook's other figures."""
-    with mpl.rc_context(), plt.ioff():
-        style.theme()
-        drawing = draw()
-    if drawing is not None:
-        # Otherwise, pyplot keeps it, and a notebook shows it twice.
-        plt.close(drawing)
-    return drawing
 
 
 def png_image(content: bytes, alt: str, width: int | None = None) -> Markup:

@@ -1,6 +1,5 @@
 """Plot the ECE on test against the ECE on select, with one dot per trial."""
 
-import matplotlib.pyplot as plt
 from matplotlib.figure import Figure as Drawing
 
 from analysis import style
@@ -15,7 +14,7 @@ def draw(results: LadderResults) -> Drawing | None:
     trials = results.run.trials
     if not set(COLUMNS) <= set(trials) or trials[COLUMNS].dropna().empty:
         return None
-    figure, axis = plt.subplots(figsize=(style.TEXT_IN / 2, style.TEXT_IN / 2))
+    figure, axis = style.subplots(figsize=(style.TEXT_IN / 2, style.TEXT_IN / 2))
     for label, rows in trials.dropna(subset=COLUMNS).groupby("rung_label", sort=False):
         axis.plot(100 * rows[COLUMNS[0]], 100 * rows[COLUMNS[1]], "o", label=label)
     low, high = axis.get_xlim()

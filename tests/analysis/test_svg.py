@@ -24,7 +24,7 @@ POINTS = [
 @pytest.fixture(autouse=True)
 def _styled():
     """Draw in the style of reports, whose sizes tooltips refer to."""
-    style.apply()
+    style.theme()
 
 
 def draw(axis, kind, x=(1, 2), y=(3, 4)):

@@ -210,7 +210,7 @@ def main(arguments: Sequence[str] = ()) -> None:
             found = QUANTITIES[name].work(size)
         print(json.dumps({**found, "load": os.getloadavg()[0], "cores": CORES}))
         return
-    style.apply()
+    style.theme()
     for name, sizes in _selected_quantities(asked.quantities):
         points = measure(name, sizes, asked.out)
         text = table(QUANTITIES[name], points)

@@ -83,7 +83,7 @@ def _cell(values: list[float]) -> str:
 
 def draw(panels: dict[str, Histories]) -> Path:
     """Best value against the number of heads: each repeat thin, their mean thick."""
-    style.apply()
+    style.theme()
     figure, axes = plt.subplots(1, len(panels), figsize=(style.TEXT_IN, 2.4), squeeze=False)
     for axis, (title, histories) in zip(axes[0], panels.items(), strict=True):
         for index, (name, runs) in enumerate(histories.items()):

@@ -10,6 +10,7 @@ from tests import fake_results
 from tests.support import here
 from tune_calib.cli import app, defaults
 from tune_calib.cli.defaults import format_typed
+from tune_calib.errors import UserError
 
 COMMANDS = commands()
 
@@ -51,6 +52,17 @@ def test_defaults_override_the_program_and_typed_options_override_them(folder):
     assert (given["portable"], given["gpus"]) == (True, 0.5)
     assert values("compare", "ce")["seeds"] == 3
     assert values("evaluate", "x")["seeds"] == 3
+
+
+def test_variables_in_paths_of_a_file_are_expanded(folder, monkeypatch):
+    monkeypatch.setenv("WORK", "/work")
+    monkeypatch.delenv("OTHER", raising=False)
+    write(folder, 'data-root = "$WORK/data"\nstore = "${WORK}/store"\n')
+    given = values("ablate", "mac_cal")
+    assert (str(given["data_root"]), given["store"]) == ("/work/data", "/work/store")
+    write(folder, 'store = "$OTHER/store"\n')
+    with pytest.raises(UserError, match=r"toml: store: .*variable OTHER is not set"):
+        values("ablate", "mac_cal")
 
 
 def test_defaults_of_a_command_override_general_ones(folder):

@@ -74,7 +74,7 @@ def test_a_figure_is_drawn(tmp_path):
     plugins.load(str(ROOT / "docs/examples/plugin_figure.py"))
     try:
         figure, results = LADDER_FIGURES["select_test"], LadderResults(load(EXAMPLE / "compare"))
-        style.apply()
+        style.theme()
         drawing = figure.draw(results)
         dots = sum(len(line.get_xdata()) for line in drawing.axes[0].get_lines()[:-1])
         assert dots == len(results.run.trials)

@@ -185,6 +185,31 @@ def test_extra_evaluations_are_those_of_the_entry_or_else_of_the_file(read):
     }
 
 
+PATHS = """
+out: $WORK/runs
+store: ${WORK}/store
+data_root: $WORK
+study_storage: postgresql://me:pass$OTHER@host/x
+dataset_title: costs in $OTHER
+entries: {a: {methods: [ls], set: {network: {weights: $WORK/w.pt}}}}
+"""
+
+
+def test_variables_in_paths_are_expanded_as_a_shell_does(read, tmp_path, monkeypatch):
+    monkeypatch.setenv("WORK", str(tmp_path / "work"))
+    monkeypatch.delenv("OTHER", raising=False)
+    file = read(f"datasets: [imagefolder]{PATHS}")
+    assert file.out == tmp_path / "work" / "runs"
+    assert file.store == tmp_path / "work" / "store"
+    assert file.content.data_root == tmp_path / "work"
+    assert file.content.entries["a"].set.network["weights"] == f"{tmp_path}/work/w.pt"
+    assert file.content.study_storage == "postgresql://me:pass$OTHER@host/x"
+    assert file.content.dataset_title == "costs in $OTHER"
+    told = "experiment.yaml line 2: plugins.0: .*variable OTHER is not set"
+    with pytest.raises(UserError, match=told):
+        read("out: $WORK/runs\nplugins: [$OTHER/own.py]\nentries: {a: {methods: [ls]}}")
+
+
 def test_a_title_is_that_of_ones_own_data_alone(read):
     text = (
         "dataset_title: Birds\nrecipe: acls\ndatasets: [cifar10, imagefolder]\n"

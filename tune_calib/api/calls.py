@@ -36,6 +36,7 @@ from tune_calib.spec.strict import Part
 from tune_calib.text import format_count, option_words
 from tune_calib.tuning.loggers.base import load_loggers, request_loggers, send_figures
 from tune_calib.tuning.progress.screen import screen
+from tune_calib.tuning.work.execution import restored_process
 
 R = TypeVar("R", bound=Part)
 T = TypeVar("T")
@@ -51,7 +52,7 @@ def _command(model: type[R], *without: str) -> Callable[[Callable[[R, str], T]],
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> T:
             values, always = bind(name, signature, args, kwargs=kwargs)
-            with plugins.restored():
+            with restored_process(), plugins.restored():
                 named = map(plugins.read, always["plugin"])
                 plugins.use([*plugins.installed(), *plugins.in_use(), *named])
                 try:
@@ -204,9 +205,9 @@ def open_results(
 def logged(names: Sequence[str]) -> Iterator[None]:
     """Let loggers follow every run in the block, and send them its figures at the end."""
     load_loggers(names)
-    with request_loggers(names) as folders:
+    with request_loggers(names) as (usable, folders):
         yield
-    if not names or not folders:
+    if not usable:
         return
 
     from analysis.report import write_report, write_search_report
@@ -217,4 +218,4 @@ def logged(names: Sequence[str]) -> Iterator[None]:
             write_search_report(out)
         else:
             write_report(out)
-        send_figures(names, out)
+        send_figures(usable, out)

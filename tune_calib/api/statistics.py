@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 import pandas as pd
 
+from analysis import style
 from analysis.compare import benchmark as benchmark_
 from analysis.compare import interaction as interaction_
 from analysis.compare import ranks as ranks_
@@ -18,7 +19,6 @@ from analysis.compare.difference import difference
 from analysis.compare.gather import collect, over_columns, over_seeds, over_seeds_of
 from analysis.ladder.figures.tradeoff import draw_critical_difference
 from analysis.load import Run, load
-from analysis.page.figures import draw_apart
 from analysis.tables.render import View
 from analysis.tidy import check_metric, check_split, choose, default_split, parted
 from tune_calib.api.opened import with_plugins_of
@@ -80,7 +80,8 @@ class Statistics:
         Raises:
             UserError: There is nothing to draw.
         """
-        drawn = draw_apart(self.draw)
+        with style.applied():
+            drawn = self.draw()
         if drawn is None:
             raise UserError(self.no_figure)
         return drawn

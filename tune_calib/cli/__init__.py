@@ -1,5 +1,6 @@
 """The command line. Slow imports are inside the commands, so that ``--help`` is fast."""
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib import metadata
@@ -96,6 +97,7 @@ app.add_typer(analyze, name="analyze", rich_help_panel="Read results", no_args_i
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run a command; a user's mistake is one line and exit code 2."""
     escape_messages()
+    os.environ["MPLBACKEND"] = "Agg"  # figures of plug-ins are drawn without a screen
     if arguments is None:
         arguments = sys.argv[1:]
     with one_line():

@@ -16,7 +16,7 @@ import typer
 from typer.core import TyperOption
 
 from tune_calib.errors import UserError
-from tune_calib.paths import refuse_special
+from tune_calib.paths import expand_variables, refuse_special
 from tune_calib.text import command_line, mask_url, nearest
 
 FILE, PROJECT, TABLE = "tune-calib.toml", "pyproject.toml", "tune-calib"
@@ -39,6 +39,8 @@ _EITHER = (
     {"json", "markdown", "latex", "csv", "html"},
 )
 """Options that exclude each other: a typed one overrides the defaults of the others."""
+
+_PATHS = {"backbone", "data-root", "store", "weights"}
 
 PLUGIN = "plugin"
 _NOT_LOADED = f"{__name__}.not_loaded"
@@ -219,6 +221,8 @@ def _value(where: str, key: str, value: Any, option: TyperOption, context: Any) 
     else:
         value = _text(where, key, value)
     try:
+        if key in _PATHS:
+            value = expand_variables(value)
         option.process_value(context, value)
     except (typer.BadParameter, UserError) as error:
         message = error.message if isinstance(error, typer.BadParameter) else error

@@ -94,8 +94,8 @@ def _in_formats(command: Callable[..., None]) -> Callable[..., None]:
         if figure is not None:  # after the table, which is printed even if there is no figure
             from analysis import style
 
-            style.apply()
-            style.save(comparison.figure(), figure, comparison.figure_name)
+            with style.applied():
+                style.save(comparison.figure(), figure, comparison.figure_name)
 
     return with_options(run, *signature(command).parameters.values(), *_FORMATS, *_LATEX)
 

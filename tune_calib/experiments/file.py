@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tune_calib.paths import AnyPath, parse_path
+from tune_calib.paths import AnyPath, expand_variables, parse_path
 from tune_calib.spec import plugins
 from tune_calib.spec.experiment import Entry, ExperimentFile
 from tune_calib.spec.gpus import GPUS
@@ -13,6 +13,10 @@ from tune_calib.spec.names import IMPORTED
 from tune_calib.spec.recipe import merge_settings
 from tune_calib.spec.settings import refuse_misfit
 from tune_calib.spec.yaml_text import Position, YamlFile, read_yaml
+
+_PATHS = (
+    "out", "store", "data_root", "study_storage", "plugins", "backbones", "weights", "imported",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -82,6 +86,7 @@ class ReadFile:
 def read_experiment_file(path: Path) -> ReadFile:
     """Read and check an experiment file."""
     source = read_yaml(path, "an experiment file")
+    _expand_paths(source, source.value)
     entries = source.value.get("entries")
     parts: list[tuple[Position, Any]] = [((), source.value)]
     if isinstance(entries, dict):
@@ -97,6 +102,18 @@ def read_experiment_file(path: Path) -> ReadFile:
             with source.at((*at, "backbones", index)):
                 named[index] = plugins.backbone(backbone, path.parent)
     return ReadFile(str(path), source, source.validate(ExperimentFile))
+
+
+def _expand_paths(source: YamlFile, part: Any, at: Position = ()) -> None:
+    """Expand the variables in all values of a file that are paths, except URLs with a password."""
+    for key, value in part.items() if isinstance(part, dict) else enumerate(part):
+        position = (*at, key)
+        name = key if isinstance(part, dict) else at[-1]
+        if isinstance(value, dict | list):
+            _expand_paths(source, value, position)
+        elif isinstance(value, str) and name in _PATHS and "@" not in value:
+            with source.at(position):
+                part[key] = expand_variables(value)
 
 
 def _list_texts(value: Any) -> list[tuple[int, str]]:

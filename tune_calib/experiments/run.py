@@ -5,7 +5,7 @@ import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from tune_calib.errors import UserError, describe_os_error
+from tune_calib.errors import UserError, describe_os_error, find_cause
 from tune_calib.experiments.entries import EntryRun, count_batch
 from tune_calib.experiments.file import ReadFile
 from tune_calib.paths import AnyPath
@@ -59,7 +59,7 @@ def run_entries(
                 if reason is None:
                     # A bug in one entry must not stop the others, which may take hours.
                     traceback.print_exc()
-                    reason = f"{type(error).__name__}: {error}".splitlines()[0]
+                    reason = find_cause(f"{type(error).__name__}: {error}")
                 yield Ended(entry.name, folder, [reason])
 
 

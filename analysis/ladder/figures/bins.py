@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -177,7 +176,7 @@ def draw_reliability(results: LadderResults) -> Drawing | None:
     least = min(bins["share"].min() for _, bins in shown)
     floor = float(10 ** np.floor(np.log10(least / 2)))
     rows = -(-len(shown) // columns)
-    figure = plt.figure(figsize=(style.TEXT_IN, 10.2 / columns * rows + 0.6))
+    figure = Drawing(figsize=(style.TEXT_IN, 10.2 / columns * rows + 0.6))
     grid = figure.add_gridspec(2 * rows, columns, height_ratios=[3, 1.1] * rows)
     for index, (rung, bins) in enumerate(shown):
         row, column = divmod(index, columns)

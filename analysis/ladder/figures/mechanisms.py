@@ -8,7 +8,6 @@ any shape are comparable.
 from collections.abc import Iterable
 from functools import partial
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -83,7 +82,7 @@ def draw_sparsity(results: LadderResults) -> Drawing | None:
     rungs = adaptive_rungs(run)
     if not rungs:
         return None
-    figure, axes = plt.subplots(1, len(_DRIVERS), figsize=(style.TEXT_IN, 2.6))
+    figure, axes = style.subplots(1, len(_DRIVERS), figsize=(style.TEXT_IN, 2.6))
     for axis, (title, curves) in zip(axes, _DRIVERS.items(), strict=True):
         for order, rung in enumerate(rungs):
             for name, what in curves.items():
@@ -119,7 +118,7 @@ def draw_samples(results: LadderResults) -> Drawing | None:
         return None
     rows = statistics.merge(run.done[["spec_hash", "rung"]], on="spec_hash")
     rungs = run.rungs_in(rows)
-    figure, axes = plt.subplots(2, 4, figsize=(style.TEXT_IN, 4.4), sharex=True, sharey="col")
+    figure, axes = style.subplots(2, 4, figsize=(style.TEXT_IN, 4.4), sharex=True, sharey="col")
     for panels, (split, title) in zip(axes, SPLITS.items(), strict=True):
         panels[0].set_ylabel(title)
         for axis, quantity in zip(panels, DRAWN, strict=True):

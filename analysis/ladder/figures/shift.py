@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from itertools import compress
 from typing import Any
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -94,7 +93,7 @@ def draw_corruption(results: LadderResults) -> Drawing | None:
     if len(kinds) > FEW:
         panels, height = [""], 5.0
     height += 0.14 * (len(rungs) // 3)
-    figure, axes = plt.subplots(
+    figure, axes = style.subplots(
         len(PANELS), len(panels), figsize=(style.TEXT_IN, height), sharex=True, sharey="row",
         squeeze=False,
     )  # fmt: skip
@@ -191,7 +190,7 @@ def draw_ood(results: LadderResults) -> Drawing | None:
             columns.append(column)
     count, numbers = len({column.group for column in columns}), means(run, tables["ood"])
     size = 0.9 + count * (0.5 + 0.17 * len(run.rungs))
-    figure, axes = plt.subplots(
+    figure, axes = style.subplots(
         count, len(_OOD_METRICS), figsize=(style.TEXT_IN, size), sharey=True, squeeze=False
     )
     for axis, column in zip(axes.flat, columns, strict=True):

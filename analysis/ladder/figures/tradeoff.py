@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from itertools import pairwise, product
 from typing import Any
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -73,7 +72,7 @@ def draw_tradeoff(results: LadderResults) -> Drawing | None:
     if points.empty:
         return None
     height = max(3.4, _KEY_IN * len(run.rungs) + 0.3)
-    figure, axis = plt.subplots(figsize=(style.TEXT_IN, height))
+    figure, axis = style.subplots(figsize=(style.TEXT_IN, height))
     rungs = run.rungs_in(points)
     for rung in rungs:
         _draw_rung(axis, points[points["rung"] == rung.index], rung)
@@ -161,14 +160,14 @@ def draw_critical_difference(result: Friedman | None) -> Drawing | None:
     if p_values is None:  # Friedman's test is not significant: with p = 1, one bar joins all
         p_values = pd.DataFrame(1.0, index=methods, columns=methods)
     colors = {method: style.color(index) for index, method in enumerate(methods)}
-    figure, axis = plt.subplots(figsize=(style.TEXT_IN, 1.3 + 0.1 * len(methods)))
+    figure, axis = style.subplots(figsize=(style.TEXT_IN, 1.3 + 0.1 * len(methods)))
     import scikit_posthocs  # takes half a second, and most reports have no such diagram
 
     drawn = scikit_posthocs.critical_difference_diagram(
         result.ranks, p_values, ax=axis, alpha=ALPHA, color_palette=colors,
         label_fmt_left="{label} ({rank:.2f})", label_fmt_right="({rank:.2f}) {label}",
         label_props={"fontsize": 7}, marker_props={"s": 0},
-        elbow_props={"linewidth": 1}, crossbar_props={"linewidth": 2.5},
+        elbow_props={"linewidth": 1}, crossbar_props={"linewidth": 2.5, "color": "0.1"},
         text_h_margin=0.01 * (result.ranks.max() - result.ranks.min()),
     )  # fmt: skip
     for (bar,) in drawn["crossbars"]:
@@ -263,7 +262,7 @@ def draw_cost(results: LadderResults) -> Drawing | None:
     rungs = list(table["rung"].unique())
     quantities = set(table["quantity"])
     shown = [quantity for quantity in PANELS if quantity in quantities]
-    figure, axes = plt.subplots(
+    figure, axes = style.subplots(
         1, len(shown), figsize=(style.TEXT_IN, 0.19 * len(rungs) + 1.0), sharey=True, squeeze=False
     )
     for axis, quantity in zip(axes.flat, shown, strict=True):

@@ -3,7 +3,6 @@
 from itertools import compress
 from typing import Any
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -84,7 +83,7 @@ def draw_history(search: SearchResults) -> Drawing | None:
     if table["mean"].isna().all():
         return None
     scale = METRICS[metric].scale
-    figure, axis = plt.subplots(figsize=(style.TEXT_IN, 2.9))
+    figure, axis = style.subplots(figsize=(style.TEXT_IN, 2.9))
     baseline = search.outcome.baseline.get(metric)
     if baseline is not None:
         label = f"baseline, cross entropy ({METRICS[metric].format(baseline)})"
@@ -133,7 +132,7 @@ def draw_front(search: SearchResults) -> Drawing | None:
     if table["mean"].isna().all():
         return None
     scales = METRICS[along].scale, METRICS[up].scale
-    figure, axis = plt.subplots(figsize=(style.TEXT_IN * 0.85, 3))
+    figure, axis = style.subplots(figsize=(style.TEXT_IN * 0.85, 3))
     # Only within the guard: others have lost too much accuracy to be chosen.
     best = front(table[table["is_within"]], [up, along])
     axis.plot(
@@ -199,7 +198,7 @@ def draw_parallel(search: SearchResults) -> Drawing | None:
     heights = coordinates(search, rows)
     if len(heights.columns) < 2:
         return None
-    figure, axis = plt.subplots(figsize=(style.TEXT_IN, 3.1))
+    figure, axis = style.subplots(figsize=(style.TEXT_IN, 3.1))
     values = METRICS[metric].scale * rows["mean"]
     norm_class = LogNorm if is_wide(values) else Normalize
     norm = norm_class(values.min(), values.max())

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from itertools import combinations, repeat
 from typing import Any
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import seaborn as sns
@@ -45,7 +44,7 @@ def draw_sensitivity(search: SearchResults) -> Drawing | None:
     across = min(3, len(names))
     down = -(-len(names) // across)
     size = (max(style.COLUMN_IN, style.TEXT_IN * across / 3), 2.1 * down + 0.5)
-    figure, axes = plt.subplots(down, across, figsize=size, sharey=True, squeeze=False)
+    figure, axes = style.subplots(down, across, figsize=size, sharey=True, squeeze=False)
     for axis, name in zip(axes.flat, names, strict=False):
         _draw_tried(axis, search, table, name)
     for axis in axes[:, 1:].flat:
@@ -144,7 +143,7 @@ def draw_importance(search: SearchResults) -> Drawing | None:
     shares = 100 * pd.DataFrame(importance.shares).reindex(search.settings[::-1]).fillna(0)
     count = len(shares.columns)
     height = 0.22 * len(shares) * max(1, 0.7 * count) + 0.9
-    figure, axis = plt.subplots(figsize=(style.COLUMN_IN, height))
+    figure, axis = style.subplots(figsize=(style.COLUMN_IN, height))
     width = 0.8 / count
     for index, metric in enumerate(shares):
         heights = np.arange(len(shares)) + width * ((count - 1) / 2 - index)
@@ -182,7 +181,7 @@ def draw_pair(search: SearchResults) -> Drawing | None:
             break
     else:
         return None
-    figure, axis = plt.subplots(figsize=(style.TEXT_IN * 0.75, 3.2))
+    figure, axis = style.subplots(figsize=(style.TEXT_IN * 0.75, 3.2))
     grid = heat_map(table, down, across, levels=search.manifest.question.grid)
     means, counts = grid["mean"], grid["count"]
     scaled = metric.scale * means
@@ -240,7 +239,7 @@ def draw_shares(search: SearchResults) -> Drawing | None:
     away = np.sort(distances(table, metric.name).dropna().to_numpy())
     if len(away) < 2:
         return None
-    figure, axis = plt.subplots(figsize=(style.COLUMN_IN, 2.6))
+    figure, axis = style.subplots(figsize=(style.COLUMN_IN, 2.6))
     # Of all suggestions: one that diverged is not near the best.
     shares = np.arange(1, len(away) + 1) / len(table)
     positions = metric.scale * away

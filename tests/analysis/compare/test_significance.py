@@ -245,7 +245,7 @@ def test_no_pair_is_separated_if_friedman_is_not_significant():
     verdict = friedman(matched(values))
     assert verdict.p > 0.05
     assert verdict.nemenyi is None
-    style.apply()
+    style.theme()
     assert draw_critical_difference(verdict) is not None
 
 

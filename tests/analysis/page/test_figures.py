@@ -71,7 +71,7 @@ def test_figures_are_drawn_of_results_of_any_kind(tmp_path):
     fake_results.write(tmp_path / "a", bad="diverged", bad_rungs=(0,))
     fake_results.write(tmp_path / "b", kinds=RIVALS, seeds=6)
     fake_results.write_search(tmp_path / "c", POINTS, [0.06, None], ["done", "crashed"], planned=4)
-    style.apply()
+    style.theme()
     drawn = set()
     for room, folders in {
         "ladder": [tmp_path / "a", tmp_path / "b", EXAMPLE / "compare"],

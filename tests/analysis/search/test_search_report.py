@@ -127,7 +127,7 @@ def test_figures_mark_default_choice_and_what_failed(tmp_path):
     eces = [0.06, None, 0.04, None]
     fake_results.write_search(tmp_path, POINTS, eces, statuses, planned=6)
     search = load_search(tmp_path)
-    style.apply()
+    style.theme()
     figure = draw_history(search)
     labels = {text.get_text() for text in figure.legends[0].get_texts()}
     assert {"crashed (1; no value)", "diverged (1; no value)", "chosen"} <= labels
@@ -140,7 +140,7 @@ def test_figures_mark_default_choice_and_what_failed(tmp_path):
 def test_a_long_name_fits_a_file_of_any_resolution(tmp_path):
     names = {"head.weight_decay": 0.6, "head.lr": 0.4}
     fake_results.write_search(tmp_path, POINTS, ECES, importance=names)
-    style.apply()
+    style.theme()
     figure = draw_importance(load_search(tmp_path))
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
@@ -159,7 +159,7 @@ def test_a_suggestion_at_chance_has_no_value_in_a_figure(tmp_path):
     assert list(search.table()["mean"]) == list(whole.table()["mean"])
     shown = search.figure_table()
     assert list(shown["mean"].isna()) == [number == 1 for number in shown["number"]]
-    style.apply()
+    style.theme()
     labels = {text.get_text() for text in draw_history(search).legends[0].get_texts()}
     assert "at chance (1; no value)" in labels
     for name in ("history", "sensitivity", "heat_map", "front", "parallel"):
@@ -263,7 +263,7 @@ def test_a_report_counts_planned_suggestions_that_have_not_ended(tmp_path):
 
 def test_several_metrics_have_a_figure_of_their_front(tmp_path):
     fake_results.write_search(tmp_path, POINTS, ECES, metrics=("accuracy", "ece"))
-    style.apply()
+    style.theme()
     figure = draw_front(load_search(tmp_path))
     assert figure.axes[0].get_ylabel() == "select Accuracy (%) ↑"
     assert figure.axes[0].get_xlabel() == "select ECE (%) ↓"

@@ -2,13 +2,16 @@
 
 import json
 import sys
+import threading
 import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
 from tests import fake_results
 from tests.support import here
 from tests.tuning.loggers.readers import READERS
+from tune_calib.api.calls import logged
 from tune_calib.documents import unseal
 from tune_calib.errors import UserError
 from tune_calib.results.tables import read_table, write_results
@@ -187,6 +190,76 @@ def test_a_logger_that_fails_costs_no_trial(tmp_path, capsys, monkeypatch):
     with request_loggers(["tensorboard"]), followed(out, "fake"):
         pass
     assert len(list((out / "tensorboard").iterdir())) == 4
+
+
+UNUSABLE = {
+    "folder": ("mlflow", {"MLFLOW_TRACKING_URI": "runs"}, "filesystem.*MLFLOW_TRACKING_URI"),
+    "scheme": ("mlflow", {"MLFLOW_TRACKING_URI": "foo://x"}, "'foo://x'"),
+    "server": ("mlflow", {"MLFLOW_TRACKING_URI": "http://127.0.0.1:9"}, "refused.*MLFLOW_TRACK"),
+    "key": ("wandb", {"WANDB_API_KEY": "not a key"}, "invalid.*WANDB_MODE=offline"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "case", ["folder", "scheme", "key", pytest.param("server", marks=pytest.mark.slow)]
+)
+def test_a_tracker_that_cannot_be_used_is_one_line_within_a_minute(case, tmp_path, monkeypatch):
+    name, variables, told = UNUSABLE[case]
+    monkeypatch.setattr(sys, "exit", sys.exit)
+    monkeypatch.chdir(tmp_path)
+    variables = {"WANDB_MODE": "online", "WANDB_DIR": str(tmp_path), **variables}
+    for variable, value in variables.items():
+        monkeypatch.setenv(variable, value)
+    started = time.monotonic()
+    with (
+        pytest.raises(UserError, match=f"^`log` {name}: .*{told}") as refused,
+        request_loggers([name]),
+        followed(tmp_path / "out", "x"),
+    ):
+        pass
+    assert time.monotonic() - started < 60
+    assert "\n" not in str(refused.value)
+
+
+class Failing(BaseHTTPRequestHandler):
+    """A server of MLflow that knows the experiment, and fails at any other request."""
+
+    def do_GET(self):
+        self.server.requests.append(self.path)
+        body = b"{}"
+        if is_known := "get-by-name" in self.path:
+            body = b'{"experiment": {"experiment_id": "1", "lifecycle_stage": "active"}}'
+        self.send_response(200 if is_known else 500)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_POST = do_GET  # noqa: N815
+
+    def log_message(self, *_): ...
+
+
+def test_a_server_that_failed_is_not_asked_again(tmp_path, monkeypatch, capsys):
+    from PIL import Image
+
+    out = tmp_path / "out"
+    fake_results.write(out, seeds=1)
+    (out / "figures").mkdir()
+    Image.new("RGB", (20, 10)).save(out / "figures" / "tradeoff.png")
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Failing)
+    server.requests = []
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{server.server_port}")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    with logged(["mlflow"]):
+        for _ in range(2):  # the entries of an experiment file
+            with followed(out, "fake"):
+                pass
+    server.shutdown()
+    server.server_close()
+    assert len(server.requests) == 2
+    message = capsys.readouterr().err
+    assert message.count("mlflow failed") == message.count("\n") == 1
 
 
 def test_runs_without_loggers_send_nothing(tmp_path):

@@ -214,6 +214,21 @@ def use_study(finished_search, out, url):
     return state
 
 
+def test_a_locked_database_is_one_line_that_says_so(finished_search, tmp_path):
+    url, out = f"{database(tmp_path)}?timeout=0.1", tmp_path / "out"
+    study, file = study_of(out, url, finished_search), tmp_path / "study.db"
+    locked = rf"no longer responds \(another program, which `fuser {file}` names, has locked it"
+    other = sqlite3.connect(file, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")  # may be read, but not written to
+    with pytest.raises(UserError, match=locked), lost_database(url):
+        study.suggestions(range(2))
+    other.execute("COMMIT")
+    other.execute("BEGIN EXCLUSIVE")
+    with pytest.raises(UserError, match=r"cannot open .*has locked it"), lost_database(url):
+        study_of(out, url, finished_search)
+    other.close()
+
+
 def test_a_damaged_database_is_one_line(finished_search, tmp_path):
     url, out = database(tmp_path), tmp_path / "out"
     study_of(out, url, finished_search).suggestions(range(2))

@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from importlib import import_module
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from tune_calib.console import echo
 from tune_calib.documents import seal, unseal
-from tune_calib.errors import DamagedFileError, UserError
+from tune_calib.errors import DamagedFileError, UserError, find_cause
 from tune_calib.paths import AnyPath, atomic_write, fetch_files, refuse_special
 from tune_calib.progress import report_progress
 from tune_calib.results.folders import read_identity
@@ -47,6 +47,8 @@ class Run:
 class Logger(ABC):
     """Sends the trials of a folder to a program; its open runs are objects of that program."""
 
+    remedy: ClassVar[str] = "leave it out"  # if it cannot be reached
+
     def __init__(self, name: str, out: AnyPath, sweep: str) -> None:
         self.name, self.out, self.sweep = name, out, sweep
         folder = out.resolve()
@@ -58,11 +60,18 @@ class Logger(ABC):
         with contextlib.suppress(FileNotFoundError, DamagedFileError):
             self._sent = unseal(self._file.read_bytes(), self._file)
         self._open: dict[str, tuple[Any, set[int]]] = {}  # runs by key, and their epochs
-        self._connect()
+        report_progress(f"connecting to {name}")
+        try:
+            self._connect()
+        except UserError:
+            raise
+        except Exception as error:  # of a library, a server or a mistyped key
+            reason = f"{name}: {_describe(error)}; {self.remedy}"
+            raise UserError(reason, setting="log") from None
 
     @abstractmethod
     def _connect(self) -> None:
-        """Raise UserError if the program cannot be reached."""
+        """Raise an exception, in less than a minute, if the program cannot be reached."""
 
     @abstractmethod
     def _open_run(self, run: Run) -> Any:
@@ -152,24 +161,24 @@ def load_loggers(names: Sequence[str]) -> dict[str, type[Logger]]:
     return classes
 
 
-_requested: list[tuple[tuple[str, ...], list[AnyPath]]] = []
+_requested: list[tuple[list[str], list[AnyPath]]] = []
 
 
 @contextlib.contextmanager
-def request_loggers(names: Sequence[str]) -> Iterator[list[AnyPath]]:
-    """Request loggers while the block runs; yield the list of the folders that they follow."""
-    folders: list[AnyPath] = []
-    _requested.append((tuple(dict.fromkeys(names)), folders))
+def request_loggers(names: Sequence[str]) -> Iterator[tuple[list[str], list[AnyPath]]]:
+    """Request loggers in the block; yield those that did not fail, and the folders they follow."""
+    request = list(dict.fromkeys(names)), list[AnyPath]()
+    _requested.append(request)
     try:
-        yield folders
+        yield request
     finally:
         _requested.pop()
 
 
-def use_loggers(out: AnyPath) -> tuple[str, ...]:
+def use_loggers(out: AnyPath) -> list[str]:
     """Return the names of the requested loggers, and note that they follow a folder."""
     if not _requested:
-        return ()
+        return []
     names, folders = _requested[-1]
     if out not in folders:
         folders.append(out)
@@ -201,8 +210,8 @@ _followers: list["Follower"] = []
 class Follower:
     """Sends the rows of a folder to loggers in a thread that no trial waits for."""
 
-    def __init__(self, names: Sequence[str], out: AnyPath, sweep: str) -> None:
-        self._out = out
+    def __init__(self, names: list[str], out: AnyPath, sweep: str) -> None:
+        self._names, self._out = names, out
         self._loggers = [kind(name, out, sweep) for name, kind in load_loggers(names).items()]
         self._read: set[str] = set()
         self._thread = ThreadPoolExecutor(1, "loggers")
@@ -256,8 +265,9 @@ class Follower:
                 action(logger, *arguments)
             except Exception as error:
                 self._loggers.remove(logger)
+                self._names.remove(logger.name)  # nor is it asked again for the rest of the call
                 echo(
-                    f"logging to {logger.name} failed ({_first_line(error)}); the results are "
+                    f"logging to {logger.name} failed ({_describe(error)}); the results are "
                     "complete, and the same command sends the missing rows when it is run again",
                     err=True,
                 )
@@ -316,12 +326,12 @@ def send_figures(names: Sequence[str], out: AnyPath) -> None:
         try:
             kind(name, out, read_identity(out) or "").send_figures(paths)
         except Exception as error:
-            reason = f"{_first_line(error)}); they are in {out}/figures"
+            reason = f"{_describe(error)}); they are in {out}/figures"
             echo(f"sending figures to {name} failed ({reason}", err=True)
 
 
-def _first_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}".splitlines()[0]
+def _describe(error: Exception) -> str:
+    return find_cause(f"{type(error).__name__}: {error}")
 
 
 def _finite(values: Mapping[str, Any]) -> dict[str, float]:

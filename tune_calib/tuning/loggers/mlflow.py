@@ -1,36 +1,37 @@
 """MLflow: an experiment for each folder, where ``MLFLOW_TRACKING_URI`` points."""
 
 import logging
+import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from mlflow import MlflowClient
 from mlflow.entities import Metric, Param
-from mlflow.exceptions import MlflowException
 
-from tune_calib.errors import UserError
 from tune_calib.tuning.loggers.base import Logger, Run, Values
 
 _KEY, _NAME = "tune_calib.trial", "mlflow.runName"
 _MOST = 100  # parameters per request
 _LONGEST = 6000  # characters of a parameter
+# By default, a request to a server that does not respond takes a quarter of an hour.
+_PATIENCE = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "10", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2"}
 
 
 class MLflow(Logger):
     """Writes a run for each trial, found by a tag; figures are artifacts of a run ``report``."""
 
+    remedy = "check MLFLOW_TRACKING_URI"
+
     def _connect(self) -> None:
         logging.getLogger("mlflow").setLevel(logging.WARNING)  # it logs every table that it creates
+        for variable, value in _PATIENCE.items():
+            os.environ.setdefault(variable, value)
         self._client = MlflowClient()
-        try:
-            if experiment := self._client.get_experiment_by_name(self.group):
-                self._experiment = experiment.experiment_id
-            else:
-                self._experiment = self._client.create_experiment(self.group)
-        except MlflowException as error:
-            reason = str(error).splitlines()[0]
-            raise UserError(f"mlflow: {reason}; check MLFLOW_TRACKING_URI", setting="log") from None
+        if experiment := self._client.get_experiment_by_name(self.group):
+            self._experiment = experiment.experiment_id
+        else:
+            self._experiment = self._client.create_experiment(self.group)
 
     def _open_run(self, run: Run) -> str:
         run_id = self._find_run(run.key, run.name)

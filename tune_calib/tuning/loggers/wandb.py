@@ -17,9 +17,11 @@ PROJECT = "tune-calib"
 class WeightsAndBiases(Logger):
     """Writes a run for each trial; figures are images of a run ``report``."""
 
+    remedy = "check WANDB_API_KEY and WANDB_BASE_URL, or set WANDB_MODE=offline"
+
     def _connect(self) -> None:
         is_sent = os.environ.get("WANDB_MODE", "online") in ("online", "run")
-        if is_sent and not wandb.login(prompt=False, verify=False):
+        if is_sent and not wandb.login(prompt=False, verify=True):
             raise UserError(
                 "wandb: not logged in; run `wandb login`, or set WANDB_MODE=offline", setting="log"
             )
@@ -41,7 +43,10 @@ class WeightsAndBiases(Logger):
             resume="allow",
             config=config,
             reinit="create_new",
-            settings=wandb.Settings(silent=True, console="off"),
+            # By default, it waits for a lost server without an end.
+            settings=wandb.Settings(
+                silent=True, console="off", finish_timeout=60, finish_timeout_raises=True
+            ),
         )
 
     def _write_epoch(self, opened: Any, epoch: int, values: Values) -> None:

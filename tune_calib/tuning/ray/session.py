@@ -20,7 +20,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from tune_calib.console import echo
 from tune_calib.engine.machine import count_cores, machine
-from tune_calib.errors import UserError
+from tune_calib.errors import UserError, find_cause
 from tune_calib.progress import report_progress
 from tune_calib.tuning.work.executor import Resources, refuse_unreachable
 
@@ -115,7 +115,7 @@ def ray_session(
     except RayTaskError:  # an error of a task's own code
         raise
     except RayError as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
+        reason = find_cause(error) or type(error).__name__
         raise UserError(
             f"Ray failed ({reason}); no finished trial is lost: run the same command again"
         ) from None
@@ -154,7 +154,7 @@ def _connect(address: str | None, variables: Mapping[str, str]) -> None:
                 logging_level=logging.ERROR,
             )
     except Exception as error:  # Ray raises a plain one if a process of it dies
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        reason = find_cause(error) or type(error).__name__
         raise UserError(f"{failure}: {reason}") from None
     if threading.current_thread() is threading.main_thread():  # others cannot set handlers
         for number, handler in handlers.items():
@@ -206,7 +206,7 @@ def run_on_gpu(function: Callable[..., T], *arguments: Any) -> tuple[T, int]:
             "1 or 1/k"
         ) from None
     except RayTaskError as error:
-        reason = (str(error.cause).splitlines() or [type(error.cause).__name__])[0]
+        reason = find_cause(error.cause) or type(error.cause).__name__
         raise UserError(
             f"the timed step of `gpus` auto failed: {reason}; give `gpus` 1 or 1/k"
         ) from None

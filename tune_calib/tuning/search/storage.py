@@ -123,7 +123,13 @@ def _reason(error: Exception, url: str) -> str:
     masked = mask_url(url)
     if masked.endswith(f"://{STARS}"):  # any word may be part of the password
         return "write : / ? @ in the user name and password as %3A %2F %3F %40"
-    lines = str(error).strip().splitlines() or [""]
+    message = str(error)
+    if isinstance(error, StorageInternalError):  # whose message names other causes
+        message = str(error.__cause__ or error)
+    if "database is locked" in message:  # of SQLite
+        file = url.partition(":///")[2].partition("?")[0]
+        return f"another program, which `fuser {file}` names, has locked it: end it, or wait for it"
+    lines = message.strip().splitlines() or [""]
     text = lines[0]
     if not isinstance(error, _database_errors()):
         text = f"{type(error).__name__}: {text}"

@@ -12,7 +12,7 @@ import platform
 import uuid
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from pathlib import Path
@@ -47,7 +47,16 @@ GUARD = "accuracy"
 OWNER = "owner"  # attribute of a study in a database: folder and host of its search, and session
 LAST, BEST = 300, 25  # trials that TPE reads: the last that ended, and the best before them
 
-optuna.logging.set_verbosity(optuna.logging.ERROR)
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Let Optuna log only errors in the block; the user's own studies keep their level."""
+    level = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    try:
+        yield
+    finally:
+        optuna.logging.set_verbosity(level)
 
 
 @dataclass(frozen=True)
@@ -68,6 +77,7 @@ class Suggestion:
 class SearchStudy:
     """The suggestions of a search by number and their results, in a database or a journal file."""
 
+    @_quiet()
     def __init__(
         self,
         definition: SearchDefinition,
@@ -126,6 +136,7 @@ class SearchStudy:
         """Return one suggestion, as ``suggestions`` does."""
         return self.suggestions([number], first_hidden)[0]
 
+    @_quiet()
     def suggestions(
         self, numbers: Iterable[int], first_hidden: int | None = None
     ) -> list[Suggestion]:
@@ -285,6 +296,7 @@ class SearchStudy:
                 normalize=False,
             )
 
+    @_quiet()
     def _trials(self) -> list[FrozenTrial]:
         return self._study.get_trials(deepcopy=False)
 

@@ -2,20 +2,25 @@
 
 import contextlib
 import json
+import logging
 import math
 import os
+import random
+import signal
+import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from threadpoolctl import threadpool_limits
 
 from tune_calib.console import echo
 from tune_calib.engine.artifacts import has_network
-from tune_calib.engine.machine import count_cores, machine, memory_size, set_cores
+from tune_calib.engine.machine import count_cores, machine, memory_size, on_threads, set_cores
 from tune_calib.engine.store import Store
 from tune_calib.paths import AnyPath, environment, parse_path
 from tune_calib.progress import ProgressEvent, listening
@@ -46,6 +51,10 @@ _MINUTE_OF_WORK = 200_000_000
 _BYTES_PER_PROCESS = 10**9
 _BYTES_PER_PROBABILITY = 50
 
+# Changed by Ray, Ray Tune and the loggers of this program.
+_HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+_QUIETED = ("ray", "ray.tune", "ray._private.authentication", "mlflow")
+
 
 @contextlib.contextmanager
 def open_executor(
@@ -56,12 +65,17 @@ def open_executor(
 ) -> Iterator[Executor]:
     """Provide the executor of a run; ``everywhere`` are environment variables of all trials."""
     if not location.uses_ray:
-        with _restored_process(everywhere):
+        # On Ray a worker has as many BLAS threads as cores; here they would occupy all cores, and
+        # spin while they wait.
+        with restored_process(), threadpool_limits(1, user_api="blas"):
+            os.environ.update(everywhere)
             executor = _InProcess(provenance, location.gpus)
             warn_of_other_machine(location.out)
+            set_cores(count_cores())
             try:
                 yield executor
             finally:
+                set_cores(1)
                 executor.close()
         return
 
@@ -207,29 +221,42 @@ def count_processes(jobs: Collection[Job]) -> int:
 
 
 @contextlib.contextmanager
-def _restored_process(everywhere: Mapping[str, str]) -> Iterator[None]:
-    """Set variables in the block; restore the state of the process that trials change."""
-    threads, state = torch.get_num_threads(), torch.get_rng_state()
-    is_strict = torch.are_deterministic_algorithms_enabled()
-    warns = torch.is_deterministic_algorithms_warn_only_enabled()
-    variables = dict(zip(everywhere, map(os.environ.get, everywhere), strict=True))
-    os.environ.update(everywhere)
+def restored_process() -> Iterator[None]:
+    """Give trials torch's defaults in the block; restore what they, Ray and libraries change."""
+    variables, chance = dict(os.environ), (random.getstate(), np.random.get_state())
+    handlers = {number: signal.getsignal(number) for number in _HANDLED}
+    levels = {name: logging.getLogger(name).level for name in _QUIETED}
+    dtype, mode = torch.get_default_dtype(), torch.get_deterministic_debug_mode()
+    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    precisions = matmul.fp32_precision, cudnn.conv.fp32_precision  # type: ignore[attr-defined]
+    benchmark, gpus = cudnn.benchmark, range(0)
+    if torch.cuda.is_initialized():
+        gpus = range(torch.cuda.device_count())
+    torch.set_default_dtype(torch.float32)
     try:
-        # On Ray a worker has as many BLAS threads as cores; here they would occupy all cores, and
-        # spin while they wait.
-        with threadpool_limits(1, user_api="blas"):
-            set_cores(count_cores())
+        with (
+            torch.random.fork_rng(list(gpus)),
+            on_threads(torch.get_num_threads()),
+            torch.inference_mode(False),
+            torch.enable_grad(),
+        ):
             yield
     finally:
-        set_cores(1)
-        torch.set_num_threads(threads)
-        torch.set_rng_state(state)
-        torch.use_deterministic_algorithms(is_strict, warn_only=warns)
-        for name, value in variables.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+        torch.set_default_dtype(dtype)
+        torch.set_deterministic_debug_mode(mode)
+        matmul.fp32_precision, cudnn.conv.fp32_precision = precisions  # type: ignore[attr-defined]
+        cudnn.benchmark = benchmark
+        random.setstate(chance[0])
+        np.random.set_state(chance[1])
+        for name in os.environ.keys() - variables.keys():
+            del os.environ[name]
+        os.environ.update(variables)
+        for name, level in levels.items():
+            logging.getLogger(name).setLevel(level)
+        if threading.current_thread() is threading.main_thread():  # others cannot set handlers
+            for number, handler in handlers.items():
+                if handler is not None:  # of a library in C
+                    signal.signal(number, handler)
 
 
 def warn_of_other_machine(

@@ -18,7 +18,7 @@ import torch
 
 from tune_calib.determinism import PORTABLE, is_portable_process
 from tune_calib.engine.machine import count_cores, refuse_slow
-from tune_calib.errors import UserError
+from tune_calib.errors import UserError, find_cause
 from tune_calib.paths import atomic_write, parse_path
 from tune_calib.progress import ProgressEvent
 from tune_calib.spec.names import CRASHES, IN_PROCESS
@@ -175,12 +175,12 @@ def configuration(provenance: Provenance, job: Mapping[str, Any]) -> dict[str, A
 
 
 def report_crashes(errors: Mapping[str, BaseException | str], out: str) -> dict[str, str]:
-    """Write the tracebacks of crashed trials to a file; return the last line of each."""
+    """Write the tracebacks of crashed trials to a file; return the cause of each in one line."""
     if errors:
         with contextlib.suppress(UserError):  # on a full disk the trials themselves fail
             text = "\n\n".join(map(str, errors.values()))
             atomic_write(parse_path(out) / CRASHES, text.encode())
-    return {name: str(error).strip().splitlines()[-1] for name, error in errors.items()}
+    return {name: find_cause(error) for name, error in errors.items()}
 
 
 def show_begin(job: Mapping[str, Any]) -> None:
