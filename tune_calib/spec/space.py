@@ -61,7 +61,7 @@ class Setting:
             return self.grid
         values = self.values()
         if values is not None and not hasattr(self.distribution, "choices"):
-            return sorted({values[0], values[(len(values) - 1) // 2], values[-1]})
+            return list(dict.fromkeys([values[0], values[(len(values) - 1) // 2], values[-1]]))
         if values is not None:
             return values
         distribution: Any = self.distribution

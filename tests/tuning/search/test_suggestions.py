@@ -9,8 +9,8 @@ from optuna.trial import TrialState, create_trial
 
 from tests.support import sample
 from tests.tuning.search.support import study_in
-from tune_calib.tuning.search import study as study_module
 from tune_calib.spec.space import Setting, Space, choice, uniform
+from tune_calib.tuning.search import study as study_module
 from tune_calib.tuning.search.definition import Objective, SearchDefinition, SuggestionResult
 from tune_calib.tuning.search.storage import JOURNAL
 from tune_calib.tuning.search.study import SearchStudy

@@ -249,16 +249,18 @@ class SearchStudy:
             trial.set_user_attr(WORST, [METRICS[name].worst for name in self._objective.metrics])
             self._study.tell(number, state=TrialState.FAIL)
 
+    def find_retries(self, status: str) -> list[FrozenTrial]:
+        """Return the trials with a status that were not suggested again."""
+        trials = self._trials()
+        retried = {trial.user_attrs.get(RETRY_OF) for trial in trials}
+        return [t for t in trials if _state(t) == status and t.number not in retried]
+
     def retry(self, status: str) -> list[int]:
         """Suggest the trials with a status again; return the new numbers."""
-        trials = self._trials()
-        tried = {trial.user_attrs.get(RETRY_OF) for trial in trials}
-        number = len(trials)
+        first, trials = len(self._trials()), self.find_retries(status)
         for trial in trials:
-            if _state(trial) == status and trial.number not in tried:
-                self._study.enqueue_trial(dict(trial.params), user_attrs={RETRY_OF: trial.number})
-                number += 1
-        return list(range(len(trials), number))
+            self._study.enqueue_trial(dict(trial.params), user_attrs={RETRY_OF: trial.number})
+        return list(range(first, first + len(trials)))
 
     def planned(self, length: int) -> int:
         """Count the suggestions of a search of some length, including retries."""
@@ -362,8 +364,8 @@ def _suggest(trial: Trial, name: str, distribution: Any) -> Choice:
     raise TypeError(f"cannot suggest from {distribution}")
 
 
-def search_status(out: AnyPath, study_storage: str | None = None) -> str:
-    """Describe the progress of a search, without writing; its driver may be running."""
+def search_status(out: AnyPath, study_storage: str | None = None, is_running: bool = False) -> str:
+    """Describe the progress of a search, without writing; ``is_running``: its driver is."""
     rows = read_table(out, "trials", columns=["spec_hash", "status"])
     statuses = rows["status"].to_pylist()
     trials = f"{format_count(len(statuses), 'trial')} with a result ({format_counts(statuses)})"
@@ -387,7 +389,8 @@ def search_status(out: AnyPath, study_storage: str | None = None) -> str:
     if (out / SEARCH_EVALUATED).exists():
         lines.append(f"evaluated on test: {out / 'evaluation'}")
     elif ended < planned or _has_lost(out, rows["spec_hash"].to_pylist()):
-        lines.append(f"continue with: tune-calib resume {out}")
+        if not is_running:
+            lines.append(f"continue with: tune-calib resume {out}")
     else:
         lines.append(f"finished; tables, figures and a page: tune-calib report {out}")
     return "\n".join(lines)
