@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
-from matplotlib.colors import LogNorm
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure as Drawing
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
@@ -17,10 +18,21 @@ from matplotlib.patches import Rectangle
 from analysis import style
 from analysis.figure import SEARCH_FIGURES, report_figure
 from analysis.search.load import SearchResults
-from analysis.search.tables import MARGINS, distances, heat_map, is_numeric, is_wide, trend
+from analysis.search.tables import (
+    MARGINS,
+    distances,
+    heat_map,
+    is_numeric,
+    is_wide,
+    sort_texts,
+    trend,
+)
 from analysis.svg import label_points
 from tune_calib.errors import UserError
 from tune_calib.spec.metrics import METRICS
+
+_ROOM = 36  # characters of the names below an axis of ``sensitivity``
+_PAIRED, _PARTS = 4, 5  # settings of ``pairs``, and the parts into which it cuts each of them
 
 
 @SEARCH_FIGURES.register
@@ -90,7 +102,8 @@ def _draw_tried(axis: Axes, search: SearchResults, table: pd.DataFrame, setting:
         marker="*", markersize=9, color=style.CHOSEN, zorder=3,
     )  # fmt: skip
     if names:
-        axis.set_xticks(range(len(names)), names)
+        is_long = sum(map(len, names)) + len(names) > _ROOM
+        axis.set_xticks(range(len(names)), names, rotation=90 if is_long else 0)
         axis.set_xlim(-0.5, len(names) - 0.5)
     elif search.outcome.settings[setting].get("log"):
         axis.set_xscale("log")
@@ -109,8 +122,7 @@ def _positions(values: "pd.Series[Any]") -> tuple[Any, list[str]]:
     """Return positions on an axis, and the names of its ticks (none for numbers)."""
     if is_numeric(values):
         return values.astype(float), []
-    texts = values.map(str)
-    names = sorted(set(texts))
+    texts, names = values.map(str), sort_texts(values)
     # Positions of the same name are spread so that marks do not cover each other.
     order, sizes = texts.groupby(texts).cumcount(), texts.groupby(texts).transform("size")
     return texts.map(names.index) + 0.5 * ((order + 0.5) / sizes - 0.5), names
@@ -209,6 +221,63 @@ def draw_pair(search: SearchResults) -> Drawing | None:
         look: dict[str, Any] = {"edgecolor": style.CHOSEN, "linewidth": 1.5}
         axis.add_patch(Rectangle((x, y), 1, 1, fill=False, clip_on=False, **look))
     return figure
+
+
+@SEARCH_FIGURES.register
+@report_figure(
+    name="pairs",
+    title="Heat maps over pairs of settings",
+    reading=(
+        "Mean of the suggestions in each cell, whose number it shows, over each two of the four "
+        "most important settings; darker is worse. Where the best column depends on the row, the "
+        "two settings interact, as far as the other settings allow to tell."
+    ),
+    caption=SearchResults.note,
+    absent="fewer than three settings have two values each among the finished suggestions",
+    takes=("settings", "metric"),
+    position=45,
+)
+def draw_pairs(search: SearchResults) -> Drawing | None:
+    """Draw a triangle of heat maps over ``only_settings`` or the most important settings."""
+    names = search.only_settings or search.shown_settings()[:_PAIRED]
+    if len(names) < 3:
+        return None
+    table, metric = search.figure_table(), METRICS[search.metrics[0]]
+    side = len(names) - 1
+    size = (style.TEXT_IN, 0.75 * style.TEXT_IN)
+    figure, axes = plt.subplots(side, side, figsize=size, squeeze=False)
+    grids = {}
+    for across, down in combinations(range(len(names)), 2):
+        levels = search.manifest.question.grid
+        grid = heat_map(table, names[down], names[across], _PARTS, levels=levels)
+        if not grid.empty:
+            grids[axes[down - 1, across]] = grid
+    means = [metric.scale * grid["mean"].to_numpy(dtype=float) for grid in grids.values()]
+    values = pd.Series(np.concatenate([part.ravel() for part in means]))
+    norm = (LogNorm if is_wide(values) else Normalize)(values.min(), values.max())
+    cmap = "cividis_r" if metric.is_less_better else "cividis"
+    for axis in axes.flat:
+        axis.set_visible(axis in grids)
+    for (axis, grid), part in zip(grids.items(), means, strict=True):
+        colors = pd.DataFrame(part, index=grid.index, columns=grid["mean"].columns)
+        sns.heatmap(
+            colors.rename(index=_format_tick, columns=_format_tick),
+            ax=axis, norm=norm, cmap=cmap, cbar=False, linewidths=0.3,
+            annot=grid["count"], fmt=".0f", annot_kws={"fontsize": 5},
+        )  # fmt: skip
+        axis.invert_yaxis()
+        axis.tick_params(labelsize=5.5, length=2)
+        axis.set_xlabel(axis.get_xlabel(), fontsize=7)
+        axis.set_ylabel(axis.get_ylabel(), fontsize=7)
+    bar = figure.colorbar(ScalarMappable(norm, cmap), ax=list(axes.flat), shrink=0.6)
+    bar.set_label(f"{metric.head}; darkest: worst")
+    if isinstance(norm, LogNorm):
+        style.plain_ticks(bar.ax.yaxis)
+    return figure
+
+
+def _format_tick(value: str | float) -> str:
+    return value if isinstance(value, str) else f"{value:g}"
 
 
 def _nearest_index(values: "pd.Index[Any]", defaults: Mapping[str, Any]) -> int | None:
