@@ -232,8 +232,8 @@ class OpenSearch:
         Args:
             name: A name from ``tune-calib list search-figures``.
             settings: Searched settings to show in ``sensitivity``, ``parallel`` and ``heat_map``
-                (two, the first one on the horizontal axis), e.g. ``["gamma", "tau0"]``; the most
-                important ones with at least two values if empty.
+                (of two, the first one is on the horizontal axis), e.g. ``["gamma", "tau0"]``; the
+                most important ones with at least two values if empty.
             metric: A metric recorded on ``select``; the first one of the objective if None.
 
         Raises:

@@ -387,7 +387,7 @@ def test_figures_show_the_settings_and_the_metric_that_are_chosen():
     [
         ("sensitivity", {"settings": "gama"}, "setting 'gama' was not searched"),
         ("sensitivity", {"metric": "eece"}, "unknown metric 'eece'"),
-        ("heat_map", {"settings": ["gamma"]}, "heat_map shows two settings, not 1"),
+        ("heat_map", {"settings": ["gamma"]}, "heat_map shows two settings or more, not 1"),
         ("history", {"settings": ["gamma"]}, "figure history takes no settings"),
         ("importance", {"metric": "nll"}, "figure importance takes no metric"),
     ],
