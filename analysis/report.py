@@ -87,8 +87,8 @@ def _digest_files(folder: Path, names: Iterable[str]) -> dict[str, str]:
     return {name: digests.digest_file(folder / name) for name in names}
 
 
-def run_status(out: AnyPath) -> str:
-    """Return a table of the trials of each rung by status, and the command that continues."""
+def run_status(out: AnyPath, is_running: bool = False) -> str:
+    """Return a table of the trials of each rung by status, and what to do if no driver runs."""
     manifest = read_run_manifest(out)
     rows = read_table(out, "trials", columns=["spec_hash", "status"])
     ended: dict[str, str] = {}
@@ -110,7 +110,8 @@ def run_status(out: AnyPath) -> str:
     parts: list[Part] = [Table("status", caption, records, is_main=True)]
     if manifest.is_lost:
         parts.append(LOST)
-    advice = f"continue with: {manifest.command}"
     if set(totals) == {"done"}:
-        advice = f"finished; tables, figures and a page: tune-calib report {out}"
-    return Text([*parts, advice])
+        parts.append(f"finished; tables, figures and a page: tune-calib report {out}")
+    elif not is_running:
+        parts.append(f"continue with: {manifest.command}")
+    return Text(parts)

@@ -276,6 +276,16 @@ def unbeaten(rows: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
     return best.sort_values(metrics, ascending=are_less_better, kind="stable")
 
 
+def as_columns(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return a frame that files can store: a column of numbers and other values becomes text."""
+    columns = {}
+    for name, values in frame.items():
+        kinds = set(map(type, values.dropna()))
+        is_mixed = len(kinds) > 1 and kinds != {int, float}
+        columns[name] = values.map(str, na_action="ignore") if is_mixed else values
+    return pd.DataFrame(columns).infer_objects()
+
+
 def settings(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the settings of trials except seeds, one column per ``slot.key``, lists as JSON."""
     kinds, points = _kinds(rows)

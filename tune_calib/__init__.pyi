@@ -134,6 +134,7 @@ def evaluate(
     max_hours: float | None = None,
     study_storage: str | None = None,
     accept_code: bool = False,
+    address: str | None = None,
     seeds: int = 5,
     extend: bool = False,
     log: str | Sequence[str] | None = None,

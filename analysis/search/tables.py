@@ -192,6 +192,15 @@ def is_numeric(values: "pd.Series[Any]") -> bool:
     return all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
 
 
+def sort_texts(values: "pd.Series[Any]") -> list[str]:
+    """Return the texts of the distinct values: numbers by size, and then the others."""
+    texts = {}
+    for value in values:
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        texts[str(value)] = (not is_number, value if is_number else 0, str(value))
+    return sorted(texts, key=texts.__getitem__)
+
+
 def is_wide(values: "pd.Series[float]") -> bool:
     """Return whether the values of a metric span a range that needs a logarithmic axis."""
     low, high = values.min(), values.max()
@@ -208,11 +217,11 @@ def trend(table: pd.DataFrame, setting: str, bins: int = 6) -> pd.DataFrame:
         if values.nunique() > bins:
             parts = pd.qcut(values, bins, duplicates="drop")
     else:
-        parts = values.map(str)
+        parts = _as_category(values)
     groups = rows.assign(value=values).groupby(parts, observed=True)
     quartiles = groups["mean"].describe()[["50%", "25%", "75%", "count"]]
     quartiles.columns = pd.Index(["median", "low", "high", "suggestions"])
-    middles = groups["value"].median() if is_numeric(values) else quartiles.index
+    middles = groups["value"].median() if is_numeric(values) else quartiles.index.astype(str)
     quartiles.insert(0, "value", middles)
     return quartiles.reset_index(drop=True)
 
@@ -238,10 +247,15 @@ def heat_map(
     )
 
 
+def _as_category(values: "pd.Series[Any]") -> "pd.Series[Any]":
+    """Return values as texts in the order of ``sort_texts``."""
+    return values.map(str).astype(pd.CategoricalDtype(sort_texts(values), ordered=True))
+
+
 def _binned(values: "pd.Series[Any]", bins: int) -> "pd.Series[Any]":
     """Return the centres of equal bins, on a log scale if the values span two decades."""
     if not is_numeric(values):
-        return values.map(str)
+        return _as_category(values)
     if values.nunique() <= bins:
         return values.map(lambda value: float(f"{value:.6g}"))
     numbers = values.astype(float)

@@ -1,5 +1,6 @@
 import json
 
+import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
@@ -9,6 +10,7 @@ from analysis.report import write_report
 from analysis.tidy import (
     COLUMNS,
     RESULTS,
+    as_columns,
     choose,
     complaints,
     planned_trials,
@@ -147,6 +149,17 @@ def test_the_results_file_has_the_same_columns_whatever_a_run_has(tmp_path, bad)
         [0.1] * 12 * (bad is None)
     )
     assert set(rows["resamples"].dropna()) == ({1000} if bad is None else set())
+
+
+def test_columns_of_several_types_are_texts_and_others_stay():
+    frame = pd.DataFrame(
+        {"width": [64, "null", None], "number": [1, 2.5, None], "flag": [True, False, True]},
+        dtype=object,
+    )
+    columns = as_columns(frame)
+    assert columns["width"].tolist()[:2] == ["64", "null"]
+    assert columns["width"].isna().tolist() == [False, False, True]
+    assert [str(kind) for kind in columns.dtypes[1:]] == ["float64", "bool"]
 
 
 def test_a_results_file_is_not_overwritten(out, refusal):

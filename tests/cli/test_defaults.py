@@ -120,6 +120,14 @@ def test_top_level_defaults_do_not_apply_to_experiment_files(folder):
     assert values("run", "experiment.yaml")["address"] == "auto"
 
 
+@pytest.mark.parametrize("name", ["resume", "evaluate"])
+def test_top_level_defaults_do_not_replace_the_cluster_of_a_search(name, folder):
+    write(folder, 'address = "auto"\naccept-code = true\n')
+    assert (values(name, "out")["address"], values(name, "out")["accept_code"]) == (None, True)
+    write(folder, f'[{name}]\naddress = "auto"\n')
+    assert values(name, "out")["address"] == "auto"
+
+
 def test_the_resume_command_names_defaults_as_options(folder, monkeypatch):
     write(folder, 'seeds = 3\nportable = true\nset = ["head.gamma=0.9", "head.lr=1"]\n')
     words = ["ablate", "mac_cal", "--seeds", "5"]

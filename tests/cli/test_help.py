@@ -1,11 +1,16 @@
 """What a person is told of commands: examples, groups, defaults, names behind the Tab key."""
 
+import ast
 import json
+import re
 import shlex
+from pathlib import Path
 
 import pytest
 from typer.core import TyperOption
 
+import analysis
+import tune_calib
 from analysis.published import published, published_tables
 from docs.generate.commands import commands
 from tests.support import here, sample
@@ -33,6 +38,58 @@ def test_an_example_is_a_command_that_the_program_knows(name, line):
     assert words[: len(start)] == start
     context = COMMANDS[name].make_context(name, words[len(start) :])
     assert context.params
+
+
+def read_texts(path):
+    """The texts of a source, in which each value of an f-string is the word 1."""
+    texts, nodes = [], [ast.parse(path.read_text())]
+    while nodes:
+        node = nodes.pop()
+        if isinstance(node, ast.JoinedStr):
+            parts = [part.value if isinstance(part, ast.Constant) else "1" for part in node.values]
+            texts.append("".join(parts))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            texts.append(node.value)
+        else:
+            nodes += ast.iter_child_nodes(node)
+    return texts
+
+
+def find_commands(text):
+    """The commands with arguments in a text, each up to the first word that is none of its own."""
+    found = []
+    for match in re.finditer(r"tune-calib (analyze [a-z-]+|[a-z-]+)", text):
+        name, words = match[1], []
+        if name not in COMMANDS:
+            continue
+        for word in re.match(r"[^\n,;.)`]*", text[match.end() :])[0].split():
+            is_value = name == "list" or (words and words[-1].startswith("--"))
+            if not (is_value or word == "1" or word.isupper() or word.startswith("--")):
+                break
+            words.append(word)
+        if words and words != ["--schema"]:  # which prints and exits
+            found.append((name, words))
+    return found
+
+
+def test_every_command_in_a_message_is_one_that_the_program_knows():
+    parsed = set()
+    for package in (tune_calib, analysis):
+        for path in sorted(Path(next(iter(package.__path__))).rglob("*.py")):
+            for text in read_texts(path):
+                for name, words in find_commands(text):
+                    parsed.add((path.name, name))
+                    assert COMMANDS[name].make_context(name, list(words)).params, (path, words)
+    assert {("study.py", "resume"), ("report.py", "report"), ("imports.py", "import")} <= parsed
+
+
+def test_a_template_of_a_cluster_adds_only_options_that_every_command_of_trials_has():
+    script = (Path(tune_calib.__file__).parent / "cluster" / "slurm.sh").read_text()
+    (added,) = re.findall(r'^tune-calib "\$\{words\[@\]\}" (.*) &$', script, re.M)
+    for name, line in EXAMPLES:
+        if COMMANDS[name].rich_help_panel == "Run" and "--address" not in line:
+            words = [*shlex.split(line)[2:], *shlex.split(added)]
+            assert COMMANDS[name].make_context(name, words).params["address"] == "$ip:$port", line
 
 
 @pytest.mark.parametrize("name", ["ablate", "compare", "search"])

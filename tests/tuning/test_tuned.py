@@ -1,5 +1,6 @@
 """Comparisons at tuned settings: equal searches first, then one evaluation on test."""
 
+import contextlib
 import json
 import shlex
 import shutil
@@ -104,11 +105,16 @@ def test_a_killed_comparison_continues_with_equal_rows(killed_at, complete, tmp_
     """The kill comes when the run in a folder has begun, and one of its trials has ended."""
     out, begun = tmp_path / "out", []
 
+    def kill(*arguments):
+        raise KeyboardInterrupt
+
+    @contextlib.contextmanager
     def killed(location, *further, **named):
-        if location.out.name == killed_at:
-            begun.append(location.out)
-            raise KeyboardInterrupt
-        return opened(location, *further, **named)
+        with opened(location, *further, **named) as executor:
+            if location.out.name == killed_at:
+                begun.append(location.out)
+                executor.run = kill
+            yield executor
 
     opened = driver.open_executor
     with monkeypatch.context() as patched:

@@ -26,6 +26,7 @@ from analysis.search.load import SearchResults, is_complete, load_search
 from analysis.tables.render import html, markdown
 from analysis.tables.table import Table
 from analysis.text import format_counts
+from analysis.tidy import as_columns
 from analysis.tidy import settings as read_settings
 from tune_calib.api.request import as_tuple
 from tune_calib.errors import UserError
@@ -73,8 +74,11 @@ class OpenRun:
 
     @property
     def settings(self) -> pd.DataFrame:
-        """Return the settings of ``rows``, with a column for each ``slot.key``."""
-        return read_settings(self.rows).infer_objects()
+        """Return the settings of ``rows``, with a column for each ``slot.key``.
+
+        A column of numbers and other values, such as ``null``, has the type text.
+        """
+        return as_columns(read_settings(self.rows))
 
     @property
     def remarks(self) -> list[str]:
@@ -176,13 +180,19 @@ class OpenSearch:
 
     @property
     def settings(self) -> pd.DataFrame:
-        """Return the settings of ``rows``, with a column for each ``slot.key``."""
-        return read_settings(self.rows).infer_objects()
+        """Return the settings of ``rows``, with a column for each ``slot.key``.
+
+        A column of numbers and other values, such as ``null``, has the type text.
+        """
+        return as_columns(read_settings(self.rows))
 
     @property
     def suggestions(self) -> pd.DataFrame:
-        """Return one row per suggestion: number, status, settings, ``mean`` of the first metric."""
-        return self._results().table()
+        """Return one row per suggestion: number, status, settings, ``mean`` of the first metric.
+
+        A setting with numbers and other values, such as ``null``, has the type text.
+        """
+        return as_columns(self._results().table())
 
     @property
     def chosen(self) -> dict[str, Any] | None:
@@ -222,8 +232,8 @@ class OpenSearch:
         Args:
             name: A name from ``tune-calib list search-figures``.
             settings: Searched settings to show in ``sensitivity``, ``parallel`` and ``heat_map``
-                (two, the first one on the horizontal axis), e.g. ``["gamma", "tau0"]``; the most
-                important ones with at least two values if empty.
+                (of two, the first one is on the horizontal axis), e.g. ``["gamma", "tau0"]``; the
+                most important ones with at least two values if empty.
             metric: A metric recorded on ``select``; the first one of the objective if None.
 
         Raises:

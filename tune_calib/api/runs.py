@@ -74,7 +74,7 @@ def resume_search(request: ResumeRequest, command: str) -> "OpenSearch":
 
     from tune_calib.tuning.search.run import load_search
 
-    run = load_search(folder, request.study_storage)
+    run = load_search(folder, request.study_storage, request.address)
     location = replace(run.location, command=command)
     length = max(request.trials, run.length)
     return _execute_search(replace(run, length=length, location=location, retry=request.retry))

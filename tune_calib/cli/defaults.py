@@ -29,6 +29,9 @@ _TYPED_ALONE = (
 _COMPLETE = ("run",)
 """Commands whose own files set everything: defaults come only from a table for the command."""
 
+_RECORDED = {"resume": "address", "evaluate": "address"}
+"""An option for which a search recorded a value; defaults likewise."""
+
 _EITHER = (
     {"dataset", "imported"},
     {"seeds", "network-seeds"},
@@ -181,6 +184,7 @@ def _for_command(where: str, content: Mapping[str, Any], context: Any) -> dict[s
     name = context.command.name
     if name in _COMPLETE:
         general = {}
+    general.pop(_RECORDED.get(name, ""), None)
     shared = {key: value for key, value in general.items() if key in commands[name]}
     return {**shared, **tables.get(name, {})}
 

@@ -15,7 +15,7 @@ from tune_calib.cli.options import DataRoot, StoreRoot, complete, expand, flag
 from tune_calib.cli.read import as_trials_ran
 from tune_calib.console import echo
 from tune_calib.errors import UserError
-from tune_calib.paths import parse_path
+from tune_calib.paths import atomic_write, parse_path, refuse_existing
 from tune_calib.results.folders import find_entries, is_search, read_search_manifest
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.metrics import rankable_metrics
@@ -183,6 +183,14 @@ def export(
     is_table = file.endswith(".parquet") and not logits
     if (logits or is_table) and (trial or best or onnx):
         raise UserError("all trials are exported; leave `trial`, `best` and `onnx` out")
+    if is_table and is_search(folder):
+        from tune_calib.api.opened import OpenSearch
+
+        refuse_existing(parse_path(file))
+        rows = OpenSearch(folder).suggestions
+        atomic_write(parse_path(file), rows.to_parquet(index=False))
+        echo(f"{format_count(len(rows), 'suggestion')} written: {file}")
+        return
     if is_table:
         from analysis.tidy import write_results_file
 

@@ -193,18 +193,19 @@ def status(
         tune-calib status runs/demo
         tune-calib status runs/demo --watch
     """
-    from tune_calib.tuning.progress.screen import describe_driver
+    from tune_calib.tuning.progress.screen import describe_driver, is_running
     from tune_calib.tuning.progress.screen import watch as watch_driver
 
-    def describe(folder: AnyPath) -> str:
-        if not is_search(folder):
+    def describe(entry: AnyPath) -> str:
+        has_driver = is_running(folder) or is_running(entry)
+        if not is_search(entry):
             from analysis.report import run_status
 
-            _refuse_storage(folder, study_storage)
-            return run_status(folder)
+            _refuse_storage(entry, study_storage)
+            return run_status(entry, has_driver)
         from tune_calib.tuning.search.study import search_status
 
-        return search_status(folder, study_storage)
+        return search_status(entry, study_storage, has_driver)
 
     folder = parse_path(out)
     has_ended = not watch or watch_driver(folder)

@@ -2,8 +2,8 @@
 # A Ray cluster inside one Slurm job, and tune-calib on it:
 #   sbatch slurm.sh ablate mac_cal --dataset cifar10 --data-root /shared/data \
 #       --out /shared/runs/mac_cal --store /shared/store --gpus 0.25
-# Every path must be on a file system shared by all nodes. A job that is requeued or submitted again
-# runs the trials that are missing.
+# Every path must be on a file system shared by all nodes. A job that is requeued or submitted again,
+# also with the command that it printed, runs the trials that are missing.
 #SBATCH --job-name=tune-calib
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=1
@@ -76,7 +76,13 @@ END
     [[ -z $missing ]] || { echo "these nodes did not join the Ray cluster within $wait_s s: $missing" >&2; exit 1; }
 fi
 
-tune-calib "$@" --address "$ip:$port" &
+# A command that an earlier job printed names the cluster of that job.
+words=()
+while (($#)); do
+    if [[ $1 == --address ]]; then shift; else words+=("$1"); fi
+    shift
+done
+tune-calib "${words[@]}" --address "$ip:$port" &
 driver=$!
 trap 'kill -TERM $driver' TERM INT
 status=0

@@ -87,7 +87,7 @@ def _search_for(run: SearchRun, hours: float, begin: Begin) -> SearchResult:
             return result
         longer = replace(run, length=max(1, ended + further))
         result = execute_run(longer, begin) if result is None else execute_run(longer)
-        if len(result.state.results) <= ended:  # a grid has no more points
+        if len(result.state.results) <= ended:  # there are no more points
             return result
         ended = len(result.state.results)
 

@@ -415,20 +415,24 @@ class SearchRequest(Retry, Storage, Sampling, TrialsRequest):
     own_recipes: OwnRecipes = False
 
 
-class ResumeRequest(Acceptance, Retry, Storage):
-    """A search to resume."""
+class Continuation(Acceptance, Storage):
+    """A request for the search in a folder."""
 
     out: Annotated[Text, ARGUMENT]
     """folder or URL of the search"""
+    address: Annotated[Address, OptionHelp(WHERE, "that of the search")] = None
+
+
+class ResumeRequest(Retry, Continuation):
+    """A search to resume."""
+
     trials: Annotated[int, OptionHelp(SEARCHING)] = Field(0, ge=0)
     """new total number of suggestions to try, if larger than before"""
 
 
-class EvaluateRequest(Acceptance, Storage, LadderOptions):
+class EvaluateRequest(Continuation, LadderOptions):
     """An evaluation of the selected trial of a search on the test split."""
 
-    out: Annotated[Text, ARGUMENT]
-    """folder or URL of the search"""
     seeds: Annotated[int, OptionHelp(SEEDS)] = Field(5, ge=1)
     """number of fresh seeds of networks and heads"""
     extend: Annotated[bool, OptionHelp(SEEDS)] = False

@@ -60,8 +60,8 @@ class Setting:
         if self.grid:
             return self.grid
         values = self.values()
-        if isinstance(values, range):
-            return sorted({values[0], values[(len(values) - 1) // 2], values[-1]})
+        if values is not None and not hasattr(self.distribution, "choices"):
+            return list(dict.fromkeys([values[0], values[(len(values) - 1) // 2], values[-1]]))
         if values is not None:
             return values
         distribution: Any = self.distribution
@@ -88,13 +88,19 @@ class Setting:
         return replace(self, distribution=distribution, grid=tuple(dict.fromkeys(numbers)))
 
     def values(self) -> Sequence[Choice] | None:
-        """Return all values; None for a range of real numbers."""
+        """Return all values, each once; None for a range of real numbers."""
         distribution: Any = self.distribution
         if hasattr(distribution, "choices"):
-            return list(distribution.choices)
-        if isinstance(distribution.low, int):
-            return range(distribution.low, distribution.high + 1, distribution.step)
-        return None
+            return list(dict.fromkeys(distribution.choices))
+        low, high, step = distribution.low, distribution.high, distribution.step
+        if isinstance(low, int):
+            return range(low, high + 1, step)
+        if low == high:
+            return [low]
+        if step is None:
+            return None
+        # As Optuna computes them.
+        return [min(low + step * index, high) for index in range(round((high - low) / step) + 1)]
 
     def plain(self) -> dict[str, Any]:
         """Return plain JSON values."""

@@ -223,6 +223,7 @@ class LadderRun:
             ladder=self.name,
             sets=self.shift_sets,
             copies=copies,
+            record=lambda: self.build_manifest().write(self.location.out),
         )
         return self.plan() if is_copied else work
 

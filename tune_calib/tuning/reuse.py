@@ -6,7 +6,7 @@ re-encoded folder of images, give trials with equal hashes and different numbers
 """
 
 import hashlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -170,6 +170,7 @@ def copy_rows(
     ladder: str,
     sets: Collection[str],
     copies: Copies,
+    record: Callable[[], None] = lambda: None,  # called before the first row is written
 ) -> bool:
     """Copy rows from other folders, with requested extra evaluations; return whether any exist."""
     trials = {trial.spec.hash: trial for trial in planned}
@@ -177,6 +178,8 @@ def copy_rows(
     folders: dict[AnyPath, list[str]] = {}
     for spec_hash, folder in find_rows(planned, out, among, copies=copies).items():
         folders.setdefault(folder, []).append(spec_hash)
+    if folders:
+        record()
     for folder, hashes in folders.items():
         # Named after its content: further trials of that folder get another file.
         name = f"shared-{hashlib.sha256(' '.join(sorted(hashes)).encode()).hexdigest()[:16]}"

@@ -118,8 +118,16 @@ def check_run(run: AnyRun) -> RemainingWork:
     return run.plan()
 
 
-def execute_run(run: Run[S, R], begin: Begin = lambda run: None) -> R:
-    """Complete a run; ``begin`` is called first unless nothing is left to do."""
+def execute_run(
+    run: Run[S, R], begin: Begin = lambda run: None, record: Callable[[], None] = lambda: None
+) -> R:
+    """Complete a run.
+
+    Args:
+        run: The run.
+        begin: Called first, unless nothing is left to do.
+        record: Called with the manifest, before a trial reads the test split.
+    """
     location, out = run.location, run.location.out
     require_loaded(out)
     report_progress("planning trials")
@@ -133,18 +141,24 @@ def execute_run(run: Run[S, R], begin: Begin = lambda run: None) -> R:
         manifest, work = run.build_manifest(), run.plan()
         copies = read_copies(run, work)
         state = run.open(work)
-        # Before the first trial, so that a killed run knows its plan; and after all checks, so that
-        # a refused run leaves the manifest unchanged.
-        manifest.write(out)
-        store_sources(out, run.plugins)
+
+        def write_plan() -> None:
+            """Write what is planned: before the first row, and after all that may fail."""
+            record()
+            manifest.write(out)
+            store_sources(out, run.plugins)
+
         with followed(out, manifest.identity):
             if state.is_over:
+                write_plan()
                 echo(f"nothing is left to do in {out}", err=True)
                 return run.finish(state)
             refuse_here(location.address, state.needs, everywhere)
             begin(run)
             state = run.reuse(state, copies)
-            if not state.is_over:
+            if state.is_over:
+                write_plan()
+            else:
                 recipe = manifest.recipe.told if manifest.recipe else None
                 provenance = location.build_provenance(
                     sweep=manifest.identity,
@@ -157,6 +171,7 @@ def execute_run(run: Run[S, R], begin: Begin = lambda run: None) -> R:
                 with open_executor(
                     location, state.needs, everywhere, provenance=provenance
                 ) as executor:
+                    write_plan()
                     run.execute(state, executor)
         return run.finish(state)
 

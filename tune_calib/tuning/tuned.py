@@ -11,6 +11,7 @@ from typing import TypeGuard
 
 from tune_calib.console import echo
 from tune_calib.errors import UserError
+from tune_calib.paths import AnyPath
 from tune_calib.results.folders import find_run_manifest
 from tune_calib.results.manifests import (
     VERSION,
@@ -66,7 +67,16 @@ def execute_tuned(run: AnyRun, begin: Begin = lambda run: None) -> Result:
             methods[label] = _tune(label, searches[label], begin)
         view.tracker.set(entry="")
     manifest = _add_read(comparison, manifest, methods.values())
-    manifest.write(comparison.location.out)  # before the test split is read
+    return execute_run(
+        _add_tuned_rungs(comparison, manifest.methods),
+        begin,
+        record=lambda: _write_read(comparison.location.out, manifest),
+    )
+
+
+def _write_read(out: AnyPath, manifest: TunedManifest) -> None:
+    """Write that the test split is read for the choices of the searches."""
+    manifest.write(out)
     for method in manifest.methods:
         if method.chosen is not None:  # the evaluation of its choice ends a search
             evaluated = SearchEvaluated(
@@ -76,8 +86,7 @@ def execute_tuned(run: AnyRun, begin: Begin = lambda run: None) -> Result:
                 rule=manifest.rule,
                 reads=manifest.reads,
             )
-            evaluated.write(comparison.location.out / method.folder)
-    return execute_run(_add_tuned_rungs(comparison, manifest.methods), begin)
+            evaluated.write(out / method.folder)
 
 
 def list_runs(run: AnyRun) -> list[AnyRun]:

@@ -14,11 +14,12 @@ from matplotlib.figure import Figure as Drawing
 from analysis import style
 from analysis.figure import SEARCH_FIGURES, report_figure
 from analysis.search.load import AT_CHANCE, SearchResults
-from analysis.search.tables import is_numeric, is_wide
+from analysis.search.tables import is_numeric, is_wide, sort_texts
 from analysis.svg import label_points
 from analysis.tidy import unbeaten
 from tune_calib.spec.metrics import METRICS
 
+_STEPS = 6  # at most, between the axes of a row of parallel coordinates
 _ABSENT = -0.12  # below the parallel axes, for settings that do not apply
 _SHOWN_BEYOND = 0.05  # loss of accuracy beyond the guard that is still shown
 _VALUELESS = {AT_CHANCE: "1", "diverged": "x", "crashed": "+"}
@@ -165,7 +166,7 @@ def coordinates(search: SearchResults, table: pd.DataFrame) -> pd.DataFrame:
         values = table[name].dropna()
         if values.nunique() > 1:
             if not is_numeric(values):
-                numbers = values.map(str).astype("category").cat.codes.astype(float)
+                numbers = values.map(str).map(sort_texts(values).index).astype(float)
             elif search.outcome.settings[name].get("log", False):
                 numbers = values.astype(float).map(np.log10)
             else:
@@ -181,7 +182,7 @@ def coordinates(search: SearchResults, table: pd.DataFrame) -> pd.DataFrame:
     title="Parallel coordinates",
     reading=(
         "One line per suggestion; lighter is better, and the thick line is the chosen one. The "
-        "most important setting is on the left."
+        "most important setting is on the left; a second row continues the lines of the first."
     ),
     caption=SearchResults.long_note,
     absent="no two settings have two values each among the finished suggestions",
@@ -198,20 +199,26 @@ def draw_parallel(search: SearchResults) -> Drawing | None:
     heights = coordinates(search, rows)
     if len(heights.columns) < 2:
         return None
-    figure, axis = style.subplots(figsize=(style.TEXT_IN, 3.1))
+    # Each row of axes begins with the last setting of the row above.
+    steps = len(heights.columns) - 1
+    down = -(-steps // _STEPS)
+    figure, axes = style.subplots(down, figsize=(style.TEXT_IN, 3.1 * down), squeeze=False)
     values = METRICS[metric].scale * rows["mean"]
     norm_class = LogNorm if is_wide(values) else Normalize
     norm = norm_class(values.min(), values.max())
     cmap = "cividis_r" if is_less_better else "cividis"
-    lines = [list(enumerate(row)) for row in heights.fillna(_ABSENT).to_numpy()]
-    shown = LineCollection(lines, cmap=cmap, norm=norm, linewidths=0.9, alpha=0.85)
-    shown.set_array(values.to_numpy())
-    axis.add_collection(shown)
     is_chosen = rows["number"] == search.outcome.chosen
-    chosen = list(compress(lines, is_chosen))
-    axis.add_collection(LineCollection(chosen, colors=[style.CHOSEN], linewidths=2.2))
-    _axes(axis, search, rows, heights)
-    bar = figure.colorbar(ScalarMappable(norm, cmap), ax=axis, pad=0.02)
+    across = -(-steps // down)
+    for axis, start in zip(axes.flat, range(0, steps, across), strict=True):
+        part = heights.iloc[:, start : start + across + 1]
+        lines = [list(enumerate(row)) for row in part.fillna(_ABSENT).to_numpy()]
+        shown = LineCollection(lines, cmap=cmap, norm=norm, linewidths=0.9, alpha=0.85)
+        shown.set_array(values.to_numpy())
+        axis.add_collection(shown)
+        chosen = list(compress(lines, is_chosen))
+        axis.add_collection(LineCollection(chosen, colors=[style.CHOSEN], linewidths=2.2))
+        _axes(axis, search, rows, part)
+    bar = figure.colorbar(ScalarMappable(norm, cmap), ax=list(axes.flat), pad=0.02)
     bar.set_label(f"select {METRICS[metric].head}; darkest: worst")
     if isinstance(norm, LogNorm):
         style.plain_ticks(bar.ax.yaxis)
@@ -253,4 +260,4 @@ def _ticks(
     middle = (low + high) / 2
     if has_log:
         middle = (low * high) ** 0.5
-    return [(height, f"{value:.2g}") for height, value in ((0, low), (0.5, middle), (1, high))]
+    return [(height, f"{value:.3g}") for height, value in ((0, low), (0.5, middle), (1, high))]

@@ -8,7 +8,8 @@ import numpy as np
 import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
-from matplotlib.colors import LogNorm
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure as Drawing
 from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
@@ -16,10 +17,21 @@ from matplotlib.patches import Rectangle
 from analysis import style
 from analysis.figure import SEARCH_FIGURES, report_figure
 from analysis.search.load import SearchResults
-from analysis.search.tables import MARGINS, distances, heat_map, is_numeric, is_wide, trend
+from analysis.search.tables import (
+    MARGINS,
+    distances,
+    heat_map,
+    is_numeric,
+    is_wide,
+    sort_texts,
+    trend,
+)
 from analysis.svg import label_points
 from tune_calib.errors import UserError
 from tune_calib.spec.metrics import METRICS
+
+_ROOM = 36  # characters of the names below an axis of ``sensitivity``
+_PAIRED = 4  # settings of which ``heat_map`` shows each pair
 
 
 @SEARCH_FIGURES.register
@@ -89,7 +101,8 @@ def _draw_tried(axis: Axes, search: SearchResults, table: pd.DataFrame, setting:
         marker="*", markersize=9, color=style.CHOSEN, zorder=3,
     )  # fmt: skip
     if names:
-        axis.set_xticks(range(len(names)), names)
+        is_long = sum(map(len, names)) + len(names) > _ROOM
+        axis.set_xticks(range(len(names)), names, rotation=90 if is_long else 0)
         axis.set_xlim(-0.5, len(names) - 0.5)
     elif search.outcome.settings[setting].get("log"):
         axis.set_xscale("log")
@@ -108,8 +121,7 @@ def _positions(values: "pd.Series[Any]") -> tuple[Any, list[str]]:
     """Return positions on an axis, and the names of its ticks (none for numbers)."""
     if is_numeric(values):
         return values.astype(float), []
-    texts = values.map(str)
-    names = sorted(set(texts))
+    texts, names = values.map(str), sort_texts(values)
     # Positions of the same name are spread so that marks do not cover each other.
     order, sizes = texts.groupby(texts).cumcount(), texts.groupby(texts).transform("size")
     return texts.map(names.index) + 0.5 * ((order + 0.5) / sizes - 0.5), names
@@ -160,54 +172,83 @@ def draw_importance(search: SearchResults) -> Drawing | None:
 @SEARCH_FIGURES.register
 @report_figure(
     name="heat_map",
-    title="Heat map over two settings",
+    title="Heat maps over pairs of settings",
     reading=(
-        "Mean and number (n) of the suggestions in each cell. The darkest cell has the worst "
-        "mean, an empty cell has no value, and the framed one has the method's defaults."
+        "Number (n) of the suggestions in each cell, and their mean by colour, over each two of "
+        "the four most important settings. The darkest cell has the worst mean, an empty cell has "
+        "no value, and the framed one has the method's defaults. Where the best column depends on "
+        "the row, the two settings interact."
     ),
     caption=SearchResults.note,
     absent="no two settings have two values each among the finished suggestions",
     takes=("settings", "metric"),
     position=40,
 )
-def draw_pair(search: SearchResults) -> Drawing | None:
-    """Draw a heat map of the metric over ``only_settings`` or the two most important settings."""
-    if len(search.only_settings) not in (0, 2):
-        raise UserError(f"heat_map shows two settings, not {len(search.only_settings)}")
+def draw_pairs(search: SearchResults) -> Drawing | None:
+    """Draw a heat map of the metric over each pair of ``only_settings`` or of important ones."""
+    if len(search.only_settings) == 1:
+        raise UserError("heat_map shows two settings or more, not 1")
+    names = search.only_settings or search.shown_settings()[:_PAIRED]
     table, metric = search.figure_table(), METRICS[search.metrics[0]]
-    done = table.dropna(subset="mean")
-    for across, down in combinations(search.shown_settings(), 2):
-        if (done.dropna(subset=[across, down])[[across, down]].nunique() > 1).all():
-            break
-    else:
+    grids, parts = {}, 5 if len(names) > 2 else 6
+    for across, down in combinations(range(len(names)), 2):
+        levels = search.manifest.question.grid
+        grid = heat_map(table, names[down], names[across], parts, levels=levels)
+        if len(grid) > 1 and len(grid.get("mean", grid).columns) > 1:
+            grids[down - 1, across] = grid
+    if not grids:
         return None
-    figure, axis = style.subplots(figsize=(style.TEXT_IN * 0.75, 3.2))
-    grid = heat_map(table, down, across, levels=search.manifest.question.grid)
-    means, counts = grid["mean"], grid["count"]
-    scaled = metric.scale * means
-    values = pd.Series(scaled.to_numpy(dtype=float).ravel())
-    norm = None
-    if is_wide(values):
-        norm = LogNorm(float(values.min()), float(values.max()))
-    # From fractions, since ``Metric.format`` converts them to percent.
-    notes = means.map(metric.format) + counts.map(lambda count: f"\nn = {count:.0f}")
+    is_single = len(grids) == 1
+    side, size = len(names) - 1, (style.TEXT_IN, 0.75 * style.TEXT_IN)
+    if is_single:
+        side, size = 1, (style.TEXT_IN * 0.75, 3.2)
+    figure, axes = style.subplots(side, side, figsize=size, squeeze=False)
+    for axis in axes.flat:
+        axis.set_visible(False)
+    means = [metric.scale * grid["mean"].to_numpy(dtype=float).ravel() for grid in grids.values()]
+    values = pd.Series(np.concatenate(means))
+    norm = (LogNorm if is_wide(values) else Normalize)(values.min(), values.max())
     cmap = "cividis_r" if metric.is_less_better else "cividis"
-    sns.heatmap(
-        scaled, ax=axis, norm=norm, cmap=cmap,
-        annot=notes, fmt="", annot_kws={"fontsize": 6},
-        cbar_kws={"label": f"{metric.head}; darkest: worst"}, linewidths=0.5,
-    )  # fmt: skip
-    bar = axis.collections[0].colorbar
-    if norm is not None and bar is not None:
+    for place, grid in grids.items():
+        axis = axes[0, 0] if is_single else axes[place]
+        axis.set_visible(True)
+        _draw_grid(axis, search, grid, is_single, norm=norm, cmap=cmap)
+    bar = figure.colorbar(ScalarMappable(norm, cmap), ax=list(axes.flat), shrink=1 / side**0.5)
+    bar.set_label(f"{metric.head}; darkest: worst")
+    if isinstance(norm, LogNorm):
         style.plain_ticks(bar.ax.yaxis)
+    return figure
+
+
+def _draw_grid(
+    axis: Axes, search: SearchResults, grid: pd.DataFrame, is_single: bool, **colors: Any
+) -> None:
+    """Draw a heat map with numbers of suggestions, and with means if there is room."""
+    metric, means = METRICS[search.metrics[0]], grid["mean"]
+    notes = grid["count"].map("{:.0f}".format)
+    if is_single:
+        # From fractions, since ``Metric.format`` converts them to percent.
+        notes = means.map(metric.format) + "\nn = " + notes
+    sns.heatmap(
+        (metric.scale * means).rename(index=_format_tick, columns=_format_tick), ax=axis,
+        annot=notes, fmt="", annot_kws={"fontsize": 6 if is_single else 5}, cbar=False,
+        linewidths=0.5, **colors,
+    )  # fmt: skip
     # Seaborn draws the first row at the top; larger values belong there.
     axis.invert_yaxis()
+    if not is_single:
+        axis.tick_params(labelsize=5.5, length=2)
+        axis.set_xlabel(axis.get_xlabel(), fontsize=7)
+        axis.set_ylabel(axis.get_ylabel(), fontsize=7)
     x = _nearest_index(means.columns, search.defaults)
     y = _nearest_index(means.index, search.defaults)
     if x is not None and y is not None:
         look: dict[str, Any] = {"edgecolor": style.CHOSEN, "linewidth": 1.5}
         axis.add_patch(Rectangle((x, y), 1, 1, fill=False, clip_on=False, **look))
-    return figure
+
+
+def _format_tick(value: str | float) -> str:
+    return value if isinstance(value, str) else f"{value:g}"
 
 
 def _nearest_index(values: "pd.Index[Any]", defaults: Mapping[str, Any]) -> int | None:

@@ -19,9 +19,10 @@ from analysis.search.figures.points import (
     coordinates,
     draw_front,
     draw_history,
+    draw_parallel,
     front,
 )
-from analysis.search.figures.settings import draw_importance, draw_shares
+from analysis.search.figures.settings import draw_importance, draw_pairs, draw_shares
 from analysis.search.load import is_complete, load_search
 from tests import drawing, fake_results
 from tests.support import Reader, sample
@@ -29,6 +30,7 @@ from tune_calib.cli import app
 from tune_calib.documents import seal
 from tune_calib.errors import UserError
 from tune_calib.results.manifests import ReportRecord
+from tune_calib.spec.space import SPACES
 
 
 def texts(table):
@@ -120,6 +122,74 @@ def test_lines_of_parallel_coordinates_are_logarithmic_where_the_search_is(out):
     assert heights["head.lr"].tolist() == pytest.approx([0.5, 0, 0.849, 1], abs=0.001)
     assert heights["head.width"].isna().tolist() == [False, True, False, True]
     assert heights["head.shape"].tolist() == [0, 1, 0, 1]
+
+
+SETTINGS = [name for name in SPACES["mac_cal"].settings if name != "head.clip_grad_norm"]
+
+
+@pytest.fixture
+def wide(tmp_path, monkeypatch):
+    """A search of thirteen settings, one of them with numbers and null."""
+    space = {name: {"kind": "float", "low": 0.0, "high": 40.0, "only_if": {}} for name in SETTINGS}
+    space[SETTINGS[0]] = {"kind": "categorical", "choices": [None, 64, 128, 512], "only_if": {}}
+    points = []
+    for number in range(40):
+        point = {name: (number * (7 + index)) % 40.0 for index, name in enumerate(SETTINGS)}
+        points.append({**point, SETTINGS[0]: [512, None, 64, 128][number % 4]})
+    monkeypatch.setattr(fake_results, "SPACE", space)
+    monkeypatch.setattr(fake_results, "DEFAULTS", points[0])
+    eces = [0.01 + number / 1000 for number in range(40)]
+    fake_results.write_search(tmp_path / "wide", points, eces)
+    return tmp_path / "wide"
+
+
+def test_a_number_beside_null_is_at_its_height(wide):
+    search = load_search(wide)
+    heights = coordinates(search, search.table())[SETTINGS[0]]
+    assert heights[:4].tolist() == pytest.approx([2 / 3, 1, 0, 1 / 3])
+
+
+def test_parallel_axes_of_many_settings_have_names_that_do_not_overlap(wide):
+    style.apply()
+    figure = draw_parallel(load_search(wide))
+    figure.draw_without_rendering()
+    names = []
+    for axis in figure.axes[:-1]:
+        labels = axis.get_xticklabels()
+        boxes = [label.get_window_extent() for label in labels]
+        assert [box.count_overlaps(boxes) for box in boxes] == [1] * len(boxes)
+        names.append([label.get_text().replace(".\n", ".") for label in labels])
+    assert names == [SETTINGS[:7], SETTINGS[6:]]
+    plt.close("all")
+
+
+def test_each_pair_of_the_most_important_settings_has_a_heat_map(wide):
+    style.apply()
+    figure = draw_pairs(load_search(wide))
+    figure.draw_without_rendering()
+    pairs = {}
+    for axis in figure.axes[:-1]:
+        if axis.get_visible():
+            pairs[axis.get_xlabel(), axis.get_ylabel()] = axis
+    assert list(pairs) == [(SETTINGS[i], SETTINGS[j]) for j in (1, 2, 3) for i in range(j)]
+    for axis in pairs.values():
+        assert sum(int(text.get_text()) for text in axis.texts) == 40
+    first = pairs[SETTINGS[0], SETTINGS[1]]
+    texts = [label.get_text() for label in first.get_xticklabels()]
+    assert texts == ["64", "128", "512", "null"]
+    plt.close("all")
+
+
+def test_suggestions_and_settings_are_columns_that_files_can_store(wide, tmp_path):
+    search = tune_calib.open_results(wide)
+    search.suggestions.to_parquet(tmp_path / "python.parquet")
+    stored = pd.read_parquet(tmp_path / "python.parquet")
+    assert stored[SETTINGS[0]].tolist() == ["512", "null", "64", "128"] * 10
+    assert stored[SETTINGS[1]].dtype == float
+    done = CliRunner().invoke(app, ["export", str(wide), str(tmp_path / "command.parquet")])
+    assert done.exit_code == 0, done.output
+    assert "40 suggestions written" in done.output
+    pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "command.parquet"), stored)
 
 
 def test_figures_mark_default_choice_and_what_failed(tmp_path):
@@ -317,7 +387,7 @@ def test_figures_show_the_settings_and_the_metric_that_are_chosen():
     [
         ("sensitivity", {"settings": "gama"}, "setting 'gama' was not searched"),
         ("sensitivity", {"metric": "eece"}, "unknown metric 'eece'"),
-        ("heat_map", {"settings": ["gamma"]}, "heat_map shows two settings, not 1"),
+        ("heat_map", {"settings": ["gamma"]}, "heat_map shows two settings or more, not 1"),
         ("history", {"settings": ["gamma"]}, "figure history takes no settings"),
         ("importance", {"metric": "nll"}, "figure importance takes no metric"),
     ],

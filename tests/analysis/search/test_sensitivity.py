@@ -69,6 +69,19 @@ def test_a_trend_of_few_values_and_of_texts_has_each_of_them():
     assert tables.trend(table, "head.width")["value"].tolist() == ["64", "null"]
 
 
+def test_numbers_beside_other_values_are_in_the_order_of_numbers():
+    widths = [512, "null", 64, True, 128, 256]
+    order = ["64", "128", "256", "512", "True", "null"]
+    assert tables.sort_texts(pd.Series(widths)) == order
+    table = pd.DataFrame([row(1, width=width, ece=0.1) for width in [*widths, 64]])
+    table["head.lr"] = range(7)
+    curve = tables.trend(table, "head.width")
+    assert curve["value"].tolist() == order
+    assert curve["suggestions"].tolist() == [2, 1, 1, 1, 1, 1]
+    grid = tables.heat_map(table, "head.lr", "head.width", bins=7)["mean"]
+    assert list(grid.columns) == order
+
+
 def test_trials_are_read_from_a_folder_and_a_retried_one_counts_once(tmp_path):
     def trial(name, status):
         return {"schema_version": 1, "spec_hash": name, "rung": 0, "status": status}

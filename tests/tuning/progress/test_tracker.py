@@ -5,7 +5,7 @@ import pytest
 from tests.tuning.progress.support import busy_tracker
 from tune_calib.progress import ProgressEvent, count_progress, listening, report_progress
 from tune_calib.tuning.progress import tracker as module
-from tune_calib.tuning.progress.tracker import TRIALS, Tracker, format_summary
+from tune_calib.tuning.progress.tracker import TRIALS, Tracker, format_line, format_summary
 
 
 @pytest.fixture
@@ -76,6 +76,16 @@ def test_the_bar_of_a_search_counts_suggestions_and_not_its_trials():
     assert tracker.record().ended == {}
     tracker.begin("", 0, "", {})
     assert (tracker.record().running, tracker.record().notes) == ({}, [])
+
+
+def test_a_step_before_a_phase_is_not_shown_after_it():
+    tracker = Tracker("compare")
+    tracker.set(event=ProgressEvent("estimating how long it will take"))
+    tracker.begin("networks and heads", 2, TRIALS, {"imports": 2})
+    assert format_line(tracker.record()) == "0:00 networks and heads; 0 of 2 trials ended"
+    tracker.set(event=ProgressEvent("reading images"))
+    tracker.begin("", 0, "", {})
+    assert format_line(tracker.record()) == "0:00 reading the results"
 
 
 def test_progress_of_an_ended_trial_is_ignored():

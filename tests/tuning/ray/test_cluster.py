@@ -107,6 +107,40 @@ def nodes():
 """
 
 
+def run_script(folder, nodes, arguments, program, healthy=0) -> subprocess.CompletedProcess:
+    """Run the Slurm script with stand-ins for the programs of Slurm, Ray and this one."""
+    stand_ins = {
+        "scontrol": f"printf '%s\\n' {nodes}",
+        "srun": 'while [[ $1 == --* ]]; do shift; done; exec "$@"',
+        "ray": RAY,
+        "tune-calib": program,
+        "python": f'exec {sys.executable} -S "$@"',
+    }
+    for name, body in stand_ins.items():
+        (folder / name).write_text(f"#!/bin/bash\n{body}\n")
+        (folder / name).chmod(0o755)
+    (folder / "ray.py").write_text(RAY_MODULE)
+    environment = {
+        "PATH": f"{folder}:{os.environ['PATH']}",
+        "PYTHONPATH": str(folder),
+        "CALLS": str(folder / "calls"),
+        "HEALTHY": str(healthy),
+        "TUNE_CALIB_WAIT_S": "0",
+        "SLURM_JOB_ID": "39999",
+        "SLURM_JOB_NODELIST": "node[1-3]",
+    }
+    script = ["bash", str(FOLDER / "slurm.sh"), *arguments]
+    return subprocess.run(script, env=environment, capture_output=True, text=True, timeout=20)
+
+
+def test_the_slurm_script_runs_a_command_of_an_earlier_job_on_its_own_cluster(tmp_path):
+    printed = ["evaluate", "my runs/a", "--address", "10.9.9.9:20000", "--seeds", "3"]
+    done = run_script(tmp_path, "node1", printed, 'printf "%s\\n" "$@"; exit 3')
+    assert done.returncode == 3
+    kept = ["evaluate", "my runs/a", "--seeds", "3"]
+    assert done.stdout.splitlines() == [*kept, "--address", "10.0.0.1:23999"]
+
+
 @pytest.mark.parametrize(
     ("healthy", "message"),
     [
@@ -115,28 +149,8 @@ def nodes():
     ],
 )
 def test_the_slurm_script_names_the_nodes_that_it_waited_for(tmp_path, healthy, message):
-    stand_ins = {
-        "scontrol": "printf 'node1\\nnode2\\nnode3\\n'",
-        "srun": 'while [[ $1 == --* ]]; do shift; done; exec "$@"',
-        "ray": RAY,
-        "tune-calib": "exit 9",
-        "python": f'exec {sys.executable} -S "$@"',
-    }
-    for name, body in stand_ins.items():
-        (tmp_path / name).write_text(f"#!/bin/bash\n{body}\n")
-        (tmp_path / name).chmod(0o755)
-    (tmp_path / "ray.py").write_text(RAY_MODULE)
-    environment = {
-        "PATH": f"{tmp_path}:{os.environ['PATH']}",
-        "PYTHONPATH": str(tmp_path),
-        "CALLS": str(tmp_path / "calls"),
-        "HEALTHY": str(healthy),
-        "TUNE_CALIB_WAIT_S": "0",
-        "SLURM_JOB_ID": "39999",
-        "SLURM_JOB_NODELIST": "node[1-3]",
-    }
-    script = ["bash", str(FOLDER / "slurm.sh"), "ablate", "mac_cal"]
-    done = subprocess.run(script, env=environment, capture_output=True, text=True, timeout=20)
+    words = ["ablate", "mac_cal"]
+    done = run_script(tmp_path, "node1 node2 node3", words, "exit 9", healthy)
     assert (done.returncode, done.stderr.splitlines()[-1]) == (1, message)
     ports = re.findall(r"--port=(\d+)", (tmp_path / "calls").read_text())
     assert ports == ["23999"]  # neither of Ray's workers nor of those that Linux assigns

@@ -55,7 +55,7 @@ def test_a_search_that_was_made_longer_is_the_search_of_that_length(
     assert longer.results == whole.results
 
 
-FEW = 10  # samplers draw with repeats: in 200 suggestions these come with near certainty, 42 do not
+FEW = 10
 
 
 def few_points(method) -> dict:
@@ -101,8 +101,11 @@ def comes_to_its_end(tmp_path, method, sampler):
     assert space.size <= FEW
     suggestions = points(state)
     assert len({tuple(point.items()) for point in suggestions}) == space.size
-    assert len(study.finished()) == len(suggestions) == study.planned(200) < 200
-    assert len({tuple(point.items()) for point in suggestions[:-1]}) < space.size or space.size == 1
+    assert len(study.finished()) == len(suggestions) == study.planned(200) == space.size
+    for length in (1, space.size - 1, 300):
+        again = searched(tmp_path / "in-steps", question, length)
+        assert len(points(again)) == again.study.planned(length) == max(1, min(length, space.size))
+    assert points(again) == suggestions
     again = searched(tmp_path / "out", question, 300)
     assert points(again) == suggestions
     assert again.study.planned(300) == len(suggestions)

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from analysis.search.load import is_complete
-from tests.support import sample
+from tests.support import here, sample
 from tests.tuning.search.support import (
     any_job,
     definition_of,
@@ -20,15 +20,20 @@ from tests.tuning.search.support import (
     stored,
 )
 from tune_calib.errors import UserError
+from tune_calib.results.manifests import RUN_MANIFEST, SearchManifest
+from tune_calib.results.selection import EVALUATION
 from tune_calib.results.tables import write_results
-from tune_calib.spec.names import JOURNAL
+from tune_calib.spec.names import JOURNAL, SEARCH_EVALUATED, SEARCH_MANIFEST
 from tune_calib.spec.request import EvaluateRequest
+from tune_calib.tuning import run as run_module
+from tune_calib.tuning.progress.screen import show_driver
+from tune_calib.tuning.run import execute_run
 from tune_calib.tuning.search import study as study_module
 from tune_calib.tuning.search.definition import SuggestionResult
-from tune_calib.tuning.search.evaluate import plan_evaluation
+from tune_calib.tuning.search.evaluate import evaluate_choice, plan_evaluation
 from tune_calib.tuning.search.execute import StudySource
 from tune_calib.tuning.search.outcome import write_outcome
-from tune_calib.tuning.search.run import count_suggestions
+from tune_calib.tuning.search.run import count_suggestions, load_search, open_state
 from tune_calib.tuning.search.storage import _Journal, lost_database
 from tune_calib.tuning.search.study import SearchStudy, search_status
 from tune_calib.tuning.work.provenance import Provenance
@@ -259,3 +264,88 @@ def test_flipped_bits_of_a_database_change_nothing_in_silence(finished_search, t
             continue
         assert again.results == state.results
         assert points(again) == points(state) or again.differing
+
+
+NOWHERE = "127.0.0.1:1"
+
+
+@contextlib.contextmanager
+def lost_cluster(*arguments, **named):
+    raise UserError("no cluster")
+    yield
+
+
+@pytest.fixture
+def crashed(finished_search, tmp_path):
+    """A search whose last suggestion crashed."""
+    out = tmp_path / "out"
+    study = copy_of(finished_search, out).study
+    study.suggestion(TRIALS)
+    study.write_result(TRIALS, SuggestionResult("crashed"))
+    SearchManifest.read(out).model_copy(update={"trials": TRIALS + 1}).write(out)
+    return out
+
+
+@pytest.mark.parametrize("step", ["refuse_here", "open_executor"])
+def test_a_continuation_that_fails_plans_nothing(crashed, monkeypatch, step):
+    plan = (crashed / SEARCH_MANIFEST).read_bytes()
+    search = load_search(crashed, None)
+    message = "no cluster"
+    if step == "open_executor":
+        monkeypatch.setattr(run_module, step, lost_cluster)
+    else:
+        search = load_search(crashed, None, NOWHERE)
+        message = f"no Ray cluster at `address` {NOWHERE} .*start it, or set `address` to another"
+    with pytest.raises(UserError, match=message):
+        execute_run(replace(search, length=44, retry="crashed"))
+    assert (crashed / SEARCH_MANIFEST).read_bytes() == plan
+    states = SearchStudy(search.definition, crashed, is_read_only=True).states()
+    assert states == [*["done"] * TRIALS, "crashed"]
+
+
+def test_crashed_suggestions_that_are_to_be_retried_are_left_to_do(crashed):
+    search = load_search(crashed, None)
+    for retry, is_over in ((None, True), ("crashed", False)):
+        state = open_state(replace(search, retry=retry))
+        state.read_rows()
+        assert state.is_over == is_over
+    assert state.study.retry("crashed") == [TRIALS + 1]
+    assert state.study.find_retries("crashed") == []
+
+
+def test_an_evaluation_that_cannot_begin_does_not_end_its_search(finished_search, tmp_path):
+    out = tmp_path / "out"
+    copy_of(finished_search, out)
+    request = EvaluateRequest(out=str(out), seeds=2, address=NOWHERE)
+    with pytest.raises(UserError, match="no Ray cluster"):
+        evaluate_choice(request, "it")
+    assert not (out / SEARCH_EVALUATED).exists()
+    assert not (out / EVALUATION / RUN_MANIFEST).exists()
+
+
+def test_a_search_continues_on_another_cluster_or_on_none(finished_search, tmp_path):
+    out = tmp_path / "out"
+    copy_of(finished_search, out)
+    cluster = {"address": "10.0.0.1:6379", "gpus": 0.25, "at_once": 3}
+    SearchManifest.read(out).model_copy(update=cluster).write(out)
+
+    def place(address=None):
+        run = load_search(out, None, address)
+        run.check()
+        location = run.location
+        return location.address, location.gpus, run.at_once, run.build_manifest().address
+
+    assert place() == ("10.0.0.1:6379", 0.25, 3, "10.0.0.1:6379")
+    assert place("10.0.0.2:6379") == ("10.0.0.2:6379", 0.25, 3, "10.0.0.2:6379")
+    assert place("none") == ("none", 1, 1, "none")
+
+
+def test_the_status_tells_to_continue_unless_the_driver_lives(finished_search, tmp_path):
+    out = tmp_path / "out"
+    copy_of(finished_search, out)
+    lose(finished_search, out, 3)
+    assert "continue with: tune-calib resume" in here("status", out).stdout
+    with show_driver(out):
+        output = here("status", out).stdout
+    assert "continue with" not in output
+    assert "at work" in output

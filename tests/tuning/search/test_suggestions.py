@@ -4,12 +4,14 @@ import random
 
 import optuna
 import pytest
+from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import TrialState, create_trial
 
 from tests.support import sample
 from tests.tuning.search.support import study_in
+from tune_calib.spec.space import Setting, Space, choice, uniform
 from tune_calib.tuning.search import study as study_module
-from tune_calib.tuning.search.definition import Objective, SuggestionResult
+from tune_calib.tuning.search.definition import Objective, SearchDefinition, SuggestionResult
 from tune_calib.tuning.search.storage import JOURNAL
 from tune_calib.tuning.search.study import SearchStudy
 
@@ -137,3 +139,75 @@ def test_the_last_the_best_feasible_and_the_open_ones_are_read(direction):
     feasible = [trial for trial in study.trials[:200] if trial.number % 3]
     best = sorted(feasible, key=lambda trial: sign * trial.value)[:25]
     assert found == [*sorted(trial.number for trial in best), *range(200, 501)]
+
+
+STEPS = {
+    "x": Setting(FloatDistribution(0.1, 0.7, step=0.2)),
+    "n": Setting(IntDistribution(2, 8, step=3)),
+    "k": Setting(CategoricalDistribution([None, True]), only_if={"n": (5,)}),
+    "one": Setting(FloatDistribution(0.3, 0.3)),
+}
+HALF = {"mode": choice("off", "on"), "rate": uniform(0.0, 1.0, mode=("on",))}
+
+
+@pytest.fixture
+def study_over(tmp_path, monkeypatch):
+    """The study of a space, without published points."""
+
+    def open_study(settings, sampler) -> SearchStudy:
+        monkeypatch.setattr(study_module, "restrict_space", lambda *_: Space("any", settings))
+        monkeypatch.setattr(SearchDefinition, "points", [])
+        return study_in(tmp_path / sampler, sampler)
+
+    return open_study
+
+
+def suggest_all(study, count):
+    """Suggestions one by one, each with its result, which prefers a single point."""
+    suggestions = []
+    for number in range(count):
+        suggestions += study.suggestions([number])
+        if len(suggestions) == number:
+            break
+        study.write_result(number, SuggestionResult("done", (float(number > 0),), 0.0))
+    return [dict(suggestion.point) for suggestion in suggestions]
+
+
+@pytest.mark.parametrize("draws", [1, 10])
+@pytest.mark.parametrize("sampler", ["tpe", "random", "nsga2"])
+def test_each_point_of_a_finite_space_is_suggested_once(study_over, monkeypatch, sampler, draws):
+    monkeypatch.setattr(study_module, "DRAWS", draws)
+    study = study_over(STEPS, sampler)
+    assert study.planned(50) == 16
+    found = suggest_all(study, 50)
+    assert len(found) == 16
+    every = list(Space("any", STEPS).points())
+    assert sorted(found, key=repr) == sorted(every, key=repr)
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "random", "nsga2"])
+def test_a_space_with_a_continuous_setting_is_never_exhausted(study_over, sampler):
+    study = study_over(HALF, sampler)
+    found = suggest_all(study, 40)
+    assert study.planned(400) == 400
+    assert len({tuple(point.items()) for point in found}) == len(found) == 40
+    assert found.count({"mode": "off"}) <= 1
+
+
+def test_repeats_of_an_earlier_version_count_and_only_new_points_follow(study_over):
+    study = study_over(STEPS, "random")
+    suggest_all(study, 1)
+    study._study.add_trials(study._trials() * 3)
+    assert [study.planned(length) for length in (4, 10, 50)] == [4, 10, 19]
+    found = [dict(suggestion.point) for suggestion in study.suggestions(range(50))]
+    assert found[:4] == [found[0]] * 4
+    assert len({tuple(point.items()) for point in found[3:]}) == len(found[3:]) == 16
+
+
+def test_a_point_that_is_tried_again_leaves_the_others_to_be_suggested(study_over):
+    study = study_over(STEPS, "random")
+    study.suggestions([0])
+    study.write_result(0, SuggestionResult("crashed"))
+    assert study.retry("crashed") == [1]
+    assert study.planned(50) == 17
+    assert len(study.suggestions(range(50))) == 17

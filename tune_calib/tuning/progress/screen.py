@@ -279,6 +279,12 @@ def is_dead(record: Progress, now: float) -> bool:
     return silent_s > _BUSY_S
 
 
+def is_running(folder: AnyPath) -> bool:
+    """Return whether a folder has a driver that lives."""
+    record = read_progress(folder)
+    return record is not None and not is_dead(record, time.time())
+
+
 def describe_driver(folder: AnyPath) -> str:
     """Describe what the driver of a folder does, or its death; return "" if there is none."""
     record = read_progress(folder)

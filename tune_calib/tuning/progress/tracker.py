@@ -109,6 +109,7 @@ class Tracker:
         """Begin a phase with the total of each kind, or the time between two phases."""
         timed = {name: Kind(count) for name, count in kinds.items()}
         self.set(phase=phase, total=total, unit=unit, kinds=timed, ended={}, notes=[], running={})
+        self.set(event=ProgressEvent(phase or "reading the results"))  # the last one is over
 
     def start(self, name: str, title: str, kind: str, weight: int) -> None:
         """Add a Ray trial."""

@@ -22,7 +22,7 @@ from tune_calib.console import echo
 from tune_calib.engine.machine import count_cores, machine
 from tune_calib.errors import UserError, find_cause
 from tune_calib.progress import report_progress
-from tune_calib.tuning.work.executor import Resources, refuse_unreachable
+from tune_calib.tuning.work.executor import OTHER, Resources, refuse_unreachable
 
 _QUIET = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
@@ -135,11 +135,12 @@ def _connect(address: str | None, variables: Mapping[str, str]) -> None:
     is_submitted = "RAY_JOB_CONFIG_JSON_ENV_VAR" in os.environ
     runtime = {"env_vars": variables} if variables and not is_submitted else None
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    step, failure = "starting Ray", "Ray does not start here"
+    step, failure, advice = "starting Ray", "Ray does not start here", ""
     protection: contextlib.AbstractContextManager[None] = _protected()
     has_dashboard: bool | None = False
     if address:
         step, failure = f"connecting to Ray at {address}", f"no Ray cluster at `address` {address}"
+        advice = f": {OTHER}"
         protection, has_dashboard = contextlib.nullcontext(), None  # the cluster has decided
     report_progress(step, is_urgent=True)
     try:
@@ -155,7 +156,7 @@ def _connect(address: str | None, variables: Mapping[str, str]) -> None:
             )
     except Exception as error:  # Ray raises a plain one if a process of it dies
         reason = find_cause(error) or type(error).__name__
-        raise UserError(f"{failure}: {reason}") from None
+        raise UserError(f"{failure} ({reason}){advice}") from None
     if threading.current_thread() is threading.main_thread():  # others cannot set handlers
         for number, handler in handlers.items():
             signal.signal(number, handler)  # Ray replaced them

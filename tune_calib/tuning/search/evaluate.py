@@ -44,7 +44,7 @@ def evaluate_choice(
     The summary compares them with ``select``; the rows are in an ordinary run folder.
     """
     out = parse_path(request.out)
-    search = load_search(out, request.study_storage)
+    search = load_search(out, request.study_storage, request.address)
     with only_driver(out), show_driver(out), lost_database(search.location.study_storage):
         state = open_state(search)
         # The rows of the search are compared with those of the evaluation.
@@ -52,8 +52,8 @@ def evaluate_choice(
         copies = Copies.read([spec], search.location.data_root, store)
         copies.refuse_other(out, [])
         choice = add_read(_find_choice(state), request, command)
-        choice.write(out)  # before the test split is read
-        result = execute_run(build_run(search, choice, request, command=command), begin)
+        run = build_run(search, choice, request, command=command)
+        result = execute_run(run, begin, record=lambda: choice.write(out))
         on_select = {BASELINE: state.baseline_rows}
         for label, number in {DEFAULTS: 0, CHOSEN: choice.trial}.items():
             hashes = state.hashes(state.study.suggestion(number))
@@ -65,7 +65,7 @@ def evaluate_choice(
 
 def plan_evaluation(request: EvaluateRequest, command: str) -> LadderRun:
     """Build the ladder that ``evaluate_choice`` would run, without writing."""
-    search = load_search(parse_path(request.out), request.study_storage)
+    search = load_search(parse_path(request.out), request.study_storage, request.address)
     with lost_database(search.location.study_storage):
         choice = _find_choice(open_state(search, is_read_only=True))
     return build_run(search, add_read(choice, request, command), request, command=command)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import ceil
 from operator import attrgetter
 from pathlib import Path
 from typing import ClassVar
@@ -162,10 +163,8 @@ class SearchRun:
         return resources_of(make_plan(self.planned_trials, set()).jobs, self.location.gpus)
 
     def open(self, work: RemainingWork) -> SearchState:
-        """Open the study, and suggest the trials to be retried again."""
+        """Open the study."""
         state = open_state(self)
-        if self.retry is not None:
-            state.study.retry(self.retry)
         state.read_rows()
         state.refuse_other_points()
         if state.is_over:
@@ -177,8 +176,10 @@ class SearchRun:
         return state
 
     def execute(self, state: SearchState, executor: Executor) -> None:
-        """Execute the baseline, and then the suggestions."""
+        """Execute the baseline, and then the suggestions, with those to be retried."""
         definition = self.definition
+        if self.retry is not None:
+            state.study.retry(self.retry)
         plan = make_plan(definition.candidates.baseline(), set(state.rows))
         errors = execute("baseline", plan, executor)
         state.errors = dict(zip(map(attrgetter("name"), plan.jobs), errors, strict=False))
@@ -236,8 +237,8 @@ def count_at_once(definition: SearchDefinition, location: RunLocation) -> int:
     return location.at_once(threads)
 
 
-def load_search(out: AnyPath, study_storage: str | None) -> SearchRun:
-    """Load the search of a folder."""
+def load_search(out: AnyPath, study_storage: str | None, address: str | None = None) -> SearchRun:
+    """Load the search of a folder, for another cluster than before if an address is given."""
     require_loaded(out)
     manifest = read_search_manifest(out)
     definition = SearchDefinition.read(manifest, out)
@@ -247,19 +248,19 @@ def load_search(out: AnyPath, study_storage: str | None) -> SearchRun:
         out=out,
         store=store,
         data_root=data_root,
-        address=manifest.address,
-        gpus=manifest.gpus,
+        address=address or manifest.address,
+        gpus=ceil(manifest.gpus) if address == IN_PROCESS else manifest.gpus,
         command=manifest.command,
         dataset_title=manifest.titles.get(
             definition.resolved.overrides.get("data", {}).get("dataset", "")
         ),
         study_storage=find_storage(out, study_storage, manifest.study_storage),
     )
+    at_once = manifest.at_once
+    if address is not None and IN_PROCESS in (address, manifest.address):
+        at_once = count_at_once(definition, location)
     return SearchRun(
-        definition=definition,
-        length=manifest.trials,
-        location=location,
-        at_once=manifest.at_once,
+        definition=definition, length=manifest.trials, location=location, at_once=at_once
     )
 
 
@@ -269,7 +270,9 @@ def open_state(run: SearchRun, is_read_only: bool = False) -> SearchState:
     study = SearchStudy(
         run.definition, run.out, run.location.study_storage, is_read_only=is_read_only
     )
-    return SearchState(run.out, run.definition, study, length=run.length, needs=run.needs)
+    return SearchState(
+        run.out, run.definition, study, length=run.length, retry=run.retry, needs=run.needs
+    )
 
 
 def count_suggestions(
@@ -293,7 +296,7 @@ def write_outcome_so_far(out: AnyPath, study_storage: str | None) -> None:
     """Write ``outcome.json`` of an unfinished search; its driver may be running."""
     run = load_search(out, study_storage)
     if not done(out):
-        raise UserError(f"{out}: no result yet; continue with: tune-calib resume {out}")
+        raise UserError(f"{out}: no result yet; see: tune-calib status {out}")
     with lost_database(run.location.study_storage):
         state = open_state(run, is_read_only=True)
         state.read_rows()

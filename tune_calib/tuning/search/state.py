@@ -38,6 +38,7 @@ class SearchState:
     definition: SearchDefinition
     study: SearchStudy
     length: int  # suggestions, without retries
+    retry: str | None = None  # status of the trials to suggest again
     needs: Sequence[Resources] = ()  # of the kinds of Ray trials
     rows: dict[str, Row] = field(default_factory=dict)  # by spec hash
     crashed: dict[str, str] = field(default_factory=dict)  # names of Ray trials by spec hash
@@ -66,6 +67,8 @@ class SearchState:
     @property
     def is_over(self) -> bool:
         """Return whether every suggestion has ended, and the baseline has its rows."""
+        if self.retry is not None and self.study.find_retries(self.retry):
+            return False
         is_complete = len(self.study.finished()) >= self.planned and self.count_left() == 0
         return is_complete and self.rows.keys() >= set(list_hashes(self.candidates.baseline()))
 

@@ -4,15 +4,21 @@ Suggestion n is trial n of the study. The sampler is seeded anew for every n, an
 the study in which trials are open if their results were not known when the suggestion was due. An
 interrupted or extended search thus gets the same suggestions as one that ran as a whole. Each is
 added to the study in one write, so that none is incomplete.
+
+No suggestion repeats a point, so that searches of equal length try equally many. Studies of earlier
+versions have repeats, which count as suggestions.
 """
 
 import contextlib
 import copy
+import itertools
+import math
 import platform
+import random
 import uuid
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from operator import attrgetter
 from pathlib import Path
@@ -46,6 +52,9 @@ RETRY_OF = "retry_of"
 GUARD = "accuracy"
 OWNER = "owner"  # attribute of a study in a database: folder and host of its search, and session
 LAST, BEST = 300, 25  # trials that TPE reads: the last that ended, and the best before them
+DRAWS = 10  # of a sampler that repeats points, before a new one is drawn uniformly
+
+FrozenPoint = frozenset[tuple[str, Choice]]
 
 
 @contextlib.contextmanager
@@ -145,7 +154,7 @@ class SearchStudy:
         The sampler does not read the results of suggestions from number ``first_hidden`` on.
         """
         trials = self._trials()
-        retries = _count_retries(trials)
+        retries, tried = _count_retries(trials), _find_points(trials)
         suggestions: list[Suggestion] = []
         visible: Study | None = None
         for number in numbers:
@@ -154,14 +163,15 @@ class SearchStudy:
                 is_open = trial.state == TrialState.RUNNING and self._space.is_whole(trial.params)
                 if not (is_open or trial.state.is_finished()):
                     trials[number] = self._finish(trial)
-            elif self._is_exhausted(trials):
+            elif len(tried) >= self._space.size:
                 break
             else:
                 if visible is None:
                     self._refuse_taken()
                     visible = self._copy(trials, first_hidden)
                 first = self._definition.points[number - retries :][:1]
-                trials.append(self._suggest(visible, number, first))
+                trials.append(self._suggest(visible, number, first, tried))
+                tried |= _find_points(trials[number:])
             trial = trials[number]
             suggestion = Suggestion(number, trial.params, _state(trial))
             if trial.state == TrialState.COMPLETE:
@@ -187,8 +197,10 @@ class SearchStudy:
         visible.add_trials(seen)
         return visible
 
-    def _suggest(self, visible: Study, number: int, first: Sequence[Point]) -> FrozenTrial:
-        """Draw a suggestion from the copy, or take ``first``, and add it to both studies."""
+    def _suggest(
+        self, visible: Study, number: int, first: Sequence[Point], tried: Set[FrozenPoint]
+    ) -> FrozenTrial:
+        """Draw a new point from the copy, or take ``first``, and add it to both studies."""
         seed = self._derive_seed(number)
         sampler: BaseSampler = RandomSampler(seed=seed)
         if self._definition.sampler == "nsga2":
@@ -200,8 +212,17 @@ class SearchStudy:
         visible.sampler = sampler
         for point in first:
             visible.enqueue_trial(dict(point))
-        self._fill(visible.ask())
-        trial = visible.get_trials(deepcopy=False)[-1]
+        for draw in itertools.count():
+            if draw == DRAWS:
+                visible.sampler = RandomSampler(seed=seed)
+                if self._space.size < math.inf:
+                    points = [p for p in self._space.points() if frozenset(p.items()) not in tried]
+                    visible.enqueue_trial(random.Random(seed).choice(points))
+            self._fill(visible.ask())
+            trial = visible.get_trials(deepcopy=False)[-1]
+            if first or frozenset(trial.params.items()) not in tried:
+                break
+            visible.tell(trial.number, state=TrialState.FAIL)  # which no sampler reads
         self._study.add_trial(trial)
         return trial
 
@@ -239,16 +260,18 @@ class SearchStudy:
             trial.set_user_attr(WORST, [METRICS[name].worst for name in self._objective.metrics])
             self._study.tell(number, state=TrialState.FAIL)
 
+    def find_retries(self, status: str) -> list[FrozenTrial]:
+        """Return the trials with a status that were not suggested again."""
+        trials = self._trials()
+        retried = {trial.user_attrs.get(RETRY_OF) for trial in trials}
+        return [t for t in trials if _state(t) == status and t.number not in retried]
+
     def retry(self, status: str) -> list[int]:
         """Suggest the trials with a status again; return the new numbers."""
-        trials = self._trials()
-        tried = {trial.user_attrs.get(RETRY_OF) for trial in trials}
-        number = len(trials)
+        first, trials = len(self._trials()), self.find_retries(status)
         for trial in trials:
-            if _state(trial) == status and trial.number not in tried:
-                self._study.enqueue_trial(dict(trial.params), user_attrs={RETRY_OF: trial.number})
-                number += 1
-        return list(range(len(trials), number))
+            self._study.enqueue_trial(dict(trial.params), user_attrs={RETRY_OF: trial.number})
+        return list(range(first, first + len(trials)))
 
     def planned(self, length: int) -> int:
         """Count the suggestions of a search of some length, including retries."""
@@ -256,16 +279,10 @@ class SearchStudy:
         retries = _count_retries(trials)
         if self._definition.sampler == "grid":
             length = min(length, len(self._definition.points))
-        if self._is_exhausted(trials):
-            length = min(length, len(trials) - retries)
+        if self._space.size < math.inf:
+            untried = int(self._space.size) - len(_find_points(trials))
+            length = min(length, len(trials) - retries + max(0, untried))
         return length + retries
-
-    def _is_exhausted(self, trials: Sequence[FrozenTrial]) -> bool:
-        """Return whether every point of a finite space has been suggested."""
-        if len(trials) < self._space.size:
-            return False
-        tried = {frozenset(trial.params.items()) for trial in trials}
-        return all(frozenset(point.items()) in tried for point in self._space.points())
 
     def finished(self) -> list[int]:
         """Return the numbers of the finished suggestions."""
@@ -332,6 +349,11 @@ def _reopen(trial: FrozenTrial) -> FrozenTrial:
     return open_trial
 
 
+def _find_points(trials: Iterable[FrozenTrial]) -> set[FrozenPoint]:
+    """Return the points of trials; one that is waiting has none yet."""
+    return {frozenset(t.params.items()) for t in trials if t.state != TrialState.WAITING}
+
+
 def _state(trial: FrozenTrial) -> str:
     state = trial.state.name.lower()
     # The status is written before the result; after a kill in between, the trial is running.
@@ -349,13 +371,13 @@ def _suggest(trial: Trial, name: str, distribution: Any) -> Choice:
             return chosen
         case IntDistribution(low=low, high=high, step=step, log=log):
             return trial.suggest_int(name, low, high, step=step, log=log)
-        case FloatDistribution(low=low, high=high, log=log):
-            return trial.suggest_float(name, low, high, log=log)
+        case FloatDistribution(low=low, high=high, step=step, log=log):
+            return trial.suggest_float(name, low, high, step=step, log=log)
     raise TypeError(f"cannot suggest from {distribution}")
 
 
-def search_status(out: AnyPath, study_storage: str | None = None) -> str:
-    """Describe the progress of a search, without writing; its driver may be running."""
+def search_status(out: AnyPath, study_storage: str | None = None, is_running: bool = False) -> str:
+    """Describe the progress of a search, without writing; ``is_running``: its driver is."""
     rows = read_table(out, "trials", columns=["spec_hash", "status"])
     statuses = rows["status"].to_pylist()
     trials = f"{format_count(len(statuses), 'trial')} with a result ({format_counts(statuses)})"
@@ -379,7 +401,8 @@ def search_status(out: AnyPath, study_storage: str | None = None) -> str:
     if (out / SEARCH_EVALUATED).exists():
         lines.append(f"evaluated on test: {out / 'evaluation'}")
     elif ended < planned or _has_lost(out, rows["spec_hash"].to_pylist()):
-        lines.append(f"continue with: tune-calib resume {out}")
+        if not is_running:
+            lines.append(f"continue with: tune-calib resume {out}")
     else:
         lines.append(f"finished; tables, figures and a page: tune-calib report {out}")
     return "\n".join(lines)

@@ -32,6 +32,7 @@ OVER = "FINISHED"  # the end of a source of trials, as in Ray's searchers
 ALL_EPOCHS = 10**9  # ``epochs_per_step`` of heads without a scheduler
 REACH_S = 5.0  # time for a cluster to respond
 STATUS_S = 15.0  # time for it to describe itself
+OTHER = f"start it, or set `address` to another cluster, or to {IN_PROCESS} to run without Ray"
 
 
 @dataclass(frozen=True)
@@ -141,7 +142,7 @@ def refuse_unreachable(address: str) -> None:
     try:
         socket.create_connection((host.strip("[]"), int(port)), REACH_S).close()
     except (OSError, ValueError, OverflowError) as error:
-        raise UserError(f"no Ray cluster at `address` {address}: {error}") from None
+        raise UserError(f"no Ray cluster at `address` {address} ({error}): {OTHER}") from None
 
 
 @lru_cache
