@@ -192,6 +192,38 @@ def test_a_file_that_changes_meanwhile_is_refused(tmp_path, store):
         read_record("mine", store)
 
 
+def test_two_classes_may_have_one_column_and_labels_that_are_true_or_false(tmp_path):
+    def scores(shape, kind=np.int64):
+        def make(samples, seed):
+            made = outputs(samples, classes=2, seed=seed)
+            column = made["logits"][:, 1].reshape(shape)
+            return {"logits": column, "labels": made["labels"].astype(kind)}
+
+        return make
+
+    def pairs(samples, seed):
+        made = outputs(samples, classes=2, seed=seed)
+        made["logits"][:, 0] = 0
+        return made
+
+    expected = check_files(**splits_of(tmp_path, pairs)).record
+    assert check_files(**splits_of(tmp_path, scores(-1))).record == expected
+    assert check_files(**splits_of(tmp_path, scores((-1, 1), bool))).record == expected
+
+
+def test_the_import_command_notes_labels_that_fit_the_logits_by_chance(tmp_path):
+    def unrelated(samples, seed):
+        made = outputs(3 * samples, seed=seed)
+        return {**made, "labels": np.roll(made["labels"], 7)}
+
+    files = splits_of(tmp_path, unrelated, names=("calib", "test"))
+    words = [f"--{name}={path}" for name in ("calib", "test") for path in files[name]]
+    run = here("import", "mine", *words, "--store", tmp_path / "store")
+    assert run.returncode == 0, run.stderr
+    for name in ("calib", "test"):
+        assert f"note: {files[name][0]}:labels agree with the largest logits in" in run.stdout
+
+
 # --- what is refused
 
 
@@ -232,15 +264,25 @@ def put(place, value):
 
 WRONG = {
     "transposed": (changed("logits", np.transpose), "has 4 samples, but there are 60 labels"),
-    "a number a sample": (changed("logits", lambda v: v[:, 0]), r"must be \(samples, columns\)"),
+    "a number a sample": (changed("logits", lambda v: v[:, 0]), "must be in 0 to 1, the 2 classes"),
     "whole numbers": (changed("logits", lambda v: v.astype("i8")), "floating-point"),
-    "one class": (changed("logits", lambda v: v[:, :1]), "at least 2 classes"),
+    "one class": (changed("logits", lambda v: v[:, :0]), "at least 2 classes|is empty"),
     "too few labels": (changed("labels", lambda v: v[:-1]), "but there are 59 labels"),
-    "one-hot labels": (changed("labels", lambda v: np.eye(4, dtype=int)[v]), "must be integers"),
+    "one-hot labels": (
+        changed("labels", lambda v: np.eye(4, dtype=int)[v]), r"must be \(60,\), one per sample",
+    ),
     "labels of floats": (changed("labels", lambda v: v.astype("f4")), "must be integers"),
-    "a label too large": (changed("labels", put(3, 4)), "has the label 4, but there are 4 classes"),
-    "labels from 1": (changed("labels", lambda v: v + 1), "labels are 0 to 3"),
-    "a label below 0": (changed("labels", put(3, -1)), "has the label -1"),
+    "a label too large": (changed("labels", put(3, 4)), "must be in 0 to 3, .* there is 4"),
+    "labels from 1": (changed("labels", lambda v: v + 1), "must be in 0 to 3, .* there is 4"),
+    "a label below 0": (changed("labels", put(3, -1)), "the 4 classes; there is -1"),
+    "booleans for four classes": (changed("labels", lambda v: v > 1), "but there are 4 classes"),
+    "labels of other columns": (
+        lambda samples, seed: {
+            **outputs(samples, seed=seed),
+            "logits": np.pad(outputs(samples, seed=seed)["logits"], ((0, 0), (1, 2))),
+        },
+        r"npz:labels agree .* if they are raised by 1; number the classes from 0 as the columns",
+    ),
     "NaN": (changed("logits", put((7, 1), np.nan)), "row 7 contains a value that is not finite"),
     "inf": (changed("logits", put((7, 1), np.inf)), "row 7 contains a value that is not finite"),
     "too large for float32": (

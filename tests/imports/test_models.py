@@ -130,7 +130,7 @@ def wrong(name, value=None):
     [
         (wrong("labels_test"), "digits/small: `--test`: .* has no labels"),
         (wrong("probas_cal", np.nan), "digits/small: .* row 3 contains a value that is not finite"),
-        (wrong("labels_cal", 4), "digits/small: .* has the label 4, but there are 4 classes"),
+        (wrong("labels_cal", 4), "digits/small: .* must be in 0 to 3, .* there is 4"),
         ({"d/a b": model()}, "'arena/d/a b' is not a valid name"),
     ],
 )

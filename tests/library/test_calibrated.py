@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -105,6 +107,23 @@ def test_features_and_logits_stand_where_images_do(folder, exported, bank, image
     assert torch.allclose(whole.sum(1), torch.ones(len(whole), dtype=torch.float64))
 
 
+def test_arrays_of_any_precision_and_data_frames_are_logits_and_features(exported, bank):
+    test = bank.test()
+    for name, rows_ in (("network-temperature", test.logits), ("mac_cal", test.features)):
+        network = load_calibrated(exported / name)
+        call = network.from_features if name == "mac_cal" else network.from_logits
+        expected = call(rows_)
+        frame = pd.DataFrame(rows_.numpy())
+        for given in (rows_.numpy(), rows_.double().numpy(), rows_.tolist(), frame):
+            assert torch.equal(call(given), expected)
+        with pytest.raises(UserError, match="has masked values"):
+            call(np.ma.masked_greater(rows_.numpy(), 0))
+    with pytest.raises(UserError, match="must be in the order of the classes: 0, 1, 2"):
+        load_calibrated(exported / "network-temperature").from_logits(
+            pd.DataFrame(test.logits.numpy(), columns=range(9, -1, -1))
+        )
+
+
 def test_logits_that_do_not_follow_from_features_are_refused(exported, bank):
     with pytest.raises(UserError, match="need more than features"):
         load_calibrated(exported / "network-of-balcal").from_features(bank.test().features)
@@ -180,6 +199,7 @@ def test_a_loaded_network_is_a_module_like_any_other(name, exported, images, tmp
         (lambda x: x[0], r"\(N, 1, 8, 8\), got"),
         (lambda x: x.expand(-1, 3, -1, -1), r"\(N, 1, 8, 8\), got"),
         (lambda x: x[:0], "no image"),
+        (lambda x: np.ma.masked_equal(x.numpy(), 255), "images has masked values"),
     ],
 )
 def test_other_images_are_one_line(change, message, exported, images):
@@ -188,7 +208,7 @@ def test_other_images_are_one_line(change, message, exported, images):
 
 
 @pytest.mark.parametrize(
-    "rows_", [torch.zeros(2, 3), torch.zeros(10), torch.full((2, 10), torch.nan), [[0.0] * 10]]
+    "rows_", [torch.zeros(2, 3), torch.zeros(10), torch.full((2, 10), torch.nan), [["a"] * 10]]
 )
 def test_other_logits_are_one_line(rows_, exported):
     with pytest.raises(UserError, match="logits"):

@@ -1,17 +1,20 @@
 """The library in scikit-learn's manner: every post-hoc method, and heads on features."""
 
+import functools
 import inspect
 import itertools
 import pickle
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from scipy.optimize import minimize_scalar
 from scipy.sparse import csr_matrix
 from sklearn.base import clone
 from sklearn.exceptions import DataConversionWarning, NotFittedError
+from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 from sklearn.model_selection import cross_val_score
 
@@ -320,7 +323,7 @@ LOGITS, LABELS = drawn(3, 30)
         (LOGITS[None], LABELS, r"logits must be \(samples, numbers\), got shape \(1, 30, 3\)"),
         (LOGITS[0], LABELS, r"labels must be \(3,\)|labels must be in 0 to 1"),
         (LOGITS[:, 0].sigmoid(), LABELS % 2, "scores of two classes look like probabilities"),
-        (LOGITS[:, :1], LABELS, "two or more classes"),
+        (LOGITS[:, :1], LABELS, "labels must be in 0 to 1, .* there are 3: 0, 1, 2"),
         (LOGITS.where(LOGITS < 3, torch.nan), LABELS, "logits must be finite; "),
         (LOGITS[:0], LABELS[:0], "logits must be"),
         ([["a", "b"]], [0], "logits"),
@@ -462,7 +465,7 @@ CLASSES = torch.arange(40) % 4
         ({}, {"labels": CLASSES - 1, "classes": 5}, "there are 4: -1, 0, 1, 2"),
         ({}, {"labels": 0 * CLASSES}, "labels have only one class"),
         ({}, {"classes": 3}, "there are 4"),
-        ({}, {"select": (FEATURES[:, :5], CLASSES)}, r"must be \(N, 6\) as those of training"),
+        ({}, {"select": (FEATURES[:, :5], CLASSES)}, r"must be \(N, 6\) as in fit"),
         ({}, {"select": (FEATURES, CLASSES + 1)}, "labels of select must be in 0 to 3"),
         ({}, {"own_head": (FEATURES[:4, :5], torch.zeros(4))}, r"own_head must be weight \(C, 6\)"),
         ({}, {"own_head": (FEATURES[:4], torch.zeros(3))}, "own_head must be"),
@@ -478,3 +481,136 @@ def test_unusable_inputs_of_a_head_are_one_line(settings, changed, message):
     with pytest.raises((ValueError, UserError, TypeError), match=message) as refused:
         tune_calib.RetrainedHead(**{"epochs": 2, **settings}).fit(**arguments)
     assert "\n" not in str(refused.value)
+
+
+def test_a_data_frame_with_other_columns_than_in_fit_is_refused():
+    logits, labels = (part.numpy() for part in drawn(4))
+    frame = pd.DataFrame(logits, columns=[*"dbca"])
+    other = frame[[*"abcd"]]
+    identity = torch.nn.Linear(4, 4)
+    with torch.no_grad():
+        identity.weight.copy_(torch.eye(4))
+        identity.bias.zero_()
+    for estimator in (
+        tune_calib.TemperatureScaling(),
+        tune_calib.CalibratedClassifier(identity),
+        tune_calib.RetrainedHead(epochs=1),
+    ):
+        estimator.fit(frame, labels)
+        assert estimator.feature_names_in_.tolist() == [*"dbca"]
+        assert estimator.predict_proba(frame).shape == (400, 4)
+        for predict in (estimator.predict, estimator.predict_proba):
+            with pytest.raises(ValueError, match="feature names should match"):
+                predict(other)
+        with pytest.raises(ValueError, match="feature names should match"):
+            estimator.score(other, labels)
+    head = tune_calib.RetrainedHead(epochs=1, select="best_val_acc")
+    with pytest.raises(ValueError, match="feature names should match"):
+        head.fit(frame, labels, select=(other, labels))
+
+
+@pytest.mark.parametrize("names", [["eel", "cat", "dog"], [2, 0, 1], ["2", "0", "1"]])
+def test_columns_that_are_named_after_the_classes_give_their_order(names):
+    logits, numbers = (part.numpy() for part in drawn(3))
+    frame = pd.DataFrame(logits, columns=names)
+    classes = np.array([int(name) if str(name).isdigit() else name for name in names])
+    labels = classes[numbers]
+    scaling = tune_calib.TemperatureScaling().fit(frame, labels)
+    expected = tune_calib.TemperatureScaling().fit(logits, labels, classes=classes)
+    assert scaling.temperature_ == expected.temperature_
+    assert scaling.classes_.tolist() == classes.tolist()
+    assert scaling.score(frame, labels) == (logits.argmax(1) == numbers).mean()
+    report = tune_calib.calibration_report(frame, labels, classes=classes)
+    assert report.values["accuracy"] == scaling.score(frame, labels)
+    for call in (tune_calib.TemperatureScaling().fit, tune_calib.calibration_report):
+        with pytest.raises(ValueError, match=f"named after the classes, in the order {names[0]}"):
+            call(frame, labels, classes=np.sort(classes))
+    with pytest.raises(ValueError, match=r"in the order of the classes|feature names"):
+        scaling.predict(frame[sorted(names)])
+
+
+def hidden(values):
+    return np.ma.masked_array(values, mask=np.arange(values.size).reshape(values.shape) == 5)
+
+
+def test_masked_values_are_refused_at_every_entrance():
+    logits, labels = (part.numpy() for part in drawn(3))
+    module = torch.nn.Identity()
+    scaling = tune_calib.TemperatureScaling().fit(np.ma.masked_array(logits), labels)
+    head = tune_calib.RetrainedHead(epochs=1).fit(logits, labels)
+    of_module = tune_calib.CalibratedClassifier(module).fit(logits, labels)
+    of_classifier = tune_calib.CalibratedClassifier(LogisticRegression().fit(logits, labels))
+    weights = np.ones(400)
+    own_head = np.eye(3), hidden(np.zeros(6))[3:]
+    calls = [
+        (estimator.fit, rows, names)
+        for estimator in (scaling, head, of_module, of_classifier)
+        for rows, names in ((hidden(logits), labels), (logits, hidden(labels)))
+    ]
+    for estimator in (scaling, head, of_module):
+        calls += [(estimator.predict, hidden(logits)), (estimator.predict_proba, hidden(logits))]
+    calls += [
+        (tune_calib.calibration_report, hidden(logits), labels),
+        (tune_calib.calibration_report, list(hidden(logits)), labels),
+        (tune_calib.calibration_report, logits, hidden(labels)),
+        (functools.partial(scaling.fit, sample_weight=hidden(weights)), logits, labels),
+        (functools.partial(head.fit, select=(hidden(logits), labels)), logits, labels),
+        (functools.partial(head.fit, own_head=own_head), logits, labels),
+    ]
+    for call, *values in calls:
+        with pytest.raises(ValueError, match="has masked values"):
+            call(*values)
+
+
+@pytest.mark.filterwarnings("ignore:.*no better than chance")
+def test_labels_that_are_true_or_false_belong_to_two_classes():
+    logits, labels = drawn(3)
+    names = labels.numpy() > 0
+    for call in (tune_calib.TemperatureScaling().fit, tune_calib.calibration_report):
+        with pytest.raises(ValueError, match=r"there are 3 classes|have 3 different values"):
+            call(logits, names)
+    head = tune_calib.RetrainedHead(epochs=1)
+    with pytest.raises(ValueError, match="labels of select are true or false, but there are 3"):
+        head.fit(logits, labels, select=(logits, names))
+    pair = torch.stack([logits[:, 0], logits[:, 1:].amax(1)], 1)
+    plain = tune_calib.calibration_report(pair, names.astype(int)).values
+    assert tune_calib.calibration_report(pair, names).values == plain
+    assert tune_calib.TemperatureScaling().fit(pair, names).classes_.tolist() == [False, True]
+
+
+@pytest.mark.parametrize("outputs", [None, "probs"])
+@pytest.mark.parametrize("kind", [torch.as_tensor, np.asarray, torch.Tensor.tolist, pd.Series])
+def test_scores_of_two_classes_are_one_column_or_none_at_every_entrance(kind, outputs):
+    scores, labels = drawn(2)[0][:, 1], drawn(2)[1]
+    pairs = torch.stack([0 * scores, scores], 1)
+    if outputs:
+        scores = scores.sigmoid()
+        pairs = torch.stack([1 - scores, scores], 1)
+    expected = tune_calib.TemperatureScaling().fit(pairs, labels, outputs=outputs)
+    report = tune_calib.calibration_report(pairs, labels, outputs=outputs).values
+    shapes = [kind(scores)]
+    if kind is not pd.Series:
+        shapes.append(kind(scores[:, None]))
+    for column in shapes:
+        found = tune_calib.TemperatureScaling().fit(column, labels, outputs=outputs)
+        assert found.temperature_ == pytest.approx(expected.temperature_, rel=1e-5)
+        probs = torch.as_tensor(expected.predict_proba(column))
+        assert torch.allclose(probs, expected.predict_proba(pairs), atol=1e-7)
+        values = tune_calib.calibration_report(column, labels, outputs=outputs).values
+        assert values == pytest.approx(report, nan_ok=True, abs=1e-6)
+
+
+def test_options_may_be_integers_of_numpy_but_no_other_numbers():
+    report = functools.partial(tune_calib.calibration_report, LOGITS, LABELS)
+    found = report(resamples=np.int32(5), seed=np.uint8(3)).metrics
+    assert found.equals(report(resamples=5, seed=3).metrics)
+    head = tune_calib.RetrainedHead(epochs=np.int64(1), network_seed=np.int64(2))
+    plain = tune_calib.RetrainedHead(epochs=1, network_seed=2).fit(FEATURES, CLASSES)
+    assert head.fit(FEATURES, CLASSES).history_ == plain.history_
+    for wrong in (1.5, -1, "1", True, np.True_):
+        with pytest.raises(ValueError, match="network_seed must be a whole number"):
+            tune_calib.RetrainedHead(network_seed=wrong).fit(FEATURES, CLASSES)
+        with pytest.raises(ValueError, match="seed must be a whole number"):
+            report(seed=wrong)
+    with pytest.raises(UserError, match="epochs: must be a number, got"):
+        tune_calib.RetrainedHead(epochs=np.True_).fit(FEATURES, CLASSES)

@@ -18,6 +18,7 @@ from tune_calib.library.calibrated import CalibratedNetwork, load_calibrated
 from tune_calib.library.export import export
 from tune_calib.library.onnx_file import CLOSE, write_onnx
 from tune_calib.methods import _posthoc
+from tune_calib.spec.methods import METHODS
 from tune_calib.spec.trial import TrialSpec
 
 DRAWN = {"vtst", "mac_cal drawn"}
@@ -86,6 +87,28 @@ def test_onnx_files_hold_every_head_with_every_transform(message, posthoc, bank,
     assert (outputs - calibrated).abs().max() <= CLOSE
     if not message:
         assert (outputs - network.from_logits(inputs)).abs().max() <= CLOSE
+    some = with_bad_rows(inputs[:5])
+    outputs = run_onnx(tmp_path / "x.onnx", name, some)
+    assert outputs.isnan().all(1).tolist() == [True] * 4 + [False]
+
+
+def with_bad_rows(inputs):
+    """Inputs whose first four rows have a NaN, only NaN, inf and -inf."""
+    changed = inputs.clone()
+    changed[0, 1], changed[1], changed[2, 0], changed[3, 2 % inputs.shape[1]] = (
+        torch.nan, torch.nan, torch.inf, -torch.inf,
+    )  # fmt: skip
+    return changed
+
+
+def test_every_transform_gives_nan_for_a_row_that_is_not_finite():
+    for name in POSTHOC:
+        logits, labels = saturated(60, METHODS[name].classes or 3)
+        network = of_logits(name, logits / 20, labels)
+        some = with_bad_rows(logits[:5])
+        probs = network.classifier(some[:, :0], some)[0].softmax(-1)
+        assert probs.isnan().all(1).tolist() == [True] * 4 + [False], name
+        assert torch.equal(probs[4], network.from_logits(logits[:5])[4])
 
 
 @pytest.mark.slow

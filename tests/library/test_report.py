@@ -105,7 +105,7 @@ LOGITS, LABELS = np.array([[2.0, 0.0], [1.0, 3.0]]), np.array([0, 1])
 @pytest.mark.parametrize(
     ("logits", "labels", "options", "message"),
     [
-        (LOGITS[0], LABELS, {}, "logits must be"),
+        (LOGITS[None], LABELS, {}, "logits must be"),
         (LOGITS * np.nan, LABELS, {}, "finite"),
         (LOGITS - np.inf, LABELS, {}, "finite"),
         (LOGITS, LABELS[:1], {}, "labels must be \\(2,\\)"),

@@ -16,7 +16,7 @@ from tune_calib.conformance.bench import Bench
 from tune_calib.conformance.suite import results
 from tune_calib.data.imported import SMALLEST
 from tune_calib.engine.classifier import KIND, load_classifier
-from tune_calib.engine.evaluate import SplitLogits, fit_transform
+from tune_calib.engine.evaluate import SplitLogits, evaluate_one, fit_transform
 from tune_calib.engine.store import Store
 from tune_calib.errors import DivergedError, UserError
 from tune_calib.library.export import export
@@ -128,7 +128,8 @@ def test_an_error_of_the_estimator_is_one_line(monkeypatch, wrong, error, messag
 
     def fit():
         slot = PostHocSlot.build(method="uniform", params={"wrong": wrong})
-        fit_transform(slot, SplitLogits(logits[None], labels))
+        split = SplitLogits(logits[None], labels)
+        evaluate_one({"calib": split, "select": split}, slot)
 
     with pytest.raises(error, match=message) as caught:
         fit()
@@ -140,6 +141,26 @@ def test_a_warning_of_the_fit_is_a_flag():
     assert bool(fitted(info, *drawn(30, 3), wrong="warns").flags()["posthoc_unconverged"])
     for wrong in ("no", "overflows"):
         assert "posthoc_unconverged" not in fitted(info, *drawn(30, 3), wrong=wrong).flags()
+
+
+@pytest.mark.parametrize("is_unusable", [False, True])
+def test_a_cross_validation_that_fails_is_a_flag_of_a_fit_that_succeeds(is_unusable, monkeypatch):
+    info = from_estimator("neighbours", KNeighborsClassifier, **PAPER)
+    monkeypatch.setitem(METHODS._records, "neighbours", info)
+    monkeypatch.setitem(METHODS._origins, "neighbours", None)
+    logits, labels = drawn(30, 3)
+    # A part of calib has 24 samples, too few for 25 neighbours.
+    slot = PostHocSlot.build(method="neighbours", params={"n_neighbors": 25 if is_unusable else 9})
+    split = SplitLogits(logits[None], labels)
+    found = evaluate_one({"calib": split, "select": split}, slot)
+    assert ("posthoc_unchecked" in found.flags) is is_unusable
+    assert "posthoc_harms" not in found.flags
+    oracle = KNeighborsClassifier(slot.params.n_neighbors)
+    expected = oracle.fit(logits.softmax(1).numpy(), labels.numpy()).predict_proba(
+        logits.softmax(1).numpy()
+    )
+    probs = found.transform.transform(logits[None])[0].softmax(-1)
+    assert probs.numpy() == pytest.approx(expected, abs=1e-6)
 
 
 def test_equal_probabilities_and_zeros_stay_equal_after_logarithms():

@@ -272,6 +272,25 @@ def test_harm_is_more_than_noise_and_more_than_a_hundredth_of_the_nll(offset, la
     assert found.flags()["posthoc_harms"].tolist() == [is_harmful]
 
 
+@pytest.mark.parametrize("wrong", [ValueError("too few samples"), torch.nan])
+def test_a_fold_that_cannot_be_judged_leaves_open_whether_the_transform_harms(wrong):
+    class Fragile(Lowered):
+        def fit_fold(self, logits, labels, full_fit):
+            assert torch.equal(self.weights, torch.ones(len(labels)))
+            if isinstance(wrong, Exception):
+                raise wrong
+            return Fit({"offset": torch.tensor(wrong)})
+
+    fragile = Fragile(0.5)
+    fragile.weights = torch.ones(100)
+    fragile.fit(torch.zeros(1, 100, 2), torch.zeros(100, dtype=torch.long))
+    raised = {name: bool(flag) for name, flag in fragile.flags().items()}
+    assert raised == {"posthoc_harms": False, "posthoc_unchecked": True}
+    assert len(fragile.weights) == 100
+    Lowered.fit(fragile, torch.zeros(1, 1, 2), torch.zeros(1, dtype=torch.long))
+    assert not bool(fragile.flags()["posthoc_unchecked"])
+
+
 def test_penalties_are_selected_unless_set():
     logits, labels = drawn(500, 5)
     transform, _ = fitted("dirichlet", logits, labels, {"off_diagonal": 3.0})

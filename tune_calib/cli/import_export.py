@@ -2,6 +2,7 @@
 
 import shlex
 import tempfile
+import warnings
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -83,7 +84,10 @@ def import_(
         _import_models(name, models, select or (), artifacts, replace=replace)
         words[2:6] = ["--all", "posthoc", "--imported", f"{name}/*"]
     else:
-        checked = check_files(train or (), select or (), calib or (), test or (), head=head or ())
+        with warnings.catch_warnings(record=True, action="always") as caught:
+            checked = check_files(train or (), select or (), calib or (), test or (), head or ())
+        for warning in caught:
+            echo(f"note: {warning.message}")
         write_import(name, checked, artifacts, replace=replace)
         echo(_describe(name, checked.record))
     echo(f"next: {shlex.join(words)}")

@@ -11,9 +11,17 @@ from torch import Tensor
 from tune_calib.data.arrays import HEAD_ROLES, ROLES, Array, Rows, describe_roles, find_arrays
 from tune_calib.data.draws import divide
 from tune_calib.errors import UserError
-from tune_calib.metrics.validation import UNEVEN, Appearance
+from tune_calib.metrics.scoring import check_order
+from tune_calib.metrics.validation import (
+    SMALLEST,
+    UNEVEN,
+    Appearance,
+    as_user_error,
+    number_labels,
+    read_labels,
+    two_columns,
+)
 
-SMALLEST = 1e-12  # lower bound of probabilities, since the logarithm of 0 is not finite
 UNLIKE = 0.01  # largest difference between logits and those of the head, relative to the largest
 CHUNK = 2**22  # number of values processed at once
 _NEGATIVE = 1e-6  # rounding may leave a probability of zero below it
@@ -39,6 +47,7 @@ class ImportedSplit:
 
     name: str  # train, select, calib or test
     labels: Tensor  # (N,) int64
+    classes: int
     arrays: dict[str, Array]  # arrays of the files by role, for messages
     features: Rows | None  # (N, D), if there are any
     outputs: Rows | None  # (N, C), logits or probabilities, if there are any
@@ -46,14 +55,6 @@ class ImportedSplit:
     head: LinearHead | None
     groups: Tensor | None = None  # (N,) int64; samples with the same number belong together
     is_role_given: bool = False  # whether the files name their role, e.g. logits=FILE
-
-    @property
-    def classes(self) -> int:
-        """Return the number of classes C."""
-        if self.outputs is not None:
-            return int(self.outputs.shape[1])
-        assert self.head is not None
-        return len(self.head.weight)
 
     @property
     def width(self) -> int:
@@ -104,6 +105,13 @@ class ImportedSplit:
                 outputs = self.head.logits(features)
             yield features, outputs
 
+    def check_order(self) -> None:
+        """Refuse labels that clearly belong to other columns; warn if they are met by chance."""
+        top = torch.cat([logits.argmax(1) for _, logits in self.chunks()])
+        name, way = str(self.arrays["labels"]), "number the classes from 0 as the columns"
+        with as_user_error():
+            check_order(top, self.labels, np.arange(self.classes), name=name, way=way)
+
     def _refuse_probabilities(self, appearance: Appearance) -> None:
         if appearance.are_probabilities:
             raise UserError(
@@ -135,11 +143,12 @@ def read_split(name: str, files: Sequence[str], head: LinearHead | None = None) 
     arrays = find_arrays(setting, files, ROLES)
     _check_roles(f"{setting}: {', '.join(files)}", arrays.keys(), head is not None)
     values = {role: array.read() for role, array in arrays.items()}
-    probs = values.get("probs")
-    if probs is not None and probs.ndim == 1:  # of the second of two classes
-        values["probs"] = np.stack([1 - probs, probs], axis=1)
-    labels, groups = values.pop("labels"), values.pop("groups", None)
-    _check_integers(labels, arrays["labels"], "labels")
+    for role in ("logits", "probs"):
+        if role in values:
+            values[role] = two_columns(values[role], role)
+    groups, label_name = values.pop("groups", None), str(arrays["labels"])
+    with as_user_error():
+        labels = read_labels(values.pop("labels"), label_name)
     if groups is not None:
         _check_integers(groups, arrays["groups"], "groups")
         _check_length(groups, arrays["groups"], len(labels))
@@ -151,26 +160,25 @@ def read_split(name: str, files: Sequence[str], head: LinearHead | None = None) 
             f"{arrays['features']} has {features.shape[1]} features, but the weight of `head` is "
             f"{tuple(head.weight.shape)}; it must be (classes, features)"
         )
-    last_layer = head if features is not None else None
-    split = ImportedSplit(
+    outputs = values.get("logits", values.get("probs"))
+    classes = len(head.weight) if head is not None else 0
+    if outputs is not None:
+        classes = outputs.shape[1]
+    if classes < 2:
+        raise UserError(f"{setting}: a classifier needs at least 2 classes, got {classes}")
+    with as_user_error():
+        numbers = number_labels(labels, len(labels), np.arange(classes), label_name)
+    return ImportedSplit(
         name=name,
-        labels=torch.from_numpy(labels.astype(np.int64)),
+        labels=numbers,
+        classes=classes,
         arrays=arrays,
         features=features,
-        outputs=values.get("logits", values.get("probs")),
-        head=last_layer,
+        outputs=outputs,
+        head=None if features is None else head,
         groups=None if groups is None else torch.from_numpy(groups.astype(np.int64)),
         is_role_given=any(file.startswith("logits=") for file in files),
     )
-    if split.classes < 2:
-        raise UserError(f"{setting}: a classifier needs at least 2 classes, got {split.classes}")
-    wrong = labels[(labels < 0) | (labels >= split.classes)]
-    if len(wrong):
-        raise UserError(
-            f"{arrays['labels']} has the label {wrong[0]}, but there are {split.classes} classes: "
-            f"labels are 0 to {split.classes - 1}"
-        )
-    return split
 
 
 def read_head(files: Sequence[str]) -> LinearHead:

@@ -115,12 +115,14 @@ class Classifier(nn.Module):
         return self.calibrated(self.uncalibrated(features, logits))
 
     def calibrated(self, logits: Tensor) -> Tensor:
-        """Return logits (1, N, C) after the transform, float64."""
-        logits = logits.double()
-        if self.transform is None:
-            return logits
+        """Return logits (1, N, C) after the transform, float64; NaN for rows with NaN or inf."""
         device = next((buffer.device for buffer in self.buffers()), logits.device)
-        return self.transform.transform(logits.to(device))
+        logits = logits.double().to(device)
+        calibrated = logits
+        if self.transform is not None:
+            calibrated = self.transform.transform(logits)
+        # Steps and the largest of several numbers would turn such a row into a confident class.
+        return calibrated.where(logits.isfinite().all(-1, keepdim=True), torch.nan)
 
     @torch.no_grad()
     def uncalibrated(self, features: Tensor, logits: Tensor) -> Tensor:

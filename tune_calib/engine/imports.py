@@ -84,6 +84,7 @@ def check_files(train: Files, select: Files, calib: Files, test: Files, head: Fi
         _check_equal(first, split)
         stamps |= {array.path: array.stamp for array in split.arrays.values()}
         summaries[name] = summarise(split)
+        split.check_order()
         counts[name], labels[name] = len(split.labels), split.labels
         if split.groups is not None:
             groups[name] = split.groups

@@ -1,21 +1,22 @@
 """Checks of users' arrays and tensors, and the conventions of scikit-learn's estimators."""
 
-import re
-import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils.validation import check_is_fitted, column_or_1d
+from sklearn.utils.validation import _check_feature_names
 from torch import Tensor
 
-from tune_calib.data.imported import SMALLEST
-from tune_calib.metrics.scoring import is_by_chance
-from tune_calib.metrics.validation import PROBABILITIES, ROUNDED, Appearance
+from tune_calib.metrics.validation import (
+    list_first,
+    order_by_columns,
+    read_labels,
+    rows_of,
+    to_array,
+)
 from tune_calib.text import nearest
 
 
@@ -72,9 +73,9 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Return logits (N, C), float64, of which the probabilities are the softmax."""
         raise NotImplementedError
 
-    def _rows(self, X: Any, name: str) -> Tensor:
-        check_is_fitted(self)
-        rows = rows_of(X, name)
+    def _check_columns(self, X: Any, rows: Tensor, name: str) -> Tensor:
+        """Return rows (N, M) of ``X`` if their columns are those of fit, also by their names."""
+        _check_feature_names(self, X, reset=False)
         if rows.shape[1] != self.n_features_in_:
             raise ValueError(
                 f"{name} must be (N, {self.n_features_in_}) as in fit, got {tuple(rows.shape)}"
@@ -82,173 +83,48 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return rows
 
 
-def rows_of(values: Any, name: str) -> Tensor:
-    """Return finite numbers (N, M), with N and M at least 1, as a tensor of floats."""
-    if isinstance(values, Tensor):
-        tensor = values.detach()
-    elif issparse(values):
-        raise ValueError(f"{name}: sparse input is not supported; pass its toarray()")
-    else:
-        try:
-            array = np.asarray(values)
-            if array.dtype.kind not in "bc":
-                is_short = array.dtype.kind == "f" and array.dtype.itemsize <= 4
-                dtype = np.float32 if is_short else np.float64
-                array = array.astype(dtype, copy=False)
-            # A copy where torch could not write to it, or expects another order in memory.
-            tensor = torch.from_numpy(np.require(array, requirements=["C", "W"]))
-        except (TypeError, ValueError) as error:
-            reason = str(error).splitlines()[0]
-            raise ValueError(f"{name} is not an array of numbers ({reason})") from None
-    if tensor.ndim != 2 or 0 in tensor.shape:
-        raise ValueError(f"{name} must be (samples, numbers), got shape {tuple(tensor.shape)}")
-    if tensor.is_complex() or tensor.dtype == torch.bool:
-        prefix = "Complex data not supported: " if tensor.is_complex() else ""
-        raise ValueError(f"{prefix}{name} must be real numbers, got {tensor.dtype}")
-    if not tensor.is_floating_point():
-        tensor = tensor.double()
-    elif tensor.dtype != torch.float64:
-        tensor = tensor.float()
-    if bad := int((~tensor.isfinite()).any(1).sum()):
-        raise ValueError(
-            f"{name} must be finite; {bad} of {len(tensor)} rows contain NaN or infinity"
-        )
-    return tensor
-
-
-def logits_of(values: Any, outputs: str | None = None) -> Tensor:
-    """Return finite logits (N, C) as ``rows_of`` does.
-
-    ``outputs`` says whether they are "logits" or "probs", whose logarithms are returned. Without
-    it, what may be probabilities is refused.
-    """
-    rows = rows_of(values, "logits")
-    if outputs not in (None, "logits", "probs"):
-        raise ValueError(f'outputs must be "logits", "probs" or None, got {outputs!r}')
-    if outputs == "probs":
-        deviation = float((rows.double().sum(1) - 1).abs().max())
-        if float(rows.min()) < -ROUNDED or deviation > ROUNDED:
-            raise ValueError(
-                f'outputs="probs" needs rows of probabilities that sum to 1; one is off by '
-                f"{deviation:g}, and the smallest value is {float(rows.min()):g}"
-            )
-        return rows.clamp(min=SMALLEST).log()
-    if outputs is None:
-        appearance = Appearance(rows)
-        if appearance.are_probabilities:
-            raise ValueError(f'{PROBABILITIES} or outputs="probs"')
-        if appearance.may_be_probabilities:
-            raise ValueError(
-                "logits look like probabilities: nearly all rows lie in [0, 1]; pass "
-                'outputs="logits" if they are logits, or outputs="probs"'
-            )
-    return rows
-
-
-def find_classes(labels: Any, count: int | None, classes: Any = None) -> NDArray[Any]:
+def find_classes(
+    labels: Any, count: int | None, classes: Any = None, logits: Any = None
+) -> NDArray[Any]:
     """Return the classes (C,) of labels (N,), in the order of their numbers.
 
     Integers in [0, count) are class numbers; other labels are sorted, as in scikit-learn.
     ``classes`` are the classes or their number; without ``count``, all labels that occur are
-    classes.
+    classes. If the columns of ``logits`` are named after the classes, their order counts.
     """
     if isinstance(classes, int | np.integer):
         if count not in (None, classes):
             raise ValueError(f"there are columns for {count} classes, but classes is {classes}")
         count, classes = int(classes), None
     if classes is not None:
-        names = _read_labels(classes, "classes")
+        names = read_labels(classes, "classes")
         names = np.ascontiguousarray(names, names.dtype.newbyteorder("="))
         if names.ndim != 1 or len(np.unique(names)) != len(names):
             raise ValueError("classes must be the different classes in the order of the columns")
     else:
-        column = _read_labels(labels, "labels")
-        if count and column.dtype.kind in "iu" and column.min() >= 0 and column.max() < count:
-            return np.arange(count)
+        column = read_labels(labels, "labels")
         names = np.unique(column)
+        if count and column.dtype.kind in "iu" and names[0] >= 0 and names[-1] < count:
+            names = np.arange(count)
     if count is not None and len(names) != count:
         raise ValueError(
             f"labels must be in 0 to {count - 1}, or have {count} different values; "
-            f"there are {len(names)}: {_first(names)}"
+            f"there are {len(names)}: {list_first(names)}"
         )
-    return names
-
-
-def number_labels(labels: Any, samples: int, classes: NDArray[Any], name: str = "labels") -> Tensor:
-    """Return the number of each label in ``classes``, (N,), int64."""
-    column = _read_labels(labels, name)
-    if column.shape != (samples,):
-        raise ValueError(f"{name} must be ({samples},), one per sample, got {column.shape}")
-    numbers_by_class = {label: number for number, label in enumerate(classes.tolist())}
-    numbers = [numbers_by_class.get(label, -1) for label in column.tolist()]
-    if -1 in numbers:
-        allowed = _first(classes)
-        if np.array_equal(classes, np.arange(len(classes))):
-            allowed = f"0 to {len(classes) - 1}"
+    ordered = order_by_columns(names, logits)
+    if classes is not None and not np.array_equal(ordered, names):
         raise ValueError(
-            f"{name} must be in {allowed}, the {len(classes)} classes; there is "
-            f"{column[numbers.index(-1)]}"
+            f"the columns of logits are named after the classes, in the order "
+            f"{list_first(ordered)}, but classes are {list_first(names)}"
         )
-    return torch.tensor(numbers)
-
-
-def check_order(rows: Tensor, numbers: Tensor, classes: NDArray[Any], is_certain: bool) -> None:
-    """Warn where the labels are no better than chance, or refuse another order of the classes.
-
-    ``rows`` are the logits (N, C), and ``numbers`` the numbers (N,) of the labels. With
-    ``is_certain``, the caller gave the order of the classes, and no other order is tried.
-    """
-    top = rows.argmax(1)
-    hits = top == numbers
-    share = float(hits.double().mean())
-    orders = iter(()) if is_certain else _other_orders(numbers, classes)
-    for other, remedy in orders:
-        better = top == other
-        gain = int(better.sum()) - int(hits.sum())
-        errors = gain / max(1, int((better != hits).sum())) ** 0.5  # standard errors
-        if errors > 2:
-            text = (
-                f"labels agree with the largest logits in {share:.0%} of the samples, but in "
-                f"{float(better.double().mean()):.0%} {remedy}; to keep them, give `classes`"
-            )
-            if errors > 4:
-                raise ValueError(text)
-            warnings.warn(text, stacklevel=3)
-    if is_by_chance(top, numbers):
-        warnings.warn(
-            f"the largest logits are right in {share:.1%} of the samples, which is no better than "
-            "chance; check that the classes are in the order of the columns",
-            stacklevel=3,
-        )
-
-
-def _other_orders(numbers: Tensor, classes: NDArray[Any]) -> Iterator[tuple[Tensor, str]]:
-    """Yield numbers (N,) of the labels in other orders of the classes, with the remedies."""
-    if classes.dtype.kind not in "iub":
-        # Numbers within names in the order of their values: a2 before a10.
-        keys = [_natural_key(str(name)) for name in classes]
-        order = sorted(range(len(classes)), key=lambda index: keys[index])
-        if order != sorted(order):
-            text = f"with classes=[{_first(classes[order])}], in the order of their numbers"
-            yield torch.tensor(order, device=numbers.device).argsort()[numbers], text
-    elif np.array_equal(classes, np.arange(len(classes))):
-        if int(numbers.min()) > 0:
-            yield numbers - 1, "if they are lowered by 1, to begin with 0"
-        if int(numbers.max()) < len(classes) - 1:
-            yield numbers + 1, "if they are raised by 1"
-
-
-def _natural_key(name: str) -> list[int | str]:
-    parts: list[int | str] = list(re.split(r"(\d+)", name))
-    parts[1::2] = map(int, parts[1::2])
-    return parts
+    return ordered
 
 
 def find_weights(sample_weight: Any, samples: int) -> Tensor | None:
     """Return weights (N,), float64, not negative and not all 0; None for None."""
     if sample_weight is None:
         return None
-    column = to_array(sample_weight).reshape(-1, 1)
+    column = to_array(sample_weight, "sample_weight").reshape(-1, 1)
     weights = rows_of(column, "sample_weight")[:, 0].double()
     if len(weights) != samples or bool((weights < 0).any()) or not bool(weights.any()):
         raise ValueError(
@@ -262,35 +138,7 @@ def take_classes(classes: NDArray[Any], probs: Any) -> Any:
     numbers = probs.argmax(1)
     if isinstance(numbers, Tensor) and classes.dtype.kind in "biu":
         return torch.from_numpy(classes).to(numbers.device)[numbers]
-    return classes[to_array(numbers)]
-
-
-def to_array(values: Any) -> NDArray[Any]:
-    """Convert a list or a tensor to an array; return an array unchanged."""
-    if isinstance(values, Tensor):
-        if values.dtype == torch.bfloat16:  # which NumPy lacks
-            values = values.float()
-        values = values.detach().cpu().numpy()
-    return np.asarray(values)
-
-
-def _read_labels(values: Any, name: str) -> NDArray[Any]:
-    labels = to_array(values)
-    if labels.ndim == 2 and labels.shape[1] == 1:
-        labels = column_or_1d(labels, warn=True)
-    is_text = labels.dtype.kind == "O" and all(isinstance(label, str) for label in labels.flat)
-    if not (labels.dtype.kind in "iubUS" or is_text) or not labels.size:
-        raise ValueError(
-            f"Unknown label type: {name} must be integers, strings or booleans, got {labels.dtype}"
-        )
-    return labels
-
-
-def _first(values: NDArray[Any]) -> str:
-    texts = list(map(str, values[:5]))
-    if len(values) > 5:
-        texts.append("...")
-    return ", ".join(texts)
+    return classes[to_array(numbers, "numbers")]
 
 
 def match_type(tensor: Tensor, like: Any) -> Any:

@@ -24,7 +24,12 @@ from tune_calib.engine.network import TrainedNetwork, build, predict
 from tune_calib.engine.store import nest, unnest
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.methods._base import NetworkMethod
-from tune_calib.metrics.validation import PROBABILITIES, Appearance
+from tune_calib.metrics.validation import (
+    as_user_error,
+    logits_to_predict,
+    refuse_masked,
+    rows_of,
+)
 from tune_calib.paths import atomic_write, expand_path, refuse_special
 from tune_calib.spec import plugins
 from tune_calib.spec.datasets import DatasetInfo
@@ -195,6 +200,8 @@ class CalibratedNetwork(nn.Module):
         network, method = self._network("images")
         sizes = sorted({self.info.size, self.info.stored or self.info.size})
         if isinstance(images, np.ndarray) and images.dtype == np.uint8:
+            with as_user_error():
+                refuse_masked(images, "images")
             images = torch.from_numpy(np.array(images))  # a copy: torch needs a writable array
         if not isinstance(images, Tensor) or images.dtype != torch.uint8:
             raise UserError(
@@ -210,28 +217,31 @@ class CalibratedNetwork(nn.Module):
         images = images.to(network.head.weight.device)
         return self._calibrated(*predict(method, network, images, self.info))
 
-    def from_features(self, features: Tensor) -> Tensor:
+    def from_features(self, features: Any) -> Tensor:
         """Return calibrated probabilities (N, C), float64, of features (N, D) of the network.
+
+        Features are a tensor, an array or a data frame.
 
         Raises:
             UserError: the features have another width or are not finite, or the classifier needs
                 more than features.
         """
         if (width := self.classifier.width) is not None:
-            _refuse_rows(features, width, "features")
-            return self._calibrated(features.float(), features[:, :0]).softmax(-1)
+            features = _features_of(features, width).float()
+            return self._calibrated(features, features[:, :0]).softmax(-1)
         network, method = self._network("features")
         if type(method).forward is not NetworkMethod.forward:
             raise UserError(
                 f"the logits of {self.spec.network.method!r} need more than features; give images"
             )
-        _refuse_rows(features, network.width, "features")
-        features = features.to(network.head.weight)
+        features = _features_of(features, network.width).to(network.head.weight)
         with torch.no_grad():
             return self._calibrated(features, network.head(features)).softmax(-1)
 
-    def from_logits(self, logits: Tensor) -> Tensor:
+    def from_logits(self, logits: Any) -> Tensor:
         """Return calibrated probabilities (N, C), float64, of logits (N, C) of the network's head.
+
+        Logits are a tensor, an array or a data frame; for two classes also scores (N,) or (N, 1).
 
         Raises:
             UserError: the logits have another number of classes, are not finite or are several rows
@@ -242,11 +252,12 @@ class CalibratedNetwork(nn.Module):
                 f"this classifier retrained its head ({self.spec.head.method}) and reads features "
                 "of the network, not logits; give images or features"
             )
-        _refuse_rows(logits, self.info.classes, "logits")
-        # The logits of one sample may sum to 1 by chance, and must not be refused then.
-        if len(logits) > 1 and Appearance(logits).are_probabilities:
-            raise UserError(PROBABILITIES)
-        return self._calibrated(logits[:, :0], logits).softmax(-1)
+        classes = self.info.classes
+        with as_user_error():
+            rows = logits_to_predict(logits, None, np.arange(classes))
+        if rows.shape[1] != classes:
+            raise UserError(f"logits must be (N, {classes}), got {tuple(rows.shape)}")
+        return self._calibrated(rows[:, :0], rows).softmax(-1)
 
     def _calibrated(self, features: Tensor, logits: Tensor) -> Tensor:
         calibrated: Tensor = self.classifier(features, logits)[0]
@@ -341,13 +352,12 @@ def load_calibrated(file: str | Path, plugin: str | Path | None = None) -> Calib
     return loaded
 
 
-def _refuse_rows(rows: Tensor, width: int, name: str) -> None:
-    if not isinstance(rows, Tensor) or not rows.is_floating_point():
-        raise UserError(f"give {name} as a tensor of floats (N, {width}), got {_kind(rows)}")
-    if rows.ndim != 2 or rows.shape[1] != width or not len(rows):
-        raise UserError(f"{name} must be (N, {width}), got {tuple(rows.shape)}")
-    if not bool(rows.isfinite().all()):
-        raise UserError(f"{name} must be finite")
+def _features_of(values: Any, width: int) -> Tensor:
+    with as_user_error():
+        rows = rows_of(values, "features")
+    if rows.shape[1] != width:
+        raise UserError(f"features must be (N, {width}), got {tuple(rows.shape)}")
+    return rows
 
 
 def _kind(values: Any) -> str:

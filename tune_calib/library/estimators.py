@@ -12,13 +12,21 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import _check_feature_names, check_is_fitted
 from torch import Tensor, nn
 
-from tune_calib.data.imported import SMALLEST
 from tune_calib.engine.evaluate import SplitLogits, fit_transform
 from tune_calib.library import arrays
-from tune_calib.metrics.validation import PROBABILITIES, UNEVEN, Appearance
+from tune_calib.metrics.scoring import check_order
+from tune_calib.metrics.validation import (
+    SMALLEST,
+    logits_of,
+    logits_to_predict,
+    number_labels,
+    refuse_masked,
+    to_array,
+    two_columns,
+)
 from tune_calib.models.base import evaluating
 from tune_calib.spec.methods import METHODS, MethodInfo
 from tune_calib.spec.names import FLAGS
@@ -32,6 +40,8 @@ class PostHocEstimator(arrays.Estimator):
     Attributes:
         classes_: (C,), the classes in the order of the columns of the logits.
         n_features_in_: C.
+        feature_names_in_: (C,), the names of the columns, if ``fit`` got a data frame. Predictions
+            for data frames with other names, or in another order, are refused.
         flags_: names from ``names.FLAGS``; ``fit`` warns about each.
         transform_: the fitted method. Fitted values are also attributes, with an underscore after
             their names, e.g. ``temperature_``.
@@ -61,11 +71,12 @@ class PostHocEstimator(arrays.Estimator):
         """Fit on held-out samples.
 
         Args:
-            X: logits (N, C), unnormalised, or log-probabilities; an array or a tensor. For two
-                classes also scores (N,) of a ``decision_function``: the logit of the second class
-                minus that of the first.
+            X: logits (N, C), unnormalised, or log-probabilities; an array, a data frame or a
+                tensor. For two classes also scores (N,) or (N, 1) of a ``decision_function``: the
+                logit of the second class minus that of the first.
             y: labels (N,), integers from 0 to C - 1, or C other values (strings, integers), whose
-                sorted order is that of the columns, as in scikit-learn.
+                sorted order is that of the columns, as in scikit-learn, unless the columns of a
+                data frame are named after them.
             classes: the classes (C,) in the order of the columns, or their number C; needed if the
                 labels lack one or the order is another.
             sample_weight: (N,), not negative: how often each sample counts. Methods that count
@@ -79,17 +90,16 @@ class PostHocEstimator(arrays.Estimator):
             UserError: a setting is out of range, or the method does not support the classes.
         """
         self._outputs = outputs
-        rows = _read_logits(X, outputs)
-        if rows.shape[1] < 2:
-            raise ValueError(f"logits must have two or more classes, got {tuple(rows.shape)}")
-        self.classes_ = arrays.find_classes(y, rows.shape[1], classes)
-        numbers = arrays.number_labels(y, len(rows), self.classes_).to(rows.device)
+        _check_feature_names(self, X, reset=True)
+        rows = logits_of(X, outputs)
+        self.classes_ = arrays.find_classes(y, rows.shape[1], classes, X)
+        numbers = number_labels(y, len(rows), self.classes_).to(rows.device)
         weights = arrays.find_weights(sample_weight, len(rows))
         if weights is not None:
             is_kept = weights.to(rows.device) > 0
             rows, numbers = rows[is_kept], numbers[is_kept]
             weights = weights.to(rows.device)[is_kept]
-        arrays.check_order(rows, numbers, self.classes_, classes is not None)
+        check_order(rows.argmax(1), numbers, self.classes_, classes is not None)
         slot = PostHocSlot.build(method=self.info.name, params=self.settings)
         self.transform_ = fit_transform(slot, SplitLogits(rows.unsqueeze(0), numbers), weights)
         self.n_features_in_ = rows.shape[1]
@@ -105,44 +115,10 @@ class PostHocEstimator(arrays.Estimator):
 
     @torch.no_grad()
     def _logits(self, X: Any) -> Tensor:
-        rows = self._rows(_two_columns(X, self._outputs), "logits").double()
-        if self._outputs is not None:
-            rows = arrays.logits_of(rows, self._outputs)
-        # The logits of one sample may sum to 1 by chance, and must not be refused then.
-        elif len(rows) > 1 and Appearance(rows).are_probabilities:
-            raise ValueError(PROBABILITIES)
+        check_is_fitted(self)
+        rows = self._check_columns(X, logits_to_predict(X, self._outputs, self.classes_), "logits")
         calibrated: Tensor = self.transform_.transform(rows.unsqueeze(0))[0]
         return calibrated
-
-
-def _is_scores(values: Any) -> bool:
-    # `np.ndim` fails for array-likes that only convert to arrays.
-    array = values if isinstance(values, Tensor) else np.asarray(values)
-    return array.ndim == 1
-
-
-def _two_columns(values: Any, outputs: str | None) -> Any:
-    """Return scores (N,) of two classes as outputs (N, 2), and anything else unchanged."""
-    if not _is_scores(values):
-        return values
-    column = values[:, None] if isinstance(values, Tensor) else np.reshape(values, (-1, 1))
-    scores = arrays.rows_of(column, "logits")[:, 0]
-    others = 1 - scores if outputs == "probs" else 0 * scores
-    return torch.stack([others, scores], 1)
-
-
-def _read_logits(values: Any, outputs: str | None) -> Tensor:
-    """Return logits (N, C) of outputs (N, C) or scores (N,); refuse what may be probabilities."""
-    rows = _two_columns(values, outputs)
-    if outputs is None and _is_scores(values):
-        is_bounded = (rows[:, 1] >= -UNEVEN) & (rows[:, 1] <= 1 + UNEVEN)
-        if float(is_bounded.double().mean()) >= 0.99:
-            raise ValueError(
-                "scores of two classes look like probabilities: nearly all are in [0, 1]; pass "
-                'outputs="probs", or outputs="logits" if they are logits'
-            )
-        outputs = "logits"
-    return arrays.logits_of(rows, outputs)
 
 
 _classes: dict[str, type[PostHocEstimator]] = {}
@@ -197,7 +173,7 @@ _DIFFERENT = 0.1  # largest share of predictions that ties of votes explain, e.g
 
 def _check_predictions(classifier: Any, samples: Any, logits: Any) -> None:
     name, classes = type(classifier).__name__, np.asarray(classifier.classes_)
-    columns = np.asarray(_two_columns(logits, None))
+    columns = two_columns(to_array(logits, "the output of the classifier"), None)
     if columns.shape[1] == len(classes) and hasattr(classifier, "predict"):
         predicted = np.asarray(classifier.predict(samples))
         largest = columns.max(1, keepdims=True)
@@ -294,6 +270,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             self.method_ = __getattr__("TemperatureScaling")()
         else:
             self.method_ = clone(self.method)
+        _check_feature_names(self, X, reset=True)
         logits = self._logits(X)
         if (names := getattr(self.classifier, "classes_", None)) is not None:
             if classes is not None and not np.array_equal(classes, names):
@@ -317,13 +294,19 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     @torch.no_grad()
     def _logits(self, samples: Any) -> Any:
         """Return logits (N, C), scores (N,), or log-probabilities if the classifier has neither."""
+        refuse_masked(samples, "X")
         if not isinstance(self.classifier, nn.Module):
             if hasattr(self.classifier, "decision_function"):
                 return self.classifier.decision_function(samples)
             return np.log(np.clip(self.classifier.predict_proba(samples), SMALLEST, None))
+        _check_feature_names(self, samples, reset=False)
         weight = next(self.classifier.parameters(), torch.empty(0))
         is_tensor = isinstance(samples, Tensor)
-        inputs = samples if is_tensor else torch.as_tensor(np.asarray(samples))
+        inputs = samples
+        if not is_tensor:
+            # A copy where torch could not write to it, or expects another order in memory.
+            array = np.require(to_array(samples, "X"), requirements=["C", "W"])
+            inputs = torch.from_numpy(array)
         if not is_tensor and inputs.is_floating_point():
             inputs = inputs.to(weight.dtype)  # arrays are float64, and modules hardly ever are
         outputs = []

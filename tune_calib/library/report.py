@@ -14,18 +14,13 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from tune_calib.library.arrays import (
-    check_order,
-    find_classes,
-    find_weights,
-    logits_of,
-    number_labels,
-)
+from tune_calib.library.arrays import find_classes, find_weights
 from tune_calib.metrics.binning import bin_table
 from tune_calib.metrics.bootstrap import bootstrap
+from tune_calib.metrics.scoring import check_order
 from tune_calib.metrics.summary import evaluate
 from tune_calib.metrics.ties import settled
-from tune_calib.metrics.validation import whole_numbers
+from tune_calib.metrics.validation import logits_of, number_labels, whole_number, whole_numbers
 from tune_calib.progress import ProgressEvent, listening
 from tune_calib.spec.metrics import AT_VALUE, METRICS, format_value
 
@@ -51,7 +46,8 @@ def calibration_report(
     """Return every metric of a classifier with its bootstrap interval over the samples.
 
     Args:
-        logits: (N, C), an array or a tensor: unnormalised, or log-probabilities; finite.
+        logits: (N, C), an array, a data frame or a tensor: unnormalised, or log-probabilities;
+            finite. For two classes also scores (N,) or (N, 1), as in ``fit`` of an estimator.
         labels: (N,), integers in [0, C), or of ``classes``.
         resamples: number of draws of the samples, at least 2.
         seed: seed of the draws.
@@ -70,14 +66,13 @@ def calibration_report(
     """
     rows = logits_of(logits, outputs)
     width = rows.shape[1]
-    order = np.arange(width) if classes is None else find_classes(labels, width, classes)
+    order = find_classes(labels, width, np.arange(width) if classes is None else classes, logits)
     numbers = number_labels(labels, len(rows), order).to(rows.device)
     if (weights := find_weights(sample_weight, len(rows))) is not None:
         counts = whole_numbers(weights, "a report").to(rows.device)
         rows, numbers = rows.repeat_interleave(counts, 0), numbers.repeat_interleave(counts)
-    check_order(rows, numbers, order, classes is not None)
-    if isinstance(resamples, bool) or not isinstance(resamples, int) or resamples < 2:
-        raise ValueError(f"resamples must be a whole number of at least 2, got {resamples!r}")
+    check_order(rows.argmax(1), numbers, order, classes is not None)
+    resamples, seed = whole_number(resamples, "resamples", 2), whole_number(seed, "seed", 0)
     return CalibrationReport(rows.double(), numbers, resamples, seed, rows.dtype)
 
 

@@ -4,7 +4,7 @@ from typing import Any, Self
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from sklearn.utils.validation import _check_feature_names, check_is_fitted
 from torch import Tensor
 
 from tune_calib.data.imported import LinearHead
@@ -14,6 +14,8 @@ from tune_calib.engine.head_batch import HEAD_THREADS, HeadBatchTrainer
 from tune_calib.engine.machine import on_threads
 from tune_calib.errors import UserError
 from tune_calib.library import arrays
+from tune_calib.metrics.scoring import check_order
+from tune_calib.metrics.validation import number_labels, rows_of, to_array, whole_number
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.slots.head import HeadSlot
 
@@ -32,6 +34,7 @@ class RetrainedHead(arrays.Estimator):
     Attributes:
         classes_: (C,), the classes in the order of the logits.
         n_features_in_: D.
+        feature_names_in_: (D,), the names of the columns, if ``fit`` got a data frame.
         epoch_: the selected epoch, 1-based.
         history_: values of each epoch, by name; those on ``select`` only if it was given.
         classifier_: the trained head.
@@ -66,8 +69,11 @@ class RetrainedHead(arrays.Estimator):
                 missing.
             UserError: a setting is unknown or out of range, or the training diverged.
         """
-        slot = self._slot()
-        rows = arrays.rows_of(X, "features").float()
+        slot, network_seed = self._slot(), self.settings["network_seed"]
+        network_seed = whole_number(network_seed, "network_seed", 0)
+        _check_feature_names(self, X, reset=True)
+        rows = rows_of(X, "features").float()
+        self.n_features_in_ = rows.shape[1]
         head, count = None, None
         if own_head is not None:
             head = _own_head(own_head, rows)
@@ -75,18 +81,21 @@ class RetrainedHead(arrays.Estimator):
         names = arrays.find_classes(y, count, classes)
         if len(names) < 2:
             raise ValueError("labels have only one class; give the number of `classes`")
-        train = _split(rows, arrays.number_labels(y, len(rows), names), head)
+        train = _split(rows, number_labels(y, len(rows), names), head)
         if head is not None:
-            arrays.check_order(train.logits, train.labels, names, classes is not None)
-        held_out = None if select is None else _held_out(select, rows, names, head=head)
+            check_order(train.logits.argmax(1), train.labels, names, classes is not None)
+        held_out = None
+        if select is not None:
+            select_rows = self._rows(select[0], "features of select").to(rows.device)
+            numbers = number_labels(select[1], len(select_rows), names, "labels of select")
+            held_out = _split(select_rows, numbers, head)
         _refuse_lacking(slot, held_out is not None, head is not None)
         if head is None:  # one of NaN, for which no loss is finite
             nothing = rows.new_full((len(names), rows.shape[1]), torch.nan)
             head = LinearHead(nothing, nothing[:, 0])
         bank = MemoryBank(train, held_out or train, head)
         with on_threads(HEAD_THREADS):
-            seed = self.settings["network_seed"]
-            trainer = HeadBatchTrainer([slot], bank, seed, device=rows.device)
+            trainer = HeadBatchTrainer([slot], bank, network_seed, device=rows.device)
             reports = list(trainer)
         if (epoch := int(trainer.diverged_epoch[0])) >= 0:
             raise UserError(
@@ -101,11 +110,15 @@ class RetrainedHead(arrays.Estimator):
         self.epoch_ = int(trainer.best_epoch[0]) + 1
         self.classifier_ = Classifier(slot, None, tensors_of_trial(trainer, 0, None))
         self.classifier_.to(rows.device)
-        self.classes_, self.n_features_in_ = names, rows.shape[1]
+        self.classes_ = names
         return self
 
+    def _rows(self, X: Any, name: str) -> Tensor:
+        return self._check_columns(X, rows_of(X, name), name).float()
+
     def _logits(self, X: Any) -> Tensor:
-        rows = self._rows(X, "features").float()
+        check_is_fitted(self, "classes_")
+        rows = self._rows(X, "features")
         logits: Tensor = self.classifier_(rows, rows[:, :0])[0]
         return logits
 
@@ -152,24 +165,10 @@ def _split(rows: Tensor, labels: Tensor, head: LinearHead | None) -> FeatureSpli
     return FeatureSplit(rows, logits, labels.to(rows.device))
 
 
-def _held_out(
-    select: tuple[Any, Any], rows: Tensor, classes: NDArray[Any], head: LinearHead | None
-) -> FeatureSplit:
-    features, labels = select
-    select_rows = arrays.rows_of(features, "features of select").float().to(rows.device)
-    if select_rows.shape[1] != rows.shape[1]:
-        raise ValueError(
-            f"features of select must be (N, {rows.shape[1]}) as those of training, got "
-            f"{tuple(select_rows.shape)}"
-        )
-    numbers = arrays.number_labels(labels, len(select_rows), classes, name="labels of select")
-    return _split(select_rows, numbers, head)
-
-
 def _own_head(own_head: tuple[Any, Any], rows: Tensor) -> LinearHead:
-    weight = arrays.rows_of(own_head[0], "weight of own_head").float().to(rows.device)
-    row = np.reshape(arrays.to_array(own_head[1]), (1, -1))
-    bias = arrays.rows_of(row, "bias of own_head").float()[0]
+    weight = rows_of(own_head[0], "weight of own_head").float().to(rows.device)
+    row = np.reshape(to_array(own_head[1], "bias of own_head"), (1, -1))
+    bias = rows_of(row, "bias of own_head").float()[0]
     if weight.shape[1] != rows.shape[1] or len(bias) != len(weight):
         raise ValueError(
             f"own_head must be weight (C, {rows.shape[1]}) and bias (C,), got "

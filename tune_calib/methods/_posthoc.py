@@ -15,7 +15,7 @@ from tune_calib.methods._base import PostHocMethod
 from tune_calib.methods._functional import label_log_probs, weighted_mean
 from tune_calib.metrics.refinement import folds
 
-UNCONVERGED = "posthoc_unconverged"
+UNCONVERGED, UNCHECKED = "posthoc_unconverged", "posthoc_unchecked"
 SMALLEST = 1e-12  # probabilities below it are raised to it before a logarithm
 _HARM_ERRORS = 1.645  # standard errors, 5 % one-sided
 _HARM_SHARE = 0.01  # share of the NLL without a transform
@@ -72,7 +72,8 @@ class FittedAlone(PostHocMethod):
         if self.checks_harm:
             pairs = zip(heads, fits, strict=True)
             harms = [self._is_harmful(head, labels, fit) for head, fit in pairs]
-            self._flags[self.harm_flag] = torch.tensor(harms)
+            self._flags[self.harm_flag] = torch.tensor([harm is True for harm in harms])
+            self._flags[UNCHECKED] = torch.tensor([harm is None for harm in harms])
 
     def transform(self, logits: Tensor) -> Tensor:
         """Return logits or log-probabilities of the same shape and type, computed in float64."""
@@ -114,25 +115,32 @@ class FittedAlone(PostHocMethod):
         """Return the flags of the fit, and the flag of harm on held-out data."""
         return self._flags
 
-    def _is_harmful(self, logits: Tensor, labels: Tensor, full_fit: Fit) -> bool:
+    def _is_harmful(self, logits: Tensor, labels: Tensor, full_fit: Fit) -> bool | None:
         """Return whether the cross-validated NLL is larger than without a transform.
 
         The difference must exceed its noise and 1 %. Without these margins, every second classifier
-        that needs no transform would be flagged.
+        that needs no transform would be flagged. None if the transform cannot be fitted to a part
+        of calib or applied to the rest, which says nothing about the fit to all of it.
         """
         if len(labels) < 2:
             return False
         without, weights = -label_log_probs(logits, labels), self.weights
         excess = torch.zeros_like(without)
-        for fold, held in enumerate(folds(labels)):
-            if full_fit.of_folds is None:
-                self.weights = None if weights is None else weights[~held]
-                state = self.fit_fold(logits[~held], labels[~held], full_fit).state
-            else:
-                state = full_fit.of_folds[fold]
-            values = self._apply_in_parts(logits[held], state)
-            excess[held] = -label_log_probs(values, labels[held]) - without[held]
-        self.weights = weights
+        try:
+            for fold, held in enumerate(folds(labels)):
+                if full_fit.of_folds is None:
+                    self.weights = None if weights is None else weights[~held]
+                    state = self.fit_fold(logits[~held], labels[~held], full_fit).state
+                else:
+                    state = full_fit.of_folds[fold]
+                values = self._apply_in_parts(logits[held], state)
+                excess[held] = -label_log_probs(values, labels[held]) - without[held]
+        except Exception:  # of a plug-in or an estimator, whatever its kind
+            return None
+        finally:
+            self.weights = weights
+        if not bool(excess.isfinite().all()):
+            return None
         error = excess.std() / len(excess) ** 0.5
         if weights is not None:  # of a weighted mean
             gaps = excess - weighted_mean(excess, weights)

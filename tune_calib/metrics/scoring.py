@@ -1,11 +1,19 @@
 """Accuracy, mean confidence gap and proper scoring rules, and tests of accuracy against chance."""
 
+import re
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from scipy.special import bdtrc
 from torch import Tensor
 
 from tune_calib.metrics.binning import at_labels
 from tune_calib.metrics.samples import Samples
+from tune_calib.metrics.validation import list_first
 
 _CHANCE_LEVEL = 1e-3
 _CHUNK = 2**21  # probabilities of one classifier processed at once
@@ -125,6 +133,64 @@ def is_by_chance(predicted: Tensor, labels: Tensor) -> bool:
     expected = float((shares[0] * shares[1]).sum())
     right = int((predicted == labels).sum())
     return bool(bdtrc(right - 1, len(labels), expected) > _CHANCE_LEVEL)
+
+
+def check_order(
+    top: Tensor,
+    numbers: Tensor,
+    classes: NDArray[Any],
+    is_certain: bool = False,
+    name: str = "labels",
+    way: str = "to keep them, give `classes`",
+) -> None:
+    """Warn where labels are no better than chance, or refuse those of another order of classes.
+
+    ``top`` are the columns (N,) of the largest logits, and ``numbers`` those of the labels. With
+    ``is_certain``, the caller gave the order of the classes, and no other order is tried.
+    """
+    hits = top == numbers
+    share = float(hits.double().mean())
+    orders = iter(()) if is_certain else _other_orders(numbers, classes)
+    for other, remedy in orders:
+        better = top == other
+        gain = int(better.sum()) - int(hits.sum())
+        errors = gain / max(1, int((better != hits).sum())) ** 0.5  # standard errors
+        if errors > 2:
+            text = (
+                f"{name} agree with the largest logits in {share:.0%} of the samples, but in "
+                f"{float(better.double().mean()):.0%} {remedy}; {way}"
+            )
+            if errors > 4:
+                raise ValueError(text)
+            warnings.warn(text, stacklevel=3)
+    if is_by_chance(top, numbers):
+        warnings.warn(
+            f"{name} agree with the largest logits in {share:.1%} of the samples, which is no "
+            "better than chance; check that the classes are in the order of the columns",
+            stacklevel=3,
+        )
+
+
+def _other_orders(numbers: Tensor, classes: NDArray[Any]) -> Iterator[tuple[Tensor, str]]:
+    """Yield numbers (N,) of the labels in other orders of the classes, with the remedies."""
+    if classes.dtype.kind not in "iub":
+        # Numbers within names in the order of their values: a2 before a10.
+        keys = [_natural_key(str(name)) for name in classes]
+        order = sorted(range(len(classes)), key=lambda index: keys[index])
+        if order != sorted(order):
+            text = f"with classes=[{list_first(classes[order])}], in the order of their numbers"
+            yield torch.tensor(order, device=numbers.device).argsort()[numbers], text
+    elif np.array_equal(classes, np.arange(len(classes))):
+        if int(numbers.min()) > 0:
+            yield numbers - 1, "if they are lowered by 1, to begin with 0"
+        if int(numbers.max()) < len(classes) - 1:
+            yield numbers + 1, "if they are raised by 1"
+
+
+def _natural_key(name: str) -> list[int | str]:
+    parts: list[int | str] = list(re.split(r"(\d+)", name))
+    parts[1::2] = map(int, parts[1::2])
+    return parts
 
 
 def squared_distances(samples: Samples) -> Tensor:

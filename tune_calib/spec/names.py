@@ -98,6 +98,12 @@ _FLAGS = (
         "without, by more than 1 % and by more than noise",
     ),
     Flag(
+        "posthoc_unchecked",
+        "°",
+        "it is not known whether the post-hoc transform does harm, since its cross-validation on "
+        "calib failed, for example because a part of calib lacks a class",
+    ),
+    Flag(
         "posthoc_unconverged",
         "#",
         "the fit of the post-hoc transform did not reach its optimum, or there is no optimum, "

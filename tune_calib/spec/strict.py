@@ -38,6 +38,8 @@ class StrictModel(BaseModel):
     def _check_kind(cls, value: Any, info: ValidationInfo) -> Any:
         if info.field_name is None:
             return value
+        if type(value).__module__ == "numpy":  # whose booleans are none of Python
+            value = value.tolist()
         kinds = _kinds_of(cls, info.field_name)
         parts = value if isinstance(value, list | tuple) else (value,)
         for part in parts:
