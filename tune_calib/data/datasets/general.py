@@ -19,11 +19,11 @@ from typing import Any, NoReturn
 import torch
 from PIL import Image
 
-from tune_calib.console import echo
 from tune_calib.data import huggingface, rules
 from tune_calib.data.base import Source, Split
-from tune_calib.data.cache import count_shared, open_source, summarise
+from tune_calib.data.cache import find_equal_images, open_source, settled, summarise
 from tune_calib.data.decode import Format, is_grey, side_of, split_of_files
+from tune_calib.data.draws import unite
 from tune_calib.data.layouts import require_folder
 from tune_calib.errors import DamagedFileError, DataNotFoundError, UserError
 from tune_calib.spec.datasets import DATASETS, DatasetInfo, Quick, refuse_crop
@@ -93,12 +93,6 @@ class General:
                 f"{scan.where}: a channel has the same value in all training images and carries no "
                 "information; check the images"
             )
-        if shared := count_shared(source):
-            echo(
-                f"warning: {scan.where}: {shared} of {len(source.test)} test images are also "
-                "training images, so results on test are too good",
-                err=True,
-            )
         fields = {"classes": scan.classes, "channels": channels, "stored": stored, "size": size}
         return {**fields, **asdict(summary)}
 
@@ -113,7 +107,8 @@ class General:
             return _load(scan, format_, slot)
 
         columns = (slot.image_column, slot.label_column, slot.classes)
-        reading = (DECODING, channels, stored, slot.grey, slot.split, columns)
+        split = f"{CARVED} 2" if slot.split == CARVED else slot.split
+        reading = (DECODING, channels, stored, slot.grey, split, columns)
         return {"load": load, "reading": repr(reading)}
 
 
@@ -122,10 +117,14 @@ def _load(scan: Scan, format_: Format, slot: DataSlot) -> Source:
     if slot.split == CARVED:
         if scan.test is not None:
             raise UserError(f"data.split: {scan.where} has a test part; omit carved")
-        # The first fifth of torch's ``randperm`` with seed 1 is the test part.
+        # The first fifth of torch's ``randperm`` with seed 1 is the test part, with equal images in
+        # the part of the first of them.
         order = torch.randperm(len(train), generator=torch.Generator().manual_seed(1))
         count = len(train) // 5
-        train, test = train.take(order[count:]), train.take(order[:count])
+        whole = Source(train, train.take(order[:0]))
+        whole = find_equal_images(replace(whole, train=settled(train, whole)))
+        parts = unite([order[:count], order[count:]], whole.train.image_ids)
+        test, train = (replace(whole.train.take(part), image_ids=None) for part in parts)
     elif scan.test is None:
         raise UserError(
             f"{scan.where} has no test part ({', '.join(TEST_PARTS)}); add it, or use a fifth of "
