@@ -10,6 +10,7 @@ no images, is here too; the registry resolves its name but does not list it.
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import chain
@@ -52,6 +53,7 @@ class Scan:
     train: Callable[[Format], Split]  # returns the training part in a format
     test: Callable[[Format], Split] | None  # the same for the test part, or None without one
     classes: int  # number of classes
+    names: tuple[str, ...]  # of the classes, if they have any
     # Whether the first image of each class has no colours; with ``data.grey=convert``, all images.
     is_grey: bool
     side: int | None  # height and width of the first image, in pixels, if they are equal
@@ -95,6 +97,14 @@ class General:
             )
         fields = {"classes": scan.classes, "channels": channels, "stored": stored, "size": size}
         return {**fields, **asdict(summary)}
+
+    def class_names(self, slot: DataSlot, root: Path | None) -> tuple[str, ...]:
+        """Return the names of the classes of a slot, or () if the files are gone or name none."""
+        names = slot.classes
+        if not names:
+            with suppress(UserError):
+                names = self.scan(root, slot).names
+        return names if len(names) == slot.info.classes else ()
 
     def _reading(self, slot: DataSlot, channels: int, stored: int) -> dict[str, Any]:
         """Return the loader of the images, and the text that identifies it in cache files."""
@@ -236,6 +246,7 @@ def _scan_folder(root: Path | None, slot: DataSlot) -> Scan:
         train=partial(split_of_files, train),
         test=read_test,
         classes=len(classes),
+        names=tuple(classes),
         is_grey=all(is_grey(file) for file, _ in samples),
         side=side_of(train[0][0], str(train[0][0])),
     )
@@ -279,6 +290,7 @@ def _scan_parquet(root: Path | None, slot: DataSlot) -> Scan:
         train=partial(read, train),
         test=read_test,
         classes=len(slot.classes) or int(labels.max()) + 1,
+        names=columns.classes or (),
         is_grey=all(map(is_grey, images)),
         side=side_of(first.encoded[0].as_py(), f"{train[0]}: row 0"),
     )
