@@ -8,6 +8,7 @@ import torch
 
 from tune_calib.data.draws import divide, draw_held_out
 from tune_calib.data.splits import load_development, load_test
+from tune_calib.engine.bank import draw_splits, read_split, write_split
 from tune_calib.errors import UserError
 from tune_calib.spec.slots.data import DataSlot
 from tune_calib.spec.trial import TrialSpec, canonical_json
@@ -97,6 +98,21 @@ def test_groups_are_never_divided():
         assert not set(groups[first].tolist()) & set(groups[second].tolist())
         assert len(first) + len(second) == 300
         assert abs(len(first) - 100) < 15  # half of a group
+
+
+def test_a_stored_split_is_drawn_anew_without_dividing_equal_images(tmp_path):
+    image_ids = torch.arange(60) % 25  # three or two images each
+    splits = {}
+    for name, rows in (("select", slice(0, 30)), ("calib", slice(30, 60))):
+        outputs = [(torch.rand(30, 2), torch.arange(60)[rows, None].repeat(1, 3))]
+        write_split(tmp_path / name, outputs, image_ids[rows] % 3, image_ids=image_ids[rows])
+        splits[name] = read_split(tmp_path / name)
+    spec = TrialSpec.build(data={"split_seed": 1}, network=WEIGHTS)
+    drawn = draw_splits(splits, spec)
+    select, calib = (set(drawn[name].image_ids.tolist()) for name in ("select", "calib"))
+    assert len(select) + len(calib) == len(select | calib) == 25
+    places = torch.cat([drawn[name].logits[:, 0] for name in ("select", "calib")])
+    assert sorted(places.tolist()) == list(range(60))
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import pyarrow.parquet as pq
 import pytest
@@ -10,14 +11,17 @@ import torch
 from tests.data.archives import (
     GENERAL,
     image_folder,
+    parquet,
     parquet_folder,
     pixels_of,
     saved,
 )
 from tests.data.support import parts, refused, scanned_slot
 from tune_calib.data.huggingface import find_shards
-from tune_calib.data.splits import load_development, load_test
+from tune_calib.data.rules import mukhoti
+from tune_calib.data.splits import Development, load_development, load_test
 from tune_calib.errors import UserError
+from tune_calib.spec import plugins
 from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.spec.slots.data import DataSlot
 from tune_calib.spec.trial import TrialSpec
@@ -228,16 +232,103 @@ def test_shards_of_two_uploads_are_refused(names, refused, tmp_path):
         assert len(find_shards(tmp_path, "train")) == len(names)
 
 
+def repeating_folder(root):
+    """Make images of which every third has copies, from one to four, also under another label."""
+    image_folder(root, each=30)
+    for part in ("train", "test"):
+        for number, file in enumerate(sorted((root / part).glob("*/*.png"))[::3]):
+            for copy in range(1 + number % 4):
+                shutil.copy(file, file.with_name(f"{(7 * number + copy) % 30:03d}-{copy}.png"))
+    for file in sorted((root / "train" / "class0").glob("*.png"))[:2]:
+        shutil.copy(file, root / "train" / "class2" / f"{file.stem}-other.png")
+    return root
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {},
+        {"split_seed": 3},
+        {"split": "whole"},
+        {"holdout": "test", "split_seed": 3},
+        {"split": "carved"},
+    ],
+    ids=["default", "drawn", "whole", "held out of test", "carved"],
+)
+def test_equal_images_are_in_one_split(data, tmp_path):
+    root = repeating_folder(tmp_path / "data")
+    if data.get("split") == "carved":
+        shutil.rmtree(root / "test")
+    slot = scanned_slot("imagefolder", root, tmp_path / "cache", **data)
+    development = load_development(slot, root, tmp_path / "cache")
+    test = load_test(slot, root, tmp_path / "cache")
+    split_by_pixels, count = {}, 0
+    for number, split in enumerate([*parts(development), test]):
+        assert len(split) > 1
+        count += len(split)
+        for image in split.images[:]:
+            assert split_by_pixels.setdefault(image.numpy().tobytes(), number) == number
+    assert len(split_by_pixels) < count == len(list(root.glob("t*/*/*.png")))
+
+
 @pytest.mark.parametrize("cache", [True, False])
-def test_test_images_that_are_also_training_images_are_counted(cache, tmp_path, capsys):
+def test_equal_images_are_described_and_have_a_digest_of_their_own(cache, tmp_path):
+    images = tmp_path / "cache" if cache else None
     root = image_folder(tmp_path / "data")
-    scanned_slot("imagefolder", root, tmp_path / "cache")
-    assert "training images" not in capsys.readouterr().err
+    slot = scanned_slot("imagefolder", root, images)
+    development = load_development(slot, root, images)
+    assert (development.remark, development.digest) == ("", slot.found.digest)
     for row in range(3):
-        name = f"train/class1/{row:03d}.png"
-        shutil.copy(root / name, root / "test" / "class2" / f"copy{row}.png")
-    scanned_slot("imagefolder", root, tmp_path / "cache" if cache else None)
-    assert "3 of 15 test images are also training images" in capsys.readouterr().err
+        image = root / f"train/class1/{row:03d}.png"
+        shutil.copy(image, root / f"test/class2/copy{row}.png")
+        if row < 2:
+            shutil.copy(image, root / f"train/class1/copy{row}.png")
+    shutil.copy(image, root / "train/class2/copy.png")
+    slot = scanned_slot("imagefolder", root, images)
+    development = load_development(slot, root, images)
+    assert development.remark == (
+        "3 of 63 training images repeat another one, whose split they are in, 1 of them with "
+        "another label; 3 of 15 test images are also training images, so results on them are too "
+        "good"
+    )
+    assert development.digest != slot.found.digest
+    plain = [replace(split, image_ids=None) for split in parts(development)]
+    assert Development(*plain).fingerprint() != development.fingerprint()
+
+
+def test_draws_of_published_data_sets_are_kept_where_images_are_equal(tmp_path):
+    labels = [row % 10 for row in range(60)]
+    for part in ("train", "test"):
+        parquet(tmp_path / f"{part}.parquet", [pixels_of(row % 7) for row in range(60)], labels)
+    development = load_development(DataSlot(dataset="cifar10"), tmp_path)
+    train, held_out = mukhoti(60)
+    indices = [split.indices for split in parts(development)]
+    assert torch.equal(indices[0], train)
+    assert torch.equal(torch.cat(indices[1:]), held_out)
+
+
+def test_equal_images_of_a_registered_data_set_are_in_one_split(tmp_path):
+    plugin = tmp_path / "repeated.py"
+    plugin.write_text(
+        "from dataclasses import replace\n"
+        "import torch\n"
+        "from tune_calib.spec.datasets import DATASETS\n"
+        "digits = DATASETS['digits']\n"
+        "def load(root):\n"
+        "    source = digits.load(root)\n"
+        "    return replace(source, train=source.train.take(torch.arange(1000) // 3))\n"
+        "DATASETS.register(replace(digits, name='repeated', load=load, published=None))\n"
+    )
+    before = plugins.in_use()
+    plugins.use([plugins.read(str(plugin))])
+    try:
+        development = load_development(DataSlot.build(dataset="repeated"), None)
+    finally:
+        plugins.use(before)
+    train, select, calib = ({*split.indices.tolist()} for split in parts(development))
+    assert len(train | select | calib) == 334
+    assert len(train) + len(select) + len(calib) == 334
+    assert "666 of 1000 training images repeat another one" in development.remark
 
 
 def test_messages_name_the_setting_that_mends_mixed_images(tmp_path):

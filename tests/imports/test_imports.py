@@ -289,6 +289,7 @@ WRONG = {
         changed("logits", lambda v: put((7, 1), 1e300)(v.astype("f8"))), "row 7 contains",
     ),
     "no labels": (without("labels"), "has no labels; arrays are recognised by these names"),
+    "labels of text": (changed("labels", lambda v: v.astype("U2")), "text; labels must be"),
     "no logits": (without("logits"), "has no logits or probabilities"),
     "no sums of one": (as_probs(lambda p: 0.9 * p), "row 0 is not a vector of probabilities"),
     "a probability below 0": (as_probs(lambda p: put(5, [1.5, -0.5, 0, 0])(p)), "row 5 is not a"),
@@ -710,3 +711,13 @@ def test_rows_of_two_imports_are_two_columns():
         "#" + "a" * 16,
         "#" + "b" * 16,
     ]
+
+
+def test_labels_of_text_in_a_parquet_file_are_named_as_such(tmp_path):
+    arrays = outputs(20)
+    names = np.array(["ant", "bee", "cow", "dog"])[arrays["labels"]]
+    file = write(tmp_path / "x.parquet", logits=arrays["logits"], labels=names)
+    with pytest.raises(
+        UserError, match=r"x\.parquet:labels contains text; labels must be integers"
+    ):
+        check_files((), ("none",), (str(file),), (str(file),), head=())

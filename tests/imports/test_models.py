@@ -116,6 +116,16 @@ def test_logits_are_imported_by_their_name(tmp_path):
     assert read_record("arena/d/m", Store(tmp_path / "store")).outputs == "logits"
 
 
+def test_a_file_without_any_usable_model_says_that_none_is_imported(tmp_path):
+    arrays = {name.replace("_cal", "_val"): array for name, array in model().items()}
+    process = take(tmp_path, "--select", "none", models={"d/m": arrays})
+    assert process.returncode == 2
+    (line,) = process.stderr.strip().splitlines()
+    assert "no model is imported; d/m: --calib is missing" in line
+    assert "end in _select, _cal and _test" in line
+    assert "imported as" not in process.stdout
+
+
 def wrong(name, value=None):
     arrays = {key: array.copy() for key, array in MODELS["digits/small"].items()}
     if value is None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,11 +12,14 @@ import pandas as pd
 import pytest
 import torch
 
-from tests.classifiers import classifier_of
+from tests.classifiers import classifier_of, run_trials
+from tests.data.archives import image_folder
+from tests.data.support import scanned_slot
 from tests.support import damaged, rows, sample, small_spec
 from tune_calib.data.splits import load_test
 from tune_calib.documents import seal
 from tune_calib.engine.network import TrainedNetwork, build
+from tune_calib.engine.store import Store
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.library.calibrated import (
     FORMAT,
@@ -26,6 +30,7 @@ from tune_calib.library.calibrated import (
 from tune_calib.library.export import export
 from tune_calib.spec import plugins
 from tune_calib.spec.trial import TrialSpec
+from tune_calib.tuning.work.workers import NetworkWorker
 
 FRESH = """
 import json, sys
@@ -262,3 +267,19 @@ def test_absent_later_mixed_and_unnamed_files_are_one_line(exported, tmp_path):
     )
     with pytest.raises(DamagedFileError, match="contains other tensors"):
         load_calibrated(path)
+
+
+def test_a_loaded_network_knows_the_names_of_its_classes(tmp_path):
+    root = image_folder(tmp_path / "data")
+    for part in ("train", "test"):
+        (root / part / "class1").rename(root / part / "zebra")
+    store = Store(tmp_path / "store")
+    slot = scanned_slot("imagefolder", root, store.images)
+    network = {"backbone": "small_cnn", "epochs": 1, "augment": "none"}
+    spec = TrialSpec.build(data=slot.model_dump(), network=network)
+    run_trials(NetworkWorker, [spec], store, tmp_path / "out", data_root=str(root))
+    export(tmp_path / "out", store.root, root, str(tmp_path / "x.safetensors"))
+    assert load_calibrated(tmp_path / "x").classes == ("class0", "class2", "zebra")
+    shutil.rmtree(root)
+    export(tmp_path / "out", store.root, root, str(tmp_path / "y.safetensors"))
+    assert load_calibrated(tmp_path / "y").classes == ()

@@ -1,5 +1,6 @@
 """ONNX files give the probabilities of the module, for every head and every transform."""
 
+import json
 import sys
 
 import numpy as np
@@ -46,7 +47,11 @@ def test_an_onnx_file_of_every_head_maps_images_to_probabilities(settings, bank,
 def check_images(settings, bank, trained, tmp_path):
     spec = spec_of(settings, "temperature", epochs=1)
     network = CalibratedNetwork(spec, classifier_of(spec, bank), load_network(spec, trained, CPU))
+    network.classes = tuple("abcdefghij")
     write_onnx(network, tmp_path / "x.onnx")
+    session = onnxruntime.InferenceSession(str(tmp_path / "x.onnx"))
+    names = session.get_modelmeta().custom_metadata_map["class_names"]
+    assert tuple(json.loads(names)) == network.classes
     images = load_test(spec.data, None).images
     for some in (images[:1], images[:7], images):
         outputs = run_onnx(tmp_path / "x.onnx", "images", some)

@@ -1,12 +1,15 @@
 """What is said before anything starts: effective settings, the plan, the time it will take."""
 
+import json
 import math
 import re
+import shutil
 from dataclasses import replace
 
 import pytest
 import torch
 
+from tests.data.archives import image_folder
 from tests.support import CPU, here, job_in, sample
 from tune_calib.cli.look_up import format_markdown
 from tune_calib.documents import seal
@@ -67,6 +70,25 @@ def test_a_dry_run_prints_settings_disk_and_time_and_writes_nothing(tmp_path, wo
     assert re.match(r"about [\d.,]+ (s|min|h) of training = networks ", plan["time"])
     assert ("extra evaluations" in plan["to do"]) == ("--shift" in words)
     assert ended.stdout.endswith("this is a dry run; no trial was started\n")
+
+
+def test_a_plan_warns_of_equal_images_and_of_few_in_calib(tmp_path):
+    root = image_folder(tmp_path / "data")
+    shutil.copy(root / "train/class0/000.png", root / "train/class0/copy.png")
+    out = tmp_path / "out"
+    words = ["compare", "ce", "--dataset", "imagefolder", "--data-root", root, "--epochs", "1"]
+    ended = here(*words, "--dry-run", "--out", out)
+    assert ended.returncode == 0, ended.stderr
+    lines = " ".join(ended.stdout.split())
+    assert "warning 1 of 61 training images repeat another one, whose split they are in" in lines
+    assert "calib has only 3 samples" in lines
+    assert "standard error of up to 29 points" in lines
+    file = tmp_path / "mine.yaml"
+    settings = {"datasets": ["imagefolder"], "data_root": str(root), "out": str(out)}
+    file.write_text(json.dumps({**settings, "entries": {"one": {"methods": ["ce"]}}}))
+    ended = here("run", file, "--dry-run")
+    assert ended.returncode == 0, ended.stderr
+    assert "one: warning: 1 of 61 training images" in " ".join(ended.stdout.split())
 
 
 @pytest.mark.parametrize(("words", "message"), [

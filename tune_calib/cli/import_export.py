@@ -104,6 +104,12 @@ def _import_models(
     with screen(f"import {name}"):
         refused = import_models(name, models, select, store, replace=replace)
     count = len(models) - len(refused)
+    if not count:
+        echo("\n".join(map(as_option, refused[1:])), err=True)
+        raise UserError(
+            f"{path}: no model is imported; {refused[0]}; arrays of the splits end in _select, "
+            "_cal and _test"
+        )
     echo(f"{format_count(count, 'model')} of {path} imported as {name}/...")
     if len(refused) == 1:
         raise UserError(f"{path}: {refused[0]}; the other models are imported")

@@ -164,7 +164,9 @@ def _names_in_parquet(path: Path) -> list[str]:
         kind = column.type
         if _is_list(kind):
             kind = kind.value_type
-        if pa.types.is_integer(kind) or pa.types.is_floating(kind):
+        is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind)
+        # Labels as text are refused where labels are checked, rather than not found.
+        if is_number or column.name in ROLES["labels"]:
             names.append(column.name)
     return names
 

@@ -77,6 +77,8 @@ class Split:
     images: Images  # (N, C, H, W), uint8, raw pixels in [0, 255]
     labels: Tensor  # (N,), int64, in [0, classes)
     indices: Tensor  # (N,), int64, position of each image in the stored data set
+    # (N,), int64, equal for equal images; None if all differ, and where published draws are kept.
+    image_ids: Tensor | None = None
 
     def __len__(self) -> int:
         """Return the number of images."""
@@ -84,14 +86,17 @@ class Split:
 
     def to(self, device: torch.device | str) -> "Split":
         """Return the same split on a device."""
-        return Split(self.images.to(device), self.labels.to(device), self.indices.to(device))
+        labels, indices = self.labels.to(device), self.indices.to(device)
+        return Split(self.images.to(device), labels, indices, self.image_ids)
 
     def take(self, positions: Tensor) -> "Split":
         """Return the images at some positions of this split, (M,) int64, in that order."""
-        labels, indices = self.labels[positions], self.indices[positions]
+        labels, indices, image_ids = self.labels[positions], self.indices[positions], None
+        if self.image_ids is not None:
+            image_ids = self.image_ids[positions.cpu()]
         if isinstance(self.images, LazyImages):
-            return Split(self.images.take(positions), labels, indices)
-        return Split(self.images[positions], labels, indices)
+            return Split(self.images.take(positions), labels, indices, image_ids)
+        return Split(self.images[positions], labels, indices, image_ids)
 
     def resident(self) -> "Split":
         """Return the same split with all of its images in memory."""
@@ -129,3 +134,4 @@ class Source:
     summary: Summary | None = field(default=None, kw_only=True)  # in a cache file
     # CRC-32 of each image of the two parts, from a cache file.
     checks: tuple[Places, ...] = field(default=(), kw_only=True)
+    shared: int = field(default=0, kw_only=True)  # test images that equal a training image

@@ -11,7 +11,8 @@ import math
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from itertools import product
+from dataclasses import replace
+from itertools import chain, product
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -75,19 +76,27 @@ def summarise(source: Source) -> Summary:
     return source.summary or read_images(source, lambda images: None)[1]
 
 
-def count_shared(source: Source) -> int:
-    """Count the test images that have exactly the pixels of a training image."""
-    checks: Any = source.checks or read_images(source, lambda images: None)[0]
-    common = np.intersect1d(*checks)
-    digests: list[list[bytes]] = []
-    for split, checksums in zip((source.train, source.test), checks, strict=True):
-        rows = torch.from_numpy(np.flatnonzero(np.isin(checksums, common)))
-        digests.append([])
-        for chunk in split.take(rows).images.split(CHUNK):
+def find_equal_images(source: Source) -> Source:
+    """Return a data set with ``image_ids`` of parts that repeat images, and what they share."""
+    checks = np.concatenate(source.checks or read_images(source, lambda images: None)[0])
+    inverse, counts = np.unique(checks, return_inverse=True, return_counts=True)[1:]
+    is_suspect = counts[inverse] > 1
+    image_ids, first_by_digest = np.arange(len(checks)), dict[bytes, int]()
+    parts, start = [], 0
+    for split in (source.train, source.test):
+        ids = image_ids[start : start + len(split)]
+        suspects = np.flatnonzero(is_suspect[start : start + len(split)])
+        start += len(split)
+        chunks = split.take(torch.from_numpy(suspects)).images.split(CHUNK)
+        for position, image in zip(suspects, chain.from_iterable(chunks), strict=True):
             # Two images may have the same CRC-32 by chance.
-            digests[-1] += [hashlib.sha256(image.numpy().tobytes()).digest() for image in chunk]
-    training_digests = set(digests[0])
-    return sum(digest in training_digests for digest in digests[1])
+            digest = hashlib.sha256(image.numpy().tobytes()).digest()
+            ids[position] = first_by_digest.setdefault(digest, ids[position])
+        if len(np.unique(ids)) < len(ids):
+            split = replace(split, image_ids=torch.from_numpy(ids))
+        parts.append(split)
+    shared = int((image_ids[len(parts[0]) :] < len(parts[0])).sum())
+    return replace(source, train=parts[0], test=parts[1], shared=shared)
 
 
 def load_source(info: DatasetInfo, root: Path | None, cache: Path | None) -> Source:

@@ -1,6 +1,8 @@
 """Draws of splits by a seed (`data.split_seed`), and subsets of calib (`data.calib_size`)."""
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -31,14 +33,48 @@ def draw_cut(cut: Cut, labels: Tensor, seed: int) -> Cut:
     return replace(cut, select=select, calib=calib, train=train[0] if train else cut.train)
 
 
+def unite(parts: Sequence[Tensor], image_ids: Tensor | None) -> list[Tensor]:
+    """Move each image into the part of the first image that equals it.
+
+    ``parts`` are positions in ``image_ids`` (N,), which is None if all images differ.
+    """
+    if image_ids is None:
+        return list(parts)
+    pool = torch.cat(list(parts))
+    numbers = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
+    order = np.argsort(pool.numpy(), kind="stable")
+    ids = image_ids[pool].numpy()[order]
+    _, firsts, inverse = np.unique(ids, return_index=True, return_inverse=True)
+    numbers[order] = numbers[order][firsts][inverse]
+    return [pool[torch.from_numpy(numbers == number)] for number in range(len(parts))]
+
+
+def unite_cut(cut: Cut, image_ids: Tensor | None) -> Cut:
+    """Return a cut without equal images in two splits, given those of the part it divides."""
+    parts = {"select": cut.select, "calib": cut.calib}
+    if not cut.of_test:
+        parts["train"] = cut.train
+    elif cut.test is not None:
+        parts["test"] = cut.test
+    united = unite(list(parts.values()), image_ids)
+    changed: dict[str, Any] = dict(zip(parts, united, strict=True))
+    return replace(cut, **changed)
+
+
 def draw_held_out(
-    data: DataSlot, is_redrawn: bool, select: Tensor, calib: Tensor, groups: Tensor | None = None
+    data: DataSlot,
+    is_redrawn: bool,
+    select: Tensor,
+    calib: Tensor,
+    groups: Tensor | None = None,
+    image_ids: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Return the positions of a trial's ``select`` and ``calib`` in both, one after the other.
 
     ``select`` (N,) and ``calib`` (M,) are the labels of the stored splits. They are divided anew if
     the trial ``is_redrawn``, and its calib is reduced to ``data.calib_size``. The samples of a
-    group, given by equal ``groups`` (N + M,), are never divided.
+    group, given by equal ``groups`` (N + M,), are never divided, and equal images, given by
+    ``image_ids`` (N + M,), are in one split.
     """
     places = torch.arange(len(select) + len(calib))
     first, second = places[: len(select)], places[len(select) :]
@@ -46,7 +82,7 @@ def draw_held_out(
     if is_redrawn:
         assert data.split_seed is not None
         chance = _random(data.split_seed, "split")
-        first, second = divide(labels, len(select), chance, groups)
+        first, second = unite(divide(labels, len(select), chance, groups), image_ids)
     if data.calib_size is None:
         return first, second
     if data.calib_size > len(second):

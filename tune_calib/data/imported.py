@@ -243,6 +243,11 @@ def _check_roles(where: str, roles: Collection[str], has_head: bool) -> None:
 
 
 def _check_integers(values: Rows, array: Array, role: str) -> None:
+    if values.dtype.kind in "OSU":
+        raise UserError(
+            f"{array} contains text; {role} must be integers, (samples,); a label is the number of "
+            "its column in the logits, from 0"
+        )
     if values.ndim != 1 or not np.issubdtype(values.dtype, np.integer):
         raise UserError(
             f"{array} is {values.shape} of {values.dtype}; {role} must be integers, (samples,)"

@@ -14,9 +14,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tune_calib.data.base import Split
-from tune_calib.data.cache import load_source, settled, summarise
-from tune_calib.data.draws import draw_cut, draw_held_out
+from tune_calib.data.base import Source, Split
+from tune_calib.data.cache import find_equal_images, load_source, settled, summarise
+from tune_calib.data.draws import draw_cut, draw_held_out, unite_cut
 from tune_calib.data.rules import GENERAL, Cut, halved, held_out_of_test, largest_remainders
 from tune_calib.determinism import child_seed
 from tune_calib.errors import DamagedFileError, UserError
@@ -30,13 +30,15 @@ Counts = NDArray[np.int64]
 class Development:
     """The splits for training (train), selection (select) and post-hoc fits (calib).
 
-    ``digest`` is the digest of all images and labels of the data set, including test.
+    ``digest`` is the digest of all images and labels of the data set, including test, and of the
+    rule for equal images where there are any. ``remark`` describes equal images, for plans.
     """
 
     train: Split
     select: Split
     calib: Split
     digest: str = ""
+    remark: str = ""
 
     def fingerprint(self) -> str:
         """Return a digest of labels, positions and first images, which distinguishes copies."""
@@ -45,12 +47,14 @@ class Development:
             # The first images suffice, since copies of a data set differ in the order of rows.
             for tensor in (split.labels, split.indices, split.images[:64]):
                 digest.update(tensor.cpu().contiguous().numpy().tobytes())
+            if split.image_ids is not None:
+                digest.update(split.image_ids.numpy().tobytes())
         return digest.hexdigest()[:16]
 
     def to(self, device: torch.device | str) -> "Development":
         """Return the same splits on a device."""
         splits = (self.train.to(device), self.select.to(device), self.calib.to(device))
-        return Development(*splits, self.digest)
+        return Development(*splits, self.digest, self.remark)
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,7 @@ class Sizes:
     select: int
     calib: int
     test: int
+    remark: str = ""  # as in ``Development``
 
 
 def cut_parts(info: DatasetInfo, train: Tensor, test: Tensor) -> Cut:
@@ -109,15 +114,14 @@ def load_development(slot: DataSlot, root: Path | None, cache: Path | None = Non
         UserError: a class would be left without training samples.
     """
     info: DatasetInfo = slot.info
-    source = load_source(info, root, cache)
-    cut = cut_parts(info, source.train.labels, source.test.labels)
+    source, cut = _load_cut(slot, root, cache)
     part, held_out = "training", source.train
     if cut.of_test:
         part, held_out = "test", source.test
-    if slot.split_seed is not None:
-        cut = draw_cut(cut, held_out.labels, slot.split_seed)
-    if len(cut.select) == 0:
-        raise DamagedFileError(f"{info.name}: {root} has too few {part} images ({len(held_out)})")
+    if min(len(cut.train), len(cut.select), len(cut.calib)) == 0:
+        raise DamagedFileError(
+            f"{info.name}: {root} has too few different {part} images ({len(held_out)})"
+        )
     train = _change(relabelled(source.train.take(cut.train), info), slot, info.classes)
     # Halves, so that the temperature is not fitted on the images on which the epoch and the
     # hyper-parameters were selected.
@@ -127,7 +131,46 @@ def load_development(slot: DataSlot, root: Path | None, cache: Path | None = Non
         _, places = draw_held_out(slot, False, select.labels, calib.labels)
         calib = calib.take(places - len(select))
     train, select, calib = (settled(split, source) for split in (train, select, calib))
-    return Development(train, select, calib, digest=summarise(source).digest)
+    digest = summarise(source).digest
+    if held_out.image_ids is not None:
+        # Otherwise, these rows could be mixed with those of splits that divided equal images.
+        digest = hashlib.sha256(f"{digest} united".encode()).hexdigest()[:16]
+    return Development(train, select, calib, digest, _describe_equal(source, held_out, part))
+
+
+def _load_cut(slot: DataSlot, root: Path | None, cache: Path | None) -> tuple[Source, Cut]:
+    """Load a data set and divide it, with equal images in one split unless a draw is published."""
+    source = load_source(slot.info, root, cache)
+    if slot.info.general is not None or slot.plugin is not None:
+        source = find_equal_images(source)
+    cut = cut_parts(slot.info, source.train.labels, source.test.labels)
+    divided = source.test if cut.of_test else source.train
+    cut = unite_cut(cut, divided.image_ids)
+    if slot.split_seed is not None:
+        cut = draw_cut(cut, divided.labels, slot.split_seed)
+        cut = unite_cut(cut, divided.image_ids)
+    return source, cut
+
+
+def _describe_equal(source: Source, divided: Split, part: str) -> str:
+    """Describe the equal images of a data set and of the part of it that is divided."""
+    texts = []
+    if divided.image_ids is not None:
+        _, firsts, inverse = np.unique(
+            divided.image_ids.numpy(), return_index=True, return_inverse=True
+        )
+        labels = divided.labels.numpy()
+        text = f"{len(labels) - len(firsts)} of {len(labels)} {part} images repeat another one"
+        text += ", whose split they are in"
+        if contradictions := int((labels != labels[firsts][inverse]).sum()):
+            text += f", {contradictions} of them with another label"
+        texts.append(text)
+    if source.shared:
+        texts.append(
+            f"{source.shared} of {len(source.test)} test images are also training images, so "
+            "results on them are too good"
+        )
+    return "; ".join(texts)
 
 
 def load_test(slot: DataSlot, root: Path | None, cache: Path | None = None) -> Split:
@@ -144,9 +187,8 @@ def load_held_out(slot: DataSlot, root: Path | None, cache: Path | None = None) 
 
 def _tested(slot: DataSlot, root: Path | None, cache: Path | None) -> Split:
     """Return the test images according to the rule, not relabelled."""
-    source = load_source(slot.info, root, cache)
-    positions = cut_parts(slot.info, source.train.labels, source.test.labels).test
-    test = source.test if positions is None else source.test.take(positions)
+    source, cut = _load_cut(slot, root, cache)
+    test = source.test if cut.test is None else source.test.take(cut.test)
     return settled(test, source)
 
 

@@ -65,6 +65,7 @@ class StoredSamples:
 
     labels: Tensor
     groups: Tensor | None
+    image_ids: Tensor | None
 
 
 S = TypeVar("S", bound=StoredSamples)
@@ -81,8 +82,9 @@ def draw_splits(splits: Mapping[str, S], spec: TrialSpec) -> dict[str, S]:
             stored[name] = axis, torch.cat([tensor, getattr(splits["calib"], name)], axis)
     labels = splits["select"].labels, splits["calib"].labels
     groups = stored["groups"][1] if "groups" in stored else None
+    image_ids = stored["image_ids"][1] if "image_ids" in stored else None
     drawn = dict(splits)
-    both_places = draw_held_out(spec.data, spec.is_redrawn, *labels, groups)
+    both_places = draw_held_out(spec.data, spec.is_redrawn, *labels, groups, image_ids)
     for part, places in zip(("select", "calib"), both_places, strict=True):
         tensors = {}
         for name, (axis, tensor) in stored.items():
@@ -95,13 +97,14 @@ def draw_splits(splits: Mapping[str, S], spec: TrialSpec) -> dict[str, S]:
 class FeatureSplit(StoredSamples):
     """Features (N, D) float32, logits (N, C) float32 of the network's own head, labels (N,).
 
-    Imported samples may have ``groups`` (N,) int64.
+    Imported samples may have ``groups`` (N,) int64, and images ``image_ids`` as in ``data.Split``.
     """
 
     features: Tensor
     logits: Tensor
     labels: Tensor
     groups: Tensor | None = None
+    image_ids: Tensor | None = None
 
 
 class DevelopmentBank:
@@ -211,7 +214,8 @@ def build_bank(
         for name, (split, normalised_by) in clean.items():
             images = split.images.split(evaluation_batch(info))
             outputs = output_chunks(trained.method, trained.network, images, normalised_by)
-            write_split(path / f"{name}.arrow", counter.count(outputs), split.labels)
+            counted = counter.count(outputs)
+            write_split(path / f"{name}.arrow", counted, split.labels, image_ids=split.image_ids)
         measured = trained.manifest
         if not is_measured:
             measured = _measure_splits(path, development)
@@ -267,7 +271,8 @@ def read_split(path: Path) -> FeatureSplit:
     labels = columns["label"].squeeze(1).long()
     logits = columns["logits"]
     groups = columns["group"].squeeze(1) if "group" in columns else None
-    return FeatureSplit(columns.get("features", logits[:, :0]), logits, labels, groups)
+    image_ids = columns["image_id"].squeeze(1) if "image_id" in columns else None
+    return FeatureSplit(columns.get("features", logits[:, :0]), logits, labels, groups, image_ids)
 
 
 def write_split(
@@ -275,6 +280,7 @@ def write_split(
     outputs: Iterable[Outputs],
     labels: Tensor,
     groups: Tensor | None = None,
+    image_ids: Tensor | None = None,
 ) -> None:
     """Write features (of width 0 for imported logits) and logits, given in chunks."""
     with TemporaryFile(dir=path.parent) as features, TemporaryFile(dir=path.parent) as logits:
@@ -295,6 +301,8 @@ def write_split(
         columns["label"] = labels[:, None]
         if groups is not None:
             columns["group"] = groups[:, None]
+        if image_ids is not None:
+            columns["image_id"] = image_ids[:, None]
         write_arrow(path, columns)
 
 

@@ -52,6 +52,7 @@ class SplitLogits(StoredSamples):
     logits: Tensor
     labels: Tensor
     groups: Tensor | None = None
+    image_ids: Tensor | None = None  # as in ``data.Split``
 
     def one(self, k: int) -> "SplitLogits":
         """Return the logits of classifier k only, K = 1."""
@@ -77,10 +78,10 @@ def network_logits(
     splits = {"select": (development.select, info), "calib": (development.calib, info)}
     if test is not None:
         splits["test"] = (test, info.of_test())
-    predictions = predict_splits(trained, splits)
-    return {
-        name: SplitLogits(logits[None], labels) for name, (logits, labels) in predictions.items()
-    }
+    outputs = {}
+    for name, (logits, labels) in predict_splits(trained, splits).items():
+        outputs[name] = SplitLogits(logits[None], labels, image_ids=splits[name][0].image_ids)
+    return outputs
 
 
 def head_batch_logits(trainer: HeadBatchTrainer, bank: DevelopmentBank) -> dict[str, SplitLogits]:
@@ -88,7 +89,7 @@ def head_batch_logits(trainer: HeadBatchTrainer, bank: DevelopmentBank) -> dict[
     logits = {}
     for name, split in bank.evaluated().items():
         labels = split.labels.to(trainer.device)
-        logits[name] = SplitLogits(trainer.predict(split), labels, split.groups)
+        logits[name] = SplitLogits(trainer.predict(split), labels, split.groups, split.image_ids)
     return logits
 
 
@@ -97,7 +98,7 @@ def bank_logits(bank: DevelopmentBank, device: torch.device) -> dict[str, SplitL
     logits = {}
     for name, split in bank.evaluated().items():
         values, labels = split.logits.unsqueeze(0).to(device), split.labels.to(device)
-        logits[name] = SplitLogits(values, labels, split.groups)
+        logits[name] = SplitLogits(values, labels, split.groups, split.image_ids)
     return logits
 
 

@@ -246,8 +246,9 @@ def _refuse_other_network(
     # The stem of ResNets for small images, which weights of ImageNet do not have.
     if names == ["backbone.conv1.weight"]:
         way = (
-            "a ResNet of timm has a different stem for images of up to 64 pixels; provide your "
-            "network as FILE.py:FUNCTION"
+            "a ResNet of timm has a different stem for images of up to 64 pixels; for images of "
+            "your own, set data.crop (and data.resize) to the size that the network was trained "
+            "on, or provide your network as FILE.py:FUNCTION"
         )
     raise UserError(
         f"network.weights: {file} belongs to another network ({'; '.join(descriptions)}); {way}"

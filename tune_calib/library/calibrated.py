@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor, nn
@@ -71,6 +71,8 @@ class Exported(BaseModel):
     trial: str  # spec hash
     spec: dict[str, Any]  # with every default written out
     classes: int
+    # In the order of their numbers, where the data set knows them.
+    class_names: tuple[str, ...] = Field((), exclude_if=lambda names: not names)
     width: int | None  # number of features that the head takes; None if it takes none
     images: InputRecord | None  # None without a network
     samples: int  # of the training split; some methods store numbers for each
@@ -167,6 +169,8 @@ class CalibratedNetwork(nn.Module):
 
     record: Exported | None = None
     """The content of ``NAME.json``; None before it is written."""
+    classes: tuple[str, ...] = ()
+    """The names of the classes in the order of the outputs; empty if the data set has none."""
 
     def __init__(
         self, spec: TrialSpec, classifier: Classifier, trained: TrainedNetwork | None
@@ -289,6 +293,7 @@ def write_calibrated(network: CalibratedNetwork, file: str | Path, entries: dict
         trial=network.spec.hash,
         spec=network.spec.model_dump(mode="json"),
         classes=network.info.classes,
+        class_names=network.classes,
         width=network.classifier.width,
         images=images,
         **entries,
@@ -348,7 +353,7 @@ def load_calibrated(file: str | Path, plugin: str | Path | None = None) -> Calib
         reason = str(error).splitlines()[0]
         raise DamagedFileError(f"{files.tensors} contains other tensors ({reason})") from None
     loaded = CalibratedNetwork(spec, classifier, trained)
-    loaded.record = record
+    loaded.record, loaded.classes = record, record.class_names
     return loaded
 
 

@@ -80,6 +80,8 @@ def export(
     except DamagedFileError as error:
         raise UserError(f"{error}; give the `store` of the run") from None
     network = CalibratedNetwork(spec, classifier, trained).cpu()
+    if spec.data.info.general is not None:
+        network.classes = spec.data.info.general.class_names(spec.data, data_root)
     if is_onnx:
         real = None
         if (bank := _stored_bank(spec, artifacts, development, torch.device("cpu"))) is not None:

@@ -44,23 +44,47 @@ def export_logits(out: AnyPath, store: AnyPath, data_root: Path | None, file: st
     target = expand_path(file)
     if target.suffix not in (".h5", ".hdf5"):
         raise UserError(f"{file} must end in .h5 or .hdf5")
-    card = target.with_suffix(".json")
-    index = target.with_name(f"{target.stem}-experiments.csv")
-    for path in (target, card, index):
-        refuse_existing(path)
     if is_search(out):
         raise UserError(
             f"{out} is a search, which does not read test; first run: tune-calib evaluate {out}, "
             f"then export {out / EVALUATION}"
         )
     rows, h5py = read_done(out, is_required=True), import_h5py(target)
-    # The lock of h5py would meet that of ``replacing``.
-    with replacing(target) as partial, h5py.File(partial.name, "w", locking=False) as arrays:
-        models = _write_models(arrays, rows, Store(store), data_root)
-    content = {"format": "tune-calib logits", "version": VERSION, "layout": _LAYOUT}
-    atomic_write(card, seal({**content, "models": models}))
-    atomic_write(index, _format_index(models).encode())
-    return f"{format_count(len(models), 'trial')} written: {target}, {card}, {index}"
+    rows_by_file = _divide_by_classes(target, rows)
+    for path in rows_by_file:
+        for written in (path, *_beside(path)):
+            refuse_existing(written)
+    lines = []
+    for path, part in rows_by_file.items():
+        card, index = _beside(path)
+        # The lock of h5py would meet that of ``replacing``.
+        with replacing(path) as partial, h5py.File(partial.name, "w", locking=False) as arrays:
+            models = _write_models(arrays, part, Store(store), data_root)
+        content = {"format": "tune-calib logits", "version": VERSION, "layout": _LAYOUT}
+        atomic_write(card, seal({**content, "models": models}))
+        atomic_write(index, _format_index(models).encode())
+        lines.append(f"{format_count(len(models), 'trial')} written: {path}, {card}, {index}")
+    return "\n".join(lines)
+
+
+def _divide_by_classes(target: Path, rows: list[Row]) -> dict[Path, list[Row]]:
+    """Return the rows by file: CalArena reads models of two and of more classes from two files."""
+    rows_by_kind: dict[str, list[Row]] = {"binary": [], "multiclass": []}
+    for row in rows:
+        classes = TrialSpec.build(**read_slots(row)).data.info.classes
+        rows_by_kind["binary" if classes == 2 else "multiclass"].append(row)
+    if not all(rows_by_kind.values()):
+        return {target: rows}
+    stem = target.stem.removesuffix("-binary").removesuffix("-multiclass")
+    files = {}
+    for kind, part in rows_by_kind.items():
+        files[target.with_name(f"{stem}-{kind}{target.suffix}")] = part
+    return files
+
+
+def _beside(target: Path) -> tuple[Path, Path]:
+    """Return the data card and the index of a file."""
+    return target.with_suffix(".json"), target.with_name(f"{target.stem}-experiments.csv")
 
 
 def _write_models(arrays: Any, rows: list[Row], store: Store, data_root: Path | None) -> _Models:

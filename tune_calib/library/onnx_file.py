@@ -1,6 +1,7 @@
 """A calibrated network as an ONNX file, which is run and checked before it is written."""
 
 import io
+import json
 import warnings
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ def write_onnx(network: CalibratedNetwork, file: Path, real: Tensor | None = Non
     are checked in addition to synthetic ones.
     """
     try:
+        import onnx
         import onnxruntime  # noqa: F401
         import onnxscript  # noqa: F401
     except ImportError as error:
@@ -55,6 +57,10 @@ def write_onnx(network: CalibratedNetwork, file: Path, real: Tensor | None = Non
         probs = _run_transform(content, hard_logits)
         expected = plain.calibrated_of(hard_logits).softmax(-1)
         _refuse_different(network, float((probs - expected).abs().max()), f" on {kind} logits")
+    if network.classes:
+        model = onnx.load_from_string(content)
+        onnx.helper.set_model_props(model, {"class_names": json.dumps(network.classes)})
+        content = model.SerializeToString()
     atomic_write(file, content)
 
 

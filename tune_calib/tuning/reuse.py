@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import torch
 
 from tune_calib.data.draws import draw_held_out
 from tune_calib.data.splits import Development, load_development
@@ -72,8 +73,11 @@ class Copies:
             if slot not in developments:
                 developments[slot] = load_development(slot, data_root, store.images)
             development = developments[slot]
-            labels = development.select.labels, development.calib.labels
-            draw_held_out(spec.data, spec.is_redrawn, *labels)
+            select, calib, image_ids = development.select, development.calib, None
+            if select.image_ids is not None and calib.image_ids is not None:
+                image_ids = torch.cat([select.image_ids, calib.image_ids])
+            labels = select.labels, calib.labels
+            draw_held_out(spec.data, spec.is_redrawn, *labels, image_ids=image_ids)
             copies[key] = Copy(development.digest, development.fingerprint())
         return cls(copies, data_root, store)
 

@@ -10,6 +10,7 @@ no images, is here too; the registry resolves its name but does not list it.
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import chain
@@ -19,11 +20,11 @@ from typing import Any, NoReturn
 import torch
 from PIL import Image
 
-from tune_calib.console import echo
 from tune_calib.data import huggingface, rules
 from tune_calib.data.base import Source, Split
-from tune_calib.data.cache import count_shared, open_source, summarise
+from tune_calib.data.cache import find_equal_images, open_source, settled, summarise
 from tune_calib.data.decode import Format, is_grey, side_of, split_of_files
+from tune_calib.data.draws import unite
 from tune_calib.data.layouts import require_folder
 from tune_calib.errors import DamagedFileError, DataNotFoundError, UserError
 from tune_calib.spec.datasets import DATASETS, DatasetInfo, Quick, refuse_crop
@@ -52,6 +53,7 @@ class Scan:
     train: Callable[[Format], Split]  # returns the training part in a format
     test: Callable[[Format], Split] | None  # the same for the test part, or None without one
     classes: int  # number of classes
+    names: tuple[str, ...]  # of the classes, if they have any
     # Whether the first image of each class has no colours; with ``data.grey=convert``, all images.
     is_grey: bool
     side: int | None  # height and width of the first image, in pixels, if they are equal
@@ -93,14 +95,16 @@ class General:
                 f"{scan.where}: a channel has the same value in all training images and carries no "
                 "information; check the images"
             )
-        if shared := count_shared(source):
-            echo(
-                f"warning: {scan.where}: {shared} of {len(source.test)} test images are also "
-                "training images, so results on test are too good",
-                err=True,
-            )
         fields = {"classes": scan.classes, "channels": channels, "stored": stored, "size": size}
         return {**fields, **asdict(summary)}
+
+    def class_names(self, slot: DataSlot, root: Path | None) -> tuple[str, ...]:
+        """Return the names of the classes of a slot, or () if the files are gone or name none."""
+        names = slot.classes
+        if not names:
+            with suppress(UserError):
+                names = self.scan(root, slot).names
+        return names if len(names) == slot.info.classes else ()
 
     def _reading(self, slot: DataSlot, channels: int, stored: int) -> dict[str, Any]:
         """Return the loader of the images, and the text that identifies it in cache files."""
@@ -113,7 +117,8 @@ class General:
             return _load(scan, format_, slot)
 
         columns = (slot.image_column, slot.label_column, slot.classes)
-        reading = (DECODING, channels, stored, slot.grey, slot.split, columns)
+        split = f"{CARVED} 2" if slot.split == CARVED else slot.split
+        reading = (DECODING, channels, stored, slot.grey, split, columns)
         return {"load": load, "reading": repr(reading)}
 
 
@@ -122,10 +127,14 @@ def _load(scan: Scan, format_: Format, slot: DataSlot) -> Source:
     if slot.split == CARVED:
         if scan.test is not None:
             raise UserError(f"data.split: {scan.where} has a test part; omit carved")
-        # The first fifth of torch's ``randperm`` with seed 1 is the test part.
+        # The first fifth of torch's ``randperm`` with seed 1 is the test part, with equal images in
+        # the part of the first of them.
         order = torch.randperm(len(train), generator=torch.Generator().manual_seed(1))
         count = len(train) // 5
-        train, test = train.take(order[count:]), train.take(order[:count])
+        whole = Source(train, train.take(order[:0]))
+        whole = find_equal_images(replace(whole, train=settled(train, whole)))
+        parts = unite([order[:count], order[count:]], whole.train.image_ids)
+        test, train = (replace(whole.train.take(part), image_ids=None) for part in parts)
     elif scan.test is None:
         raise UserError(
             f"{scan.where} has no test part ({', '.join(TEST_PARTS)}); add it, or use a fifth of "
@@ -237,6 +246,7 @@ def _scan_folder(root: Path | None, slot: DataSlot) -> Scan:
         train=partial(split_of_files, train),
         test=read_test,
         classes=len(classes),
+        names=tuple(classes),
         is_grey=all(is_grey(file) for file, _ in samples),
         side=side_of(train[0][0], str(train[0][0])),
     )
@@ -280,6 +290,7 @@ def _scan_parquet(root: Path | None, slot: DataSlot) -> Scan:
         train=partial(read, train),
         test=read_test,
         classes=len(slot.classes) or int(labels.max()) + 1,
+        names=columns.classes or (),
         is_grey=all(map(is_grey, images)),
         side=side_of(first.encoded[0].as_py(), f"{train[0]}: row 0"),
     )

@@ -87,8 +87,8 @@ class Rates:
             images = self.store.images
         development = load_development(slot, self.data_root, images)
         test = load_test(slot, self.data_root, images)
-        splits = development.train, development.select, development.calib, test
-        return Sizes(*map(len, splits))
+        train, select, calib = development.train, development.select, development.calib
+        return Sizes(len(train), len(select), len(calib), len(test), development.remark)
 
     def network(self, spec: TrialSpec) -> Rate:
         """Return the rate of the network of a spec, unknown if it cannot be timed here."""

@@ -2,8 +2,8 @@
 
 import math
 from collections import Counter
-from collections.abc import Collection, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -35,6 +35,10 @@ from tune_calib.tuning.tuned import list_runs
 from tune_calib.tuning.work.executor import find_cluster
 
 NOTHING = "this is a dry run; no trial was started"
+SPLITS = ("train", "select", "calib", "test")
+# With fewer samples in calib, the standard error of its accuracy may be above 5 points, which is
+# more than the ECE of most networks before any calibration.
+FEW_CALIB = 100
 TITLES = ["folder", "planned", "done", "networks to train", "heads to train", "extra evaluations"]
 
 
@@ -47,15 +51,17 @@ def print_settings(run: AnyRun) -> None:
 def describe_run(run: AnyRun, is_dry: bool = False) -> str:
     """Describe the settings, work and time of a run; a dry one with disk space and rates."""
     needs, sums = find_needs(run), Forecast(run.location)
-    trained, images = len(needs.networks), ""
+    trained, notes = len(needs.networks), dict[str, str]()
     try:
-        trained, images = sums.add(needs), describe_images(needs, sums)
+        trained = sums.add(needs)
+        notes["images"] = describe_images(needs, sums)
+        notes["warning"] = describe_warnings(needs, sums)
         time = _format_time(sums)
     except Exception as error:  # a forecast stops no run: if a trial fails, it reports the error
         if is_dry:
             raise
         time = f"unknown: timing failed with {type(error).__name__}"
-    lines = [_describe(needs, trained, images, time=time)]
+    lines = [_describe(needs, trained, notes, time=time)]
     if is_dry:
         lines += [*_list_blocks([run]), _format_disk(sums), *sums.sources.values(), NOTHING]
     return "\n".join(lines)
@@ -109,6 +115,8 @@ def _describe_entries(
             row[5] = "unknown"
         rows.append(row)
         texts = [describe_images(needs, sums), _format_recipe(entry.run.resolved)]
+        if warning := describe_warnings(needs, sums):
+            texts.append(f"warning: {warning}")
         if gpu is None:
             texts.append(_describe_machine(needs))
         for text in filter(None, texts):
@@ -137,7 +145,7 @@ def describe_images(needs: Needs, sums: Forecast) -> str:
         if needs.is_over or slot.imported is not None:
             continue
         info, sizes = slot.info, sums.rates(needs).sizes(slot)
-        counts = ", ".join(f"{name} {count}" for name, count in asdict(sizes).items())
+        counts = ", ".join(f"{name} {getattr(sizes, name)}" for name in SPLITS)
         stored = info.stored or info.size
         color = "grey" if info.channels == 1 else "RGB"
         text = f"{info.classes} classes; {counts} images of {stored}x{stored} {color} pixels"
@@ -147,7 +155,24 @@ def describe_images(needs: Needs, sums: Forecast) -> str:
     return " or ".join(texts)
 
 
-def _describe(needs: Needs, trained: int, images: str, time: str) -> str:
+def describe_warnings(needs: Needs, sums: Forecast) -> str:
+    """Describe equal images and splits calib that are too small; return "" if there are none."""
+    texts: dict[str, None] = {}
+    for trial in needs.trials:
+        if needs.is_over:
+            continue
+        slot = trial.spec.data
+        sizes = sums.rates(needs).sizes(slot)
+        if sizes.remark:
+            texts[sizes.remark] = None
+        if sizes.calib < FEW_CALIB and slot.calib_size is None:
+            text = f"calib has only {sizes.calib} samples, and the accuracy to which post-hoc "
+            text += "methods adjust the confidence has a standard error of up to "
+            texts[f"{text}{50 / math.sqrt(sizes.calib):.0f} points; give it more samples"] = None
+    return "; ".join(texts)
+
+
+def _describe(needs: Needs, trained: int, notes: Mapping[str, str], time: str) -> str:
     run, trials, request = needs.run, needs.trials, needs.run.resolved
     if isinstance(run, LadderRun):
         title, head_recipe, searched = run.ladder.title, run.ladder.head_recipe, ""
@@ -164,7 +189,7 @@ def _describe(needs: Needs, trained: int, images: str, time: str) -> str:
         recipe = _format_recipe(request).removeprefix("recipe ")
     lines = {
         "data": describe_trials_data(trials),
-        "images": images,
+        **notes,
         "network": _add_augment(describe_networks(trials), networks),
         "heads": _add_augment(describe_heads(trials, head_recipe), heads),
         "recipe": recipe,
