@@ -1,7 +1,7 @@
 """Read the results of a run: its manifest, its tables and the number of missing trials."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, wraps
 from operator import attrgetter
@@ -128,6 +128,20 @@ class Run:
         is_imported = self.manifest.dataset == IMPORTED and len(self.trials) > 0
         has_several = is_imported and self.trials["network_id"].nunique() > 1
         return bool(self.manifest.imports) or has_several
+
+    def by_import(self) -> Iterator["Run"]:
+        """Yield the run over each import that has results, under its name."""
+        for digest, name in self.manifest.imports.items():
+            planned = [record for record in self.manifest.planned if record.imported == digest]
+            update = {"planned": planned, "imports": {}, "title": name}
+            is_here = self.trials["spec_hash"].isin({record.spec_hash for record in planned})
+            trials = self.trials[is_here].reset_index(drop=True)
+            run = replace(self, manifest=self.manifest.model_copy(update=update), trials=trials)
+            # The files of the folder are read once.
+            bins = self.bins[self.bins["spec_hash"].isin(trials["spec_hash"])]
+            vars(run).update(bins=bins, intervals=self.intervals)
+            if len(trials):
+                yield run
 
     @property
     def row_name(self) -> str:

@@ -4,10 +4,9 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import compress
 from typing import Protocol, SupportsFloat
 
-from tune_calib.spec.metrics import METRICS, format_value
+from tune_calib.spec.metrics import METRICS, Metric, format_value
 from tune_calib.spec.names import STATUSES
 
 # Marks of the best (1) and the second (2) cell of a column, by format.
@@ -54,6 +53,7 @@ class Cell:
     text: str
     value: float | None = None  # rounded as printed; None if the text is not a number
     rank: int = 0  # 1 for the best of its column, 2 for the second
+    is_barred: bool = False  # the best of its column, which may not be marked
 
     @classmethod
     def of(cls, value: object) -> "Cell":
@@ -145,19 +145,33 @@ Record = dict[str, Cell]  # the cells of a row by the heads of their columns
 
 
 def ranked(
-    cells: Sequence[Cell], direction: str | None, may_win: Iterable[bool] | None = None
+    cells: Sequence[Cell], metric: Metric | str, may_win: Iterable[bool] | None = None
 ) -> list[Cell]:
-    """Mark the best and the second cell among those that may win; equal numbers share a mark."""
+    """Mark the best and the second of all cells; equal numbers share a mark.
+
+    A mark never moves on to a worse value: if the best may not be marked, no cell is. No value that
+    chance alone reaches may be. Columns that are no metric have a direction, ``min`` or ``max``.
+    """
+    record = metric if isinstance(metric, Metric) else None
+    direction = record.direction if record else metric
+    marked = list(cells)
     if direction is None:
-        return list(cells)
-    flags = [True] * len(cells) if may_win is None else list(may_win)
-    values = {cell.value for cell in compress(cells, flags) if cell.value is not None}
-    best = sorted(values, reverse=direction == "max")[:2]
-    marked = []
-    for cell, may in zip(cells, flags, strict=True):
-        if may and cell.value is not None and cell.value in best:
-            cell = replace(cell, rank=1 + best.index(cell.value))
-        marked.append(cell)
+        return marked
+    flags = [True] * len(marked) if may_win is None else list(may_win)
+    values = {cell.value for cell in marked if cell.value is not None}
+    is_more = direction == "max"
+    for rank, value in enumerate(sorted(values, reverse=is_more)[:2], start=1):
+        places = [place for place, cell in enumerate(marked) if cell.value == value]
+        winners = [place for place in places if flags[place]]
+        if record and record.chance is not None:
+            level = rounded(record, record.chance)
+            winners = winners if (value > level if is_more else value < level) else []
+        for place in winners:
+            marked[place] = replace(marked[place], rank=rank)
+        if not winners:
+            if rank == 1:
+                marked[places[0]] = replace(marked[places[0]], is_barred=True)
+            break
     return marked
 
 

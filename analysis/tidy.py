@@ -31,6 +31,7 @@ COLUMNS = (
     "network_seed", "head_seed", "split_seed", "note", "spec_hash", "flags",
 )  # fmt: skip
 _SEED = re.compile(r'"seed": ?\d+')
+SEEDS = ("network_seed", "head_seed", "split_seed")
 _SPLIT_SEED = re.compile(r',"split_seed": ?\d+')
 _INTERVAL = ("lower", "upper", "se", "resamples")
 _NUMBERS = dict.fromkeys(("value", "lower", "upper", "se"), pa.float64())
@@ -265,10 +266,35 @@ def without_identity(variant: str) -> str:
     return ", ".join(part for part in variant.split(", ") if not part.startswith("#"))
 
 
+def match_seeds(rows: pd.DataFrame, names: Sequence[str] = SEEDS) -> pd.DataFrame:
+    """Return values with a row per combination of seeds and a column per method.
+
+    Trials without one of the seeds, such as those of a network's own head, are in every row with
+    their other seeds. NaN without a number.
+    """
+    seeds = rows[[*names]].drop_duplicates()
+    for name in names:
+        if seeds[name].notna().any():
+            seeds = seeds[seeds[name].notna()]
+    values: dict[Any, Any] = {}
+    for method, trials in rows.groupby("method", sort=False):
+        known = [name for name in names if trials[name].notna().any()]
+        values[method] = trials["value"].mean()  # also of printed numbers, without any seed
+        if known:
+            means = trials.groupby(known)["value"].mean()
+            values[method] = seeds.join(means, on=known)["value"]
+    return pd.DataFrame(values, index=seeds.index).set_axis(seeds.set_index([*names]).index)
+
+
+def tied(values: Any) -> Any:
+    """Return a frame or an array without last bits, so that equal classifiers tie."""
+    return values.round(12)
+
+
 def unbeaten(rows: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
     """Return the Pareto-optimal rows, sorted by the metrics."""
     are_less_better = [METRICS[name].is_less_better for name in metrics]
-    losses = rows[metrics].to_numpy(dtype=float) * np.where(are_less_better, 1, -1)
+    losses = tied(rows[metrics].to_numpy(dtype=float)) * np.where(are_less_better, 1, -1)
     is_beaten = np.zeros(len(rows), dtype=bool)
     for index, loss in enumerate(losses):
         is_beaten[index] = ((losses <= loss).all(1) & (losses < loss).any(1)).any()

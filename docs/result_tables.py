@@ -31,7 +31,7 @@ import yaml
 from pydantic import ConfigDict, TypeAdapter
 from pydantic.dataclasses import dataclass
 
-from analysis.compare.intervals import noise_floors
+from analysis.ladder.means import may_win
 from analysis.ladder.tables import ladder
 from analysis.load import Run, load
 from analysis.tables.render import body
@@ -40,7 +40,6 @@ from analysis.text import Cell, ranked, records_of
 from tune_calib.errors import UserError
 from tune_calib.paths import parse_path
 from tune_calib.spec.metrics import METRICS, column
-from tune_calib.spec.names import is_never_best
 
 ROOT = Path(__file__).parents[1]
 SHIPPED = ROOT / "docs/claims"
@@ -111,23 +110,25 @@ def _load(folder: str) -> Run:
 
 def _columns(table: ResultTable, columns: Columns) -> Iterator[tuple[str, list[Cell]]]:
     runs = list(map(_load, columns.runs))
-    rows = [_trials(runs, columns.rung.format(rung)) for rung in table.rows.values()]
-    if all(trials.empty for trials in rows):
+    rows = {}
+    for rung in table.rows.values():
+        label = columns.rung.format(rung)
+        rows[label] = _trials(runs, label)
+    if all(trials.empty for trials in rows.values()):
         raise UserError(f"{columns.runs}: no finished trial of these rungs")
     prefix = f"{columns.title}: " if columns.title else ""
     for metric in columns.metrics:
         if metric == _GAIN:
-            yield f"{prefix}NLL gain (%)", _gains(rows)
+            yield f"{prefix}NLL gain (%)", _gains(list(rows.values()))
         else:
             yield prefix + METRICS[metric].head, _cells(rows, metric, columns)
 
 
 def _trials(runs: Sequence[Run], label: str) -> pd.DataFrame:
-    """Return the distinct finished trials of a rung, with noise floors and bounds of intervals."""
+    """Return the distinct finished trials of a rung, with the bounds of their intervals."""
     parts = []
     for run in runs:
         rows = run.done[run.done["rung"].map(run.labels) == label]
-        rows = rows.assign(floor=noise_floors(run).get(label))
         for end in ("lower", "upper"):
             bounds = pd.DataFrame(run.intervals[end].unstack("metric"))
             rows = rows.join(bounds.add_prefix(f"{end}/"), on="spec_hash")
@@ -148,10 +149,10 @@ def _recipe(text: str) -> str:
     return json.dumps(settings)
 
 
-def _cells(rows: Sequence[pd.DataFrame], metric: str, columns: Columns) -> list[Cell]:
-    cells, may_win = [], []
+def _cells(rows: dict[str, pd.DataFrame], metric: str, columns: Columns) -> list[Cell]:
+    cells, flags = [], []
     name, kind = column(columns.split, metric), columns.cells
-    for trials in rows:
+    for label, trials in rows.items():
         values = trials[name].astype(float)
         mean, spread = values.mean(), values.std(ddof=1)
         cell = Cell.number(metric, mean, spread if kind == "spread" else float("nan"))
@@ -160,11 +161,9 @@ def _cells(rows: Sequence[pd.DataFrame], metric: str, columns: Columns) -> list[
             low, high = map(METRICS[metric].format, ends)
             cell = replace(cell, text=f"{cell.text} [{low}, {high}]")
         cells.append(cell)
-        # Chance alone explains a value below the noise floor.
-        is_chance = name == "test/ece" and mean < trials["floor"].mean()
-        flags = list(filter(None, trials["flags"].fillna("")))
-        may_win.append(not is_chance and not is_never_best(flags))
-    return ranked(cells, METRICS[metric].direction, may_win)
+        of_runs = [may_win(run, metric, columns.split) for run in map(_load, columns.runs)]
+        flags.append(all(flag.get(label, True) for flag in of_runs))
+    return ranked(cells, METRICS[metric], flags)
 
 
 def _gains(rows: Sequence[pd.DataFrame]) -> list[Cell]:

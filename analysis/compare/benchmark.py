@@ -20,12 +20,12 @@ from analysis.tables.latex import label_of
 from analysis.tables.render import View
 from analysis.tables.table import BEST, Table
 from analysis.text import Cell, full_stops, ranked, records_of
-from analysis.tidy import flags_of_methods
+from analysis.tidy import flags_of_methods, tied
 from tune_calib.errors import UserError
 from tune_calib.paths import AnyPath
 from tune_calib.results.folders import has_result_files
 from tune_calib.spec.metrics import METRICS
-from tune_calib.spec.names import CONTROL
+from tune_calib.spec.names import CONTROL, is_never_best
 from tune_calib.text import format_count, nearest
 
 Unit = Literal["datasets", "experiments"]
@@ -57,7 +57,7 @@ class Benchmark(Flagged):
 
         A method that was run and has no number wins against none, and none wins against it.
         """
-        values, rates = self.values[metric], {}
+        values, rates = tied(self.values[metric]), {}
         rivals = self.is_run.sum() - 1
         for method in values.index:
             wins = (values.drop(index=method) > values.loc[method]).sum()
@@ -78,7 +78,7 @@ class Benchmark(Flagged):
             counts = gains.notna().T.groupby(self._groups).any().sum()
             low, high = np.nanpercentile(self._draw(rates), _ENDS, axis=0)
             columns |= {
-                f"{metric}_rank": values.rank().mean(axis="columns"),
+                f"{metric}_rank": tied(values).rank().mean(axis="columns"),
                 f"{metric}_win_rate": rates.mean(axis="columns"),
                 f"{metric}_win_rate_low": low,
                 f"{metric}_win_rate_high": high,
@@ -108,10 +108,12 @@ class Benchmark(Flagged):
         controls = [method for method, cells in self.flags.items() if CONTROL in cells[0]]
         values = self.values[SCORES[0]].dropna().drop(index=controls, errors="ignore")
         left_out = [method for method in self.is_run.index if method not in values.index]
-        notes: tuple[str, ...] = ()
+        notes = []
+        if self.datasets.nunique() < len(self.datasets):
+            notes.append("models of one data set share its samples, so this p is too small")
         if left_out:
-            notes = (f"left out, a control or without some numbers: {', '.join(left_out)}",)
-        return friedman(Matched(SCORES[0], "(data set, model) pair", values.T, notes=notes))
+            notes.append(f"left out, a control or without some numbers: {', '.join(left_out)}")
+        return friedman(Matched(SCORES[0], "experiment", values.T, notes=tuple(notes)))
 
 
 def benchmark(
@@ -127,7 +129,8 @@ def benchmark(
         rows = collected.frame[collected.frame["metric"] == metric]
         rows = rows.assign(method=rows["method"].astype(str))
         counts = rows.groupby(["method", *KEY], sort=False).size().unstack(KEY)
-        values[metric] = average_seeds(rows, metric)[0]
+        values[metric], _, _, lost = average_seeds(rows, metric)
+        notes += lost
         flags |= flags_of_methods(rows)
         notes += [note for note in collected.notes if note.startswith("INCOMPLETE")]
     methods, experiments = values[SCORES[0]].index, values[SCORES[0]].columns
@@ -142,8 +145,14 @@ def benchmark(
     if len(methods) < 2:
         raise UserError("a benchmark needs at least two methods")
     resampled: Unit = "datasets"
-    if unit == "experiments" or experiments.get_level_values("dataset").nunique() == 1:
+    datasets, models = map(experiments.get_level_values, ("dataset", "backbone"))
+    if unit == "experiments" or datasets.nunique() == 1 or "" in models:
         resampled = "experiments"  # one data set has no spread; the caption says what is drawn
+    if "" in models:  # as of an import named without a slash
+        notes.append(
+            "Some imports may share a data set, which only names like DATASET/MODEL tell, so that "
+            "experiments are counted and drawn"
+        )
     remarks = tuple(dict.fromkeys(notes))
     return Benchmark(baseline, resampled, values, is_run, flags, notes=remarks)
 
@@ -167,14 +176,19 @@ def view(result: Benchmark) -> View:
     """Return a row per method, best mean rank by log loss first, and Friedman's test in words."""
     summary = result.summary
     columns = {"method": [Cell(result.label(str(method))) for method in summary.index]}
-    for metric in result.values:
-        columns |= _columns(summary, metric)
+    for metric, values in result.values.items():
+        may_win = values.loc[summary.index].notna().all(axis="columns")
+        for method, cells in result.flags.items():
+            may_win[method] &= not is_never_best(cells)
+        columns |= _columns(summary, metric, may_win)
     columns["experiments"] = list(map(Cell.of, summary["experiments"]))
     count = format_count(result.is_run.shape[1], "experiment")
-    datasets = format_count(len(set(result.datasets)), "data set")
+    on_datasets = f" on {format_count(len(set(result.datasets)), 'data set')}"
+    if "" in result.is_run.columns.get_level_values("backbone"):
+        on_datasets = ""
     unit = "data sets" if result.unit == "datasets" else "experiments"
     lines = [
-        f"{count} on {datasets}, test split; best mean rank by NLL first. {BEST}",
+        f"{count}{on_datasets}, test split; best mean rank by NLL first. {BEST}",
         "Win rate: share of the other methods with a larger score, mean over experiments. "
         f"Intervals: 95 %, bootstrap over {unit}.",
         f"Improvement: score of {result.base} minus that of the method, mean over experiments, "
@@ -191,7 +205,9 @@ def view(result: Benchmark) -> View:
     return View([table], content, frame, result.notes)
 
 
-def _columns(summary: pd.DataFrame, metric: str) -> dict[str, list[Cell]]:
+def _columns(
+    summary: pd.DataFrame, metric: str, may_win: "pd.Series[bool]"
+) -> dict[str, list[Cell]]:
     title = METRICS[metric].title
     ranks = [Cell.formatted(rank, ".2f") for rank in summary[f"{metric}_rank"]]
     percent = [Cell.formatted(100 * rate, ".1f") for rate in summary[f"{metric}_win_rate"]]
@@ -201,10 +217,10 @@ def _columns(summary: pd.DataFrame, metric: str) -> dict[str, list[Cell]]:
     number = partial(Cell.number, metric, signed=True)
     gains = list(map(number, summary[improvement], summary[f"{improvement}_half"]))
     return {
-        f"{title} mean rank": ranked(ranks, "min"),
-        f"{title} win rate (%)": ranked(percent, "max"),
+        f"{title} mean rank": ranked(ranks, "min", may_win),
+        f"{title} win rate (%)": ranked(percent, "max", may_win),
         f"{title} 95 % interval": spans,
-        f"{title} improvement": ranked(gains, "max"),
+        f"{title} improvement": ranked(gains, "max", may_win),
     }
 
 

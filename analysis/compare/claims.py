@@ -25,7 +25,7 @@ from analysis.compare.intervals import ALPHA, Floats, half_width, over_both
 from analysis.compare.network_check import compute_network_check, explain_rival
 from analysis.load import Run, cached_per_run
 from analysis.shifts import read_draws
-from analysis.tidy import parted, tidy
+from analysis.tidy import parted, tidy, tied
 from tune_calib.spec.metrics import METRICS, column
 from tune_calib.spec.reproduction import Claim, Comparison
 
@@ -170,11 +170,10 @@ def measure(run: Run, comparison: Comparison, than: str) -> Changes:
     matched = over_seeds(run, metric, split or "test")
     values = matched.values.astype(float)
     if comparison.kind == "rank":
-        values = values.dropna().rank(axis=1, ascending=METRICS[metric].is_less_better)
+        values = tied(values.dropna()).rank(axis=1, ascending=METRICS[metric].is_less_better)
     values = values[list(weights)].dropna()
-    # Rounded, since the last bit of a float is no difference.
     number = comparison.number if len(weights) == 1 else 0.0
-    change = (values @ pd.Series(weights) - number).round(12).to_numpy()
+    change = tied(values @ pd.Series(weights) - number).to_numpy()
     basis = str(values.index.name).replace("_seed", "s")
     why_no_verdict = compute_network_check(run).why_no_verdict
     if not why_no_verdict and len(comparison.than) == 1:
@@ -241,7 +240,7 @@ def _sample_error(
         if len(set(map(np.shape, means.values()))) == 1:
             drawn = pd.DataFrame(means)
             if is_rank:
-                drawn = drawn.rank(axis=1, ascending=METRICS[metric].is_less_better)
+                drawn = tied(drawn).rank(axis=1, ascending=METRICS[metric].is_less_better)
             sums = (drawn[list(weights)] @ pd.Series(weights)).to_numpy()
             return sums, float(np.nanstd(sums, ddof=1))
     if split not in (None, "test") or is_rank:

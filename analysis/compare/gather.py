@@ -122,10 +122,10 @@ class Scores(Flagged):
 def gather(frame: pd.DataFrame, metric: str) -> Scores:
     """Average a metric over seeds; a column counts if no method with numbers lacks one there."""
     rows = frame[frame["metric"] == metric]
-    parts = average_seeds(rows, metric)
+    *parts, remarks = average_seeds(rows, metric)
     absent = parts[0].index[parts[0].isna().all(axis="columns")]
     values, n, never_best = (part.drop(index=absent) for part in parts)
-    notes = []
+    notes = list(remarks)
     if len(absent):
         notes.append(f"left out, without any number: {', '.join(absent)}")
     uncounted = []
@@ -160,8 +160,8 @@ def column_name(key: Iterable[str]) -> str:
     return " ".join(filter(None, parts))
 
 
-def average_seeds(rows: pd.DataFrame, metric: str) -> Sequence[pd.DataFrame]:
-    """Return frames of the mean over seeds, the count, and whether a trial is never the best."""
+def average_seeds(rows: pd.DataFrame, metric: str) -> tuple[Any, Any, Any, list[str]]:
+    """Return the mean over shared seeds, the count, whether one is never the best, and notes."""
     has_rows = len(rows) > 0
     rows = rows[(rows["backbone"] != "average") & (rows["dataset"] != "average")]
     if rows["value"].isna().all():
@@ -187,7 +187,27 @@ def average_seeds(rows: pd.DataFrame, metric: str) -> Sequence[pd.DataFrame]:
     aggregated = {"mean": ("value", "mean"), "n": ("value", "count")}
     cells = groups.agg(**aggregated, never_best=("never_best", "any"))
     mean, n, is_barred = (cells[part].unstack(KEY, sort=False) for part in cells)
-    return mean, n.fillna(0).astype(int), is_barred.eq(True)
+    notes = _match_columns(rows.dropna(subset="value"), mean, n)
+    return mean, n.fillna(0).astype(int), is_barred.eq(True), notes
+
+
+def _match_columns(rows: pd.DataFrame, mean: pd.DataFrame, n: pd.DataFrame) -> list[str]:
+    """Average columns whose methods differ in their seeds over shared ones; return notes."""
+    combinations = rows.groupby(list(tidy.SEEDS), dropna=False).ngroup()
+    cells = combinations.groupby([rows[name] for name in ("method", *KEY)], sort=False)
+    sets = cells.agg(frozenset).unstack(KEY)
+    notes = []
+    for key in sets.columns[sets.nunique() > 1]:
+        matched = tidy.match_seeds(rows[(rows[KEY] == list(key)).all(axis="columns")])
+        shared = matched.dropna()
+        text = "no seed has a number for every method, so that means are over different seeds"
+        if 0 < len(shared) < len(matched):
+            mean[key] = shared.mean().reindex(mean.index)
+            n[key] = n[key].clip(upper=len(shared))
+            text = f"means are over the {len(shared)} of {len(matched)} seeds that all methods have"
+        if len(shared) < len(matched):
+            notes.append(f"{column_name(key)}: {text}")
+    return notes
 
 
 @dataclass(frozen=True, eq=False)
@@ -215,14 +235,10 @@ def over_seeds(run: Run, metric: str, split: str = "test") -> Matched:
     if block == "head_seed" and rows["head_seed"].isna().all():
         block = "network_seed"
     # The network's own head has no head seed, and no split seed where only select and calib are
-    # drawn; its value is added to every block below.
-    matching = rows.dropna(subset=block)
-    values = matching.pivot_table(index=block, columns="method", values="value", dropna=False)
-    # A pivot sorts methods by name and drops those without rows.
+    # drawn; its value is repeated in every block.
+    values = tidy.match_seeds(rows, [block]).sort_index()
     values = values.reindex(columns=list(run.labels.values()))
-    alone = rows[rows[block].isna()].dropna(subset="value")
-    repeated: dict[Any, float] = alone.groupby("method")["value"].mean().to_dict()
-    values = values.assign(**repeated)
+    repeated = rows[rows[block].isna()].dropna(subset="value")["method"].unique()
     unit = "network seed, head seeds averaged"
     if run.manifest.paired_seeds:
         unit = "network seed"

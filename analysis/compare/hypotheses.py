@@ -13,6 +13,7 @@ from statsmodels.stats.multitest import multipletests
 from analysis.compare import intervals
 from analysis.compare.gather import Matched
 from analysis.text import minus
+from analysis.tidy import tied
 from tune_calib.errors import UserError
 from tune_calib.spec.metrics import METRICS
 from tune_calib.spec.names import is_never_best
@@ -59,8 +60,7 @@ def holm(p: Iterable[float]) -> intervals.Floats:
 
 def compare_pairs(metric: str, pairs: pd.DataFrame, test: str) -> dict[str, Any]:
     """Test the first of two columns of pairs against the second, see ``compare``."""
-    # Rounded, since the last bit of a float must not decide the rank of a difference.
-    difference = (pairs.iloc[:, 0] - pairs.iloc[:, 1]).round(12).to_numpy()
+    difference = tied(pairs.iloc[:, 0] - pairs.iloc[:, 1]).to_numpy()
     sign = -1 if METRICS[metric].is_less_better else 1
     statement = _explain_no_test(difference, test)
     p = low = high = estimate = np.nan
@@ -164,8 +164,7 @@ def friedman(matched: Matched) -> Friedman:
     never_best = [method for method, cells in matched.flags.items() if is_never_best(cells)]
     # Methods are dropped before blocks, since one without numbers would leave no block complete.
     values = matched.values.drop(columns=never_best).dropna(axis="columns", how="all")
-    # Rounded as in paired tests, since the last bit of a mean must not break a tie.
-    complete = values.dropna().round(12)
+    complete = tied(values.dropna())
     if not len(values.columns):  # without any method every block would count as complete
         complete = complete.iloc[:0]
     notes = list(matched.notes)

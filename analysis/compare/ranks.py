@@ -106,7 +106,7 @@ def view(table: RankTable) -> View:
         upper, lower = _heads(key, table.titles)
         groups[f"{upper} {lower}"] = (upper, lower)
         cells = [Cell.number(table.metric, value) for value in table.values.loc[order, key]]
-        columns[f"{upper} {lower}"] = ranked(cells, METRICS[table.metric].direction, may_win[key])
+        columns[f"{upper} {lower}"] = ranked(cells, METRICS[table.metric], may_win[key])
     ranks = [Cell.formatted(rank, form=".2f") for rank in summary["mean_rank"]]
     columns["Mean rank"] = ranked(ranks, "min", may_win.all(axis="columns"))
     columns["Wins"] = list(map(Cell.of, summary["wins"]))
@@ -222,7 +222,7 @@ def view_averages(averages: Averages) -> View:
     for metric, values in averages.values.items():
         record = METRICS[str(metric)]
         cells = [Cell.number(record, value) for value in values]
-        columns[record.head] = ranked(cells, record.direction, may_win)
+        columns[record.head] = ranked(cells, record, may_win)
     kind = f"printed in {averages.source}" if averages.is_published else "each the mean over trials"
     count = format_count(len(averages.columns), "column")
     lines = [f"Mean over {count} ({', '.join(averages.columns)}), {kind}. {BEST}"]

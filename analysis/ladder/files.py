@@ -13,9 +13,9 @@ from analysis.compare import benchmark, significance
 from analysis.compare.decision import decide_sums
 from analysis.compare.hypotheses import PAIRED_TESTS
 from analysis.compare.network_check import compute_network_check
-from analysis.figure import LADDER_FIGURES
+from analysis.figure import LADDER_FIGURES, Figure
 from analysis.ladder import learning, shift_tables, tables, tuned
-from analysis.ladder.means import ladder_table
+from analysis.ladder.means import ladder_table, may_win
 from analysis.ladder.results import LadderResults, last_epochs, samples
 from analysis.load import Run, load
 from analysis.page.figures import Gallery, in_order
@@ -32,15 +32,17 @@ from analysis.published import compare_with
 from analysis.tables.render import body, in_files, markdown
 from analysis.tables.table import Table
 from analysis.text import format_counts
-from analysis.tidy import complaints
+from analysis.tidy import complaints, tied
 from tune_calib.console import Part, Prose, Text
 from tune_calib.errors import UserError
 from tune_calib.paths import AnyPath
 from tune_calib.results.selection import EVALUATION
 from tune_calib.spec.metrics import METRICS, column, format_value, metrics_of_trials
-from tune_calib.spec.names import SEARCH_MANIFEST, is_never_best
+from tune_calib.spec.names import SEARCH_MANIFEST
 from tune_calib.spec.reproduction import Comparison
 from tune_calib.text import format_count, nearest
+
+_FEW_IMPORTS = 12  # of which a report shows each
 
 
 def write_files(
@@ -51,8 +53,8 @@ def write_files(
         planned = format_count(len(run.manifest.planned), "trial")
         return Text([f"{run.out}: no result yet, {planned} planned"]), []
     if run.has_imports:
-        if test is not None or run.shown or run.shows_network_check or run.shows_intervals:
-            raise UserError("a report over several imports has no options; leave them out")
+        if test is not None or run.shown or run.shows_network_check:
+            raise UserError("a report over several imports takes no option but `intervals`")
         return write_benchmark(run, folder)
     if test is not None and test not in PAIRED_TESTS:
         raise UserError(f"unknown `test` {test!r}{nearest(test, list(PAIRED_TESTS))}")
@@ -77,18 +79,24 @@ def write_files(
 
 
 def write_benchmark(run: Run, folder: Path) -> tuple[Text, list[str]]:
-    """Write the report of a comparison over several imports: one table and one diagram."""
+    """Write the report of a comparison over several imports: tables of all and of each import."""
     result = benchmark.benchmark([run.out])
     view = benchmark.view(result)
     (main,) = view.tables
-    scores = benchmark.tidy_scores(result).to_csv(index=False)
-    texts = {**in_files(main, view.frame), "experiments.csv": scores}
+    of_each = import_tables(run)
+    texts = in_files(main, view.frame)
+    for table in of_each:
+        texts |= in_files(table)
+    texts["experiments.csv"] = benchmark.tidy_scores(result).to_csv(index=False)
     figures = [LADDER_FIGURES["critical_difference"]]
     programs = describe_programs(run.trials)
+    if len(run.manifest.imports) <= _FEW_IMPORTS:
+        figures += map(_reliability, run.by_import())
 
     def make_page(gallery: Gallery, files: Sequence[str]) -> str:
         sections = [
             Section("results", "Results", tables=[main]),
+            Section("imports", "Imports", tables=of_each),
             Section("figures", "Figures", gallery.remarks, figures=gallery.pictures),
             Section("plan", "Plan and status", tables=[tables.unfinished(run)]),
             Section("environment", "Environment", tables=[environment(run.trials)]),
@@ -106,7 +114,33 @@ def write_benchmark(run: Run, folder: Path) -> tuple[Text, list[str]]:
 
     names, gallery = write_folder(folder, texts, figures, result, make_page)
     parts: list[Part] = [main, *map(Prose, [*programs, *gallery.remarks])]
+    if run.shows_intervals:
+        parts += of_each
     return Text([*parts, *list_files(run.out, names)]), names
+
+
+def import_tables(run: Run) -> list[Table]:
+    """Build the table of each import, with intervals over its test samples if it has them."""
+    if run.intervals.empty and len(run.manifest.imports) > _FEW_IMPORTS:
+        return []  # ``experiments.csv`` has the scores
+    of_each = []
+    for part in run.by_import():
+        table = tables.ladder(replace(part, shows_intervals=not run.intervals.empty))
+        key = part.manifest.title.replace("/", "-")
+        of_each.append(replace(table, key=key, label=f"{table.label}-{key}", is_main=False))
+    return of_each
+
+
+def _reliability(part: Run) -> Figure:
+    """Return the figure of one import, since the bins of several networks are not pooled."""
+    figure, results, title = LADDER_FIGURES["reliability"], LadderResults(part), part.manifest.title
+    return replace(
+        figure,
+        name=f"reliability-{title.replace('/', '-')}",
+        title=f"{figure.title}, {title}",
+        draw=lambda _: figure.draw(results),
+        caption=lambda _: figure.caption(results),
+    )
 
 
 def load_run(
@@ -231,13 +265,17 @@ def describe_best(run: Run) -> str:
     """Describe the best rung; return an empty text if fewer than two can be compared."""
     metric = METRICS[[*run.shown, "ece"][0]]
     rows = ladder_table(run, [metric.name]).dropna(subset="mean")
-    means = dict(zip(rows["rung"], rows["mean"].astype(float), strict=True))
-    may_win = [rung for rung in means if not is_never_best(run.flags(rung))]
-    if len(means) < 2 or not may_win or metric.direction is None:
+    means = rows.set_index("rung")["mean"].astype(float)
+    if len(means) < 2 or metric.direction is None:
         return ""
-    ranking = sorted(may_win, key=lambda rung: means[rung], reverse=not metric.is_less_better)
+    head = f"Of {len(means)} {run.row_name}s compared by {metric.title} on test"
+    ranking = list(tied(means).sort_values(ascending=metric.is_less_better, kind="stable").index)
     best, base = run.labels[ranking[0]], run.bases[ranking[0]].label
-    others = [run.labels[rung] for rung in means if run.labels[rung] != best]
+    if not may_win(run, metric.name)[best]:
+        value = format_value(metric.name, means[ranking[0]])
+        check = compute_network_check(run).brief
+        return f"{head}, none is the best, since {best} ({value}) may not be marked; {check}."
+    others = [run.labels[rung] for rung in means.index if run.labels[rung] != best]
     comparisons = [Comparison(best, (other,), metric.name) for other in others]
     decisions = dict(zip(others, decide_sums(run, comparisons), strict=True))
     # The name says more than the numbers only if they show it.
@@ -253,7 +291,6 @@ def describe_best(run: Run) -> str:
     endings = dict.fromkeys(
         f"intervals over {decisions[label].over}" for label in names if not decisions[label].why
     )
-    head = f"Of {len(means)} {run.row_name}s compared by {metric.title} on test"
     return "; ".join(
         [f"{head}, {', '.join(parts)}", *endings, f"{compute_network_check(run).brief}."]
     )

@@ -3,12 +3,14 @@
 import math
 from collections.abc import Collection, Iterable, Sequence
 
+import numpy as np
 import pandas as pd
 
+from analysis.compare.intervals import noise_floors
 from analysis.load import Run, cached_per_run
 from analysis.published import published
 from analysis.text import NOTHING, Cell, format_counts, rounded
-from analysis.tidy import column_in
+from analysis.tidy import column_in, match_seeds, planned_trials
 from tune_calib.spec.metrics import AT_VALUE, METRICS, column
 from tune_calib.spec.names import count_flags, is_never_best
 from tune_calib.text import format_count
@@ -29,27 +31,29 @@ def ladder_table(
     """Compute the mean and spread of every rung and metric over finished trials, as fractions.
 
     One row per (rung, metric): rung, label, kind, metric, n, mean, sd (ddof 1), change_before and
-    change_base (differences of means, from the previous rung of a step and from ``Run.bases``),
-    statuses, flags, and ``published <dataset> <arch>`` for each column of the paper's table.
+    change_base (differences of means over the seeds of both, from the previous rung of a step and
+    from ``Run.bases``), statuses, flags, and ``published <dataset> <arch>`` for each column of the
+    paper's table.
     """
     rows = []
     if metrics is None:
         metrics = run.shown or usual_metrics(run.trials)
     for metric in metrics:
-        previous = math.nan
+        previous = None
         printed = published_columns(run, metric)
         name = column_in(run.trials, split, metric)
         numbers: dict[int, pd.Series[float]] = {}
         for rung in run.rungs:
             values = run.of_rung(rung.index).get(name, pd.Series(dtype=float))
             numbers[rung.index] = values.dropna().astype(float)
+        matched = match_values(run, metric, split)
         for rung in run.rungs:
-            mean, base = numbers[rung.index].mean(), run.bases[rung.index].index
+            base = run.bases[rung.index].index
             change_before = change_base = math.nan
-            if rung.kind == "step":
-                change_before = mean - previous
+            if rung.kind == "step" and previous is not None:
+                change_before = _change(matched, numbers, previous, rung.index)
             if rung.index != base:
-                change_base = mean - numbers[base].mean()
+                change_base = _change(matched, numbers, base, rung.index)
             flags = count_flags(run.flags(rung.index)).items()
             row = {
                 "rung": rung.index,
@@ -57,7 +61,7 @@ def ladder_table(
                 "kind": rung.kind,
                 "metric": metric,
                 "n": len(numbers[rung.index]),
-                "mean": mean,
+                "mean": numbers[rung.index].mean(),
                 "sd": numbers[rung.index].std(ddof=1),
                 "change_before": change_before,
                 "change_base": change_base,
@@ -67,9 +71,26 @@ def ladder_table(
             for key in printed.columns:
                 row[f"published {key[0]} {key[1]}"] = printed[key].get(rung.label)
             rows.append(row)
-            # NaN if the rung has no values: the next step then has no change.
-            previous = mean
+            previous = rung.index
     return pd.DataFrame(rows)
+
+
+@cached_per_run
+def match_values(run: Run, metric: str, split: str = "test") -> pd.DataFrame:
+    """Return the values of each rung, in a column by index, with a row per combination of seeds."""
+    rows = planned_trials(run)
+    values = rows.get(column_in(rows, split, metric), pd.Series(dtype=float))
+    return match_seeds(rows.assign(method=rows["rung"], value=values.astype(float)))
+
+
+def _change(
+    matched: pd.DataFrame, numbers: "dict[int, pd.Series[float]]", first: int, second: int
+) -> float:
+    """Return the difference of the means of two rungs over the seeds that both have."""
+    pairs = matched[[first, second]].dropna()
+    if len(pairs) == len(matched):  # without repetitions of a value
+        return float(numbers[second].mean() - numbers[first].mean())
+    return float(pairs[second].mean() - pairs[first].mean())
 
 
 def nll_gains(run: Run) -> list[float]:
@@ -83,9 +104,14 @@ def nll_gains(run: Run) -> list[float]:
     """
     nll = ladder_table(run, ["nll"]).set_index("rung")
     parts = ladder_table(run, ["nll_calibration"]).set_index("rung")["mean"]
+    matched, matched_parts = match_values(run, "nll"), match_values(run, "nll_calibration")
     gains = []
     for rung in run.rungs:
-        part = float(parts[run.bases[rung.index].index])
+        base = run.bases[rung.index].index
+        part = float(parts[base])
+        has_both = matched[[rung.index, base]].notna().all(axis="columns")
+        if not has_both.all():
+            part = float(matched_parts.loc[has_both, base].mean())
         gain = math.nan
         if not math.isnan(part) and rounded("nll", part) > 0:
             gain = -float(nll["change_base"][rung.index]) / part
@@ -93,9 +119,21 @@ def nll_gains(run: Run) -> list[float]:
     return gains
 
 
-def may_win(run: Run) -> list[bool]:
-    """Return whether each rung may be marked as the best, which none of ``NEVER_BEST`` is."""
-    return [not is_never_best(run.flags(rung.index)) for rung in run.rungs]
+@cached_per_run
+def may_win(run: Run, metric: str, split: str = "test") -> "pd.Series[bool]":
+    """Return whether the mean of each rung, by its label, may be marked as the best.
+
+    None of ``NEVER_BEST`` may, nor one without a seed that another rung has, nor an ECE below the
+    noise floor, which chance alone explains.
+    """
+    has_value = match_values(run, metric, split).notna().reindex(columns=list(run.labels))
+    is_allowed = has_value[has_value.any(axis="columns")].all()
+    is_allowed &= np.array([not is_never_best(run.flags(index)) for index in run.labels])
+    is_allowed.index = pd.Index(run.labels.values())
+    if column(split, metric) == "test/ece":
+        means = ladder_table(run, [metric], split).set_index("label")["mean"]
+        is_allowed &= ~(means < noise_floors(run))
+    return is_allowed.astype(bool)
 
 
 def label_column(run: Run) -> dict[str, list[Cell]]:

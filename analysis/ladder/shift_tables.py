@@ -123,12 +123,13 @@ def means(run: Run, table: ShiftTable) -> pd.DataFrame:
 def table(run: Run, shift: ShiftTable) -> Table:
     """Build the table; rungs that may not win have no mark."""
     numbers = means(run, shift)
-    winners, columns, groups = may_win(run), label_column(run), {}
+    columns, groups = label_column(run), {}
     for shown in shift.columns:
         is_shown = (numbers["set"] == shown.split) & (numbers["metric"] == shown.metric)
         rows: list[Any] = list(numbers[is_shown].itertuples())
         cells = [Cell.number(shown.metric, row.mean, row.sd) for row in rows]
-        cells = ranked(cells, METRICS[shown.metric].direction, winners)
+        winners = may_win(run, shown.metric, shown.split)
+        cells = ranked(cells, METRICS[shown.metric], winners)
         for index, row in enumerate(rows):
             # A mean over some of the trials must not look like one over all.
             if 0 < row.n < row.of:

@@ -7,7 +7,6 @@ from functools import partial
 from itertools import pairwise, repeat
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from analysis.compare.intervals import noise_floors
@@ -21,7 +20,7 @@ from analysis.shifts import FAMILIES
 from analysis.tables.latex import label_of
 from analysis.tables.table import BEST, MAX_ROWS, Table
 from analysis.text import NOTHING, Cell, Record, format_counts, full_stops, ranked, records_of
-from analysis.tidy import by_rung, planned_trials, settings
+from analysis.tidy import by_rung, planned_trials, settings, tied
 from tune_calib.results.manifests import RungRecord
 from tune_calib.results.tables import is_metric_column
 from tune_calib.spec.metrics import AT_VALUE, BASE, METRICS, column, format_number, format_value
@@ -115,7 +114,10 @@ def notes(run: Run) -> list[str]:
     missing = ended.pop("missing", 0)
     if set(counts) != {"done"}:
         statuses = format_counts(ended)
-        lines.append(f"Trials of all {run.row_name}s: {statuses}; means are over those done")
+        lines.append(
+            f"Trials of all {run.row_name}s: {statuses}; means are over those done, and changes "
+            f"over the seeds of both {run.row_name}s"
+        )
     if missing:
         lines.append(f"INCOMPLETE: {missing} of {len(manifest.planned)} trials missing")
     lines += describe_programs(run.trials)
@@ -161,8 +163,8 @@ def equal_rungs(run: Run) -> str:
         if rows.isna().all(axis=None):
             continue
         for first, labels in groups:
-            # Some metrics may be absent; the last bit of a float is no difference.
-            if rows.index.equals(first.index) and not ((rows - first).abs() > 1e-12).any(axis=None):
+            # Some metrics may be absent.
+            if rows.index.equals(first.index) and not tied(rows - first).any(axis=None):
                 labels.append(run.label(rung))
                 break
         else:
@@ -184,14 +186,10 @@ def _records(run: Run, papers: Mapping[str, Any]) -> list[Record]:
     metrics = run.shown or means.usual_metrics(run.trials)
     table = means.ladder_table(run, (*metrics, "ece")).drop_duplicates(["metric", "rung"])
     rows_of = dict(list(table.groupby("metric")))
-    may_win, columns = np.array(means.may_win(run)), means.label_column(run)
-    floors = noise_floors(run).to_numpy()
+    columns, floors = means.label_column(run), noise_floors(run).to_numpy()
     for metric in metrics:
         cells = [_metric_cell(run, row) for row in rows_of[metric].itertuples()]
-        flags: Iterable[bool] = may_win
-        if metric == "ece":  # chance alone explains a value below the noise floor
-            flags = may_win & ~(rows_of[metric]["mean"].to_numpy() < floors)
-        columns[METRICS[metric].head] = ranked(cells, METRICS[metric].direction, flags)
+        columns[METRICS[metric].head] = ranked(cells, METRICS[metric], means.may_win(run, metric))
     if run.shows_network_check:
         columns |= _network_columns(run)
     if _shows_gain(run):

@@ -56,7 +56,8 @@ RULE = (
     "interval is wider than the printed one: a claim may be undecided although that interval is "
     "entirely on the other side. The numbers are those of the part that decides. For frozen "
     "networks, the pairs are the networks, averaged over the seeds of their heads. The seeds to "
-    "decide are those needed if difference and spread stayed the same. There is no verdict if the "
+    "decide are those needed if difference and spread stayed the same; a dash: no number is known. "
+    "There is no verdict if the "
     "base network is not over-confident, if the only rung that a claim compares with is more "
     "under-confident than the base network is over-confident, or if no trial has a value of a "
     f"quantity that is not a metric. {MISFIT}: heads on networks that do not fit the views of "
@@ -251,6 +252,7 @@ def claims_table(folder: str, rows: Sequence[VerdictRow], plan: str = "") -> Tab
     records: list[Record] = []
     for row in rows:
         verdict, metric = row.verdict, _format_of(row.verdict.comparison)
+        is_decided = verdict.outcome in ("held", "not held")
         records.append(
             {
                 "claim": Cell(title_of(verdict.claim)),
@@ -260,7 +262,7 @@ def claims_table(folder: str, rows: Sequence[VerdictRow], plan: str = "") -> Tab
                 "difference": Cell.number(metric, verdict.difference, signed=True),
                 "95 %": Cell.span(metric, verdict.low, verdict.high, signed=True),
                 "seeds": _seeds_cell(row),
-                "seeds to decide": Cell.of(verdict.seeds),
+                "seeds to decide": Cell("decided") if is_decided else Cell.of(verdict.seeds),
                 "paper": Cell(row.printed),
                 "why": Cell(row.reasons),
             }

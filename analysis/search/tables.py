@@ -14,6 +14,7 @@ from analysis.search.load import SearchResults, null_for_none, setting_cell
 from analysis.tables.latex import label_of
 from analysis.tables.table import Table, table_of
 from analysis.text import NOTHING, Cell, Record, capital, full_stops
+from analysis.tidy import tied
 from tune_calib.results.selection import Row
 from tune_calib.spec.metrics import METRICS, column
 from tune_calib.spec.names import append_flag_signs, legend
@@ -30,7 +31,7 @@ def best(search: SearchResults, count: int = BEST) -> Table:
     """Build the table of the baseline, the defaults and the best suggestions within the guard."""
     table = search.table()
     away = distances(table, search.metrics[0])
-    within = away[table["is_within"]].sort_values(kind="stable").index[:count]
+    within = tied(away[table["is_within"]]).sort_values(kind="stable").index[:count]
     is_default = search.are_defaults(table)
     # The defaults are always included, since a search has to beat them.
     chosen = list(dict.fromkeys([*table.index[is_default][:1], *within]))

@@ -16,6 +16,10 @@ MAX_ROWS = 2000  # browsers sort longer tables slowly
 BEST = "Best bold, second underlined."
 """Explains the marks in a caption; replaced in a terminal."""
 _BEST_PLAIN = "* best, ° second."
+_BARRED = (
+    "A column has no marks if its best value may not be marked: it is flagged, chance alone "
+    "explains it, or its row lacks seeds that others have."
+)
 
 _GAP = 2  # spaces between two columns
 _LINES = 2  # maximum of a cell of words; the column of a longer cell is wider
@@ -52,7 +56,8 @@ class Table:
     @property
     def text(self) -> str:
         """Return the caption in one line."""
-        return self.caption.replace("\n", " ")
+        cells = chain.from_iterable(map(self.column, self.heads))
+        return self.caption.replace("\n", " ").replace(BEST, _explain_marks(cells, BEST))
 
     @property
     def full_caption(self) -> str:
@@ -124,10 +129,11 @@ class Table:
         if self.records:
             of_main = screen if self.is_main else replace(screen, columns=(), some="")
             body, shown = _layout(table, of_main)
-        cells = chain.from_iterable(map(self.column, shown))
+        cells = list(chain.from_iterable(map(self.column, shown)))
         marks = _BEST_PLAIN if any(cell.rank for cell in cells) else ""
+        caption = self.caption.replace(BEST, _explain_marks(cells, marks))
         lines = [body] if body else []
-        for line in (*self.caption.replace(BEST, marks).splitlines(), *self.notes_on(shown)):
+        for line in (*caption.splitlines(), *self.notes_on(shown)):
             lines.append(Prose(line.strip()).on(screen))
         return "\n".join(lines)
 
@@ -140,6 +146,12 @@ class Table:
             if not heads or not heads.isdisjoint(shown):
                 notes.append(note)
         return notes
+
+
+def _explain_marks(cells: Iterable[Cell], best: str) -> str:
+    """Explain the marks of cells, and columns without any."""
+    is_barred = any(cell.is_barred for cell in cells)
+    return f"{best} {_BARRED}" if is_barred else best
 
 
 def table_of(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:

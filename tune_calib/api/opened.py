@@ -15,7 +15,7 @@ from analysis.compare.benchmark import view as benchmark_view
 from analysis.experiment_file.overview import write_overview
 from analysis.figure import LADDER_FIGURES, SEARCH_FIGURES
 from analysis.ladder import tables
-from analysis.ladder.files import load_run
+from analysis.ladder.files import import_tables, load_run
 from analysis.ladder.results import LadderResults
 from analysis.ladder.tables import weak_heads
 from analysis.load import Run, load
@@ -110,7 +110,8 @@ class OpenRun:
         metrics = as_tuple(metric)
         with with_plugins_of(self.out):
             run = load_run(self.out, published, regime, metrics=metrics, intervals=intervals)
-            return f"{markdown(_main_table(run))}\n"
+            of_imports = import_tables(run) if run.has_imports and intervals else []
+            return "\n\n".join(map(markdown, of_imports or [_main_table(run)])) + "\n"
 
     def figure(self, name: str = "reliability") -> "Figure":
         """Draw a figure of the report with matplotlib.

@@ -35,6 +35,8 @@ class Metric:
             classifier, which determines its intervals (``metrics.bootstrap``).
         needs_calib: whether it is defined only with logits of ``calib``.
         has_intervals: whether the bootstrap draws it; not if a plug-in's metric takes long.
+        chance: value of a classifier whose confidence tells nothing, if it is the same on all
+            data; no value that is not better is marked as the best.
         module: module of ``tune_calib.metrics`` with the function of a metric of ours, which has
             its name and maps ``samples.Samples`` to a number for each classifier or draw; empty for
             metrics of foreign images (``metrics.ood``).
@@ -54,6 +56,7 @@ class Metric:
     is_distance: bool = False
     needs_calib: bool = False
     has_intervals: bool = True
+    chance: float | None = None
     module: str = ""
     compute: Callable[..., Any] | None = None
 
@@ -147,19 +150,21 @@ for _metric in (
     Metric("e_aurc", "E-AURC", "min", "fraction", module="selective"),
     Metric("augrc", "AUGRC", "min", "fraction", upper=0.5, module="selective"),
     _final("coverage_at_risk", "Coverage at 5 % risk", "max", "fraction", module="selective"),
-    _final("error_auroc", "Misclassification AUROC", "max", "fraction", module="selective"),
+    _final(
+        "error_auroc", "Misclassification AUROC", "max", "fraction", chance=0.5, module="selective"
+    ),
     _final("entropy_right", "Entropy if right", None, "nats", upper=INF, module="selective"),
     _final("entropy_wrong", "Entropy if wrong", None, "nats", upper=INF, module="selective"),
     _conformal("conformal_size", "Set size at 90 %", "min", "score", upper=INF),
     _conformal("conformal_coverage", "Coverage at 90 %", None, "fraction"),
-    Metric("auroc", "AUROC", "max", "fraction", is_of_trials=False),
+    Metric("auroc", "AUROC", "max", "fraction", is_of_trials=False, chance=0.5),
     Metric("aupr_in", "AUPR-In", "max", "fraction", is_of_trials=False),
     Metric("aupr_out", "AUPR-Out", "max", "fraction", is_of_trials=False),
-    Metric("fpr95", "FPR95", "min", "fraction", is_of_trials=False),
-    Metric("auroc_entropy", "AUROC (entropy)", "max", "fraction", is_of_trials=False),
+    Metric("fpr95", "FPR95", "min", "fraction", is_of_trials=False, chance=0.95),
+    Metric("auroc_entropy", "AUROC (entropy)", "max", "fraction", is_of_trials=False, chance=0.5),
     Metric("aupr_in_entropy", "AUPR-In (entropy)", "max", "fraction", is_of_trials=False),
     Metric("aupr_out_entropy", "AUPR-Out (entropy)", "max", "fraction", is_of_trials=False),
-    Metric("fpr95_entropy", "FPR95 (entropy)", "min", "fraction", is_of_trials=False),
+    Metric("fpr95_entropy", "FPR95 (entropy)", "min", "fraction", is_of_trials=False, chance=0.95),
 ):
     METRICS.register(_metric)
 

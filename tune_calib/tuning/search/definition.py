@@ -93,8 +93,8 @@ class Objective:
         return result.drop - self.guard - 1e-9
 
     def losses(self, result: SuggestionResult) -> tuple[float, ...]:
-        """Return the values with signs such that less is better."""
-        return tuple(map(mul, self.signs, result.values))
+        """Return the values with signs such that less is better, without their last bits."""
+        return tuple(round(loss, 12) for loss in map(mul, self.signs, result.values))
 
     def within_guard(self, results: Mapping[int, SuggestionResult]) -> dict[int, SuggestionResult]:
         """Return the results that are done and within the guard."""

@@ -35,7 +35,7 @@ from tune_calib.engine.steps import Stopwatch
 from tune_calib.engine.store import artifact_manifest, save_tensors
 from tune_calib.errors import DivergedError
 from tune_calib.paths import atomic_write, parse_path
-from tune_calib.progress import report_progress
+from tune_calib.progress import part_of_progress, report_progress
 from tune_calib.results.columns import TableName
 from tune_calib.results.folders import refuse_moved
 from tune_calib.results.tables import write_table
@@ -380,12 +380,13 @@ class ExtraWorker(Worker):
         shift, resamples, rows = self.job["shift"], self.job["resamples"], []
         trials = zip(self.trials, self.job["measured"], strict=True)
         for number, (trial, measured) in enumerate(trials):
-            report_progress("evaluating", number, len(self.trials))
-            self.evaluation.refuse_other(trial.spec, measured)
-            if shift is None:
-                rows += self.evaluation.intervals(trial.spec, resamples)
-            else:
-                rows += self.evaluation.rows_on(shift, trial.spec, resamples)
+            with part_of_progress(number, len(self.trials)):
+                report_progress("evaluating")
+                self.evaluation.refuse_other(trial.spec, measured)
+                if shift is None:
+                    rows += self.evaluation.intervals(trial.spec, resamples)
+                else:
+                    rows += self.evaluation.rows_on(shift, trial.spec, resamples)
         if rows:
             out = parse_path(self.provenance.out)
             refuse_moved(out, self.provenance.sweep)
