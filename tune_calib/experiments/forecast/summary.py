@@ -24,6 +24,7 @@ from tune_calib.text import format_count, format_yaml
 from tune_calib.tuning.caption import (
     describe_heads,
     describe_networks,
+    describe_set,
     describe_trials_data,
     is_trained,
 )
@@ -108,7 +109,8 @@ def _describe_entries(
         if needs.evaluations is None:  # files of their shift sets are missing
             row[5] = "unknown"
         rows.append(row)
-        texts = [describe_images(needs, sums), _format_recipe(entry.run.resolved)]
+        resolved = entry.run.resolved
+        texts = [describe_images(needs, sums), _format_recipe(resolved), describe_set(resolved)]
         if gpu is None:
             texts.append(_describe_machine(needs))
         for text in filter(None, texts):
