@@ -6,8 +6,8 @@ RUNTIME := $(VENV)/.runtime
 READY := $(VENV)/.ready
 VIEWERS := $(VENV)/viewers/.ready
 
-.PHONY: demo test test-slow test-faults test-services test-browser test-gpu lint generate results \
-	examples docs wheel bench bench-analysis bench-growth clean
+.PHONY: demo test test-slow test-faults test-services test-browser test-lowest test-gpu lint \
+	generate results examples docs wheel bench bench-analysis bench-growth clean
 
 # Tests start many processes: without the bytecode of the first, each compiles the program anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -27,8 +27,10 @@ $(READY): $(RUNTIME)
 demo: $(RUNTIME)
 	$(BIN)/tune-calib ablate mac_cal --seeds 5 --controls --out runs/demo
 
+FAST := not slow and not faults and not postgres and not s3 and not browser
+
 test: $(READY)
-	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not slow and not faults and not postgres and not s3 and not browser"
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "$(FAST)"
 
 # MLflow's server needs another pyarrow than the program, and the same version as its client.
 $(VIEWERS): constraints.txt
@@ -57,6 +59,15 @@ test-browser: $(READY)
 		{ apt-get update -qq && apt-get install -y -qq chromium chromium-driver; } || true
 	$(INSTALL) -e ".[browser]"
 	$(BIN)/python -m pytest -q -rs -m browser tests/analysis/page/test_browser.py
+
+# With the lowest versions that pyproject.toml allows; pip can only install the highest.
+test-lowest:
+	test -x $(VENV)/lowest/bin/python || $(PYTHON) -m venv $(VENV)/lowest
+	$(VENV)/lowest/bin/python -m pip install --quiet --disable-pip-version-check uv
+	$(VENV)/lowest/bin/uv pip install --quiet --python $(VENV)/lowest/bin/python \
+		--resolution lowest-direct -e ".[dev]"
+	$(VENV)/lowest/bin/python -m pytest -q -n 2 --dist worksteal -m "$(FAST) and not ray" \
+		$(addprefix tests/,analysis cli data engine library methods metrics results spec tuning)
 
 # Without a GPU, the tests say that they are skipped.
 test-gpu: $(READY)

@@ -1,7 +1,8 @@
 """Record a command in a terminal of 100 columns: ``python -m docs.record FILE COMMAND...``.
 
-The command runs in tmux. A frame is kept whenever its window changes in more than clock, spinner
-and numbers, and every ``EVERY_S`` seconds. The header of a frame is its time.
+The command runs in tmux. A frame is taken whenever its window changes in more than clock, spinner
+and numbers, and every ``EVERY_S`` seconds; ``FRAMES`` of them are kept. The header of a frame is its
+time.
 """
 
 import re
@@ -13,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 COLUMNS, LINES = 100, 30
+FRAMES = 3
 EVERY_S = 10.0
 LOOK_EVERY_S = 0.25
 
@@ -55,9 +57,15 @@ def record(words: Sequence[str]) -> list[str]:
         _tmux("kill-server")
 
 
+def choose(frames: Sequence[str]) -> list[str]:
+    """Return ``FRAMES`` frames, evenly spread up to the last one, which shows the end."""
+    last = len(frames) - 1
+    return [frames[number * last // FRAMES] for number in range(1, FRAMES + 1)]
+
+
 def main(path: str, *words: str) -> None:
     """Write the recording of a command to a file."""
-    Path(path).write_text("\n\n".join(record(words)) + "\n")
+    Path(path).write_text("\n\n".join(choose(record(words))) + "\n")
 
 
 if __name__ == "__main__":

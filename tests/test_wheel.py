@@ -1,12 +1,17 @@
-"""Test the built wheel, in an environment that has the program from nowhere else."""
+"""Test the built wheel, in an environment with it and the packages that it requires, no others."""
 
 import json
+import shlex
 import subprocess
 import sys
 import zipfile
+from importlib import metadata
 from pathlib import Path
 
 import pytest
+
+from tests.docs.test_pages import PAGES, blocks
+from tests.test_repository import required
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("tune_calib", "search_spaces", "ablations", "analysis")
@@ -43,15 +48,18 @@ def wheel(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def environment(wheel, tmp_path_factory) -> Path:
-    """The programs of an environment with the wheel, which borrows its dependencies from ours."""
+    """The programs of an environment with the wheel and links to what it requires of ours."""
     folder = tmp_path_factory.mktemp("environment")
     run(folder, sys.executable, "-m", "venv", folder)
     programs = folder / "bin"
     run(folder, programs / "python", "-m", "pip", "install", "--no-deps", wheel)
-    # Python does not read the `.pth` files of borrowed folders, hence not that of our checkout.
-    borrowed = [path for path in sys.path if path.endswith("site-packages")]
     (packages,) = folder.glob("lib/python*/site-packages")
-    (packages / "borrowed.pth").write_text("\n".join(borrowed) + "\n")
+    for name in required() - {"tune-calib"}:
+        distribution = metadata.distribution(name)
+        for top in {file.parts[0] for file in distribution.files or ()} - {"..", "__pycache__"}:
+            link = packages / top
+            if not link.exists():
+                link.symlink_to(distribution.locate_file(top))
     return programs
 
 

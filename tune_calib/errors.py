@@ -69,6 +69,10 @@ class DamagedFileError(UserError):
     """A file is incomplete, foreign or does not match its checksum."""
 
 
+class FailedFigureWarning(UserWarning):
+    """A figure of a report could not be drawn; the command line ends with exit code 1."""
+
+
 # Not a UserError: nobody made a mistake, the trial has a result, and its run goes on.
 class DivergedError(Exception):
     """Training produced a non-finite loss; the trial ends with status `diverged`."""

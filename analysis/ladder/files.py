@@ -48,7 +48,7 @@ _FEW_IMPORTS = 12  # of which a report shows each
 def write_files(
     run: Run, test: str | None, options: Sequence[str], folder: Path
 ) -> tuple[Text, list[str]]:
-    """Write the files of a report; return the text to print and the paths of the files."""
+    """Write the files of a report; return its text and its files, or none if a figure failed."""
     if run.trials.empty:
         planned = format_count(len(run.manifest.planned), "trial")
         return Text([f"{run.out}: no result yet, {planned} planned"]), []
@@ -75,7 +75,7 @@ def write_files(
     for (label, status, message), count in Counter(reasons).items():
         parts.append(Prose(f"{count} x {label}: {status}, {message}"))
     parts += map(Prose, [*tables.weak_heads(run), *gallery.remarks])
-    return Text([*parts, *list_files(run.out, names)]), names
+    return Text([*parts, *list_files(run.out, names)]), [] if gallery.has_failed else names
 
 
 def write_benchmark(run: Run, folder: Path) -> tuple[Text, list[str]]:
@@ -116,7 +116,7 @@ def write_benchmark(run: Run, folder: Path) -> tuple[Text, list[str]]:
     parts: list[Part] = [main, *map(Prose, [*programs, *gallery.remarks])]
     if run.shows_intervals:
         parts += of_each
-    return Text([*parts, *list_files(run.out, names)]), names
+    return Text([*parts, *list_files(run.out, names)]), [] if gallery.has_failed else names
 
 
 def import_tables(run: Run) -> list[Table]:

@@ -4,6 +4,7 @@ import base64
 import os
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import suppress
@@ -19,7 +20,7 @@ from matplotlib.figure import Figure as Drawing
 from analysis import style
 from analysis.figure import Figure
 from analysis.svg import inline_svg
-from tune_calib.errors import DamagedFileError, UserError, locate_error
+from tune_calib.errors import DamagedFileError, FailedFigureWarning, UserError, locate_error
 from tune_calib.paths import AnyPath
 from tune_calib.progress import report_progress
 from tune_calib.registry import Registry
@@ -46,6 +47,7 @@ class Gallery:
 
     pictures: list[Picture] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
+    has_failed: bool = False  # to draw a figure
 
 
 def in_order(registry: Registry[Figure]) -> list[Figure]:
@@ -76,6 +78,8 @@ def draw_all(figures: Sequence[Figure], results: Any, folder: Path) -> Gallery:
             )
             why = described.text if isinstance(error, UserError) else str(described)
             gallery.remarks.append(f"{figure.name}: FAILED, {why}")
+            gallery.has_failed = True
+            warnings.warn(gallery.remarks[-1], FailedFigureWarning, stacklevel=2)
     return gallery
 
 

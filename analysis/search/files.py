@@ -36,7 +36,7 @@ from tune_calib.text import format_count, format_setting
 
 
 def write_files(out: AnyPath, folder: Path) -> tuple[Text, list[str]]:
-    """Write the files of a report; return the text to print and the paths of the files."""
+    """Write the files of a report; return its text and its files, or none if a figure failed."""
     search = load_search(out)
     if not search.outcome.suggestions:
         planned = search.outcome.planned
@@ -51,7 +51,8 @@ def write_files(out: AnyPath, folder: Path) -> tuple[Text, list[str]]:
     sentences += [f"{compute_baseline_check(search.trials).sentence}.", _state(search)]
     sentences += [*_troubles(search), *gallery.remarks]
     best = replace(tables.best(search), caption="", notes=())
-    return Text([best, *map(Prose, sentences), *list_files(out, names)]), names
+    text = Text([best, *map(Prose, sentences), *list_files(out, names)])
+    return text, [] if gallery.has_failed else names
 
 
 def _page(search: SearchResults, gallery: Gallery, files: Sequence[str]) -> str:

@@ -9,7 +9,13 @@ from typing import Annotated, NoReturn
 import typer
 
 from tune_calib.cli import import_export, look_up, read, reproduce, run, statistics
-from tune_calib.cli.entry import Command, escape_messages, one_line, refuse_empty
+from tune_calib.cli.entry import (
+    Command,
+    collect_failed_figures,
+    escape_messages,
+    one_line,
+    refuse_empty,
+)
 from tune_calib.cli.options import Kind, with_shared_options
 from tune_calib.console import echo
 
@@ -100,8 +106,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     os.environ["MPLBACKEND"] = "Agg"  # figures of plug-ins are drawn without a screen
     if arguments is None:
         arguments = sys.argv[1:]
-    with one_line():
+    with one_line(), collect_failed_figures() as failed_figures:
         refuse_empty(arguments)
         # Otherwise Typer prints a usage error of several lines and exits itself.
         code = app(args=arguments, prog_name="tune-calib", standalone_mode=False)
-    sys.exit(code)
+    sys.exit(code or bool(failed_figures))

@@ -19,8 +19,15 @@ from typer.exceptions import TyperException
 from tune_calib.cli import defaults
 from tune_calib.cli.options import EVERY
 from tune_calib.console import echo, printable
-from tune_calib.errors import UserError, describe_os_error, locate_error, spell_settings
+from tune_calib.errors import (
+    FailedFigureWarning,
+    UserError,
+    describe_os_error,
+    locate_error,
+    spell_settings,
+)
 from tune_calib.progress import report_progress
+from tune_calib.text import format_count
 
 _ARGUMENTS = {"file", "ladder", "method", "methods", "tables"}
 _EMPTY = re.compile(r"(--[\w-]+)=\s*")
@@ -92,6 +99,26 @@ def one_line() -> Iterator[None]:
         if line is None:
             raise
         _refuse(line)
+
+
+@contextlib.contextmanager
+def collect_failed_figures() -> Iterator[list[str]]:
+    """Collect the remarks on figures of reports that fail in the block, and show the first."""
+    remarks: list[str] = []
+    show = warnings.showwarning
+
+    def collect(message: Warning | str, category: type[Warning], *rest: Any) -> None:
+        if issubclass(category, FailedFigureWarning):
+            remarks.append(str(message))
+        else:
+            show(message, category, *rest)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", FailedFigureWarning)
+        warnings.showwarning = collect
+        yield remarks
+    if remarks:
+        echo(f"{format_count(len(remarks), 'figure')} failed; first: {remarks[0]}", err=True)
 
 
 @contextlib.contextmanager

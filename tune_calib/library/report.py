@@ -131,13 +131,17 @@ class CalibrationReport:
             return json.dumps(rows.to_dict("records"), indent=1)
         if form not in ("markdown", "latex"):
             raise ValueError(f"form must be markdown, latex or json, got {form!r}")
-        kind = "latex_booktabs" if form == "latex" else "pipe"
-        table = self._cells().to_markdown(index=False, disable_numparse=True, tablefmt=kind)
-        if form == "latex":
-            for arrow, name in (("↓", "downarrow"), ("↑", "uparrow")):
-                table = table.replace(arrow, rf"$\{name}$")
-            return "\n".join([*(f"% {note}" for note in self._notes()), table])
-        return "\n\n".join([table, *self._notes()])
+        if form == "markdown":
+            lines = [f"| {' | '.join(row)} |" for row in _align(self._cells())]
+            return "\n\n".join(["\n".join(lines), *self._notes()])
+        # A head is the title of a metric: plain text, without a backslash.
+        cells = self._cells().rename(columns={"95 %": r"95 \%"})
+        cells = cells.replace(r"([&%$#_{}])", r"\\\1", regex=True)
+        cells = cells.replace({"↓": r"$\\downarrow$", "↑": r"$\\uparrow$"}, regex=True)
+        head, _, *rows = [rf"{' & '.join(row)} \\" for row in _align(cells)]
+        lines = [r"\begin{tabular}{lll}", r"\toprule", head, r"\midrule", *rows]
+        lines += [r"\bottomrule", r"\end{tabular}"]
+        return "\n".join([*(f"% {note}" for note in self._notes()), *lines])
 
     def figure(self) -> "Figure":
         """Draw the reliability diagram, and below it the share of samples in each bin.
@@ -180,13 +184,21 @@ class CalibrationReport:
 
     def __str__(self) -> str:
         """Return a short table: the first metrics with their intervals, then the others."""
-        cells = self._cells()[: len(FIRST)]
-        table = cells.to_markdown(index=False, tablefmt="simple", disable_numparse=True)
+        rows = _align(self._cells()[: len(FIRST)])
+        table = "\n".join("  ".join(row).rstrip() for row in rows)
         others = []
         for name, value in list(self.values.items())[len(FIRST) :]:
             others.append(f"{METRICS[name].title} {format_value(name, value)}")
         parts = [table, self._notes()[0], textwrap.fill(f"Others: {'; '.join(others)}.", 80)]
         return "\n\n".join(parts)
+
+
+def _align(cells: pd.DataFrame) -> list[list[str]]:
+    """Return the head, a rule and the rows, each cell as wide as its column."""
+    rows = [list(cells), *cells.to_numpy().tolist()]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    rows.insert(1, ["-" * width for width in widths])
+    return [list(map(str.ljust, row, widths)) for row in rows]
 
 
 def _print_progress(event: ProgressEvent | None = None) -> None:

@@ -13,6 +13,7 @@ from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.spec.slots.base import OptimisedSlot
 from tune_calib.spec.slots.data import DataSlot
 from tune_calib.spec.slots.head import HeadSlot
+from tune_calib.spec.trial import SLOT_TYPES
 from tune_calib.text import format_count, format_setting
 from tune_calib.tuning.folder import RunLocation
 
@@ -53,11 +54,22 @@ def describe_setting(
     parts += list_left_out(ladder, resolved)
     if heads := describe_heads(planned, ladder.head_recipe):
         parts.append(f"heads {heads}")
+    parts.append(describe_set(resolved))
     if is_trained(planned):
         parts += [resolved.recipe_caption or "", _describe_recipes(planned, resolved.own_recipes)]
     else:
         parts.append("nothing is trained")
     return "; ".join(filter(None, parts))
+
+
+def describe_set(resolved: ResolvedRequest) -> str:
+    """Describe the requested settings of methods, e.g. ``set head.gamma 0.95``; "" without any."""
+    texts = []
+    for name, value in resolved.fixed.items():
+        slot, _, key = name.partition(".")
+        if key not in SLOT_TYPES[slot].model_fields:
+            texts.append(f"{name} {format_setting(value)}")
+    return f"set {', '.join(texts)}" if texts else ""
 
 
 def describe_trials_data(planned: Sequence[PlannedTrial]) -> str:

@@ -11,6 +11,7 @@ import matplotlib.pyplot as plt
 import pytest
 
 import analysis
+import tune_calib
 from analysis import style
 from analysis.figure import LADDER_FIGURES, SEARCH_FIGURES, Figure
 from analysis.ladder.results import LadderResults
@@ -19,8 +20,9 @@ from analysis.page.figures import draw_all, in_order
 from analysis.report import write_report, write_search_report
 from analysis.search.load import load_search
 from tests import fake_results
-from tests.support import sample
-from tune_calib.errors import DamagedFileError, UserError
+from tests.drawing import figures
+from tests.support import here, sample
+from tune_calib.errors import DamagedFileError, FailedFigureWarning, UserError
 
 POINTS = [fake_results.DEFAULTS, {**fake_results.DEFAULTS, "head.lr": 0.05}]
 ROOMS = {"ladder": LADDER_FIGURES, "search": SEARCH_FIGURES}
@@ -157,7 +159,8 @@ def test_a_failing_figure_gives_one_line_and_the_others_are_drawn(case, room, tm
     else:
         fake_results.write_search(tmp_path, POINTS, [0.06, 0.05])
         results, other = load_search(tmp_path), SEARCH_FIGURES["history"]
-    gallery = draw_all([figure, other], results, tmp_path / "figures")
+    with pytest.warns(FailedFigureWarning, match="own: FAILED"):
+        gallery = draw_all([figure, other], results, tmp_path / "figures")
     assert [picture.key for picture in gallery.pictures] == [other.name]
     (told,) = gallery.remarks
     assert told.startswith(line)
@@ -168,11 +171,37 @@ def test_a_failing_figure_gives_one_line_and_the_others_are_drawn(case, room, tm
 @pytest.mark.slow
 def test_a_report_with_a_figure_that_fails_is_whole(room, register, tmp_path, with_figures):
     register(Figure("own", "My figure", "Read it so.", fails(ValueError("odd rows"))))
-    printed = written(room, tmp_path)
+    with pytest.warns(FailedFigureWarning):
+        printed = written(room, tmp_path)
     (line,) = [line for line in printed.splitlines() if line.startswith("own: FAILED, ")]
     assert line in (tmp_path / "report.html").read_text().replace("&#39;", "'")
     assert "figures/own" not in printed
     assert len(list((tmp_path / "figures").glob("*.svg"))) > 2
+
+
+def test_a_figure_that_fails_is_an_exit_code_until_it_is_drawn(room, register, tmp_path):
+    errors = [ValueError("odd rows")]
+
+    def draw(results):
+        if errors:
+            raise errors[0]
+
+    register(Figure("own", "My figure", "Read it so.", draw, absent="nothing to draw"))
+    with figures("svg", names=["own"]):
+        with pytest.warns(FailedFigureWarning, match="own: FAILED"):
+            written(room, tmp_path)
+        for _ in range(2):  # the second report is not that of the first, which is incomplete
+            ended = here("report", tmp_path)
+            assert ended.returncode == 1
+            assert "1 figure failed; first: own: FAILED, test_figures.py line " in ended.stderr
+            assert f"page     {tmp_path / 'report.html'}" in ended.stdout
+            assert "own: FAILED" in (tmp_path / "report.html").read_text()
+        with pytest.warns(FailedFigureWarning, match="own: FAILED"):
+            tune_calib.open_results(tmp_path).report()
+        errors.clear()
+        ended = here("report", tmp_path)
+        assert (ended.returncode, ended.stderr) == (0, "")
+        assert "own: not drawn, nothing to draw" in ended.stdout
 
 
 @pytest.mark.parametrize("error", [DamagedFileError("half-written"), PermissionError(13, "no")])

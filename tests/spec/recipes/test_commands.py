@@ -11,8 +11,9 @@ from tune_calib.experiments.entries import plan_entries
 from tune_calib.experiments.file import read_experiment_file
 from tune_calib.results import digests
 from tune_calib.spec.datasets import DATASETS, Quick
-from tune_calib.spec.ladder import build_comparison, expand
+from tune_calib.spec.ladder import LADDERS, build_comparison, expand
 from tune_calib.spec.recipe import QUICK, RECIPES, Recipe
+from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.tuning.caption import describe_setting
 
 
@@ -61,6 +62,18 @@ def test_a_caption_names_the_recipe_and_what_was_changed(name, own_recipes):
     assert f"; recipe {name or QUICK} ({request.recipe.title}" in caption
     assert "but network.epochs 3" in caption
     assert ("authors' recipe" in caption) == own_recipes
+
+
+def test_plan_and_caption_of_a_table_name_the_settings_of_methods_that_it_sets(tmp_path):
+    """The demo is the same ladder on the same data with another gamma."""
+    parts = []
+    for head in ({"epochs": 4}, {"epochs": 4, "gamma": 0.95}):
+        request = ResolvedRequest({"network": {"epochs": 9}, "head": head}).with_recipe()
+        caption = describe_setting(expand(LADDERS["mac_cal"], request), LADDERS["mac_cal"], request)
+        parts.append([part for part in caption.split("; ") if part.startswith("set ")])
+    assert parts == [[], ["set head.gamma 0.95"]]
+    words = ["reproduce", "maccal/table5", "--scale", "smoke", "--dry-run", "--out", tmp_path]
+    assert "\nladder: set head.gamma 0.95\n" in here(*words).stdout
 
 
 def test_a_finished_run_prints_no_recipe(tmp_path):

@@ -24,6 +24,7 @@ from tune_calib.text import format_count, format_yaml
 from tune_calib.tuning.caption import (
     describe_heads,
     describe_networks,
+    describe_set,
     describe_trials_data,
     is_trained,
 )
@@ -114,7 +115,8 @@ def _describe_entries(
         if needs.evaluations is None:  # files of their shift sets are missing
             row[5] = "unknown"
         rows.append(row)
-        texts = [describe_images(needs, sums), _format_recipe(entry.run.resolved)]
+        resolved = entry.run.resolved
+        texts = [describe_images(needs, sums), _format_recipe(resolved), describe_set(resolved)]
         if warning := describe_warnings(needs, sums):
             texts.append(f"warning: {warning}")
         if gpu is None:
