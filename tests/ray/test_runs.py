@@ -53,7 +53,7 @@ def test_workers_import_what_a_plug_in_imports_beside_it_and_on_the_path_of_the_
         path.write_text(text)
     monkeypatch.syspath_prepend(tmp_path / "path")
     with on_ray(True):
-        words = ["compare", "ce", "mine", "--plugin", tmp_path / "lab/plug.py", *QUICK]
+        words = ["compare", "ce", "mine", "--plugin", tmp_path / "lab/plug.py", "--epochs", 1]
         done = here(*words, "--out", tmp_path / "out")
     assert done.returncode == 0, done.stderr
     assert [row["status"] for row in rows(tmp_path / "out")] == ["done"] * 2
