@@ -18,6 +18,7 @@ NAMES = {
     "ray.experimental.internal_kv._internal_kv_del",
     "ray.experimental.internal_kv._internal_kv_get",
     "ray.experimental.internal_kv._internal_kv_put",
+    "sklearn.utils.validation._check_feature_names",
     "torch._foreach_add_",
     "torch._foreach_addcmul_",
     "torch._foreach_div",

@@ -123,7 +123,7 @@ def test_arrays_of_any_precision_and_data_frames_are_logits_and_features(exporte
             assert torch.equal(call(given), expected)
         with pytest.raises(UserError, match="has masked values"):
             call(np.ma.masked_greater(rows_.numpy(), 0))
-    with pytest.raises(UserError, match="must be in the order of the classes: 0, 1, 2"):
+    with pytest.raises(UserError, match="but the classes are 0, 1, 2"):
         load_calibrated(exported / "network-temperature").from_logits(
             pd.DataFrame(test.logits.numpy(), columns=range(9, -1, -1))
         )

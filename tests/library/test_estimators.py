@@ -525,7 +525,7 @@ def test_columns_that_are_named_after_the_classes_give_their_order(names):
     for call in (tune_calib.TemperatureScaling().fit, tune_calib.calibration_report):
         with pytest.raises(ValueError, match=f"named after the classes, in the order {names[0]}"):
             call(frame, labels, classes=np.sort(classes))
-    with pytest.raises(ValueError, match=r"in the order of the classes|feature names"):
+    with pytest.raises(ValueError, match=r"but the classes are|feature names"):
         scaling.predict(frame[sorted(names)])
 
 

@@ -237,7 +237,6 @@ NOT_OF_METHODS = NOT_OF_ALL | {
     "check_readonly_memmap_input": AS_COLUMNS,
     "check_classifiers_classes": AS_COLUMNS,
     "check_classifiers_train": AS_COLUMNS,
-    "check_fit2d_1feature": "a single column is no logit of a class",
 }
 OF_BETA = "beta calibration is for two classes, and the data have three to thirty columns"
 NOT_OF_BETA = NOT_OF_METHODS | dict.fromkeys(

@@ -11,16 +11,9 @@ from torch import Tensor
 from tune_calib.data.arrays import HEAD_ROLES, ROLES, Array, Rows, describe_roles, find_arrays
 from tune_calib.data.draws import divide
 from tune_calib.errors import UserError
+from tune_calib.metrics import validation
 from tune_calib.metrics.scoring import check_order
-from tune_calib.metrics.validation import (
-    SMALLEST,
-    UNEVEN,
-    Appearance,
-    as_user_error,
-    number_labels,
-    read_labels,
-    two_columns,
-)
+from tune_calib.metrics.validation import SMALLEST, UNEVEN, Appearance
 
 UNLIKE = 0.01  # largest difference between logits and those of the head, relative to the largest
 CHUNK = 2**22  # number of values processed at once
@@ -109,7 +102,7 @@ class ImportedSplit:
         """Refuse labels that clearly belong to other columns; warn if they are met by chance."""
         top = torch.cat([logits.argmax(1) for _, logits in self.chunks()])
         name, way = str(self.arrays["labels"]), "number the classes from 0 as the columns"
-        with as_user_error():
+        with validation.as_user_error():
             check_order(top, self.labels, np.arange(self.classes), name=name, way=way)
 
     def _refuse_probabilities(self, appearance: Appearance) -> None:
@@ -145,10 +138,10 @@ def read_split(name: str, files: Sequence[str], head: LinearHead | None = None) 
     values = {role: array.read() for role, array in arrays.items()}
     for role in ("logits", "probs"):
         if role in values:
-            values[role] = two_columns(values[role], role)
+            values[role] = validation.two_columns(values[role], role)
     groups, label_name = values.pop("groups", None), str(arrays["labels"])
-    with as_user_error():
-        labels = read_labels(values.pop("labels"), label_name)
+    with validation.as_user_error():
+        labels = validation.read_labels(values.pop("labels"), label_name)
     if groups is not None:
         _check_integers(groups, arrays["groups"], "groups")
         _check_length(groups, arrays["groups"], len(labels))
@@ -166,8 +159,8 @@ def read_split(name: str, files: Sequence[str], head: LinearHead | None = None) 
         classes = outputs.shape[1]
     if classes < 2:
         raise UserError(f"{setting}: a classifier needs at least 2 classes, got {classes}")
-    with as_user_error():
-        numbers = number_labels(labels, len(labels), np.arange(classes), label_name)
+    with validation.as_user_error():
+        numbers = validation.number_labels(labels, len(labels), np.arange(classes), label_name)
     return ImportedSplit(
         name=name,
         labels=numbers,

@@ -10,14 +10,11 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import _check_feature_names
 from torch import Tensor
 
-from tune_calib.metrics.validation import (
-    list_first,
-    order_by_columns,
-    read_labels,
-    rows_of,
-    to_array,
-)
+from tune_calib.metrics import validation
 from tune_calib.text import nearest
+
+# There is no public function that checks the names of columns alone, also of scores and images.
+check_names = _check_feature_names
 
 
 class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -73,14 +70,13 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Return logits (N, C), float64, of which the probabilities are the softmax."""
         raise NotImplementedError
 
-    def _check_columns(self, X: Any, rows: Tensor, name: str) -> Tensor:
-        """Return rows (N, M) of ``X`` if their columns are those of fit, also by their names."""
-        _check_feature_names(self, X, reset=False)
+    def _check_columns(self, X: Any, rows: Tensor, name: str) -> None:
+        """Refuse rows (N, M) of ``X`` with other columns than in fit, also by their names."""
+        check_names(self, X, reset=False)
         if rows.shape[1] != self.n_features_in_:
             raise ValueError(
                 f"{name} must be (N, {self.n_features_in_}) as in fit, got {tuple(rows.shape)}"
             )
-        return rows
 
 
 def find_classes(
@@ -97,35 +93,29 @@ def find_classes(
             raise ValueError(f"there are columns for {count} classes, but classes is {classes}")
         count, classes = int(classes), None
     if classes is not None:
-        names = read_labels(classes, "classes")
+        names = validation.read_labels(classes, "classes")
         names = np.ascontiguousarray(names, names.dtype.newbyteorder("="))
         if names.ndim != 1 or len(np.unique(names)) != len(names):
             raise ValueError("classes must be the different classes in the order of the columns")
     else:
-        column = read_labels(labels, "labels")
+        column = validation.read_labels(labels, "labels")
         names = np.unique(column)
         if count and column.dtype.kind in "iu" and names[0] >= 0 and names[-1] < count:
             names = np.arange(count)
     if count is not None and len(names) != count:
         raise ValueError(
             f"labels must be in 0 to {count - 1}, or have {count} different values; "
-            f"there are {len(names)}: {list_first(names)}"
+            f"there are {len(names)}: {validation.list_first(names)}"
         )
-    ordered = order_by_columns(names, logits)
-    if classes is not None and not np.array_equal(ordered, names):
-        raise ValueError(
-            f"the columns of logits are named after the classes, in the order "
-            f"{list_first(ordered)}, but classes are {list_first(names)}"
-        )
-    return ordered
+    return validation.order_by_columns(names, logits, is_fixed=classes is not None)
 
 
 def find_weights(sample_weight: Any, samples: int) -> Tensor | None:
     """Return weights (N,), float64, not negative and not all 0; None for None."""
     if sample_weight is None:
         return None
-    column = to_array(sample_weight, "sample_weight").reshape(-1, 1)
-    weights = rows_of(column, "sample_weight")[:, 0].double()
+    column = validation.to_array(sample_weight, "sample_weight").reshape(-1, 1)
+    weights = validation.rows_of(column, "sample_weight")[:, 0].double()
     if len(weights) != samples or bool((weights < 0).any()) or not bool(weights.any()):
         raise ValueError(
             f"sample_weight must be ({samples},), one per sample, not negative and not all zero"
@@ -138,7 +128,7 @@ def take_classes(classes: NDArray[Any], probs: Any) -> Any:
     numbers = probs.argmax(1)
     if isinstance(numbers, Tensor) and classes.dtype.kind in "biu":
         return torch.from_numpy(classes).to(numbers.device)[numbers]
-    return classes[to_array(numbers, "numbers")]
+    return classes[validation.to_array(numbers, "numbers")]
 
 
 def match_type(tensor: Tensor, like: Any) -> Any:

@@ -24,12 +24,7 @@ from tune_calib.engine.network import TrainedNetwork, build, predict
 from tune_calib.engine.store import nest, unnest
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.methods._base import NetworkMethod
-from tune_calib.metrics.validation import (
-    as_user_error,
-    logits_to_predict,
-    refuse_masked,
-    rows_of,
-)
+from tune_calib.metrics import validation
 from tune_calib.paths import atomic_write, expand_path, refuse_special
 from tune_calib.spec import plugins
 from tune_calib.spec.datasets import DatasetInfo
@@ -204,9 +199,9 @@ class CalibratedNetwork(nn.Module):
         network, method = self._network("images")
         sizes = sorted({self.info.size, self.info.stored or self.info.size})
         if isinstance(images, np.ndarray) and images.dtype == np.uint8:
-            with as_user_error():
-                refuse_masked(images, "images")
-            images = torch.from_numpy(np.array(images))  # a copy: torch needs a writable array
+            with validation.as_user_error():
+                array = validation.to_array(images, "images")
+            images = torch.from_numpy(np.array(array))  # a copy: torch needs a writable array
         if not isinstance(images, Tensor) or images.dtype != torch.uint8:
             raise UserError(
                 f"give raw images as uint8, pixels from 0 to 255, got {_kind(images)}; "
@@ -222,9 +217,7 @@ class CalibratedNetwork(nn.Module):
         return self._calibrated(*predict(method, network, images, self.info))
 
     def from_features(self, features: Any) -> Tensor:
-        """Return calibrated probabilities (N, C), float64, of features (N, D) of the network.
-
-        Features are a tensor, an array or a data frame.
+        """Return calibrated probabilities (N, C), float64, of features (N, D): tensor or array.
 
         Raises:
             UserError: the features have another width or are not finite, or the classifier needs
@@ -243,9 +236,7 @@ class CalibratedNetwork(nn.Module):
             return self._calibrated(features, network.head(features)).softmax(-1)
 
     def from_logits(self, logits: Any) -> Tensor:
-        """Return calibrated probabilities (N, C), float64, of logits (N, C) of the network's head.
-
-        Logits are a tensor, an array or a data frame; for two classes also scores (N,) or (N, 1).
+        """Return calibrated probabilities (N, C), float64, of logits (N, C): tensor or array.
 
         Raises:
             UserError: the logits have another number of classes, are not finite or are several rows
@@ -257,8 +248,8 @@ class CalibratedNetwork(nn.Module):
                 "of the network, not logits; give images or features"
             )
         classes = self.info.classes
-        with as_user_error():
-            rows = logits_to_predict(logits, None, np.arange(classes))
+        with validation.as_user_error():
+            rows = validation.logits_to_predict(logits, None, np.arange(classes))
         if rows.shape[1] != classes:
             raise UserError(f"logits must be (N, {classes}), got {tuple(rows.shape)}")
         return self._calibrated(rows[:, :0], rows).softmax(-1)
@@ -358,8 +349,8 @@ def load_calibrated(file: str | Path, plugin: str | Path | None = None) -> Calib
 
 
 def _features_of(values: Any, width: int) -> Tensor:
-    with as_user_error():
-        rows = rows_of(values, "features")
+    with validation.as_user_error():
+        rows = validation.rows_of(values, "features")
     if rows.shape[1] != width:
         raise UserError(f"features must be (N, {width}), got {tuple(rows.shape)}")
     return rows

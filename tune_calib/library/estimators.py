@@ -12,21 +12,14 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
-from sklearn.utils.validation import _check_feature_names, check_is_fitted
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from tune_calib.engine.evaluate import SplitLogits, fit_transform
 from tune_calib.library import arrays
+from tune_calib.metrics import validation
 from tune_calib.metrics.scoring import check_order
-from tune_calib.metrics.validation import (
-    SMALLEST,
-    logits_of,
-    logits_to_predict,
-    number_labels,
-    refuse_masked,
-    to_array,
-    two_columns,
-)
+from tune_calib.metrics.validation import SMALLEST
 from tune_calib.models.base import evaluating
 from tune_calib.spec.methods import METHODS, MethodInfo
 from tune_calib.spec.names import FLAGS
@@ -90,10 +83,10 @@ class PostHocEstimator(arrays.Estimator):
             UserError: a setting is out of range, or the method does not support the classes.
         """
         self._outputs = outputs
-        _check_feature_names(self, X, reset=True)
-        rows = logits_of(X, outputs)
+        arrays.check_names(self, X, reset=True)
+        rows = validation.logits_of(X, outputs)
         self.classes_ = arrays.find_classes(y, rows.shape[1], classes, X)
-        numbers = number_labels(y, len(rows), self.classes_).to(rows.device)
+        numbers = validation.number_labels(y, len(rows), self.classes_).to(rows.device)
         weights = arrays.find_weights(sample_weight, len(rows))
         if weights is not None:
             is_kept = weights.to(rows.device) > 0
@@ -116,7 +109,8 @@ class PostHocEstimator(arrays.Estimator):
     @torch.no_grad()
     def _logits(self, X: Any) -> Tensor:
         check_is_fitted(self)
-        rows = self._check_columns(X, logits_to_predict(X, self._outputs, self.classes_), "logits")
+        rows = validation.logits_to_predict(X, self._outputs, self.classes_)
+        self._check_columns(X, rows, "logits")
         calibrated: Tensor = self.transform_.transform(rows.unsqueeze(0))[0]
         return calibrated
 
@@ -173,7 +167,7 @@ _DIFFERENT = 0.1  # largest share of predictions that ties of votes explain, e.g
 
 def _check_predictions(classifier: Any, samples: Any, logits: Any) -> None:
     name, classes = type(classifier).__name__, np.asarray(classifier.classes_)
-    columns = two_columns(to_array(logits, "the output of the classifier"), None)
+    columns = validation.two_columns(np.asarray(logits), None)
     if columns.shape[1] == len(classes) and hasattr(classifier, "predict"):
         predicted = np.asarray(classifier.predict(samples))
         largest = columns.max(1, keepdims=True)
@@ -270,7 +264,7 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
             self.method_ = __getattr__("TemperatureScaling")()
         else:
             self.method_ = clone(self.method)
-        _check_feature_names(self, X, reset=True)
+        arrays.check_names(self, X, reset=True)
         logits = self._logits(X)
         if (names := getattr(self.classifier, "classes_", None)) is not None:
             if classes is not None and not np.array_equal(classes, names):
@@ -294,18 +288,18 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     @torch.no_grad()
     def _logits(self, samples: Any) -> Any:
         """Return logits (N, C), scores (N,), or log-probabilities if the classifier has neither."""
-        refuse_masked(samples, "X")
+        validation.refuse_masked(samples, "X")
         if not isinstance(self.classifier, nn.Module):
             if hasattr(self.classifier, "decision_function"):
                 return self.classifier.decision_function(samples)
             return np.log(np.clip(self.classifier.predict_proba(samples), SMALLEST, None))
-        _check_feature_names(self, samples, reset=False)
+        arrays.check_names(self, samples, reset=False)
         weight = next(self.classifier.parameters(), torch.empty(0))
         is_tensor = isinstance(samples, Tensor)
         inputs = samples
         if not is_tensor:
             # A copy where torch could not write to it, or expects another order in memory.
-            array = np.require(to_array(samples, "X"), requirements=["C", "W"])
+            array = np.require(validation.to_array(samples, "X"), requirements=["C", "W"])
             inputs = torch.from_numpy(array)
         if not is_tensor and inputs.is_floating_point():
             inputs = inputs.to(weight.dtype)  # arrays are float64, and modules hardly ever are

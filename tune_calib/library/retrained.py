@@ -4,7 +4,7 @@ from typing import Any, Self
 
 import numpy as np
 import torch
-from sklearn.utils.validation import _check_feature_names, check_is_fitted
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from tune_calib.data.imported import LinearHead
@@ -71,7 +71,7 @@ class RetrainedHead(arrays.Estimator):
         """
         slot, network_seed = self._slot(), self.settings["network_seed"]
         network_seed = whole_number(network_seed, "network_seed", 0)
-        _check_feature_names(self, X, reset=True)
+        arrays.check_names(self, X, reset=True)
         rows = rows_of(X, "features").float()
         self.n_features_in_ = rows.shape[1]
         head, count = None, None
@@ -114,7 +114,9 @@ class RetrainedHead(arrays.Estimator):
         return self
 
     def _rows(self, X: Any, name: str) -> Tensor:
-        return self._check_columns(X, rows_of(X, name), name).float()
+        rows = rows_of(X, name)
+        self._check_columns(X, rows, name)
+        return rows.float()
 
     def _logits(self, X: Any) -> Tensor:
         check_is_fitted(self, "classes_")

@@ -237,10 +237,7 @@ def logits_of(values: Any, outputs: str | None = None) -> Tensor:
 
 def logits_to_predict(values: Any, outputs: str | None, classes: NDArray[Any]) -> Tensor:
     """Return logits (N, C), float64, of outputs for predictions, as ``logits_of`` a fit."""
-    if not np.array_equal(order_by_columns(classes, values), classes):
-        raise ValueError(
-            f"the columns of logits must be in the order of the classes: {list_first(classes)}"
-        )
+    order_by_columns(classes, values, is_fixed=True)
     numbers = numbers_of(values, "logits")
     rows = rows_of(two_columns(numbers, outputs), "logits").double()
     if outputs is not None:
@@ -251,16 +248,22 @@ def logits_to_predict(values: Any, outputs: str | None, classes: NDArray[Any]) -
     return rows
 
 
-def order_by_columns(classes: NDArray[Any], values: Any) -> NDArray[Any]:
+def order_by_columns(classes: NDArray[Any], values: Any, is_fixed: bool) -> NDArray[Any]:
     """Return the classes in the order of the columns of a data frame that are named after them.
 
-    Names are compared as text, as files store them. The order is unchanged for other values.
+    Names are compared as text, as files store them. With ``is_fixed``, another order is refused.
     """
     indices = {str(label): index for index, label in enumerate(classes.tolist())}
     names = list(map(str, getattr(values, "columns", ())))
-    if sorted(names) != sorted(indices):
+    if sorted(names) != sorted(indices) or names == list(indices):
         return classes
-    return classes[[indices[name] for name in names]]
+    ordered = classes[[indices[name] for name in names]]
+    if is_fixed:
+        raise ValueError(
+            f"the columns of logits are named after the classes, in the order "
+            f"{list_first(ordered)}, but the classes are {list_first(classes)}"
+        )
+    return ordered
 
 
 def read_labels(values: Any, name: str) -> NDArray[Any]:
@@ -287,7 +290,7 @@ def number_labels(labels: Any, samples: int, classes: NDArray[Any], name: str = 
         raise ValueError(f"{name} must be ({samples},), one per sample, got {column.shape}")
     if column.dtype.kind == "b" and len(classes) != 2:
         raise ValueError(
-            f"{name} are true or false, but there are {len(classes)} classes; give their numbers"
+            f"{name} are true or false, but there are {len(classes)} classes to number"
         )
     numbers_by_class = {label: number for number, label in enumerate(classes.tolist())}
     numbers = [numbers_by_class.get(label, -1) for label in column.tolist()]
