@@ -8,6 +8,7 @@ from tune_calib.console import Text, echo
 from tune_calib.engine.execution import refuse_captured
 from tune_calib.engine.machine import environment_of
 from tune_calib.engine.store import Store
+from tune_calib.errors import DamagedFileError
 from tune_calib.paths import require_writable
 from tune_calib.progress import report_progress
 from tune_calib.results.manifests import RunManifest, SearchManifest
@@ -148,6 +149,10 @@ def execute_run(
             manifest.write(out)
             store_sources(out, run.plugins)
 
+        try:
+            type(manifest).read(out)
+        except (FileNotFoundError, DamagedFileError):
+            manifest.write(out)  # there is no plan that could be kept
         with followed(out, manifest.identity):
             if state.is_over:
                 write_plan()

@@ -224,7 +224,8 @@ def _draw_grid(
     axis: Axes, search: SearchResults, grid: pd.DataFrame, is_single: bool, **colors: Any
 ) -> None:
     """Draw a heat map with numbers of suggestions, and with means if there is room."""
-    metric, means = METRICS[search.metrics[0]], grid["mean"]
+    metric = METRICS[search.metrics[0]]
+    means: Any = grid["mean"]  # a frame, since the columns have two levels
     notes = grid["count"].map("{:.0f}".format)
     if is_single:
         # From fractions, since ``Metric.format`` converts them to percent.
