@@ -23,7 +23,7 @@ from tune_calib.spec import plugins
 from tune_calib.tuning.work.execution import restored_process
 
 # Libraries that change the process as they are loaded, which a call may be the first to need.
-for _name in ("ray.tune", "scipy.special", "seaborn", "sklearn.linear_model", "sympy"):
+for _name in ("mlflow", "ray.tune", "scipy.special", "sklearn.linear_model", "sympy", "wandb"):
     importlib.import_module(_name)
 
 ASKED = {"epochs": 1, "set": {"network.deterministic": True}}

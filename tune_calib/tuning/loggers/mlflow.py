@@ -24,14 +24,19 @@ class MLflow(Logger):
     remedy = "check MLFLOW_TRACKING_URI"
 
     def _connect(self) -> None:
-        logging.getLogger("mlflow").setLevel(logging.WARNING)  # it logs every table that it creates
         for variable, value in _PATIENCE.items():
             os.environ.setdefault(variable, value)
-        self._client = MlflowClient()
-        if experiment := self._client.get_experiment_by_name(self.group):
-            self._experiment = experiment.experiment_id
-        else:
-            self._experiment = self._client.create_experiment(self.group)
+        logger = logging.getLogger("mlflow")
+        level = logger.level
+        logger.setLevel(logging.WARNING)  # it logs every table that it creates
+        try:
+            self._client = MlflowClient()
+            if experiment := self._client.get_experiment_by_name(self.group):
+                self._experiment = experiment.experiment_id
+            else:
+                self._experiment = self._client.create_experiment(self.group)
+        finally:
+            logger.setLevel(level)
 
     def _open_run(self, run: Run) -> str:
         run_id = self._find_run(run.key, run.name)

@@ -51,9 +51,9 @@ _MINUTE_OF_WORK = 200_000_000
 _BYTES_PER_PROCESS = 10**9
 _BYTES_PER_PROBABILITY = 50
 
-# Changed by Ray, Ray Tune and the loggers of this program.
+# Changed by Ray, by Ray Tune and for them.
 _HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
-_QUIETED = ("ray", "ray.tune", "ray._private.authentication", "mlflow")
+_QUIETED = ("ray", "ray.tune", "ray._private.authentication")
 
 
 @contextlib.contextmanager
