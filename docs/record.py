@@ -1,8 +1,8 @@
 """Record a command in a terminal of 100 columns: ``python -m docs.record FILE COMMAND...``.
 
 The command runs in tmux. A frame is taken whenever its window changes in more than clock, spinner
-and numbers, and every ``EVERY_S`` seconds; ``FRAMES`` of them are kept. The header of a frame is its
-time.
+and numbers, and every ``EVERY_S`` seconds; ``FRAMES`` of them are kept. The header of a frame is
+its time.
 """
 
 import re

@@ -132,14 +132,14 @@ class CalibrationReport:
         if form not in ("markdown", "latex"):
             raise ValueError(f"form must be markdown, latex or json, got {form!r}")
         if form == "markdown":
-            lines = [f"| {' | '.join(row)} |" for row in _align(self._cells())]
-            return "\n\n".join(["\n".join(lines), *self._notes()])
+            table = "\n".join(f"| {' | '.join(row)} |" for row in _align(self._cells()))
+            return "\n\n".join([table, *self._notes()])
         # A head is the title of a metric: plain text, without a backslash.
         cells = self._cells().rename(columns={"95 %": r"95 \%"})
         cells = cells.replace(r"([&%$#_{}])", r"\\\1", regex=True)
         cells = cells.replace({"↓": r"$\\downarrow$", "↑": r"$\\uparrow$"}, regex=True)
-        head, _, *rows = [rf"{' & '.join(row)} \\" for row in _align(cells)]
-        lines = [r"\begin{tabular}{lll}", r"\toprule", head, r"\midrule", *rows]
+        head, _, *body = [rf"{' & '.join(row)} \\" for row in _align(cells)]
+        lines = [r"\begin{tabular}{lll}", r"\toprule", head, r"\midrule", *body]
         lines += [r"\bottomrule", r"\end{tabular}"]
         return "\n".join([*(f"% {note}" for note in self._notes()), *lines])
 
