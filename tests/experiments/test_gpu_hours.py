@@ -11,7 +11,7 @@ import torch
 from tests.data.archives import image_folder
 from tests.docs.test_pages import blocks, page
 from tests.support import here, sample
-from tune_calib.data.splits import load_development, load_test, published_sizes
+from tune_calib.data.splits import Sizes, load_development, load_test, published_sizes
 from tune_calib.documents import seal
 from tune_calib.engine.store import VERSION, Store
 from tune_calib.errors import UserError
@@ -181,6 +181,8 @@ def test_sizes_without_files_are_those_of_the_files(slot):
 def test_cifar_is_cut_by_the_papers_rule():
     sizes = published_sizes(DataSlot(dataset="cifar100"))
     assert (sizes.train, sizes.select, sizes.calib, sizes.test) == (45000, 2500, 2500, 10000)
+    without = published_sizes(DataSlot(dataset="cifar100", held_out_classes=list(range(40))))
+    assert without == Sizes(train=27000, select=1500, calib=1500, test=6000)
 
 
 @pytest.mark.parametrize("name", ["H100", "A40", "V100"])
