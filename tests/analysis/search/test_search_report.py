@@ -19,6 +19,7 @@ from analysis.search.figures.points import (
     coordinates,
     draw_front,
     draw_history,
+    draw_parallel,
     front,
 )
 from analysis.search.figures.settings import draw_importance, draw_shares
@@ -120,6 +121,14 @@ def test_lines_of_parallel_coordinates_are_logarithmic_where_the_search_is(out):
     assert heights["head.lr"].tolist() == pytest.approx([0.5, 0, 0.849, 1], abs=0.001)
     assert heights["head.width"].isna().tolist() == [False, True, False, True]
     assert heights["head.shape"].tolist() == [0, 1, 0, 1]
+
+
+@pytest.mark.parametrize(("settings", "axes"), [(1, None), (2, 2), (3, 3)])
+def test_two_settings_are_enough_for_parallel_coordinates(out, settings, axes):
+    search = load_search(out)
+    drawn = draw_parallel(replace(search, only_settings=tuple(search.settings[:settings])))
+    assert (len(drawn.axes[0].get_xticks()) if drawn else None) == axes
+    plt.close("all")
 
 
 def test_figures_mark_default_choice_and_what_failed(tmp_path):
