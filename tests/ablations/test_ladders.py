@@ -134,6 +134,14 @@ def test_a_comparison_of_a_kind_includes_the_vanilla_network(kind):
         assert {trial.spec.network_id for trial in planned} == {vanilla.network_id}
 
 
+def test_a_comparison_of_a_kind_includes_a_method_without_an_entry_in_the_index(monkeypatch):
+    monkeypatch.setitem(METHODS._records, "mine", replace(METHODS["fl"], name="mine"))
+    monkeypatch.setitem(METHODS._origins, "mine", None)
+    labels = [rung.label for rung in build_kind_comparison("network").rungs]
+    assert labels.count("mine") == labels.count("fl") == 1
+    assert "mine" not in [rung.label for rung in build_kind_comparison("head").rungs]
+
+
 def test_a_method_that_was_named_is_refused_and_not_left_out():
     request = ResolvedRequest({"data": {"dataset": "digits"}})
     named = build_comparison(["temperature", "beta"])

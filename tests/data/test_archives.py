@@ -100,6 +100,10 @@ def test_tiny_imagenet_holds_out_a_tenth_of_each_class_in_both_halves(archives):
     slot = DataSlot(dataset="tiny_imagenet")
     development = load_development(slot, archives(("tiny_imagenet", "official")))
     assert development.train.labels.bincount().tolist() == [9] * 200
+
+
+def test_the_held_out_tenth_of_each_class_of_tiny_imagenet_is_that_of_the_papers():
+    slot = DataSlot(dataset="tiny_imagenet")
     labels = torch.arange(200).repeat_interleave(500)
     cut = cut_parts(slot.info, labels, labels)
     assert labels[cut.select].bincount().tolist() == [25] * 200

@@ -249,6 +249,9 @@ def test_truncated_parquet_is_refused(root: Path):
         {"img": [{"path": "a"}], "label": [0]},
         {"img": [{"bytes": b"a"}], "kind": [0]},
         {"img": [{"bytes": b"a"}], "label": ["cat"]},
+        # No other column replaces one of the first name.
+        {"img": [{"bytes": b"a"}], "label": ["cat"], "fine_label": [0]},
+        {"img": [b"a"], "image": [{"bytes": b"a"}], "label": [0]},
     ],
 )
 def test_foreign_columns_are_refused(root: Path, columns: dict):

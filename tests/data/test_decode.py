@@ -1,6 +1,7 @@
 """Every kind of image file: decoded as a viewer shows it, or refused in one line."""
 
 import io
+import struct
 
 import numpy as np
 import pytest
@@ -94,6 +95,14 @@ def test_images_that_viewers_may_show_otherwise_are_refused_in_one_line(case):
     with pytest.raises(DamagedFileError, match=f"^the image .*{expected}[^\n]*; save ") as error:
         decoded(encoded(image, kind, **options), 1 if image.mode in "LIF" else 3)
     assert "\n" not in str(error.value)
+
+
+def test_wide_pixels_whose_zero_is_white_are_refused():
+    content = encoded(made("I;16"), "TIFF")
+    as_black, as_white = (struct.pack("<HHIHxx", 262, 3, 1, kind) for kind in (1, 0))
+    assert content.count(as_black) == 1
+    with pytest.raises(DamagedFileError, match="pixels of mode I;16, whose range"):
+        decoded(content.replace(as_black, as_white), 1)
 
 
 def test_an_unused_transparent_colour_and_a_preview_are_no_obstacle():

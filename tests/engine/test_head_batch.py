@@ -90,6 +90,23 @@ def test_the_stacked_optimiser_equals_torch(optimizer, reference):
         assert torch.allclose(stacked[k], singles[k], rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.parametrize("optimizer", ["sgd", "adam", "adamw"])
+def test_frozen_entries_keep_their_values_and_their_moments(optimizer):
+    chance = torch.Generator().manual_seed(0)
+    slots = [slot("retrain", lr=0.1, weight_decay=0.1, slot={"optimizer": optimizer})] * 2
+    weights = torch.randn(2, 3, 4, generator=chance).requires_grad_()
+    stacked, mask = StackedOptimizer(slots, {"w": weights}), torch.ones(2, 3, 4)
+    mask[0, 1], mask[1, :, 2] = 0, 0
+    for frozen in ({}, {"w": mask}):
+        corrections = {name: values[0] for name, values in stacked.begin_steps(1).items()}
+        before = {"w": weights.detach().clone()}
+        before |= {name: moment.clone() for name, moment in stacked.moments.items()}
+        weights.grad = torch.randn(2, 3, 4, generator=chance)
+        stacked.step(frozen, corrections=corrections)
+    for name, tensor in {"w": weights.detach(), **stacked.moments}.items():
+        assert torch.equal(tensor == before[name], mask == 0), name
+
+
 def test_each_head_is_clipped_on_its_own():
     slots = [slot("retrain", lr=1.0, weight_decay=0.0, slot={"clip_grad_norm": 2.0})] * 2
     weights = torch.zeros(2, 1, 2, requires_grad=True)

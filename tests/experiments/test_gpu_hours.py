@@ -10,14 +10,15 @@ import torch
 
 from tests.data.archives import image_folder
 from tests.docs.test_pages import blocks, page
-from tests.support import here, sample
-from tune_calib.data.splits import load_development, load_test, published_sizes
+from tests.support import here, sample, small_spec
+from tune_calib.data.splits import Sizes, load_development, load_test, published_sizes
 from tune_calib.documents import seal
 from tune_calib.engine.store import VERSION, Store
 from tune_calib.errors import UserError
 from tune_calib.experiments.entries import plan_entries
 from tune_calib.experiments.file import read_experiment_file
-from tune_calib.experiments.forecast.rates import Rates, build_plain, count_flops
+from tune_calib.experiments.forecast import rates as rates_module
+from tune_calib.experiments.forecast.rates import UNKNOWN, Rates, build_plain, count_flops
 from tune_calib.spec import gpus
 from tune_calib.spec.gpus import GPUS
 from tune_calib.spec.slots.data import DataSlot
@@ -81,6 +82,15 @@ def test_each_gpu_has_a_rate_in_each_of_its_precisions(name, precision, tmp_path
     else:
         with pytest.raises(UserError, match=f"precision={precision} needs another `gpu_model`"):
             rates.network(spec_of(precision=precision))
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_nothing_is_timed_on_a_device_or_cores_that_are_not_there(device, tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(rates_module, "count_cores", lambda: 0)
+    rates = Rates(tmp_path, Store(tmp_path / "store"), None, torch.device(device))
+    spec = small_spec(method="mac_cal")
+    assert rates.network(spec) == rates.heads(spec, 4) == UNKNOWN
 
 
 def test_a_method_of_two_passes_takes_twice_as_long(tmp_path):
@@ -181,6 +191,8 @@ def test_sizes_without_files_are_those_of_the_files(slot):
 def test_cifar_is_cut_by_the_papers_rule():
     sizes = published_sizes(DataSlot(dataset="cifar100"))
     assert (sizes.train, sizes.select, sizes.calib, sizes.test) == (45000, 2500, 2500, 10000)
+    without = published_sizes(DataSlot(dataset="cifar100", held_out_classes=list(range(40))))
+    assert without == Sizes(train=27000, select=1500, calib=1500, test=6000)
 
 
 @pytest.mark.parametrize("name", ["H100", "A40", "V100"])

@@ -418,6 +418,19 @@ def test_repeated_shared_samples_are_detected(tmp_path, make, calib, test):
         check_files(**files)
 
 
+@pytest.mark.parametrize(("calib", "test"), [(60, 1), (1, 60), (60, 60)])
+def test_a_split_that_repeats_all_of_its_samples_often_shares_them(tmp_path, calib, test):
+    files = {"train": [], "select": [str(write(tmp_path / "select.npz", **outputs(99, seed=7)))]}
+    whole, further = outputs(40, seed=8), outputs(20, seed=9)
+    for name, times in {"calib": calib, "test": test}.items():
+        # Half of the samples of test are not in calib.
+        parts = [whole, further] if name == "test" else [whole]
+        repeated = {k: np.concatenate([part[k] for part in times * parts]) for k in whole}
+        files[name] = [str(write(tmp_path / f"{name}.npz", **repeated))]
+    with pytest.raises(UserError, match="`calib` and `test` share 40"):
+        check_files(**files, head=[])
+
+
 def of_trees(samples, seed):
     """Probabilities of an ensemble of 100 trees, a multiple of .01."""
     chance = np.random.RandomState(seed)

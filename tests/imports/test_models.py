@@ -86,7 +86,7 @@ def test_calib_is_halved_unless_select_is_none(tmp_path):
     assert not set(by_record(stores[0]).values()) & set(by_record(stores[1]).values())
 
 
-@pytest.mark.parametrize("layout", ["npz", "parquet", "npy"])
+@pytest.mark.parametrize("layout", ["npz", "parquet", "npy", "NPY"])
 def test_a_folder_holds_the_same_imports(tmp_path, layout):
     take(tmp_path, "--select", "none")
     folder = tmp_path / "models"
@@ -99,8 +99,9 @@ def test_a_folder_holds_the_same_imports(tmp_path, layout):
             if layout == "parquet" and role == "probas":
                 labels = arrays[f"labels_{split}"]
                 write(folder / name / f"{split}.parquet", probas=array, labels=labels)
-            elif layout == "npy":
-                np.save(folder / name / f"{key}.npy", array)
+            elif layout in ("npy", "NPY"):
+                with (folder / name / f"{key}.{layout}").open("wb") as file:
+                    np.save(file, array)
     words = ["--models", folder, "--select", "none", "--store", tmp_path / "other"]
     assert here("import", "arena", *words).returncode == 0
     assert by_record(Store(tmp_path / "other")) == by_record(Store(tmp_path / "store"))

@@ -255,6 +255,8 @@ def test_absent_later_mixed_and_unnamed_files_are_one_line(exported, tmp_path):
         ("images", {**about["images"], "mean": [0.5]}, "different sizes or constants"),
         ("spec", {**about["spec"], "further": 1}, "further"),
         ("spec", {**about["spec"], "posthoc": None}, "its spec does not match"),
+        ("classes", "10", "is damaged: see classes"),
+        ("samples", 1e3, "is damaged: see samples"),
         ("trial", "0123456789abcdef", "its spec does not match trial 0123456789abcdef"),
     ):
         path.write_bytes(seal({**about, key: value}))

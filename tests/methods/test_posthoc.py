@@ -316,6 +316,17 @@ def test_both_solvers_find_one_map(name, kind, within, monkeypatch):
     assert float(own) == pytest.approx(float(theirs), abs=within)
 
 
+@pytest.mark.parametrize("penalty", [0.0, 0.3, 30.0])
+def test_the_penalty_of_a_diagonal_map_is_of_the_mean_square_of_its_intercept(penalty):
+    logits, labels = drawn(300, 5, 2.0)
+    logits = logits + torch.linspace(0, 1, 5, dtype=torch.float64)
+    fit = _affine.diagonal(logits, labels, _affine.identity(logits), _affine.EXACT, penalty)
+    weight, intercept = (part.clone().requires_grad_() for part in (fit.weight, fit.intercept))
+    loss = torch.nn.functional.cross_entropy(logits * weight + intercept, labels)
+    (loss + penalty * intercept.square().mean()).backward()
+    assert max(weight.grad.abs().max(), intercept.grad.abs().max()) < 1e-6
+
+
 @pytest.mark.parametrize("name", ["vector", *FULL])
 def test_a_class_that_calib_lacks_keeps_its_temperature(name):
     logits, labels = drawn(300, 5, 3.0)

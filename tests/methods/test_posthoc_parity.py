@@ -141,6 +141,35 @@ def test_the_weights_of_ets_are_not_above_those_of_probmetrics(loss, theirs, siz
         assert value(probs) == pytest.approx(value(expected), abs=1e-3)
 
 
+@pytest.mark.parametrize(
+    ("seed", "scale", "noise", "parts"),
+    [
+        (3, 3.0, 0.3, (True, True, True)),
+        (1, 1.0, 0.6, (True, True, False)),
+        (0, 3.0, 0.3, (True, False, True)),
+        (3, 0.5, 0.5, (False, True, True)),
+        (4, 0.5, 0.5, (True, False, False)),
+        (17, 1.0, 0.6, (False, False, True)),
+    ],
+)
+def test_the_weights_of_ets_are_the_best_whichever_parts_they_leave_out(seed, scale, noise, parts):
+    logits, labels = drawn(30, 3, scale, seed)
+    chance = torch.Generator().manual_seed(seed)
+    is_noise = torch.rand(30, generator=chance) < noise
+    labels = torch.where(is_noise, torch.randint(3, (30,), generator=chance), labels)
+    state = {key: values[0] for key, values in fitted("ets", logits, labels)[0].state().items()}
+    assert tuple((state["weights"] > 1e-9).tolist()) == parts
+    scaled, plain = (logits / state["temperature"]).softmax(1), logits.softmax(1)
+    mixed_parts = torch.stack([scaled, plain, torch.full_like(plain, 1 / 3)])
+    corners = [(a, b, 50 - a - b) for a in range(51) for b in range(51 - a)]
+    tried = torch.tensor([*corners, (0, 0, 0)], dtype=torch.float64) / 50
+    tried[-1] = state["weights"]
+    errors = torch.einsum("wk,knc->wnc", tried, mixed_parts)
+    errors -= torch.nn.functional.one_hot(labels, 3)
+    scores = errors.square().sum(2).mean(1)
+    assert scores[-1] <= scores[:-1].min() + 1e-12
+
+
 @pytest.mark.parametrize("kind", sample(["random", "saturated", "a class missing"], 2))
 @pytest.mark.parametrize("size", sample(zip([*SIZES, (12, 4), (300, 100)]), 2))
 def test_isotonic_curves_are_those_of_scikit_learn(size, kind):

@@ -1,5 +1,6 @@
 """Calibrators of probmetrics as methods, and its implementations next to ours."""
 
+import importlib
 import lzma
 import warnings
 from pathlib import Path
@@ -52,10 +53,23 @@ def fitted_by_them(name, probs, labels, new):
         calibrator = find_class(name.removeprefix("probmetrics:"))()
     with _reproducible(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        calibrator.fit(probs.numpy(), labels.numpy())
+        calibrator.fit(np.asarray(probs), np.asarray(labels))
     with _reproducible(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return calibrator.predict_proba(new.numpy())
+        return calibrator.predict_proba(np.asarray(new))
+
+
+def test_a_calibrator_of_two_classes_is_fitted_to_each_class_against_the_rest():
+    probs, labels, calib, test = file_of(4, "random")
+    given, targets = probs[calib].double().numpy(), labels[calib].numpy()
+    new = probs[test].double().numpy()
+    calibrators = importlib.import_module("probmetrics.calibrators")
+    one_by_one = calibrators.MulticlassOneVsRestCalibrator(
+        calibrators.BinaryHistogramBinningCalibrator()
+    )
+    expected = one_by_one.fit(given, targets).predict_proba(new)
+    calibrated = fitted_by_them("probmetrics:BinaryHistogramBinning", given, targets, new)
+    assert calibrated == pytest.approx(expected, abs=1e-12)
 
 
 KINDS = ["random", "tied and extreme", "a class missing"]

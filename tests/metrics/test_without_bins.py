@@ -184,6 +184,18 @@ def test_generalised_risk_and_coverage_equal_a_loop_over_pairs(ties, is_easy):
     assert float(values["augrc"]) == pytest.approx(area)
 
 
+@pytest.mark.parametrize(("samples", "errors"), [(20, 1), (40, 2), (60, 3)])
+def test_a_risk_of_exactly_five_percent_is_covered(samples, errors):
+    confidence = torch.linspace(0.9, 0.6, samples, dtype=torch.float64)
+    logits = torch.stack([confidence, 1 - confidence], 1).log()
+    labels = torch.zeros(samples, dtype=torch.long)
+    labels[-errors:] = 1
+    assert float(evaluate(logits, labels)["coverage_at_risk"]) == 1
+    labels[-errors - 1] = 1  # one error too many
+    expected = (samples - errors - 1 + (errors - 1)) / samples
+    assert float(evaluate(logits, labels)["coverage_at_risk"]) == pytest.approx(expected, abs=0.02)
+
+
 @pytest.mark.parametrize("ties", [False, True])
 def test_no_metric_but_those_of_folds_depends_on_the_order_of_samples(ties):
     logits, labels = case(ties=ties)

@@ -104,6 +104,15 @@ def test_narrow_resnets_have_the_published_trunk(name: str, expected: int):
     assert parameters(backbone) - widening + 64 * 10 + 10 == expected
 
 
+@pytest.mark.parametrize("name", ["small_vgg", "resnet8", "resnet20_he", "densenet121"])
+def test_each_stage_of_a_backbone_has_weights_but_for_the_last_pooling(name: str):
+    with torch.device("meta"):
+        backbone, width = BACKBONES[name].build(3, 32, "reference")
+        counts = [parameters(stage) for stage in Network(backbone, width, 10).stages()]
+    assert sum(counts) == parameters(backbone)
+    assert min(counts[:-1]) > 0
+
+
 def test_components_of_patches_are_orthonormal_and_of_variance_1():
     transform = PatchTransform(3).train()
     basis = transform.basis.flatten(1)

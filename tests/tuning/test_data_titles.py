@@ -4,8 +4,11 @@ import json
 from pathlib import Path
 from types import SimpleNamespace
 
+import pytest
+
 from analysis.compare.gather import column_name
 from analysis.tidy import _variant, without_identity
+from tune_calib.spec.resolve import takes_title
 from tune_calib.spec.slots.data import DataSlot, ScannedData
 from tune_calib.tuning.caption import titles
 from tune_calib.tuning.folder import RunLocation
@@ -28,6 +31,14 @@ def test_own_data_have_a_title_or_the_name_of_their_folder():
     assert titles_of(OWN, data_root=root, dataset_title="Birds")["imagefolder"] == "Birds"
     assert titles_of(OWN)["imagefolder"] == "Folder of images"
     assert titles_of(DataSlot(), data_root=root, dataset_title="x")["digits"] == "Digits"
+
+
+@pytest.mark.parametrize(
+    ("dataset", "takes"),
+    [("imported", True), ("imagefolder", True), ("parquet", True), ("digits", False)],
+)
+def test_a_title_is_for_own_images_and_imports(dataset, takes):
+    assert takes_title(dataset) == takes
 
 
 def test_no_digest_is_in_a_header():

@@ -69,7 +69,11 @@ def test_each_method_has_the_same_search_and_the_best_settings_on_select(complet
         assert method.chosen == min(within, key=lambda number: (within[number], number))
         assert method.tuned_value == within[method.chosen]
         assert method.published_value == values[0]
+        assert method.is_within == (0 in within)
         assert method.cost_s > 0
+    # The settings that a search has chosen are within the guard where the published ones are not.
+    assert [method.is_within for method in manifest.methods if method.folder] == [True, False]
+    assert printed.count("(beyond the guard)") == 1
     assert questions[0] == questions[1]
     assert questions[0]["objective"] == {"metrics": ["nll"], "guard": 0.01}
     assert not {*questions[0]["seeds"]["head"]} & {row["head_seed"] for row in rows(out)}

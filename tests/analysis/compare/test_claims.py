@@ -120,6 +120,13 @@ def test_a_claim_is_judged_by_its_kind(name, usual):
     assert verdict.low <= verdict.difference <= verdict.high
 
 
+@pytest.mark.parametrize("others", [("vanilla", "+ one"), ("+ one", "vanilla")])
+def test_a_claim_that_holds_against_several_is_shown_by_its_smallest_difference(others, usual):
+    verdict = judge([[usual]], claimed("+ two", others))
+    assert (verdict.outcome, verdict.than) == ("held", "+ one")
+    assert verdict.difference == pytest.approx(-0.02)
+
+
 def test_a_failed_network_check_prevents_a_verdict(tmp_path):
     sweep = written(tmp_path, gap=-0.05)
     for name, (claim, _) in CLAIMS.items():

@@ -10,7 +10,7 @@ from scipy import stats
 
 import tune_calib
 from analysis.compare.claims import Changes, measure
-from analysis.compare.decision import decide, decide_sums, margin_of
+from analysis.compare.decision import decide, decide_runs, decide_sums, margin_of
 from analysis.compare.difference import difference
 from analysis.compare.interaction import interaction
 from analysis.compare.intervals import noise_floor
@@ -24,6 +24,7 @@ from tests.support import here
 from tune_calib.console import Screen
 from tune_calib.documents import seal
 from tune_calib.errors import UserError
+from tune_calib.spec.metrics import METRICS
 from tune_calib.spec.reproduction import Comparison
 
 DRAWS = np.random.default_rng(0).normal(0, 0.001, 1000)
@@ -63,10 +64,14 @@ def test_the_outcome_follows_from_both_tests(mean, error, metric, outcome):
     assert decision.outcome == outcome
 
 
-def test_one_decision_has_the_interval_over_networks_and_samples_and_both_p():
+# The error of a distance grows by a tenth for its kinks, whichever distance it is.
+@pytest.mark.parametrize(
+    ("metric", "kinks"), [("nll", 1.0), ("accuracy", 1.0), ("ece", 1.1), ("ks_error", 1.1)]
+)
+def test_one_decision_has_the_interval_over_networks_and_samples_and_both_p(metric, kinks):
     values, error = change(-0.01, 0.002, 5), 0.003
-    (decision,) = decided((values, error), metric="nll", margin=0.02)
-    variance = values.var(ddof=1) / 5
+    (decision,) = decided((values, error), metric=metric, margin=0.02 * METRICS[metric].scale)
+    variance, error = values.var(ddof=1) / 5, kinks * error
     total = variance + error**2
     freedom = 4 * total / variance
     ends = stats.t.interval(0.95, freedom, values.mean(), total**0.5)
@@ -293,6 +298,18 @@ def test_diff_decides_with_the_draws_of_both_runs(tmp_path):
     frame = difference(first, load(second.out), ["ece"]).frame.set_index("rung")
     assert frame.loc["+ two", "decision"] == "better"
     assert frame.loc["vanilla", "decision"] == "equivalent"
+
+
+def test_draws_of_runs_with_other_test_samples_are_not_paired(tmp_path):
+    first, second = written(tmp_path / "a"), written(tmp_path / "b", noise=0.0001)
+    larger = load(second.out)
+    larger.bins["count"] *= 2
+    widths = []
+    for other in (second, larger):
+        (decision,) = decide_runs(first, other, {"+ two": np.array([-0.01])}, "accuracy")
+        widths.append(decision.high - decision.low)
+    # Draws share nearly all of their chance where the samples are the same.
+    assert widths[0] < 0.2 * widths[1]
 
 
 def test_a_margin_of_diff_belongs_to_one_metric(tmp_path, refusal):

@@ -149,8 +149,8 @@ def test_a_number_beside_null_is_at_its_height(wide):
     assert heights[:4].tolist() == pytest.approx([2 / 3, 1, 0, 1 / 3])
 
 
+@style.applied()
 def test_parallel_axes_of_many_settings_have_names_that_do_not_overlap(wide):
-    style.apply()
     figure = draw_parallel(load_search(wide))
     figure.draw_without_rendering()
     names = []
@@ -160,11 +160,10 @@ def test_parallel_axes_of_many_settings_have_names_that_do_not_overlap(wide):
         assert [box.count_overlaps(boxes) for box in boxes] == [1] * len(boxes)
         names.append([label.get_text().replace(".\n", ".") for label in labels])
     assert names == [SETTINGS[:7], SETTINGS[6:]]
-    plt.close("all")
 
 
+@style.applied()
 def test_each_pair_of_the_most_important_settings_has_a_heat_map(wide):
-    style.apply()
     figure = draw_pairs(load_search(wide))
     figure.draw_without_rendering()
     pairs = {}
@@ -177,7 +176,6 @@ def test_each_pair_of_the_most_important_settings_has_a_heat_map(wide):
     first = pairs[SETTINGS[0], SETTINGS[1]]
     texts = [label.get_text() for label in first.get_xticklabels()]
     assert texts == ["64", "128", "512", "null"]
-    plt.close("all")
 
 
 def test_suggestions_and_settings_are_columns_that_files_can_store(wide, tmp_path):
@@ -190,6 +188,14 @@ def test_suggestions_and_settings_are_columns_that_files_can_store(wide, tmp_pat
     assert done.exit_code == 0, done.output
     assert "40 suggestions written" in done.output
     pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "command.parquet"), stored)
+
+
+@pytest.mark.parametrize(("settings", "axes"), [(1, None), (2, 2), (3, 3)])
+def test_two_settings_are_enough_for_parallel_coordinates(out, settings, axes):
+    search = load_search(out)
+    drawn = draw_parallel(replace(search, only_settings=tuple(search.settings[:settings])))
+    assert (len(drawn.axes[0].get_xticks()) if drawn else None) == axes
+    plt.close("all")
 
 
 def test_figures_mark_default_choice_and_what_failed(tmp_path):

@@ -62,6 +62,13 @@ def test_a_trend_is_of_parts_with_equally_many_suggestions(searched):
     assert (curve["median"] <= curve["high"]).all()
 
 
+def test_a_trend_has_no_part_without_suggestions():
+    gammas = (1, 2, 2, 2, 2, 3, 6, 7)  # the second and the third part begin at a tie
+    curve = tables.trend(pd.DataFrame([row(gamma, ece=0.1) for gamma in gammas]), "head.gamma", 3)
+    assert curve["suggestions"].tolist() == [5, 3]
+    assert curve["value"].tolist() == [2, 6]
+
+
 def test_a_trend_of_few_values_and_of_texts_has_each_of_them():
     by_gamma = pd.DataFrame([row(gamma, ece=0.1) for gamma in (0.8, 0.9, 1.0)])
     assert tables.trend(by_gamma, "head.gamma")["value"].tolist() == [0.8, 0.9, 1.0]

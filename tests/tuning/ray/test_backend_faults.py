@@ -1,6 +1,8 @@
 """Faults of Ray, of a study's database and of a disk reach the driver as what they are."""
 
 import shutil
+import signal
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
@@ -9,7 +11,7 @@ from ray.exceptions import RaySystemError
 
 from tune_calib.errors import RefusedError, UserError
 from tune_calib.paths import atomic_write
-from tune_calib.tuning.ray import session
+from tune_calib.tuning.ray import executor, session
 from tune_calib.tuning.ray.executor import _SourceSearcher, _Watcher
 from tune_calib.tuning.ray.trainables import JobTrainable
 from tune_calib.tuning.work.provenance import Provenance
@@ -47,6 +49,37 @@ class Full:
         atomic_write(self.path / "below a file", b"")
 
     def cleanup(self): ...
+
+
+def test_the_node_of_a_run_in_another_thread_is_watched_without_signals(monkeypatch):
+    context = SimpleNamespace(get_node_id=lambda: "here")
+    monkeypatch.setattr(ray, "get_runtime_context", lambda: context)
+    monkeypatch.setattr(ray, "nodes", lambda: [{"NodeID": "here", "Alive": True}])
+    handler = signal.getsignal(signal.SIGUSR2)
+
+    def watch():
+        with session._watched_node():
+            return signal.getsignal(signal.SIGUSR2)
+
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(watch).result() == handler
+    assert watch() != handler  # in the main thread
+    assert signal.getsignal(signal.SIGUSR2) == handler
+
+
+def test_a_worker_that_dies_is_started_again(monkeypatch):
+    class Tuner:
+        def __init__(self, kind, tune_config, run_config):
+            self.run_config = run_config
+
+        def fit(self):
+            assert self.run_config.failure_config.max_failures == executor.MAX_FAILURES > 0
+            raise UserError("as expected")
+
+    monkeypatch.setattr(ray, "cluster_resources", dict)
+    monkeypatch.setattr(executor.tune, "Tuner", Tuner)
+    with pytest.raises(UserError, match="as expected"):
+        executor.fit(1, JobTrainable, Provenance("out", "store", git_revision=None), Lost())
 
 
 def test_a_disk_that_cannot_be_written_to_refuses_the_run_and_no_trial(tmp_path):

@@ -42,7 +42,7 @@ def points(state) -> list[dict]:
 # The second generation of nsga2 begins at 50.
 @pytest.mark.parametrize(
     ("sampler", "lengths"),
-    sample([*((sampler, (2, 9, 27, 30)) for sampler in SAMPLERS), ("nsga2", (52, 58))], 1),
+    sample([*((sampler, (2, 9, 18, 27, 30)) for sampler in SAMPLERS), ("nsga2", (52, 58))], 1),
 )
 def test_a_search_that_was_made_longer_is_the_search_of_that_length(
     tmp_path, sampler, lengths, metrics

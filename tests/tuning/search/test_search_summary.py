@@ -21,7 +21,12 @@ from tests.tuning.search.support import (
 )
 from tune_calib.documents import seal
 from tune_calib.errors import UserError
-from tune_calib.results.manifests import ReadRecord, SearchEvaluated, SearchManifest
+from tune_calib.results.manifests import (
+    CommandRecord,
+    ReadRecord,
+    SearchEvaluated,
+    SearchManifest,
+)
 from tune_calib.results.selection import BASELINE_AT_CHANCE
 from tune_calib.results.tables import read_table, write_results
 from tune_calib.spec.metrics import METRICS, format_value, searchable_metrics
@@ -138,6 +143,17 @@ def test_the_page_lists_every_command_that_extended_the_search(tmp_path, lengths
     write_search_report(tmp_path)
     page = (tmp_path / "report.html").read_text()
     assert "\n".join(f"search --trials {count}" for count in commands) in page
+
+
+def test_a_command_that_asks_for_more_than_before_is_listed_once(tmp_path):
+    """An experiment file that was edited, or a budget of hours that grew."""
+    question = definition_of("mac_cal")
+    for length in (8, 16, 24):
+        job = replace(any_job(tmp_path / "out"), definition=question, length=length)
+        manifest = moved(job, command="run experiment.yaml").build_manifest()
+        (tmp_path / "out").mkdir(exist_ok=True)
+        manifest.write(tmp_path / "out")
+    assert manifest.commands == [CommandRecord(command="run experiment.yaml", trials=24)]
 
 
 CHOICE = {"version": 1, "trial": 3, "settings": {"head.lr": 0.1}, "rule": "best"}
