@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from analysis.compare.benchmark import benchmark
+from analysis.ladder.figures.bins import pooled_bins
 from analysis.load import load
 from tests.imports.files import features, head, outputs, write
 from tests.support import here
@@ -223,12 +224,24 @@ def test_one_run_compares_methods_on_all_imports(arena):
     assert (folder / "out/tables/experiments.csv").exists()
 
 
-def test_intervals_need_no_select(arena, tmp_path):
+def test_intervals_need_no_select_and_are_shown_for_each_import(arena, tmp_path):
     folder = arena[0]
-    words = ["compare", "ce", "temperature", "--imported", "arena/digits/*", "--bootstrap", 100]
+    words = ["compare", "ce", "temperature", "--imported", "arena/letters/*", "--bootstrap", 100]
     run = here(*words, "--store", folder / "store", "--out", tmp_path / "out")
-    assert "2 of 2 trials ended (2 done)" in run.stderr
-    assert read_table(tmp_path / "out", "intervals").num_rows > 0
+    assert "4 of 4 trials ended (4 done)" in run.stderr
+    out = tmp_path / "out"
+    assert read_table(out, "intervals").num_rows > 0
+    report = here("report", out, "--intervals").stdout
+    parts = list(load(out).by_import())
+    assert {part.manifest.title for part in parts} == {"arena/letters/small", "arena/letters/large"}
+    for part in parts:
+        assert f"{part.manifest.title}. " in report
+        key = part.manifest.title.replace("/", "-")
+        assert "[" in (out / f"tables/{key}.md").read_text()
+        assert (out / f"figures/reliability-{key}.svg").exists()
+        # Its bins are of one network, not pooled over the models of the data set.
+        samples = len(MODELS[part.manifest.title.removeprefix("arena/")]["labels_test"])
+        assert [pooled_bins(part, rung)["count"].sum() for rung in part.labels] == [samples] * 2
 
 
 def test_a_killed_comparison_goes_on(arena):

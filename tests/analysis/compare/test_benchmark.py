@@ -1,13 +1,16 @@
 """Methods are compared over many experiments with the definitions of CalArena."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
 from scipy.stats import rankdata
 
-from analysis.compare.benchmark import benchmark
+from analysis.compare import gather
+from analysis.compare.benchmark import benchmark, view
+from analysis.published import read_result_files
 from tests.support import here
 
 # Log losses by hand: B has none in the second experiment, and ties with the base in the third.
@@ -39,6 +42,37 @@ def test_scores_are_those_by_hand(tmp_path):
     )
     assert set(summary["brier_rank"]) == {2.0}
     assert set(summary["brier_win_rate"]) == {0.0}
+
+
+def test_the_last_bit_of_a_score_decides_no_win_and_no_rank(tmp_path):
+    losses = {"Base-model": [0.5] * 3, "A": [0.1 + 0.2] * 3, "B": [0.3] * 3}
+    summary = benchmark([files(tmp_path / "results", losses)]).summary
+    assert summary["nll_win_rate"].to_dict() == {"A": 0.5, "B": 0.5, "Base-model": 0.0}
+    assert summary["nll_rank"].to_dict() == {"A": 1.5, "B": 1.5, "Base-model": 3.0}
+
+
+def test_a_control_and_a_method_without_some_numbers_have_no_mark(tmp_path):
+    result = benchmark([files(tmp_path / "results")])
+    flagged = replace(result, flags={"A": ["trivial_control"]})
+    for marked, best in ((result, {"A": 1}), (flagged, {})):
+        (table,) = view(marked).tables
+        ranks = {row["method"].text: row["NLL improvement"].rank for row in table.records}
+        assert {name: rank for name, rank in ranks.items() if rank} == best
+
+
+def test_imports_without_a_data_set_in_their_names_count_as_experiments(tmp_path, monkeypatch):
+    named = benchmark([files(tmp_path / "named")])
+
+    def read(folder):
+        return read_result_files(folder).fillna({"backbone": ""})  # as of an import's name
+
+    monkeypatch.setattr(gather, "read_result_files", read)
+    unnamed = benchmark([files(tmp_path / "unnamed", dataset=["a", "b", "c"], model="")])
+    assert (named.unit, unnamed.unit) == ("datasets", "experiments")
+    (of_named,), (of_unnamed,) = view(named).tables, view(unnamed).tables
+    assert of_named.text.startswith("3 experiments on 2 data sets, test split")
+    assert of_unnamed.text.startswith("3 experiments, test split")
+    assert "Some imports may share a data set" in of_unnamed.text
 
 
 def test_intervals_draw_data_sets_or_experiments(tmp_path):

@@ -381,6 +381,7 @@ def test_seeds_added_after_a_look_are_marked(tmp_path):
         made = Made(table, [("a", run)], "", lock={"plan": plan, "looks": looks})
         table_of_claims = claims_table("", rows_of(made), describe_plan(made.lock))
         assert table_of_claims.records[0]["seeds"].text == text
+        assert table_of_claims.records[0]["seeds to decide"].text == "decided"
         assert table_of_claims.caption.startswith("Planned before the first trial: 1 claim")
     assert describe_plan({"runs": {}}) == "No plan was written before the first trial. "
 

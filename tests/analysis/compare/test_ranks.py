@@ -126,6 +126,19 @@ def test_seeds_are_averaged_before_ranking_and_counted():
     assert "n = 3 per cell" in view(table).render("plain")
 
 
+def test_ranks_are_over_the_seeds_that_all_methods_have():
+    rows = frame({"a": [0.1, 0.1], "b": [0.1, 0.2], "c": [0.3, 0.3]}, n=3)
+    # The third seed is harder for all; b diverged there in the first column.
+    rows["value"] += 0.09 * (rows["network_seed"] == 2)
+    is_lost = (rows["method"] == "b") & (rows["backbone"] == "b0") & (rows["network_seed"] == 2)
+    rows.loc[is_lost, ["value", "status"]] = [float("nan"), "diverged"]
+    table = rank(rows, "ece")
+    assert table.values.round(4).to_numpy().tolist() == [[0.1, 0.13], [0.1, 0.23], [0.3, 0.33]]
+    assert table.n.to_numpy().tolist() == [[2, 3]] * 3
+    assert table.ranks.to_numpy().tolist() == [[1, 1], [1, 2], [3, 3]]
+    assert "d b0: means are over the 2 of 3 seeds that all methods have" in table.notes
+
+
 def test_a_label_with_two_meanings_is_refused():
     first = frame({"a": [0.1], "b": [0.2]})
     other = first.assign(spec_hash=first["spec_hash"] + "x", source="t")

@@ -11,19 +11,21 @@ from analysis.ladder import tables
 from analysis.ladder.figures.bins import draw_reliability, pooled_bins
 from analysis.ladder.figures.mechanisms import adaptive_rungs, draw_sparsity, trajectory
 from analysis.ladder.figures.tradeoff import chains, draw_tradeoff
-from analysis.ladder.means import ladder_table, published_columns, spread_over
+from analysis.ladder.means import ladder_table, may_win, published_columns, spread_over
 from analysis.ladder.results import LadderResults
 from analysis.load import load
 from analysis.published import published
 from analysis.report import run_status, write_report
 from analysis.tables.latex import latex
 from analysis.tables.render import markdown
+from analysis.tables.table import BEST, Table
 from analysis.text import Cell, ranked
 from tests import fake_results
 from tune_calib.console import Screen
 from tune_calib.documents import seal
 from tune_calib.errors import UserError
 from tune_calib.results.tables import write_results
+from tune_calib.spec.metrics import METRICS
 
 
 @pytest.fixture
@@ -58,6 +60,45 @@ def test_the_best_depends_on_the_direction_and_what_prints_alike_shares_a_rank()
     assert ranks(None) == [0] * 5
     assert ranks("min", [False, True, True, True, True]) == [0, 0, 2, 1, 0]
     assert [cell.rank for cell in ranked([cells[0], cells[0]], "min")] == [1, 1]
+
+
+def test_a_mark_never_moves_on_to_a_worse_value():
+    cells = [Cell.number("ece", value) for value in (0.05, 0.09, 0.07, 0.11)]
+
+    def ranks(*may_win):
+        return [cell.rank for cell in ranked(cells, METRICS["ece"], may_win)]
+
+    assert ranks(True, True, True, True) == [1, 0, 2, 0]
+    assert ranks(False, True, True, True) == [0, 0, 0, 0]
+    assert ranks(True, True, False, True) == [1, 0, 0, 0]
+    table = Table("t", BEST, [{"method": Cell("a"), "ECE": cell} for cell in cells])
+    assert table.text == BEST
+    barred = ranked(cells, METRICS["ece"], [False, True, True, True])
+    table = Table("t", BEST, [{"method": Cell("a"), "ECE": cell} for cell in barred])
+    for text in (table.text, table.on(Screen(None))):
+        assert "A column has no marks if its best value may not be marked" in text
+
+
+@pytest.mark.parametrize(("metric", "worse", "better"), [("auroc", 0.5, 0.6), ("fpr95", 0.95, 0.8)])
+def test_no_value_that_chance_reaches_is_the_best(metric, worse, better):
+    def ranks(*values):
+        cells = [Cell.number(metric, value) for value in values]
+        return [cell.rank for cell in ranked(cells, METRICS[metric])]
+
+    assert ranks(worse, worse) == [0, 0]
+    assert ranks(worse, better) == [0, 1]
+
+
+def test_a_rung_without_a_seed_of_others_is_compared_over_shared_ones_and_not_marked(out):
+    whole = load(out)
+    is_lost = (whole.trials["rung"] == 2) & (whole.trials["network_seed"] == 2)
+    run = replace(whole, trials=whole.trials[~is_lost].reset_index(drop=True))
+    table = ladder_table(run, ["ece", "nll"])
+    assert cell(table, "+ two", "ece", "mean") == pytest.approx(0.065)
+    assert cell(table, "+ two", "ece", "change_base") == pytest.approx(-0.04)
+    assert cell(table, "+ two", "ece", "change_before") == pytest.approx(-0.02)
+    assert cell(table, "control", "ece", "change_base") == pytest.approx(-0.06)
+    assert may_win(run, "nll").to_dict() == {**may_win(whole, "nll").to_dict(), "+ two": False}
 
 
 def test_markdown_marks_best_and_second_in_percent(out):
@@ -99,7 +140,7 @@ def test_a_narrow_screen_shows_the_change_of_each_step_and_no_note_on_hidden_col
     only = table.on(Screen(100, columns=("trials",)))
     assert "best" not in only
     assert "Δ" not in only
-    assert "1.00 °" in table.on(Screen(80))
+    assert "1.00 °" not in table.on(Screen(80))  # all ECEs but the worst are below the floor
 
 
 def test_latex_has_the_papers_columns_under_their_own_head(out):
