@@ -10,7 +10,7 @@ import traceback
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO
 
 import typer
 from typer.core import TyperCommand, TyperOption
@@ -107,11 +107,18 @@ def collect_failed_figures() -> Iterator[list[str]]:
     remarks: list[str] = []
     show = warnings.showwarning
 
-    def collect(message: Warning | str, category: type[Warning], *rest: Any) -> None:
+    def collect(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
         if issubclass(category, FailedFigureWarning):
             remarks.append(str(message))
         else:
-            show(message, category, *rest)
+            show(message, category, filename, lineno, file, line)
 
     with warnings.catch_warnings():
         warnings.simplefilter("always", FailedFigureWarning)
