@@ -259,7 +259,6 @@ def remove_abandoned(folder: Path) -> None:
 
 def checksum_of(path: Path) -> str:
     """Return the SHA-256 of a file."""
-    refuse_special(path)
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -377,8 +376,6 @@ def fetch_files(folder: AnyPath, pattern: str) -> list[tuple[AnyPath, Path]]:
         return list(folder.fetch(pattern))
     refuse_unlisted(folder)
     paths = sorted(folder.glob(pattern))
-    for path in paths:
-        refuse_special(path)
     return list(zip(paths, paths, strict=True))
 
 
@@ -386,12 +383,6 @@ def refuse_existing(path: AnyPath) -> None:
     """Refuse to overwrite a file or folder."""
     if path.exists():
         raise UserError(f"{path} already exists; choose another name, or remove it")
-
-
-def refuse_special(path: AnyPath) -> None:
-    """Refuse a pipe or a device in place of a file, since reading it might never end."""
-    if isinstance(path, Path) and path.exists() and not (path.is_file() or path.is_dir()):
-        raise UserError(f"{path} is a pipe or a device, not a file; remove it, or name a file")
 
 
 def refuse_link(path: AnyPath) -> None:

@@ -10,7 +10,6 @@ import hashlib
 import io
 import json
 import math
-import os
 import random
 import shutil
 from collections.abc import Callable
@@ -213,21 +212,19 @@ def rename(folder: Path, chance: random.Random) -> bool:
 
 
 def link(folder: Path, chance: random.Random) -> bool:
-    """Put a link, a pipe, a folder or nothing in the place of a file or a folder."""
+    """Put a link, a folder or nothing in the place of a file or a folder."""
     home = folder.parent
     names = ("report.html", "tables", "figures", "plugins", "report.json", "study.log")
     path = chance.choice([*sorted(folder.rglob("*")), *(folder / name for name in names)])
     to = chance.choice(
-        [home / "outside", home / "outside" / "secret", "/dev/zero", "/proc/self/mem", path.name,
-         None, "a pipe", "a folder"]
+        [home / "outside", home / "outside" / "secret", "/proc/self/mem", path.name, None,
+         "a folder"]
     )  # fmt: skip
     if path.is_dir():
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
-    if to == "a pipe":
-        os.mkfifo(path)
-    elif to == "a folder":
+    if to == "a folder":
         path.mkdir()
     elif to is not None:
         path.symlink_to(to)
@@ -236,8 +233,7 @@ def link(folder: Path, chance: random.Random) -> bool:
 
 def forge_report(folder: Path, chance: random.Random) -> bool:
     """Let a report lie there that nobody made of these results."""
-    names = [chance.choice(["../outside/secret", "/dev/zero", "figures/x.svg", "\0", "pipe"])]
-    os.mkfifo(folder / "pipe")
+    names = [chance.choice(["../outside/secret", "figures/x.svg", "\0"])]
     (folder / "report.json").write_bytes(
         seal(
             {

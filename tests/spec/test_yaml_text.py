@@ -1,16 +1,8 @@
 """Values of YAML files and of ``--set``: as every version of YAML and every reader takes them."""
 
-import os
-import socket
-from pathlib import Path
-
 import pytest
 
-from tune_calib.cli.defaults import _parse
-from tune_calib.engine import weights
 from tune_calib.errors import UserError
-from tune_calib.paths import checksum_of
-from tune_calib.spec import plugins
 from tune_calib.spec.yaml_text import UnclearError, parse_yaml, read_yaml
 
 CLEAR = {
@@ -42,27 +34,3 @@ def test_the_refusal_of_a_value_names_its_line(tmp_path):
     (tmp_path / "a.yaml").write_text("out: x\nseeds: 010\n")
     with pytest.raises(UserError, match=r"a.yaml line 2: versions of YAML read 010 differently; w"):
         read_yaml(tmp_path / "a.yaml", "an experiment file")
-
-
-READERS = {
-    "yaml": lambda path: read_yaml(path, "an experiment file"),
-    "plug-in": lambda path: plugins.read(str(path)),
-    "weights": weights.read,
-    "defaults": _parse,
-    "checksum": checksum_of,
-}
-
-
-@pytest.mark.parametrize("reader", READERS)
-@pytest.mark.parametrize("kind", ["pipe", "socket", "device"])
-def test_pipes_sockets_and_devices_are_not_opened(reader, kind, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)  # the path of a socket must be short
-    path = Path("x.py")
-    if kind == "pipe":
-        os.mkfifo(path)
-    elif kind == "device":
-        path.symlink_to("/dev/zero")
-    else:
-        socket.socket(socket.AF_UNIX).bind(str(path))
-    with pytest.raises(UserError, match=r"x.py is a pipe or a device, not a file"):
-        READERS[reader](path)

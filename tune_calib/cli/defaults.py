@@ -16,7 +16,7 @@ import typer
 from typer.core import TyperOption
 
 from tune_calib.errors import UserError
-from tune_calib.paths import expand_variables, refuse_special
+from tune_calib.paths import expand_variables
 from tune_calib.text import command_line, mask_url, nearest
 
 FILE, PROJECT, TABLE = "tune-calib.toml", "pyproject.toml", "tune-calib"
@@ -158,7 +158,6 @@ def _read(folder: Path) -> tuple[str, dict[str, Any]]:
 
 
 def _parse(path: Path) -> dict[str, Any]:
-    refuse_special(path)
     try:
         return tomllib.loads(path.read_bytes().decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from tune_calib.data.base import CHUNK, LazyImages, Places, Source, Split, Summary
 from tune_calib.errors import DamagedFileError, UserError, reading, way_out
-from tune_calib.paths import content_digest, refuse_special, remove_abandoned, replacing
+from tune_calib.paths import content_digest, remove_abandoned, replacing
 from tune_calib.progress import report_progress
 from tune_calib.spec.datasets import DATASETS, DatasetInfo
 
@@ -203,7 +203,6 @@ class MappedRows:
 
 def _read(path: Path) -> Source:
     """Open a cache file; the images of a small data set are checked at once."""
-    refuse_special(path)
     with reading(path, "is not a complete cache file", "delete it", errors=_DAMAGES):
         path.open("rb").close()  # safetensors takes a file that it may not read for an absent one
         with safe_open(path, "np") as file:

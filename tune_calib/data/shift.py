@@ -25,7 +25,7 @@ from tune_calib.data.layouts import find_unpacked
 from tune_calib.data.splits import load_held_out, load_test
 from tune_calib.determinism import child_seed
 from tune_calib.errors import DamagedFileError, DataNotFoundError, UserError, reading
-from tune_calib.paths import content_digest, refuse_special
+from tune_calib.paths import content_digest
 from tune_calib.spec.datasets import DATASETS, DatasetInfo
 from tune_calib.spec.names import CORRUPTION_KINDS
 from tune_calib.spec.slots.data import DataSlot
@@ -200,7 +200,6 @@ def _published_set(
 
 
 def _read_npy(file: Path) -> NDArray[Any]:
-    refuse_special(file)
     with reading(file, "is not a complete NumPy file", "download it again"):
         # Never a pickle, which can run code.
         array: NDArray[Any] = np.load(file, mmap_mode="r", allow_pickle=False)

@@ -41,7 +41,6 @@ from tune_calib.paths import (
     lock_file,
     marked_used,
     name_temporary,
-    refuse_special,
     remove_abandoned,
     remove_folder,
     scratch_folder,
@@ -97,7 +96,7 @@ class Store:
             return (folder / ARTIFACT_MANIFEST).exists()
         try:
             for path in folder.iterdir():
-                os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK))  # a pipe would block
+                os.close(os.open(path, os.O_RDONLY))
         except _ABSENT:
             pass
         except OSError as error:
@@ -204,7 +203,6 @@ def artifact_manifest(folder: AnyPath) -> dict[str, Any]:
 
 def _checked(files: Path, folder: AnyPath) -> dict[str, Any]:
     """Check the files of an artifact in ``files`` and return its manifest."""
-    refuse_special(files / ARTIFACT_MANIFEST)
     try:
         content = (files / ARTIFACT_MANIFEST).read_bytes()
         manifest = _parse_manifest(content, folder / ARTIFACT_MANIFEST)
@@ -232,7 +230,6 @@ def read_manifest(folder: AnyPath) -> dict[str, Any]:
         UserError: It is damaged, has no checksum, or is of another version.
     """
     path = folder / ARTIFACT_MANIFEST
-    refuse_special(path)
     return _parse_manifest(path.read_bytes(), path)
 
 

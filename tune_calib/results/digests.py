@@ -42,8 +42,7 @@ def _counts(name: str, others: set[str]) -> bool:
 def digest_file(path: Path) -> str:
     """Return the SHA-256 of a file; empty if it cannot be read."""
     try:
-        # A pipe or a device may be endless.
-        return checksum_of(path) if path.is_file() else ""
+        return checksum_of(path)
     except (OSError, ValueError):  # ValueError: the name may be invalid
         return ""
 

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from tune_calib.documents import unseal
 from tune_calib.errors import DamagedFileError, RefusedError, UserError
-from tune_calib.paths import AnyPath, refuse_special, refuse_unlisted
+from tune_calib.paths import AnyPath, refuse_unlisted
 from tune_calib.results import digests
 from tune_calib.results.manifests import (
     RUN_MANIFEST,
@@ -225,7 +225,6 @@ def read_lock(out: AnyPath) -> dict[str, Any]:
     path = out / LOCK
     if not path.exists():
         return {}
-    refuse_special(path)
     try:
         lock = unseal(path.read_bytes(), path)
     except DamagedFileError as error:

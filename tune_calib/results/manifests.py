@@ -12,7 +12,7 @@ from pydantic.dataclasses import dataclass
 
 from tune_calib.documents import parse, seal
 from tune_calib.errors import DamagedFileError, UserError
-from tune_calib.paths import AnyPath, atomic_write, refuse_special
+from tune_calib.paths import AnyPath, atomic_write
 from tune_calib.spec.names import SEARCH_EVALUATED, SEARCH_MANIFEST, SEARCH_OUTCOME, TUNED
 from tune_calib.text import mask_urls
 
@@ -54,7 +54,6 @@ class _Manifest(_Record):
         one of a later version a UserError.
         """
         path = folder / cls.file_name
-        refuse_special(path)
         parsed = cast(Self, _parse(cls, path, path.read_bytes()))
         # A copy, whose lists a caller may change.
         lists = {}

@@ -29,7 +29,7 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from tune_calib.errors import RefusedError, UserError, locate_error
-from tune_calib.paths import checksum_of, expand_path, refuse_special
+from tune_calib.paths import checksum_of, expand_path
 from tune_calib.registry import REGISTRIES, loading
 from tune_calib.spec.backbones import BACKBONES, BackboneInfo
 from tune_calib.spec.datasets import DATASETS
@@ -199,7 +199,6 @@ def list_changes(old: Mapping[str, str], new: Mapping[str, str]) -> str:
 
 
 def _read_file(path: Path) -> Plugin:
-    refuse_special(path)
     try:
         raw = path.read_bytes()
     except OSError as error:

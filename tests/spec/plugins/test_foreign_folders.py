@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import os
 import shutil
 from pathlib import Path
 
@@ -143,13 +142,6 @@ def test_nothing_is_written_through_a_link_of_a_folder(home, refusal):
     assert here("report", out).returncode == 0
     assert [path.name for path in (home / "outside").iterdir()] == ["ladder.md"]
     assert secret.read_text() == "secret"
-
-
-@pytest.mark.parametrize("name", ["sweep.json", "trials/0-0.parquet"])
-def test_a_pipe_instead_of_a_file_is_refused(name, home, refusal):
-    (home / "out" / name).unlink()
-    os.mkfifo(home / "out" / name)
-    assert "is a pipe or a device" in refusal("status", home / "out")
 
 
 def test_no_database_is_created_at_the_url_of_a_folder(home):

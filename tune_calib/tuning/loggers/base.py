@@ -20,7 +20,7 @@ from typing import Any, ClassVar
 from tune_calib.console import echo
 from tune_calib.documents import seal, unseal
 from tune_calib.errors import DamagedFileError, UserError, find_cause
-from tune_calib.paths import AnyPath, atomic_write, fetch_files, refuse_special
+from tune_calib.paths import AnyPath, atomic_write, fetch_files
 from tune_calib.progress import report_progress
 from tune_calib.results.folders import read_identity
 from tune_calib.results.tables import is_metric_column, read_slots, read_table
@@ -55,7 +55,6 @@ class Logger(ABC):
         self.group = f"{folder.parent.name}/{folder.name}"  # e.g. ``runs/mac_cal-digits``
         self._file = out / FOLDER / f"{name}.json"
         self._sent: dict[str, str] = {}  # status by key of a trial, and the digest of the figures
-        refuse_special(self._file)
         # Otherwise everything is sent again.
         with contextlib.suppress(FileNotFoundError, DamagedFileError):
             self._sent = unseal(self._file.read_bytes(), self._file)

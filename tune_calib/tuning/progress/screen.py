@@ -18,7 +18,7 @@ from rich.live import Live
 from tune_calib.console import echo, printable
 from tune_calib.documents import unseal
 from tune_calib.errors import DamagedFileError, UserError
-from tune_calib.paths import AnyPath, refuse_special
+from tune_calib.paths import AnyPath
 from tune_calib.progress import ProgressEvent, listening
 from tune_calib.spec.names import PROGRESS
 from tune_calib.tuning.progress.tracker import (
@@ -254,7 +254,6 @@ def read_progress(folder: AnyPath) -> Progress | None:
     path = folder / PROGRESS
     if not path.exists():
         return None
-    refuse_special(path)
     try:
         content = unseal(path.read_bytes(), path)
         return PROGRESS_RECORD.validate_json(json.dumps(content), strict=True)

@@ -15,7 +15,7 @@ from optuna.storages import BaseStorage, JournalStorage
 from optuna.storages.journal import JournalFileBackend
 
 from tune_calib.errors import UserError
-from tune_calib.paths import AnyPath, expand_path, refuse_link, refuse_special
+from tune_calib.paths import AnyPath, expand_path, refuse_link
 from tune_calib.spec.names import JOURNAL
 from tune_calib.text import STARS, mask_url, mask_urls
 
@@ -49,7 +49,6 @@ def open_storage(url: str | None, out: AnyPath, is_read_only: bool = False) -> B
     scheme, _, rest = url.partition("://")
     if scheme.partition("+")[0] == "sqlite" and MOUNTS.exists():
         file = Path(rest.removeprefix("/").partition("?")[0]).resolve()
-        refuse_special(file)
         if is_network_path(file, MOUNTS.read_text()):
             raise UserError(
                 f"{mask_url(url)}: SQLite loses data on a network path; leave it out to use a "
@@ -74,7 +73,6 @@ def journal_file(out: AnyPath) -> Path:
         )
     path = out / JOURNAL
     refuse_link(path)
-    refuse_special(path)
     return path
 
 
