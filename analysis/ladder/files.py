@@ -15,7 +15,7 @@ from analysis.compare.hypotheses import PAIRED_TESTS
 from analysis.compare.network_check import compute_network_check
 from analysis.figure import LADDER_FIGURES, Figure
 from analysis.ladder import learning, shift_tables, tables, tuned
-from analysis.ladder.means import ladder_table, may_win
+from analysis.ladder.means import is_comparable, ladder_table
 from analysis.ladder.results import LadderResults, last_epochs, samples
 from analysis.load import Run, load
 from analysis.page.figures import Gallery, in_order
@@ -271,10 +271,10 @@ def describe_best(run: Run) -> str:
     head = f"Of {len(means)} {run.row_name}s compared by {metric.title} on test"
     ranking = list(tied(means).sort_values(ascending=metric.is_less_better, kind="stable").index)
     best, base = run.labels[ranking[0]], run.bases[ranking[0]].label
-    if not may_win(run, metric.name)[best]:
+    if not is_comparable(run, metric.name)[best]:
         value = format_value(metric.name, means[ranking[0]])
         check = compute_network_check(run).brief
-        return f"{head}, none is the best, since {best} ({value}) may not be marked; {check}."
+        return f"{head}, none is the best, since {best} ({value}) may not be; {check}."
     others = [run.labels[rung] for rung in means.index if run.labels[rung] != best]
     comparisons = [Comparison(best, (other,), metric.name) for other in others]
     decisions = dict(zip(others, decide_sums(run, comparisons), strict=True))

@@ -123,16 +123,21 @@ def nll_gains(run: Run) -> list[float]:
 def may_win(run: Run, metric: str, split: str = "test") -> "pd.Series[bool]":
     """Return whether the mean of each rung, by its label, may be marked as the best.
 
-    None of ``NEVER_BEST`` may, nor one without a seed that another rung has, nor an ECE below the
-    noise floor, which chance alone explains.
+    No ECE below the noise floor may, which chance alone explains.
     """
+    is_allowed = is_comparable(run, metric, split)
+    if column(split, metric) == "test/ece":
+        means = ladder_table(run, [metric], split).set_index("label")["mean"]
+        is_allowed &= ~(means < noise_floors(run))
+    return is_allowed.astype(bool)
+
+
+def is_comparable(run: Run, metric: str, split: str = "test") -> "pd.Series[bool]":
+    """Return whether each rung, by its label, has every seed and no flag of ``NEVER_BEST``."""
     has_value = match_values(run, metric, split).notna().reindex(columns=list(run.labels))
     is_allowed = has_value[has_value.any(axis="columns")].all()
     is_allowed &= np.array([not is_never_best(run.flags(index)) for index in run.labels])
     is_allowed.index = pd.Index(run.labels.values())
-    if column(split, metric) == "test/ece":
-        means = ladder_table(run, [metric], split).set_index("label")["mean"]
-        is_allowed &= ~(means < noise_floors(run))
     return is_allowed.astype(bool)
 
 

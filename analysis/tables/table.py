@@ -129,7 +129,7 @@ class Table:
         if self.records:
             of_main = screen if self.is_main else replace(screen, columns=(), some="")
             body, shown = _layout(table, of_main)
-        cells = list(chain.from_iterable(map(self.column, shown)))
+        cells = list(chain.from_iterable(map(table.column, shown)))
         marks = _BEST_PLAIN if any(cell.rank for cell in cells) else ""
         caption = self.caption.replace(BEST, _explain_marks(cells, marks))
         lines = [body] if body else []

@@ -166,7 +166,7 @@ def test_a_local_ray_that_does_not_start_is_not_an_address(monkeypatch, own_ray)
 
     monkeypatch.setattr(ray, "init", fails)
     with (
-        pytest.raises(UserError, match=r"^Ray does not start here: no space left$"),
+        pytest.raises(UserError, match=r"^Ray does not start here: no space left for a session$"),
         ray_session(None),
     ):
         pass

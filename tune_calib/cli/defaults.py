@@ -209,7 +209,7 @@ def _options(command: Any) -> dict[str, TyperOption]:
     return {
         option.opts[0].removeprefix("--"): option
         for option in command.params
-        if isinstance(option, TyperOption) and not option.hidden and option.metavar != "FILE"
+        if isinstance(option, TyperOption) and option.metavar != "FILE"
     }
 
 

@@ -140,6 +140,11 @@ def read_split(name: str, files: Sequence[str], head: LinearHead | None = None) 
         if role in values:
             values[role] = validation.two_columns(values[role], role)
     groups, label_name = values.pop("groups", None), str(arrays["labels"])
+    if values["labels"].dtype.kind in "OSU":
+        raise UserError(
+            f"{label_name} contains text; labels must be integers, (samples,); a label is the "
+            "number of its column in the logits, from 0"
+        )
     with validation.as_user_error():
         labels = validation.read_labels(values.pop("labels"), label_name)
     if groups is not None:
@@ -236,11 +241,6 @@ def _check_roles(where: str, roles: Collection[str], has_head: bool) -> None:
 
 
 def _check_integers(values: Rows, array: Array, role: str) -> None:
-    if values.dtype.kind in "OSU":
-        raise UserError(
-            f"{array} contains text; {role} must be integers, (samples,); a label is the number of "
-            "its column in the logits, from 0"
-        )
     if values.ndim != 1 or not np.issubdtype(values.dtype, np.integer):
         raise UserError(
             f"{array} is {values.shape} of {values.dtype}; {role} must be integers, (samples,)"

@@ -102,7 +102,7 @@ def test_a_ray_that_does_not_start_or_dies_is_one_line(monkeypatch):
         raise Exception("The current node timed out during startup.\nmore")  # as Ray does
 
     monkeypatch.setattr(ray, "init", fail)
-    with pytest.raises(UserError, match=r"Ray does not start here: The current node .* startup\.$"):
+    with pytest.raises(UserError, match=r"Ray does not start here: The current .* startup\. more$"):
         session._connect(None, {})
 
     monkeypatch.setattr(ray, "init", lambda **_: pytest.fail("Ray was started"))

@@ -87,11 +87,11 @@ def test_an_outcome_without_importance_has_a_reason(tmp_path, count, value, mess
     assert importance["statement"].startswith(message)
 
 
-def test_a_report_of_a_search_without_results_names_the_resume_command(tmp_path):
+def test_a_report_of_a_search_without_results_names_the_status_command(tmp_path):
     question = SearchDefinition("mac_cal", ResolvedRequest(GIVEN), ECE)
     job = SearchRun(question, 8, RunLocation(tmp_path, tmp_path / "store", command="it"))
     job.build_manifest().write(tmp_path)
-    with pytest.raises(UserError, match="no result yet; continue with: tune-calib resume"):
+    with pytest.raises(UserError, match="no result yet; see: tune-calib status"):
         write_search_page(tmp_path)
 
 

@@ -140,7 +140,7 @@ def _connect(address: str | None, variables: Mapping[str, str]) -> None:
     has_dashboard: bool | None = False
     if address:
         step, failure = f"connecting to Ray at {address}", f"no Ray cluster at `address` {address}"
-        advice = f": {OTHER}"
+        advice = f"; {OTHER}"
         protection, has_dashboard = contextlib.nullcontext(), None  # the cluster has decided
     report_progress(step, is_urgent=True)
     try:
@@ -156,7 +156,7 @@ def _connect(address: str | None, variables: Mapping[str, str]) -> None:
             )
     except Exception as error:  # Ray raises a plain one if a process of it dies
         reason = find_cause(error) or type(error).__name__
-        raise UserError(f"{failure} ({reason}){advice}") from None
+        raise UserError(f"{failure}: {reason}{advice}") from None
     if threading.current_thread() is threading.main_thread():  # others cannot set handlers
         for number, handler in handlers.items():
             signal.signal(number, handler)  # Ray replaced them

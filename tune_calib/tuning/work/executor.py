@@ -142,7 +142,7 @@ def refuse_unreachable(address: str) -> None:
     try:
         socket.create_connection((host.strip("[]"), int(port)), REACH_S).close()
     except (OSError, ValueError, OverflowError) as error:
-        raise UserError(f"no Ray cluster at `address` {address} ({error}): {OTHER}") from None
+        raise UserError(f"no Ray cluster at `address` {address}: {error}; {OTHER}") from None
 
 
 @lru_cache
