@@ -63,7 +63,7 @@ def _renew(
     # Before the results are read, so that rows added meanwhile make the next report a new one.
     results, program = digests.digest_folder(out), digests.digest_program()
     made_of = None
-    if results is not None and program is not None:
+    if results is not None:
         contents = json.dumps([sorted(results.items()), *options, str(out)])
         made_of = digests.digest_texts(program, contents)
     with folder_to_fill(out) as folder:

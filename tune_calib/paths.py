@@ -31,9 +31,6 @@ from pyarrow import fs
 from tune_calib.documents import seal, unseal
 from tune_calib.errors import RefusedError, UserError, describe_os_error, way_out
 
-LOADED_AT = time.time()
-"""Time when this process loaded the program; it does not run sources that changed later."""
-
 READERS = 16
 """Number of files that are fetched in parallel, since an object store is slow to respond."""
 

@@ -3,12 +3,10 @@
 import hashlib
 import os
 import sys
-from collections.abc import Iterator
-from functools import cache
 from operator import attrgetter
 from pathlib import Path
 
-from tune_calib.paths import LOADED_AT, AnyPath, checksum_of
+from tune_calib.paths import AnyPath, checksum_of
 from tune_calib.results.manifests import ReportRecord
 from tune_calib.spec import plugins
 from tune_calib.spec.names import CRASHES, JOURNAL, PROGRESS
@@ -52,36 +50,19 @@ def digest_texts(*texts: str) -> str:
     return hashlib.sha256("".join(f"{len(text)} {text}\n" for text in texts).encode()).hexdigest()
 
 
-def digest_program() -> str | None:
-    """Return the SHA-256 of the program, libraries and plug-ins; None if sources have changed."""
-    if not are_sources_current():
-        return None
+def digest_program() -> str:
+    """Return the SHA-256 of the states of the program's files, its libraries and plug-ins."""
     # The names of these folders contain every version. Ray and setuptools add folders of their own
     # to the path when they are imported.
     libraries: set[str] = set()
     for folder in sys.path:
         if folder.endswith("-packages"):
             libraries.update(path.name for path in Path(folder).glob("*.dist-info"))
-    used = sorted(map(attrgetter("content"), plugins.in_use()))
-    return digest_texts(sys.version, _digest_sources(), *sorted(libraries), *used)
-
-
-def are_sources_current() -> bool:
-    """Return whether no source of the program changed since this process loaded it."""
-    return all(path.stat().st_mtime <= LOADED_AT for path in _sources())
-
-
-@cache
-def _digest_sources() -> str:
-    texts = []
-    for path in _sources():
-        texts += [str(path.relative_to(_ROOT)), digest_file(path)]
-    return digest_texts(*texts)
-
-
-def _sources() -> Iterator[Path]:
+    files = []
     for package in plugins.PACKAGES:
         for path in sorted((_ROOT / package).rglob("*")):
             # Examples of results do not affect a report.
             if path.suffix not in (".parquet", ".pyc") and path.is_file():
-                yield path
+                files.append(f"{path} {path.stat().st_mtime_ns}")
+    used = sorted(map(attrgetter("content"), plugins.in_use()))
+    return digest_texts(sys.version, *files, *sorted(libraries), *used)

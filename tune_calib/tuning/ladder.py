@@ -146,8 +146,8 @@ class LadderRun:
         data, network = planned[0].spec.data, planned[0].spec.network
         # If the plan depends on files, the command and the program do not determine it.
         is_of_files = data.imported is not None or data.found is not None or network.weights
-        if not is_of_files and (program := digests.digest_program()):
-            further["program"] = program
+        if not is_of_files:
+            further["program"] = digests.digest_program()
         if self.resolved.split_seeds:
             further["split_seeds"] = list(self.resolved.split_seeds)
         if self.resolved.imports:

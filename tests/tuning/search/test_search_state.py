@@ -295,7 +295,7 @@ def test_a_continuation_that_fails_plans_nothing(crashed, monkeypatch, step):
         monkeypatch.setattr(run_module, step, lost_cluster)
     else:
         search = load_search(crashed, None, NOWHERE)
-        message = f"no Ray cluster at `address` {NOWHERE}: .*; start it, or set `address` to another"
+        message = f"no Ray cluster at `address` {NOWHERE}: .*; start it, or set `address` to "
     with pytest.raises(UserError, match=message):
         execute_run(replace(search, length=44, retry="crashed"))
     assert (crashed / SEARCH_MANIFEST).read_bytes() == plan
