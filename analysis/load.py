@@ -131,9 +131,10 @@ class Run:
 
     def by_import(self) -> Iterator["Run"]:
         """Yield the run over each import that has results, under its name."""
+        setting = f"one of {len(self.manifest.imports)} imports"
         for digest, name in self.manifest.imports.items():
             planned = [record for record in self.manifest.planned if record.imported == digest]
-            update = {"planned": planned, "imports": {}, "title": name}
+            update = {"planned": planned, "imports": {}, "title": name, "setting": setting}
             is_here = self.trials["spec_hash"].isin({record.spec_hash for record in planned})
             trials = self.trials[is_here].reset_index(drop=True)
             run = replace(self, manifest=self.manifest.model_copy(update=update), trials=trials)

@@ -4,7 +4,7 @@ An experiment is a column of ``gather``: a data set and a model. CalArena: arXiv
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, Literal, get_args
 
@@ -108,12 +108,14 @@ class Benchmark(Flagged):
         controls = [method for method, cells in self.flags.items() if CONTROL in cells[0]]
         values = self.values[SCORES[0]].dropna().drop(index=controls, errors="ignore")
         left_out = [method for method in self.is_run.index if method not in values.index]
-        notes = []
-        if self.datasets.nunique() < len(self.datasets):
-            notes.append("models of one data set share its samples, so this p is too small")
+        notes: tuple[str, ...] = ()
         if left_out:
-            notes.append(f"left out, a control or without some numbers: {', '.join(left_out)}")
-        return friedman(Matched(SCORES[0], "experiment", values.T, notes=tuple(notes)))
+            notes = (f"left out, a control or without some numbers: {', '.join(left_out)}",)
+        result = friedman(Matched(SCORES[0], "experiment", values.T, notes=notes))
+        if not result.statement and self.datasets.nunique() < len(self.datasets):
+            note = "models of one data set share its samples, so this p is too small"
+            result = replace(result, notes=(note, *result.notes))
+        return result
 
 
 def benchmark(

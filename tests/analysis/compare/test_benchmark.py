@@ -18,12 +18,12 @@ LOSSES = {"Base-model": [3.0, 1.0, 2.0], "A": [1.0, 2.0, 1.0], "B": [2.0, np.nan
 DATASETS, NETWORKS = ["d1", "d1", "d2"], ["m1", "m2", "m1"]
 
 
-def files(folder, losses=LOSSES, **columns):
+def files(folder, losses=LOSSES, datasets=DATASETS, networks=NETWORKS, **columns):
     folder.mkdir(exist_ok=True)
     for method, values in losses.items():
-        table = {"dataset": DATASETS, "model": NETWORKS, f"{method}_logloss": values}
+        table = {"dataset": datasets, "model": networks, f"{method}_logloss": values}
         for name in ("brier", "ece-15", "accuracy"):
-            table[f"{method}_{name}"] = [0.5] * 3
+            table[f"{method}_{name}"] = [0.5] * len(datasets)
         pd.DataFrame({**table, **columns}).to_csv(folder / f"{method}.csv", index=False)
     return folder
 
@@ -42,6 +42,15 @@ def test_scores_are_those_by_hand(tmp_path):
     )
     assert set(summary["brier_rank"]) == {2.0}
     assert set(summary["brier_win_rate"]) == {0.0}
+
+
+@pytest.mark.parametrize("datasets", ["aabbcc", "abcdef", "aab"])
+def test_a_p_over_several_models_of_a_data_set_is_said_to_be_too_small(tmp_path, datasets):
+    count = len(datasets)
+    losses = {"Base-model": [1.0] * count, "B": [2.0] * count, "C": [3.0 + i for i in range(count)]}
+    networks = [f"m{index}" for index in range(count)]
+    result = benchmark([files(tmp_path / "x", losses, datasets=list(datasets), networks=networks)])
+    assert ("this p is too small" in str(view(result))) == (datasets == "aabbcc")
 
 
 def test_the_last_bit_of_a_score_decides_no_win_and_no_rank(tmp_path):
