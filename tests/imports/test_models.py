@@ -279,6 +279,7 @@ def test_rows_do_not_depend_on_the_number_of_processes(arena, processes, tmp_pat
     pd.testing.assert_frame_equal(*(table.loc[:, ~is_of_run] for table in tables))
 
 
+@pytest.mark.slow
 def test_a_killed_process_ends_only_its_job(arena, processes, monkeypatch, tmp_path):
     words = arena[1]
     begin, killed = JobProcess.begin, []

@@ -73,6 +73,7 @@ def ray_with_gpus(own_ray, monkeypatch, tmp_path):
     share._measure_on_ray.cache_clear()
 
 
+@pytest.mark.slow
 @pytest.mark.ray
 @pytest.mark.timeout(300)
 def test_networks_are_measured_by_a_task_that_inherits_the_variables_of_mps(

@@ -219,6 +219,7 @@ def use_study(finished_search, out, url):
     return state
 
 
+@pytest.mark.slow
 def test_a_locked_database_is_one_line_that_says_so(finished_search, tmp_path):
     url, out = f"{database(tmp_path)}?timeout=0.1", tmp_path / "out"
     study, file = study_of(out, url, finished_search), tmp_path / "study.db"
