@@ -16,7 +16,7 @@ from tune_calib.cli.options import DataRoot, StoreRoot, complete, expand, flag
 from tune_calib.cli.read import as_trials_ran
 from tune_calib.console import echo
 from tune_calib.errors import UserError
-from tune_calib.paths import atomic_write, parse_path, refuse_existing
+from tune_calib.paths import AnyPath, atomic_write, parse_path, refuse_existing
 from tune_calib.results.folders import find_entries, is_search, read_search_manifest
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.metrics import rankable_metrics
@@ -163,6 +163,20 @@ _Best = Annotated[
 ]
 
 
+def _write_table(folder: AnyPath, file: AnyPath) -> str:
+    """Write the results of a run, or the suggestions of a search, to one file."""
+    if not is_search(folder):
+        from analysis.tidy import write_results_file
+
+        return write_results_file(folder, file)
+    from tune_calib.api.opened import OpenSearch
+
+    refuse_existing(file)
+    rows = OpenSearch(folder).suggestions
+    atomic_write(file, rows.to_parquet(index=False))
+    return f"{format_count(len(rows), 'suggestion')} written: {file}"
+
+
 def export(
     out: Annotated[str, typer.Argument(help="folder or URL of a run or a search")],
     file: _ExportFile,
@@ -193,18 +207,8 @@ def export(
     is_table = file.endswith(".parquet") and not logits
     if (logits or is_table) and (trial or best or onnx):
         raise UserError("all trials are exported; leave `trial`, `best` and `onnx` out")
-    if is_table and is_search(folder):
-        from tune_calib.api.opened import OpenSearch
-
-        refuse_existing(parse_path(file))
-        rows = OpenSearch(folder).suggestions
-        atomic_write(parse_path(file), rows.to_parquet(index=False))
-        echo(f"{format_count(len(rows), 'suggestion')} written: {file}")
-        return
     if is_table:
-        from analysis.tidy import write_results_file
-
-        echo(write_results_file(folder, parse_path(file)))
+        echo(_write_table(folder, parse_path(file)))
         return
     command = ["export", out, file]
     for name, is_given in (("--logits", logits), ("--onnx", onnx)):

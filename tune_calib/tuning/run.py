@@ -122,12 +122,9 @@ def check_run(run: AnyRun) -> RemainingWork:
 def execute_run(
     run: Run[S, R], begin: Begin = lambda run: None, record: Callable[[], None] = lambda: None
 ) -> R:
-    """Complete a run.
+    """Complete a run; ``begin`` is called first unless nothing is left to do.
 
-    Args:
-        run: The run.
-        begin: Called first, unless nothing is left to do.
-        record: Called with the manifest, before a trial reads the test split.
+    ``record`` is called where the manifest is written, before a trial reads the test split.
     """
     location, out = run.location, run.location.out
     require_loaded(out)
