@@ -110,7 +110,9 @@ def find_cause(message: object) -> str:
     # Ray lists the properties of an actor in lines that begin with a tab.
     text = " ".join(" ".join(line for line in lines if line[:1] != "\t").split())
     text = _ADVICE.split(text)[0].rstrip(" .")
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+    if len(text) > _LONGEST:  # an error of a network ends with its cause
+        text = f"{text[: _LONGEST // 2]} ... {text[-_LONGEST // 2 :]}"
+    return text
 
 
 @contextmanager

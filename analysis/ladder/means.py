@@ -80,7 +80,8 @@ def match_values(run: Run, metric: str, split: str = "test") -> pd.DataFrame:
     """Return the values of each rung, in a column by index, with a row per combination of seeds."""
     rows = planned_trials(run)
     values = rows.get(column_in(rows, split, metric), pd.Series(dtype=float))
-    return match_seeds(rows.assign(method=rows["rung"], value=values.astype(float)))
+    matched = match_seeds(rows.assign(method=rows["rung"], value=values.astype(float)))
+    return matched.reindex(columns=list(run.labels))  # an import may lack a rung
 
 
 def _change(
@@ -134,7 +135,7 @@ def may_win(run: Run, metric: str, split: str = "test") -> "pd.Series[bool]":
 
 def is_comparable(run: Run, metric: str, split: str = "test") -> "pd.Series[bool]":
     """Return whether each rung, by its label, has every seed and no flag of ``NEVER_BEST``."""
-    has_value = match_values(run, metric, split).notna().reindex(columns=list(run.labels))
+    has_value = match_values(run, metric, split).notna()
     is_allowed = has_value[has_value.any(axis="columns")].all()
     is_allowed &= np.array([not is_never_best(run.flags(index)) for index in run.labels])
     is_allowed.index = pd.Index(run.labels.values())

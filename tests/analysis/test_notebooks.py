@@ -33,7 +33,8 @@ def test_notebooks_of_opened_results_use_public_names_only(name):
 
 
 @pytest.mark.slow
-def test_notebooks_run_from_the_example_and_from_the_results_of_a_paper(tmp_path):
+def test_notebooks_run_from_the_example_and_from_the_results_of_a_paper(tmp_path, monkeypatch):
+    monkeypatch.delenv("MPLBACKEND", raising=False)  # set by a command in the same process
     notebooks = [nbformat.read(path, as_version=4) for path in (*NOTEBOOKS, NOTEBOOKS[0])]
     own = 'EXAMPLE / "ladder"'
     assert any(own in cell.source for cell in notebooks[-1].cells if cell.cell_type == "code")

@@ -151,6 +151,13 @@ def test_an_error_of_the_progress_ends_no_run_and_is_printed_once(
     assert capsys.readouterr().err.count("recursion depth mismatch); the run goes on") == 1
 
 
+def test_a_folder_that_cannot_be_written_is_reported_by_the_run_alone(tmp_path, capsys):
+    (tmp_path / "out").write_text("in the way")
+    with screen.screen("ablate mac_cal"), show_driver(tmp_path / "out"):
+        pass
+    assert "failed" not in capsys.readouterr().err
+
+
 def test_progress_is_written_and_read_without_parsing_code(tmp_path, monkeypatch):
     parsed = []
     with monkeypatch.context() as counted:

@@ -125,6 +125,8 @@ class Shielded:
         """Carry it out."""
         try:
             self._action(*arguments)
+        except UserError:  # of a disk or folder, which the run reports when it writes there
+            pass
         except Exception as error:
             if not self._has_failed:
                 reason = f"{type(error).__name__}: {error}"
