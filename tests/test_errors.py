@@ -155,7 +155,10 @@ CAUSES = {
         "by SIGKILL. Some common causes include: (1) the process was killed",
         "The actor died unexpectedly. The worker exited by SIGKILL",
     ),
-    "long": (f"{TRACEBACK}ValueError: {'x' * 2000}", f"ValueError: {'x' * 288}..."),
+    "long": (
+        f"{TRACEBACK}ValueError: {'x' * 2000} (refused)",
+        f"ValueError: {'x' * 138} ... {'x' * 140} (refused)",
+    ),
 }  # fmt: skip
 
 
