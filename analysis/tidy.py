@@ -278,11 +278,11 @@ def match_seeds(rows: pd.DataFrame, names: Sequence[str] = SEEDS) -> pd.DataFram
             seeds = seeds[seeds[name].notna()]
     values: dict[Any, Any] = {}
     for method, trials in rows.groupby("method", sort=False):
-        known = [name for name in names if trials[name].notna().any()]
+        seed_names = [name for name in names if trials[name].notna().any()]
         values[method] = trials["value"].mean()  # also of printed numbers, without any seed
-        if known:
-            means = trials.groupby(known)["value"].mean()
-            values[method] = seeds.join(means, on=known)["value"]
+        if seed_names:
+            means = trials.groupby(seed_names)["value"].mean()
+            values[method] = seeds.join(means, on=seed_names)["value"]
     return pd.DataFrame(values, index=seeds.index).set_axis(seeds.set_index([*names]).index)
 
 

@@ -152,6 +152,7 @@ def _recipe(text: str) -> str:
 def _cells(rows: dict[str, pd.DataFrame], metric: str, columns: Columns) -> list[Cell]:
     cells, flags = [], []
     name, kind = column(columns.split, metric), columns.cells
+    of_runs = [may_win(run, metric, columns.split) for run in map(_load, columns.runs)]
     for label, trials in rows.items():
         values = trials[name].astype(float)
         mean, spread = values.mean(), values.std(ddof=1)
@@ -161,7 +162,6 @@ def _cells(rows: dict[str, pd.DataFrame], metric: str, columns: Columns) -> list
             low, high = map(METRICS[metric].format, ends)
             cell = replace(cell, text=f"{cell.text} [{low}, {high}]")
         cells.append(cell)
-        of_runs = [may_win(run, metric, columns.split) for run in map(_load, columns.runs)]
         flags.append(all(flag.get(label, True) for flag in of_runs))
     return ranked(cells, METRICS[metric], flags)
 

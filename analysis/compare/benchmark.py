@@ -131,8 +131,8 @@ def benchmark(
         rows = collected.frame[collected.frame["metric"] == metric]
         rows = rows.assign(method=rows["method"].astype(str))
         counts = rows.groupby(["method", *KEY], sort=False).size().unstack(KEY)
-        values[metric], _, _, lost = average_seeds(rows, metric)
-        notes += lost
+        values[metric], _, _, seed_notes = average_seeds(rows, metric)
+        notes += seed_notes
         flags |= flags_of_methods(rows)
         notes += [note for note in collected.notes if note.startswith("INCOMPLETE")]
     methods, experiments = values[SCORES[0]].index, values[SCORES[0]].columns

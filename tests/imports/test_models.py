@@ -1,6 +1,7 @@
 """Many models are imported from one file or folder, and compared in one run."""
 
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 import h5py
@@ -11,6 +12,7 @@ import torch
 
 from analysis.compare.benchmark import benchmark
 from analysis.ladder.figures.bins import pooled_bins
+from analysis.ladder.files import import_tables
 from analysis.load import load
 from tests.imports.files import features, head, outputs, write
 from tests.support import here
@@ -242,6 +244,20 @@ def test_intervals_need_no_select_and_are_shown_for_each_import(arena, tmp_path)
         # Its bins are of one network, not pooled over the models of the data set.
         samples = len(MODELS[part.manifest.title.removeprefix("arena/")]["labels_test"])
         assert [pooled_bins(part, rung)["count"].sum() for rung in part.labels] == [samples] * 2
+
+
+def test_an_import_that_lacks_a_method_has_a_table_with_the_others(arena):
+    run = load(arena[0] / "out")
+    lacking = next(iter(run.manifest.imports))
+    planned = [plan for plan in run.manifest.planned if (plan.imported, plan.rung) != (lacking, 1)]
+    run = replace(run, manifest=run.manifest.model_copy(update={"planned": planned}))
+    first, *others = import_tables(run)
+    for table, is_absent in ((first, True), *((table, False) for table in others)):
+        cells = {record["method"].text: record["NLL (nats) ↓"] for record in table.records}
+        assert len(cells) == 3
+        values = [cell.value for method, cell in cells.items() if method.startswith("temperature")]
+        assert (values == [None]) == is_absent
+        assert cells["ce"].value is not None
 
 
 def test_a_killed_comparison_goes_on(arena):

@@ -122,17 +122,13 @@ def check_run(run: AnyRun) -> RemainingWork:
 def execute_run(
     run: Run[S, R], begin: Begin = lambda run: None, record: Callable[[], None] = lambda: None
 ) -> R:
-    """Complete a run; ``begin`` is called first unless nothing is left to do.
-
-    ``record`` is called where the manifest is written, before a trial reads the test split.
-    """
+    """Complete a run; ``begin`` precedes its work, and ``record`` its manifest."""
     location, out = run.location, run.location.out
     require_loaded(out)
     report_progress("planning trials")
     # Refuse as much as possible before the folder is created.
     work = check_run(run)
-    specs = [trial.spec for trial in run.planned_trials]
-    everywhere = environment_of(specs)
+    everywhere = environment_of(trial.spec for trial in run.planned_trials)
     refuse_here(location.address, work.needs, everywhere)
     with only_driver(out), show_driver(out), lost_database(location.study_storage):
         # Again, since another driver may have extended the run meanwhile.

@@ -131,10 +131,10 @@ def _load(scan: Scan, format_: Format, slot: DataSlot) -> Source:
         # the part of the first of them.
         order = torch.randperm(len(train), generator=torch.Generator().manual_seed(1))
         count = len(train) // 5
-        whole = Source(train, train.take(order[:0]))
-        whole = find_equal_images(replace(whole, train=settled(train, whole)))
-        parts = unite([order[:count], order[count:]], whole.train.image_ids)
-        test, train = (replace(whole.train.take(part), image_ids=None) for part in parts)
+        source = Source(train, train.take(order[:0]))
+        train = find_equal_images(replace(source, train=settled(train, source))).train
+        parts = unite([order[:count], order[count:]], train.image_ids)
+        test, train = (replace(train.take(part), image_ids=None) for part in parts)
     elif scan.test is None:
         raise UserError(
             f"{scan.where} has no test part ({', '.join(TEST_PARTS)}); add it, or use a fifth of "
