@@ -210,6 +210,7 @@ def test_a_finished_run_is_not_to_be_continued(out):
     assert run_status(out).endswith(f"page: tune-calib report {out}")
     next((out / "trials").glob("*.parquet")).unlink()
     assert "continue with: " in run_status(out)
+    assert "continue with: " not in run_status(out, is_running=True)
 
 
 def test_a_report_without_results_is_a_sentence(out):
