@@ -92,6 +92,7 @@ def test_what_ships_is_small_and_names_no_machine():
         assert not [word for word in shlex.split(command) if word.startswith("/")]
 
 
+@pytest.mark.slow  # reads all shipped rows; make docs runs it
 def test_the_tables_of_results_are_those_of_the_stored_rows():
     for path, text in result_tables.generate():
         assert text.count("<!-- results") >= 2

@@ -313,6 +313,7 @@ def test_a_killed_process_ends_only_its_job(arena, processes, monkeypatch, tmp_p
     assert "3 of 9 trials" in here(*words[:-1], tmp_path / "out").stderr
 
 
+@pytest.mark.slow  # starts two processes
 def test_processes_end_with_their_driver():
     processes = [JobProcess(), JobProcess()]
     for process in processes:

@@ -54,6 +54,7 @@ def test_without_a_gpu_the_trials_use_the_processor(tmp_path):
     assert "(gpus auto: this machine has no GPU)" in " ".join(here(*command).stdout.split())
 
 
+@pytest.mark.slow  # waits for Ray
 def test_a_cluster_that_does_not_respond_is_refused(tmp_path):
     command = ["ablate", "mac_cal", "--dry-run", "--gpus", "auto", "--out", str(tmp_path / "out")]
     refused = cli(*command, "--address", "127.0.0.1:1")  # no Ray runs in a process of its own

@@ -99,6 +99,7 @@ def worker(channel_name, name):
     time.sleep(0.5)  # some periods of the thread that sends
 
 
+@pytest.mark.slow  # starts a Ray of its own
 def test_a_driver_hears_what_its_workers_do():
     names = ["a", "b"]
     trainables.clear_events("one")
