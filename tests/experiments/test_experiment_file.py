@@ -411,7 +411,6 @@ def test_the_sample_shown_is_a_sweep_file_and_prints_that_plan(tmp_path, monkeyp
     monkeypatch.chdir(tmp_path)
     # The lines with times are not compared, and timing the sample's networks takes 15 s.
     monkeypatch.setattr(rates, "time_step", lambda spec, device: 0.1)
-    monkeypatch.setattr(rates, "time_heads", lambda spec, count, sizes, device: 0.1)
     samples = blocks(page("experiment-files"), "yaml")
     sample = next(text for text in samples if text.startswith("# yaml-language-server: $schema="))
     (tmp_path / "experiments.yaml").write_text(sample)

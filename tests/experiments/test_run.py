@@ -91,18 +91,11 @@ def written(out: Path) -> dict[Path, int]:
     return {path: path.stat().st_mtime_ns for path in out.glob("*/trials/*.parquet")}
 
 
-def total(plan: str) -> tuple[int, int, int]:
-    """Networks to train, networks in the store and megabytes of a printed plan."""
-    networks = re.search(r"networks: (\d+) to train, (\d+) already in", plan)
-    return int(networks[1]), int(networks[2]), float(re.search(r"disk: ([\d.]+) MB", plan)[1])
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_sweep_file_is_carried_out_and_goes_on_where_an_entry_failed(tmp_path):
     out, file = tmp_path / "out", tmp_path / "experiment.yaml"
     file.write_text(SWEEP.replace("OUT", str(out)))
-    (_, _, promised) = total(cli("run", file, "--dry-run").stdout)
     foreign = out / "bad-digits" / "foreign.txt"
     foreign.parent.mkdir(parents=True)
     foreign.touch()
@@ -123,7 +116,7 @@ def test_a_sweep_file_is_carried_out_and_goes_on_where_an_entry_failed(tmp_path)
 
     before, plan = written(out), cli("run", file, "--dry-run").stdout
     # Those of bad are in the store, since rivals and the searches needed the same ones.
-    assert total(plan)[:2] == (0, 4)
+    assert "networks: 0 to train, 4 already in" in plan
     assert "small_cnn" not in plan  # nothing to train, nothing to time
     foreign.unlink()
     second = cli("run", file)
@@ -132,11 +125,6 @@ def test_a_sweep_file_is_carried_out_and_goes_on_where_an_entry_failed(tmp_path)
     assert read_table(out / "bad-digits", "trials").num_rows == 4
     # ce, ls and fl under two seeds: each trained once, whoever needed it.
     assert len(list((out / "store" / "networks").iterdir())) == 6
-    stored = 0
-    for kind in ("networks", "banks"):
-        files = filter(Path.is_file, (out / "store" / kind).rglob("*"))
-        stored += sum(path.stat().st_size for path in files)
-    assert stored / 1e6 == pytest.approx(promised, rel=0.05)
 
 
 AGAIN = """

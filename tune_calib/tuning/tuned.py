@@ -140,7 +140,10 @@ def prepare(run: LadderRun) -> tuple[LadderRun, dict[str, SearchRun | None], Tun
             parts.append(search.out.name)
             if rung.label not in tuned:
                 search.check()
-                _refuse_longer(search)
+                if search.build_manifest().trials > search.length:
+                    raise UserError(
+                        f"{search.out} has more suggestions than `tune`; name another `out`"
+                    )
     run = replace(run, parts=tuple(parts))
     _refuse_other(run, searches, manifest)
     return run, searches, manifest
@@ -192,12 +195,6 @@ def _define_search(run: LadderRun, rung: Rung, seeds: Seeds) -> SearchDefinition
         replace(run.resolved, overrides=merge_settings(settings), seeds=seeds),
         Objective((request.metric,), request.guard),
     )
-
-
-def _refuse_longer(search: SearchRun) -> None:
-    """Refuse a search that has more suggestions than those of other methods get."""
-    if search.build_manifest().trials > search.length:
-        raise UserError(f"{search.out} has more suggestions than `tune`; name another `out`")
 
 
 def _refuse_other(run: LadderRun, labels: Iterable[str], manifest: TunedManifest) -> None:

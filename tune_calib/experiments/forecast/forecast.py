@@ -12,7 +12,7 @@ from tune_calib.engine.head_batch import HEAD_THREADS
 from tune_calib.engine.machine import MOST_CHUNKS, count_cores
 from tune_calib.engine.store import Store
 from tune_calib.errors import DataNotFoundError
-from tune_calib.experiments.forecast.rates import Rate, Rates, kind_of, weigh_network, width_of
+from tune_calib.experiments.forecast.rates import Rate, Rates
 from tune_calib.paths import AnyPath
 from tune_calib.spec.gpus import Gpu
 from tune_calib.spec.ladder import PlannedTrial
@@ -166,7 +166,6 @@ class Forecast:
         self.networks: set[str] = set()  # ids of those to train, each once
         self.in_store: set[str] = set()
         self.banks: set[str] = set()  # identities of those to build
-        self.bytes = 0  # of the networks and banks
         self.seconds: dict[str, float] = {}  # counting parallel trials once; NaN if unknown
         self.sources: dict[str, str] = {}  # a line on the origin of each rate
         self._rates: dict[str, Rates] = {}  # by device
@@ -221,7 +220,6 @@ class Forecast:
     def _add_network(self, spec: TrialSpec, needs: Needs) -> float:
         rates = self.rates(needs)
         sizes = rates.sizes(spec.data)
-        self.bytes += weigh_network(kind_of(spec), sizes.train)[1]
         # A finished network is evaluated on each image once, and its clean bank is built of it.
         images = sizes.train + sizes.select + sizes.calib + sizes.test
         seconds = self._time_pass(spec, images, needs)
@@ -246,8 +244,6 @@ class Forecast:
         images = max(1, key.views) * sizes.train + sizes.select + sizes.calib
         if not is_search:
             images += sizes.test
-        # Features and logits in 4 bytes each, the label in 8.
-        self.bytes += images * (4 * (width_of(spec) + spec.data.info.classes) + 8)
         is_clean = key == bank_key(spec, None) and spec.network.threads == HEAD_THREADS
         if is_clean and spec.network_id in self.networks:
             return seconds

@@ -13,16 +13,13 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from tune_calib.data.imported import LinearHead
 from tune_calib.data.splits import Sizes, load_development, load_test, published_sizes
-from tune_calib.engine.bank import FeatureSplit
 from tune_calib.engine.execution import resolve_execution
-from tune_calib.engine.head_batch import HEAD_THREADS, HeadBatchTrainer, head_batch_key
+from tune_calib.engine.head_batch import head_batch_key
 from tune_calib.engine.machine import count_cores, on_threads
 from tune_calib.engine.network import build, count_compiled_steps
 from tune_calib.engine.store import ARTIFACT_MANIFEST, Store, generator, read_manifest
 from tune_calib.errors import UserError
-from tune_calib.library.retrained import MemoryBank
 from tune_calib.methods._base import Batch, NetworkMethod
 from tune_calib.models.network import Network
 from tune_calib.paths import AnyPath
@@ -33,9 +30,6 @@ from tune_calib.spec.methods import METHODS
 from tune_calib.spec.slots.data import DataSlot
 from tune_calib.spec.slots.head import HeadSlot
 from tune_calib.spec.trial import TrialSpec, canonical_json
-
-HEAD_SAMPLES, TIMED_HEADS = 2048, 8
-"""Largest number of samples and heads that are timed; the time grows in proportion to both."""
 
 HEAD_COLUMNS = ("data", "backbone", "head", "status", "wall_s", "population", "gpu", "device")
 
@@ -152,22 +146,19 @@ class Rates:
         return trained
 
     def heads(self, spec: TrialSpec, count: int) -> Rate:
-        """Return the rate of a batch of heads like that of a spec, unknown as in ``network``."""
+        """Return the rate of a batch of heads like that of a spec, if one is finished here."""
         assert spec.head is not None
         key = canonical_json(spec.data), spec.network.backbone, _shape_of(spec.head)
         if key in self._finished_heads:
             seconds, epochs = self._finished_heads[key]
             return self._measured(seconds / epochs * count, f"earlier rows in {self.out}")
-        sizes = self.sizes(spec.data)
         if self.gpu is not None:
-            steps = math.ceil(sizes.train / spec.head.batch_size)
+            steps = math.ceil(self.sizes(spec.data).train / spec.head.batch_size)
             is_capturable = METHODS[spec.head.method].implementation.is_capturable
             execution = resolve_execution(spec.network.execution, self.device, is_capturable)
             step_s, origin = find_head_step(count, execution)
             return Rate(steps * step_s, f"not measured: {origin}")
-        if not self._can_time(HEAD_THREADS):
-            return UNKNOWN
-        return Rate(time_heads(spec, count, sizes, self.device), "from timing random features now")
+        return Rate(math.nan, "unknown until one is trained here")
 
     @cached_property
     def _finished_heads(self) -> dict[Hashable, tuple[float, int]]:
@@ -255,44 +246,6 @@ def build_empty(spec: TrialSpec, samples: int) -> tuple[Network, NetworkMethod]:
     with META:
         network, method = build(spec, samples)
     return network.to(META), method.to(META)
-
-
-@cache
-def weigh_network(kind: TrialSpec, samples: int) -> tuple[int, int]:
-    """Return the number of features of a network, and the size of its artifact in bytes."""
-    network, method = build_empty(kind, samples)
-    tensors = [*network.state_dict().values(), *method.state_dict().values()]
-    return network.width, sum(tensor.nbytes for tensor in tensors)
-
-
-def width_of(spec: TrialSpec) -> int:
-    """Return the number of features of the network of a spec."""
-    if (record := spec.data.import_record) is not None:
-        return record.width
-    return weigh_network(kind_of(spec), 1)[0]
-
-
-@cache
-def time_heads(spec: TrialSpec, count: int, sizes: Sizes, device: torch.device) -> float:
-    """Time an epoch of a batch of heads like that of a spec on random features, in seconds."""
-    assert spec.head is not None
-    width, classes, chance = width_of(spec), spec.data.info.classes, generator(0)
-
-    def draw(samples: int) -> FeatureSplit:
-        features = torch.rand(samples, width, generator=chance)
-        logits = torch.rand(samples, classes, generator=chance)
-        return FeatureSplit(features, logits, torch.arange(samples) % classes)
-
-    samples = min(sizes.train, HEAD_SAMPLES)
-    head = LinearHead(torch.rand(classes, width, generator=chance), torch.zeros(classes))
-    select = draw(math.ceil(sizes.select * samples / sizes.train))
-    slot = spec.head.model_copy(update={"epochs": 3})  # for the warm-up and two timed epochs
-    timed = min(count, TIMED_HEADS)
-    with on_threads(HEAD_THREADS):
-        bank = MemoryBank(draw(samples), select, head)
-        trainer = HeadBatchTrainer([slot] * timed, bank, network_seed=0, device=device)
-        epoch_s = _seconds(lambda: next(trainer))
-    return epoch_s * sizes.train / samples * count / timed
 
 
 def _seconds(work: Callable[[], Any]) -> float:

@@ -1,4 +1,4 @@
-"""Describe a planned run: settings, remaining work, disk space and time."""
+"""Describe a planned run: settings, remaining work and time."""
 
 import math
 from collections import Counter
@@ -64,7 +64,7 @@ def describe_run(run: AnyRun, is_dry: bool = False) -> str:
         time = f"unknown: timing failed with {type(error).__name__}"
     lines = [_describe(needs, trained, notes, time=time)]
     if is_dry:
-        lines += [*_list_blocks([run]), _format_disk(sums), *sums.sources.values(), NOTHING]
+        lines += [*_list_blocks([run]), *sums.sources.values(), NOTHING]
     return "\n".join(lines)
 
 
@@ -127,7 +127,7 @@ def _describe_entries(
     for text, described in names.items():
         lines.append(f"{', '.join(described)}: {text}")
     lines.append(f"networks: {trained} to train, {len(sums.in_store)} already in {sums.store.root}")
-    lines += [*_list_blocks([entry.run for entry in planned]), _format_disk(sums)]
+    lines += _list_blocks([entry.run for entry in planned])
     if gpu is None:
         lines += [f"time on this machine: {_format_time(sums)}", *sums.sources.values()]
         needs_gpu = any(entry.run.location.gpus for entry in planned)
@@ -306,14 +306,6 @@ def _format_recipe(request: ResolvedRequest) -> str:
     if request.own_recipes:
         caption += "; each method by its authors' recipe"
     return caption
-
-
-def _format_disk(sums: Forecast) -> str:
-    size = f"{sums.bytes / 1e6:.1f} MB"
-    if sums.bytes >= 1e9:
-        size = f"{sums.bytes / 1e9:.2f} GB"
-    banks = format_count(len(sums.banks), "feature bank")
-    return f"disk: {size} of networks and {banks}, without heads"
 
 
 def _format_time(sums: Forecast) -> str:
