@@ -2,25 +2,23 @@
 
 import itertools
 import math
-import os
 import time
-from dataclasses import replace
 
 import pytest
 import torch
 
-from tests.support import CPU, cli, small_spec
+from tests.support import CPU, small_spec
 from tune_calib.conformance.tape import record
 from tune_calib.data.splits import load_development
 from tune_calib.engine import self_check
 from tune_calib.engine.execution import describe_execution
 from tune_calib.engine.head_batch import HeadBatchTrainer
 from tune_calib.engine.network import NetworkTrainer
-from tune_calib.engine.self_check import Proven, SelfCheck, Subject, find_difference, list_subjects
+from tune_calib.engine.self_check import Proven, SelfCheck, Subject, find_difference
 from tune_calib.errors import RefusedError
 from tune_calib.spec.trial import TrialSpec
 
-SUBJECT = Subject("graph", "ls", "", "small_cnn", "fp32")
+SUBJECT = Subject("graph", "ls", None, "small_cnn", "fp32")
 
 
 @pytest.fixture(autouse=True)
@@ -139,7 +137,7 @@ def test_a_check_is_done_once_for_each_subject_and_version(monkeypatch):
     assert SUBJECT.read().refusal == "differs"
     for other in ({"execution": "compiled"}, {"backbone": ""}, {"precision": "bf16"},
                   {"plugin": "a"}, {"method": "ce"}):  # fmt: skip
-        assert replace(SUBJECT, **other).read() is None
+        assert SUBJECT._replace(**other).read() is None
     monkeypatch.setattr(torch, "__version__", "0")
     next(trainer())
     assert len(checks) == 2
@@ -164,7 +162,7 @@ def test_without_a_readable_result_the_check_is_repeated(damage, cache):
 def test_heads_are_proven_with_the_numbers_of_eager_heads(bank):
     slots = [small_spec(method="mac_cal", seed=k).head for k in range(2)]
     eager, proven = (HeadBatchTrainer(slots, bank, 0, CPU) for _ in range(2))
-    subject = Subject.of_head("graph", slots[0])
+    subject = Subject.of("graph", slots[0])
     proven.executor = Proven(subject, proven._step, proven.changing, record=record)
     for reports in itertools.islice(zip(eager, proven, strict=True), 2):
         assert all(torch.equal(reports[0][name], reports[1][name]) for name in reports[0])
@@ -187,16 +185,6 @@ def test_differences_are_shares_of_the_changes():
     assert find_difference({}, counts, {"count": torch.tensor(4)}) == ("count", math.inf)
 
 
-def test_a_frozen_network_has_no_steps_to_check():
-    spec = small_spec(method="mac_cal")
-    names = [(subject.execution, subject.method) for subject in list_subjects(spec)]
-    assert names == [("graph", "ce"), ("compiled", "ce"), ("graph", "mac_cal")]
-
-
-def test_check_gpu_without_a_gpu_is_one_line(tmp_path):
-    if torch.cuda.is_available():
-        pytest.skip("this machine has a GPU")
-    ended = cli("check-gpu", env={**os.environ, "TUNE_CALIB_CACHE": str(tmp_path)})
-    assert (ended.returncode, ended.stdout) == (2, "")
-    (line,) = ended.stderr.strip().splitlines()
-    assert "finds no GPU: run check-gpu where trials get one" in line
+def test_check_gpu_without_a_gpu_is_one_line(refusal, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert "finds no GPU: run check-gpu where trials get one" in refusal("check-gpu")

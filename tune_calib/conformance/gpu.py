@@ -7,7 +7,6 @@ import torch
 from tune_calib.conformance.bench import HEAD, Bench
 from tune_calib.data.base import Split
 from tune_calib.data.splits import Development
-from tune_calib.engine.execution import Eager
 from tune_calib.engine.head_batch import HeadBatchTrainer
 from tune_calib.engine.network import NetworkTrainer
 from tune_calib.engine.self_check import Proven, SelfCheck
@@ -35,38 +34,29 @@ def check_methods(
 ) -> Iterator[tuple[str, SelfCheck]]:
     """Check all network and head methods anew; yield its name and the result.
 
-    Args:
-        backbone: of the networks, which have the shape of CIFAR-100.
-        precision: of the networks.
-        batch_size: of networks and heads.
-        bench: small data and a network for the heads.
-        device: the GPU.
+    Networks have the shape of CIFAR-100; heads stand on the network of ``bench``.
     """
     for name in METHODS:
         info = METHODS[name]
         if info.kind not in ("network", "head") or not info.implementation.is_capturable:
             continue
+        settings = {"method": name, "batch_size": batch_size, "epochs": 1}
         try:
             if info.kind == "network":
-                what = {"method": name, "backbone": backbone, "precision": precision}
-                slot = {**what, "epochs": 1, "batch_size": batch_size}
-                spec = TrialSpec.build(data={"dataset": "cifar100"}, network=slot)
-                trainer = build_trainer(spec, device, steps=1)
-                check = _check(trainer, trainer.executor)
+                network = {**settings, "backbone": backbone, "precision": precision}
+                spec = TrialSpec.build(data={"dataset": "cifar100"}, network=network)
+                check = _check(build_trainer(spec, device, steps=1))
             else:
-                slots = []
-                for seed in range(HEADS):
-                    head = {"method": name, **HEAD, "batch_size": batch_size, "seed": seed}
-                    slots.append(HeadSlot.build(**head))
-                heads = HeadBatchTrainer(slots, bench.bank, 0, device)
-                check = _check(heads, heads.executor)
+                slots = [HeadSlot.build(**HEAD | settings, seed=seed) for seed in range(HEADS)]
+                check = _check(HeadBatchTrainer(slots, bench.bank, 0, device))
         except (RuntimeError, UserError) as error:
             check = SelfCheck(refusal=str(error).splitlines()[0])
         yield name, check
 
 
-def _check(trainer: NetworkTrainer | HeadBatchTrainer, executor: Eager) -> SelfCheck:
+def _check(trainer: NetworkTrainer | HeadBatchTrainer) -> SelfCheck:
     """Train an epoch without the result of an earlier check; return the new one."""
+    executor = trainer.executor
     assert isinstance(executor, Proven)
     executor.reads_cache = False
     next(trainer)

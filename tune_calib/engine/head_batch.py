@@ -84,7 +84,7 @@ class HeadBatchTrainer(Iterator[dict[str, Tensor]]):
         self.execution = resolve_execution(execution, device, self.method.is_capturable)
         self.executor = Eager(self._step)
         if self.execution != "eager" and execution == "auto":
-            subject = Subject.of_head(self.execution, self.slot)
+            subject = Subject.of(self.execution, self.slot)
             self.executor = Proven(subject, self._step, self.changing)
         elif self.execution != "eager":
             self.executor = Captured(self._step, self.changing)

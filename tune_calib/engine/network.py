@@ -165,7 +165,7 @@ class NetworkTrainer(Iterator[dict[str, float]]):
             prepare = partial(compiling, self.network, self.slot.backbone)
         if self.slot.execution != "auto":
             return Captured(self._step, self.changing, prepare)
-        subject = Subject.of_network(self.execution, self.slot)
+        subject = Subject.of(self.execution, self.slot)
         return Proven(subject, self._step, self.changing, prepare)
 
     def _optimizer(self) -> torch.optim.Optimizer:

@@ -8,19 +8,18 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from importlib import metadata
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from tune_calib.engine.execution import Captured, Inputs, Tensors
 from tune_calib.errors import UserError
-from tune_calib.paths import atomic_write, cache_folder
-from tune_calib.spec.slots.head import HeadSlot
+from tune_calib.paths import AnyPath, atomic_write, cache_folder
+from tune_calib.spec.slots.base import OptimisedSlot
 from tune_calib.spec.slots.network import NetworkSlot
-from tune_calib.spec.trial import TrialSpec
 
-STEPS = 3
+STEPS, ROUNDS = 3, 2
 
 # Largest difference of a tensor after the steps, relative to what they changed of it. A step that
 # misses an input, a moment or an update differs by more than half of it.
@@ -33,92 +32,56 @@ LEAST_CHANGE = 0.01
 SLOWER = 1.1  # times the seconds of eager steps; a smaller difference may be chance
 
 
-@dataclass(frozen=True)
-class Subject:
-    """What a self-check depends on, besides the versions of the program and of torch.
+class Subject(NamedTuple):
+    """What a self-check depends on, besides the GPU and the versions of program and torch."""
 
-    Args:
-        execution: ``graph`` or ``compiled``.
-        method: name of the method.
-        plugin: content hash of its plug-in; empty if it is of the program.
-        backbone: name of the backbone; empty for heads.
-        precision: ``fp32``, ``tf32`` or ``bf16``.
-    """
-
-    execution: str
+    execution: str  # graph or compiled
     method: str
-    plugin: str
-    backbone: str
+    plugin: str | None  # content hash
+    backbone: str  # empty for heads
     precision: str
 
     @classmethod
-    def of_network(cls, execution: str, slot: NetworkSlot) -> "Subject":
-        """Return what the steps of a network depend on."""
-        return cls(execution, slot.method, slot.plugin or "", slot.backbone, slot.precision)
-
-    @classmethod
-    def of_head(cls, execution: str, slot: HeadSlot) -> "Subject":
-        """Return what the steps of a batch of heads depend on."""
-        return cls(execution, slot.method, slot.plugin or "", backbone="", precision="fp32")
+    def of(cls, execution: str, slot: OptimisedSlot) -> "Subject":
+        """Return what the steps of a network or of heads depend on."""
+        backbone, precision = "", "fp32"
+        if isinstance(slot, NetworkSlot):
+            backbone, precision = slot.backbone, slot.precision
+        return cls(execution, slot.method, slot.plugin, backbone, precision)
 
     def read(self) -> "SelfCheck | None":
         """Return the result of an earlier check on this machine; None if there is none."""
-        with suppress(OSError, ValueError, TypeError):  # a cache: the check is repeated
-            return SelfCheck(**json.loads(self._path().read_bytes()))
+        with suppress(OSError, ValueError, TypeError):
+            return SelfCheck(**json.loads(self.path.read_bytes()))
         return None
 
     def write(self, check: "SelfCheck") -> None:
-        """Store a result in the user's cache folder, if that can be written."""
+        """Store a result; if that is impossible, each training checks."""
         with suppress(OSError, UserError):
-            atomic_write(self._path(), json.dumps(asdict(check)).encode())
+            atomic_write(self.path, json.dumps(asdict(check)).encode())
 
-    def _path(self) -> Any:
+    @property
+    def path(self) -> AnyPath:
+        """Return the file of the result in the user's cache folder."""
         gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
-        versions = torch.__version__, metadata.version("tune-calib"), gpu
-        key = json.dumps([*asdict(self).values(), *versions])
+        key = json.dumps([*self, gpu, torch.__version__, metadata.version("tune-calib")])
         return cache_folder() / "steps" / f"{hashlib.sha256(key.encode()).hexdigest()}.json"
-
-
-def list_subjects(spec: TrialSpec) -> list[Subject]:
-    """List what the captured steps of a trial with ``auto`` may depend on."""
-    subjects = []
-    slot, head = spec.network, spec.head
-    if not slot.is_frozen:
-        for execution in ("graph", "compiled"):
-            subjects.append(Subject.of_network(execution, slot))
-    if head is not None:
-        subjects.append(Subject.of_head("graph", head))
-    return subjects
 
 
 @dataclass(frozen=True)
 class SelfCheck:
-    """Three steps of a training, eagerly and captured from the same state.
+    """Three steps of a training, eagerly and captured from the same state."""
 
-    Args:
-        refusal: why the captured step is not used; empty if it is.
-        difference: largest relative difference of a tensor that the steps change.
-        eager_s: seconds of an eager step.
-        captured_s: seconds of a captured step.
-        eager_bytes: peak memory of eager steps on the GPU; 0 on a CPU.
-        captured_bytes: peak memory of the capture and of captured steps.
-    """
-
-    refusal: str = ""
-    difference: float = math.nan
-    eager_s: float = math.nan
+    refusal: str = ""  # why the captured step is not used
+    difference: float = math.nan  # as in ``find_difference``
+    eager_s: float = math.nan  # a step
     captured_s: float = math.nan
-    eager_bytes: int = 0
+    eager_bytes: int = 0  # peak memory of the process on the GPU
     captured_bytes: int = 0
 
 
 class Proven(Captured):
-    """Captures a step if a self-check succeeds at its first call, else calls it eagerly.
-
-    Args:
-        subject: of the check, whose result later trainings on this machine use.
-        arguments: of ``Captured``.
-    """
+    """Captures a step if a self-check at its first call allows it, else calls it eagerly."""
 
     def __init__(self, subject: Subject, *arguments: Any, **options: Any) -> None:
         self.check: SelfCheck | None = None
@@ -152,22 +115,12 @@ class Proven(Captured):
 
     def _prove(self, inputs: Inputs) -> SelfCheck:
         """Take the steps eagerly and captured from the same state, which is restored."""
-        start, is_on_gpu = _copy(self.state()), any(tensor.is_cuda for tensor in inputs.values())
-        self.step(inputs)  # libraries choose algorithms
-        self.restore(start)
-        check = SelfCheck()
+        start, check, capture = _copy(self.state()), SelfCheck(), super().__call__
         try:
-            if is_on_gpu:
-                torch.cuda.reset_peak_memory_stats()
-            seconds, memory = self._take_steps(self.step, inputs)
+            seconds, memory = self._take_steps(self.step, inputs, start)
             eager = _copy(self.state())
             check = replace(check, eager_s=seconds, eager_bytes=memory)
-            self.restore(start)
-            if is_on_gpu:
-                torch.cuda.reset_peak_memory_stats()
-            super().__call__(inputs)
-            self.restore(start)
-            seconds, memory = self._take_steps(super().__call__, inputs)
+            seconds, memory = self._take_steps(capture, inputs, start)
             check = replace(check, captured_s=seconds, captured_bytes=memory)
             name, difference = find_difference(start, eager, captured=self.state())
             check = replace(check, difference=difference)
@@ -175,8 +128,6 @@ class Proven(Captured):
             return replace(check, refusal=str(error))
         finally:
             self.restore(start)
-            if is_on_gpu:
-                torch.cuda.empty_cache()  # of eager steps, which other trials may need
         if not difference <= TOLERANCES[self.subject.precision]:
             refusal = f"after {STEPS} steps {name} differs by {difference:.1g} of its change"
             return replace(check, refusal=refusal)
@@ -185,28 +136,34 @@ class Proven(Captured):
             return replace(check, refusal=f"it takes {ratio:.2g} times as long as the eager step")
         return check
 
-    def _take_steps(self, step: Callable[[Inputs], Tensors], inputs: Inputs) -> tuple[float, int]:
-        """Take steps that draw the same numbers each time; return seconds a step and memory."""
+    def _take_steps(
+        self, step: Callable[[Inputs], Tensors], inputs: Inputs, start: Tensors
+    ) -> tuple[float, int]:
+        """Take the steps from a state; return seconds a step and peak memory on the GPU."""
         gpus = {tensor.device for tensor in inputs.values() if tensor.is_cuda}
-        with torch.random.fork_rng(devices=gpus):
-            for gpu in gpus:
-                torch.cuda.synchronize(gpu)
-            started = time.perf_counter()
-            for _ in range(STEPS):
-                step(inputs)
-            for gpu in gpus:
-                torch.cuda.synchronize(gpu)
-            seconds = (time.perf_counter() - started) / STEPS
-        return seconds, torch.cuda.max_memory_allocated() if gpus else 0
+        for gpu in gpus:
+            torch.cuda.empty_cache()  # of steps before, which other trials may need
+            torch.cuda.reset_peak_memory_stats(gpu)
+        seconds = math.inf
+        # In the first round, libraries choose algorithms, and a captured step is captured.
+        for _ in range(ROUNDS):
+            self.restore(start)
+            with torch.random.fork_rng(devices=gpus):
+                for gpu in gpus:
+                    torch.cuda.synchronize(gpu)
+                started = time.perf_counter()
+                for _ in range(STEPS):
+                    step(inputs)
+                for gpu in gpus:
+                    torch.cuda.synchronize(gpu)
+                seconds = min(seconds, (time.perf_counter() - started) / STEPS)
+        return seconds, sum(map(torch.cuda.max_memory_allocated, gpus))
 
 
 def find_difference(start: Tensors, eager: Tensors, captured: Tensors) -> tuple[str, float]:
     """Return the tensor whose change in captured steps differs most, and by which share.
 
-    Args:
-        start: tensors before the steps; those that the steps create count as 0.
-        eager: tensors after eager steps.
-        captured: the same after captured steps.
+    Tensors that are not in ``start``, since the steps create them, were 0.
     """
     changes, errors = {}, {}
     for name, expected in eager.items():

@@ -12,7 +12,7 @@ from analysis.compare.hypotheses import describe_blocks
 from analysis.tables.table import table_of
 from tune_calib.console import Prose, Text, echo, entries
 from tune_calib.engine.execution import LEAST_COMPILED
-from tune_calib.engine.self_check import list_subjects
+from tune_calib.engine.self_check import Subject
 from tune_calib.experiments.entries import EntryRun
 from tune_calib.experiments.file import ReadFile
 from tune_calib.experiments.forecast.forecast import Forecast, Needs, find_needs
@@ -296,10 +296,11 @@ def _describe_execution(needs: Needs) -> str:
 
 def _find_refusal(spec: TrialSpec) -> str:
     """Describe captured steps of a trial that this machine has refused; return "" if none."""
-    for subject in list_subjects(spec):
-        check = subject.read()
-        if check and check.refusal:
-            return f"{subject.execution} of {subject.method}: refused ({check.refusal})"
+    for slot in filter(None, (spec.network, spec.head)):
+        for execution in ("graph", "compiled"):
+            check = Subject.of(execution, slot).read()
+            if check and check.refusal:
+                return f"{execution} of {slot.method}: refused ({check.refusal})"
     return ""
 
 
