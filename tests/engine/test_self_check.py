@@ -16,6 +16,7 @@ from tune_calib.engine.head_batch import HeadBatchTrainer
 from tune_calib.engine.network import NetworkTrainer
 from tune_calib.engine.self_check import Proven, SelfCheck, Subject, find_difference
 from tune_calib.errors import RefusedError
+from tune_calib.experiments.forecast.summary import _find_refusal
 from tune_calib.spec.trial import TrialSpec
 
 SUBJECT = Subject("graph", "ls", None, "small_cnn", "fp32")
@@ -167,6 +168,14 @@ def test_heads_are_proven_with_the_numbers_of_eager_heads(bank):
     for reports in itertools.islice(zip(eager, proven, strict=True), 2):
         assert all(torch.equal(reports[0][name], reports[1][name]) for name in reports[0])
     assert (proven.executor.refusal, subject.read().difference) == ("", 0.0)
+
+
+def test_a_plan_names_the_methods_whose_captured_steps_were_refused():
+    spec = small_spec(method="mac_cal")
+    assert _find_refusal(spec) == ""
+    Subject.of("graph", spec.network).write(SelfCheck())
+    Subject.of("graph", spec.head).write(SelfCheck(refusal="it is slow"))
+    assert _find_refusal(spec) == "graph of mac_cal: refused (it is slow)"
 
 
 def test_differences_are_shares_of_the_changes():
