@@ -199,6 +199,11 @@ class NetworkWorker(Worker):
         has_heads = key in self._bank_keys
         return self.open_bank(key, lambda: self.splits, with_train=has_heads, trained=trained)
 
+    def save_checkpoint(self, checkpoint_dir: str) -> None:
+        """Write a checkpoint to the store, from which ``setup`` continues."""
+        if hasattr(self, "network_run"):
+            self.network_run.save()
+
     def cleanup(self) -> None:
         """Release the lock of the network."""
         if hasattr(self, "network_run"):
