@@ -152,6 +152,8 @@ class Captured(Eager):
         self.inputs: Tensors = {}
         self.recording: Recording | None = None
         self.prepared: Any = None  # a compiled backbone, whose code the recording needs
+        # Nothing else uses the memory of a graph, and other processes may need it.
+        torch.cuda.empty_cache()
 
     def __call__(self, inputs: Inputs) -> Tensors:
         """Take a step and return copies of its outputs."""

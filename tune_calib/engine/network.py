@@ -278,9 +278,9 @@ class NetworkTrainer(Iterator[dict[str, float]]):
 
     def selected(self) -> dict[str, Tensor]:
         """Load the weights of network and method at the selected epoch, and return them."""
-        # Its memory is for the evaluation.
-        self.executor.forget()
+        # Their memory is for the evaluation; gradients are in that of a captured step.
         self.optimizer.zero_grad(set_to_none=True)
+        self.executor.forget()
         weights = self.best.weights or self._weights()
         self.network.load_state_dict(unnest("network", weights))
         self.method.load_state_dict(unnest("method", weights))

@@ -205,7 +205,8 @@ class NetworkWorker(Worker):
             self.network_run.save()
 
     def cleanup(self) -> None:
-        """Release the lock of the network."""
+        """Release the lock of the network, and the memory of its images."""
+        vars(self).pop("splits", None)
         if hasattr(self, "network_run"):
             self.network_run.close()
 
@@ -331,6 +332,7 @@ class HeadWorker(Worker):
     def _evaluate_part(self, first: int) -> list[tuple[PlannedTrial, TrialResult]]:
         """Evaluate the current part, whose first head has the number ``first``."""
         trainer, results = self.trainer, list[tuple[PlannedTrial, TrialResult]]()
+        trainer.executor.forget()  # its memory is for the evaluation
         logits = head_batch_logits(trainer, self.bank)
         part = self.heads[first : first + len(trainer.slots)]
         count = sum(len(trials) for _, trials in part)
@@ -364,6 +366,10 @@ class HeadWorker(Worker):
         self.trainer.load_state(load_file(Path(checkpoint) / CHECKPOINT))
         self.history = json.loads((Path(checkpoint) / HISTORY).read_text())
         self.trained_s = None  # the time before the interruption is unknown
+
+    def cleanup(self) -> None:
+        """Release the memory of the heads and of their views."""
+        vars(self).pop("trainer", None)
 
 
 class ExtraWorker(Worker):
