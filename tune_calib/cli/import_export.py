@@ -195,7 +195,7 @@ def export(
 
     Examples:
         tune-calib export runs/mine calibrated.safetensors --best ece
-        tune-calib export runs/mine calibrated.safetensors --trial 3fa9 --onnx
+        tune-calib export runs/mine other.safetensors --trial 3fa9 --onnx
         tune-calib export runs/mine results.parquet
         tune-calib export runs/mine --logits mine-multiclass.h5
     """
