@@ -19,14 +19,19 @@ NAMES = {
     "ray.experimental.internal_kv._internal_kv_get",
     "ray.experimental.internal_kv._internal_kv_put",
     "sklearn.utils.validation._check_feature_names",
+    "torch._dynamo.config.patch",
+    "torch._dynamo.exc.FailOnRecompileLimitHit",
+    "torch._dynamo.exc.TorchDynamoException",
     "torch._foreach_add_",
     "torch._foreach_addcmul_",
     "torch._foreach_div",
     "torch._foreach_lerp_",
     "torch._foreach_mul_",
     "torch._foreach_sqrt_",
+    "torch._inductor.runtime.cache_dir_utils.default_cache_dir",
     "torch._standard_gamma",
     "torch.utils._python_dispatch.TorchDispatchMode",
+    "torch.utils._triton.has_triton",
 }
 """Where one is used a comment says why no public name does it; ``pyproject.toml`` has bounds."""
 

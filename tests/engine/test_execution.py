@@ -1,13 +1,24 @@
 """Execution of steps: captured ones equal eager ones, on a CPU by a tape instead of a graph."""
 
 import errno
+import gc
 import json
 import os
+import subprocess
+import sys
+import time
+import weakref
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
+from filelock import FileLock, Timeout
+from torch.nn import functional as F
+from torch.utils import _triton as triton
 
 from tests.engine.test_head_batch import MAC_CAL_OPTIONS, ScaledViews
 from tests.support import CPU, here, sample, small_spec
@@ -19,7 +30,7 @@ from tune_calib.engine.execution import LEAST_COMPILED, Captured, compiling, res
 from tune_calib.engine.head_batch import HeadBatchTrainer
 from tune_calib.engine.network import NetworkTrainer
 from tune_calib.engine.steps import Stopwatch
-from tune_calib.engine.store import Store, artifact_manifest
+from tune_calib.engine.store import Store, artifact_manifest, read_tensors, write_tensors
 from tune_calib.errors import RefusedError, UserError
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.methods import METHODS
@@ -31,11 +42,19 @@ CUDA = torch.device("cuda")
 FEW = {"train_fraction": 0.1}
 
 
-def trainer(is_captured: bool, **network) -> NetworkTrainer:
-    """A trainer with the fused optimiser of a GPU and rates that float32 represents."""
+def trainer(is_captured: bool, stored: int | None = None, **network) -> NetworkTrainer:
+    """A trainer with the fused optimiser of a GPU and rates that float32 represents.
+
+    Its images are padded if they are to be ``stored`` larger.
+    """
     slot = {"epochs": 3, "batch_size": 20, "lr": 2**-6, "lr_decay": 0.5, "milestones": [0.4]}
     spec = TrialSpec.build(data=FEW, network={**slot, **network})
     built = NetworkTrainer(spec, load_development(spec.data, None), CPU)
+    if stored is not None:
+        built.info = replace(built.info, stored=stored)
+        for name in ("train", "select"):
+            split, edge = getattr(built, name), (stored - built.info.size) // 2
+            setattr(built, name, replace(split, images=F.pad(split.images, [edge] * 4)))
     for group in built.optimizer.param_groups:
         group["fused"] = True
     if is_captured:
@@ -101,6 +120,21 @@ def test_captured_training_resumed_after_any_epoch_equals_eager_training(method)
     assert_same(eager, resumed)
 
 
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_moments_that_were_in_a_file_take_the_layout_of_their_parameter(optimizer, tmp_path):
+    """A fused optimiser refuses another one on a GPU, and computes wrong numbers on a CPU."""
+    whole, first, second = (trainer(False, optimizer=optimizer) for _ in range(3))
+    next(first)
+    tensors, values = first.state()
+    write_tensors(tmp_path / "checkpoints" / "a", tensors, {})
+    second.load_state(read_tensors(tmp_path / "checkpoints" / "a")[0], values)
+    for parameter, moments in second.optimizer.state.items():
+        for moment in moments.values():
+            assert moment.shape != parameter.shape or moment.stride() == parameter.stride()
+    list(whole), list(second)
+    assert_same(whole, second)
+
+
 def test_a_loaded_state_is_what_captured_steps_change():
     eager, captured = trainer(False), trainer(True)
     next(eager), next(captured)
@@ -153,6 +187,59 @@ def test_captured_heads_train_on_after_a_prediction(bank):
         assert all(torch.equal(reports[0][name], reports[1][name]) for name in reports[0])
 
 
+@pytest.fixture
+def no_collector():
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.parametrize("is_captured", [False, True])
+def test_a_finished_trainer_of_a_network_is_freed_without_the_collector(is_captured, no_collector):
+    run = trainer(is_captured, select="min_val_nll")
+    list(run)
+    run.selected()
+    left = [weakref.ref(part) for part in (run, run.executor, run.optimizer, *run.parameters)]
+    del run
+    assert [reference() for reference in left if reference() is not None] == []
+
+
+@pytest.mark.parametrize("is_captured", [False, True])
+def test_a_finished_trainer_of_heads_is_freed_without_the_collector(
+    is_captured, bank, no_collector
+):
+    run = HeadBatchTrainer([small_spec(method="mac_cal").head], bank, 0, CPU)
+    if is_captured:
+        capture(run)
+    list(run)
+    parts = (run, run.executor, run.views, *run.method.parameters.values())
+    left = [weakref.ref(part) for part in parts]
+    del run, parts
+    assert [reference() for reference in left if reference() is not None] == []
+
+
+def test_an_evaluation_has_the_memory_of_the_capture_and_of_the_gradients():
+    run = trainer(True)
+    list(run)
+    run.selected()
+    assert run.executor.recording is None
+    assert not run.executor.inputs
+    assert [parameter.grad for parameter in run.parameters if parameter.grad is not None] == []
+
+
+def test_images_stored_larger_are_captured_once_whether_augmented_or_not():
+    """Also the epochs without augmentation, which train on the centres of the images."""
+    eager, captured = (
+        trainer(is_captured, augment_until=0.5, epochs=4, drop_last=True, stored=10)
+        for is_captured in (False, True)
+    )
+    calls, step = [], captured.executor.step
+    captured.executor.step = lambda inputs: calls.append(inputs["images"].shape) or step(inputs)
+    assert list(eager) == list(captured)
+    assert calls == [(20, 1, 8, 8)] * 2  # warm-up and recording
+    assert_same(eager, captured)
+
+
 def test_a_profile_of_captured_steps_has_one_phase_for_them():
     run = trainer(True)
     next(run)
@@ -193,13 +280,19 @@ def test_a_capture_draws_no_random_numbers_and_changes_no_tensor():
     ],
 )
 def test_device_method_and_length_decide_how_steps_are_executed(arguments, resolved, monkeypatch):
-    monkeypatch.setattr(execution, "_has_compiler", lambda: True)
+    monkeypatch.setattr(execution, "can_compile", lambda: True)
     assert resolve_execution(*arguments) == resolved
 
 
-def test_auto_does_not_compile_without_a_compiler(monkeypatch):
-    monkeypatch.setattr(execution.shutil, "which", lambda name: None)
-    assert resolve_execution("auto", CUDA, True, LEAST_COMPILED) == "graph"
+@pytest.mark.parametrize("lacks", ["nothing", "a compiler", "Python.h", "Triton"])
+def test_auto_compiles_if_nothing_that_compilation_needs_is_missing(lacks, monkeypatch, tmp_path):
+    monkeypatch.setattr(triton, "has_triton", lambda: lacks != "Triton")
+    if lacks == "a compiler":
+        monkeypatch.setattr(execution.shutil, "which", lambda name: None)
+    if lacks == "Python.h":
+        monkeypatch.setattr(execution.sysconfig, "get_config_var", lambda name: str(tmp_path))
+    resolved = resolve_execution("auto", CUDA, True, LEAST_COMPILED)
+    assert resolved == ("compiled" if lacks == "nothing" else "graph")
 
 
 @pytest.mark.parametrize("requested", ["graph", "compiled"])
@@ -241,6 +334,37 @@ def test_too_little_memory_for_a_capture_is_one_line():
         executor({"rate": torch.ones(())})
 
 
+def test_a_capture_that_fails_tells_its_first_error(monkeypatch):
+    class Graph:
+        """As of CUDA, whose end of a capture fails too."""
+
+        def __init__(self, *_):
+            pass
+
+        def __enter__(self):
+            pass
+
+        def __exit__(self, *_):
+            raise RuntimeError("operation failed due to a previous error during capture")
+
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
+    monkeypatch.setattr(torch.cuda, "graph", Graph)
+
+    def refuse(inputs):
+        raise inputs["error"]
+
+    first = RuntimeError("operation not permitted: item()")
+    with pytest.raises(
+        RefusedError, match=r"captured as a CUDA graph \(operation not permitted: it"
+    ):
+        execution.record_graph(partial(refuse, {"error": first}))
+    first = torch.OutOfMemoryError("CUDA out of memory")
+    with pytest.raises(torch.OutOfMemoryError):
+        execution.record_graph(partial(refuse, {"error": first}))
+    with pytest.raises(RefusedError, match=r"CUDA graph \(operation failed due to"):
+        execution.record_graph(dict)
+
+
 class _Compiled:
     """A network whose compilation fails, or not."""
 
@@ -254,19 +378,106 @@ class _Compiled:
         yield
 
 
+def compiled_in(network: _Compiled, warm_up=lambda: None, record=lambda: None) -> None:
+    """Compile a network of the name ``small_vgg``, and record its step."""
+    with compiling(network, "small_vgg", warm_up):
+        record()
+
+
 def test_code_is_compiled_into_the_cache_of_the_user(monkeypatch, tmp_path):
     monkeypatch.setenv("TUNE_CALIB_CACHE", str(tmp_path))
     monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
-    with compiling(_Compiled(), "small_vgg"):
-        assert Path(os.environ["TORCHINDUCTOR_CACHE_DIR"]) == tmp_path / "compiled"
-        assert (tmp_path / "locks" / "compile-small_vgg").exists()
-    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR")
+    torch.optim.SGD([torch.ones(1)])  # which lets the compiler choose a temporary folder
+    compiled_in(_Compiled())
+    assert Path(os.environ["TORCHINDUCTOR_CACHE_DIR"]) == tmp_path / "compiled"
+    assert (tmp_path / "locks" / "compile-small_vgg").exists()
     error = OSError(errno.ENOSPC, "No space left on device")
-    with (
-        pytest.raises(RefusedError, match=r"cannot compile small_vgg in .*No space left"),
-        compiling(_Compiled(error), "small_vgg"),
-    ):
-        pass
+    with pytest.raises(RefusedError, match=r"cannot compile small_vgg in .*No space left"):
+        compiled_in(_Compiled(error))
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "/chosen/by/the/user")
+    compiled_in(_Compiled())
+    assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == "/chosen/by/the/user"
+
+
+IN_A_NEW_PROCESS = """
+import os, torch
+from contextlib import contextmanager
+import tune_calib
+from tune_calib.engine.execution import compiling
+
+net = torch.nn.Linear(3, 3)
+torch.optim.SGD(net.parameters())
+print(os.environ.get("TORCHINDUCTOR_CACHE_DIR"))
+
+class Network:
+    @contextmanager
+    def compiled(self):
+        self.backbone = torch.compile(net)
+        yield self.backbone
+
+network = Network()
+with compiling(network, "net", lambda: network.backbone(torch.ones(2, 3)).sum().backward()):
+    print(os.environ["TORCHINDUCTOR_CACHE_DIR"])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chosen", [None, "chosen"])
+def test_a_new_process_compiles_into_the_cache_of_the_user_or_where_the_user_says(chosen, tmp_path):
+    environment = {**os.environ, "TUNE_CALIB_CACHE": str(tmp_path / "cache")}
+    environment.pop("TORCHINDUCTOR_CACHE_DIR", None)
+    folder = tmp_path / "cache" / "compiled"
+    if chosen is not None:
+        folder = tmp_path / chosen
+        environment["TORCHINDUCTOR_CACHE_DIR"] = str(folder)
+    command = [sys.executable, "-c", IN_A_NEW_PROCESS]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    before, within = ended.stdout.split()
+    assert within == str(folder)
+    assert (before == within) == (chosen is not None)
+    assert list(folder.rglob("*.py"))
+
+
+def test_only_an_error_of_the_compiler_reads_as_one(tmp_path, monkeypatch):
+    monkeypatch.setenv("TUNE_CALIB_CACHE", str(tmp_path))
+
+    def fails(error):
+        raise error
+
+    for error in (RuntimeError("a wrong shape"), torch.OutOfMemoryError("CUDA out of memory")):
+        with pytest.raises(type(error), match=str(error)):
+            compiled_in(_Compiled(), partial(fails, error))
+        with pytest.raises(type(error), match=str(error)):
+            compiled_in(_Compiled(), record=partial(fails, error))
+    failed = torch.compile(lambda x: x + 1, backend=lambda *_: fails(OSError("no space")))
+    with pytest.raises(RefusedError, match=r"cannot compile small_vgg in .*no space"):
+        compiled_in(_Compiled(), partial(failed, torch.ones(2)))
+
+
+def test_processes_compile_in_turn_but_load_and_capture_at_once(tmp_path, monkeypatch):
+    monkeypatch.setenv("TUNE_CALIB_CACHE", str(tmp_path))
+    lock = FileLock(tmp_path / "locks" / "compile-small_vgg")
+    is_held = []
+
+    def look():
+        try:
+            with FileLock(lock.lock_file, timeout=0):
+                is_held.append(False)
+        except Timeout:
+            is_held.append(True)
+
+    compiled_in(_Compiled(), look, look)
+    assert is_held == [True, False]
+    is_held.clear()
+    with lock, ThreadPoolExecutor() as pool:
+        waiting = pool.submit(compiled_in, _Compiled(), look, look)
+        time.sleep(0.2)
+        assert not waiting.done()
+        assert is_held == []
+        lock.release()
+        waiting.result(timeout=10)
+    assert is_held == [False, False]  # the other process has compiled it meanwhile
 
 
 def test_execution_is_no_part_of_the_identity_but_reaches_the_worker():

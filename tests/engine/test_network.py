@@ -11,11 +11,12 @@ from torch.nn.functional import cross_entropy
 from tests.support import CPU, sample
 from tune_calib.data.augment import normalise
 from tune_calib.data.splits import load_development
+from tune_calib.engine import artifacts
 from tune_calib.engine import network as engine
 from tune_calib.engine.artifacts import NetworkTraining, ensure_bank
 from tune_calib.engine.bank import BankKey, DevelopmentBank
 from tune_calib.engine.network import NetworkTrainer, build, predict
-from tune_calib.engine.store import Store
+from tune_calib.engine.store import Store, artifact_manifest, read_or_remove, read_tensors
 from tune_calib.errors import DivergedError
 from tune_calib.progress import ProgressEvent, listening
 from tune_calib.spec.methods import METHODS
@@ -133,6 +134,66 @@ def test_the_trainer_never_sees_test():
     held = [value for value in vars(run).values() if hasattr(value, "test")]
     assert held == []
     assert math.isinf(run.best.score)
+
+
+class _Clock:
+    seconds = 0.0
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+
+def test_a_checkpoint_is_written_every_30_s_and_at_the_end(tmp_path, monkeypatch):
+    monkeypatch.setattr(artifacts, "time", clock := _Clock())
+    spec = TrialSpec.build(data={"train_fraction": 0.1}, network={"epochs": 5})
+    run = NetworkTraining(spec, Store(tmp_path), load_development(spec.data, None), CPU)
+    stored = []
+    for clock.seconds in (0, 29, 30, 59, 59):
+        run.step()
+        manifest = read_or_remove(run.checkpoint, artifact_manifest)
+        stored.append(manifest and manifest["epoch"])
+    assert stored == [None, None, 3, 3, 5]
+    assert run.step() is None
+    assert not run.checkpoint.exists()
+    run.close()
+
+
+@pytest.mark.parametrize(("interval", "epochs"), [(0, 2), (10**9, 0)])
+def test_a_training_that_is_killed_repeats_the_epochs_after_its_checkpoint(
+    interval, epochs, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(artifacts, "CHECKPOINT_S", interval)
+    slot = {"epochs": 3, "method": "fedlas_ls"}
+    spec = TrialSpec.build(data={"train_fraction": 0.1}, network=slot)
+    splits, records = load_development(spec.data, None), []
+    for name, killed_after in (("killed", 2), ("whole", 0)):
+        store = Store(tmp_path / name)
+        if killed_after:
+            run = NetworkTraining(spec, store, splits, CPU)
+            for _ in range(killed_after):
+                run.step()
+            run.close()
+        run = NetworkTraining(spec, store, splits, CPU)
+        assert len(run.history) == (epochs if killed_after else 0)
+        while run.step() is not None:
+            pass
+        run.close()
+        records.append((read_tensors(run.artifact)[0], run.history))
+        records[-1][0]["samples"] = read_tensors(store.folder("samples", spec.network_id) / "0003")[
+            0
+        ]["train.indicator"]
+    (weights, history), (others, history_of_whole) = records
+    assert history == history_of_whole
+    assert all(torch.equal(weights[name], others[name]) for name in weights)
+
+
+def test_a_closed_training_keeps_no_network_in_memory(tmp_path):
+    """A worker begins its next network before it drops the training of the last one."""
+    spec = TrialSpec.build(data={"train_fraction": 0.1}, network={"epochs": 3})
+    run = NetworkTraining(spec, Store(tmp_path), load_development(spec.data, None), CPU)
+    run.step()
+    run.close()
+    assert run.trainer is None
 
 
 def test_the_evaluation_of_a_network_counts_images(tmp_path, monkeypatch):

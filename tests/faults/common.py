@@ -15,6 +15,7 @@ from tune_calib.results.columns import TableName
 SWEEP = [
     "mac_cal", "--seeds", "2", "--epochs", "6", "--head-epochs", "8",
     "--set", "network.augment=none", "--set", "head.augment=none", "--set", "head.lr=0.01",
+    "--plugin", str(Path(__file__).with_name("checkpoints.py")),
 ]  # fmt: skip
 LIMIT_S = 240
 _SPAWNED: list[subprocess.Popen] = []

@@ -1,12 +1,15 @@
 """Models: parameter counts of the papers, features, initialisation, errors."""
 
+from functools import partial
+
 import pytest
 import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.support import sample
-from tune_calib.errors import UserError
+from tune_calib.engine.execution import compiling
+from tune_calib.errors import RefusedError, UserError
 from tune_calib.models.backbones.small import DEPTHS, GlobalMax, PatchTransform
 from tune_calib.models.base import build_network
 from tune_calib.models.network import Network, Output
@@ -293,3 +296,60 @@ def test_a_model_that_cannot_take_the_images_is_one_line():
 def test_unknown_backbones_are_refused(name: str):
     with pytest.raises(UserError, match="unknown backbone"):
         NetworkSlot(backbone=name, params={})
+
+
+class _Flat(nn.Module):
+    """A backbone of one linear layer."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.layer = nn.Linear(16, width)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return self.layer(images.flatten(1))
+
+
+@pytest.fixture
+def compiled_for(monkeypatch):
+    """The sizes of batches for which a backbone is compiled; that for any size is no number."""
+    sizes = []
+
+    def backend(module, inputs):
+        sizes.extend(tensor.shape[0] for tensor in inputs if tensor.ndim == 4)
+        return module.forward
+
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=backend))
+    return sizes
+
+
+def features_of(network: Network, size: int) -> None:
+    with network.compiled():
+        network.features(torch.ones(size, 1, 4, 4))
+
+
+def test_every_backbone_of_a_process_is_compiled(compiled_for):
+    networks = [Network(_Flat(width), width, 2) for width in range(1, 11)]
+    for network in networks:
+        features_of(network, 5)
+    assert compiled_for == [5] * len(networks)
+
+
+def test_another_size_of_batches_is_compiled_as_such(compiled_for):
+    network = Network(_Flat(3), 3, 2)
+    for size in (5, 7):
+        features_of(network, size)
+    assert compiled_for == [5, 7]
+    assert all(type(size) is int for size in compiled_for)
+
+
+def test_a_backbone_that_torch_compiles_too_often_is_refused_and_not_left_uncompiled(compiled_for):
+    network = Network(_Flat(3), 3, 2)
+    with (
+        pytest.raises(RefusedError, match=r"cannot compile flat in .*recompile_limit"),
+        compiling(network, "flat", lambda: list(map(network.features, IMAGES_OF_MANY_SIZES))),
+    ):
+        pass
+    assert len(compiled_for) < len(IMAGES_OF_MANY_SIZES)
+
+
+IMAGES_OF_MANY_SIZES = [torch.ones(size, 1, 4, 4) for size in range(2, 20)]

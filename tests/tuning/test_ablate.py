@@ -20,6 +20,7 @@ from tests.support import (
     run_of,
     small_spec,
 )
+from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
 from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.tuning.ray.trainables import trainable
@@ -138,6 +139,20 @@ def test_a_saved_head_batch_goes_on_as_if_nothing_had_happened(trained, tmp_path
     second.load_checkpoint(str(tmp_path / "checkpoint"))
     drive(second)
     assert rows(tmp_path / "whole") == rows(tmp_path / "resumed")
+
+
+def test_a_saved_network_goes_on_from_its_last_epoch(tmp_path):
+    """A scheduler that pauses it saves it first."""
+    slots = {"data": {"train_fraction": 0.1}, "network": {"epochs": 3}}
+    config = {**slots, "run": run_of(tmp_path, Store(tmp_path / "store"))}
+    first = trainable("ce")(config)
+    first.step(), first.step()
+    (tmp_path / "checkpoint").mkdir()
+    first.save_checkpoint(str(tmp_path / "checkpoint"))
+    first.cleanup()
+    second = trainable("ce")(config)
+    second.load_checkpoint(str(tmp_path / "checkpoint"))
+    assert second.step()["epoch"] == 3
 
 
 @pytest.mark.parametrize(

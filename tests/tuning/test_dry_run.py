@@ -16,7 +16,7 @@ from tune_calib.documents import seal
 from tune_calib.engine.bank import bank_key
 from tune_calib.engine.store import ARTIFACT_MANIFEST, VERSION, Store
 from tune_calib.errors import UserError
-from tune_calib.experiments.forecast import forecast
+from tune_calib.experiments.forecast import forecast, summary
 from tune_calib.experiments.forecast.forecast import (
     HEADS,
     NETWORKS,
@@ -25,6 +25,7 @@ from tune_calib.experiments.forecast.forecast import (
 )
 from tune_calib.experiments.forecast.rates import Rates
 from tune_calib.experiments.forecast.summary import (
+    _describe_execution,
     _format_time,
     describe_run,
     format_duration,
@@ -257,6 +258,18 @@ def test_trials_in_parallel_are_those_that_the_gpus_hold(tmp_path, monkeypatch, 
     monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
     monkeypatch.setattr(forecast, "count_cores", lambda: 16)
     assert find_needs(job).count_parallel(1) == count
+
+
+@pytest.mark.parametrize(("address", "compiles"), [(None, True), (None, False), ("auto", False)])
+def test_a_plan_says_where_auto_cannot_compile(address, compiles, tmp_path, monkeypatch):
+    job = job_of(tmp_path, ["ce"])
+    needs = find_needs(replace(job, location=replace(job.location, gpus=1, address=address)))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(summary, "can_compile", lambda: compiles)
+    plan = _describe_execution(needs)
+    is_told = address is None and not compiles
+    assert ("not compiled, since Triton, gcc or the header Python.h is missing" in plan) == is_told
+    assert ("steps are compiled" in plan) != is_told
 
 
 def test_vanilla_is_plain_cross_entropy_in_a_comparison():

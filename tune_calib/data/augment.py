@@ -20,11 +20,16 @@ def normalise(images: Tensor, info: "DatasetInfo") -> Tensor:
     Returns (N, C, size, size) float32 on the same device.
     """
     mean, std = _constants(info.mean, info.std, images.device)
-    if info.spare and images.shape[3] != info.size:
-        edge = info.spare // 2
-        images = images[:, :, edge : edge + info.size, edge : edge + info.size]
     # In place, since the conversion makes a copy; in the order of torchvision, for equal bits.
-    return images.to(torch.float32).div_(255).sub_(mean).div_(std)
+    return crop_centre(images, info).to(torch.float32).div_(255).sub_(mean).div_(std)
+
+
+def crop_centre(images: Tensor, info: "DatasetInfo") -> Tensor:
+    """Return the centres of images (N, C, H, W) that are larger than the network's input."""
+    if not info.spare or images.shape[3] == info.size:
+        return images
+    edge = info.spare // 2
+    return images[:, :, edge : edge + info.size, edge : edge + info.size]
 
 
 @lru_cache(maxsize=32)

@@ -42,6 +42,9 @@ from tune_calib.spec.trial import TrialSpec
 
 _Bank = TypeVar("_Bank", bound=DevelopmentBank)
 
+CHECKPOINT_S = 30
+"""Seconds between checkpoints. A training that is killed repeats the epochs since the last one."""
+
 
 class NetworkTraining:
     """Training of a network from its last checkpoint to its artifact, under its lock.
@@ -66,6 +69,7 @@ class NetworkTraining:
         self.checkpoint = store.folder("checkpoints", self.identity)
         self.history: list[dict[str, float]] = []
         self.train_s = 0.0
+        self.saved_at = time.monotonic()
         self.trainer: NetworkTrainer | None = None
         self._lock: FileLock | None = None
         self.fingerprint = development.fingerprint()
@@ -127,12 +131,21 @@ class NetworkTraining:
             # Samples before the checkpoint: a run that is killed in between repeats the epoch and
             # writes the same records again. In the opposite order they would be lost.
             write_samples(self.store, self.identity, len(self.history), self.trainer.samples)
-            tensors, manifest = self.trainer.state()
-            manifest |= {"history": self.history, "data": self.fingerprint}
-            manifest["train_s"] = self.train_s
-            write_tensors(self.checkpoint, tensors, manifest)
+            is_last = len(self.history) == self.spec.network.epochs
+            if is_last or time.monotonic() - self.saved_at >= CHECKPOINT_S:
+                self.save()
         report_progress("epoch", len(self.history), self.spec.network.epochs, report)
         return report
+
+    def save(self) -> None:
+        """Write a checkpoint, unless the network is finished."""
+        if self.trainer is None:
+            return
+        tensors, manifest = self.trainer.state()
+        manifest |= {"history": self.history, "data": self.fingerprint}
+        manifest["train_s"] = self.train_s
+        write_tensors(self.checkpoint, tensors, manifest)
+        self.saved_at = time.monotonic()
 
     def _finish(self, trainer: NetworkTrainer) -> None:
         # First, because it loads the selected epoch into the network, whose accuracy is measured
@@ -170,7 +183,8 @@ class NetworkTraining:
         return measure_network(predict_splits(trained, splits))
 
     def close(self) -> None:
-        """Release the lock."""
+        """Release the lock, and the memory of a training that is not finished."""
+        self.trainer = None
         if self._lock is not None:
             self._lock.release()
 

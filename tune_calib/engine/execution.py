@@ -7,14 +7,17 @@ inputs once, and its operations are repeated on them without Python.
 It needs only torch, so that it can be benchmarked where nothing else is installed.
 """
 
-import importlib.util
 import os
 import shutil
+import sysconfig
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
+from pathlib import Path
+from types import MethodType
 from typing import TYPE_CHECKING, Any, ClassVar
+from weakref import WeakMethod
 
 import torch
 from torch import Tensor
@@ -30,6 +33,7 @@ Tensors = dict[str, Tensor]
 Step = Callable[[Inputs], Tensors]
 Recording = tuple[Callable[[], None], Tensors]  # a function that repeats a step, and its outputs
 Record = Callable[[Callable[[], Tensors]], Recording]
+Prepare = Callable[[Callable[[], None]], AbstractContextManager[Any]]
 
 WARM_UP = 3  # steps before the capture, in which libraries choose algorithms and allocate memory
 
@@ -64,7 +68,7 @@ def resolve_execution(
     if steps < LEAST_COMPILED:
         return "graph"
     if has_compiler is None:
-        has_compiler = _has_compiler()
+        has_compiler = can_compile()
     return "compiled" if has_compiler else "graph"
 
 
@@ -76,19 +80,38 @@ def refuse_captured(requested: "Execution", has_gpu: bool) -> None:
         )
 
 
-def _has_compiler() -> bool:
-    has_c = any(map(shutil.which, ("cc", "gcc", "clang")))
-    return has_c and importlib.util.find_spec("triton") is not None
+def can_compile() -> bool:
+    """Return whether this machine has what compilation for its GPU needs."""
+    # No public function tells it (torch 2.12 to 2.15).
+    from torch.utils import _triton
+
+    # Triton compiles C code, which includes Python's header. It is a package of its own on many
+    # systems, and often not installed.
+    header = Path(sysconfig.get_config_var("INCLUDEPY") or "", "Python.h")
+    has_c = any(map(shutil.which, ("gcc", "clang")))
+    return has_c and header.exists() and bool(_triton.has_triton())
+
+
+def _weak(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that does not keep the object of a bound method alive."""
+    if not isinstance(function, MethodType):
+        return function
+    method: WeakMethod[Any] = WeakMethod(function)
+    return lambda *arguments: method()(*arguments)  # type: ignore[misc]
 
 
 class Eager:
-    """Calls a step on the inputs that it is given."""
+    """Calls a step on the inputs that it is given.
+
+    It does not keep the trainer alive whose method the step is, and which keeps it: in a circle,
+    the memory of a finished training would not be free for the next one.
+    """
 
     is_captured: ClassVar[bool] = False
     refusal: ClassVar[str] = ""  # why steps are not captured as ``auto`` would
 
     def __init__(self, step: Step) -> None:
-        self.step = step
+        self.step: Step = _weak(step)
 
     def __call__(self, inputs: Inputs) -> Tensors:
         """Take a step and return its outputs."""
@@ -107,7 +130,7 @@ class Captured(Eager):
         step: the step.
         state: returns all tensors that the step changes, by name; those that it creates itself
             must be 0 before its first call.
-        prepare: context of the capture, in which a backbone is compiled.
+        prepare: context of the capture, which takes the warm-up, in which a backbone is compiled.
         record: records a step; by default as a CUDA graph.
     """
 
@@ -117,18 +140,21 @@ class Captured(Eager):
         self,
         step: Step,
         state: Callable[[], Tensors],
-        prepare: Callable[[], AbstractContextManager[Any]] = nullcontext,
+        prepare: Prepare | None = None,
         record: Record | None = None,
     ) -> None:
         super().__init__(step)
-        self.state, self.prepare, self.record = state, prepare, record or record_graph
+        self.state: Callable[[], Tensors] = _weak(state)
+        self.prepare, self.record = prepare or _warmed_up, record or record_graph
         self.forget()
 
     def forget(self) -> None:
-        """Capture the step again, because it uses other tensors now."""
+        """Free the captured step, which uses other tensors now or is over; capture it again."""
         self.inputs: Tensors = {}
         self.recording: Recording | None = None
         self.prepared: Any = None  # a compiled backbone, whose code the recording needs
+        # Nothing else uses the memory of a graph, and other processes may need it.
+        torch.cuda.empty_cache()
 
     def __call__(self, inputs: Inputs) -> Tensors:
         """Take a step and return copies of its outputs."""
@@ -160,16 +186,22 @@ class Captured(Eager):
     def _record(self, step: Callable[[], Tensors], inputs: Inputs) -> Recording:
         gpus = {tensor.device for tensor in inputs.values() if tensor.is_cuda}
         # Warm-up steps leave no trace: neither in random numbers nor in the tensors they change.
-        with torch.random.fork_rng(devices=gpus), self.prepare() as self.prepared:
+        with torch.random.fork_rng(devices=gpus):
             try:
-                _warm_up(step, is_on_gpu=bool(gpus))
-                self.recording = recording = self.record(step)
+                with self.prepare(partial(_warm_up, step, bool(gpus))) as self.prepared:
+                    self.recording = recording = self.record(step)
             except torch.OutOfMemoryError:
                 raise UserError(
                     "the GPU has too little memory to capture a step: use a smaller batch, fewer "
                     "trials on each GPU, or network.execution=eager"
                 ) from None
         return recording
+
+
+@contextmanager
+def _warmed_up(warm_up: Callable[[], None]) -> Iterator[None]:
+    warm_up()
+    yield
 
 
 def _warm_up(step: Callable[[], Tensors], is_on_gpu: bool) -> None:
@@ -195,14 +227,18 @@ def record_graph(step: Callable[[], Tensors]) -> Recording:
     except torch.OutOfMemoryError:
         raise
     except RuntimeError as error:
+        # After an error in the step, the end of the capture raises another one, which tells less.
+        first = error.__context__ or error
+        if isinstance(first, torch.OutOfMemoryError):
+            raise first from None
         raise RefusedError(
-            f"a step cannot be captured as a CUDA graph ({_first_line(error)}): use "
+            f"a step cannot be captured as a CUDA graph ({_first_line(first)}): use "
             "network.execution=eager, or declare is_capturable = False in your method"
         ) from error
     return graph.replay, outputs
 
 
-def _first_line(error: Exception) -> str:
+def _first_line(error: BaseException) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
@@ -232,32 +268,71 @@ def sent(tensor: Tensor, device: torch.device) -> Tensor:
 
 
 @contextmanager
-def compiling(network: "Network", name: str) -> Iterator[Any]:
-    """Compile a network's backbone for the steps in the block.
+def compiling(network: "Network", name: str, warm_up: Callable[[], None]) -> Iterator[Any]:
+    """Compile a network's backbone, by the warm-up, for the steps in the block.
 
     The code is cached in the user's cache folder. One process of a machine at a time compiles
-    backbones of the same name, so that the others find it there.
+    backbones of the same name, and the others find it there.
     """
-    # Not needed by a benchmark of captured steps.
-    from filelock import FileLock
+    # Private, but the only names of what a compiler raises (torch 2.12 to 2.15).
+    from torch._dynamo.exc import FailOnRecompileLimitHit, TorchDynamoException
 
-    from tune_calib.paths import cache_folder, lock_file
     from tune_calib.progress import report_progress
 
-    # Before torch imports its compiler, which chooses a temporary folder.
-    folder = os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_folder() / "compiled"))
+    folder = _choose_code_folder()
     report_progress(f"compiling {name}, or waiting for a process that does")
-    try:
-        with FileLock(lock_file(cache_folder() / "locks", f"compile-{name}")):
+    with ExitStack() as stack:
+        try:
+            backbone = stack.enter_context(network.compiled())
             # The same switch as before, which the compiler now reads too.
             torch.use_deterministic_algorithms(
                 torch.are_deterministic_algorithms_enabled(),
                 warn_only=torch.is_deterministic_algorithms_warn_only_enabled(),
             )
-            with network.compiled() as backbone:
-                yield backbone
-    except (OSError, RuntimeError) as error:  # those of the compiler are RuntimeErrors
-        raise RefusedError(
-            f"cannot compile {name} in {folder} ({_first_line(error)}): free space or repair it, "
-            "or use network.execution=graph"
-        ) from error
+            with _compiling_alone(name):
+                warm_up()
+        except (OSError, TorchDynamoException, FailOnRecompileLimitHit) as error:
+            reason = _first_line(getattr(error, "inner_exception", error))
+            raise RefusedError(
+                f"cannot compile {name} in {folder} ({reason}): free space or repair it, or use "
+                "network.execution=graph"
+            ) from error
+        yield backbone
+
+
+def _choose_code_folder() -> str:
+    """Let the compiler cache its code in the user's cache; return the folder.
+
+    A folder that the user chose stays.
+    """
+    # Building an optimiser imports the compiler, which then sets a temporary folder. It reads the
+    # variable whenever it compiles, so that this is early enough in any process.
+    from torch._inductor.runtime.cache_dir_utils import default_cache_dir
+
+    from tune_calib.paths import cache_folder
+
+    variable = "TORCHINDUCTOR_CACHE_DIR"
+    if os.environ.get(variable) in (None, os.path.abspath(default_cache_dir())):
+        os.environ[variable] = str(cache_folder() / "compiled")
+    return os.environ[variable]
+
+
+@contextmanager
+def _compiling_alone(name: str) -> Iterator[None]:
+    """Let no other process of this machine compile a backbone of the same name in the block."""
+    # Not needed by a benchmark of captured steps.
+    from filelock import FileLock, Timeout
+
+    from tune_calib.paths import cache_folder, lock_file
+
+    lock = FileLock(lock_file(cache_folder() / "locks", f"compile-{name}"))
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        # The other process compiles it now. All that wait can then load the code at once.
+        lock.acquire()
+        lock.release()
+    try:
+        yield
+    finally:
+        lock.release()

@@ -5,8 +5,7 @@ only the tensors and the epoch to reproduce the numbers of an uninterrupted run.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tune_calib.data.augment import normalise
+from tune_calib.data.augment import crop_centre, normalise
 from tune_calib.data.base import Images, Split
 from tune_calib.data.splits import Development
 from tune_calib.determinism import child_seed
@@ -160,7 +159,7 @@ class NetworkTrainer(Iterator[dict[str, float]]):
     def _build_executor(self) -> Eager:
         if self.execution == "eager":
             return Eager(self._step)
-        prepare: Callable[[], AbstractContextManager[Any]] = nullcontext
+        prepare = None
         if self.execution == "compiled":
             prepare = partial(compiling, self.network, self.slot.backbone)
         if self.slot.execution != "auto":
@@ -208,6 +207,8 @@ class NetworkTrainer(Iterator[dict[str, float]]):
         rates: Any = as_inputs(list(map(schedule, range(len(order)))), self.executor, self.device)
 
         def step(number: int, positions: Tensor, images: Tensor) -> tuple[Tensor, Tensor]:
+            # Cropped here, so that all batches have the shape that is captured.
+            images = crop_centre(images, info)
             inputs: Inputs = {"positions": positions, "images": images, "lr": rates[number]}
             for name, tensor in self.method.draw(len(positions)).items():
                 inputs[f"draw.{name}"] = sent(tensor, self.device)
@@ -281,6 +282,9 @@ class NetworkTrainer(Iterator[dict[str, float]]):
 
     def selected(self) -> dict[str, Tensor]:
         """Load the weights of network and method at the selected epoch, and return them."""
+        # Their memory is for the evaluation; gradients are in that of a captured step.
+        self.optimizer.zero_grad(set_to_none=True)
+        self.executor.forget()
         weights = self.best.weights or self._weights()
         self.network.load_state_dict(unnest("network", weights))
         self.method.load_state_dict(unnest("method", weights))
@@ -296,9 +300,14 @@ class NetworkTrainer(Iterator[dict[str, float]]):
         """Restore a ``state``."""
         self.network.load_state_dict(unnest("network", tensors))
         self.method.load_state_dict(unnest("method", tensors))
+        trained = [p for group in self.optimizer.param_groups for p in group["params"]]
         moments: dict[int, dict[str, Tensor]] = {}
         for name, tensor in unnest("optimizer", tensors).items():
             index, _, key = name.partition(".")
+            parameter = trained[int(index)]
+            # In the layout of the parameter, which files do not keep: a fused optimiser needs it.
+            if tensor.shape == parameter.shape:
+                tensor = torch.empty_like(parameter, requires_grad=False).copy_(tensor)
             moments.setdefault(int(index), {})[key] = tensor
         # These follow from the slot, and the learning rate is set in every epoch.
         groups = self.optimizer.state_dict()["param_groups"]

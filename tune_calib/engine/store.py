@@ -1,7 +1,7 @@
 """The artifact store: checksummed folders that are written once and appear atomically.
 
 ``networks/<network id>`` holds a trained network, ``banks/<bank id>`` a feature bank and
-``checkpoints/<network id>`` the last finished epoch of a network in training.
+``checkpoints/<network id>`` a recent epoch of a network in training.
 
 On a remote store, the objects of an artifact are named by their content, and its manifest is
 uploaded last. The objects of a replaced manifest are removed afterwards, so that a crash at any

@@ -48,10 +48,17 @@ class Network(nn.Module):
     @contextmanager
     def compiled(self) -> Iterator[Any]:
         """Compile the backbone, but not its stages, for the features in the block; return it."""
+        # Private names (torch 2.12 to 2.15); imported here, since it takes a second.
+        from torch._dynamo import config
+
+        # The code of all backbones counts towards a limit, beyond which torch would silently not
+        # compile, and a second size of batches would give slower code for any size.
+        torch.compiler.reset()
         # Not a regular attribute: as a submodule it would be in the checkpoint twice.
-        vars(self)["compiled_backbone"] = backbone = torch.compile(self.backbone)
+        vars(self)["compiled_backbone"] = backbone = torch.compile(self.backbone, dynamic=False)
         try:
-            yield backbone
+            with config.patch(fail_on_recompile_limit_hit=True):
+                yield backbone
         finally:
             del vars(self)["compiled_backbone"]
 

@@ -11,7 +11,7 @@ import torch
 from analysis.compare.hypotheses import describe_blocks
 from analysis.tables.table import table_of
 from tune_calib.console import Prose, Text, echo, entries
-from tune_calib.engine.execution import LEAST_COMPILED
+from tune_calib.engine.execution import LEAST_COMPILED, can_compile
 from tune_calib.engine.self_check import Subject
 from tune_calib.experiments.entries import EntryRun
 from tune_calib.experiments.file import ReadFile
@@ -20,6 +20,7 @@ from tune_calib.paths import AnyPath
 from tune_calib.progress import count_progress, report_progress
 from tune_calib.spec.gpus import GPUS, Gpu
 from tune_calib.spec.methods import METHODS
+from tune_calib.spec.names import IN_PROCESS
 from tune_calib.spec.resolved import ResolvedRequest, Seeds
 from tune_calib.spec.trial import TrialSpec
 from tune_calib.text import format_count, format_yaml
@@ -283,6 +284,11 @@ def _describe_execution(needs: Needs) -> str:
     methods.update(trial.spec.head.method for trial in needs.trials if trial.spec.head)
     requested = sorted({trial.spec.network.execution for trial in needs.trials})
     texts = [_EXECUTIONS[name] for name in requested]
+    # Nodes of a cluster may have what this machine lacks.
+    is_here = needs.run.location.address in (None, IN_PROCESS) and torch.cuda.is_available()
+    if "auto" in requested and is_here and not can_compile():
+        lack = "not compiled, since Triton, gcc or the header Python.h is missing on this machine"
+        texts[requested.index("auto")] = f"{_EXECUTIONS['graph']}; {lack}"
     eager = sorted(name for name in methods if not METHODS[name].implementation.is_capturable)
     if eager:
         texts.append(f"eager for {', '.join(eager)}, whose steps cannot be captured")

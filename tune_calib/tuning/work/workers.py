@@ -200,8 +200,14 @@ class NetworkWorker(Worker):
         has_heads = key in self._bank_keys
         return self.open_bank(key, lambda: self.splits, with_train=has_heads, trained=trained)
 
+    def save_checkpoint(self, checkpoint_dir: str) -> None:
+        """Write a checkpoint to the store, from which ``setup`` continues."""
+        if hasattr(self, "network_run"):
+            self.network_run.save()
+
     def cleanup(self) -> None:
-        """Release the lock of the network."""
+        """Release the lock of the network, and the memory of its images."""
+        vars(self).pop("splits", None)
         if hasattr(self, "network_run"):
             self.network_run.close()
 
@@ -329,6 +335,7 @@ class HeadWorker(Worker):
     def _evaluate_part(self, first: int) -> list[tuple[PlannedTrial, TrialResult]]:
         """Evaluate the current part, whose first head has the number ``first``."""
         trainer, results = self.trainer, list[tuple[PlannedTrial, TrialResult]]()
+        trainer.executor.forget()  # its memory is for the evaluation
         logits = head_batch_logits(trainer, self.bank)
         part = self.heads[first : first + len(trainer.slots)]
         count = sum(len(trials) for _, trials in part)
@@ -362,6 +369,10 @@ class HeadWorker(Worker):
         self.trainer.load_state(load_file(Path(checkpoint) / CHECKPOINT))
         self.history = json.loads((Path(checkpoint) / HISTORY).read_text())
         self.trained_s = None  # the time before the interruption is unknown
+
+    def cleanup(self) -> None:
+        """Release the memory of the heads and of their views."""
+        vars(self).pop("trainer", None)
 
 
 class ExtraWorker(Worker):
