@@ -1,6 +1,7 @@
 """What is reported is the classifier that was judged best: every rule by every way to evaluate."""
 
 import itertools
+import sys
 from dataclasses import replace
 from typing import get_args
 
@@ -14,7 +15,7 @@ from tune_calib.engine import head_batch
 from tune_calib.engine.artifacts import NetworkTraining, ensure_bank
 from tune_calib.engine.bank import FeatureBank, bank_key
 from tune_calib.engine.evaluate import SplitLogits, evaluate_one, head_batch_logits
-from tune_calib.engine.head_batch import HeadBatchTrainer
+from tune_calib.engine.head_batch import HeadBatchTrainer, head_context
 from tune_calib.engine.network import NetworkTrainer, predict
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
@@ -176,6 +177,35 @@ def test_no_two_samples_have_the_same_noise(bank):
     noise = torch.cat([trainer.method.noise_at(0, draw, like) for draw in range(2)])
     assert len(noise.flatten(0, 1).unique(dim=0)) == 4 * 9000
     assert torch.equal(trainer.method.noise_at(4100, 1, like[:, :77]), noise[2:, 4100:4177])
+
+
+def count_draws(method, monkeypatch):
+    """Count the generators of two evaluations of a head on a device without numbers."""
+    seeds = []
+
+    def seeded(seed, device):
+        seeds.append(seed)
+        return torch.Generator(device).manual_seed(seed)
+
+    monkeypatch.setattr(sys.modules[type(method).__module__], "seeded", seeded)
+    for _ in range(2):
+        method.predict(torch.zeros(300, method.context.width, device=method.context.device))
+    return len(seeds), len(set(seeds))
+
+
+@pytest.mark.parametrize(
+    ("name", "params"),
+    [("vtst", {}), ("mac_cal", {"masking": "functional", "evaluation": "mc"})],
+)
+def test_the_draws_of_evaluations_stay_on_a_gpu(name, params, bank, monkeypatch):
+    heads = slots(name, params, "last", 2)
+    on_gpu = replace(head_context(heads[0], bank, CPU), device=torch.device("meta"))
+    method = METHODS[name].implementation(heads, on_gpu)
+    drawn, different = count_draws(method, monkeypatch)
+    assert drawn == different > 0
+    monkeypatch.setattr("tune_calib.methods._base.KEPT_BYTES", 0)
+    drawn, different = count_draws(METHODS[name].implementation(heads, on_gpu), monkeypatch)
+    assert drawn == 2 * different > 0
 
 
 def test_a_checkpoint_that_lost_a_part_of_the_best_epoch_is_one_line(bank):

@@ -1,5 +1,6 @@
 """Hours on a named GPU: a dry run of the shipped experiment file, without GPU and without data."""
 
+import copy
 import csv
 import math
 from itertools import product
@@ -145,6 +146,44 @@ def test_a_network_that_was_not_measured_is_like_the_mean_of_those_that_were():
     share, origin = gpus.find_share("resnet8", "graph", "bf16")
     assert min(shares) < share < max(shares)
     assert f"like {len(names)} other networks on one {GPU} (bf16, captured)" in origin
+
+
+@pytest.fixture
+def measured(monkeypatch):
+    """Rates in one precision, as after a measurement that ended early."""
+
+    def keep(precision):
+        rates = copy.deepcopy(gpus.read_rates())
+        for network in rates["networks"].values():
+            for by_precision in network["images_per_second"].values():
+                for name in ("fp32", "tf32", "bf16"):
+                    if name != precision:
+                        by_precision[name] = None
+        monkeypatch.setattr(gpus, "read_rates", lambda: rates)
+        return rates
+
+    return keep
+
+
+@pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16"])
+@pytest.mark.parametrize("gpu", ["H100", "T4"])
+def test_a_precision_that_was_not_measured_has_the_share_of_the_next_one(
+    gpu, precision, measured
+):
+    measured(precision)
+    share = gpus.find_share("resnet50", "eager", precision)[0]
+    attained = GPUS[gpu].attained("resnet50", "eager", "fp32")
+    assert attained.flops == pytest.approx(1e12 * GPUS[gpu].teraflops["fp32"] * share)
+    assert f" ({precision}, eager)" in attained.origin
+
+
+def test_a_file_without_any_rate_is_refused_in_one_line(measured):
+    rates = measured("none")
+    with pytest.raises(UserError, match="has no rate of a network"):
+        GPUS["H100"].attained("resnet50", "graph", "fp32")
+    rates["head_step_s"] = {"1": {"eager": None, "graph": None}}
+    with pytest.raises(UserError, match="has no step of heads"):
+        gpus.find_head_step(1, "graph")
 
 
 def test_a_step_of_heads_takes_as_long_as_that_of_the_next_larger_batch(monkeypatch):

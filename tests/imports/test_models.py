@@ -27,7 +27,9 @@ from tune_calib.spec.ladder import build_kind_comparison, expand, find_left_out
 from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.spec.settings import resolve_spec
 from tune_calib.tuning.work import execution
+from tune_calib.tuning.work.jobs import RemainingWork
 from tune_calib.tuning.work.processes import JobProcess
+from tune_calib.tuning.work.provenance import Provenance
 
 CLASSES = {"letters/small": 2, "letters/large": 2, "digits/small": 4}
 
@@ -335,6 +337,17 @@ def test_large_imports_have_processes_within_the_memory(
     trial = SimpleNamespace(spec=SimpleNamespace(data=data))
     job = SimpleNamespace(first=trial, trials=[trial] * 10)
     assert execution.count_processes([job, job]) == expected
+
+
+@pytest.mark.parametrize(("gpus", "expected"), [(0.0, [2]), (1.0, [])])
+def test_processes_of_imports_do_not_share_a_gpu(processes, monkeypatch, gpus, expected):
+    counts = []
+    monkeypatch.setattr(
+        execution, "run_in_processes", lambda source, count, receive: counts.append(count) or {}
+    )
+    executor = execution._InProcess(Provenance("out", "store", git_revision=None), gpus)
+    executor.run(execution.JobSource(RemainingWork(), executor.provenance))
+    assert counts == expected
 
 
 def test_a_larger_match_extends_the_run(arena, tmp_path):

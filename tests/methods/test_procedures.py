@@ -318,6 +318,13 @@ def heads(seeds, **params):
     ]
 
 
+def test_a_variational_head_keeps_no_graph_of_a_step(bank):
+    trainer = HeadBatchTrainer(heads((0,)), bank, 0, CPU)
+    next(trainer)
+    assert trainer.method.kl > 0
+    assert not trainer.method.kl.requires_grad
+
+
 @pytest.mark.parametrize("evaluation", ["mc", "mean"])
 def test_a_variational_head_does_not_depend_on_its_head_batch(evaluation, bank):
     runs = []

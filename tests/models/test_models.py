@@ -5,11 +5,12 @@ from functools import partial
 import pytest
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.support import sample
 from tune_calib.engine.execution import compiling
 from tune_calib.errors import RefusedError, UserError
-from tune_calib.models.backbones.small import DEPTHS, PatchTransform
+from tune_calib.models.backbones.small import DEPTHS, GlobalMax, PatchTransform
 from tune_calib.models.base import build_network
 from tune_calib.models.network import Network, Output
 from tune_calib.spec.backbones import BACKBONES
@@ -45,6 +46,50 @@ def test_parameter_counts_are_those_of_the_papers(name: str, classes: int, expec
         backbone, width = BACKBONES[name].build(3, 32, "reference")
         network = Network(backbone, width, classes)
     assert parameters(network) == expected
+
+
+# Of PyTorch's documentation of ``use_deterministic_algorithms``, where they raise on a GPU.
+WITHOUT_DETERMINISTIC_KERNEL = {
+    "_adaptive_avg_pool2d_backward",
+    "adaptive_max_pool2d_backward",
+    "fractional_max_pool2d_backward",
+    "reflection_pad2d_backward",
+    "replication_pad2d_backward",
+    "upsample_bicubic2d_backward",
+    "upsample_bilinear2d_backward",
+}
+
+
+class Operations(TorchDispatchMode):
+    """Notes the names of operations."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names = set()
+
+    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
+        self.names.add(operation._schema.name.removeprefix("aten::"))
+        return operation(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("name", sample(["fast_dct", *BACKBONES], 3))
+def test_the_gradient_of_every_backbone_has_deterministic_kernels_on_a_gpu(name: str):
+    with torch.device("meta"), Operations() as operations:
+        backbone, _ = BACKBONES[name].build(3, 32, "reference")
+        backbone(torch.zeros(2, 3, 32, 32)).sum().backward()
+    assert "convolution_backward" in operations.names
+    assert not operations.names & WITHOUT_DETERMINISTIC_KERNEL
+
+
+def test_a_global_maximum_and_its_gradient_equal_those_of_adaptive_pooling():
+    maps = torch.randn(4, 8, 7, 7, generator=torch.Generator().manual_seed(0)).relu().round()
+    results = []
+    for pool in (GlobalMax(), nn.AdaptiveMaxPool2d(1)):
+        for layout in (torch.contiguous_format, torch.channels_last):
+            leaf = maps.clone(memory_format=layout).requires_grad_()
+            pool(leaf).flatten(1).square().sum().backward()
+            results.append(leaf.grad)
+    assert all(torch.equal(results[0], gradient) for gradient in results)  # also of equal values
 
 
 @pytest.mark.parametrize(

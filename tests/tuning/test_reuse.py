@@ -2,6 +2,7 @@
 
 import json
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -34,9 +35,10 @@ def written(out, trials=FIRST, **own):
     for index, trial in enumerate(trials):
         spec_hash = {"spec_hash": trial.spec.hash}
         curves = [{**spec_hash, "epoch": 1, "name": "q", "value": 0.5}]
+        half = np.float16(0.5)  # pyarrow takes a float for it from 21 on
         samples = pa.Table.from_pylist(
-            [{**spec_hash, "split": "train", "epoch": 1, "sample": 3, "gate": 1, "indicator": 0.5,
-              "confidence": 0.5, "correct": True}], schema=SCHEMAS["samples"],
+            [{**spec_hash, "split": "train", "epoch": 1, "sample": 3, "gate": 1, "indicator": half,
+              "confidence": half, "correct": True}], schema=SCHEMAS["samples"],
         )  # fmt: skip
         tables = {"trials": [row(trial, **own)], "curves": curves, "bins": []}
         write_results(out, f"trial-{index}", tables, samples)

@@ -8,6 +8,7 @@ import ray
 import torch
 
 from tests.support import cli, here
+from tune_calib.engine.execution import Eager
 from tune_calib.errors import UserError
 from tune_calib.spec.trial import TrialSpec
 from tune_calib.tuning import share
@@ -32,8 +33,9 @@ def test_the_share_follows_from_memory_and_use_and_networks(costs, networks, div
     assert choose_divisor(costs, 80 * GB, networks) == divisor
 
 
-@pytest.mark.parametrize("method", ["mixup", "adafocal"])
-def test_a_step_is_measured_by_training(monkeypatch, method):
+@pytest.fixture
+def gpu(monkeypatch):
+    """What is read from a GPU, and steps that a CPU takes."""
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (70 * GB, 80 * GB))
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 2 * GB)
     monkeypatch.setattr(torch.cuda, "max_memory_reserved", lambda device: 3 * GB)
@@ -41,9 +43,32 @@ def test_a_step_is_measured_by_training(monkeypatch, method):
     monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
     monkeypatch.setattr(share, "PRODUCT_SIZE", 64)
     monkeypatch.setattr(share, "STEPS", 2)
+
+
+def shorten(method):
     network = {"backbone": "small_cnn", "epochs": 9, "method": method, "batch_size": 16}
-    spec = share._shorten(TrialSpec.build(network=network))
-    cost = share.measure_step(spec, torch.device("cpu"))
+    return share._shorten(TrialSpec.build(network=network))
+
+
+def test_no_step_is_captured_while_steps_are_timed(gpu, monkeypatch):
+    forgotten, in_timed = [], []
+    monkeypatch.setattr(Eager, "forget", lambda executor: forgotten.append(executor))
+
+    def note(work, device):
+        before = len(forgotten)
+        work()
+        in_timed.append(len(forgotten) - before)
+        return 1.0
+
+    monkeypatch.setattr(share, "_time", note)
+    share.measure_step(shorten("plp"), torch.device("cpu"))  # trains other tensors in each epoch
+    assert forgotten
+    assert not any(in_timed)
+
+
+@pytest.mark.parametrize("method", ["mixup", "adafocal"])
+def test_a_step_is_measured_by_training(gpu, method):
+    cost = share.measure_step(shorten(method), torch.device("cpu"))
     assert cost.memory == 11 * GB  # 8 outside of torch, and 3 at the peak
     assert 0 < cost.use < float("inf")
 

@@ -41,6 +41,7 @@ _COMMANDS: tuple[tuple[str, Callable[..., object], Kind, str], ...] = (
     ("Your own networks and methods", import_export.import_, _LONG, "own-network"),
     ("Your own networks and methods", import_export.export, _TRAINING, "own-network"),
     ("Your own networks and methods", import_export.check_method, Kind(trains=True), "adding"),
+    ("Look up", import_export.check_gpu, Kind(trains=True), "speed"),
 )
 """Panel, function, kind and documentation page of each command."""
 

@@ -1,4 +1,4 @@
-"""The commands import, export and check-method, for users' own networks and methods."""
+"""The commands import, export, check-method and check-gpu, for what users bring themselves."""
 
 import shlex
 import tempfile
@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from analysis.tables.table import table_of
 from tune_calib.cli.common import open_folder
 from tune_calib.cli.entry import as_option
 from tune_calib.cli.options import DataRoot, StoreRoot, complete, expand, flag
 from tune_calib.cli.read import as_trials_ran
-from tune_calib.console import echo
+from tune_calib.console import Text, echo, shown
 from tune_calib.errors import UserError
 from tune_calib.paths import AnyPath, atomic_write, parse_path, refuse_existing
 from tune_calib.results.folders import find_entries, is_search, read_search_manifest
@@ -262,3 +263,46 @@ def check_method(
     echo(f"{METHODS[name].kind} method {name}: {', '.join(parts)}")
     if counts["failed"]:
         raise typer.Exit(1)
+
+
+def check_gpu(
+    backbone: Annotated[str, typer.Option(help="backbone of the networks")] = "resnet18",
+    precision: Annotated[str, typer.Option(help="fp32, tf32 or bf16")] = "tf32",
+    batch_size: Annotated[int, typer.Option(min=2, help="images or features a step")] = 128,
+) -> None:
+    """Check on this GPU, for all methods, whether captured steps equal eager ones and are faster.
+
+    Trainings with network.execution=auto use the results. Attach what it prints to a bug report.
+
+    Examples:
+        tune-calib check-gpu
+        tune-calib check-gpu --backbone resnet50 --precision bf16
+    """
+    import torch
+
+    from tune_calib.conformance.bench import Bench
+    from tune_calib.conformance.gpu import check_methods
+    from tune_calib.engine.store import Store
+    from tune_calib.tuning.progress.screen import screen
+
+    if not torch.cuda.is_available():
+        raise UserError(
+            f"torch {torch.__version__} finds no GPU: run check-gpu where trials get one, and "
+            "install a torch that is built for CUDA"
+        )
+    rows, counts = [], Counter[str]()
+    with tempfile.TemporaryDirectory() as folder, screen("check-gpu"):
+        bench, device = Bench(Store(Path(folder))), torch.device("cuda")
+        for method, check in check_methods(backbone, precision, batch_size, bench, device):
+            counts["refused" if check.refusal else "captured"] += 1
+            rates = [f"{batch_size / s:,.0f}" for s in (check.eager_s, check.captured_s)]
+            sizes = [f"{size / 2**20:,.0f}" for size in (check.eager_bytes, check.captured_bytes)]
+            outcome = f"refused ({check.refusal})" if check.refusal else "captured"
+            rows.append([method, *rates, *sizes, f"{check.difference:.1g}", outcome])
+    heads = ["method", "eager samples/s", "captured samples/s", "eager MiB", "captured MiB"]
+    echo(shown(Text([table_of([*heads, "difference", "auto"], rows)])))
+    echo(
+        f"{torch.cuda.get_device_name()}, torch {torch.__version__}, {backbone} in {precision}, "
+        f"batches of {batch_size}: {counts['captured']} methods captured, "
+        f"{counts['refused']} refused"
+    )

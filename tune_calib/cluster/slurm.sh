@@ -36,6 +36,9 @@ head=${nodes[0]}
 on_head=(srun --overlap --nodes=1 --ntasks=1 --nodelist="$head")
 ip=$("${on_head[@]}" python -c "import ray; print(ray.util.get_node_ip_address())")
 
+# What trainings with network.execution=auto use of this kind of GPU, for the log of the job.
+[[ $gpus == 0 ]] || "${on_head[@]}" tune-calib check-gpu || true
+
 # Trials that share a GPU (--gpus 1/k) run concurrently on it with MPS, and take turns without it.
 export CUDA_MPS_PIPE_DIRECTORY=/tmp/mps-$SLURM_JOB_ID
 export CUDA_MPS_LOG_DIRECTORY=/tmp/mps-$SLURM_JOB_ID

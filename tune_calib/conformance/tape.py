@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 # The documented way to see all operations, although its module is private (torch 2.12 to 2.15).
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -67,13 +68,25 @@ def capture(trainer: NetworkTrainer | HeadBatchTrainer) -> None:
     trainer.executor = Captured(trainer.executor.step, trainer.changing, record=record)
 
 
+_COPIES = "its step copies numbers into a new tensor, as torch.tensor does"
+
+
+class _FunctionGuard(TorchFunctionMode):
+    """Refuses ``torch.tensor``, which torch dispatches on the meta device only from 2.15 on."""
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        require(function not in (torch.tensor, Tensor.new_tensor), _COPIES)
+        return function(*args, **(kwargs or {}))
+
+
 class _Guard(TorchDispatchMode):
     def __torch_dispatch__(
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         outputs = function(*args, **(kwargs or {}))
-        is_new = function is torch.ops.aten.lift_fresh.default
-        require(not is_new, "its step copies numbers into a new tensor, as torch.tensor does")
+        require(function is not torch.ops.aten.lift_fresh.default, _COPIES)
         for tensor in _tensors_in(outputs):
             is_created = tensor.device != META
             require(not is_created, f"its step creates a tensor on the CPU, by {function}")
@@ -84,7 +97,7 @@ class _Guard(TorchDispatchMode):
 def guarded() -> Iterator[None]:
     """Refuse what a CUDA graph cannot capture in a step on the meta device."""
     try:
-        with _Guard():  # type: ignore[no-untyped-call]
+        with _FunctionGuard(), _Guard():  # type: ignore[no-untyped-call]
             yield
     except RuntimeError as error:  # on this device, tensors have no data
         raise FailedCheckError(

@@ -13,6 +13,7 @@ from torch import Tensor
 from tune_calib.data.base import Split
 from tune_calib.data.splits import Development
 from tune_calib.engine.bank import BankKey, DevelopmentBank, FeatureBank, build_bank
+from tune_calib.engine.execution import describe_execution
 from tune_calib.engine.imports import open_import
 from tune_calib.engine.machine import machine
 from tune_calib.engine.network import (
@@ -161,7 +162,7 @@ class NetworkTraining:
             "train_s": self.train_s,
             "threads": torch.get_num_threads(),
             "machine": machine(),
-            "execution": trainer.execution,
+            "execution": describe_execution(trainer.execution, trainer.executor),
             "device": trainer.device.type,
             "accuracy": measured["accuracy"],
             "regime": measured["regime"],

@@ -108,6 +108,7 @@ class Eager:
     """
 
     is_captured: ClassVar[bool] = False
+    refusal: ClassVar[str] = ""  # why steps are not captured as ``auto`` would
 
     def __init__(self, step: Step) -> None:
         self.step: Step = _weak(step)
@@ -169,6 +170,20 @@ class Captured(Eager):
         self.inputs = {name: tensor.clone() for name, tensor in inputs.items()}
         step = partial(self.step, self.inputs)
         saved = {name: tensor.clone() for name, tensor in self.state().items()}
+        try:
+            return self._record(step, inputs)
+        finally:
+            self.restore(saved)
+
+    def restore(self, saved: Tensors) -> None:
+        """Restore the tensors that steps change; those that they created become 0."""
+        for name, tensor in self.state().items():
+            if name in saved:
+                tensor.copy_(saved[name])
+            else:
+                tensor.zero_()
+
+    def _record(self, step: Callable[[], Tensors], inputs: Inputs) -> Recording:
         gpus = {tensor.device for tensor in inputs.values() if tensor.is_cuda}
         # Warm-up steps leave no trace: neither in random numbers nor in the tensors they change.
         with torch.random.fork_rng(devices=gpus):
@@ -180,11 +195,6 @@ class Captured(Eager):
                     "the GPU has too little memory to capture a step: use a smaller batch, fewer "
                     "trials on each GPU, or network.execution=eager"
                 ) from None
-        for name, tensor in self.state().items():
-            if name in saved:
-                tensor.copy_(saved[name])
-            else:
-                tensor.zero_()
         return recording
 
 
@@ -230,6 +240,11 @@ def record_graph(step: Callable[[], Tensors]) -> Recording:
 
 def _first_line(error: BaseException) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def describe_execution(execution: "Execution", executor: Eager) -> str:
+    """Describe how steps were executed, with the reason if captured ones were refused."""
+    return f"{execution}: refused ({executor.refusal})" if executor.refusal else execution
 
 
 def as_inputs(

@@ -22,6 +22,7 @@ from tune_calib.engine.execution import (
 )
 from tune_calib.engine.head_steps import StackedOptimizer, Views, squared_norms
 from tune_calib.engine.network import SELECTED_BY, watch_select
+from tune_calib.engine.self_check import Proven, Subject
 from tune_calib.engine.store import generator, nest, unnest
 from tune_calib.errors import UserError
 from tune_calib.methods._base import EpochStatistics, HeadContext, HeadMethod
@@ -82,7 +83,10 @@ class HeadBatchTrainer(Iterator[dict[str, Tensor]]):
         self.optimizer = StackedOptimizer(slots, self.method.parameters)
         self.execution = resolve_execution(execution, device, self.method.is_capturable)
         self.executor = Eager(self._step)
-        if self.execution != "eager":
+        if self.execution != "eager" and execution == "auto":
+            subject = Subject.of(self.execution, self.slot)
+            self.executor = Proven(subject, self._step, self.changing)
+        elif self.execution != "eager":
             self.executor = Captured(self._step, self.changing)
         self.epoch = 0
         self.best_score = torch.full((len(slots),), -math.inf, dtype=torch.float64)

@@ -116,7 +116,7 @@ def set_switches(slot: NetworkSlot, device: torch.device) -> None:
     # The switch of use_deterministic_algorithms, but without importing torch's compiler.
     torch.set_deterministic_debug_mode(mode)
     if on_gpu:
-        # By default, torch uses TF32 for convolutions; fp32 here means IEEE.
+        # By default, torch uses TF32 for convolutions only; fp32 here means IEEE.
         kind = "tf32" if slot.precision == "tf32" else "ieee"
         torch.backends.cuda.matmul.fp32_precision = kind
         torch.backends.cudnn.conv.fp32_precision = kind  # type: ignore[attr-defined]

@@ -28,6 +28,7 @@ from tune_calib.engine.execution import (
     sent,
 )
 from tune_calib.engine.machine import map_at_once, set_switches
+from tune_calib.engine.self_check import Proven, Subject
 from tune_calib.engine.steps import NO_WATCH, StepRule, batches_of, learning_rate, train_epoch
 from tune_calib.engine.store import generator, nest, unnest
 from tune_calib.errors import DivergedError
@@ -161,7 +162,10 @@ class NetworkTrainer(Iterator[dict[str, float]]):
         prepare = None
         if self.execution == "compiled":
             prepare = partial(compiling, self.network, self.slot.backbone)
-        return Captured(self._step, self.changing, prepare)
+        if self.slot.execution != "auto":
+            return Captured(self._step, self.changing, prepare)
+        subject = Subject.of(self.execution, self.slot)
+        return Proven(subject, self._step, self.changing, prepare)
 
     def _optimizer(self) -> torch.optim.Optimizer:
         # One optimiser for the parameters of network and method, as in FeDLaS's program. Weight

@@ -1,7 +1,7 @@
 """Interfaces between methods and the engine, one per kind of method."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from tune_calib.spec.slots.head import HeadSlot
+
+KEPT_BYTES = 2**31  # of the draws that a method keeps on a GPU
 
 
 @dataclass(frozen=True)
@@ -221,6 +223,7 @@ class HeadMethod:
 
     def __init__(self, heads: Sequence[HeadSlot], context: HeadContext) -> None:
         self.drawn = {}
+        self._kept: dict[Hashable, dict[str, Tensor]] = {}
         self.heads = list(heads)
         self.seeds = [head.seed for head in heads]
         self.params: Any = heads[0].params
@@ -282,6 +285,21 @@ class HeadMethod:
     def draws(self) -> bool:
         """Return whether ``predict`` draws random numbers, which an exported file cannot do."""
         return False
+
+    def keep(self, key: Hashable, draw: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor]:
+        """Return draws of ``predict`` on the device, where a GPU keeps them for the next epoch.
+
+        They are drawn on the CPU, so that a classifier predicts the same on every device.
+        """
+        if key in self._kept:
+            return self._kept[key]
+        device = self.context.device
+        drawn = {name: tensor.to(device) for name, tensor in draw().items()}
+        all_drawn = [drawn, *self._kept.values()]
+        size = sum(tensor.nbytes for tensors in all_drawn for tensor in tensors.values())
+        if device.type != "cpu" and size <= KEPT_BYTES:
+            self._kept[key] = drawn
+        return drawn
 
     def state(self) -> dict[str, Tensor]:
         """Return the tensors, each (K, ...), that training or ``predict`` needs beyond parameters.

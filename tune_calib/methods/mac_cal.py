@@ -238,7 +238,7 @@ class MacCal(Retrain):
 
     def _refresh(self, index: int) -> None:
         self.mask_q.copy_(self.q)
-        self._replace_masks(self._draw("mask", index, self.q.device))
+        self._replace_masks(self._draw_masks(self._draw("mask", index, self.q.device)))
         if self.params.masking == "destructive":
             for name, mask in self.masks.items():
                 # A zeroed weight stays zero until the optimiser changes it: at once with a dense
@@ -254,15 +254,19 @@ class MacCal(Retrain):
                 self.masks[name] = mask.to(self.q, copy=True)
 
     def _draw(self, purpose: str, index: int, device: torch.device) -> dict[str, Tensor]:
-        """Draw M ~ Bernoulli(q) element-wise (eq. 8) from (head seed, purpose, index) only."""
-        masks: dict[str, list[Tensor]] = {name: [] for name in self.masked_names}
-        for slot, q in zip(self.heads, self.mask_q, strict=True):
-            chance = seeded(child_seed(slot.seed, purpose, index), device)
+        """Draw uniform numbers for masks from (head seed, purpose, index) only."""
+        uniform: dict[str, list[Tensor]] = {name: [] for name in self.masked_names}
+        for seed in self.seeds:
+            chance = seeded(child_seed(seed, purpose, index), device)
             for name in self.masked_names:
                 shape = self.parameters[name].shape[1:]
-                uniform = torch.rand(shape, generator=chance, device=device).to(q.device)
-                masks[name].append((uniform < q).float())
-        return {name: torch.stack(drawn) for name, drawn in masks.items()}
+                uniform[name].append(torch.rand(shape, generator=chance, device=device))
+        return {name: torch.stack(drawn) for name, drawn in uniform.items()}
+
+    def _draw_masks(self, uniform: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Draw M ~ Bernoulli(q) element-wise (eq. 8), given uniform numbers."""
+        q = self.mask_q[:, None, None]
+        return {name: (numbers < q).float() for name, numbers in uniform.items()}
 
     def _masked(self, masks: dict[str, Tensor]) -> dict[str, Tensor]:
         """Return the masked parameters, whose gradient depends on the setting ``gradient``."""
@@ -331,12 +335,15 @@ class MacCal(Retrain):
             return self._apply(self._masked(self.masks), features)
         if self.params.evaluation == "mc":
             # The masks depend only on the number of the draw, so that all samples of a split are
-            # evaluated under the same masks, however it is divided; and on the CPU, so that a
-            # classifier predicts the same on every device.
-            draw = partial(self._draw, "mc", device=torch.device("cpu"))
-            draws = (self._masked(draw(number)) for number in range(self.params.mc_samples))
-            return log_mean_exp(self._apply(weights, features).log_softmax(-1) for weights in draws)
+            # evaluated under the same masks, however it is divided.
+            numbers = range(self.params.mc_samples)
+            return log_mean_exp(self._predict_drawn(features, number) for number in numbers)
         return self._apply(self.parameters, features)
+
+    def _predict_drawn(self, features: Tensor, number: int) -> Tensor:
+        draw = partial(self._draw, "mc", number, torch.device("cpu"))
+        weights = self._masked(self._draw_masks(self.keep(number, draw)))
+        return self._apply(weights, features).log_softmax(-1)
 
     def draws(self) -> bool:
         """Return whether probabilities of several draws are averaged."""

@@ -18,6 +18,7 @@ both are higher, too.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Literal
 
 import torch
@@ -89,7 +90,8 @@ class VariationalTwoStage(HeadMethod):
 
     def loss(self, log_probs: Tensor, labels: Tensor) -> Tensor:
         """Return the mean cross entropy plus the weighted KL divergence over Z, (K,)."""
-        return nll(log_probs, labels) + self.kl_weight * self.kl
+        kl, self.kl = self.kl, self.kl.detach()  # without the graph, which the step frees
+        return nll(log_probs, labels) + self.kl_weight * kl
 
     def predict(self, features: Tensor, first: int = 0) -> Tensor:
         """Return the logarithm of the averaged probabilities, or the logits of the mean."""
@@ -120,15 +122,19 @@ class VariationalTwoStage(HeadMethod):
         # drawing the noise of all samples before it.
         blocks = range(first // NOISE_BLOCK, last // NOISE_BLOCK + 1)
         skipped = first - blocks[0] * NOISE_BLOCK
-        drawn = []
+        parts = []
+        for block in blocks:
+            draw_block = partial(self._draw_block, draw, block, like.shape[2])
+            parts.append(self.keep((draw, block), draw_block)["noise"])
+        return torch.cat(parts, 1)[:, skipped : skipped + like.shape[1]]
+
+    def _draw_block(self, draw: int, block: int, width: int) -> dict[str, Tensor]:
+        noise = []
         for head_seed in self.seeds:
-            draw_seed = child_seed(head_seed, "mc eps", draw)
-            seeds = [child_seed(draw_seed, "block", block) for block in blocks]
-            # On the CPU, so that a classifier predicts the same on every device.
-            chances = [seeded(seed, torch.device("cpu")) for seed in seeds]
-            parts = [torch.randn(NOISE_BLOCK, like.shape[2], generator=c) for c in chances]
-            drawn.append(torch.cat(parts)[skipped : skipped + like.shape[1]])
-        return torch.stack(drawn).to(like.device)
+            seed = child_seed(child_seed(head_seed, "mc eps", draw), "block", block)
+            chance = seeded(seed, torch.device("cpu"))
+            noise.append(torch.randn(NOISE_BLOCK, width, generator=chance))
+        return {"noise": torch.stack(noise)}
 
     def decode(self, mean: Tensor, log_variance: Tensor, noise: Tensor) -> Tensor:
         """Return the logits (K, B, C) of z for standard normal noise (K, B, Z)."""

@@ -69,7 +69,8 @@ COLUMNS: dict[TableName, dict[str, Column]] = {
             "whether only deterministic algorithms were used, which is always true on a CPU"
         ),
         "execution": _text(
-            "execution of the steps of training: `eager`, `graph` or `compiled`; null if not known",
+            "execution of the steps of training: `eager`, `graph` or `compiled`, with `: refused` "
+            "and the reason where `auto` took eager steps instead; null if not known",
             True,
         ),
         "actor_resets": _int32("number of Ray trials that its process had run before"),

@@ -18,6 +18,8 @@ _IMAGES = "https://images.nvidia.com"
 RATES = Path(__file__).with_name("gpu_rates.json")
 """File of the package with measured rates."""
 
+PRECISIONS = ("fp32", "tf32", "bf16")
+
 # Each takes the place of a later one that was not measured, which is at least about as fast.
 EXECUTIONS = {"eager": "eager", "graph": "captured", "compiled": "compiled"}
 
@@ -43,16 +45,20 @@ def find_share(backbone: str, execution: str, precision: str) -> tuple[float, st
     """Return the share of its peak rate that the measured GPU reaches, and its origin.
 
     Shares depend on the network: small layers do not fill a GPU. A network without rates gets the
-    geometric mean of those of the others.
+    geometric mean of those of the others, and a precision without rates the share of another one.
     """
-    rates = read_rates()
-    peak = 1e12 * GPUS[rates["gpu_model"]].teraflops[precision]
-    shares, executions = {}, {}
-    for name, network in rates["networks"].items():
-        for measured in _up_to(execution):
-            if rate := network["images_per_second"][measured][precision]:
-                shares[name] = rate * 1e9 * network["gflop"] / peak
-                executions[name] = measured
+    rates, shares, executions = read_rates(), dict[str, float](), {}
+    for measured_precision in (precision, *PRECISIONS):
+        for name, network in rates["networks"].items():
+            for measured in _up_to(execution):
+                if rate := network["images_per_second"][measured][measured_precision]:
+                    peak = 1e12 * GPUS[rates["gpu_model"]].teraflops[measured_precision]
+                    shares[name] = rate * 1e9 * network["gflop"] / peak
+                    executions[name] = measured
+        if shares:
+            break
+    else:
+        raise UserError(f"{RATES} has no rate of a network: tests/benchmarks/gpu.py measures them")
     noun = f"{len(shares)} other networks"
     if backbone in shares:
         noun, shares = backbone, {backbone: shares[backbone]}
@@ -60,7 +66,7 @@ def find_share(backbone: str, execution: str, precision: str) -> tuple[float, st
     share = geometric_mean(shares.values())
     steps = describe_steps(executions.values(), execution)
     origin = f"{share:.1%} of the peak rate, like {noun} on one {rates['gpu_model']}"
-    return share, f"{origin} ({precision}, {steps})"
+    return share, f"{origin} ({measured_precision}, {steps})"
 
 
 def describe_steps(measured: Collection[str], execution: str) -> str:
@@ -81,6 +87,8 @@ def find_head_step(heads: int, execution: str) -> tuple[float, str]:
         for count, seconds in rates["head_step_s"].items():
             if seconds[measured] is not None:
                 steps[int(count)] = seconds[measured], measured
+    if not steps:
+        raise UserError(f"{RATES} has no step of heads: tests/benchmarks/gpu.py measures them")
     nearest = min([count for count in steps if count >= heads], default=max(steps))
     step_s, name = steps[nearest]
     step_s *= max(1.0, heads / nearest)
@@ -147,5 +155,5 @@ for _name, _rates, _devices, _source in (
 ):  # fmt: skip
     # Before Ampere, products are fast only in fp32.
     GPUS.register(
-        Gpu(_name, dict(zip(("fp32", "tf32", "bf16"), _rates, strict=False)), _devices, _source)
+        Gpu(_name, dict(zip(PRECISIONS, _rates, strict=False)), _devices, _source)
     )

@@ -166,9 +166,7 @@ def execute_run(
                     plugins=list(map(Plugin.plain, run.plugins)),
                     digests=copies.digests,
                 )
-                with open_executor(
-                    location, state.needs, everywhere, provenance=provenance
-                ) as executor:
+                with open_executor(location, state.needs, everywhere, provenance) as executor:
                     write_plan()
                     run.execute(state, executor)
         return run.finish(state)

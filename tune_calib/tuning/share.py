@@ -13,10 +13,8 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from tune_calib.data.base import Split
-from tune_calib.data.splits import Development
+from tune_calib.conformance.gpu import build_trainer
 from tune_calib.engine.machine import environment_of
-from tune_calib.engine.network import NetworkTrainer
 from tune_calib.progress import report_progress
 from tune_calib.spec import plugins
 from tune_calib.spec.ladder import PlannedTrial
@@ -143,15 +141,16 @@ def measure_networks(
 
 
 def measure_step(spec: TrialSpec, device: torch.device) -> StepCost:
-    """Train a network for two short epochs on random images, of which the second is timed."""
+    """Train a network for two short epochs on random images; time the second one, repeated."""
     gc.collect()
     torch.cuda.empty_cache()  # of networks that were measured before
     torch.cuda.reset_peak_memory_stats(device)
     eager = spec.network.model_copy(update={"execution": "eager", "epochs": 1})
     with FlopCounterMode(display=False) as counter:
-        next(_train(spec.model_copy(update={"network": eager}), device, steps=1))
-    trainer = _train(spec, device, STEPS)
-    next(trainer)
+        next(build_trainer(spec.model_copy(update={"network": eager}), device, steps=1))
+    trainer = build_trainer(spec, device, STEPS)
+    list(trainer)
+    trainer.epoch -= 1  # again, because PLP captures a step in each epoch
     step_s = _time(lambda: next(trainer), device) / STEPS
     free, total = torch.cuda.mem_get_info(device)
     # The rest are the context, libraries and other processes.
@@ -172,13 +171,3 @@ def _time(work: Callable[[], Any], device: torch.device) -> float:
     work()
     torch.cuda.synchronize(device)
     return time.perf_counter() - start
-
-
-def _train(spec: TrialSpec, device: torch.device, steps: int) -> NetworkTrainer:
-    info = spec.data.info
-    shape = (spec.network.batch_size * steps, info.channels, info.size, info.size)
-    images = torch.randint(256, shape, dtype=torch.uint8)
-    indices = torch.arange(len(images))
-    train = Split(images, indices % info.classes, indices)
-    few = Split(images[:1], train.labels[:1], indices[:1])
-    return NetworkTrainer(spec, Development(train, few, few), device)

@@ -94,6 +94,15 @@ class PatchTransform(nn.Module):
         return F.relu(torch.cat([components, -components], 1))
 
 
+class GlobalMax(nn.Module):
+    """Maximum of each map, (N, C, h, w) -> (N, C), whose gradient is deterministic on a GPU."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the maxima; the gradient is that of the first of equal values."""
+        maxima: Tensor = x.flatten(2).max(2).values
+        return maxima
+
+
 def build_fast(
     channels: int, _: int, init: Init, *, is_transformed: bool = False
 ) -> tuple[nn.Module, int]:
@@ -117,7 +126,7 @@ def build_fast(
             layers += [convolution, *pools, nn.BatchNorm2d(width), nn.ReLU()]
         bounds.append(len(layers))
         channels = width
-    layers += [nn.AdaptiveMaxPool2d(1), nn.Flatten(1)]
+    layers.append(GlobalMax())
     return finish(nn.Sequential(*layers), bounds, init), FAST_WIDTHS[-1]
 
 

@@ -57,9 +57,10 @@ class NetworkSlot(OptimisedSlot):
     clip_grad_norm: float | None = Field(2.0, gt=0)
     """Largest L2 norm of the gradient; none if absent."""
     precision: Precision = Field("fp32", exclude_if=lambda precision: precision == "fp32")
-    """Precision of the backbone's products, in training and in feature banks; the linear head,
-    losses, statistics of batch normalisation and weights stay in float32. `tf32` (GPUs from Ampere
-    on) rounds factors to 10 bits of mantissa, `bf16` also stores feature maps with 7 (autocast)."""
+    """Precision of the backbone's products, in training and in feature banks; losses, statistics of
+    batch normalisation and weights stay in float32. `tf32` (GPUs from Ampere on) rounds factors to
+    10 bits of mantissa, also those of the linear head and of heads on its features; `bf16` also
+    stores feature maps with 7 (autocast), and leaves heads in float32."""
     # Never in the JSON, because it is not part of the identity of a trial.
     execution: Execution = Field("auto", exclude=True)
     """Execution of the steps of training, of networks and heads: `eager`; `graph`, captured as a

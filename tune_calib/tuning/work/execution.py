@@ -167,7 +167,10 @@ class _InProcess(Executor):
         self._events: dict[str, ProgressEvent] = {}  # the latest of each job
 
     def run(self, source: Source, at_once: int | None = None) -> dict[str, str]:
-        if isinstance(source, JobSource) and (count := count_processes(source.ready)):
+        count = 0
+        if isinstance(source, JobSource) and not self.gpus:  # not one CUDA context a process
+            count = count_processes(source.ready)
+        if count:
             errors = run_in_processes(source, count, self._events.__setitem__)
             return report_crashes(errors, self.provenance.out)
         errors = {}

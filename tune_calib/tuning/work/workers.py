@@ -27,6 +27,7 @@ from tune_calib.engine.evaluate import (
     read_train_check,
     refuse_better,
 )
+from tune_calib.engine.execution import describe_execution
 from tune_calib.engine.extra import ExtraEvaluation, shifted_bank_key
 from tune_calib.engine.head_batch import HEAD_THREADS, HeadBatchTrainer, in_parts
 from tune_calib.engine.imports import open_import
@@ -325,7 +326,8 @@ class HeadWorker(Worker):
             results = [(trial, replace(result, own_s=share)) for trial, result in results]
         # Seconds to build the bank, perhaps on another machine.
         measured = {"population": trained, "bank_s": self.bank.manifest.get("made_s")}
-        measured["execution"] = self.trainer.execution
+        trainer = self.trainer
+        measured["execution"] = describe_execution(trainer.execution, trainer.executor)
         self.write(results, measured_otherwise=measured)
         return {"epoch": self.trainer.epoch, **summarize(results), DONE: True}
 

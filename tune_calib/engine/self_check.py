@@ -1,0 +1,193 @@
+"""Proof, before a captured step is used by default, that it equals the eager step and is faster."""
+
+import hashlib
+import json
+import math
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from importlib import metadata
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from tune_calib.engine.execution import Captured, Inputs, Tensors
+from tune_calib.errors import UserError
+from tune_calib.paths import AnyPath, atomic_write, cache_folder
+from tune_calib.spec.slots.base import OptimisedSlot
+from tune_calib.spec.slots.network import NetworkSlot
+
+STEPS, ROUNDS = 3, 2
+
+# Largest difference of a tensor after the steps, relative to what they changed of it. A step that
+# misses an input, a moment or an update differs by more than half of it.
+TOLERANCES = {"fp32": 1e-3, "tf32": 1e-2, "bf16": 0.1}
+
+# Of a tensor that changes much less than the others, such as a bias before a normalisation, the
+# change is rounding errors; then this share of the change of a typical tensor counts.
+LEAST_CHANGE = 0.01
+
+SLOWER = 1.1  # times the seconds of eager steps; a smaller difference may be chance
+
+
+class Subject(NamedTuple):
+    """What a self-check depends on, besides the GPU and the versions of program and torch."""
+
+    execution: str  # graph or compiled
+    method: str
+    plugin: str | None  # content hash
+    backbone: str  # empty for heads
+    precision: str
+
+    @classmethod
+    def of(cls, execution: str, slot: OptimisedSlot) -> "Subject":
+        """Return what the steps of a network or of heads depend on."""
+        backbone, precision = "", "fp32"
+        if isinstance(slot, NetworkSlot):
+            backbone, precision = slot.backbone, slot.precision
+        return cls(execution, slot.method, slot.plugin, backbone, precision)
+
+    def read(self) -> "SelfCheck | None":
+        """Return the result of an earlier check on this machine; None if there is none."""
+        with suppress(OSError, ValueError, TypeError):
+            return SelfCheck(**json.loads(self.path.read_bytes()))
+        return None
+
+    def write(self, check: "SelfCheck") -> None:
+        """Store a result; if that is impossible, each training checks."""
+        with suppress(OSError, UserError):
+            atomic_write(self.path, json.dumps(asdict(check)).encode())
+
+    @property
+    def path(self) -> AnyPath:
+        """Return the file of the result in the user's cache folder."""
+        gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
+        key = json.dumps([*self, gpu, torch.__version__, metadata.version("tune-calib")])
+        return cache_folder() / "steps" / f"{hashlib.sha256(key.encode()).hexdigest()}.json"
+
+
+@dataclass(frozen=True)
+class SelfCheck:
+    """Three steps of a training, eagerly and captured from the same state."""
+
+    refusal: str = ""  # why the captured step is not used
+    difference: float = math.nan  # as in ``find_difference``
+    eager_s: float = math.nan  # a step
+    captured_s: float = math.nan
+    eager_bytes: int = 0  # peak memory of the process on the GPU
+    captured_bytes: int = 0
+
+
+class Proven(Captured):
+    """Captures a step if a self-check at its first call allows it, else calls it eagerly."""
+
+    def __init__(self, subject: Subject, *arguments: Any, **options: Any) -> None:
+        self.check: SelfCheck | None = None
+        self.subject, self.reads_cache = subject, True
+        super().__init__(*arguments, **options)
+
+    @property
+    def refusal(self) -> str:  # type: ignore[override]
+        """Return why steps are not captured; empty if they are, or before the first one."""
+        return self.check.refusal if self.check else ""
+
+    @property
+    def is_captured(self) -> bool:  # type: ignore[override]
+        """Return whether steps are captured, as far as known."""
+        return not self.refusal
+
+    def __call__(self, inputs: Inputs) -> Tensors:
+        """Take a step, after the self-check if it is the first one."""
+        if self.check is None and self.reads_cache:
+            self.check = self.subject.read()
+        if self.check is None:
+            self.check = self._prove(inputs)
+            self.subject.write(self.check)
+        if not self.refusal:
+            try:
+                return super().__call__(inputs)
+            except UserError as error:  # e.g. less memory than at the time of the check
+                self.check = replace(self.check, refusal=str(error))
+        self.forget()
+        return self.step(inputs)
+
+    def _prove(self, inputs: Inputs) -> SelfCheck:
+        """Take the steps eagerly and captured from the same state, which is restored."""
+        start, check, capture = _copy(self.state()), SelfCheck(), super().__call__
+        try:
+            seconds, memory = self._take_steps(self.step, inputs, start)
+            eager = _copy(self.state())
+            check = replace(check, eager_s=seconds, eager_bytes=memory)
+            seconds, memory = self._take_steps(capture, inputs, start)
+            check = replace(check, captured_s=seconds, captured_bytes=memory)
+            name, difference = find_difference(start, eager, captured=self.state())
+            check = replace(check, difference=difference)
+        except UserError as error:
+            return replace(check, refusal=str(error))
+        finally:
+            self.restore(start)
+        if not difference <= TOLERANCES[self.subject.precision]:
+            refusal = f"after {STEPS} steps {name} differs by {difference:.1g} of its change"
+            return replace(check, refusal=refusal)
+        if check.captured_s > SLOWER * check.eager_s:
+            ratio = check.captured_s / check.eager_s
+            return replace(check, refusal=f"it takes {ratio:.2g} times as long as the eager step")
+        return check
+
+    def _take_steps(
+        self, step: Callable[[Inputs], Tensors], inputs: Inputs, start: Tensors
+    ) -> tuple[float, int]:
+        """Take the steps from a state; return seconds a step and peak memory on the GPU."""
+        gpus = {tensor.device for tensor in inputs.values() if tensor.is_cuda}
+        for gpu in gpus:
+            torch.cuda.empty_cache()  # of steps before, which other trials may need
+            torch.cuda.reset_peak_memory_stats(gpu)
+        seconds = math.inf
+        # In the first round, libraries choose algorithms, and a captured step is captured.
+        for _ in range(ROUNDS):
+            self.restore(start)
+            with torch.random.fork_rng(devices=gpus):
+                for gpu in gpus:
+                    torch.cuda.synchronize(gpu)
+                started = time.perf_counter()
+                for _ in range(STEPS):
+                    step(inputs)
+                for gpu in gpus:
+                    torch.cuda.synchronize(gpu)
+                seconds = min(seconds, (time.perf_counter() - started) / STEPS)
+        return seconds, sum(map(torch.cuda.max_memory_allocated, gpus))
+
+
+def find_difference(start: Tensors, eager: Tensors, captured: Tensors) -> tuple[str, float]:
+    """Return the tensor whose change in captured steps differs most, and by which share.
+
+    Tensors that are not in ``start``, since the steps create them, were 0.
+    """
+    changes, errors = {}, {}
+    for name, expected in eager.items():
+        if not expected.is_floating_point():
+            if not torch.equal(expected, captured[name]):
+                return name, math.inf
+            continue
+        before = start.get(name, torch.zeros_like(expected))
+        changes[name] = _root_mean_square(expected - before)
+        errors[name] = _root_mean_square(captured[name] - expected)
+    typical = sorted(changes.values())[len(changes) // 2]
+    worst, largest = "", 0.0
+    for name, error in errors.items():
+        change = max(changes[name], LEAST_CHANGE * typical)
+        share = error / change if error else 0.0
+        # A NaN, which no comparison finds, is a difference too.
+        if not share <= largest:
+            worst, largest = name, share
+    return worst, largest
+
+
+def _root_mean_square(values: Tensor) -> float:
+    return float(values.double().square().mean().sqrt()) if values.numel() else 0.0
+
+
+def _copy(tensors: Tensors) -> Tensors:
+    return {name: tensor.detach().clone() for name, tensor in tensors.items()}
