@@ -102,10 +102,22 @@ def fail(step):
     raise RefusedError("a step cannot be captured")
 
 
-def test_a_capture_that_fails_is_refused_and_leaves_no_trace():
-    failing = trainer(fail)
+def fail_as_compiled_code(step):
+    step()
+    raise RuntimeError("Triton Error [CUDA]: no kernel image\nand more")
+
+
+@pytest.mark.parametrize(
+    ("how", "refusal"),
+    [
+        (fail, "a step cannot be captured"),
+        (fail_as_compiled_code, "Triton Error [CUDA]: no kernel image"),
+    ],
+)
+def test_a_capture_that_fails_is_refused_and_leaves_no_trace(how, refusal):
+    failing = trainer(how)
     assert_equal_training(failing)
-    assert failing.executor.check.refusal == "a step cannot be captured"
+    assert failing.executor.check.refusal == refusal
 
 
 def test_a_capture_that_fails_after_an_earlier_check_is_refused_in_this_training_alone():

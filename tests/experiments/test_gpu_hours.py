@@ -167,9 +167,7 @@ def measured(monkeypatch):
 
 @pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16"])
 @pytest.mark.parametrize("gpu", ["H100", "T4"])
-def test_a_precision_that_was_not_measured_has_the_share_of_the_next_one(
-    gpu, precision, measured
-):
+def test_a_precision_that_was_not_measured_has_the_share_of_the_next_one(gpu, precision, measured):
     measured(precision)
     share = gpus.find_share("resnet50", "eager", precision)[0]
     attained = GPUS[gpu].attained("resnet50", "eager", "fp32")

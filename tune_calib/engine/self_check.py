@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from tune_calib.engine.execution import Captured, Inputs, Tensors
+from tune_calib.engine.execution import Captured, Inputs, Tensors, first_line
 from tune_calib.errors import UserError
 from tune_calib.paths import AnyPath, atomic_write, cache_folder
 from tune_calib.spec.slots.base import OptimisedSlot
@@ -124,8 +124,8 @@ class Proven(Captured):
             check = replace(check, captured_s=seconds, captured_bytes=memory)
             name, difference = find_difference(start, eager, captured=self.state())
             check = replace(check, difference=difference)
-        except UserError as error:
-            return replace(check, refusal=str(error))
+        except (UserError, RuntimeError) as error:  # e.g. of the first call of compiled code
+            return replace(check, refusal=first_line(error))
         finally:
             self.restore(start)
         if not difference <= TOLERANCES[self.subject.precision]:

@@ -154,6 +154,4 @@ for _name, _rates, _devices, _source in (
      f"{_IMAGES}/content/technologies/volta/pdf/volta-v100-datasheet-update-us-1165301-r5.pdf"),
 ):  # fmt: skip
     # Before Ampere, products are fast only in fp32.
-    GPUS.register(
-        Gpu(_name, dict(zip(PRECISIONS, _rates, strict=False)), _devices, _source)
-    )
+    GPUS.register(Gpu(_name, dict(zip(PRECISIONS, _rates, strict=False)), _devices, _source))
