@@ -227,6 +227,18 @@ def test_an_evaluation_has_the_memory_of_the_capture_and_of_the_gradients():
     assert [parameter.grad for parameter in run.parameters if parameter.grad is not None] == []
 
 
+def test_only_a_captured_step_has_memory_to_free(monkeypatch):
+    """Freeing that of a GPU makes the program wait for it, so that no step may do so."""
+    freed = []
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: freed.append(1))
+    executor = Captured(lambda inputs: inputs, dict, record=record)
+    executor.forget()
+    assert not freed
+    executor({"rate": torch.ones(())})
+    executor.forget(), executor.forget()
+    assert freed == [1]
+
+
 def test_images_stored_larger_are_captured_once_whether_augmented_or_not():
     """Also the epochs without augmentation, which train on the centres of the images."""
     eager, captured = (

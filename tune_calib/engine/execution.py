@@ -146,15 +146,17 @@ class Captured(Eager):
         super().__init__(step)
         self.state: Callable[[], Tensors] = _weak(state)
         self.prepare, self.record = prepare or _warmed_up, record or record_graph
-        self.forget()
-
-    def forget(self) -> None:
-        """Free the captured step, which uses other tensors now or is over; capture it again."""
         self.inputs: Tensors = {}
         self.recording: Recording | None = None
         self.prepared: Any = None  # a compiled backbone, whose code the recording needs
-        # Nothing else uses the memory of a graph, and other processes may need it.
-        torch.cuda.empty_cache()
+
+    def forget(self) -> None:
+        """Free the captured step, which uses other tensors now or is over; capture it again."""
+        was_captured = self.recording is not None
+        self.inputs, self.recording, self.prepared = {}, None, None
+        if was_captured:
+            # Nothing else uses the memory of a graph, and other processes may need it.
+            torch.cuda.empty_cache()
 
     def __call__(self, inputs: Inputs) -> Tensors:
         """Take a step and return copies of its outputs."""
@@ -232,13 +234,14 @@ def record_graph(step: Callable[[], Tensors]) -> Recording:
         if isinstance(first, torch.OutOfMemoryError):
             raise first from None
         raise RefusedError(
-            f"a step cannot be captured as a CUDA graph ({_first_line(first)}): use "
+            f"a step cannot be captured as a CUDA graph ({first_line(first)}): use "
             "network.execution=eager, or declare is_capturable = False in your method"
         ) from error
     return graph.replay, outputs
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's message, or its name if it has none."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
@@ -292,7 +295,7 @@ def compiling(network: "Network", name: str, warm_up: Callable[[], None]) -> Ite
             with _compiling_alone(name):
                 warm_up()
         except (OSError, TorchDynamoException, FailOnRecompileLimitHit) as error:
-            reason = _first_line(getattr(error, "inner_exception", error))
+            reason = first_line(getattr(error, "inner_exception", error))
             raise RefusedError(
                 f"cannot compile {name} in {folder} ({reason}): free space or repair it, or use "
                 "network.execution=graph"

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from tune_calib.engine.execution import Captured, Inputs, Tensors
+from tune_calib.engine.execution import Captured, Inputs, Tensors, first_line
 from tune_calib.errors import RefusedError, UserError
 from tune_calib.paths import AnyPath, atomic_write, cache_folder
 from tune_calib.spec.slots.base import OptimisedSlot
@@ -110,7 +110,7 @@ class Proven(Captured):
             except (RuntimeError, UserError) as error:
                 if self.recording is not None:
                     raise
-                self.check = replace(self.check, refusal=_first_line(error))
+                self.check = replace(self.check, refusal=first_line(error))
         self.forget()
         return self.step(inputs)
 
@@ -129,7 +129,7 @@ class Proven(Captured):
             name, difference = find_difference(start, eager, captured=self.state())
             check = replace(check, difference=difference)
         except (RuntimeError, UserError) as error:
-            check = replace(check, refusal=_first_line(error))
+            check = replace(check, refusal=first_line(error))
             if isinstance(error, RefusedError):
                 self.subject.write(check)
             return check
@@ -193,10 +193,6 @@ def find_difference(start: Tensors, eager: Tensors, captured: Tensors) -> tuple[
         if error > largest * change:
             worst, largest = name, error / change if change else math.inf
     return worst, largest
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0]
 
 
 def _root_mean_square(values: Tensor) -> float:
