@@ -48,7 +48,6 @@ NOT_DETERMINISTIC = {
     aten.put_.default,
     aten.reflection_pad1d_backward.default,
     aten.reflection_pad2d_backward.default,
-    aten.scatter_reduce.two,
     aten.upsample_bicubic2d_backward.default,
     aten.upsample_bilinear2d_backward.default,
     aten.upsample_linear1d_backward.default,
