@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from tune_calib.spec.slots.head import HeadSlot
 
-KEPT_BYTES = 2**30  # of the draws that a method keeps on a GPU
+KEPT_BYTES = 2**31  # at most, of the draws that a method keeps on a GPU
 
 
 @dataclass(frozen=True)
@@ -295,9 +295,12 @@ class HeadMethod:
             return self._kept[key]
         device = self.context.device
         drawn = {name: tensor.to(device) for name, tensor in draw().items()}
+        if device.type == "cpu":
+            return drawn
         all_drawn = [drawn, *self._kept.values()]
         size = sum(tensor.nbytes for tensors in all_drawn for tensor in tensors.values())
-        if device.type != "cpu" and size <= KEPT_BYTES:
+        # The first evaluation follows an epoch, so that training has its memory.
+        if size <= min(KEPT_BYTES, torch.cuda.mem_get_info(device)[0]):
             self._kept[key] = drawn
         return drawn
 
