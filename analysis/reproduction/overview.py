@@ -257,7 +257,8 @@ def describe_tables(results: Sequence[Made], pictured: Pictured) -> str:
     """Return the page of tables as Markdown; ``pictured`` returns the paths of figures."""
     parts = [
         "# The papers' tables, reproduced",
-        f"Our results next to the published ones. The page of [claims]({PAGE}) has the verdicts.",
+        f"Our results next to the published ones. The page of [claims]({PAGE}) has the verdicts. "
+        "A command is that of its run; add `--data-root` where it lacks one.",
     ]
     for table, of_table in _by_table(results):
         parts += [f"## {table.name}", f"{table.title}. {table.note}".rstrip()]

@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.benchmarks import gpu
+from tune_calib.spec.gpus import read_rates
+
 SCRIPT = Path(__file__).with_name("gpu.py")
 
 
@@ -17,6 +20,16 @@ def run(path: Path, *arguments: str) -> tuple[dict, str]:
         [*command, "--json", path, *arguments], check=True, capture_output=True, text=True
     )
     return json.loads(path.read_text("utf-8")), ended.stdout
+
+
+def test_the_time_suffices_to_compile_each_network_in_bfloat16():
+    compile_s = [network["compile_s"]["bf16"] for network in read_rates()["networks"].values()]
+    assert gpu.COMPILING * 60 * gpu.MINUTES > max(filter(None, compile_s)) > 100
+
+
+def test_steps_that_auto_takes_are_measured_first():
+    kinds = [kind for kind, _ in gpu.ORDER]
+    assert kinds == sorted(kinds, key=lambda kind: kind not in ("graph", "compiled"))
 
 
 @pytest.mark.slow

@@ -117,6 +117,15 @@ def test_a_defect_of_the_program_stays_a_traceback(monkeypatch, out, refusal):
         assert "or this is a bug to report" in refusal("status", out)
 
 
+def test_the_exit_code_is_a_whole_number(capsys):
+    """W&B, which sends it at the end of the process, refuses a truth value."""
+    with pytest.raises(SystemExit) as ended:
+        main(["list", "metrics"])
+    assert capsys.readouterr().out
+    assert type(ended.value.code) is int
+    assert ended.value.code == 0
+
+
 def test_an_entry_whose_folder_is_a_file_does_not_end_the_others(tmp_path):
     path = tmp_path / "experiment.yaml"
     path.write_text(f"out: {tmp_path}/out\nentries: {{a: {{methods: [ce]}}}}")

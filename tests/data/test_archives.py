@@ -1,5 +1,8 @@
 """Every data set, read from a tiny archive of each of its layouts."""
 
+import threading
+from collections import defaultdict
+
 import numpy as np
 import pytest
 import torch
@@ -16,6 +19,8 @@ from tune_calib.data import cache as cache_module
 from tune_calib.data.augment import normalise
 from tune_calib.data.base import LazyImages
 from tune_calib.data.splits import cut_parts, load_development, load_test
+from tune_calib.engine.steps import batches_of
+from tune_calib.errors import UserError
 from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.slots.data import DataSlot
 
@@ -84,6 +89,69 @@ def test_lazy_images_are_used_as_a_tensor_is(archives, tmp_path, monkeypatch):
     assert torch.equal(lazy.take(places).images[:], plain.take(places).images)
     assert lazy.to("meta").images[places].device.type == "meta"
     assert lazy.images.shape == plain.images.shape
+
+
+# --- reading for a GPU, for which a device without numbers stands here
+
+
+ORDER = torch.randperm(50, generator=torch.Generator().manual_seed(0))
+READINGS = {
+    "batches": (
+        ORDER,
+        lambda images: batches_of(images, ORDER.split(8), 0, False, torch.Generator()),
+    ),
+    "split": (torch.arange(50), lambda images: images.split(8)),
+}
+
+
+@pytest.fixture
+def pinned(monkeypatch):
+    """Tensors that are pinned for copies to a GPU, and a count of copies from one."""
+    tensors, copies = [], []
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: tensors.append(tensor) or tensor)
+    to_cpu = torch.Tensor.cpu
+    monkeypatch.setattr(torch.Tensor, "cpu", lambda tensor: copies.append(1) or to_cpu(tensor))
+    yield tensors
+    assert len(copies) <= 1  # each would wait for the steps of the GPU
+
+
+@pytest.mark.parametrize("name", READINGS)
+def test_images_are_read_while_a_gpu_takes_a_step(pinned, name):
+    pixels = torch.randint(256, (50, 3, 4, 4), dtype=torch.uint8)
+    positions, begin = READINGS[name]
+    reads, is_read = [], defaultdict(threading.Event)
+
+    def read(rows):
+        reads.append(threading.current_thread())
+        is_read[len(reads)].set()
+        return pixels[rows]
+
+    batches = begin(LazyImages(read, (3, 4, 4), torch.arange(50), torch.device("meta")))
+    for number in range(7):
+        next(batches)
+        assert number == 6 or is_read[number + 2].wait(timeout=5)
+        assert len(reads) <= number + 3  # a bound on memory
+    assert next(batches, None) is None
+    assert len(set(reads)) == 1
+    assert threading.current_thread() not in reads
+    assert torch.equal(torch.cat(pinned), pixels[positions])
+
+
+@pytest.mark.parametrize("name", READINGS)
+def test_an_image_that_cannot_be_read_is_an_error_of_its_batch(pinned, name):
+    reads = []
+
+    def read(rows):
+        reads.append(rows)
+        if len(reads) == 4:
+            raise UserError("damaged")
+        return torch.zeros(len(rows), 3, 4, 4, dtype=torch.uint8)
+
+    batches = READINGS[name][1](LazyImages(read, (3, 4, 4), torch.arange(50), "meta"))
+    for _ in range(3):
+        next(batches)
+    with pytest.raises(UserError, match="damaged"):
+        next(batches)
 
 
 # --- what single archives say

@@ -6,6 +6,7 @@ import resource
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -150,11 +151,12 @@ def test_the_rows_of_a_population_do_not_depend_on_its_parts(
             size = 10**12 // heads
             monkeypatch.setattr(head_batch, "_bytes_of_a_head", lambda *_, size=size: size)
         actor = HeadWorker({
-            "run": run_of(tmp_path / name, trained), "job": ray_trial.config(),
+            "run": run_of(tmp_path / name, trained) | {"gpus": 1 / 4}, "job": ray_trial.config(),
             "epochs_per_step": 99,
         })  # fmt: skip
         drive(actor)
         found.append(rows(tmp_path / name))
+        assert actor.trainer.views.share == 1 / 4
         assert len(actor.trainer.slots) == min(3, heads) or heads == 2
     assert found[0] == found[1]
 
@@ -171,6 +173,53 @@ def test_batches_are_those_of_the_order(shape, gathered, bank, monkeypatch):
     for positions, (features, labels) in zip(order.split(32, dim=-1), given, strict=True):
         assert torch.equal(features, split.features[positions])
         assert torch.equal(labels, split.labels[positions])
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    """A GPU with 80 bytes, of which torch has reserved some, and tensors without numbers."""
+
+    def reserve(free, reserved, allocated):
+        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free, 80))
+        monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: reserved)
+        monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: allocated)
+        return torch.device("meta")
+
+    return reserve
+
+
+@pytest.mark.parametrize(
+    ("memory", "share", "expected"),
+    [
+        ((60, 10, 10), 1, 30),  # half of what is free
+        ((20, 50, 10), 1, 30),  # what torch has cached is free for it
+        ((60, 10, 10), 1 / 4, 10),  # half of a fourth of the GPU
+        ((60, 10, 10), 1 / 2, 20),
+        ((8, 10, 10), 1 / 4, 4),  # the others have taken more than their share
+    ],
+)
+def test_views_take_half_of_a_process_s_share_of_a_gpu(gpu, bank, memory, share, expected):
+    bank = SimpleNamespace(views=99)
+    assert Views(bank, gpu(*memory), share).count_places(size=1) == expected
+
+
+@pytest.mark.parametrize(("fits", "expected"), [(9, 9), (4, 4), (3, 2), (0, 0)])
+def test_fewer_views_are_held_where_memory_is_less_than_it_seems(
+    gpu, bank, monkeypatch, fits, expected
+):
+    views = Views(bank, gpu(80, 0, 0))
+    monkeypatch.setattr(views, "count_places", lambda size: 9)
+    new_empty = torch.Tensor.new_empty
+
+    def allocate(tensor, count, *shape, **options):
+        if count > fits:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return new_empty(tensor, count, *shape, **options)
+
+    monkeypatch.setattr(torch.Tensor, "new_empty", allocate)
+    views.hold(0)
+    assert len(views.places) == expected
+    assert (views.held is not None) == (expected > 0)
 
 
 @pytest.mark.gpu
@@ -194,7 +243,7 @@ def test_a_view_that_does_not_fit_a_gpu_is_streamed(bank, monkeypatch):
     slots = [small_spec(method="mac_cal", seed=s).head for s in range(3)]
     logits = []
     for share in (0.5, 0.0):
-        monkeypatch.setattr("tune_calib.engine.head_steps.SHARE_OF_FREE", share)
+        monkeypatch.setattr("tune_calib.engine.head_steps.SHARE_OF_VIEWS", share)
         trainer = HeadBatchTrainer(slots, bank, 0, torch.device("cuda"))
         list(trainer)
         assert (trainer.views.held is not None) == (share > 0)

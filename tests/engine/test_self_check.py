@@ -15,7 +15,7 @@ from tune_calib.engine.execution import describe_execution
 from tune_calib.engine.head_batch import HeadBatchTrainer
 from tune_calib.engine.network import NetworkTrainer
 from tune_calib.engine.self_check import Proven, SelfCheck, Subject, find_difference
-from tune_calib.errors import RefusedError
+from tune_calib.errors import DivergedError, RefusedError
 from tune_calib.experiments.forecast.summary import _find_refusal
 from tune_calib.spec.trial import TrialSpec
 
@@ -97,34 +97,45 @@ def test_a_captured_step_that_differs_is_refused_and_the_training_is_eager(name)
     assert not wrong.executor.is_captured
 
 
-def fail(step):
-    step()
-    raise RefusedError("a step cannot be captured")
+def failing(error):
+    """Record steps by raising an error after one."""
 
+    def fail(step):
+        step()
+        raise error
 
-def fail_as_compiled_code(step):
-    step()
-    raise RuntimeError("Triton Error [CUDA]: no kernel image\nand more")
+    return fail
 
 
 @pytest.mark.parametrize(
-    ("how", "refusal"),
+    ("error", "is_stored"),
     [
-        (fail, "a step cannot be captured"),
-        (fail_as_compiled_code, "Triton Error [CUDA]: no kernel image"),
+        (RefusedError("a step cannot be captured"), True),
+        (torch.OutOfMemoryError("of this batch"), False),
+        (RuntimeError("an error of CUDA\nand its advice"), False),
     ],
 )
-def test_a_capture_that_fails_is_refused_and_leaves_no_trace(how, refusal):
-    failing = trainer(how)
-    assert_equal_training(failing)
-    assert failing.executor.check.refusal == refusal
+def test_a_capture_that_fails_is_refused_and_leaves_no_trace(error, is_stored):
+    run = trainer(failing(error))
+    assert_equal_training(run)
+    assert run.executor.refusal
+    assert "\n" not in run.executor.refusal
+    assert (SUBJECT.read() is not None) == is_stored
+
+
+def test_steps_that_diverge_prove_nothing_about_others():
+    run = trainer(lr=1e30)
+    with pytest.raises(DivergedError):
+        next(run)
+    assert math.isnan(run.executor.check.difference)
+    assert SUBJECT.read() is None
 
 
 def test_a_capture_that_fails_after_an_earlier_check_is_refused_in_this_training_alone():
     SUBJECT.write(SelfCheck())
-    failing = trainer(fail)
-    assert_equal_training(failing)
-    assert failing.executor.refusal == "a step cannot be captured"
+    run = trainer(failing(RefusedError("a step cannot be captured")))
+    assert_equal_training(run)
+    assert run.executor.refusal == "a step cannot be captured"
     assert SUBJECT.read().refusal == ""
 
 
@@ -142,12 +153,12 @@ def test_a_slower_captured_step_is_refused(monkeypatch):
 
 
 def test_a_check_is_done_once_for_each_subject_and_version(monkeypatch):
-    checks = []
-    monkeypatch.setattr(Proven, "_prove", lambda *_: checks.append(1) or SelfCheck("differs"))
+    prove, checks = Proven._prove, []
+    monkeypatch.setattr(Proven, "_prove", lambda *words: checks.append(1) or prove(*words))
     for _ in range(2):
         next(trainer())
     assert len(checks) == 1
-    assert SUBJECT.read().refusal == "differs"
+    assert SUBJECT.read().refusal == ""
     for other in ({"execution": "compiled"}, {"backbone": ""}, {"precision": "bf16"},
                   {"plugin": "a"}, {"method": "ce"}):  # fmt: skip
         assert SUBJECT._replace(**other).read() is None
@@ -199,9 +210,11 @@ def test_differences_are_shares_of_the_changes():
     captured = {**eager, "still": torch.full((3,), 1.001)}
     assert find_difference(start, eager, captured) == ("still", pytest.approx(0.1, rel=1e-3))
     assert find_difference(start, eager, eager) == ("", 0.0)
-    name, share = find_difference(start, eager, {**eager, "new": torch.tensor([math.nan])})
-    assert name == "new"
+    name, share = find_difference(start, eager, {**eager, "big": torch.full((2,), math.nan)})
+    assert name == "big"
     assert math.isnan(share)
+    still = {"still": torch.ones(3), "too": torch.ones(1)}
+    assert find_difference(still, still, {**still, "too": torch.zeros(1)}) == ("too", math.inf)
     counts = {"count": torch.tensor(3)}
     assert find_difference({}, counts, {"count": torch.tensor(4)}) == ("count", math.inf)
 

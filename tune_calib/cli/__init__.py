@@ -111,4 +111,4 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         refuse_empty(arguments)
         # Otherwise Typer prints a usage error of several lines and exits itself.
         code = app(args=arguments, prog_name="tune-calib", standalone_mode=False)
-    sys.exit(code or bool(failed_figures))
+    sys.exit(code or (1 if failed_figures else 0))

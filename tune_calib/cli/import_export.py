@@ -68,7 +68,7 @@ def import_(
 
     Examples:
         tune-calib import mine --calib calib.npz --test test.npz --store store
-        tune-calib import mine --calib logits=logits.npy --calib labels=labels.npy --store store
+        tune-calib import own --calib logits=z.npy --calib labels=y.npy --test t.npz --store store
         tune-calib import calarena --models cv-multiclass.h5 --select none --store store
     """
     from tune_calib.engine.imports import check_files, check_name, write_import
@@ -196,7 +196,7 @@ def export(
 
     Examples:
         tune-calib export runs/mine calibrated.safetensors --best ece
-        tune-calib export runs/mine calibrated.safetensors --trial 3fa9 --onnx
+        tune-calib export runs/mine other.safetensors --trial 3fa9 --onnx
         tune-calib export runs/mine results.parquet
         tune-calib export runs/mine --logits mine-multiclass.h5
     """

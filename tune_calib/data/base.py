@@ -1,7 +1,10 @@
 """Images of data sets, in memory or on disk, and the splits and parts that they form."""
 
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Self
 
 import numpy as np
@@ -12,6 +15,8 @@ from torch import Tensor
 Places = NDArray[np.int64]
 
 CHUNK = 64  # images processed at once when a cache is written or a split is read into memory
+
+AHEAD = 2  # batches that are read before a GPU needs them
 
 Read = Callable[[Places], Tensor]
 """Reads the images of some rows, (M,), in that order: (M, C, H, W) uint8, on the CPU."""
@@ -47,8 +52,27 @@ class LazyImages:
 
     def split(self, size: int) -> Iterator[Tensor]:
         """Yield all images in order, ``size`` at a time."""
-        for start in range(0, len(self), size):
-            yield self[start : start + size]
+        if len(self):
+            yield from self.batches(torch.arange(len(self)).split(size))
+
+    def batches(self, order: Sequence[Tensor]) -> Iterator[Tensor]:
+        """Yield the images of each batch, (M,); a thread reads the next ones for a GPU."""
+        # At once, since each copy of positions from a GPU would wait for its steps.
+        places = torch.cat(list(order)).cpu().split([len(batch) for batch in order])
+        if torch.device(self.device).type == "cpu":
+            yield from map(self.__getitem__, places)
+            return
+        # In a new thread, the first operation may otherwise run on all cores.
+        use_threads = partial(torch.set_num_threads, torch.get_num_threads())
+        rows = deque(self.positions[batch].numpy() for batch in places)
+        futures = deque[Future[Tensor]]()
+        with ThreadPoolExecutor(1, initializer=use_threads) as thread:
+            while rows or futures:
+                while rows and len(futures) <= AHEAD:
+                    futures.append(thread.submit(self.read, rows.popleft()))
+                # Pinned in this thread, since another one may not do so during a capture.
+                pinned = futures.popleft().result().pin_memory()
+                yield pinned.to(self.device, non_blocking=True)
 
     def take(self, places: Tensor) -> "LazyImages":
         """Return the images at some positions of this split, (M,) int64, without reading any."""

@@ -58,7 +58,8 @@ class HeadBatchTrainer(Iterator[dict[str, Tensor]]):
     """Trains K heads of one shape (a head batch); each ``next`` trains all of them for one epoch.
 
     The numbers of head k do not depend on the other heads. The slots differ only in per-head
-    settings; ``network_seed`` is the seed of the shared batch order.
+    settings; ``network_seed`` is the seed of the shared batch order, and ``share`` the part of a
+    GPU that this process has.
     """
 
     def __init__(
@@ -68,13 +69,14 @@ class HeadBatchTrainer(Iterator[dict[str, Tensor]]):
         network_seed: int,
         device: torch.device,
         execution: Execution = "auto",
+        share: float = 1.0,
     ) -> None:
         self.slot = slots[0]
         self.slots = list(slots)
         self.bank = bank
         self.device = device
         self.network_seed = network_seed
-        self.views = Views(bank, device)
+        self.views = Views(bank, device, share)
         select = bank.select()
         features, labels = select.features.to(device), select.labels.to(device)
         self.select = replace(select, features=features, labels=labels)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 CACHE_BYTES = 2**20  # approximate size of the fast memory of a processor core
 GATHERED_BYTES = 2**20  # of features gathered together: several batches, which fit that memory
-SHARE_OF_FREE = 0.5  # of a device's free memory for views; the rest is for training
+SHARE_OF_VIEWS = 0.5  # of the memory of a GPU that a process may use; the rest is for training
 BETAS = 0.9, 0.999  # of Adam, as in torch
 
 # Tensors (K, ...) by kind (parameter, gradient, moment, mask) and name of the parameter.
@@ -28,10 +28,13 @@ _Groups = dict[str, dict[str, Tensor]]
 
 
 class Views:
-    """Views of the training split on a device, with as few as possible in memory."""
+    """Views of the training split on a device, with as few as possible in memory.
 
-    def __init__(self, bank: "DevelopmentBank", device: torch.device) -> None:
-        self.bank, self.device = bank, device
+    ``share`` is the part of a GPU that this process has; others may use the rest.
+    """
+
+    def __init__(self, bank: "DevelopmentBank", device: torch.device, share: float = 1.0) -> None:
+        self.bank, self.device, self.share = bank, device, share
         self.mapped: dict[int, FeatureSplit] = {}  # the last view that was read from its file
         self.held: FeatureSplit | None = None  # several views: features (P, N, D), labels (P, N)
         # Index of the view in each place of ``held``, -1 in an empty one; None before its creation.
@@ -73,19 +76,26 @@ class Views:
         return place
 
     def _allocate(self, split: "FeatureSplit") -> list[int]:
-        count = self.count_places(split.features.nbytes)
-        if count:
-            features = split.features.new_empty(count, *split.features.shape, device=self.device)
-            labels = split.labels.new_empty(count, len(split.labels), device=self.device)
-            self.held = replace(split, features=features, logits=features[..., :0], labels=labels)
+        count, shape = self.count_places(split.features.nbytes), split.features.shape
+        while count and self.held is None:
+            try:
+                features = split.features.new_empty(count, *shape, device=self.device)
+                labels = split.labels.new_empty(count, shape[0], device=self.device)
+                logits = features[..., :0]
+                self.held = replace(split, features=features, logits=logits, labels=labels)
+            except torch.OutOfMemoryError:  # in pieces, or taken by another process
+                count //= 2
         return [-1] * count
 
     def count_places(self, size: int) -> int:
         """Count the views of a size in bytes that the device holds at once."""
         if self.device.type == "cpu":
             return 1  # captured steps are only checked on a CPU
-        free = SHARE_OF_FREE * torch.cuda.mem_get_info(self.device)[0]
-        return min(self.bank.views, int(free // size))
+        free, total = torch.cuda.mem_get_info(self.device)
+        # What torch keeps for its next tensors is free for them.
+        free += torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
+        usable = SHARE_OF_VIEWS * min(free, self.share * total)
+        return min(self.bank.views, int(usable // size))
 
     def rows(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Return features and labels at positions (B,) or (K, B) in all places, one by one."""

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from tune_calib.engine.execution import Captured, Inputs, Tensors, first_line
-from tune_calib.errors import UserError
+from tune_calib.errors import RefusedError, UserError
 from tune_calib.paths import AnyPath, atomic_write, cache_folder
 from tune_calib.spec.slots.base import OptimisedSlot
 from tune_calib.spec.slots.network import NetworkSlot
@@ -104,17 +104,21 @@ class Proven(Captured):
             self.check = self.subject.read()
         if self.check is None:
             self.check = self._prove(inputs)
-            self.subject.write(self.check)
         if not self.refusal:
             try:
                 return super().__call__(inputs)
-            except UserError as error:  # e.g. less memory than at the time of the check
-                self.check = replace(self.check, refusal=str(error))
+            except (RuntimeError, UserError) as error:
+                if self.recording is not None:
+                    raise
+                self.check = replace(self.check, refusal=first_line(error))
         self.forget()
         return self.step(inputs)
 
     def _prove(self, inputs: Inputs) -> SelfCheck:
-        """Take the steps eagerly and captured from the same state, which is restored."""
+        """Take the steps eagerly and captured from the same state, which is restored.
+
+        The result is stored unless it is due to this training: too little memory, or divergence.
+        """
         start, check, capture = _copy(self.state()), SelfCheck(), super().__call__
         try:
             seconds, memory = self._take_steps(self.step, inputs, start)
@@ -124,16 +128,22 @@ class Proven(Captured):
             check = replace(check, captured_s=seconds, captured_bytes=memory)
             name, difference = find_difference(start, eager, captured=self.state())
             check = replace(check, difference=difference)
-        except (UserError, RuntimeError) as error:  # e.g. of the first call of compiled code
-            return replace(check, refusal=first_line(error))
+        except (RuntimeError, UserError) as error:
+            check = replace(check, refusal=first_line(error))
+            if isinstance(error, RefusedError):
+                self.subject.write(check)
+            return check
         finally:
             self.restore(start)
+        ratio = check.captured_s / check.eager_s
         if not difference <= TOLERANCES[self.subject.precision]:
             refusal = f"after {STEPS} steps {name} differs by {difference:.1g} of its change"
-            return replace(check, refusal=refusal)
-        if check.captured_s > SLOWER * check.eager_s:
-            ratio = check.captured_s / check.eager_s
-            return replace(check, refusal=f"it takes {ratio:.2g} times as long as the eager step")
+            check = replace(check, refusal=refusal)
+        elif ratio > SLOWER:
+            refusal = f"it takes {ratio:.2g} times as long as the eager step"
+            check = replace(check, refusal=refusal)
+        if not math.isnan(difference):
+            self.subject.write(check)
         return check
 
     def _take_steps(
@@ -177,11 +187,11 @@ def find_difference(start: Tensors, eager: Tensors, captured: Tensors) -> tuple[
     typical = sorted(changes.values())[len(changes) // 2]
     worst, largest = "", 0.0
     for name, error in errors.items():
+        if math.isnan(error):
+            return name, error
         change = max(changes[name], LEAST_CHANGE * typical)
-        share = error / change if error else 0.0
-        # A NaN, which no comparison finds, is a difference too.
-        if not share <= largest:
-            worst, largest = name, share
+        if error > largest * change:
+            worst, largest = name, error / change if change else math.inf
     return worst, largest
 
 

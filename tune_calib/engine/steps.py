@@ -91,9 +91,11 @@ def batches_of(
     draws = draw_views([len(batch) for batch in order], padding, flip, chance, spare)
     draws = draws.to(order[0].device)
     first = 0
-    for batch in order:
+    # Images on disk are read ahead for a GPU.
+    raw = (images[b] for b in order) if isinstance(images, Tensor) else images.batches(order)
+    for batch, raw_images in zip(order, raw, strict=True):
         last = first + len(batch)
-        yield batch, crop_flip(images[batch], draws.part(first, last))
+        yield batch, crop_flip(raw_images, draws.part(first, last))
         first = last
 
 

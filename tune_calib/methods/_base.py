@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from tune_calib.spec.slots.head import HeadSlot
 
-KEPT_BYTES = 2**31  # of the draws that a method keeps on a GPU
+KEPT_BYTES = 2**30  # of the draws that a method keeps on a GPU
 
 
 @dataclass(frozen=True)

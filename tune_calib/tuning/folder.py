@@ -67,6 +67,7 @@ class RunLocation:
             store=str(self.store.resolve()),
             data_root=self.absolute_data_root,
             device=device,
+            gpus=self.gpus,
             profile=self.profile,
             channel=uuid.uuid4().hex,
             **of_run,

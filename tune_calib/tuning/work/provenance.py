@@ -45,6 +45,7 @@ class Provenance:
     sweep: str = ""  # identity of the run
     ladder: str = ""
     device: str = "cpu"
+    gpus: float = 1.0  # of a trial, if the device is a GPU
     is_search: bool = False  # the test split is not read
     profile: bool = False  # networks write a profile of an epoch
     plugins: Sequence[dict[str, Any]] = ()  # that workers register, from ``Plugin.plain``

@@ -256,7 +256,8 @@ class HeadWorker(Worker):
         if slots[0].select != "last":
             bank = bank.for_trial(self.spec)
         execution = self.spec.network.execution
-        self.trainer = HeadBatchTrainer(slots, bank, seed, self.device, execution)
+        share = self.provenance.gpus
+        self.trainer = HeadBatchTrainer(slots, bank, seed, self.device, execution, share)
         self.history: list[dict[str, list[float]]] = []
 
     def _train_network(self) -> dict[str, Any] | None:
