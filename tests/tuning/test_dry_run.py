@@ -265,6 +265,7 @@ def test_a_plan_says_where_auto_cannot_compile(address, compiles, tmp_path, monk
     job = job_of(tmp_path, ["ce"])
     needs = find_needs(replace(job, location=replace(job.location, gpus=1, address=address)))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "H100")
     monkeypatch.setattr(summary, "can_compile", lambda: compiles)
     plan = _describe_execution(needs)
     is_told = address is None and not compiles

@@ -266,9 +266,10 @@ def _describe_machine(needs: Needs) -> str:
     return text
 
 
+_PROVEN = "captured as CUDA graphs where a self-check finds them right and not slower"
 _EXECUTIONS = {
-    "auto": "captured as CUDA graphs where a self-check finds them right and not slower; backbones "
-    f"of trainings of at least {LEAST_COMPILED:,} steps are compiled, which takes minutes once",
+    "auto": f"{_PROVEN}; backbones of trainings of at least {LEAST_COMPILED:,} steps are compiled, "
+    "which takes minutes once",
     "eager": "eager",
     "graph": "captured as CUDA graphs",
     "compiled": "captured as CUDA graphs with compiled backbones, which take minutes once",
@@ -288,7 +289,7 @@ def _describe_execution(needs: Needs) -> str:
     is_here = needs.run.location.address in (None, IN_PROCESS) and torch.cuda.is_available()
     if "auto" in requested and is_here and not can_compile():
         lack = "not compiled, since Triton, gcc or the header Python.h is missing on this machine"
-        texts[requested.index("auto")] = f"{_EXECUTIONS['graph']}; {lack}"
+        texts[requested.index("auto")] = f"{_PROVEN}; {lack}"
     eager = sorted(name for name in methods if not METHODS[name].implementation.is_capturable)
     if eager:
         texts.append(f"eager for {', '.join(eager)}, whose steps cannot be captured")
