@@ -1,6 +1,7 @@
 """One spec has one number of threads, whatever else is planned."""
 
 import json
+import math
 
 import pytest
 import torch
@@ -96,7 +97,7 @@ def test_a_clock_times_every_shape_of_head_by_itself(tmp_path):
     )
     assert known.seconds == pytest.approx(1e6)
     assert "earlier rows" in known.source
-    assert new.seconds < 1e5
+    assert math.isnan(new.seconds)
     longer = linear.head.model_copy(update={"epochs": 7})
     assert head_batch_key(longer) != head_batch_key(linear.head)
     again = linear.model_copy(update={"head": longer})
