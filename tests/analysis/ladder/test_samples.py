@@ -10,6 +10,7 @@ from analysis.report import write_report
 from tests import fake_results
 from tests.support import CPU, sample
 from tune_calib.data.splits import load_development
+from tune_calib.engine import artifacts
 from tune_calib.engine.artifacts import NetworkTraining, read_samples
 from tune_calib.engine.store import Store
 from tune_calib.errors import DamagedFileError
@@ -36,7 +37,8 @@ def records(spec, store, killed_each_epoch=False):
 
 
 @pytest.mark.parametrize("gate", sample(["learned", "random"], 1))
-def test_a_run_killed_at_every_epoch_loses_no_record(gate, tmp_path):
+def test_a_run_killed_at_every_epoch_loses_no_record(gate, tmp_path, monkeypatch):
+    monkeypatch.setattr(artifacts, "CHECKPOINT_S", 0)
     spec = spec_of(gate=gate)
     whole = records(spec, Store(tmp_path / "whole"))
     killed = records(spec, Store(tmp_path / "killed"), killed_each_epoch=True)
