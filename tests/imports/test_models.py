@@ -285,6 +285,7 @@ def processes(monkeypatch):
     monkeypatch.setattr(execution, "count_processes", lambda jobs: 2)
 
 
+@pytest.mark.slow  # starts two processes
 def test_rows_do_not_depend_on_the_number_of_processes(arena, processes, tmp_path):
     folder, words, _ = arena
     run = here(*words[:-1], tmp_path / "out")
@@ -350,6 +351,7 @@ def test_processes_of_imports_do_not_share_a_gpu(processes, monkeypatch, gpus, e
     assert counts == expected
 
 
+@pytest.mark.slow  # imports twice
 def test_a_larger_match_extends_the_run(arena, tmp_path):
     folder, words, _ = arena
     again = [*words[:-1], tmp_path / "out"]
