@@ -181,8 +181,8 @@ def find_difference(start: Tensors, eager: Tensors, captured: Tensors) -> tuple[
             if not torch.equal(expected, captured[name]):
                 return name, math.inf
             continue
-        before = start.get(name, torch.zeros_like(expected))
-        changes[name] = _root_mean_square(expected - before)
+        initial = start.get(name, torch.zeros_like(expected))
+        changes[name] = _root_mean_square(expected - initial)
         errors[name] = _root_mean_square(captured[name] - expected)
     typical = sorted(changes.values())[len(changes) // 2]
     worst, largest = "", 0.0

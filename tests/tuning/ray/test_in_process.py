@@ -12,6 +12,7 @@ import pytest
 import tune_calib
 from tests import support
 from tests.support import QUICK, here, on_ray, rows
+from tune_calib.engine import artifacts
 from tune_calib.errors import RefusedError, UserError
 from tune_calib.spec.names import CRASHES
 from tune_calib.tuning.work import execution
@@ -114,7 +115,8 @@ def test_a_crashed_trial_is_reported_and_the_others_continue(fails, tmp_path):
 
 
 @pytest.mark.slow
-def test_ctrl_c_ends_a_run_and_the_same_command_resumes_it(fails, tmp_path):
+def test_ctrl_c_ends_a_run_and_the_same_command_resumes_it(fails, tmp_path, monkeypatch):
+    monkeypatch.setattr(artifacts, "CHECKPOINT_S", 0)
     whole, out = tmp_path / "whole", tmp_path / "out"
     assert here(*COMMAND, "--out", whole).returncode == 0
     steps = fails(2, KeyboardInterrupt())
