@@ -111,7 +111,8 @@ def on_device(test: Callable[..., None]) -> Callable[..., None]:
     def carry_out(**arguments: Any) -> None:
         process().carry_out(test.__module__, test.__name__, arguments)
 
-    return pytest.mark.slow(carry_out)
+    # The first test of a process also waits for the compiler and for imports.
+    return pytest.mark.timeout(300)(pytest.mark.slow(carry_out))
 
 
 def answer(module: str, name: str, arguments: dict[str, Any]) -> tuple[str, str]:

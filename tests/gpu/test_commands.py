@@ -1,6 +1,7 @@
 """Whole commands on the emulated GPU, without Ray."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from tests import drawing
 from tests.gpu.process import on_device
 from tests.support import here
 from tune_calib.results.tables import read_table
+from tune_calib.spec.methods import METHODS
 
 ON_GPU = ["--gpus", "1", "--address", "none", "--set", "data.train_fraction=0.25"]
 NETWORKS = ["--epochs", "2"]
@@ -78,3 +80,18 @@ def test_evaluate_on_shifted_images(tmp_path):
     run("compare", "ce", "ls", *NETWORKS, *GRAPH, "--shift", "noise", out=tmp_path / "out")
     shifted = read_table(tmp_path / "out", "shifts").to_pylist()
     assert shifted
+
+
+@on_device
+def test_check_gpu_finds_no_difference_for_any_method():
+    words = ["--backbone", "small_cnn", "--batch-size", 8, "--precision", "fp32"]
+    ended = here("check-gpu", *words)
+    assert ended.returncode == 0, ended.stderr
+    lines = {line.split()[0]: line for line in ended.stdout.splitlines() if line}
+    for info in METHODS.values():
+        if info.kind == "posthoc":
+            continue
+        _, *_, difference, verdict = re.split(r"  +", lines[info.name].strip())
+        # Times are those of the emulation.
+        assert difference == "0", lines[info.name]
+        assert verdict == "captured" or "as long as" in verdict, lines[info.name]

@@ -3,6 +3,7 @@
 import functools
 import os
 import tempfile
+from itertools import cycle
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,10 @@ CUDA, CPU = torch.device("cuda"), torch.device("cpu")
 HEADS = [(name, {}) for name in METHODS if METHODS[name].kind == "head"]
 HEADS += [("mac_cal", options) for options in MAC_CAL_OPTIONS if options]
 HEADS += [("vtst", {"evaluation": "mean"})]
-OPTIMIZERS = ["sgd", "adam", "adamw"]
+OPTIMIZERS = cycle(["adam", "adamw", "sgd"])
+HEADS_AND_OPTIMIZERS = [
+    (*head, optimizer) for head, optimizer in zip(HEADS, OPTIMIZERS, strict=False)
+]
 EXECUTIONS = ["eager", "graph"]
 
 
@@ -62,9 +66,8 @@ def assert_same(first: HeadBatchTrainer, second: HeadBatchTrainer) -> None:
         assert torch.equal(tensor, others[name]), name
 
 
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("count", [1, 8])
-@pytest.mark.parametrize(("method", "params"), HEADS)
+@pytest.mark.parametrize(("method", "params", "optimizer"), HEADS_AND_OPTIMIZERS)
 @on_device
 def test_captured_heads_equal_eager_heads(method, params, count, optimizer):
     slot = {"optimizer": optimizer, "clip_grad_norm": 0.5, "batch_order": "own"}
