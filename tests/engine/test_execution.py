@@ -123,7 +123,7 @@ def test_captured_training_resumed_after_any_epoch_equals_eager_training(method)
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
 def test_moments_that_were_in_a_file_take_the_layout_of_their_parameter(optimizer, tmp_path):
     """A fused optimiser refuses another one on a GPU, and computes wrong numbers on a CPU."""
-    whole, first, second = (trainer(False, optimizer=optimizer) for _ in range(3))
+    uninterrupted, first, second = (trainer(False, optimizer=optimizer) for _ in range(3))
     next(first)
     tensors, values = first.state()
     write_tensors(tmp_path / "checkpoints" / "a", tensors, {})
@@ -131,8 +131,8 @@ def test_moments_that_were_in_a_file_take_the_layout_of_their_parameter(optimize
     for parameter, moments in second.optimizer.state.items():
         for moment in moments.values():
             assert moment.shape != parameter.shape or moment.stride() == parameter.stride()
-    list(whole), list(second)
-    assert_same(whole, second)
+    list(uninterrupted), list(second)
+    assert_same(uninterrupted, second)
 
 
 def test_a_loaded_state_is_what_captured_steps_change():
@@ -445,9 +445,9 @@ def test_a_new_process_compiles_into_the_cache_of_the_user_or_where_the_user_say
     command = [sys.executable, "-c", IN_A_NEW_PROCESS]
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
-    before, within = ended.stdout.split()
-    assert within == str(folder)
-    assert (before == within) == (chosen is not None)
+    initial_folder, code_folder = ended.stdout.split()
+    assert code_folder == str(folder)
+    assert (initial_folder == code_folder) == (chosen is not None)
     assert list(folder.rglob("*.py"))
 
 

@@ -14,9 +14,8 @@ from tune_calib.engine import self_check
 from tune_calib.engine.execution import describe_execution
 from tune_calib.engine.head_batch import HeadBatchTrainer
 from tune_calib.engine.network import NetworkTrainer
-from tune_calib.engine.self_check import Proven, SelfCheck, Subject, find_difference
+from tune_calib.engine.self_check import Proven, SelfCheck, Subject, find_difference, list_refusals
 from tune_calib.errors import DivergedError, RefusedError
-from tune_calib.experiments.forecast.summary import _find_refusal
 from tune_calib.spec.trial import TrialSpec
 
 SUBJECT = Subject("graph", "ls", None, "small_cnn", "fp32")
@@ -95,6 +94,25 @@ def test_a_captured_step_that_differs_is_refused_and_the_training_is_eager(name)
     assert refusal.startswith(f"after 3 steps {name} differs by ")
     assert describe_execution("graph", wrong.executor) == f"graph: refused ({refusal})"
     assert not wrong.executor.is_captured
+
+
+def fixing(name):
+    """Record steps that take one input of the first step again."""
+
+    def record_wrongly(step):
+        (inputs,) = step.args
+        fixed = inputs[name].clone()
+        repeat, outputs = record(step)
+        return lambda: (inputs[name].copy_(fixed), repeat()), outputs
+
+    return trainer(record_wrongly)
+
+
+@pytest.mark.parametrize("name", ["images", "positions", "lr"])
+def test_a_captured_step_that_fixed_an_input_is_refused(name):
+    wrong = fixing(name)
+    assert_equal_training(wrong)
+    assert " differs by " in wrong.executor.refusal
 
 
 def failing(error):
@@ -195,10 +213,10 @@ def test_heads_are_proven_with_the_numbers_of_eager_heads(bank):
 
 def test_a_plan_names_the_methods_whose_captured_steps_were_refused():
     spec = small_spec(method="mac_cal")
-    assert _find_refusal(spec) == ""
+    assert list_refusals([spec]) == []
     Subject.of("graph", spec.network).write(SelfCheck())
     Subject.of("graph", spec.head).write(SelfCheck(refusal="it is slow"))
-    assert _find_refusal(spec) == "graph of mac_cal: refused (it is slow)"
+    assert list_refusals([spec, spec]) == ["graph of mac_cal: refused (it is slow)"]
 
 
 def test_differences_are_shares_of_the_changes():
@@ -222,3 +240,9 @@ def test_differences_are_shares_of_the_changes():
 def test_check_gpu_without_a_gpu_is_one_line(refusal, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert "finds no GPU: run check-gpu where trials get one" in refusal("check-gpu")
+
+
+@pytest.mark.parametrize("words", [("--backbone", "resnet81"), ("--precision", "fp8")])
+def test_wrong_options_of_check_gpu_are_one_line(words, refusal, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert words[1] in refusal("check-gpu", *words)

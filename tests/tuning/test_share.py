@@ -55,9 +55,9 @@ def test_no_step_is_captured_while_steps_are_timed(gpu, monkeypatch):
     monkeypatch.setattr(Eager, "forget", lambda executor: forgotten.append(executor))
 
     def note(work, device):
-        before = len(forgotten)
+        untimed = len(forgotten)
         work()
-        in_timed.append(len(forgotten) - before)
+        in_timed.append(len(forgotten) - untimed)
         return 1.0
 
     monkeypatch.setattr(share, "_time", note)

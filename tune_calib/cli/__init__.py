@@ -41,7 +41,7 @@ _COMMANDS: tuple[tuple[str, Callable[..., object], Kind, str], ...] = (
     ("Your own networks and methods", import_export.import_, _LONG, "own-network"),
     ("Your own networks and methods", import_export.export, _TRAINING, "own-network"),
     ("Your own networks and methods", import_export.check_method, Kind(trains=True), "adding"),
-    ("Look up", import_export.check_gpu, Kind(trains=True), "speed"),
+    ("Look up", import_export.check_gpu, Kind(trains=True), "gpu"),
 )
 """Panel, function, kind and documentation page of each command."""
 
@@ -111,4 +111,4 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         refuse_empty(arguments)
         # Otherwise Typer prints a usage error of several lines and exits itself.
         code = app(args=arguments, prog_name="tune-calib", standalone_mode=False)
-    sys.exit(code or (1 if failed_figures else 0))
+    sys.exit(code or int(bool(failed_figures)))

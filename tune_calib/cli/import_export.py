@@ -68,7 +68,7 @@ def import_(
 
     Examples:
         tune-calib import mine --calib calib.npz --test test.npz --store store
-        tune-calib import own --calib logits=z.npy --calib labels=y.npy --test t.npz --store store
+        tune-calib import net --calib logits=z.npy --calib labels=y.npy --test t.npz --store store
         tune-calib import calarena --models cv-multiclass.h5 --select none --store store
     """
     from tune_calib.engine.imports import check_files, check_name, write_import

@@ -7,7 +7,9 @@ import torch
 from tune_calib.conformance.bench import HEAD, Bench
 from tune_calib.data.base import Split
 from tune_calib.data.splits import Development
+from tune_calib.engine.execution import first_line
 from tune_calib.engine.head_batch import HeadBatchTrainer
+from tune_calib.engine.machine import refuse_slow
 from tune_calib.engine.network import NetworkTrainer
 from tune_calib.engine.self_check import Proven, SelfCheck
 from tune_calib.errors import UserError
@@ -32,10 +34,13 @@ def build_trainer(spec: TrialSpec, device: torch.device, steps: int) -> NetworkT
 def check_methods(
     backbone: str, precision: str, batch_size: int, bench: Bench, device: torch.device
 ) -> Iterator[tuple[str, SelfCheck]]:
-    """Check all network and head methods anew; yield its name and the result.
+    """Check all network and head methods anew; yield the name and the result.
 
     Networks have the shape of CIFAR-100; heads stand on the network of ``bench``.
     """
+    data, network = {"dataset": "cifar100"}, {"backbone": backbone, "precision": precision}
+    # Before the first check, so that a wrong name is no refusal of each method.
+    refuse_slow(TrialSpec.build(data=data, network=network).network.precision, device)
     for name in METHODS:
         info = METHODS[name]
         if info.kind not in ("network", "head") or not info.implementation.is_capturable:
@@ -43,14 +48,13 @@ def check_methods(
         settings = {"method": name, "batch_size": batch_size, "epochs": 1}
         try:
             if info.kind == "network":
-                network = {**settings, "backbone": backbone, "precision": precision}
-                spec = TrialSpec.build(data={"dataset": "cifar100"}, network=network)
+                spec = TrialSpec.build(data=data, network={**network, **settings})
                 check = _check(build_trainer(spec, device, steps=1))
             else:
                 slots = [HeadSlot.build(**HEAD | settings, seed=seed) for seed in range(HEADS)]
                 check = _check(HeadBatchTrainer(slots, bench.bank, 0, device))
         except (RuntimeError, UserError) as error:
-            check = SelfCheck(refusal=str(error).splitlines()[0])
+            check = SelfCheck(refusal=first_line(error))
         yield name, check
 
 

@@ -12,8 +12,6 @@ from torch import Tensor
 from tune_calib.determinism import child_seed
 from tune_calib.engine.bank import DevelopmentBank, FeatureSplit
 from tune_calib.engine.execution import (
-    Captured,
-    Eager,
     Inputs,
     Tensors,
     as_inputs,
@@ -22,7 +20,7 @@ from tune_calib.engine.execution import (
 )
 from tune_calib.engine.head_steps import StackedOptimizer, Views, squared_norms
 from tune_calib.engine.network import SELECTED_BY, watch_select
-from tune_calib.engine.self_check import Proven, Subject
+from tune_calib.engine.self_check import build_executor
 from tune_calib.engine.store import generator, nest, unnest
 from tune_calib.errors import UserError
 from tune_calib.methods._base import EpochStatistics, HeadContext, HeadMethod
@@ -84,12 +82,9 @@ class HeadBatchTrainer(Iterator[dict[str, Tensor]]):
         self.method: HeadMethod = METHODS[self.slot.method].implementation(slots, context)
         self.optimizer = StackedOptimizer(slots, self.method.parameters)
         self.execution = resolve_execution(execution, device, self.method.is_capturable)
-        self.executor = Eager(self._step)
-        if self.execution != "eager" and execution == "auto":
-            subject = Subject.of(self.execution, self.slot)
-            self.executor = Proven(subject, self._step, self.changing)
-        elif self.execution != "eager":
-            self.executor = Captured(self._step, self.changing)
+        self.executor = build_executor(
+            execution, self.execution, self.slot, self._step, self.changing
+        )
         self.epoch = 0
         self.best_score = torch.full((len(slots),), -math.inf, dtype=torch.float64)
         self.best_epoch = torch.full((len(slots),), -1)

@@ -18,7 +18,6 @@ from tune_calib.data.base import Images, Split
 from tune_calib.data.splits import Development
 from tune_calib.determinism import child_seed
 from tune_calib.engine.execution import (
-    Captured,
     Eager,
     Inputs,
     Tensors,
@@ -28,7 +27,7 @@ from tune_calib.engine.execution import (
     sent,
 )
 from tune_calib.engine.machine import map_at_once, set_switches
-from tune_calib.engine.self_check import Proven, Subject
+from tune_calib.engine.self_check import build_executor
 from tune_calib.engine.steps import NO_WATCH, StepRule, batches_of, learning_rate, train_epoch
 from tune_calib.engine.store import generator, nest, unnest
 from tune_calib.errors import DivergedError
@@ -157,15 +156,12 @@ class NetworkTrainer(Iterator[dict[str, float]]):
         return report
 
     def _build_executor(self) -> Eager:
-        if self.execution == "eager":
-            return Eager(self._step)
         prepare = None
         if self.execution == "compiled":
             prepare = partial(compiling, self.network, self.slot.backbone)
-        if self.slot.execution != "auto":
-            return Captured(self._step, self.changing, prepare)
-        subject = Subject.of(self.execution, self.slot)
-        return Proven(subject, self._step, self.changing, prepare)
+        return build_executor(
+            self.slot.execution, self.execution, self.slot, self._step, self.changing, prepare
+        )
 
     def _optimizer(self) -> torch.optim.Optimizer:
         # One optimiser for the parameters of network and method, as in FeDLaS's program. Weight
@@ -300,7 +296,7 @@ class NetworkTrainer(Iterator[dict[str, float]]):
         """Restore a ``state``."""
         self.network.load_state_dict(unnest("network", tensors))
         self.method.load_state_dict(unnest("method", tensors))
-        trained = [p for group in self.optimizer.param_groups for p in group["params"]]
+        trained = [*self.parameters, *self.method.parameters()]
         moments: dict[int, dict[str, Tensor]] = {}
         for name, tensor in unnest("optimizer", tensors).items():
             index, _, key = name.partition(".")

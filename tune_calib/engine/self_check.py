@@ -4,7 +4,7 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from importlib import metadata
@@ -13,16 +13,24 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from tune_calib.engine.execution import Captured, Inputs, Tensors, first_line
+from tune_calib.engine.execution import (
+    Captured,
+    Eager,
+    Inputs,
+    Prepare,
+    Step,
+    Tensors,
+    first_line,
+)
 from tune_calib.errors import RefusedError, UserError
 from tune_calib.paths import AnyPath, atomic_write, cache_folder
 from tune_calib.spec.slots.base import OptimisedSlot
-from tune_calib.spec.slots.network import NetworkSlot
+from tune_calib.spec.slots.network import Execution, NetworkSlot
+from tune_calib.spec.trial import TrialSpec
 
 STEPS, ROUNDS = 3, 2
 
-# Largest difference of a tensor after the steps, relative to what they changed of it. A step that
-# misses an input, a moment or an update differs by more than half of it.
+# Largest difference of a tensor after the steps, relative to what they changed of it.
 TOLERANCES = {"fp32": 1e-3, "tf32": 1e-2, "bf16": 0.1}
 
 # Of a tensor that changes much less than the others, such as a bias before a normalisation, the
@@ -162,12 +170,24 @@ class Proven(Captured):
                 for gpu in gpus:
                     torch.cuda.synchronize(gpu)
                 started = time.perf_counter()
-                for _ in range(STEPS):
-                    step(inputs)
+                for number in range(STEPS):
+                    step(_vary(inputs, number))
                 for gpu in gpus:
                     torch.cuda.synchronize(gpu)
                 seconds = min(seconds, (time.perf_counter() - started) / STEPS)
         return seconds, sum(map(torch.cuda.max_memory_allocated, gpus))
+
+
+def _vary(inputs: Inputs, number: int) -> Inputs:
+    """Return other inputs for each step, so that a captured step that fixed one is found."""
+    varied = {}
+    for name, tensor in inputs.items():
+        if tensor.dim():
+            rows = torch.arange(len(tensor), device=tensor.device) + number
+            varied[name] = tensor[rows.clamp(max=len(tensor) - 1)]
+        else:
+            varied[name] = tensor / 2**number
+    return varied
 
 
 def find_difference(start: Tensors, eager: Tensors, captured: Tensors) -> tuple[str, float]:
@@ -201,3 +221,35 @@ def _root_mean_square(values: Tensor) -> float:
 
 def _copy(tensors: Tensors) -> Tensors:
     return {name: tensor.detach().clone() for name, tensor in tensors.items()}
+
+
+def list_refusals(specs: Iterable[TrialSpec]) -> list[str]:
+    """Describe captured steps of trials that this machine has refused, each once."""
+    subjects: dict[Subject, None] = {}
+    for spec in specs:
+        slots = [spec.head] if spec.network.is_frozen else [spec.network, spec.head]
+        for slot in filter(None, slots):
+            for execution in ("graph", "compiled"):
+                subjects[Subject.of(execution, slot)] = None
+    refusals = []
+    for subject in subjects:
+        check = subject.read()
+        if check and check.refusal:
+            refusals.append(f"{subject.execution} of {subject.method}: refused ({check.refusal})")
+    return refusals
+
+
+def build_executor(
+    requested: Execution,
+    execution: Execution,
+    slot: OptimisedSlot,
+    step: Step,
+    state: Callable[[], Tensors],
+    prepare: Prepare | None = None,
+) -> Eager:
+    """Build what takes the steps of a training, given its requested and its resolved execution."""
+    if execution == "eager":
+        return Eager(step)
+    if requested != "auto":
+        return Captured(step, state, prepare)
+    return Proven(Subject.of(execution, slot), step, state, prepare)

@@ -91,8 +91,9 @@ def batches_of(
     draws = draw_views([len(batch) for batch in order], padding, flip, chance, spare)
     draws = draws.to(order[0].device)
     first = 0
-    # Images on disk are read ahead for a GPU.
-    raw = (images[b] for b in order) if isinstance(images, Tensor) else images.batches(order)
+    raw: Iterator[Tensor] = map(images.__getitem__, order)
+    if not isinstance(images, Tensor):
+        raw = images.batches(order)  # read ahead for a GPU
     for batch, raw_images in zip(order, raw, strict=True):
         last = first + len(batch)
         yield batch, crop_flip(raw_images, draws.part(first, last))

@@ -12,7 +12,7 @@ from analysis.compare.hypotheses import describe_blocks
 from analysis.tables.table import table_of
 from tune_calib.console import Prose, Text, echo, entries
 from tune_calib.engine.execution import LEAST_COMPILED, can_compile
-from tune_calib.engine.self_check import Subject
+from tune_calib.engine.self_check import list_refusals
 from tune_calib.experiments.entries import EntryRun
 from tune_calib.experiments.file import ReadFile
 from tune_calib.experiments.forecast.forecast import Forecast, Needs, find_needs
@@ -22,7 +22,6 @@ from tune_calib.spec.gpus import GPUS, Gpu
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.names import IN_PROCESS
 from tune_calib.spec.resolved import ResolvedRequest, Seeds
-from tune_calib.spec.trial import TrialSpec
 from tune_calib.text import format_count, format_yaml
 from tune_calib.tuning.caption import (
     describe_heads,
@@ -293,22 +292,11 @@ def _describe_execution(needs: Needs) -> str:
     eager = sorted(name for name in methods if not METHODS[name].implementation.is_capturable)
     if eager:
         texts.append(f"eager for {', '.join(eager)}, whose steps cannot be captured")
-    for trial in needs.trials:
-        if "auto" in requested and (refusal := _find_refusal(trial.spec)) not in ("", *texts):
-            texts.append(refusal)
+    if "auto" in requested:
+        texts += list_refusals([trial.spec for trial in needs.trials])
     if any(network.precision == "fp32" for network in networks):
         texts.append("on recent GPUs, network.precision=bf16 or tf32 is faster than fp32")
     return "; ".join(texts)
-
-
-def _find_refusal(spec: TrialSpec) -> str:
-    """Describe captured steps of a trial that this machine has refused; return "" if none."""
-    for slot in filter(None, (spec.network, spec.head)):
-        for execution in ("graph", "compiled"):
-            check = Subject.of(execution, slot).read()
-            if check and check.refusal:
-                return f"{execution} of {slot.method}: refused ({check.refusal})"
-    return ""
 
 
 def _describe_left(needs: Needs, trained: int) -> str:
