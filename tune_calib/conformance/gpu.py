@@ -41,7 +41,8 @@ def check_methods(
     data, network = {"dataset": "cifar100"}, {"backbone": backbone, "precision": precision}
     # Before the first check, so that a wrong name is no refusal of each method.
     refuse_slow(TrialSpec.build(data=data, network=network).network.precision, device)
-    for name, info in zip(METHODS, METHODS.values(), strict=True):
+    for name in METHODS:
+        info = METHODS[name]
         if info.kind == "posthoc" or not info.implementation.is_capturable:
             continue
         settings = {"method": name, "batch_size": batch_size, "epochs": 1}
