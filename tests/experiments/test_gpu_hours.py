@@ -121,14 +121,12 @@ def test_the_papers_own_seconds_come_out_within_a_factor_of_one_and_a_half(backb
     ("execution", "images_per_second", "steps"),
     [
         ("compiled", 40, "compiled"),
-        ("graph", 30, "captured"),
         ("eager", 20, "eager"),
-        ("compiled", 30, "captured: compiled steps were not measured"),
-        ("compiled", 20, "eager: compiled steps were not measured"),
-        ("graph", 20, "eager: captured steps were not measured"),
+        ("compiled", 30, "compiled"),
+        ("graph", 20, "captured"),
     ],
 )
-def test_steps_that_were_not_measured_count_as_simpler_ones_and_say_so(
+def test_steps_that_were_not_measured_count_as_simpler_ones(
     execution, images_per_second, steps, monkeypatch
 ):
     network = gpus.read_rates()["networks"]["resnet50"]
@@ -138,7 +136,7 @@ def test_steps_that_were_not_measured_count_as_simpler_ones_and_say_so(
         monkeypatch.setitem(network["images_per_second"][name], "bf16", value)
     attained = GPUS[GPU].attained("resnet50", execution, "bf16")
     assert attained.flops == pytest.approx(images_per_second * 1e9 * network["gflop"])
-    assert attained.origin.endswith(f"like resnet50 on one {GPU} (bf16, {steps})")
+    assert attained.origin.endswith(f"like resnet50 on one {GPU} (bf16, at best {steps} steps)")
 
 
 def test_a_network_that_was_not_measured_is_like_the_mean_of_those_that_were():
@@ -146,7 +144,7 @@ def test_a_network_that_was_not_measured_is_like_the_mean_of_those_that_were():
     shares = [gpus.find_share(name, "graph", "bf16")[0] for name in names]
     share, origin = gpus.find_share("resnet8", "graph", "bf16")
     assert min(shares) < share < max(shares)
-    assert f"like {len(names)} other networks on one {GPU} (bf16, captured)" in origin
+    assert f"like {len(names)} other networks on one {GPU} (bf16, at best captured steps)" in origin
 
 
 @pytest.fixture
@@ -173,7 +171,7 @@ def test_a_precision_that_was_not_measured_has_the_share_of_the_next_one(gpu, pr
     share = gpus.find_share("resnet50", "eager", precision)[0]
     attained = GPUS[gpu].attained("resnet50", "eager", "fp32")
     assert attained.flops == pytest.approx(1e12 * GPUS[gpu].teraflops["fp32"] * share)
-    assert f" ({precision}, eager)" in attained.origin
+    assert f" ({precision}, at best eager steps)" in attained.origin
 
 
 def test_a_file_without_any_rate_is_refused_in_one_line(measured):

@@ -1,7 +1,7 @@
 """GPUs by name, and the measured rates from which a dry run estimates the hours on them."""
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -47,14 +47,13 @@ def find_share(backbone: str, execution: str, precision: str) -> tuple[float, st
     Shares depend on the network: small layers do not fill a GPU. A network without rates gets the
     geometric mean of those of the others, and a precision without rates the share of another one.
     """
-    rates, shares, executions = read_rates(), dict[str, float](), {}
+    rates, shares = read_rates(), dict[str, float]()
     for measured_precision in (precision, *PRECISIONS):
         for name, network in rates["networks"].items():
             for measured in _up_to(execution):
                 if rate := network["images_per_second"][measured][measured_precision]:
                     peak = 1e12 * GPUS[rates["gpu_model"]].teraflops[measured_precision]
                     shares[name] = rate * 1e9 * network["gflop"] / peak
-                    executions[name] = measured
         if shares:
             break
     else:
@@ -62,19 +61,9 @@ def find_share(backbone: str, execution: str, precision: str) -> tuple[float, st
     noun = f"{len(shares)} other networks"
     if backbone in shares:
         noun, shares = backbone, {backbone: shares[backbone]}
-        executions = {backbone: executions[backbone]}
     share = geometric_mean(shares.values())
-    steps = describe_steps(executions.values(), execution)
     origin = f"{share:.1%} of the peak rate, like {noun} on one {rates['gpu_model']}"
-    return share, f"{origin} ({measured_precision}, {steps})"
-
-
-def describe_steps(measured: Collection[str], execution: str) -> str:
-    """Describe the steps of a measurement, which need not be those that were asked for."""
-    text = " or ".join(EXECUTIONS[name] for name in EXECUTIONS if name in measured)
-    if execution not in measured:
-        text += f": {EXECUTIONS[execution]} steps were not measured"
-    return text
+    return share, f"{origin} ({measured_precision}, at best {EXECUTIONS[execution]} steps)"
 
 
 def find_head_step(heads: int, execution: str) -> tuple[float, str]:
@@ -86,15 +75,13 @@ def find_head_step(heads: int, execution: str) -> tuple[float, str]:
     for measured in _up_to(execution):
         for count, seconds in rates["head_step_s"].items():
             if seconds[measured] is not None:
-                steps[int(count)] = seconds[measured], measured
+                steps[int(count)] = seconds[measured]
     if not steps:
         raise UserError(f"{RATES} has no step of heads: tests/benchmarks/gpu.py measures them")
     nearest = min([count for count in steps if count >= heads], default=max(steps))
-    step_s, name = steps[nearest]
-    step_s *= max(1.0, heads / nearest)
+    step_s: float = steps[nearest] * max(1.0, heads / nearest)
     origin = f"{1000 * step_s:.3g} ms a step, like {format_count(nearest, 'head')} on one "
-    origin += rates["gpu_model"]
-    return step_s, f"{origin} ({describe_steps([name], execution)})"
+    return step_s, f"{origin}{rates['gpu_model']} (at best {EXECUTIONS[execution]} steps)"
 
 
 def _up_to(execution: str) -> list[str]:
