@@ -4,7 +4,7 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from importlib import metadata
@@ -26,7 +26,6 @@ from tune_calib.errors import RefusedError, UserError
 from tune_calib.paths import AnyPath, atomic_write, cache_folder
 from tune_calib.spec.slots.base import OptimisedSlot
 from tune_calib.spec.slots.network import Execution, NetworkSlot
-from tune_calib.spec.trial import TrialSpec
 
 STEPS, ROUNDS = 3, 2
 
@@ -221,22 +220,6 @@ def _root_mean_square(values: Tensor) -> float:
 
 def _copy(tensors: Tensors) -> Tensors:
     return {name: tensor.detach().clone() for name, tensor in tensors.items()}
-
-
-def list_refusals(specs: Iterable[TrialSpec]) -> list[str]:
-    """Describe captured steps of trials that this machine has refused, each once."""
-    subjects: dict[Subject, None] = {}
-    for spec in specs:
-        slots = [spec.head] if spec.network.is_frozen else [spec.network, spec.head]
-        for slot in filter(None, slots):
-            for execution in ("graph", "compiled"):
-                subjects[Subject.of(execution, slot)] = None
-    refusals = []
-    for subject in subjects:
-        check = subject.read()
-        if check and check.refusal:
-            refusals.append(f"{subject.execution} of {subject.method}: refused ({check.refusal})")
-    return refusals
 
 
 def build_executor(
