@@ -8,6 +8,7 @@ import pytest
 
 from tests.support import here, sample
 from tune_calib.cli import run as commands
+from tune_calib.tuning import plan as planning
 from tune_calib.tuning.describe import describe_run
 from tune_calib.tuning.search.outcome import format_choice
 from tune_calib.tuning.search.study import SearchStudy
@@ -35,7 +36,10 @@ FIXED = {
 
 def job_of(*words):
     """The job behind a command, which is not carried out."""
-    with mock.patch.object(commands, "print_plan") as printed:
+    with (
+        mock.patch.object(planning, "check_run"),  # which needs the data
+        mock.patch.object(commands, "print_plan") as printed,
+    ):
         ended = here(*words, "--dry-run")
     assert ended.returncode == 0, ended.stderr
     return printed.call_args.args[0].run
