@@ -35,6 +35,7 @@ for _path in VECTORS:
     CASES.setdefault(json.loads(_path.read_text())["method"], []).append(_path)
 
 
+@pytest.mark.every_case
 @pytest.mark.parametrize("method", list(CASES))
 def test_methods_equal_the_vectors_of_the_authors(method, subtests):
     if method not in COMPARERS and method not in METHODS:

@@ -1,44 +1,40 @@
-"""Decoded images on disk: one uncompressed safetensors file, memory-mapped by every process.
+"""Decoded images on disk: one file of NumPy arrays, memory-mapped by every process.
 
-The file has a checksum for each image. The images of a small data set are all read and checked at
-once. Those of a large data set are read and checked when they are first used, so that the data set
-need not fit into memory.
+The images of a small data set are checked when the file is opened. Those of a large data set are
+read when they are used, so that it need not fit into memory.
 """
 
 import hashlib
 import json
 import math
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from itertools import chain, product
+from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 import torch
 from filelock import FileLock, Timeout
+from numpy.lib import format as npy
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from tune_calib.data.base import CHUNK, LazyImages, Places, Source, Split, Summary
-from tune_calib.errors import DamagedFileError, UserError, reading, way_out
+from tune_calib.errors import DamagedFileError, UserError, reading
 from tune_calib.paths import content_digest, remove_abandoned, replacing
 from tune_calib.progress import report_progress
 from tune_calib.spec.datasets import DATASETS, DatasetInfo
 
 # Must be raised when a loader returns different pixels for the same files, or the layout changes.
-CACHE_VERSION = 2
+CACHE_VERSION = 3
+
+_BYTES = {"descr": "|u1", "fortran_order": False}  # of the header of an array
 
 LARGE = 2**30  # size of decoded images in bytes above which a data set stays on disk
-
-_PARTS = ("train", "test")
-# Columns of a part, (N,) int64: labels, positions, and the CRC-32 of each image.
-_COLUMNS = ("labels", "indices", "checks")
-
-_DAMAGES = (OSError, ValueError, KeyError, TypeError, SafetensorError)
 
 
 def read_images(
@@ -129,30 +125,29 @@ def open_source(info: DatasetInfo, root: Path | None, cache: Path | None) -> Sou
     if plugin:
         key.append(plugin)
     identity = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
-    path = cache / f"{info.name}-{identity}.safetensors"
+    path = cache / f"{info.name}-{identity}.images"
     with suppress(DamagedFileError):
         return _read(path)
     # It is absent or damaged. One process writes the file; others wait and read it.
     with _only_writer(path, info.title):
         with suppress(DamagedFileError):
             return _read(path)
-        _write(path, info.load(root), f"decoding {info.title}")
+        remove_abandoned(cache)
+        with replacing(path) as file:
+            _write(file, info.load(root), f"decoding {info.title}")
         # Read back, so that this process also maps the shared file.
         return _read(path)
 
 
 @contextmanager
 def _only_writer(path: Path, title: str) -> Iterator[None]:
+    path.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(path.with_name(f".{path.name}.lock"))
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            lock.acquire(timeout=0)
-        except Timeout:
-            report_progress(f"waiting for another process to decode {title}", is_urgent=True)
-            lock.acquire()
-    except OSError as error:
-        raise _unwritable(path, error) from None
+        lock.acquire(timeout=0)
+    except Timeout:
+        report_progress(f"waiting for another process to decode {title}", is_urgent=True)
+        lock.acquire()
     try:
         yield
     finally:
@@ -162,137 +157,66 @@ def _only_writer(path: Path, title: str) -> Iterator[None]:
         lock.release()
 
 
-def _unwritable(path: Path, error: OSError) -> UserError:
-    return UserError(f"cannot write {path}: {error}; {way_out(error)}")
-
-
 def settled(split: Split, source: Source) -> Split:
     """Read a split of a small data set into memory; leave a split of a large one on disk."""
     size = source.train.images.shape.numel() + source.test.images.shape.numel()
     return split if size > LARGE else split.resident()
 
 
-class MappedRows:
-    """Images (N, C, H, W) of a cache file, each checked by its CRC-32 when it is first read."""
-
-    def __init__(self, path: Path, offset: int, shape: tuple[int, ...], checks: Places) -> None:
-        self.path, self.checks = path, checks
-        self._pixels = np.memmap(path, np.uint8, "r", offset=offset, shape=shape)
-        self._is_checked = np.zeros(shape[0], bool)
-
-    def read(self, rows: Places) -> Tensor:
-        """Copy some images from the map."""
-        images: NDArray[np.uint8] = self._pixels[rows]
-        for position in np.flatnonzero(~self._is_checked[rows]):
-            self._check(rows[position], images[position])
-        return torch.from_numpy(images)
-
-    def check(self) -> None:
-        """Check all images without copying them."""
-        for row, image in enumerate(self._pixels.view(np.ndarray)):
-            self._check(row, image)
-
-    def _check(self, row: int, image: NDArray[np.uint8]) -> None:
-        if zlib.crc32(image.data) != self.checks[row]:
-            raise DamagedFileError(
-                f"{self.path}: image {row} does not match its checksum; delete the file to have it "
-                "created again"
-            )
-        self._is_checked[row] = True
-
-
-def _read(path: Path) -> Source:
-    """Open a cache file; the images of a small data set are checked at once."""
-    with reading(path, "is not a complete cache file", "delete it", errors=_DAMAGES):
-        path.open("rb").close()  # safetensors takes a file that it may not read for an absent one
-        with safe_open(path, "np") as file:
-            metadata = file.metadata()
-            shapes = [tuple(file.get_slice(f"{part}.images").get_shape()) for part in _PARTS]
-            total = sum(map(math.prod, shapes))
-            start = path.stat().st_size - total  # the images are the last tensors
-            parts, checks = [], []
-            for part, shape in zip(_PARTS, shapes, strict=True):
-                columns = {name: file.get_tensor(f"{part}.{name}") for name in _COLUMNS}
-                for name, values in columns.items():
-                    if _crc(values) != metadata[f"{part}.{name}"]:
-                        raise ValueError(f"{part}.{name} does not match its checksum")
-                rows = MappedRows(path, start, shape, columns["checks"])
-                if total <= LARGE:
-                    rows.check()
-                labels, indices = map(torch.from_numpy, (columns["labels"], columns["indices"]))
-                images = LazyImages(rows.read, shape[1:], torch.arange(len(labels)))
-                parts.append(Split(images, labels, indices))
-                checks.append(columns["checks"])
-                start += math.prod(shape)
-            if _sum_of(metadata) != metadata["header"]:
-                raise ValueError("its header does not match its checksum")
-            summary = Summary.read(metadata["summary"])
-            return Source(*parts, summary=summary, checks=tuple(checks))
-
-
-def _crc(values: NDArray[np.int64]) -> str:
-    return f"{zlib.crc32(values.tobytes()):08x}"
-
-
-def _sum_of(metadata: Mapping[str, str]) -> str:
-    """Return the CRC-32 of the texts in a header, without its own place."""
-    content = {name: text for name, text in metadata.items() if name != "header"}
-    return f"{zlib.crc32(json.dumps(content, sort_keys=True).encode()):08x}"
-
-
-def _write(path: Path, source: Source, doing: str) -> None:
-    remove_abandoned(path.parent)
-    try:
-        with replacing(path) as file:
-            _fill(file, source, doing)
-    except OSError as error:
-        raise _unwritable(path, error) from None
-
-
-def _fill(file: BinaryIO, source: Source, doing: str) -> None:
-    """Write a safetensors file: the header, the columns of both parts, then their images."""
-    splits = dict(zip(_PARTS, (source.train, source.test), strict=True))
-    blank = (0.0,) * splits["train"].images.shape[1]
-    # The header contains checksums of the content; placeholders keep its length the same.
-    names = [f"{part}.{column}" for part, column in product(_PARTS, _COLUMNS)]
-    sums = {"header": "0" * 8, "summary": Summary("0" * 16, blank, blank).written()}
-    sums |= dict.fromkeys(names, "0" * 8)
-    header: dict[str, Any] = {"__metadata__": sums}
-    total, end = sum(map(len, splits.values())), 0
-    for name in names:
-        samples = len(splits[name.partition(".")[0]])
-        start, end = end, end + 8 * samples
-        header[name] = {"dtype": "I64", "shape": [samples], "data_offsets": [start, end]}
-    for part, split in splits.items():
-        shape = list(split.images.shape)
-        start, end = end, end + math.prod(shape)
-        header[f"{part}.images"] = {"dtype": "U8", "shape": shape, "data_offsets": [start, end]}
-    first = file.write(_encoded(header))
-    file.seek(first + 8 * len(_COLUMNS) * total)
+def _write(file: BinaryIO, source: Source, doing: str) -> None:
+    """Write the images of both parts, their columns, and a summary with a checksum of these."""
+    splits = (source.train, source.test)
+    total, count = sum(map(len, splits)), 0
     report_progress(doing, 0, total, is_urgent=total > 10_000)  # which takes seconds
-    count = 0
 
     def write(images: NDArray[np.uint8]) -> None:
         nonlocal count
+        for split, first in zip(splits, (0, len(source.train)), strict=True):
+            if count == first:
+                npy.write_array_header_1_0(file, {**_BYTES, "shape": tuple(split.images.shape)})
         file.write(images.data)
         count += len(images)
         report_progress(doing, count, total)
 
     checks, summary = read_images(source, write)
-    file.seek(first)
-    for (part, split), checksums in zip(splits.items(), checks, strict=True):
-        numbers = (split.labels.numpy(), split.indices.numpy(), np.array(checksums, np.int64))
-        for name, values in zip(_COLUMNS, numbers, strict=True):
-            sums[f"{part}.{name}"] = _crc(values)
-            file.write(values.tobytes())
-    sums["summary"] = summary.written()
-    sums["header"] = _sum_of(sums)
-    file.seek(0)
-    file.write(_encoded(header))
+    content = b""
+    for split, checksums in zip(splits, checks, strict=True):
+        columns = np.stack([split.labels.numpy(), split.indices.numpy(), np.array(checksums)])
+        npy.write_array(file, columns)
+        content += columns.tobytes()
+    npy.write_array(file, np.array([summary.written(), _checksum(content, summary.written())]))
 
 
-def _encoded(header: dict[str, Any]) -> bytes:
-    """Return the length and the text of a safetensors header."""
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    return len(text).to_bytes(8, "little") + text
+def _checksum(content: bytes, summary: str) -> str:
+    return hashlib.sha256(content + summary.encode()).hexdigest()
+
+
+def _read(path: Path) -> Source:
+    """Open a cache file; the images of a small data set are checked at once."""
+    with reading(path, "is not a complete cache file", "delete it"), path.open("rb") as file:
+        maps = []
+        for _ in ("train", "test"):
+            npy.read_magic(file)
+            shape, _, _ = npy.read_array_header_1_0(file)
+            maps.append(np.memmap(path, np.uint8, "r", offset=file.tell(), shape=shape))
+            file.seek(math.prod(shape), 1)
+        columns = [npy.read_array(file, allow_pickle=False) for _ in maps]
+        summary, checksum = npy.read_array(file, allow_pickle=False).tolist()
+        if _checksum(b"".join(map(np.ndarray.tobytes, columns)), summary) != checksum:
+            raise ValueError("it does not match its checksum")
+        is_small = sum(pixels.size for pixels in maps) <= LARGE
+        parts, checks = [], []
+        for pixels, (labels, indices, crcs) in zip(maps, columns, strict=True):
+            if is_small:
+                read = [zlib.crc32(image.data) for image in pixels.view(np.ndarray)]
+                if read != crcs.tolist():
+                    raise ValueError("an image does not match its checksum")
+            images = LazyImages(partial(_copy, pixels), pixels.shape[1:], torch.arange(len(labels)))
+            parts.append(Split(images, torch.from_numpy(labels), torch.from_numpy(indices)))
+            checks.append(crcs)
+        return Source(*parts, summary=Summary.read(summary), checks=tuple(checks))
+
+
+def _copy(pixels: NDArray[np.uint8], rows: Places) -> Tensor:
+    """Copy some images (N, C, H, W) from a map."""
+    return torch.from_numpy(np.asarray(pixels[rows]))
