@@ -47,9 +47,7 @@ SHIPPED = ROOT / "docs/claims"
 PAGES = ROOT / "docs/pages"
 WRITTEN = (ROOT / "README.md", PAGES / "results.md", PAGES / "which-method.md")
 
-_BLOCK = re.compile(
-    r"^(<!-- results(?: (\S+\.yaml) |\n(.*?)^)-->\n).*?^<!-- end -->$", re.M | re.S
-)
+_BLOCK = re.compile(r"^(<!-- results(?: (\S+\.yaml) |\n(.*?)^)-->\n).*?^<!-- end -->$", re.M | re.S)
 _GAIN = "nll_gain"  # the share of ``analysis.ladder.means.nll_gains``, with the first row as base
 
 

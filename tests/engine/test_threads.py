@@ -8,12 +8,12 @@ import torch
 
 from tests.support import sample, small_spec
 from tune_calib.engine.head_batch import head_batch_key
-from tune_calib.engine.store import Store
-from tune_calib.experiments.forecast.rates import Rates
 from tune_calib.results.tables import read_table, write_results
 from tune_calib.spec.ladder import LADDERS, build_comparison, expand
 from tune_calib.spec.resolved import ResolvedRequest, Seeds
 from tune_calib.spec.trial import TrialSpec, canonical_json
+from tune_calib.tuning.folder import RunLocation
+from tune_calib.tuning.forecast import Forecast
 from tune_calib.tuning.ray.trainables import trainable
 from tune_calib.tuning.work.execution import resources_of
 from tune_calib.tuning.work.jobs import HEAD_THREADS, make_plan
@@ -90,15 +90,14 @@ def test_a_clock_times_every_shape_of_head_by_itself(tmp_path):
         "population": 4,
     }
     write_results(tmp_path / "out" / "earlier", "a", {"trials": [row]})
-    rates = Rates(tmp_path / "out", Store(tmp_path / "store"), None, torch.device("cpu"))
-    known, new = (
-        rates.heads(linear, 1),
-        rates.heads(spec_of(WIDE), 1),
-    )
-    assert known.seconds == pytest.approx(1e6)
-    assert "earlier rows" in known.source
-    assert math.isnan(new.seconds)
+    location = RunLocation(tmp_path / "out", tmp_path / "store")
+
+    def epoch_s(spec):
+        return Forecast(location)._heads_s(spec, 1, "cpu") / spec.head.epochs
+
+    assert epoch_s(linear) == pytest.approx(1e6)
+    assert math.isnan(epoch_s(spec_of(WIDE)))
     longer = linear.head.model_copy(update={"epochs": 7})
     assert head_batch_key(longer) != head_batch_key(linear.head)
     again = linear.model_copy(update={"head": longer})
-    assert rates.heads(again, 1).seconds == pytest.approx(1e6)
+    assert epoch_s(again) == pytest.approx(1e6)

@@ -3,7 +3,7 @@
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib import metadata
@@ -17,7 +17,6 @@ from tune_calib.errors import RefusedError, UserError
 from tune_calib.paths import AnyPath, atomic_write, cache_folder
 from tune_calib.spec.slots.base import OptimisedSlot
 from tune_calib.spec.slots.network import Execution, NetworkSlot
-from tune_calib.spec.trial import TrialSpec
 
 STEPS, ROUNDS = 3, 2
 
@@ -186,20 +185,6 @@ def find_difference(start: Tensors, eager: Tensors, captured: Tensors) -> tuple[
 
 def _copy(tensors: Tensors) -> Tensors:
     return {name: tensor.detach().clone() for name, tensor in tensors.items()}
-
-
-def list_refusals(specs: Iterable[TrialSpec]) -> list[str]:
-    """Describe captured steps of trials that this machine has refused, each once."""
-    subjects = set()
-    for spec in specs:
-        slots = [spec.head] if spec.network.is_frozen else [spec.network, spec.head]
-        for slot in filter(None, slots):
-            subjects |= {Subject.of("graph", slot), Subject.of("compiled", slot)}
-    refusals = []
-    for subject in sorted(subjects, key=str):
-        if (check := subject.read()) and check.refusal:
-            refusals.append(f"{subject.execution} of {subject.method}: refused ({check.refusal})")
-    return refusals
 
 
 def build_executor(
