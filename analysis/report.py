@@ -1,22 +1,15 @@
-"""Reports and status of runs; an up-to-date report is printed without loading pandas."""
+"""Reports of runs and searches, and the status of a run, which needs no pandas."""
 
-import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from itertools import repeat
-from pathlib import Path
 from typing import Any
 
-from analysis.tables.render import from_plain, to_plain
 from analysis.tables.table import Table
 from analysis.text import Cell, by_status, format_counts
 from tune_calib.console import Part, Text
-from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.paths import AnyPath, folder_to_fill
-from tune_calib.results import digests
 from tune_calib.results.folders import LOST, read_run_manifest
-from tune_calib.results.manifests import VERSION, ReportRecord
 from tune_calib.results.tables import read_table
 from tune_calib.text import format_count, option_words
 
@@ -29,62 +22,25 @@ def write_report(
     metrics: Sequence[str] = (),
     intervals: bool = False,
 ) -> str:
-    """Write the report of a run unless it is up to date, and return the text to print."""
+    """Write the report of a run, and return the text to print."""
+    # Imported here, since a status needs neither pandas nor matplotlib.
+    from analysis.ladder.files import load_run, write_files
+
     shown = tuple(dict.fromkeys(metrics))
     pairs: list[tuple[str, Any]] = [("published", published), ("test", test), ("regime", regime)]
     pairs += [*zip(repeat("metric"), shown), ("intervals", intervals)]
     words = option_words(pair for pair in pairs if pair[1])
-
-    def write(folder: Path) -> tuple[Text, Sequence[str]]:
-        # Imported here, since an up-to-date report needs neither pandas nor matplotlib.
-        from analysis.ladder.files import load_run, write_files
-
-        run = load_run(out, published, regime, shown, intervals)
+    run = load_run(out, published, regime, shown, intervals)
+    with folder_to_fill(out) as folder:
         return write_files(run, test, words, folder)
-
-    return _renew(out, words, write)
 
 
 def write_search_report(out: AnyPath) -> str:
-    """Write the report of a search unless it is up to date, and return the text to print."""
+    """Write the report of a search, and return the text to print."""
+    from analysis.search.files import write_files
 
-    def write(folder: Path) -> tuple[Text, Sequence[str]]:
-        from analysis.search.files import write_files
-
-        return write_files(out, folder)
-
-    return _renew(out, [], write)
-
-
-def _renew(
-    out: AnyPath, options: Sequence[str], write: Callable[[Path], tuple[Text, Sequence[str]]]
-) -> str:
-    """Write the report of a folder unless it is up to date, and return the text to print."""
-    # Before the results are read, so that rows added meanwhile make the next report a new one.
-    results, program = digests.digest_folder(out), digests.digest_program()
-    made_of = None
-    if results is not None:
-        contents = json.dumps([sorted(results.items()), *options, str(out)])
-        made_of = digests.digest_texts(program, contents)
     with folder_to_fill(out) as folder:
-        last: ReportRecord | None = None
-        with suppress(OSError, DamagedFileError, UserError):
-            last = ReportRecord.read(folder)
-        if last is not None and last.made_of == made_of:
-            # Its files may have been changed, and its text may be damaged.
-            last_text = from_plain(last.text)
-            is_unchanged = _digest_files(folder, last.files) == last.files
-            if last_text is not None and is_unchanged and all(last.files.values()):
-                return last_text
-        text, files = write(folder)
-        if made_of is not None and files:
-            plain, sums = to_plain(text), _digest_files(folder, files)
-            ReportRecord(version=VERSION, made_of=made_of, text=plain, files=sums).write(folder)
-        return text
-
-
-def _digest_files(folder: Path, names: Iterable[str]) -> dict[str, str]:
-    return {name: digests.digest_file(folder / name) for name in names}
+        return write_files(out, folder)
 
 
 def run_status(out: AnyPath, is_running: bool = False) -> str:

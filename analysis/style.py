@@ -19,12 +19,10 @@ from matplotlib.text import Annotation
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 from matplotlib.transforms import Bbox
 
-from analysis.svg import write_tooltips
-from tune_calib.console import printable
-
 COLUMN_IN, TEXT_IN = 3.4, 7.0
+DPI = 200  # of a PNG
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
-FORMATS = ("png", "svg", "pdf")
+FORMATS = ("png", "pdf")  # for pages and for papers
 
 # Seaborn's colour-blind-safe colours, with pale pink and yellow darkened for thin open marks.
 COLORS = tuple(sns.color_palette("colorblind"))
@@ -37,7 +35,6 @@ _HORIZONTAL = {6: "left", -6: "right", 0: "center"}
 # No date and no version, so that the same results give the same bytes.
 _METADATA = {
     "png": {"Software": None},
-    "svg": {"Date": None, "Creator": None},
     "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
 }
 
@@ -66,10 +63,9 @@ def theme() -> None:
     sns.set_theme(
         context="paper", style="ticks", palette="colorblind", font_scale=0.85, color_codes=False
     )
-    # Without a salt, names inside an SVG are random. Many conferences refuse matplotlib's default
-    # fonts of type 3. Without hinting, text is as wide in a file as in the layout, which is
-    # computed at another resolution.
-    mpl.rcParams.update({"svg.hashsalt": "tune-calib", "pdf.fonttype": 42, "text.hinting": "none"})
+    # Many conferences refuse matplotlib's default fonts of type 3. Without hinting, text is as wide
+    # in a file as in the layout, which is computed at another resolution.
+    mpl.rcParams.update({"pdf.fonttype": 42, "text.hinting": "none"})
     mpl.rcParams["figure.constrained_layout.use"] = True
 
 
@@ -168,16 +164,10 @@ def name_points(axis: Axes, names: Sequence[str], points: Sequence[tuple[float, 
 
 
 def save(figure: Figure, folder: Path, name: str) -> None:
-    """Write a figure as PNG (200 dpi), SVG with tooltips on its points, and PDF."""
+    """Write a figure in each of ``FORMATS``."""
     folder.mkdir(parents=True, exist_ok=True)
     # Computing the layout takes as long as drawing a format, so it is computed once.
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
     for kind in FORMATS:
-        path = folder / f"{name}.{kind}"
-        path.unlink(missing_ok=True)  # it may be a link to a file elsewhere
-        figure.savefig(path, dpi=200, metadata=_METADATA[kind])
-        if kind == "svg":
-            # Labels of others occur in comments, and XML forbids control characters.
-            svg = printable(path.read_text("utf-8")).encode()
-            path.write_bytes(write_tooltips(svg, figure))
+        figure.savefig(folder / f"{name}.{kind}", dpi=DPI, metadata=_METADATA[kind])

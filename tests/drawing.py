@@ -15,7 +15,7 @@ FORMATS = style.FORMATS
 
 def without_figures() -> None:
     """Let the reports of this process draw no figures, until ``figures`` asks for them."""
-    style.FORMATS = ("svg",)
+    style.FORMATS = ("png",)
     ladder_files.in_order = search_files.in_order = lambda registry: []
 
 

@@ -110,7 +110,7 @@ def close_figures():
 @pytest.fixture
 def with_figures():
     """Reports with their figures, in one format."""
-    with drawing.figures("svg"):
+    with drawing.figures("png"):
         yield
 
 

@@ -3,7 +3,6 @@
 import io
 import random
 import re
-from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -11,7 +10,6 @@ from rich.live import Live
 
 from analysis.ladder import tables
 from analysis.load import load
-from analysis.tables.render import from_plain, to_plain
 from analysis.tables.table import Table, _narrowest, column_key
 from analysis.text import Cell
 from tune_calib.cli.options import chosen_screen
@@ -28,7 +26,6 @@ from tune_calib.console import (
 )
 from tune_calib.errors import UserError
 from tune_calib.paths import parse_path
-from tune_calib.results.manifests import VERSION, ReportRecord
 
 WIDTHS = [60, 80, 100, 120, 200]
 
@@ -135,16 +132,6 @@ def test_the_hint_for_more_columns_names_an_existing_option(ladder, monkeypatch)
         chosen_screen("ece", is_wide=True)
     monkeypatch.delenv("COLUMNS")
     assert terminal() == WIDE  # the tests have no terminal
-
-
-def test_a_stored_report_fits_screens_of_any_width(ladder, tmp_path: Path):
-    record = ReportRecord(version=VERSION, made_of="x", text=to_plain(ladder), files={}, figures={})
-    record.write(tmp_path)
-    again = from_plain(ReportRecord.read(tmp_path).text)
-    assert again == ladder
-    assert again.parts == ladder.parts
-    assert on(again, 80) == on(ladder, 80) != str(ladder)
-    assert from_plain([{"heads": ["a"]}]) is None
 
 
 def test_an_entry_has_a_line_for_each_key():

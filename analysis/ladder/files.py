@@ -45,13 +45,11 @@ from tune_calib.text import format_count, nearest
 _FEW_IMPORTS = 12  # of which a report shows each
 
 
-def write_files(
-    run: Run, test: str | None, options: Sequence[str], folder: Path
-) -> tuple[Text, list[str]]:
-    """Write the files of a report; return its text and its files, or none if a figure failed."""
+def write_files(run: Run, test: str | None, options: Sequence[str], folder: Path) -> Text:
+    """Write the files of a report, and return its text."""
     if run.trials.empty:
         planned = format_count(len(run.manifest.planned), "trial")
-        return Text([f"{run.out}: no result yet, {planned} planned"]), []
+        return Text([f"{run.out}: no result yet, {planned} planned"])
     if run.has_imports:
         if test is not None or run.shown or run.shows_network_check:
             raise UserError("a report over several imports takes no option but `intervals`")
@@ -75,10 +73,10 @@ def write_files(
     for (label, status, message), count in Counter(reasons).items():
         parts.append(Prose(f"{count} x {label}: {status}, {message}"))
     parts += map(Prose, [*tables.weak_heads(run), *gallery.remarks])
-    return Text([*parts, *list_files(run.out, names)]), [] if gallery.has_failed else names
+    return Text([*parts, *list_files(run.out, names)])
 
 
-def write_benchmark(run: Run, folder: Path) -> tuple[Text, list[str]]:
+def write_benchmark(run: Run, folder: Path) -> Text:
     """Write the report of a comparison over several imports: tables of all and of each import."""
     result = benchmark.benchmark([run.out])
     view = benchmark.view(result)
@@ -116,7 +114,7 @@ def write_benchmark(run: Run, folder: Path) -> tuple[Text, list[str]]:
     parts: list[Part] = [main, *map(Prose, [*programs, *gallery.remarks])]
     if run.shows_intervals:
         parts += of_each
-    return Text([*parts, *list_files(run.out, names)]), [] if gallery.has_failed else names
+    return Text([*parts, *list_files(run.out, names)])
 
 
 def import_tables(run: Run) -> list[Table]:

@@ -60,8 +60,7 @@ def ladder(run: Run) -> Table:
         if is_first_control or (rung.kind == "variant" and previous.kind == "step"):
             rules[index] = f"{rung.kind}s"
     first = [METRICS[name].head for name in run.shown or _FIRST]
-    requested = first[: len(run.shown)]
-    first.insert(len(requested) or 1, _STEP)  # behind requested metrics, otherwise behind ECE
+    first.insert(len(run.shown) or 1, _STEP)  # behind requested metrics, otherwise behind ECE
     first.append(_GAIN)
     # A step of a ladder is compared with the step of the paper, and a method with the base.
     if run.row_name == "rung":
@@ -79,7 +78,6 @@ def ladder(run: Run) -> Table:
         is_main=True,
         notes=[f"{compute_network_check(run).sentence}.", *notes(run)],
         is_one_tabular=True,
-        requested=requested,
         on_request={_FLOOR: floors},
     )
 

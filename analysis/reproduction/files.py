@@ -256,7 +256,7 @@ def _pictures(names: Sequence[str], runs: Sequence[Run]) -> list[Picture]:
         results, entry, folder = LadderResults(run), run.out.name, run.out / "figures"
         for name in names:
             figure = LADDER_FIGURES[name]
-            if (folder / f"{figure.name}.svg").exists():
+            if (folder / f"{figure.name}.png").exists():
                 of_page, key = f"{entry}/figures", f"{figure.name}-{entry}"
                 picture = picture_of(figure, results, folder, of_page=of_page, key=key)
                 pictures.append(replace(picture, title=f"{picture.title}: {name_of(run)}"))

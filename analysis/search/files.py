@@ -35,12 +35,12 @@ from tune_calib.spec.names import SEARCH_EVALUATED, legend
 from tune_calib.text import format_count, format_setting
 
 
-def write_files(out: AnyPath, folder: Path) -> tuple[Text, list[str]]:
-    """Write the files of a report; return its text and its files, or none if a figure failed."""
+def write_files(out: AnyPath, folder: Path) -> Text:
+    """Write the files of a report, and return its text."""
     search = load_search(out)
     if not search.outcome.suggestions:
         planned = search.outcome.planned
-        return Text([f"{out}: no suggestion has ended, {planned} planned"]), []
+        return Text([f"{out}: no suggestion has ended, {planned} planned"])
     texts = {"suggestions.csv": search.table().to_csv(index=False)}
     for table in (tables.best(search), tables.importance(search), tables.share(search)):
         texts |= in_files(table)
@@ -51,8 +51,7 @@ def write_files(out: AnyPath, folder: Path) -> tuple[Text, list[str]]:
     sentences += [f"{compute_baseline_check(search.trials).sentence}.", _state(search)]
     sentences += [*_troubles(search), *gallery.remarks]
     best = replace(tables.best(search), caption="", notes=())
-    text = Text([best, *map(Prose, sentences), *list_files(out, names)])
-    return text, [] if gallery.has_failed else names
+    return Text([best, *map(Prose, sentences), *list_files(out, names)])
 
 
 def _page(search: SearchResults, gallery: Gallery, files: Sequence[str]) -> str:

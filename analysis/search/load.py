@@ -223,22 +223,6 @@ class SearchResults:
         table = self.table()
         return table.assign(mean=table["mean"].where(table["is_within"]))
 
-    def describe(self, rows: pd.DataFrame) -> list[str]:
-        """Describe rows of ``table`` for tooltips: number, metrics and settings."""
-        metrics = self.metrics_and_accuracy
-        tables = [self.table(metric).set_index("number") for metric in metrics]
-        texts = []
-        for row in rows.to_dict("records"):
-            number = row["number"]
-            suffix = " (chosen)" if number == self.outcome.chosen else ""
-            lines = [f"suggestion {number}{suffix}"]
-            for metric, table in zip(metrics, tables, strict=True):
-                mean, sd = table.loc[number, "mean"], table.loc[number, "sd"]
-                lines.append(f"{METRICS[metric].head}: {Cell.number(metric, mean, sd).text}")
-            lines += [f"{name}: {setting_cell(row[name]).text}" for name in self.settings]
-            texts.append("\n".join(lines))
-        return texts
-
 
 def setting_cell(value: Any) -> Cell:
     """Return the cell of a setting's value; ``-`` if the setting does not apply."""

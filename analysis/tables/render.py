@@ -5,20 +5,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
-from pydantic import TypeAdapter, ValidationError
 
 from analysis.tables.latex import latex
 from analysis.tables.table import Table
 from analysis.text import MARKS, Cell
-from tune_calib.console import Part, Prose, Text, printable
+from tune_calib.console import Part, Text, printable
 
 if TYPE_CHECKING:
     import pandas as pd
-
-_PARTS: TypeAdapter[list[Any]] = TypeAdapter(list[Table | Prose | str])
 
 
 def markdown(table: Table) -> str:
@@ -117,16 +114,3 @@ class View:
                 tables.append(table)
             return latex(*tables)
         return "\n\n".join(map({"markdown": markdown, "html": html}[form], self.tables))
-
-
-def to_plain(text: Text) -> list[Any]:
-    """Return the parts of a text as JSON values, so that it can be shown on any screen later."""
-    return cast("list[Any]", _PARTS.dump_python(list(text.parts), mode="json"))
-
-
-def from_plain(plain: Any) -> Text | None:
-    """Return the text of values that ``to_plain`` returned; None if they are invalid."""
-    try:
-        return Text(_PARTS.validate_python(plain))
-    except ValidationError:
-        return None

@@ -43,8 +43,7 @@ class Table:
     label: str = ""  # for references in LaTeX
     is_main: bool = False  # whether ``--columns`` selects its columns
     notes: Sequence[str] = ()  # sentences below the caption, one per line
-    is_one_tabular: bool = False  # whether LaTeX leaves out columns instead of splitting
-    requested: Sequence[str] = ()  # columns that the user asked for
+    is_one_tabular: bool = False  # whether LaTeX leaves out columns of a wide table
     on_request: Mapping[str, Sequence[Cell]] = field(default_factory=dict)  # for ``--columns``
     total: int = 0  # number of all rows, if ``records`` are the first ``MAX_ROWS``
 

@@ -11,7 +11,6 @@ from pydantic import BaseModel
 from docs.generate.page import table
 from tune_calib.results.columns import COLUMNS
 from tune_calib.results.manifests import (
-    ReportRecord,
     RunManifest,
     SearchEvaluated,
     SearchManifest,
@@ -24,7 +23,6 @@ from tune_calib.spec.names import FLAGS
 
 FILES: tuple[type[BaseModel], ...] = (
     RunManifest, SearchManifest, SearchOutcome, SearchEvaluated, TunedManifest,
-    ReportRecord,
 )  # fmt: skip
 
 _WORDS = {

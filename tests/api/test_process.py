@@ -112,7 +112,7 @@ def test_a_call_without_ray_leaves_the_process_as_it_was(notebook, tmp_path, cap
     check_unchanged(before)
     assert set(search.rows["status"]) == {"done"}
     assert "[I " not in capsys.readouterr().err  # of Optuna, as a line of its log begins
-    with drawing.figures("svg", names=["reliability"]):
+    with drawing.figures("png", names=["reliability"]):
         path = run.report()
     check_unchanged(before)
     assert len(list((path.parent / "figures").iterdir())) == 1

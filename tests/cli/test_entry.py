@@ -57,7 +57,7 @@ def test_a_path_that_the_system_refuses_is_one_line(
 def test_an_obstacle_at_the_path_of_a_report_is_one_line(name, out, refusal):
     path = out / name
     path.mkdir() if name == "report.html" else path.touch()
-    with drawing.figures("svg", names={"tradeoff"}):
+    with drawing.figures("png", names={"tradeoff"}):
         message = refusal("report", out)
     assert str(path) in message
     assert "choose another path" in message

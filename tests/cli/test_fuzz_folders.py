@@ -214,7 +214,7 @@ def rename(folder: Path, chance: random.Random) -> bool:
 def link(folder: Path, chance: random.Random) -> bool:
     """Put a link, a folder or nothing in the place of a file or a folder."""
     home = folder.parent
-    names = ("report.html", "tables", "figures", "plugins", "report.json", "study.log")
+    names = ("report.html", "tables", "figures", "plugins", "study.log")
     path = chance.choice([*sorted(folder.rglob("*")), *(folder / name for name in names)])
     to = chance.choice(
         [home / "outside", home / "outside" / "secret", "/proc/self/mem", path.name, None,
@@ -231,26 +231,9 @@ def link(folder: Path, chance: random.Random) -> bool:
     return False
 
 
-def forge_report(folder: Path, chance: random.Random) -> bool:
-    """Let a report lie there that nobody made of these results."""
-    names = [chance.choice(["../outside/secret", "figures/x.svg", "\0"])]
-    (folder / "report.json").write_bytes(
-        seal(
-            {
-                "version": 1,
-                "made_of": chance.choice(["", "x"]),
-                "text": chance.choice([["\x1b[31m forged"], [{"sentences": "x"}], [{"heads": 1}]]),
-                "files": dict.fromkeys(names, ""),
-                "figures": {"tradeoff": {"made_of": "", "files": dict.fromkeys(names, "")}},
-            }
-        )
-    )
-    return True
-
-
 MUTATIONS: list[Callable[[Path, random.Random], bool]] = [
     change_manifest, change_manifest, change_bytes, name_plugins, name_plugins, damage_parquet,
-    rewrite_parquet, rewrite_parquet, rename, link, link, forge_report,
+    rewrite_parquet, rewrite_parquet, rename, link, link,
 ]  # fmt: skip
 """Each returns whether a row that is read after it must have the numbers that it had before."""
 

@@ -242,7 +242,7 @@ def test_intervals_need_no_select_and_are_shown_for_each_import(arena, tmp_path)
         assert f"{part.manifest.title}. " in report
         key = part.manifest.title.replace("/", "-")
         assert "[" in (out / f"tables/{key}.md").read_text()
-        assert (out / f"figures/reliability-{key}.svg").exists()
+        assert (out / f"figures/reliability-{key}.png").exists()
         # Its bins are of one network, not pooled over the models of the data set.
         samples = len(MODELS[part.manifest.title.removeprefix("arena/")]["labels_test"])
         assert [pooled_bins(part, rung)["count"].sum() for rung in part.labels] == [samples] * 2

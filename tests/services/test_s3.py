@@ -94,7 +94,7 @@ def test_a_run_is_reported_from_object_storage(bucket, reference):
     again = cli("report", out)
     assert again.returncode == 0, again.stderr
     assert f"  {out}/report.html" in again.stdout
-    for name in ("tables/ladder.md", "figures/reliability.svg", "report.html"):
+    for name in ("tables/ladder.md", "figures/reliability.png", "report.html"):
         assert (out / name).read_bytes()
     assert cli("analyze", "ranks", out).returncode == 0
 

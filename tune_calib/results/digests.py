@@ -1,40 +1,14 @@
-"""Digests of a folder of results and of the program, which show whether either has changed."""
+"""Digests of files and of the program, which show whether they have changed."""
 
 import hashlib
-import os
 import sys
 from operator import attrgetter
 from pathlib import Path
 
-from tune_calib.paths import AnyPath, checksum_of
-from tune_calib.results.manifests import ReportRecord
+from tune_calib.paths import checksum_of
 from tune_calib.spec import plugins
-from tune_calib.spec.names import CRASHES, JOURNAL, PROGRESS
-
-# Derived from the results, or artifacts, whose names depend on their content.
-_NOT_FOLDERS = {"store", "tables", "figures", "profiles"}
-# Every command that opens a study extends it, and a report reads what the driver derived from it.
-_NOT_FILES = {"report.html", "report.txt", ReportRecord.file_name, PROGRESS, CRASHES, JOURNAL}
 
 _ROOT = Path(__file__).parents[2]
-
-
-def digest_folder(folder: AnyPath) -> dict[str, str] | None:
-    """Return the SHA-256 of each file of results by relative name; None if that is not possible."""
-    if not isinstance(folder, Path):  # a remote folder would have to be read completely
-        return None
-    digests: dict[str, str] = {}
-    for parent, folders, names in os.walk(folder):
-        folders[:] = sorted(name for name in folders if _counts(name, _NOT_FOLDERS))
-        if any((Path(parent) / name).is_symlink() for name in folders):
-            return None
-        paths = [Path(parent) / name for name in sorted(names) if _counts(name, _NOT_FILES)]
-        digests |= {path.relative_to(folder).as_posix(): digest_file(path) for path in paths}
-    return digests
-
-
-def _counts(name: str, others: set[str]) -> bool:
-    return not name.startswith(".") and not name.endswith(".lock") and name not in others
 
 
 def digest_file(path: Path) -> str:

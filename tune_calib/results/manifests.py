@@ -400,13 +400,3 @@ class SearchEvaluated(_Manifest):
     settings: dict[str, Any] = Field(description="its settings by `slot.key`")
     rule: str = Field(description="rule of the selection, in words")
     reads: list[ReadRecord] = Field([], description="all evaluations on `test` in order")
-
-
-class ReportRecord(_Manifest):
-    """Inputs and output of a report, so that an unchanged one is not written again."""
-
-    file_name = "report.json"
-
-    made_of: str = Field(description="digest of the results, the options and the program")
-    text: list[str | dict[str, Any]] = Field(description="printed parts, for any screen width")
-    files: dict[str, str] = Field(description="SHA-256 of each of its files, by name")

@@ -14,7 +14,6 @@ from analysis.figure import LADDER_FIGURES, report_figure
 from analysis.ladder.means import mean_over, trials_behind
 from analysis.ladder.results import LadderResults
 from analysis.load import Run
-from analysis.svg import label_points
 from analysis.text import Cell
 from tune_calib.results.manifests import RungRecord
 from tune_calib.spec.metrics import METRICS
@@ -101,20 +100,10 @@ def consistency_band(bins: pd.DataFrame) -> pd.DataFrame:
 
 
 def _draw_bars(axis: Axes, bins: pd.DataFrame, heights: "pd.Series[float]", **look: Any) -> None:
-    """Draw a bar for each bin, with a tooltip that describes the bin."""
+    """Draw a bar for each bin."""
     width = bins["upper"] - bins["lower"]
     look = {"edgecolor": "white", **look}
-    bars = axis.bar(bins["lower"], heights, width, align="edge", linewidth=0.5, **look)
-    percent = METRICS["accuracy"].format
-    texts = []
-    for row in bins.to_dict("records"):
-        texts.append(
-            f"bin ({row['lower']:.3g}, {row['upper']:.3g}]\n"
-            f"accuracy (%): {percent(row['accuracy'])}\n"
-            f"mean confidence (%): {percent(row['confidence'])}\n"
-            f"{row['count']:.0f} samples, {100 * row['share']:.3g} % of all"
-        )
-    label_points(bars, texts)
+    axis.bar(bins["lower"], heights, width, align="edge", linewidth=0.5, **look)
 
 
 def _draw_diagram(axis: Axes, bins: pd.DataFrame) -> None:

@@ -22,7 +22,6 @@ from analysis.figure import LADDER_FIGURES, report_figure
 from analysis.ladder.means import trials_behind
 from analysis.ladder.results import QUANTITIES, SHARES, SPLITS, LadderResults, angles, correlations
 from analysis.load import Run
-from analysis.svg import label_points
 from analysis.text import Cell
 from analysis.tidy import settings
 from tune_calib.results.manifests import RungRecord
@@ -85,10 +84,12 @@ def draw_sparsity(results: LadderResults) -> Drawing | None:
     figure, axes = style.subplots(1, len(_DRIVERS), figsize=(style.TEXT_IN, 2.6))
     for axis, (title, curves) in zip(axes, _DRIVERS.items(), strict=True):
         for order, rung in enumerate(rungs):
-            for name, what in curves.items():
-                curve = trajectory(run, rung.index, name)
+            for name in curves:
+                curve, pattern = trajectory(run, rung.index, name), "-"
+                if curves[name] == "confidence":
+                    pattern = "--"
                 # Shifted marks distinguish rungs whose lines coincide.
-                _draw_curve(axis, curve, rung, what=what, marks=6, shift=order)
+                _draw_curve(axis, curve, rung, marks=6, shift=order, pattern=pattern)
         axis.set_title(title, fontsize=7.5)
         axis.set_xlabel("epoch of stage II")
         style.whole_ticks(axis.xaxis)
@@ -124,12 +125,11 @@ def draw_samples(results: LadderResults) -> Drawing | None:
         for axis, quantity in zip(panels, DRAWN, strict=True):
             recorded = rows[rows["split"] == split].dropna(subset=[quantity])
             scale = 100 if quantity in SHARES else 1
-            what = QUANTITIES[quantity].replace("\n", " ")
             is_band = len(run.rungs) <= MAX_BANDS
             for rung in rungs:
                 epochs = recorded[recorded["rung"] == rung.index].groupby("epoch")[quantity]
                 curve = scale * epochs.agg(["mean", "min", "max"])
-                _draw_curve(axis, curve, rung, what=what, marks=20, is_band=is_band)
+                _draw_curve(axis, curve, rung, marks=20, is_band=is_band)
     for (upper, lower), quantity in zip(axes.T, DRAWN, strict=True):
         upper.set_title(QUANTITIES[quantity], fontsize=7)
         lower.set_xlabel("epoch")
@@ -140,7 +140,7 @@ def draw_samples(results: LadderResults) -> Drawing | None:
 
 def _draw_curve(
     axis: Axes, curve: pd.DataFrame, rung: RungRecord, *,
-    what: str, marks: int, is_band: bool = True, shift: int = 0,
+    marks: int, is_band: bool = True, shift: int = 0, pattern: str = "-",
 ) -> None:  # fmt: skip
     """Draw a mean with about ``marks`` marks, and a band from the smallest to the largest value."""
     if curve.empty:
@@ -148,13 +148,10 @@ def _draw_curve(
     color = style.color(rung.index)
     step = max(1, len(curve) // marks)
     start = shift * step // 2 % step
-    pattern = "--" if what == "confidence" else "-"
-    (line,) = axis.plot(
+    axis.plot(
         curve.index, curve["mean"], pattern, color=color,
         linewidth=1.1, marker=style.marker(rung.index), markersize=3.2, markevery=(start, step),
     )  # fmt: skip
-    marked = curve["mean"].iloc[start::step].items()
-    label_points(line, [f"{rung.label}\nepoch {epoch}\n{what}: {v:.4g}" for epoch, v in marked])
     if is_band:
         low, high = curve["min"], curve["max"]
         axis.fill_between(curve.index, low, high, color=color, alpha=0.15, linewidth=0)

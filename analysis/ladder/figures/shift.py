@@ -1,6 +1,5 @@
 """Figures of corruptions by severity, and of foreign images (MaC-Cal, Fig. 5 and table 2)."""
 
-from collections.abc import Iterable
 from itertools import compress
 from typing import Any
 
@@ -8,7 +7,6 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
-from matplotlib.lines import Line2D
 
 from analysis import style
 from analysis.figure import LADDER_FIGURES, report_figure
@@ -17,12 +15,9 @@ from analysis.ladder.results import LadderResults
 from analysis.ladder.shift_tables import means, shift_tables
 from analysis.load import Run
 from analysis.shifts import FAMILIES, FOREIGN_MEAN, MEAN, TITLES, kind_title
-from analysis.svg import label_points
-from analysis.text import Cell
 from tune_calib.results.manifests import RungRecord
 from tune_calib.spec.metrics import METRICS
 from tune_calib.spec.names import CORRUPTION_KINDS
-from tune_calib.text import format_count
 
 PANELS = {"ece": "test ECE (%)", "accuracy": "test accuracy (%)"}
 FEW = 4  # up to this number of kinds, each has a panel; more are summarised by boxes
@@ -114,20 +109,11 @@ def draw_corruption(results: LadderResults) -> Drawing | None:
 def _draw_lines(axis: Axes, table: pd.DataFrame, metric: str, rungs: list[RungRecord]) -> None:
     for rung in rungs:
         rows = table[table["rung"] == rung.index]
-        (line,) = axis.plot(
+        axis.plot(
             rows["severity"], 100 * rows[metric], color=style.color(rung.index), linewidth=1.1,
             marker=style.marker(rung.index), markersize=3.5, label=rung.label,
         )  # fmt: skip
-        _label(line, rung, metric, zip(rows["severity"], rows[metric], strict=True))
     style.whole_ticks(axis.xaxis)
-
-
-def _label(line: Line2D, rung: RungRecord, metric: str, cells: Iterable[tuple[int, float]]) -> None:
-    record = METRICS[metric]
-    texts = []
-    for severity, value in cells:
-        texts.append(f"{rung.label}\nseverity {severity}\n{record.head}: {record.format(value)}")
-    label_points(line, texts)
 
 
 def _draw_boxes(axis: Axes, table: pd.DataFrame, metric: str, rungs: list[RungRecord]) -> None:
@@ -149,12 +135,11 @@ def _draw_boxes(axis: Axes, table: pd.DataFrame, metric: str, rungs: list[RungRe
             boxprops={"facecolor": (*color, 0.4), "edgecolor": color, "linewidth": 0.7},
             whiskerprops=thin, capprops=thin, medianprops=thin,
         )  # fmt: skip
-        (line,) = axis.plot(
+        axis.plot(
             positions, medians, color=color,
             marker=style.marker(rung.index), markersize=4, markeredgecolor="black",
             markeredgewidth=0.4, linestyle="none", label=rung.label,
         )  # fmt: skip
-        _label(line, rung, metric, zip(values, np.array(medians) / 100, strict=True))
     severities = sorted(table["severity"].unique())
     axis.set(xlim=(severities[0] - 0.5, severities[-1] + 0.5), xticks=severities)
     for severity in severities[1:]:
@@ -201,13 +186,10 @@ def draw_ood(results: LadderResults) -> Drawing | None:
             if not row["n"]:
                 continue
             spread = None if np.isnan(row["sd"]) else 100 * row["sd"]
-            mark = axis.errorbar(
+            axis.errorbar(
                 100 * row["mean"], height, xerr=spread, color=style.color(row["rung"]),
                 marker=style.marker(row["rung"]), markersize=5, linestyle="none", elinewidth=0.8,
             )  # fmt: skip
-            value = Cell.number(metric, row["mean"], row["sd"]).text
-            lines = [row["label"], column.group, f"{metric.head}: {value}"]
-            label_points(mark.lines[0], ["\n".join([*lines, format_count(row["n"], "trial")])])
         axis.set_title(column.group, fontsize=8)
         axis.set_xlabel(metric.head)
         axis.set_yticks(range(len(rows)), rows["label"], fontsize=7)

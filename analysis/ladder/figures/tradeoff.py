@@ -1,7 +1,6 @@
 """Figures that compare rungs: ECE against accuracy, the mean ranks of methods, and cost."""
 
 import math
-from collections.abc import Sequence
 from itertools import pairwise, product
 from typing import Any
 
@@ -20,18 +19,17 @@ from analysis.figure import LADDER_FIGURES, Figure, report_figure
 from analysis.ladder.means import mean_over, trials_of_each
 from analysis.ladder.results import COST_PARTS, LadderResults, costs
 from analysis.load import Run
-from analysis.svg import label_points
 from analysis.text import Cell
 from analysis.tidy import unbeaten
 from tune_calib.results.manifests import RungRecord
 from tune_calib.spec.metrics import METRICS
 from tune_calib.spec.names import is_never_best
-from tune_calib.text import format_count
 
 _METRICS = ["accuracy", "ece"]
 _ARROW = {"arrowstyle": "->", "color": "0.45", "linewidth": 0.8, "shrinkA": 4, "shrinkB": 4}
 MANY = 15  # from this number of rungs on, a legend replaces the labels at the points
 _KEY_IN = 0.15  # height of a line of the legend
+_MOST_POINTS = 1000  # of a rung; more of them become an image in a PDF
 
 
 def chains(run: Run) -> list[list[int]]:
@@ -104,34 +102,14 @@ def _draw_rung(axis: Axes, rows: pd.DataFrame, rung: RungRecord) -> None:
     x, y = 100 * rows["accuracy"], 100 * rows["ece"]
     look: dict[str, Any] = {"color": style.color(rung.index), "marker": style.marker(rung.index)}
     spread: dict[str, Any] = {}
-    count = "1 trial"
     if len(rows) > 1:
-        spread, count = {"xerr": x.std(), "yerr": y.std()}, f"mean over {len(rows)} trials"
-        small = axis.scatter(x, y, s=9, alpha=0.5, linewidths=0, **look)
-        # An iterator, since no texts are needed for thousands of trials.
-        label_points(small, (_describe_trial(rung, row) for row in rows.to_dict("records")))
-    mean = axis.errorbar(
+        spread = {"xerr": x.std(), "yerr": y.std()}
+        is_image = len(rows) > _MOST_POINTS
+        axis.scatter(x, y, s=9, alpha=0.5, linewidths=0, rasterized=is_image, **look)
+    axis.errorbar(
         x.mean(), y.mean(), **spread, **look, markersize=6, markerfacecolor=_face(rung),
         linestyle="none", elinewidth=0.8,
     )  # fmt: skip
-    cells = [Cell.number(m, rows[m].mean(), rows[m].std()) for m in _METRICS]
-    label_points(mean.lines[0], [_describe(rung, count, cells)])
-
-
-def _describe_trial(rung: RungRecord, row: dict[Any, Any]) -> str:
-    seeds = f"network seed {row['network_seed']:.0f}"
-    if not pd.isna(row["head_seed"]):
-        seeds += f", head seed {row['head_seed']:.0f}"
-    if not pd.isna(row["split_seed"]):
-        seeds += f", split {row['split_seed']:.0f}"
-    return _describe(rung, seeds, [Cell.number(name, row[name]) for name in _METRICS])
-
-
-def _describe(rung: RungRecord, what: str, cells: Sequence[Cell]) -> str:
-    lines = [rung.label, what]
-    for name, cell in zip(_METRICS, cells, strict=True):
-        lines.append(f"{METRICS[name].head}: {cell.text}")
-    return "\n".join(lines)
 
 
 def _face(rung: RungRecord) -> str | tuple[float, float, float]:
@@ -288,31 +266,22 @@ def draw_cost(results: LadderResults) -> Drawing | None:
 def _draw_bars(axis: Axes, rows: pd.DataFrame, heights: list[int], quantity: str) -> None:
     """Draw the bars of the rungs that have the quantity, with their values behind them."""
     colors = list(map(style.color, rows["rung"]))
-    bars = axis.barh(heights, rows["median"], height=0.7, color=colors)
+    axis.barh(heights, rows["median"], height=0.7, color=colors)
     if quantity == "total_s":  # the rest of a bar is the trial's own time
         left = 0.0 * rows["median"]
         for part, grey in _GREYS.items():
             axis.barh(heights, rows[part], height=0.7, left=left, color=grey)
             left = left + rows[part]
-    texts = []
     for height, row in zip(heights, rows.to_dict("records"), strict=True):
         median = Cell.measured(row["median"]).text
-        lines = [row["label"], f"{PANELS[quantity]}: {median}"]
-        if quantity == "total_s":
-            for part, title in COST_PARTS.items():
-                lines.append(f"{title}: {Cell.measured(row[part]).text} s")
         if row["n"] > 1:
-            least, most = Cell.measured(row["least"]), Cell.measured(row["most"])
-            lines.append(f"from {least.text} to {most.text}")
             axis.hlines(height, row["least"], row["most"], color="0.1", linewidth=1)
-        texts.append("\n".join([*lines, format_count(row["n"], "trial")]))
         ratio = row.get("ratio", math.nan)
         of_plain = "" if math.isnan(ratio) else f" ({ratio:.2f} x)"
         axis.annotate(
             f"{median}{of_plain}", (row["most"], height), xytext=(3, 0),
             textcoords="offset points", va="center", fontsize=6.5,
         )  # fmt: skip
-    label_points(bars, texts)
     # Room for the numbers behind the bars.
     room = 1.75 if quantity == "total_s" else 1.35
     axis.set_xlim(0, room * rows["most"].max())

@@ -15,7 +15,6 @@ from analysis import style
 from analysis.figure import SEARCH_FIGURES, report_figure
 from analysis.search.load import AT_CHANCE, SearchResults
 from analysis.search.tables import is_numeric, is_wide, sort_texts
-from analysis.svg import label_points
 from analysis.tidy import unbeaten
 from tune_calib.spec.metrics import METRICS
 
@@ -36,7 +35,7 @@ _GROUPS = (
 def draw_suggestions(
     axis: Axes, search: SearchResults, table: pd.DataFrame, x: Any, y: Any
 ) -> None:
-    """Draw a mark with a tooltip for each finished suggestion of each of ``_GROUPS``."""
+    """Draw a mark for each finished suggestion of each of ``_GROUPS``."""
     is_done, is_within = table["mean"].notna(), table["is_within"]
     is_chosen = table["number"] == search.outcome.chosen
     masks = (is_within, ~is_within, search.are_defaults(table), is_chosen)
@@ -45,12 +44,11 @@ def draw_suggestions(
         if len(rows):
             if mark == "o":
                 label += f" ({len(rows)})"
-            (marks,) = axis.plot(
+            axis.plot(
                 x[rows.index], y[rows.index], linestyle="none", marker=mark, markersize=size,
                 color=color, markerfacecolor=face, markeredgewidth=0.8,
                 zorder=zorder, label=label,
             )  # fmt: skip
-            label_points(marks, search.describe(rows))
     if is_wide(table["mean"]):
         axis.set_yscale("log")
         style.plain_ticks(axis.yaxis)

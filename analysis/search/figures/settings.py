@@ -26,7 +26,6 @@ from analysis.search.tables import (
     sort_texts,
     trend,
 )
-from analysis.svg import label_points
 from tune_calib.errors import UserError
 from tune_calib.spec.metrics import METRICS
 
@@ -84,12 +83,11 @@ def _draw_tried(axis: Axes, search: SearchResults, table: pd.DataFrame, setting:
     rows = table.dropna(subset=[setting, "mean"])
     along = trend(table, setting)
     positions, names = _positions(rows[setting])
-    marks = axis.errorbar(
+    axis.errorbar(
         positions, metric.scale * rows["mean"], yerr=metric.scale * rows["sd"].fillna(0),
         linestyle="none", marker="o", markersize=2.5, color="0.55", elinewidth=0.5, alpha=0.7,
         linewidth=0, zorder=1,
     )  # fmt: skip
-    label_points(marks.lines[0], search.describe(rows))
     line = along["value"].map(names.index) if names else along["value"]
     low, median, high = (metric.scale * along[name] for name in ("low", "median", "high"))
     color = style.color(0)

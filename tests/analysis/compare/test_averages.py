@@ -102,7 +102,7 @@ def test_bars_need_both_parts(metric, tmp_path):
         assert (done.returncode, "--metric lacks one" in done.stderr) == (2, True)
     else:
         assert done.returncode == 0, done.stderr
-        assert (tmp_path / "averages.svg").exists()
+        assert (tmp_path / "averages.png").exists()
 
 
 def test_the_bars_of_a_method_are_its_ece():

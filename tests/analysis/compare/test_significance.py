@@ -376,7 +376,7 @@ def test_a_ladder_and_a_single_survivor_have_nothing_to_test(tmp_path):
 
 def test_a_report_of_one_seed_explains_missing_tests(tmp_path):
     fake_results.write(tmp_path, seeds=1, kinds=RIVALS)
-    with drawing.figures("svg", names=("critical_difference",)):
+    with drawing.figures("png", names=("critical_difference",)):
         assert "critical_difference: not drawn, too few blocks (1)" in write_report(tmp_path)
     text = (tmp_path / "tables" / "significance.md").read_text()
     assert "too few pairs that differ (1)" in text
@@ -394,7 +394,7 @@ def test_the_command_prints_every_format_and_draws(tmp_path):
     assert "| against vanilla" in run(*options, "--markdown")
     assert "against vanilla" in run(*options)
     run(tmp_path / "sweep", "--test", "friedman", "--figure", tmp_path / "figure")
-    assert (tmp_path / "figure" / "critical_difference.svg").exists()
+    assert (tmp_path / "figure" / "critical_difference.png").exists()
     done = CliRunner().invoke(
         app, ["analyze", "significance", *map(str, options), "--figure", str(tmp_path / "figure")]
     )

@@ -11,13 +11,11 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from analysis.figure import LADDER_FIGURES
 from analysis.ladder import tables
 from analysis.ladder.files import page
 from analysis.ladder.results import LadderResults
 from analysis.load import load
-from analysis.page import figures
-from analysis.page.figures import Gallery, draw_all
+from analysis.page.figures import Gallery
 from analysis.page.page import describe_programs, environment
 from analysis.report import write_report
 from analysis.tables import table
@@ -80,15 +78,15 @@ def test_the_page_is_well_formed_and_needs_nothing_from_elsewhere(whole):
     assert len(ids) == len(set(ids))
     for link in read.values("href"):
         assert link == "data:," or link[1:] in ids or (whole / link).is_file(), link
-    assert read.values("src") == []
-    assert len([tag for tag, _ in read.tags if tag == "svg"]) == len(SOME)
+    sources = read.values("src")
+    assert [source.split(",")[0] for source in sources] == ["data:image/png;base64"] * len(SOME)
     assert [tag for tag, _ in read.tags if tag in ("iframe", "object", "form")] == []
 
 
 @pytest.mark.slow
 def test_a_figure_and_a_table_of_one_name_have_ids_of_their_own(out):
     fake_results.add_shifts(out, ["ood/svhn", "ood/noise"])
-    with drawn("svg", names=["ood"]):
+    with drawn("png", names=["ood"]):
         ids = Reader(written(out)).values("id")
     assert {"ood", "figure-ood"} <= set(ids)
     assert len(ids) == len(set(ids))
@@ -114,7 +112,7 @@ def test_equal_results_give_equal_bytes_wherever_they_lie(whole, tmp_path):
 
     first = files(whole)
     assert {"ladder.md", "ladder.tex", "ladder.csv", "intervals.csv"} <= first.keys()
-    assert {"tradeoff.png", "tradeoff.svg", "tradeoff.pdf"} <= first.keys()
+    assert {"tradeoff.png", "tradeoff.pdf"} <= first.keys()
     fake_results.write(tmp_path / "elsewhere" / "two")
     with drawn(*FORMATS, names=SOME):
         write_report(tmp_path / "elsewhere" / "two")
@@ -279,15 +277,6 @@ def test_records_of_single_samples_have_a_table(out):
     table = pa.table({name: frame[name].to_numpy() for name in frame}).cast(SCHEMAS["samples"])
     write_results(out, "more", {"trials": []}, table)
     assert 'id="single-samples"' in rendered(out)
-
-
-@pytest.mark.slow
-def test_a_heavy_svg_gives_way_to_its_png(whole, tmp_path, every_format, monkeypatch):
-    monkeypatch.setattr(figures, "_MAX_SVG_BYTES", 1)
-    results = LadderResults(load(whole))
-    drawn = draw_all([LADDER_FIGURES["tradeoff"], LADDER_FIGURES["sparsity"]], results, tmp_path)
-    sources = Reader(page(results, drawn, [])).values("src")
-    assert [source.split(";")[0] for source in sources] == ["data:image/png"] * 2
 
 
 def test_rungs_that_differ_in_one_setting_have_a_report(out):

@@ -81,12 +81,11 @@ def test_the_same_command_in_a_fresh_process_gives_the_same_numbers(finished_sea
 
 def test_the_same_command_on_the_same_folder_does_nothing_and_resume_neither(finished_search):
     out, printed = finished_search
-    before, page = stamps(out), (out / "report.json").stat().st_mtime_ns
+    before = stamps(out)
     for command in ([*HEADS, "--out", out], ["resume", out]):
         again = here(*command)
         assert again.returncode == 0, again.stderr
         assert stamps(out) == before
-        assert (out / "report.json").stat().st_mtime_ns == page  # nothing changed for a report
         assert f"page of the search: {out / 'report.html'}\n" in printed
         done = printed.replace(f"{len(before) - 1} Ray trials", "")
         assert again.stdout.replace("0 Ray trials", "") == done

@@ -13,7 +13,7 @@ from tune_calib.cli import main
 from tune_calib.cli.defaults import format_typed
 from tune_calib.documents import seal
 from tune_calib.errors import UserError
-from tune_calib.results.manifests import ReportRecord, SearchManifest
+from tune_calib.results.manifests import SearchManifest
 from tune_calib.results.tables import write_results
 from tune_calib.spec.names import SEARCH_MANIFEST, SEARCH_OUTCOME
 from tune_calib.tuning.folder import LOCK
@@ -59,7 +59,7 @@ def half(tmp_path):
 
 
 def read_files(out) -> dict:
-    written = (SEARCH_OUTCOME, "report.html", ReportRecord.file_name)
+    written = (SEARCH_OUTCOME, "report.html")
     return {
         path: path.read_bytes()
         for path in out.rglob("*")
