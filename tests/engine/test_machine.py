@@ -19,7 +19,6 @@ from tune_calib.engine import machine as machine_module
 from tune_calib.engine.artifacts import NetworkTraining, ensure_bank
 from tune_calib.engine.bank import FeatureBank, bank_key
 from tune_calib.engine.machine import (
-    count_cores,
     environment_of,
     machine,
     memory_size,
@@ -265,44 +264,9 @@ def test_a_network_that_is_whole_is_opened_while_another_holds_its_lock(trained)
         run.close()
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="is about the affinity and quotas of Linux")
-@pytest.mark.parametrize(
-    ("texts", "cores"),
-    [
-        ({}, 6),
-        ({"cpu.max": "max 100000"}, 6),
-        ({"cpu.max": "250000 100000"}, 3),  # 2.5 cores
-        ({"cpu.max": "50000 100000"}, 1),
-        ({"cpu.max": "1600000 100000"}, 6),  # more than the affinity allows
-        ({"cpu/cpu.cfs_quota_us": "150000", "cpu/cpu.cfs_period_us": "100000"}, 2),
-        ({"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, 6),
-        ({"cpu.max": "not a quota"}, 6),
-    ],
-)
-def test_cores_are_those_of_affinity_and_quota(texts, cores, tmp_path, monkeypatch):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(6)))
-    monkeypatch.setattr(machine_module, "CGROUP", tmp_path)
-    for name, text in texts.items():
-        path = tmp_path / name
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(f"{text}\n")
-    assert count_cores() == cores
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="is about containers of Linux")
-@pytest.mark.parametrize(
-    ("name", "text", "is_limit"),
-    [
-        ("memory.max", "4000000", True),
-        ("memory.max", "max", False),
-        ("memory/memory.limit_in_bytes", "4000000", True),
-        ("memory/memory.limit_in_bytes", "9223372036854771712", False),  # version 1 has no word
-    ],
-)
-def test_memory_is_that_of_the_container(name, text, is_limit, tmp_path, monkeypatch):
-    monkeypatch.setattr(machine_module, "CGROUP", tmp_path)
+@pytest.mark.parametrize(("text", "is_limit"), [("4000000", True), ("max", False)])
+def test_memory_is_that_of_the_container(text, is_limit, tmp_path, monkeypatch):
     of_machine = memory_size()
-    path = tmp_path / name
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(f"{text}\n")
+    (tmp_path / "memory.max").write_text(f"{text}\n")
+    monkeypatch.setattr(machine_module, "MEMORY_LIMIT", tmp_path / "memory.max")
     assert memory_size() == (4_000_000 if is_limit else of_machine)

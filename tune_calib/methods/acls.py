@@ -44,7 +44,6 @@ class Acls(NetworkMethod):
     params: AclsParams
 
     def loss(self, logits: Tensor, labels: Tensor, features: Tensor, indices: Tensor) -> Tensor:
-        """Return the mean cross entropy, in nats, plus the weighted penalties."""
         cross_entropy = F.cross_entropy(logits, labels)
         samples, classes = logits.shape
         params = self.params

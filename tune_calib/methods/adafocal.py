@@ -75,7 +75,6 @@ class AdaFocal(NetworkMethod):
         self.register_buffer("gamma", torch.full_like(self.lower, params.gamma_initial))
 
     def loss(self, logits: Tensor, labels: Tensor, features: Tensor, indices: Tensor) -> Tensor:
-        """Return the mean loss, without a gradient through the exponents."""
         log_probs = label_log_probs(logits, labels)
         gamma = self.exponents(log_probs.detach().exp()).to(log_probs.dtype)
         focal = one_minus_exp(log_probs)
@@ -93,7 +92,6 @@ class AdaFocal(NetworkMethod):
         return self.gamma[index]
 
     def end_epoch(self, epoch: int, feedback: Any) -> dict[str, float]:
-        """Update the exponents by the gaps on ``calib``, and record their range."""
         if not bool(feedback.logits.isfinite().all()):
             raise DivergedError(f"the logits of epoch {epoch + 1} are not finite")
         bins, gamma = update(self.gamma, feedback.logits, feedback.labels, self.params)

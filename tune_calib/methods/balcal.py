@@ -131,7 +131,6 @@ class Adaptor(nn.Module):
         draw_fan_out(self.branch)
 
     def forward(self, maps: Tensor) -> Tensor:
-        """Add the branch, normalise and apply ReLU."""
         return F.relu(self.norm(maps + self.branch(maps)))
 
 
@@ -175,7 +174,6 @@ class BalCal(NetworkMethod):
         return Output(features, network.head(features)), F.normalize(pool(self.adaptor(maps)))
 
     def step(self, network: Any, batch: Batch) -> Step:
-        """Compute the loss of both heads, and store their logits for the search."""
         labels = batch.labels
         output, unit = self.heads(network, batch.images)
         linear = output.logits
@@ -188,7 +186,6 @@ class BalCal(NetworkMethod):
         return Step(loss, self.share * linear + (1 - self.share) * etf)
 
     def end_epoch(self, epoch: int, feedback: Any) -> dict[str, float]:
-        """Search the share on the epoch's training logits, and record the share that was used."""
         used = float(self.share)
         records = self.all_records()
         linear, etf = records["linear"].double(), records["etf"].double()
@@ -196,7 +193,6 @@ class BalCal(NetworkMethod):
         return {"balcal/share": used}
 
     def forward(self, network: Any, images: Tensor) -> Output:
-        """Return the network's features, and the mixed logits without the scale of a batch."""
         output, unit = self.heads(network, images)
         return Output(output.features, self.mixed(output.logits, unit))
 

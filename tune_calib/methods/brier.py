@@ -19,7 +19,6 @@ class Brier(NetworkMethod):
     """Mean of ``sum_k (p[k] - 1[k = y]) ** 2``."""
 
     def loss(self, logits: Tensor, labels: Tensor, features: Tensor, indices: Tensor) -> Tensor:
-        """Return the mean Brier score, in [0, 2]."""
         onehot = F.one_hot(labels, logits.shape[1])
         return (logits.softmax(1) - onehot).square().sum(1).mean()
 

@@ -15,7 +15,6 @@ class CrossEntropy(NetworkMethod):
     """Mean of ``-log p[y]``."""
 
     def loss(self, logits: Tensor, labels: Tensor, features: Tensor, indices: Tensor) -> Tensor:
-        """Return the mean cross entropy, in nats."""
         return F.cross_entropy(logits, labels)
 
 

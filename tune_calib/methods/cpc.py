@@ -67,7 +67,6 @@ class PairwiseConstraints(NetworkMethod):
     params: PairwiseConstraintsParams
 
     def loss(self, logits: Tensor, labels: Tensor, features: Tensor, indices: Tensor) -> Tensor:
-        """Return the mean cross entropy, in nats, plus the weighted constraints."""
         columns = torch.arange(logits.shape[1] - 1, device=logits.device)
         wrong = logits.gather(1, columns + (columns >= labels[:, None]))
         discrimination = -F.logsigmoid(logits.gather(1, labels[:, None]) - wrong).mean()

@@ -51,7 +51,6 @@ class CorrectnessRanking(NetworkMethod):
         self.register_buffer("max_correct", torch.ones((), dtype=torch.int64))
 
     def loss(self, logits: Tensor, labels: Tensor, features: Tensor, indices: Tensor) -> Tensor:
-        """Return the mean cross entropy, in nats, plus the weighted ranking loss."""
         if self.params.target == "entropy":
             log_probs = logits.log_softmax(1)
             scale = self.params.entropy_scale or math.log(logits.shape[1])
@@ -81,12 +80,10 @@ class CorrectnessRanking(NetworkMethod):
         return torch.where(span == 0, 0, excess / torch.where(span == 0, 1, span))
 
     def after_step(self, logits: Tensor, labels: Tensor, indices: Tensor) -> None:
-        """Count correct predictions."""
         # From the training logits of the step, on augmented images, without another pass.
         self.n_correct.index_add_(0, indices, (logits.argmax(1) == labels).long())
 
     def end_epoch(self, epoch: int, feedback: EpochFeedback | None) -> dict[str, float]:
-        """Update the largest possible count, from the second epoch on."""
         if epoch >= 1:
             self.max_correct += 1
         return {}

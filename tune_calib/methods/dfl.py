@@ -36,7 +36,6 @@ class DualFocal(NetworkMethod):
     """Mean of ``(1 - p[y] + q) ** gamma * -log p[y]``, with q the largest ``p[k] < p[y]`` or 0."""
 
     def loss(self, logits: Tensor, labels: Tensor, features: Tensor, indices: Tensor) -> Tensor:
-        """Return the mean dual focal loss; the gradient also flows through q."""
         log_probs = logits.log_softmax(1)
         right = log_probs.gather(1, labels[:, None])
         probs = log_probs.exp()

@@ -38,7 +38,6 @@ class EntropyPenalty(NetworkMethod):
     params: EntropyPenaltyParams
 
     def loss(self, logits: Tensor, labels: Tensor, features: Tensor, indices: Tensor) -> Tensor:
-        """Return the mean cross entropy, in nats, minus the weighted entropy."""
         # Clipped as in the code: a probability of 0 would give 0 times infinity.
         probs = logits.softmax(1).clamp(SMALLEST, 1 - SMALLEST)
         terms = -probs * probs.log()

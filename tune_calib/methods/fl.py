@@ -24,7 +24,6 @@ class Focal(NetworkMethod):
     """Mean of ``(1 - p[y]) ** gamma * -log p[y]``."""
 
     def loss(self, logits: Tensor, labels: Tensor, features: Tensor, indices: Tensor) -> Tensor:
-        """Return the mean focal loss."""
         return focal_terms(logits, labels, self.params.gamma).mean()
 
 

@@ -25,7 +25,6 @@ class SampleDependentFocal(NetworkMethod):
     """Mean of ``(1 - p[y]) ** gamma_i * -log p[y]``, without a gradient through ``gamma_i``."""
 
     def loss(self, logits: Tensor, labels: Tensor, features: Tensor, indices: Tensor) -> Tensor:
-        """Return the mean focal loss."""
         log_probs = label_log_probs(logits, labels)
         gamma = self.exponents(log_probs.detach().exp())
         return (power(one_minus_exp(log_probs), gamma) * -log_probs).mean()

@@ -23,7 +23,6 @@ class LabelSmoothing(NetworkMethod):
     """Mean of ``(1 - alpha) * -log p[y] + alpha * mean_k(-log p[k])``."""
 
     def loss(self, logits: Tensor, labels: Tensor, features: Tensor, indices: Tensor) -> Tensor:
-        """Return the mean smoothed cross entropy, in nats."""
         # As in the code of Mukhoti, MbLS and ACLS. MDCA's code spreads the mass over the wrong
         # classes only (ls_wrong_only).
         return F.cross_entropy(logits, labels, label_smoothing=self.params.alpha)

@@ -227,12 +227,10 @@ class MacCal(Retrain):
         self.gamma = torch.tensor(values, device=context.device)
 
     def begin_epoch(self, epoch: int) -> None:
-        """Draw masks for the epoch if ``refresh`` is ``epoch``."""
         if self.params.refresh == "epoch":
             self._refresh(epoch)
 
     def begin_batch(self, step: int) -> None:
-        """Draw masks for the batch if ``refresh`` is ``batch``."""
         if self.params.refresh == "batch":
             self._refresh(step)
 
@@ -246,7 +244,7 @@ class MacCal(Retrain):
                 self.parameters[name].data.mul_(mask)
 
     def _replace_masks(self, masks: dict[str, Tensor]) -> None:
-        """Replace the masks in place, because a captured step reads the same tensors again."""
+        # In place, because a captured step reads the same tensors again.
         for name, mask in masks.items():
             if name in self.masks:
                 self.masks[name].copy_(mask)
@@ -269,7 +267,6 @@ class MacCal(Retrain):
         return {name: (numbers < q).float() for name, numbers in uniform.items()}
 
     def _masked(self, masks: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Return the masked parameters, whose gradient depends on the setting ``gradient``."""
         weights = dict(self.parameters)
         for name, mask in masks.items():
             weight, scale = self.parameters[name], mask
@@ -299,7 +296,6 @@ class MacCal(Retrain):
         return self.masks if is_masked else {}
 
     def update_masks(self) -> dict[str, Tensor]:
-        """Return the masks if ``masked_update`` is ``freeze``, or zeros if ``start`` is frozen."""
         if self.params.start == "frozen":
             return {name: torch.zeros_like(w) for name, w in self.parameters.items()}
         return self.masks if self.params.masked_update == "freeze" else {}
@@ -314,11 +310,9 @@ class MacCal(Retrain):
         return {"q": self.mask_q, "tau": tau}
 
     def wants_pass(self) -> bool:
-        """Return whether ``statistics`` needs a pass over ``train`` at the end of the epoch."""
         return bool(self.params.statistics != "masked_running")
 
     def pass_logits(self, features: Tensor) -> Tensor:
-        """Return the logits of the pass for ``statistics``."""
         if self.params.statistics == "eval_head_pass":
             return self.predict(features)
         is_masked = self.params.statistics == "masked_pass"
@@ -326,7 +320,6 @@ class MacCal(Retrain):
         return self._apply(weights, features)
 
     def predict(self, features: Tensor, first: int = 0) -> Tensor:
-        """Return the logits of the head selected by ``evaluation``."""
         if self.params.evaluation == "expected":
             q = self.mask_q[:, None, None]
             expected = {name: self.parameters[name] * q for name in self.masks}
@@ -346,11 +339,9 @@ class MacCal(Retrain):
         return self._apply(weights, features).log_softmax(-1)
 
     def draws(self) -> bool:
-        """Return whether probabilities of several draws are averaged."""
         return bool(self.params.evaluation == "mc")
 
     def state(self) -> dict[str, Tensor]:
-        """Return the keep probabilities and the current masks."""
         return {
             # Including masks and mask_q, because the weights of the best epoch are evaluated under
             # its own masks, not under those of the last epoch.
@@ -360,7 +351,6 @@ class MacCal(Retrain):
         }
 
     def load_state(self, state: dict[str, Tensor]) -> None:
-        """Restore a result of ``state``."""
         self.q = state["q"].to(self.q)
         self.mask_q.copy_(state["mask_q"])
         names = [name for name in state if name.startswith("mask.")]

@@ -30,7 +30,6 @@ class MarginLabelSmoothing(NetworkMethod):
     params: MarginLabelSmoothingParams
 
     def loss(self, logits: Tensor, labels: Tensor, features: Tensor, indices: Tensor) -> Tensor:
-        """Return the mean cross entropy, in nats, plus the weighted penalty."""
         penalty = margin_excess(logits, self.params.margin).mean()
         return F.cross_entropy(logits, labels) + self.params.alpha * penalty
 

@@ -58,7 +58,6 @@ class Mdca(NetworkMethod):
     params: MdcaParams
 
     def loss(self, logits: Tensor, labels: Tensor, features: Tensor, indices: Tensor) -> Tensor:
-        """Return the mean classification loss of the pairing plus the weighted difference."""
         if self.params.pairing == "fl":
             class_loss = focal_terms(logits, labels, self.params.gamma).mean()
         elif self.params.pairing == "ls_wrong_only":

@@ -80,7 +80,6 @@ class MitLogits(NetworkMethod):
     count = 1  # of sections
 
     def draw(self, samples: int) -> dict[str, Tensor]:
-        """Draw the permutation, and the shares of every section, (sections, 2) float64."""
         order = torch.randperm(samples, generator=self.chance)
         draw = partial(draw_beta, self.params.alpha, self.chance)
         shares = [draw_shares(draw, self.params.margin) for _ in range(self.count)]
@@ -91,7 +90,6 @@ class MitLogits(NetworkMethod):
         return [lambda images: network(images).logits]
 
     def step(self, network: Any, batch: Batch) -> Step:
-        """Run two forward passes of every section, each with its own batch statistics."""
         order = self.drawn["order"]
         first, second = batch.images, batch.images[order]
         sections = self.sections(network)

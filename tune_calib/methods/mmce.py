@@ -55,7 +55,6 @@ class Mmce(NetworkMethod):
     """Cross entropy plus ``lam`` times the squared MMCE, without a gradient through correctness."""
 
     def loss(self, logits: Tensor, labels: Tensor, features: Tensor, indices: Tensor) -> Tensor:
-        """Return the mean cross entropy, in nats, plus the weighted calibration term."""
         lam: float = self.params.lam
         return F.cross_entropy(logits, labels) + lam * self.term(logits, labels)
 

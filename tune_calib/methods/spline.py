@@ -38,7 +38,6 @@ class SplineCalibration(FittedAlone):
     """A calibration curve of the confidence."""
 
     def fit_one(self, logits: Tensor, labels: Tensor) -> Fit:
-        """Fit the curve."""
         largest, predicted = logits.softmax(-1).max(-1)
         confidence, order = largest.cpu().sort(stable=True)
         correct = (predicted == labels).double().cpu()[order]
@@ -59,7 +58,6 @@ class SplineCalibration(FittedAlone):
         return Fit({"knots": curve.to(logits.device)})
 
     def apply(self, logits: Tensor, state: Mapping[str, Tensor]) -> Tensor:
-        """Return log-probabilities with the calibrated confidence and the same top class."""
         log_probs = logits.log_softmax(-1)
         first_log_probs, first = log_probs.max(-1, keepdim=True)
         calibrated = interpolate(first_log_probs.exp().T, state["knots"][None]).T

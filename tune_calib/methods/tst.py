@@ -38,7 +38,6 @@ class TwoStageTraining(HeadMethod):
         self.parameters = init_stack(sizes, self.seeds, context.device)
 
     def training_logits(self, features: Tensor) -> Tensor:
-        """Return the logits of every head."""
         return apply_stack(self.parameters, features, ["relu", "none"])
 
 

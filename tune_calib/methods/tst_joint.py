@@ -35,13 +35,11 @@ class JointTwoStage(NetworkMethod):
         self.head = nn.Sequential(first, nn.ReLU(), *others)
 
     def forward(self, network: Any, images: Tensor) -> Output:
-        """Return the features of the body and the logits of the MLP."""
         # This bypasses the network's own head, which gets no gradient and keeps its initial values.
         features = network.features(images)
         return Output(features, self.head(features))
 
     def step(self, network: Any, batch: Batch) -> Step:
-        """Return the cross entropy of the MLP's logits."""
         logits = self(network, batch.images).logits
         return Step(F.cross_entropy(logits, batch.labels), logits)
 

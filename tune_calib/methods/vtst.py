@@ -73,7 +73,6 @@ class VariationalTwoStage(HeadMethod):
         self.kl = torch.zeros_like(self.kl_weight)
 
     def draw(self, step: int, samples: int) -> dict[str, Tensor]:
-        """Draw standard normal noise (K, samples, Z) from head seeds and the step."""
         # A resumed run therefore needs no state of a generator.
         size, noise = (samples, self.params.latent), []
         for seed in self.seeds:
@@ -82,19 +81,16 @@ class VariationalTwoStage(HeadMethod):
         return {"noise": torch.stack(noise)}
 
     def training_logits(self, features: Tensor) -> Tensor:
-        """Return the logits of one draw, and store the KL divergence of the batch for ``loss``."""
         mean, log_variance = self.moments(features)
         # Stored, because loss() receives only probabilities.
         self.kl = gaussian_kl(mean, log_variance)
         return self.decode(mean, log_variance, self.drawn["noise"])
 
     def loss(self, log_probs: Tensor, labels: Tensor) -> Tensor:
-        """Return the mean cross entropy plus the weighted KL divergence over Z, (K,)."""
         kl, self.kl = self.kl, self.kl.detach()  # without the graph, which the step frees
         return nll(log_probs, labels) + self.kl_weight * kl
 
     def predict(self, features: Tensor, first: int = 0) -> Tensor:
-        """Return the logarithm of the averaged probabilities, or the logits of the mean."""
         mean, log_variance = self.moments(features)
         if self.params.evaluation == "mean":
             return self._output(mean)
@@ -103,7 +99,6 @@ class VariationalTwoStage(HeadMethod):
         return log_mean_exp(logits.log_softmax(-1) for logits in draws)
 
     def draws(self) -> bool:
-        """Return whether probabilities of several draws are averaged."""
         return bool(self.params.evaluation == "mc")
 
     def moments(self, features: Tensor) -> tuple[Tensor, Tensor]:
