@@ -21,6 +21,7 @@ from tune_calib.errors import UserError
 from tune_calib.results.tables import read_table
 from tune_calib.spec.gpus import RATES_SIZE, Gpu, find_head_step
 from tune_calib.spec.methods import METHODS
+from tune_calib.spec.samplers import SAMPLERS
 from tune_calib.spec.slots.head import HeadSlot
 from tune_calib.spec.trial import TrialSpec, canonical_json
 from tune_calib.tuning.folder import RunLocation, spent_s
@@ -96,7 +97,9 @@ def _find_needs_of_search(
         return Needs(None, counts[0] if counts else 0, networks, hours=left)
     ended, planned = counts or (0, run.length)
     if counts is None:
-        size = len(definition.points) if definition.sampler == "grid" else candidates.space.size
+        size = candidates.space.size
+        if SAMPLERS[definition.sampler].tries_grid:
+            size = len(definition.points)
         planned = int(min(planned, size))
     # The defaults represent all suggestions.
     suggestion = candidates.trials(candidates.first()[0], 0)
