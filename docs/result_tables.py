@@ -1,7 +1,8 @@
 """Compute the tables of README and pages from the results in the repository.
 
-A table stands between a description of it in YAML and an end mark; ``python -m docs.results``
-writes it, and a test compares it::
+A table stands between a description of it in YAML, or the name of a file with one beside this
+program (``<!-- results NAME.yaml -->``), and an end mark; ``python -m docs.results`` writes it, and
+a test compares it::
 
     <!-- results
     head: Method
@@ -46,7 +47,7 @@ SHIPPED = ROOT / "docs/claims"
 PAGES = ROOT / "docs/pages"
 WRITTEN = (ROOT / "README.md", PAGES / "results.md", PAGES / "which-method.md")
 
-_BLOCK = re.compile(r"^(<!-- results\n(.*?)^-->\n).*?^<!-- end -->$", re.M | re.S)
+_BLOCK = re.compile(r"^(<!-- results(?: (\S+\.yaml) |\n(.*?)^)-->\n).*?^<!-- end -->$", re.M | re.S)
 _GAIN = "nll_gain"  # the share of ``analysis.ladder.means.nll_gains``, with the first row as base
 
 
@@ -81,7 +82,9 @@ def generate() -> Iterator[tuple[Path, str]]:
 
 
 def _fill(block: "re.Match[str]") -> str:
-    start, description = block.groups()
+    start, file, description = block.groups()
+    if file:
+        description = Path(__file__).with_name(file).read_text(encoding="utf-8")
     return f"{start}\n{format_table(yaml.safe_load(description))}\n\n<!-- end -->"
 
 

@@ -37,6 +37,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.flop_counter import FlopCounterMode
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -51,7 +52,6 @@ from tune_calib.engine.head_batch import HeadBatchTrainer
 from tune_calib.engine.machine import set_switches
 from tune_calib.engine.network import NetworkTrainer
 from tune_calib.errors import UserError
-from tune_calib.experiments.forecast.rates import build_plain, count_flops
 from tune_calib.library.retrained import MemoryBank
 from tune_calib.models.base import build_network
 from tune_calib.spec.gpus import GPUS, RATES
@@ -264,8 +264,9 @@ def measure_network(name: str, setting: Setting, compiled: Sequence[str]) -> Ite
     """Rates of one network, which are compiled only in the precisions for which code exists."""
     yield "papers_loop", "installed", round(papers_rate(name, setting), 1)
     batch = setting.batch_of(name)
-    plain = build_plain(spec_of(name, "fp32", "eager", batch))
-    yield "gflop", "", round(count_flops(plain) / batch / 1e9, 3)
+    with FlopCounterMode(display=False) as counter:
+        next(trainer_of(name, "fp32", "eager", setting, steps=1))
+    yield "gflop", "", round(counter.get_total_flops() / batch / 1e9, 3)
     for kind, precision in ORDER:
         if kind == "compiled" and precision not in compiled:
             continue

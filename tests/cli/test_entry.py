@@ -14,7 +14,7 @@ from tests import drawing, fake_results
 from tests.support import command_line, run_of, sample, small_spec
 from tune_calib.cli import main
 from tune_calib.errors import UserError
-from tune_calib.experiments.entries import build_entries
+from tune_calib.experiments.entries import plan_entries
 from tune_calib.experiments.file import read_experiment_file
 from tune_calib.experiments.run import Ended, run_entries
 from tune_calib.spec.trial import TrialSpec
@@ -132,7 +132,7 @@ def test_an_entry_whose_folder_is_a_file_does_not_end_the_others(tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "a-digits").touch()
     file = read_experiment_file(path)
-    (ended,) = run_entries(file, build_entries(file))
+    (ended,) = run_entries(file, plan_entries(file))
     assert isinstance(ended, Ended)
     assert "a file is where a folder should be" in ended.failures[0]
 

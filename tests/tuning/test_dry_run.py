@@ -10,32 +10,17 @@ import pytest
 import torch
 
 from tests.data.archives import image_folder
-from tests.support import CPU, here, job_in, sample
+from tests.support import here, job_in, sample
 from tune_calib.cli.look_up import format_markdown
-from tune_calib.documents import seal
-from tune_calib.engine.bank import bank_key
-from tune_calib.engine.store import ARTIFACT_MANIFEST, VERSION, Store
 from tune_calib.errors import UserError
-from tune_calib.experiments.forecast import forecast, summary
-from tune_calib.experiments.forecast.forecast import (
-    HEADS,
-    NETWORKS,
-    Forecast,
-    find_needs,
-)
-from tune_calib.experiments.forecast.rates import Rates
-from tune_calib.experiments.forecast.summary import (
-    _describe_execution,
-    _format_time,
-    describe_run,
-    format_duration,
-)
 from tune_calib.results.tables import write_results
 from tune_calib.spec.describe import describe, list_settings
 from tune_calib.spec.ladder import LADDERS, build_comparison
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.request import CompareRequest, LadderOptions, build_request
-from tune_calib.spec.trial import TrialSpec
+from tune_calib.tuning import forecast
+from tune_calib.tuning.describe import describe_run, format_duration, format_time
+from tune_calib.tuning.forecast import HEADS, NETWORKS, Forecast, count_parallel, find_needs
 from tune_calib.tuning.work.provenance import Provenance
 from tune_calib.tuning.work.rows import TrialResult, trial_row
 
@@ -68,12 +53,8 @@ def test_a_dry_run_prints_settings_and_time_and_writes_nothing(tmp_path, words):
     assert "1 epoch: SGD, lr 0.1" in plan["network"]
     assert "augmentation none" in plan["network"]
     assert str(tmp_path / "out") in plan["results"]
-    times = r"[\d.,]+ (s|min|h)"
-    if "mac_cal" in words:
-        time = f"unknown for heads, which were not measured; networks {times}"
-    else:
-        time = f"about {times} of training = networks {times}"
-    assert re.fullmatch(time, plan["time"])
+    names = "networks and heads" if "mac_cal" in words else "networks"
+    assert plan["time"] == f"unknown for {names}, which were not measured"
     assert ("extra evaluations" in plan["to do"]) == ("--shift" in words)
     assert ended.stdout.endswith("this is a dry run; no trial was started\n")
 
@@ -131,15 +112,11 @@ def job_of(tmp_path, methods, shift=(), bootstrap=0, seeds=1):
     return replace(job, ladder=build_comparison(methods), options=options)
 
 
-@pytest.mark.parametrize("behind", [1, 3])
-@pytest.mark.parametrize("seeds", [1, 2])
-def test_a_head_of_several_post_hoc_methods_is_trained_once(tmp_path, behind, seeds):
-    transforms = ["temperature", "isotonic", "histogram"][:behind]
-    job = job_of(tmp_path, ["mac_cal", *(f"mac_cal+{name}" for name in transforms)], seeds=seeds)
-    needs = find_needs(job)
-    assert needs.heads == seeds
-    assert len(needs.networks) == seeds
-    assert needs.planned == seeds * (behind + 1)
+def test_a_head_of_several_post_hoc_methods_is_trained_once(tmp_path):
+    transforms = ["temperature", "isotonic", "histogram"]
+    job = job_of(tmp_path, ["mac_cal", *(f"mac_cal+{name}" for name in transforms)], seeds=2)
+    needs = find_needs(job, job.plan())
+    assert (needs.heads, len(needs.networks), needs.planned) == (2, 2, 8)
 
 
 @pytest.mark.parametrize(("more", "message"), [
@@ -152,70 +129,46 @@ def test_a_dry_run_of_a_search_counts_networks_and_heads(tmp_path, more, message
     assert message in ended.stdout, ended.stderr
 
 
-def test_a_bank_that_a_search_left_without_test_is_made_again(tmp_path):
-    job = job_of(tmp_path, ["mac_cal"])
-    spec = next(trial.spec for trial in job.planned_trials if trial.spec.head)
-    bank = Store(job.location.store).folder("banks", bank_key(spec, spec.head).identity)
-    bank.mkdir(parents=True)
-    for has_test, count in ((False, 1), (True, 0)):
-        manifest = {"train_views": 1, "has_test": has_test, "version": VERSION}
-        (bank / ARTIFACT_MANIFEST).write_bytes(seal(manifest))
-        sums = Forecast(job.location)
-        sums.add(find_needs(job))
-        assert len(sums.banks) == count
-
-
-LOOKS_ASKED = {
-    "none": ((), 0, 0),
-    "a set": (("noise",), 0, 1),
-    "kinds": (("generated:fog,contrast", "noise"), 0, 3),
-    "intervals": ((), 100, 1),
-    "both": (("noise",), 200, 2),
-}
-
-
 @pytest.mark.parametrize("is_done", [False, True])
-@pytest.mark.parametrize(("shift", "bootstrap", "count"), sample(LOOKS_ASKED.values(), 3))
+@pytest.mark.parametrize(
+    ("shift", "bootstrap", "count"),
+    [((), 0, 0), (("generated:fog,contrast", "noise"), 0, 3), (("noise",), 200, 2)],
+)
 def test_extra_evaluations_are_counted_for_planned_trials_too(
     tmp_path, shift, bootstrap, count, is_done
 ):
     job = job_of(tmp_path, ["ce", "temperature"], shift, bootstrap)
     if is_done:
         finished(job)
-    needs = find_needs(job)
+    needs = find_needs(job, job.plan())
     assert needs.evaluations == 2 * count
     assert (needs.done, needs.is_over) == ((2, count == 0) if is_done else (0, False))
     sums = Forecast(job.location)
-    sums.add(needs)
+    sums.add(job, needs)
     assert (NETWORKS in sums.seconds) != is_done
-    assert ("nothing: 2 of 2 trials are done" in describe_run(job)) == needs.is_over
+    description = describe_run(job, job.plan())
+    assert ("nothing: 2 of 2 trials are done" in description) == needs.is_over
 
 
-@pytest.mark.parametrize("dataset", sample(["cifar10", "cifar100", "svhn", "tiny_imagenet"], 1))
-def test_a_forecast_reads_no_image_of_a_published_data_set(tmp_path, dataset):
-    spec = TrialSpec.build(data={"dataset": dataset}, network={"backbone": "small_cnn"})
-    rates = Rates(tmp_path, Store(tmp_path / "store"), None, CPU)
-    assert rates.sizes(spec.data).train > 10_000
-    assert rates.network(spec).seconds > 0
-
-
-def test_a_failed_forecast_does_not_stop_a_run(tmp_path, monkeypatch):
-    job = job_of(tmp_path, ["ce"])
-    monkeypatch.setattr(Rates, "image_s", lambda *_: 1 / 0)
-    plan = describe_run(job)
-    assert "time     unknown: timing failed with ZeroDivisionError" in plan
-    assert "1 of 1 trials, 1 network and 0 heads to train" in plan
+def test_a_second_run_is_forecast_from_the_rows_of_the_first(tmp_path):
+    words = ["compare", "ce", "mac_cal", *HEAD, "--out", tmp_path / "out", "--address", "none"]
+    assert here(*words).returncode == 0
+    plan = here(*words, "--seeds", "2", "--dry-run").stdout
+    times = r"[\d.,]+ s"
+    pattern = rf"about {times} of training = networks {times} \+ heads {times}"
+    assert re.search(rf"^  time +{pattern}$", plan, re.M)
+    assert re.search(rf"small_cnn on digits: {times} an epoch, measured, 1 in the store", plan)
+    assert re.search(rf"heads of mac_cal on digits: {times} an epoch, earlier rows in", plan)
 
 
 @pytest.mark.parametrize(("seconds", "message"), [
-    (0.4, "0 s"), (119, "119 s"), (120, "2 min"), (7199, "120 min"),
-    (7200, "2 h"), (5400 * 4, "6 h"), (4e6, "1,111 h"),
+    (119, "119 s"), (7199, "120 min"), (5400 * 4, "6 h"), (4e6, "1,111 h"),
 ])  # fmt: skip
 def test_durations_are_rounded_to_readable_units(seconds, message):
     assert format_duration(seconds) == message
 
 
-@pytest.mark.parametrize("name", sorted({*METHODS, *LADDERS}))
+@pytest.mark.parametrize("name", sample(sorted({*METHODS, *LADDERS}), 5))
 def test_explain_describes_every_method_and_ladder(name):
     for width in (60, 100):
         text = format_markdown(describe(name), width)
@@ -246,9 +199,9 @@ def test_an_unknown_name_is_refused_in_one_line():
 def test_a_forecast_names_what_is_unknown_and_adds_up_the_rest(tmp_path):
     sums = Forecast(job_of(tmp_path, ["ce"]).location)
     sums.seconds |= {NETWORKS: math.nan, HEADS: 8.0}
-    assert _format_time(sums) == "unknown for networks, which were not measured; heads 8 s"
+    assert format_time(sums) == "unknown for networks, which were not measured; heads 8 s"
     sums.seconds |= {NETWORKS: 4.0}
-    assert _format_time(sums) == "about 12 s of training = networks 4 s + heads 8 s"
+    assert format_time(sums) == "about 12 s of training = networks 4 s + heads 8 s"
 
 
 @pytest.mark.parametrize(("gpus", "share", "count"), [(1, 1, 1), (1, 1 / 4, 4), (2, 1 / 2, 4)])
@@ -257,20 +210,7 @@ def test_trials_in_parallel_are_those_that_the_gpus_hold(tmp_path, monkeypatch, 
     job = replace(job, location=replace(job.location, gpus=share))
     monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
     monkeypatch.setattr(forecast, "count_cores", lambda: 16)
-    assert find_needs(job).count_parallel(1) == count
-
-
-@pytest.mark.parametrize(("address", "compiles"), [(None, True), (None, False), ("auto", False)])
-def test_a_plan_says_where_auto_cannot_compile(address, compiles, tmp_path, monkeypatch):
-    job = job_of(tmp_path, ["ce"])
-    needs = find_needs(replace(job, location=replace(job.location, gpus=1, address=address)))
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "H100")
-    monkeypatch.setattr(summary, "can_compile", lambda: compiles)
-    plan = _describe_execution(needs)
-    is_told = address is None and not compiles
-    assert ("not compiled, since Triton, gcc or the header Python.h is missing" in plan) == is_told
-    assert ("steps are compiled" in plan) != is_told
+    assert count_parallel(job, 1) == count
 
 
 def test_vanilla_is_plain_cross_entropy_in_a_comparison():

@@ -23,43 +23,46 @@ from tune_calib.spec.resolve import resolve, resolve_ladder
 
 if TYPE_CHECKING:
     from tune_calib.api.opened import OpenRun, OpenSearch
-    from tune_calib.experiments.entries import EntryRun
     from tune_calib.experiments.file import ReadFile
     from tune_calib.experiments.run import Ended
-    from tune_calib.tuning.ladder import LadderRun
-    from tune_calib.tuning.search.run import SearchRun
+    from tune_calib.tuning.plan import Plan
 
 
 def plan_ladder(
     request: AblateRequest | CompareRequest, command: str, is_dry: bool = False
-) -> "LadderRun":
-    """Build the run of a ladder or comparison; a dry one stores no weights."""
+) -> "Plan":
+    """Plan a ladder or comparison; a dry one stores no weights."""
     ladder, resolved = resolve_ladder(request)
 
     from tune_calib.tuning.ladder import build_ladder_run
+    from tune_calib.tuning.plan import build_plan
+    from tune_calib.tuning.tuned import plan_tuned
 
-    return build_ladder_run(request, ladder, resolved, command=command).read_files(is_dry)
+    run = build_ladder_run(request, ladder, resolved, command=command).read_files(is_dry)
+    if isinstance(request, CompareRequest) and request.tune is not None:
+        return plan_tuned(run, request)
+    return build_plan(run)
 
 
 def run_ladder(request: AblateRequest | CompareRequest, command: str) -> "OpenRun":
     """Run a ladder or comparison."""
-    run = plan_ladder(request, command)
+    plan = plan_ladder(request, command)
 
     from tune_calib.api.opened import OpenRun
-    from tune_calib.experiments.forecast.summary import print_settings
-    from tune_calib.tuning.tuned import execute_tuned
+    from tune_calib.tuning.plan import execute
 
-    result = execute_tuned(run, print_settings)
-    return OpenRun(run.location.out, tuple(result.crashed), stopped=result.stopped)
+    result = execute(plan)
+    return OpenRun(plan.run.location.out, tuple(result.crashed), stopped=result.stopped)
 
 
-def plan_search(request: SearchRequest, command: str, is_dry: bool = False) -> "SearchRun":
-    """Build the run of a search; a dry one stores no weights."""
+def plan_search(request: SearchRequest, command: str, is_dry: bool = False) -> "Plan":
+    """Plan a search; a dry one stores no weights."""
     resolved = resolve(request)
 
+    from tune_calib.tuning.plan import build_plan
     from tune_calib.tuning.search.run import build_search_run
 
-    return build_search_run(request, resolved, command).read_files(is_dry)
+    return build_plan(build_search_run(request, resolved, command).read_files(is_dry))
 
 
 def run_search(request: SearchRequest, command: str) -> "OpenSearch":
@@ -72,26 +75,27 @@ def resume_search(request: ResumeRequest, command: str) -> "OpenSearch":
     folder = parse_path(request.out)
     read_search_manifest(folder)  # refuses any other folder before slow imports
 
+    from tune_calib.tuning.plan import build_plan
     from tune_calib.tuning.search.run import load_search
 
     run = load_search(folder, request.study_storage, request.address)
     location = replace(run.location, command=command)
     length = max(request.trials, run.length)
-    return _execute_search(replace(run, length=length, location=location, retry=request.retry))
+    run = replace(run, length=length, location=location, retry=request.retry)
+    return _execute_search(build_plan(run))
 
 
-def _execute_search(run: "SearchRun") -> "OpenSearch":
+def _execute_search(plan: "Plan") -> "OpenSearch":
     from tune_calib.api.opened import OpenSearch
-    from tune_calib.experiments.forecast.summary import print_settings
-    from tune_calib.tuning.run import execute_run
+    from tune_calib.tuning.plan import execute
 
-    result = execute_run(run, print_settings)
+    result, location = execute(plan), plan.run.location
     crashed, summary = tuple(result.crashed), result.summary or ""
-    return OpenSearch(run.out, crashed, summary, study_storage=run.location.study_storage)
+    return OpenSearch(location.out, crashed, summary, study_storage=location.study_storage)
 
 
-def plan_evaluation(request: EvaluateRequest, command: str) -> "LadderRun":
-    """Build the run that evaluates the selected trial of a search on test."""
+def plan_evaluation(request: EvaluateRequest, command: str) -> "Plan":
+    """Plan the evaluation of the selected trial of a search on test."""
     read_search_manifest(parse_path(request.out))  # refuses any other folder before slow imports
 
     from tune_calib.tuning.search import evaluate
@@ -104,18 +108,17 @@ def evaluate_search(request: EvaluateRequest, command: str) -> "OpenRun":
     read_search_manifest(parse_path(request.out))  # refuses any other folder before slow imports
 
     from tune_calib.api.opened import OpenRun
-    from tune_calib.experiments.forecast.summary import print_settings
     from tune_calib.tuning.search.evaluate import evaluate_choice
 
-    result = evaluate_choice(request, command, print_settings)
+    result = evaluate_choice(request, command)
     folder = parse_path(request.out) / EVALUATION
     return OpenRun(folder, tuple(result.crashed), result.summary or "", stopped=result.stopped)
 
 
 def plan_file(
     request: RunRequest, command: str, gpu_model: str | None = None, is_dry: bool = False
-) -> "tuple[ReadFile, list[EntryRun]]":
-    """Read an experiment file and build the runs of its entries."""
+) -> "tuple[ReadFile, list[Plan]]":
+    """Read an experiment file and plan its entries."""
     from tune_calib.experiments.file import read_experiment_file
 
     file = read_experiment_file(request.file).override(request.address, gpu_model)
@@ -127,13 +130,13 @@ def plan_file(
 
 
 def describe_file(request: RunRequest, command: str, gpu_model: str | None) -> str:
-    """Describe the planned runs of an experiment file, for this machine or a named GPU."""
+    """Describe the plans of an experiment file, for this machine or a named GPU."""
     try:
-        file, entries = plan_file(request, command, gpu_model, is_dry=True)
+        file, plans = plan_file(request, command, gpu_model, is_dry=True)
 
-        from tune_calib.experiments.forecast.summary import describe_dry_runs
+        from tune_calib.tuning.plan import describe_file
 
-        return describe_dry_runs(file, entries)
+        return describe_file(f"{file.name} in {file.out}", plans, file.out, file.content.gpu_model)
     except UserError as error:
         raise UserError(spell_keys(error)) from None
 
@@ -141,11 +144,10 @@ def describe_file(request: RunRequest, command: str, gpu_model: str | None) -> s
 def run_file(request: RunRequest, command: str) -> "tuple[ReadFile, list[Ended]]":
     """Run all entries of an experiment file."""
     try:
-        file, entries = plan_file(request, command)
+        file, plans = plan_file(request, command)
 
-        from tune_calib.experiments.forecast.summary import print_settings
         from tune_calib.experiments.run import run_entries
 
-        return file, list(run_entries(file, entries, print_settings))
+        return file, list(run_entries(file, plans))
     except UserError as error:
         raise UserError(spell_keys(error)) from None

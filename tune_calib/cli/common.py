@@ -22,7 +22,7 @@ from tune_calib.text import format_count
 
 if TYPE_CHECKING:
     from tune_calib.api.opened import OpenRun, OpenSearch
-    from tune_calib.tuning.run import AnyRun
+    from tune_calib.tuning.plan import Plan
 
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -103,17 +103,11 @@ def one_format(**flags: bool) -> str:
     return chosen[0]
 
 
-def print_plan(run: "AnyRun") -> None:
-    """Check a run and print its plan."""
-    from tune_calib.experiments.forecast.summary import describe_run, describe_tuned
-    from tune_calib.tuning.run import check_run
-    from tune_calib.tuning.tuned import is_tuned
+def print_plan(plan: "Plan") -> None:
+    """Print a plan as a dry run."""
+    from tune_calib.tuning.plan import describe
 
-    if is_tuned(run):
-        echo(shown(describe_tuned(run)))
-        return
-    check_run(run)
-    echo(describe_run(run, is_dry=True))
+    echo(shown(describe(plan)))
 
 
 def open_folder(out: str, runs_plugins: bool = False) -> AnyPath:

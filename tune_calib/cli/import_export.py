@@ -290,19 +290,18 @@ def check_gpu(
             f"torch {torch.__version__} finds no GPU: run check-gpu where trials get one, and "
             "install a torch that is built for CUDA"
         )
-    rows, counts = [], Counter[str]()
+    rows, refused = [], 0
     with tempfile.TemporaryDirectory() as folder, screen("check-gpu"):
         bench, device = Bench(Store(Path(folder))), torch.device("cuda")
         for method, check in check_methods(backbone, precision, batch_size, bench, device):
-            counts["refused" if check.refusal else "captured"] += 1
-            rates = [f"{batch_size / s:,.0f}" for s in (check.eager_s, check.captured_s)]
-            sizes = [f"{size / 2**20:,.0f}" for size in (check.eager_bytes, check.captured_bytes)]
+            refused += bool(check.refusal)
             outcome = f"refused ({check.refusal})" if check.refusal else "captured"
-            rows.append([method, *rates, *sizes, f"{check.difference:.1g}", outcome])
+            row = [method, *(f"{batch_size / s:,.0f}" for s in (check.eager_s, check.captured_s))]
+            row += [f"{b / 2**20:,.0f}" for b in (check.eager_bytes, check.captured_bytes)]
+            rows.append([*row, f"{check.difference:.1g}", outcome])
     heads = ["method", "eager samples/s", "captured samples/s", "eager MiB", "captured MiB"]
     echo(shown(Text([table_of([*heads, "difference", "auto"], rows)])))
     echo(
         f"{torch.cuda.get_device_name()}, torch {torch.__version__}, {backbone} in {precision}, "
-        f"batches of {batch_size}: {counts['captured']} methods captured, "
-        f"{counts['refused']} refused"
+        f"batches of {batch_size}: {len(rows) - refused} methods captured, {refused} refused"
     )

@@ -18,10 +18,9 @@ from tune_calib.spec.reproduction import REPRODUCTIONS, SCALES, ReproduceRequest
 from tune_calib.text import command_line
 
 if TYPE_CHECKING:
-    from tune_calib.experiments.entries import EntryRun
     from tune_calib.experiments.file import ReadFile
     from tune_calib.experiments.reproduced import TableRequest
-    from tune_calib.tuning.run import AnyRun
+    from tune_calib.tuning.plan import Plan
 
 
 @with_request(ReproduceRequest)
@@ -60,16 +59,16 @@ def reproduce(
     tables = [TableRequest(REPRODUCTIONS[name], request, gpu_model) for name in names]
     refuse_lacking(tables, is_dry=dry_run)
     # All of them, before the first one starts.
-    plans = [_plan(table, context, dry_run) for table in tables]
+    planned = [_plan(table, context, dry_run) for table in tables]
     failures = []
-    for plan in plans:
+    for table in planned:
         try:
-            failures += _reproduce(plan, dry_run)
+            failures += _reproduce(table, dry_run)
         except UserError as error:
-            if len(plans) == 1:
+            if len(planned) == 1:
                 raise
             # It must not end hours of work on the other tables.
-            failures.append(f"{plan.request.table.name}: {as_option(error)}")
+            failures.append(f"{table.request.table.name}: {as_option(error)}")
             console.echo(failures[-1], err=True)
     if tables and not dry_run:
         from analysis.reproduction.overview import write_overview
@@ -87,68 +86,63 @@ def _every(scale: Scale) -> list[str]:
     return [name for name in REPRODUCTIONS if name not in without]
 
 
-class _Plan(NamedTuple):
-    """A requested table, its entries, and the command that reproduces only this table."""
+class _Table(NamedTuple):
+    """A requested table, its file, the plans of its entries, and the command of only this table."""
 
     request: "TableRequest"
     file: "ReadFile"
-    entries: "list[EntryRun]"
+    plans: "list[Plan]"
     command: str
 
 
-def _plan(request: "TableRequest", context: typer.Context, is_dry: bool) -> _Plan:
+def _plan(request: "TableRequest", context: typer.Context, is_dry: bool) -> _Table:
     from tune_calib.experiments.entries import plan_entries
     from tune_calib.experiments.reproduced import build_file, refuse_other
 
     words = defaults.typed_options(context, ["all"])
     command = command_line(["tune-calib", "reproduce", request.table.name, *words])
     file = build_file(request)
-    needs_data = request.gpu_model is None
-    entries = plan_entries(file, command, needs_data, is_dry=is_dry)
-    refuse_other(request, file, entries)
-    return _Plan(request, file, entries, command=command)
+    plans = plan_entries(file, command, needs_data=request.gpu_model is None, is_dry=is_dry)
+    refuse_other(request, file, plans)
+    return _Table(request, file, plans, command=command)
 
 
-def _reproduce(plan: _Plan, dry_run: bool) -> list[str]:
+def _reproduce(table: _Table, dry_run: bool) -> list[str]:
     """Reproduce a table or print the plan; return a line for each crash, already printed."""
-    from tune_calib.experiments.forecast.summary import describe_dry_runs
+    from tune_calib.tuning.plan import describe_file
 
-    if left_out := plan.request.left_out:
+    file = table.file
+    if left_out := table.request.left_out:
         console.echo(f"left out without --weights FOLDER: {', '.join(left_out)}", err=True)
     if dry_run:
-        console.echo(as_option(console.shown(describe_dry_runs(plan.file, plan.entries))))
+        subject = f"{file.name} in {file.out}"
+        text = describe_file(subject, table.plans, file.out, file.content.gpu_model)
+        console.echo(as_option(console.shown(text)))
         return []
-    failures: list[str] = run_stoppable(defaults.format_typed(), lambda: _run(plan))
+    failures: list[str] = run_stoppable(defaults.format_typed(), lambda: _run(table))
     for failure in failures:
         console.echo(failure, err=True)
     return failures
 
 
-def _run(plan: _Plan) -> list[str]:
+def _run(table: _Table) -> list[str]:
     from analysis.report import write_report
     from analysis.reproduction.files import write_reproduction
-    from tune_calib.experiments.forecast.summary import print_settings
-    from tune_calib.experiments.reproduced import store_logits, update_lock
+    from tune_calib.experiments.reproduced import store_logits, update_lock, with_lock
     from tune_calib.experiments.run import run_entries
 
-    out = plan.file.out
-
-    def begin(run: "AnyRun") -> None:
-        # Before its first trial, so that a stopped run records its scale.
-        update_lock(plan.request, out, {}, command=plan.command)
-        print_settings(run)
-
-    failures, text = [], None
-    all_ended = run_entries(plan.file, plan.entries, begin)
-    for entry, ended in zip(plan.entries, all_ended, strict=True):
+    out, failures, text = table.file.out, list[str](), None
+    plans = with_lock(table.request, table.plans, out, command=table.command)
+    all_ended = run_entries(table.file, plans)
+    for plan, ended in zip(plans, all_ended, strict=True):
         failures += [f"{ended.name}: {failure}" for failure in ended.failures]
         if not ended.is_refused:
-            failures += store_logits(plan.request, entry)
+            failures += store_logits(table.request, plan)
             write_report(ended.folder)
             # After each run, since the next ones may take days.
-            done = {entry.name: entry.entry}
-            runs, command = update_lock(plan.request, out, done, command=plan.command)
-            text = write_reproduction(plan.request.table, out, runs, command=command)
+            done = {plan.name: plan.entry}
+            runs, command = update_lock(table.request, out, done, command=table.command)
+            text = write_reproduction(table.request.table, out, runs, command=command)
     if text is not None:
         console.echo(console.shown(text))
     return failures

@@ -43,26 +43,23 @@ def check_methods(
     refuse_slow(TrialSpec.build(data=data, network=network).network.precision, device)
     for name in METHODS:
         info = METHODS[name]
-        if info.kind not in ("network", "head") or not info.implementation.is_capturable:
+        if info.kind == "posthoc" or not info.implementation.is_capturable:
             continue
         settings = {"method": name, "batch_size": batch_size, "epochs": 1}
+        trainer: NetworkTrainer | HeadBatchTrainer
         try:
             if info.kind == "network":
                 spec = TrialSpec.build(data=data, network={**network, **settings})
-                check = _check(build_trainer(spec, device, steps=1))
+                trainer = build_trainer(spec, device, steps=1)
             else:
                 slots = [HeadSlot.build(**HEAD | settings, seed=seed) for seed in range(HEADS)]
-                check = _check(HeadBatchTrainer(slots, bench.bank, 0, device))
+                trainer = HeadBatchTrainer(slots, bench.bank, 0, device)
+            executor = trainer.executor
+            assert isinstance(executor, Proven)
+            executor.reads_cache = False
+            next(trainer)
         except (RuntimeError, UserError) as error:
-            check = SelfCheck(refusal=first_line(error))
-        yield name, check
-
-
-def _check(trainer: NetworkTrainer | HeadBatchTrainer) -> SelfCheck:
-    """Train an epoch without the result of an earlier check; return the new one."""
-    executor = trainer.executor
-    assert isinstance(executor, Proven)
-    executor.reads_cache = False
-    next(trainer)
-    assert executor.check is not None
-    return executor.check
+            yield name, SelfCheck(first_line(error))
+        else:
+            assert executor.check is not None
+            yield name, executor.check

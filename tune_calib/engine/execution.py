@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from types import MethodType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 from weakref import WeakMethod
 
 import torch
@@ -93,7 +93,6 @@ def can_compile() -> bool:
 
 
 def _weak(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that does not keep the object of a bound method alive."""
     if not isinstance(function, MethodType):
         return function
     method: WeakMethod[Any] = WeakMethod(function)
@@ -107,8 +106,8 @@ class Eager:
     the memory of a finished training would not be free for the next one.
     """
 
-    is_captured: ClassVar[bool] = False
-    refusal: ClassVar[str] = ""  # why steps are not captured as ``auto`` would
+    is_captured = False
+    refusal = ""  # why steps are not captured as ``auto`` would
 
     def __init__(self, step: Step) -> None:
         self.step: Step = _weak(step)
@@ -172,10 +171,20 @@ class Captured(Eager):
         self.inputs = {name: tensor.clone() for name, tensor in inputs.items()}
         step = partial(self.step, self.inputs)
         saved = {name: tensor.clone() for name, tensor in self.state().items()}
+        gpus = {tensor.device for tensor in inputs.values() if tensor.is_cuda}
+        warm_up = partial(_warm_up, step, bool(gpus))
+        # Warm-up steps leave no trace: neither in random numbers nor in the tensors they change.
         try:
-            return self._record(step, inputs)
+            with torch.random.fork_rng(devices=gpus), self.prepare(warm_up) as self.prepared:
+                self.recording = recording = self.record(step)
+        except torch.OutOfMemoryError:
+            raise UserError(
+                "the GPU has too little memory to capture a step: use a smaller batch, fewer "
+                "trials on each GPU, or network.execution=eager"
+            ) from None
         finally:
             self.restore(saved)
+        return recording
 
     def restore(self, saved: Tensors) -> None:
         """Restore the tensors that steps change; those that they created become 0."""
@@ -184,20 +193,6 @@ class Captured(Eager):
                 tensor.copy_(saved[name])
             else:
                 tensor.zero_()
-
-    def _record(self, step: Callable[[], Tensors], inputs: Inputs) -> Recording:
-        gpus = {tensor.device for tensor in inputs.values() if tensor.is_cuda}
-        # Warm-up steps leave no trace: neither in random numbers nor in the tensors they change.
-        with torch.random.fork_rng(devices=gpus):
-            try:
-                with self.prepare(partial(_warm_up, step, bool(gpus))) as self.prepared:
-                    self.recording = recording = self.record(step)
-            except torch.OutOfMemoryError:
-                raise UserError(
-                    "the GPU has too little memory to capture a step: use a smaller batch, fewer "
-                    "trials on each GPU, or network.execution=eager"
-                ) from None
-        return recording
 
 
 @contextmanager
@@ -277,12 +272,21 @@ def compiling(network: "Network", name: str, warm_up: Callable[[], None]) -> Ite
     The code is cached in the user's cache folder. One process of a machine at a time compiles
     backbones of the same name, and the others find it there.
     """
+    # Not needed by a benchmark of captured steps.
+    from filelock import FileLock
+
     # Private, but the only names of what a compiler raises (torch 2.12 to 2.15).
     from torch._dynamo.exc import FailOnRecompileLimitHit, TorchDynamoException
+    from torch._inductor.runtime.cache_dir_utils import default_cache_dir
 
+    from tune_calib.paths import cache_folder, lock_file
     from tune_calib.progress import report_progress
 
-    folder = _choose_code_folder()
+    # Building an optimiser imports the compiler, which then sets a temporary folder, but it reads
+    # the variable whenever it compiles. A folder that the user chose stays.
+    variable = "TORCHINDUCTOR_CACHE_DIR"
+    if os.environ.get(variable) in (None, os.path.abspath(default_cache_dir())):
+        os.environ[variable] = str(cache_folder() / "compiled")
     report_progress(f"compiling {name}, or waiting for a process that does")
     with ExitStack() as stack:
         try:
@@ -292,50 +296,12 @@ def compiling(network: "Network", name: str, warm_up: Callable[[], None]) -> Ite
                 torch.are_deterministic_algorithms_enabled(),
                 warn_only=torch.is_deterministic_algorithms_warn_only_enabled(),
             )
-            with _compiling_alone(name):
+            with FileLock(lock_file(cache_folder() / "locks", f"compile-{name}")):
                 warm_up()
         except (OSError, TorchDynamoException, FailOnRecompileLimitHit) as error:
             reason = first_line(getattr(error, "inner_exception", error))
             raise RefusedError(
-                f"cannot compile {name} in {folder} ({reason}): free space or repair it, or use "
-                "network.execution=graph"
+                f"cannot compile {name} in {os.environ[variable]} ({reason}): free space or repair "
+                "it, or use network.execution=graph"
             ) from error
         yield backbone
-
-
-def _choose_code_folder() -> str:
-    """Let the compiler cache its code in the user's cache; return the folder.
-
-    A folder that the user chose stays.
-    """
-    # Building an optimiser imports the compiler, which then sets a temporary folder. It reads the
-    # variable whenever it compiles, so that this is early enough in any process.
-    from torch._inductor.runtime.cache_dir_utils import default_cache_dir
-
-    from tune_calib.paths import cache_folder
-
-    variable = "TORCHINDUCTOR_CACHE_DIR"
-    if os.environ.get(variable) in (None, os.path.abspath(default_cache_dir())):
-        os.environ[variable] = str(cache_folder() / "compiled")
-    return os.environ[variable]
-
-
-@contextmanager
-def _compiling_alone(name: str) -> Iterator[None]:
-    """Let no other process of this machine compile a backbone of the same name in the block."""
-    # Not needed by a benchmark of captured steps.
-    from filelock import FileLock, Timeout
-
-    from tune_calib.paths import cache_folder, lock_file
-
-    lock = FileLock(lock_file(cache_folder() / "locks", f"compile-{name}"))
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        # The other process compiles it now. All that wait can then load the code at once.
-        lock.acquire()
-        lock.release()
-    try:
-        yield
-    finally:
-        lock.release()

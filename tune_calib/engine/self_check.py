@@ -3,30 +3,20 @@
 import hashlib
 import json
 import math
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from importlib import metadata
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
 
-from tune_calib.engine.execution import (
-    Captured,
-    Eager,
-    Inputs,
-    Prepare,
-    Step,
-    Tensors,
-    first_line,
-)
+from tune_calib.engine.execution import Captured, Eager, Inputs, Prepare, Step, Tensors, first_line
+from tune_calib.engine.steps import Stopwatch
 from tune_calib.errors import RefusedError, UserError
 from tune_calib.paths import AnyPath, atomic_write, cache_folder
 from tune_calib.spec.slots.base import OptimisedSlot
 from tune_calib.spec.slots.network import Execution, NetworkSlot
-from tune_calib.spec.trial import TrialSpec
 
 STEPS, ROUNDS = 3, 2
 
@@ -96,61 +86,44 @@ class Proven(Captured):
         self.subject, self.reads_cache = subject, True
         super().__init__(*arguments, **options)
 
-    @property
-    def refusal(self) -> str:  # type: ignore[override]
-        """Return why steps are not captured; empty if they are, or before the first one."""
-        return self.check.refusal if self.check else ""
-
-    @property
-    def is_captured(self) -> bool:  # type: ignore[override]
-        """Return whether steps are captured, as far as known."""
-        return not self.refusal
-
     def __call__(self, inputs: Inputs) -> Tensors:
         """Take a step, after the self-check if it is the first one."""
-        if self.check is None and self.reads_cache:
-            self.check = self.subject.read()
         if self.check is None:
-            self.check = self._prove(inputs)
-        if not self.refusal:
+            self._use((self.reads_cache and self.subject.read()) or self._prove(inputs))
+        if self.is_captured:
             try:
                 return super().__call__(inputs)
             except (RuntimeError, UserError) as error:
                 if self.recording is not None:
                     raise
-                self.check = replace(self.check, refusal=first_line(error))
+                self._use(SelfCheck(first_line(error)))
         self.forget()
         return self.step(inputs)
 
-    def _prove(self, inputs: Inputs) -> SelfCheck:
-        """Take the steps eagerly and captured from the same state, which is restored.
+    def _use(self, check: SelfCheck) -> None:
+        self.check, self.refusal, self.is_captured = check, check.refusal, not check.refusal
 
-        The result is stored unless it is due to this training: too little memory, or divergence.
-        """
-        start, check, capture = _copy(self.state()), SelfCheck(), super().__call__
+    def _prove(self, inputs: Inputs) -> SelfCheck:
+        start, capture = _copy(self.state()), super().__call__
         try:
-            seconds, memory = self._take_steps(self.step, inputs, start)
+            eager_s, eager_bytes = self._take_steps(self.step, inputs, start)
             eager = _copy(self.state())
-            check = replace(check, eager_s=seconds, eager_bytes=memory)
-            seconds, memory = self._take_steps(capture, inputs, start)
-            check = replace(check, captured_s=seconds, captured_bytes=memory)
+            captured_s, captured_bytes = self._take_steps(capture, inputs, start)
             name, difference = find_difference(start, eager, captured=self.state())
-            check = replace(check, difference=difference)
         except (RuntimeError, UserError) as error:
-            check = replace(check, refusal=first_line(error))
-            if isinstance(error, RefusedError):
+            check = SelfCheck(first_line(error))
+            if isinstance(error, RefusedError):  # not due to this training, like little memory
                 self.subject.write(check)
             return check
         finally:
             self.restore(start)
-        ratio = check.captured_s / check.eager_s
+        refusal = ""
         if not difference <= TOLERANCES[self.subject.precision]:
             refusal = f"after {STEPS} steps {name} differs by {difference:.1g} of its change"
-            check = replace(check, refusal=refusal)
-        elif ratio > SLOWER:
-            refusal = f"it takes {ratio:.2g} times as long as the eager step"
-            check = replace(check, refusal=refusal)
-        if not math.isnan(difference):
+        elif captured_s > SLOWER * eager_s:
+            refusal = f"it takes {captured_s / eager_s:.2g} times as long as the eager step"
+        check = SelfCheck(refusal, difference, eager_s, captured_s, eager_bytes, captured_bytes)
+        if not math.isnan(difference):  # the training diverges
             self.subject.write(check)
         return check
 
@@ -166,20 +139,15 @@ class Proven(Captured):
         # In the first round, libraries choose algorithms, and a captured step is captured.
         for _ in range(ROUNDS):
             self.restore(start)
-            with torch.random.fork_rng(devices=gpus):
-                for gpu in gpus:
-                    torch.cuda.synchronize(gpu)
-                started = time.perf_counter()
+            watch = Stopwatch()
+            with torch.random.fork_rng(devices=gpus), watch.phase("steps"):
                 for number in range(STEPS):
                     step(_vary(inputs, number))
-                for gpu in gpus:
-                    torch.cuda.synchronize(gpu)
-                seconds = min(seconds, (time.perf_counter() - started) / STEPS)
+            seconds = min(seconds, watch.seconds["steps"] / STEPS)
         return seconds, sum(map(torch.cuda.max_memory_allocated, gpus))
 
 
 def _vary(inputs: Inputs, number: int) -> Inputs:
-    """Return other inputs for each step, so that a captured step that fixed one is found."""
     varied = {}
     for name, tensor in inputs.items():
         if tensor.dim():
@@ -201,9 +169,9 @@ def find_difference(start: Tensors, eager: Tensors, captured: Tensors) -> tuple[
             if not torch.equal(expected, captured[name]):
                 return name, math.inf
             continue
-        initial = start.get(name, torch.zeros_like(expected))
-        changes[name] = _root_mean_square(expected - initial)
-        errors[name] = _root_mean_square(captured[name] - expected)
+        initial, size = start.get(name, torch.zeros_like(expected)), max(1, expected.numel()) ** 0.5
+        changes[name] = float((expected - initial).double().norm()) / size
+        errors[name] = float((captured[name] - expected).double().norm()) / size
     typical = sorted(changes.values())[len(changes) // 2]
     worst, largest = "", 0.0
     for name, error in errors.items():
@@ -215,28 +183,8 @@ def find_difference(start: Tensors, eager: Tensors, captured: Tensors) -> tuple[
     return worst, largest
 
 
-def _root_mean_square(values: Tensor) -> float:
-    return float(values.double().square().mean().sqrt()) if values.numel() else 0.0
-
-
 def _copy(tensors: Tensors) -> Tensors:
     return {name: tensor.detach().clone() for name, tensor in tensors.items()}
-
-
-def list_refusals(specs: Iterable[TrialSpec]) -> list[str]:
-    """Describe captured steps of trials that this machine has refused, each once."""
-    subjects: dict[Subject, None] = {}
-    for spec in specs:
-        slots = [spec.head] if spec.network.is_frozen else [spec.network, spec.head]
-        for slot in filter(None, slots):
-            for execution in ("graph", "compiled"):
-                subjects[Subject.of(execution, slot)] = None
-    refusals = []
-    for subject in subjects:
-        check = subject.read()
-        if check and check.refusal:
-            refusals.append(f"{subject.execution} of {subject.method}: refused ({check.refusal})")
-    return refusals
 
 
 def build_executor(

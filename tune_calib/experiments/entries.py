@@ -1,7 +1,7 @@
 """Build the runs of an experiment file from its entries, before any of them starts."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from tune_calib.errors import UserError
@@ -25,28 +25,12 @@ from tune_calib.spec.resolve import resolve, takes_title
 from tune_calib.spec.resolved import refuse_large
 from tune_calib.spec.yaml_text import Position
 from tune_calib.tuning.ladder import LadderRun, build_ladder_run
+from tune_calib.tuning.plan import Plan, Stage, count_batch
 from tune_calib.tuning.run import AnyRun
 from tune_calib.tuning.search.run import SearchRun, build_search_run
 from tune_calib.tuning.search.storage import journal_file
-
-
-@dataclass(frozen=True)
-class EntryRun:
-    """A ladder or search of an entry, on one data set and backbone, with its own folder."""
-
-    position: Position  # of its entry, or of its method in the entry of a search
-    run: AnyRun
-    hours: float | None = None  # budget of a search, which then has the length of its first batch
-
-    @property
-    def name(self) -> str:
-        """Return the name of its folder."""
-        return self.run.location.out.name
-
-    @property
-    def entry(self) -> str:
-        """Return the name of its entry."""
-        return str(self.position[1])
+from tune_calib.tuning.tuned import plan_tuned
+from tune_calib.tuning.work.jobs import RemainingWork
 
 
 def plan_entries(
@@ -55,41 +39,51 @@ def plan_entries(
     needs_data: bool = True,
     is_dry: bool = False,
     retry: str | None = None,
-) -> list[EntryRun]:
-    """Build the runs of an experiment file; refuse missing data, if needed."""
-    planned, at, data_root = [], file.source.at, file.content.data_root
+) -> list[Plan]:
+    """Plan the runs of an experiment file; refuse missing data, if needed."""
+    plans, at, data_root = [], file.source.at, file.content.data_root
     entries = build_entries(file, command, retry)
     for entry in count_progress("reading the files of entries", entries, len(entries)):
+        run, position = entry.run, entry.position
         with at(("data_root",)):
             if needs_data:
-                DATASETS[entry.run.resolved.overrides["data"]["dataset"]].locate(data_root)
-        with at(entry.position):
-            planned.append(replace(entry, run=entry.run.read_files(is_dry)))
-        if isinstance(entry.run, SearchRun):
+                DATASETS[run.resolved.overrides["data"]["dataset"]].locate(data_root)
+        with at(position):
+            run = run.read_files(is_dry)
+        if isinstance(run, SearchRun):
             with at(("out",)):
-                if entry.run.location.study_storage is None:
+                if run.location.study_storage is None:
                     journal_file(file.out)
         elif needs_data:
             with at(file.position_of(entry.entry, "shift")):
-                planned[-1].run.check()
-    return planned
+                run.check()
+        with at(position):
+            stages: tuple[Stage, ...] = (Stage(run, run.plan(needs_data)),)
+            request = getattr(run, "options", None)
+            if isinstance(request, CompareRequest) and request.tune is not None:
+                assert isinstance(run, LadderRun)
+                stages = plan_tuned(run, request).stages
+            plans.append(replace(entry, stages=stages))
+    return plans
 
 
-def build_entries(file: ReadFile, command: str = "", retry: str | None = None) -> list[EntryRun]:
-    """Build the runs of an experiment file in its order, without reading the files they name."""
+def build_entries(file: ReadFile, command: str = "", retry: str | None = None) -> list[Plan]:
+    """List the runs of an experiment file in its order, without the files they name and work."""
     _refuse_unused(file)
-    entries: list[EntryRun] = []
+    entries: list[Plan] = []
     for name in file.content.entries:
-        entries.extend(_build_entry(file, name, command, retry=retry))
-    names = [entry.name for entry in entries]
-    for entry in entries:
-        if names.count(entry.name) > 1:
-            message = f"two runs would have the folder {entry.name!r}; rename an entry"
-            raise file.source.error(entry.position, message)
+        for position, run, hours in _build_entry(file, name, command, retry=retry):
+            entry = Plan((Stage(run, RemainingWork()),), position, hours)
+            if any(other.name == entry.name for other in entries):
+                message = f"two runs would have the folder {entry.name!r}; rename an entry"
+                raise file.source.error(position, message)
+            entries.append(entry)
     return entries
 
 
-def _build_entry(file: ReadFile, name: str, command: str, retry: str | None) -> Iterator[EntryRun]:
+def _build_entry(
+    file: ReadFile, name: str, command: str, retry: str | None
+) -> Iterator[tuple[Position, AnyRun, float | None]]:
     """Build the runs of an entry: a request for each data set, backbone and searched method."""
     entry = file.content.entries[name]
     position: Position = ("entries", name)
@@ -110,7 +104,7 @@ def _build_entry(file: ReadFile, name: str, command: str, retry: str | None) -> 
                 values["out"] = str(file.out / f"{name}-{suffix}")
                 values["set"] = _list_settings(file, entry, ladder.rungs)
                 ladder_run = _build_ladder(file, entry, ladder, values=values, command=command)
-            yield EntryRun(position, ladder_run)
+            yield position, ladder_run, None
             continue
         assert entry.search is not None
         values["retry"] = retry
@@ -122,7 +116,7 @@ def _build_entry(file: ReadFile, name: str, command: str, retry: str | None) -> 
                 values["out"] = str(file.out / f"{name}-{method.method}-{suffix}")
                 values["set"] = _list_settings(file, entry, rungs, of_method=settings)
                 search_run = _build_search(file, entry.search, values, command=command)
-            yield EntryRun(position_of_method, search_run, entry.search.hours)
+            yield position_of_method, search_run, entry.search.hours
 
 
 def _list_values(file: ReadFile, entry: Entry) -> dict[str, Any]:
@@ -176,13 +170,6 @@ def _build_search(
     refuse_large(max(run.length * pairs, options.heads or 0))
     candidates.refuse_empty()
     return run
-
-
-def count_batch(run: SearchRun) -> int:
-    """Return the number of suggestions that the machine tries at the same time."""
-    if run.definition.candidates.kind == "head":
-        return run.definition.population * run.at_once
-    return run.at_once
 
 
 def _list_rungs(pipelines: Sequence[str]) -> list[Rung]:

@@ -15,7 +15,6 @@ from pydantic import TypeAdapter
 from tune_calib.documents import seal
 from tune_calib.engine.machine import machine
 from tune_calib.errors import UserError
-from tune_calib.experiments.entries import EntryRun
 from tune_calib.experiments.file import ReadFile
 from tune_calib.paths import AnyPath, atomic_write, parse_path
 from tune_calib.results.folders import LOCK, read_lock, read_run_manifest
@@ -27,7 +26,9 @@ from tune_calib.spec.names import IN_PROCESS, SLOTS
 from tune_calib.spec.recipe import by_slot, merge_settings
 from tune_calib.spec.reproduction import Claim, ReproduceRequest, Reproduction, Setting
 from tune_calib.tuning.folder import refuse_foreign
+from tune_calib.tuning.ladder import LadderRun
 from tune_calib.tuning.pictures import take_pictures
+from tune_calib.tuning.plan import Plan
 from tune_calib.tuning.work.provenance import git_revision
 
 _AND = " && "
@@ -118,16 +119,16 @@ def find_runs(request: TableRequest) -> dict[str, str]:
     return {name: run for name, run, _, _ in _build_entries(request)}
 
 
-def store_logits(request: TableRequest, entry: EntryRun) -> list[str]:
+def store_logits(request: TableRequest, plan: Plan) -> list[str]:
     """Store the logits of all trials for figures and quantities; return an error as a line."""
-    if not request.table.entries[find_runs(request)[entry.entry]].logits:
+    if not request.table.entries[find_runs(request)[plan.entry]].logits:
         return []
-    location = entry.run.location
+    location = plan.run.location
     device = "cuda" if location.gpus and torch.cuda.is_available() else "cpu"
     try:
         take_pictures(location.out, location.store, location.data_root, device=device, every=True)
     except UserError as error:  # the table then lacks only these
-        return [f"{entry.name}: {error}"]
+        return [f"{plan.name}: {error}"]
     return []
 
 
@@ -220,7 +221,7 @@ def refuse_lacking(requests: list[TableRequest], is_dry: bool = False) -> None:
         raise UserError(f"cannot start: {lines}")
 
 
-def refuse_other(request: TableRequest, file: ReadFile, entries: Iterable[EntryRun]) -> None:
+def refuse_other(request: TableRequest, file: ReadFile, plans: Iterable[Plan]) -> None:
     """Refuse a folder of another table or scale; it may hold other seeds and frozen networks."""
     lock, scale = read_lock(file.out), request.request.scale
     if lock and (lock.get("table"), lock.get("scale")) != (request.table.name, scale):
@@ -228,10 +229,36 @@ def refuse_other(request: TableRequest, file: ReadFile, entries: Iterable[EntryR
             f"`out` {request.out} holds {lock.get('table')} at scale {lock.get('scale')!r}, not "
             f"{scale!r}; name another `out`"
         )
-    if not lock and not any(entry.run.location.out.exists() for entry in entries):
+    if not lock and not any(plan.run.location.out.exists() for plan in plans):
         refuse_foreign(file.out)
-    for entry in entries:
-        entry.run.build_manifest()
+    for plan in plans:
+        plan.run.build_manifest()
+
+
+@dataclass(frozen=True)
+class _Lock:
+    """The lock file of a table, written before the first row, so that it states the scale."""
+
+    request: TableRequest
+    command: str
+
+    def write(self, out: AnyPath) -> None:
+        """Write it into the folder of the table."""
+        update_lock(self.request, out, {}, command=self.command)
+
+
+def with_lock(
+    request: TableRequest, plans: Iterable[Plan], out: AnyPath, command: str
+) -> list[Plan]:
+    """Return plans whose runs write the lock file of a table before their first row."""
+    record = (_Lock(request, command), out)
+    locking = []
+    for plan in plans:
+        if isinstance(plan.run, LadderRun) and len(plan.stages) == 1:
+            run = replace(plan.run, records=(record,))
+            plan = replace(plan, stages=(replace(plan.stages[0], run=run),))
+        locking.append(plan)
+    return locking
 
 
 def update_lock(

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from tune_calib.spec.slots.head import HeadSlot
 
-KEPT_BYTES = 2**31  # at most, of the draws that a method keeps on a GPU
+KEPT_SHARE = 0.05  # of the free memory of a GPU: largest draws that a method keeps there
 
 
 @dataclass(frozen=True)
@@ -295,13 +295,11 @@ class HeadMethod:
             return self._kept[key]
         device = self.context.device
         drawn = {name: tensor.to(device) for name, tensor in draw().items()}
-        if device.type == "cpu":
-            return drawn
-        all_drawn = [drawn, *self._kept.values()]
-        size = sum(tensor.nbytes for tensors in all_drawn for tensor in tensors.values())
-        # The first evaluation follows an epoch, so that training has its memory.
-        if size <= min(KEPT_BYTES, torch.cuda.mem_get_info(device)[0]):
-            self._kept[key] = drawn
+        if device.type != "cpu":
+            # The first evaluation follows an epoch, so that training has its memory.
+            size = sum(tensor.nbytes for tensor in drawn.values())
+            if size <= KEPT_SHARE * torch.cuda.mem_get_info(device)[0]:
+                self._kept[key] = drawn
         return drawn
 
     def state(self) -> dict[str, Tensor]:
@@ -375,11 +373,6 @@ def log_mean_exp(draws: Iterable[Tensor]) -> Tensor:
         total = total * (highest - top).exp() + (drawn - top).exp()
         highest, count = top, count + 1
     return highest + total.log() - math.log(count)
-
-
-def seeded(seed: int, device: torch.device) -> torch.Generator:
-    """Return a generator of a device, whose numbers on a GPU differ from those on a CPU."""
-    return torch.Generator(device).manual_seed(seed)
 
 
 def nll(log_probs: Tensor, labels: Tensor) -> Tensor:

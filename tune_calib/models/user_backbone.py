@@ -27,19 +27,16 @@ def build(
     The initial weights are those of the function; ``init`` is ignored.
     """
     del init
-    # A forecast may use tensors without data, with which a module cannot be split.
-    with torch.device("cpu"):
-        module = _run(name, function, function)
-        if not isinstance(module, nn.Module):
-            raise UserError(f"{name} returns a {type(module).__name__}, not a torch.nn.Module")
-        chance = torch.Generator().manual_seed(0)
-        images = torch.randn(PROBE, channels, size, size, generator=chance)
-        with evaluating(module):
-            return _cut(name, function, module, images)
+    module = _run(name, function, function)
+    if not isinstance(module, nn.Module):
+        raise UserError(f"{name} returns a {type(module).__name__}, not a torch.nn.Module")
+    chance = torch.Generator().manual_seed(0)
+    images = torch.randn(PROBE, channels, size, size, generator=chance)
+    with evaluating(module):
+        return _cut(name, function, module, images)
 
 
 def _run(name: str, function: Callable[[], Any], work: Callable[[], Any]) -> Any:
-    """Run the user's code and report its errors in one line."""
     try:
         return work()
     except (Exception, SystemExit) as error:
@@ -89,7 +86,6 @@ def _cut(
 
 
 def _without(name: str, module: nn.Module, path: str, features: Tensor, logits: Tensor) -> Tensor:
-    """Remove the last layer and return its input, the features."""
     parent, _, layer_name = path.rpartition(".")
     layer: Any = module.get_submodule(path)
     again = F.linear(features, layer.weight, layer.bias)

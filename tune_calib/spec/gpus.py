@@ -1,16 +1,14 @@
 """GPUs by name, and the measured rates from which a dry run estimates the hours on them."""
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from statistics import geometric_mean
-from typing import Any, NamedTuple
+from typing import Any
 
 from tune_calib.errors import UserError
 from tune_calib.registry import Registry
-from tune_calib.text import format_count
 
 _NVIDIA = "https://www.nvidia.com/content/dam/en-zz/Solutions"
 _IMAGES = "https://images.nvidia.com"
@@ -18,17 +16,13 @@ _IMAGES = "https://images.nvidia.com"
 RATES = Path(__file__).with_name("gpu_rates.json")
 """File of the package with measured rates."""
 
+RATES_SIZE = 32
+"""Width of the images on which networks were measured."""
+
 PRECISIONS = ("fp32", "tf32", "bf16")
 
 # Each takes the place of a later one that was not measured, which is at least about as fast.
 EXECUTIONS = {"eager": "eager", "graph": "captured", "compiled": "compiled"}
-
-
-class Attained(NamedTuple):
-    """Operations per second that training reaches, and the origin of the number for the user."""
-
-    flops: float
-    origin: str
 
 
 @cache
@@ -41,65 +35,27 @@ def read_rates() -> dict[str, Any]:
     return rates
 
 
-def find_share(backbone: str, execution: str, precision: str) -> tuple[float, str]:
-    """Return the share of its peak rate that the measured GPU reaches, and its origin.
-
-    Shares depend on the network: small layers do not fill a GPU. A network without rates gets the
-    geometric mean of those of the others, and a precision without rates the share of another one.
-    """
-    rates, shares, executions = read_rates(), dict[str, float](), {}
-    for measured_precision in (precision, *PRECISIONS):
-        for name, network in rates["networks"].items():
-            for measured in _up_to(execution):
-                if rate := network["images_per_second"][measured][measured_precision]:
-                    peak = 1e12 * GPUS[rates["gpu_model"]].teraflops[measured_precision]
-                    shares[name] = rate * 1e9 * network["gflop"] / peak
-                    executions[name] = measured
-        if shares:
-            break
-    else:
-        raise UserError(f"{RATES} has no rate of a network: tests/benchmarks/gpu.py measures them")
-    noun = f"{len(shares)} other networks"
-    if backbone in shares:
-        noun, shares = backbone, {backbone: shares[backbone]}
-        executions = {backbone: executions[backbone]}
-    share = geometric_mean(shares.values())
-    steps = describe_steps(executions.values(), execution)
-    origin = f"{share:.1%} of the peak rate, like {noun} on one {rates['gpu_model']}"
-    return share, f"{origin} ({measured_precision}, {steps})"
-
-
-def describe_steps(measured: Collection[str], execution: str) -> str:
-    """Describe the steps of a measurement, which need not be those that were asked for."""
-    text = " or ".join(EXECUTIONS[name] for name in EXECUTIONS if name in measured)
-    if execution not in measured:
-        text += f": {EXECUTIONS[execution]} steps were not measured"
-    return text
-
-
-def find_head_step(heads: int, execution: str) -> tuple[float, str]:
+def find_head_step(heads: int, execution: str) -> tuple[float, str] | None:
     """Return the seconds of a step of a head batch on the measured GPU, and their origin.
 
     The step is that of the next larger batch that was measured, or in proportion to the largest.
     """
-    rates, steps = read_rates(), {}
-    for measured in _up_to(execution):
-        for count, seconds in rates["head_step_s"].items():
+    for measured in _list_simpler(execution):
+        steps = {}
+        for count, seconds in read_rates()["head_step_s"].items():
             if seconds[measured] is not None:
-                steps[int(count)] = seconds[measured], measured
-    if not steps:
-        raise UserError(f"{RATES} has no step of heads: tests/benchmarks/gpu.py measures them")
-    nearest = min([count for count in steps if count >= heads], default=max(steps))
-    step_s, name = steps[nearest]
-    step_s *= max(1.0, heads / nearest)
-    origin = f"{1000 * step_s:.3g} ms a step, like {format_count(nearest, 'head')} on one "
-    origin += rates["gpu_model"]
-    return step_s, f"{origin} ({describe_steps([name], execution)})"
+                steps[int(count)] = seconds[measured]
+        if steps:
+            nearest = min([count for count in steps if count >= heads], default=max(steps))
+            step_s = steps[nearest] * max(1.0, heads / nearest)
+            return step_s, f"{1000 * step_s:.3g} ms a step, {EXECUTIONS[measured]}"
+    return None
 
 
-def _up_to(execution: str) -> list[str]:
+def _list_simpler(execution: str) -> list[str]:
+    """List an execution and those that take its place, the best one first."""
     names = list(EXECUTIONS)
-    return names[: names.index(execution) + 1]
+    return names[names.index(execution) :: -1]
 
 
 @dataclass(frozen=True)
@@ -111,19 +67,30 @@ class Gpu:
     devices: tuple[str, ...]  # prefixes of torch's names for it, which results have
     source: str  # page of the vendor; rates stated with sparsity are halved
 
-    def attained(self, backbone: str, execution: str, precision: str) -> Attained:
-        """Return what training of a network reaches; no precision is slower than fp32."""
+    def find_image_s(
+        self, backbone: str, execution: str, precision: str
+    ) -> tuple[float, str] | None:
+        """Return the seconds in which a network is trained on an image, and their origin.
+
+        The rate is that of the measured GPU in proportion to the peak rates; None if the network
+        was not measured in this precision.
+        """
         if precision not in self.teraflops:
-            fast = " or ".join(self.teraflops)
             raise UserError(
                 f"network.precision={precision} needs another `gpu_model` than {self.name}, which "
-                f"only has {fast}"
+                f"only has {' or '.join(self.teraflops)}"
             )
-        attained = []
-        for mode in self.teraflops if precision == "fp32" else [precision]:
-            share, origin = find_share(backbone, execution, mode)
-            attained.append(Attained(1e12 * self.teraflops[mode] * share, origin))
-        return min(attained)
+        rates = read_rates()
+        if backbone not in rates["networks"]:
+            return None
+        measured_gpu = GPUS[rates["gpu_model"]]
+        share = self.teraflops[precision] / measured_gpu.teraflops[precision]
+        for measured in _list_simpler(execution):
+            rate = rates["networks"][backbone]["images_per_second"][measured][precision]
+            if rate is not None:
+                origin = f"{share:.3g} times the rate of one {measured_gpu.name}"
+                return 1 / (share * rate), f"{origin} ({precision}, {EXECUTIONS[measured]})"
+        return None
 
     def is_named(self, device: str | None) -> bool:
         """Return whether torch's name of a GPU is one of this GPU's names."""

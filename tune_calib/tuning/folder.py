@@ -8,10 +8,11 @@ import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from filelock import FileLock, Timeout
 
+from tune_calib.console import Text
 from tune_calib.errors import UserError
 from tune_calib.paths import AnyPath, lock_file, parse_path
 from tune_calib.results import plugin_folders
@@ -88,6 +89,22 @@ class RunLocation:
         from tune_calib.engine.machine import count_cores  # imports torch, which is slow
 
         return max(1, count_cores() // threads) if self.uses_ray else 1
+
+
+@dataclass(frozen=True)
+class Result:
+    """The end of a run, whose rows are in its folder."""
+
+    crashed: list[str]  # a line for each job that crashed
+    stopped: str = ""  # what a limit of time left undone, in words; "" if nothing
+    summary: Text | None = None  # to be printed; ladders and comparisons have a report instead
+
+
+class Record(Protocol):
+    """A file that a run writes before its first row."""
+
+    def write(self, out: AnyPath) -> None:
+        """Write it into a folder."""
 
 
 @contextlib.contextmanager

@@ -26,6 +26,8 @@ from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.text import format_count
 from tune_calib.tuning.caption import describe_setting, list_left_out, origin_records, titles
 from tune_calib.tuning.folder import (
+    Record,
+    Result,
     RunLocation,
     build_foreign_error,
     done,
@@ -35,7 +37,6 @@ from tune_calib.tuning.folder import (
 )
 from tune_calib.tuning.resolve import resolve_files
 from tune_calib.tuning.reuse import Copies, copy_rows
-from tune_calib.tuning.run import Result
 from tune_calib.tuning.share import resolve_share
 from tune_calib.tuning.work.execution import execute, resources_of
 from tune_calib.tuning.work.executor import Executor
@@ -60,6 +61,7 @@ class LadderRun:
     options: LadderOptions = field(default_factory=LadderOptions)
     started: float = field(default_factory=time.monotonic)
     parts: tuple[str, ...] = ()  # what its folder may contain before the run: searches
+    records: tuple[tuple[Record, AnyPath], ...] = ()  # written before its manifest, with folders
 
     @cached_property
     def name(self) -> str:
@@ -194,10 +196,10 @@ class LadderRun:
         specs = [trial.spec for trial in run.planned_trials if trial.spec.hash not in finished]
         return replace(run, location=resolve_share(location, specs))
 
-    def plan(self) -> RemainingWork:
+    def plan(self, reads_shifts: bool = True) -> RemainingWork:
         """Plan the trials without a row, and the extra evaluations that finished trials lack."""
         work = make_plan(self.planned_trials, done(self.location.out))
-        extra = tuple(self._find_extra())
+        extra = tuple(self._find_extra() if reads_shifts else ())
         needs = resources_of([*work.jobs, *extra], self.location.gpus)
         artifact = next(lacking(work, Store(self.location.store)), None)
         return replace(work, extra=extra, needs=needs, artifact=artifact)

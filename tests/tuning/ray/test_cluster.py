@@ -5,7 +5,6 @@ import re
 import signal
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -15,14 +14,9 @@ import typer
 import yaml
 
 import tune_calib.cli
-from tests.support import job_in
-from tune_calib.experiments.forecast.forecast import find_needs
-from tune_calib.experiments.forecast.summary import _describe_machine
 from tune_calib.progress import ProgressEvent, listening
 from tune_calib.results.tables import read_table
 from tune_calib.tuning.ray import executor as ray_executor
-from tune_calib.tuning.work import executor
-from tune_calib.tuning.work.executor import find_cluster
 
 FOLDER = Path(tune_calib.__file__).parent / "cluster"
 FILES = sorted(path for path in FOLDER.iterdir() if path.suffix in (".yaml", ".sh"))
@@ -48,50 +42,6 @@ def test_the_image_has_the_ray_that_is_tested():
     job = yaml.safe_load((FOLDER / "rayjob.yaml").read_text())
     assert job["spec"]["rayClusterSpec"]["rayVersion"] == pinned.group(1)
     assert f"rayproject/ray:{pinned.group(1)}-" in (FOLDER / "Dockerfile").read_text()
-
-
-STATUS = """Resources
----------------------------------------------------------------
-Total Usage:
- 1.0/{cpus} CPU
- 0.5/3.0 GPU
- 0B/28.84GiB memory
-
-From request_resources:
- 7.0/9.0 CPU
-"""
-
-
-def test_the_plan_shows_the_cores_of_a_cluster_that_responds_and_waits_for_no_other(
-    monkeypatch, tmp_path
-):
-    def run(words, env, timeout, **options):
-        assert (words[1:], env["RAY_ADDRESS"], timeout) == (["status"], "10.0.0.1:6379", 15)
-        return subprocess.CompletedProcess(words, 0, STATUS.format(cpus="40.0"), "")
-
-    find_cluster.cache_clear()
-    monkeypatch.setattr(executor, "refuse_unreachable", lambda address: None)
-    monkeypatch.setattr(executor.subprocess, "run", run)
-    job = job_in(tmp_path / "out")
-    job = replace(job, location=replace(job.location, address="10.0.0.1:6379"))
-    needs = find_needs(job)
-    assert (needs.count_parallel(1), needs.count_parallel(3)) == (40, 13)
-    words = "40 CPU cores, 3 GPUs; 1 thread per network, no GPU requested, up to 40 in parallel"
-    assert _describe_machine(needs).startswith(words)
-
-    def fail(*words, **options):
-        raise subprocess.TimeoutExpired("ray", 15)
-
-    def answer_before_nodes(words, **options):
-        status = re.sub(".* CPU\n", "", STATUS.format(cpus="40.0"))
-        return subprocess.CompletedProcess(words, 0, status, "")
-
-    for answer in (fail, answer_before_nodes):
-        find_cluster.cache_clear()
-        monkeypatch.setattr(executor.subprocess, "run", answer)
-        assert find_cluster("10.0.0.1:6379") == {}
-        assert "did not tell its size" in _describe_machine(needs)
-    find_cluster.cache_clear()
 
 
 # ``health-check`` has the exit code HEALTHY; ``ray.nodes()`` has only the first node.

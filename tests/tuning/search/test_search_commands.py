@@ -8,7 +8,8 @@ import pytest
 
 from tests.support import here, sample
 from tune_calib.cli import run as commands
-from tune_calib.experiments.forecast.summary import describe_run
+from tune_calib.tuning import plan as planning
+from tune_calib.tuning.describe import describe_run
 from tune_calib.tuning.search.outcome import format_choice
 from tune_calib.tuning.search.study import SearchStudy
 
@@ -35,10 +36,13 @@ FIXED = {
 
 def job_of(*words):
     """The job behind a command, which is not carried out."""
-    with mock.patch.object(commands, "print_plan") as told:
+    with (
+        mock.patch.object(planning, "check_run"),  # which needs the data
+        mock.patch.object(commands, "print_plan") as printed,
+    ):
         ended = here(*words, "--dry-run")
     assert ended.returncode == 0, ended.stderr
-    return told.call_args.args[0]
+    return printed.call_args.args[0].run
 
 
 @pytest.mark.parametrize("name", sample(list(FIXED), 2))
@@ -65,7 +69,7 @@ def test_the_command_of_a_choice_gives_its_trials(name, tmp_path, monkeypatch):
 )
 def test_fixed_settings_are_printed_before_a_search(name, tmp_path):
     job = job_of("search", *FIXED[name], "--out", tmp_path / "out")
-    line = describe_run(job).partition("\n  set  ")[2].partition("\n  searched")[0]
+    line = describe_run(job, job.plan()).partition("\n  set  ")[2].partition("\n  searched")[0]
     for slot, own in job.definition.resolved.overrides.items():
         for key in own.keys() - {"dataset"}:
             assert f"{slot}.{key}=" in line

@@ -17,13 +17,13 @@ from tests.tuning.search.support import (
 from tune_calib.api import runs
 from tune_calib.engine import machine
 from tune_calib.experiments.entries import plan_entries
-from tune_calib.experiments.forecast.forecast import find_needs
 from tune_calib.results.tables import write_results
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.recipe import RECIPES
 from tune_calib.spec.request import EvaluateRequest, SearchRequest, build_request
 from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.spec.space import SPACES
+from tune_calib.tuning.forecast import find_needs
 from tune_calib.tuning.search.definition import Candidates, SuggestionResult
 from tune_calib.tuning.search.evaluate import plan_evaluation
 from tune_calib.tuning.search.manifest import refuse_other_specs
@@ -138,7 +138,7 @@ def test_status_and_dry_run_count_suggestions_and_come_to_done(tmp_path, method,
     job.build_manifest().write(job.out)
     state = searched(job.out, job.definition, asked)
     write_results(job.out, "all", {"trials": [stored(h, r) for h, r in state.rows.items()]})
-    left = find_needs(job)
+    left = find_needs(job, job.plan())
     assert left.planned == left.done == len(points(state)) <= asked
     assert (left.heads, left.searched) == (0, [])
     told = search_status(job.out)
@@ -161,8 +161,8 @@ def test_a_planned_evaluation_writes_nothing(tmp_path):
     before = {path: path.stat().st_mtime_ns for path in job.out.rglob("*")}
     planned = plan_evaluation(EvaluateRequest(out=str(job.out), seeds=3), "it")
     assert {path: path.stat().st_mtime_ns for path in job.out.rglob("*")} == before
-    assert planned.resolved.seeds.network == (1, 2, 3)
-    needs = find_needs(planned)
+    assert planned.run.resolved.seeds.network == (1, 2, 3)
+    needs = find_needs(planned.run, planned.stages[0].work)
     assert (needs.done, needs.planned, len(needs.networks)) == (0, 9, 3)
 
 
@@ -185,7 +185,7 @@ def searches_on(cores, tmp_path, monkeypatch):
     for at_once in (None, 1, 3):
         given = {"method": "mac_cal", "at_once": at_once, "out": tmp_path / "typed"}
         request = build_request(SearchRequest, given)
-        asked[f"typed {at_once}"] = runs.plan_search(request, "it")
+        asked[f"typed {at_once}"] = runs.plan_search(request, "it").run
     return asked
 
 

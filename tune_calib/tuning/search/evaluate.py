@@ -25,35 +25,38 @@ from tune_calib.spec.ladder import Ladder, Rung
 from tune_calib.spec.names import SEARCH_EVALUATED, legend
 from tune_calib.spec.request import EvaluateRequest
 from tune_calib.spec.resolved import Seeds
-from tune_calib.tuning.folder import only_driver
+from tune_calib.tuning.folder import Result, only_driver
 from tune_calib.tuning.ladder import LadderRun
-from tune_calib.tuning.progress.screen import show_driver
+from tune_calib.tuning.plan import Plan, build_plan, execute
 from tune_calib.tuning.reuse import Copies
-from tune_calib.tuning.run import Begin, Result, execute_run
 from tune_calib.tuning.search.definition import compute_means
 from tune_calib.tuning.search.run import SearchRun, load_search, open_state
 from tune_calib.tuning.search.state import SearchState
 from tune_calib.tuning.search.storage import lost_database
 
 
-def evaluate_choice(
-    request: EvaluateRequest, command: str, begin: Begin = lambda run: None
-) -> Result:
-    """Evaluate the chosen trial of a search, its baseline and its defaults on test.
+def plan_evaluation(request: EvaluateRequest, command: str) -> Plan:
+    """Plan the ladder that evaluates the choice of a search, its baseline and its defaults."""
+    search = load_search(parse_path(request.out), request.study_storage, request.address)
+    with lost_database(search.location.study_storage):
+        state = open_state(search, is_read_only=True)
+        choice = add_read(_find_choice(state), request, command)
+    return build_plan(build_run(search, choice, request, command=command))
 
-    The summary compares them with ``select``; the rows are in an ordinary run folder.
-    """
+
+def evaluate_choice(request: EvaluateRequest, command: str) -> Result:
+    """Evaluate the choice of a search on test; the summary compares it with ``select``."""
     out = parse_path(request.out)
     search = load_search(out, request.study_storage, request.address)
-    with only_driver(out), show_driver(out), lost_database(search.location.study_storage):
-        state = open_state(search)
+    with only_driver(out), lost_database(search.location.study_storage):
+        plan = plan_evaluation(request, command)
+        state = open_state(search, is_read_only=True)
+        state.settle_ended()
         # The rows of the search are compared with those of the evaluation.
         spec, store = state.candidates.baseline()[0].spec, Store(search.location.store)
-        copies = Copies.read([spec], search.location.data_root, store)
-        copies.refuse_other(out, [])
-        choice = add_read(_find_choice(state), request, command)
-        run = build_run(search, choice, request, command=command)
-        result = execute_run(run, begin, record=lambda: choice.write(out))
+        Copies.read([spec], search.location.data_root, store).refuse_other(out, [])
+        result = execute(plan)
+        choice = SearchEvaluated.read(out)
         on_select = {BASELINE: state.baseline_rows}
         for label, number in {DEFAULTS: 0, CHOSEN: choice.trial}.items():
             hashes = state.hashes(state.study.suggestion(number))
@@ -61,14 +64,6 @@ def evaluate_choice(
     metrics = search.definition.objective.metrics
     comparison = compare_splits(out / EVALUATION, metrics, choice.reads, on_select=on_select)
     return replace(result, summary=comparison)
-
-
-def plan_evaluation(request: EvaluateRequest, command: str) -> LadderRun:
-    """Build the ladder that ``evaluate_choice`` would run, without writing."""
-    search = load_search(parse_path(request.out), request.study_storage, request.address)
-    with lost_database(search.location.study_storage):
-        choice = _find_choice(open_state(search, is_read_only=True))
-    return build_run(search, add_read(choice, request, command), request, command=command)
 
 
 def _find_choice(state: SearchState) -> SearchEvaluated:
@@ -141,6 +136,7 @@ def build_run(
         replace(resolved, seeds=Seeds(fresh, fresh, is_paired=True)),
         replace(search.location, out=search.out / EVALUATION, command=command),
         options=request,
+        records=((choice, search.out),),
     )
 
 

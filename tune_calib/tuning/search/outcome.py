@@ -20,8 +20,7 @@ from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.spec.settings import find_recipe
 from tune_calib.spec.space import Point
 from tune_calib.text import format_points, format_yaml, option_words
-from tune_calib.tuning.folder import RunLocation
-from tune_calib.tuning.run import Result
+from tune_calib.tuning.folder import Result, RunLocation
 from tune_calib.tuning.search.definition import SearchDefinition
 from tune_calib.tuning.search.state import SearchState
 

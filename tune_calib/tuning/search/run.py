@@ -25,7 +25,6 @@ from tune_calib.tuning.caption import origin_records, titles
 from tune_calib.tuning.folder import RunLocation, done
 from tune_calib.tuning.progress.screen import screen
 from tune_calib.tuning.resolve import resolve_files
-from tune_calib.tuning.reuse import Copies
 from tune_calib.tuning.search.definition import Objective, SearchDefinition
 from tune_calib.tuning.search.execute import StudySource
 from tune_calib.tuning.search.manifest import (
@@ -48,6 +47,7 @@ class SearchRun:
     """A search in a run folder."""
 
     is_search: ClassVar = True
+    records: ClassVar[tuple[()]] = ()
 
     definition: SearchDefinition
     length: int  # suggestions in total, without retries
@@ -146,7 +146,7 @@ class SearchRun:
             location = resolve_share(location, specs, suggestions=networks)
         return replace(self, definition=definition, location=location)
 
-    def plan(self) -> RemainingWork:
+    def plan(self, reads_shifts: bool = True) -> RemainingWork:
         """Plan the baseline and the defaults that have no row; the study knows the rest."""
         is_begun = (self.out / SEARCH_MANIFEST).exists()  # it may be over and need nothing
         complete = replace(make_plan(self.planned_trials, set()), is_search=True)
@@ -166,13 +166,8 @@ class SearchRun:
         """Open the study."""
         state = open_state(self)
         state.read_rows()
-        state.refuse_other_points()
         if state.is_over:
             state.settle_ended()
-        return state
-
-    def reuse(self, state: SearchState, copies: Copies) -> SearchState:
-        """Copy no rows: those of other folders may be evaluated on test."""
         return state
 
     def execute(self, state: SearchState, executor: Executor) -> None:

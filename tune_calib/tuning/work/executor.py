@@ -1,16 +1,10 @@
 """The interface of executors, by which drivers run trials on Ray or in this process alike."""
 
 import contextlib
-import os
-import re
 import socket
-import subprocess
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -31,7 +25,6 @@ from tune_calib.tuning.work.provenance import Provenance
 OVER = "FINISHED"  # the end of a source of trials, as in Ray's searchers
 ALL_EPOCHS = 10**9  # ``epochs_per_step`` of heads without a scheduler
 REACH_S = 5.0  # time for a cluster to respond
-STATUS_S = 15.0  # time for it to describe itself
 OTHER = f"start it, or set `address` to another cluster, or to {IN_PROCESS} to run without Ray"
 
 
@@ -143,31 +136,6 @@ def refuse_unreachable(address: str) -> None:
         socket.create_connection((host.strip("[]"), int(port)), REACH_S).close()
     except (OSError, ValueError, OverflowError) as error:
         raise UserError(f"no Ray cluster at `address` {address}: {error}; {OTHER}") from None
-
-
-@lru_cache
-def find_cluster(address: str | None) -> Mapping[str, int]:
-    """Return the ``CPU`` cores and ``GPU``s of a Ray cluster; empty if it does not tell in time.
-
-    This process need not connect to the cluster, which takes longer and could wait forever.
-    """
-    if address in (None, IN_PROCESS, "local"):
-        return {}
-    command = [str(Path(sys.executable).with_name("ray")), "status"]
-    environment = dict(os.environ)
-    if address != "auto":
-        environment["RAY_ADDRESS"] = str(address)
-    try:
-        refuse_unreachable(str(address))
-        ended = subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=STATUS_S
-        )
-    except (UserError, OSError, subprocess.TimeoutExpired):
-        return {}
-    usage = ended.stdout.partition("Total Usage:")[2].partition("From request")[0]
-    totals = re.findall(r"^ *[\d.]+/([\d.]+) (CPU|GPU)$", usage, re.MULTILINE)
-    counts = {name: int(float(total)) for total, name in totals}
-    return counts if counts.get("CPU") else {}  # its nodes are still starting
 
 
 def configuration(provenance: Provenance, job: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,194 @@
+"""Plans: runs that are completed one after the other, with the work that their folders lack."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from analysis.compare.hypotheses import describe_blocks
+from analysis.tables.table import table_of
+from tune_calib.console import Prose, Text
+from tune_calib.paths import AnyPath
+from tune_calib.progress import count_progress
+from tune_calib.spec.gpus import GPUS, Gpu
+from tune_calib.spec.yaml_text import Position
+from tune_calib.tuning.caption import describe_set
+from tune_calib.tuning.describe import (
+    describe_images,
+    describe_machine,
+    describe_run,
+    format_recipe,
+    format_time,
+)
+from tune_calib.tuning.folder import Result, spent_s
+from tune_calib.tuning.forecast import Forecast, find_needs
+from tune_calib.tuning.ladder import LadderRun
+from tune_calib.tuning.run import AnyRun, check_run, execute_run
+from tune_calib.tuning.search.outcome import SearchResult
+from tune_calib.tuning.search.run import SearchRun, count_suggestions
+from tune_calib.tuning.work.jobs import RemainingWork
+
+NOTHING = "this is a dry run; no trial was started"
+TITLES = ["folder", "planned", "done", "networks to train", "heads to train", "extra evaluations"]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A run of a plan, and what its folder does not cover yet."""
+
+    run: AnyRun
+    work: RemainingWork
+    # Builds the run from the results of the stages before; ``run`` stands for it in a forecast.
+    build: Callable[[Sequence[Result]], AnyRun] | None = None
+
+    @property
+    def name(self) -> str:
+        """Return the name of its folder."""
+        return self.run.location.out.name
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The stages of a command, or of an entry of a file; the last one gives the result."""
+
+    stages: tuple[Stage, ...]
+    position: Position = ()  # of its entry in a file, or of the method of a search
+    hours: float | None = None  # budget of a search, which then has the length of its first batch
+
+    @property
+    def run(self) -> AnyRun:
+        """Return the run that gives the result, as far as it is known before the others."""
+        return self.stages[-1].run
+
+    @property
+    def name(self) -> str:
+        """Return the name of the folder of the result."""
+        return self.stages[-1].name
+
+    @property
+    def entry(self) -> str:
+        """Return the name of its entry in a file."""
+        return str(self.position[1])
+
+
+def build_plan(run: AnyRun) -> Plan:
+    """Check a run, and plan it alone."""
+    check_run(run)
+    return Plan((Stage(run, run.plan()),))
+
+
+def execute(plan: Plan) -> Result:
+    """Complete the stages of a plan, skipping finished trials; return the result of the last."""
+    if plan.hours is not None:
+        return _search_for(plan.run, plan.hours)
+    results: list[Result] = []
+    for number, stage in enumerate(plan.stages, start=1):
+        label = ""
+        if len(plan.stages) > 1:
+            label = f"{stage.name}, {number} of {len(plan.stages)} runs"
+        run = stage.run if stage.build is None else stage.build(results)
+        results.append(execute_run(run, label))
+    return results[-1]
+
+
+def _search_for(run: AnyRun, hours: float) -> SearchResult:
+    """Extend a search until, by the time of its trials so far, a batch would exceed a budget."""
+    assert isinstance(run, SearchRun)
+    earlier_s, started = spent_s(run.out) / run.at_once, time.monotonic()
+    ended, _ = count_suggestions(run.out, run.location.study_storage) or (0, 0)
+    result: SearchResult | None = None
+    while True:
+        spent = earlier_s + time.monotonic() - started
+        further = affordable(ended, spent, 3600 * hours, batch=count_batch(run))
+        if result is not None and not further:
+            return result
+        longer = replace(run, length=max(1, ended + further))
+        latest = execute_run(longer)
+        assert isinstance(latest, SearchResult)
+        result = latest
+        if len(result.state.results) <= ended:  # there are no more points
+            return result
+        ended = len(result.state.results)
+
+
+def affordable(ended: int, spent_s: float, limit_s: float, batch: int) -> int:
+    """Return the number of further suggestions, in whole batches, that fit into the budget."""
+    if not ended:
+        return batch
+    fitting = int(ended * min(1.0, limit_s / spent_s - 1))
+    return max(0, fitting // batch * batch)
+
+
+def count_batch(run: SearchRun) -> int:
+    """Return the number of suggestions that the machine tries at the same time."""
+    if run.definition.candidates.kind == "head":
+        return run.definition.population * run.at_once
+    return run.at_once
+
+
+def describe(plan: Plan) -> Text | str:
+    """Describe a plan as a dry run."""
+    if len(plan.stages) > 1:
+        return describe_file(str(plan.run.location.out), [plan], plan.run.location.out)
+    (stage,) = plan.stages
+    text = describe_run(stage.run, stage.work, is_dry=True)
+    return "\n".join([text, *_list_blocks([stage.run]), NOTHING])
+
+
+def describe_file(
+    subject: str, plans: Sequence[Plan], out: AnyPath, gpu_model: str | None = None
+) -> Text:
+    """Describe the plans of an experiment file, for this machine or a named GPU."""
+    gpu: Gpu | None = GPUS[gpu_model] if gpu_model else None
+    sums = Forecast(replace(plans[0].run.location, out=out), gpu)
+    rows, runs = [], list[AnyRun]()
+    trained, names = 0, dict[str, dict[str, None]]()  # of the entries that a text describes
+    for plan in count_progress("estimating the time of entries", plans, len(plans)):
+        for stage in plan.stages:
+            run = stage.run
+            needs = find_needs(run, stage.work, plan.hours, reads_shifts=gpu is None)
+            networks = sums.add(run, needs)
+            trained += networks
+            row: list[Any] = [stage.name, needs.planned, needs.done, networks, needs.heads]
+            row.append("unknown" if needs.evaluations is None else needs.evaluations)
+            if needs.planned is None:
+                row[1], row[4] = f"{needs.hours:.3g} h more", "unknown"
+            rows.append(row)
+            runs.append(run)
+            texts = [format_recipe(run.resolved), describe_set(run.resolved)]
+            if not needs.is_over:
+                images, warning = describe_images(run, is_elsewhere=gpu is not None)
+                texts = [images, *texts, f"warning: {warning}" if warning else ""]
+            if gpu is None:
+                texts.append(describe_machine(run))
+            for text in filter(None, texts):
+                subject_of = plan.entry if plan.position else stage.name
+                names.setdefault(text, {})[subject_of] = None
+    lines = [f"{', '.join(described)}: {text}" for text, described in names.items()]
+    in_store = f"{len(sums.in_store)} already in {plans[0].run.location.store}"
+    lines += [f"networks: {trained} to train, {in_store}", *_list_blocks(runs)]
+    where = "this machine" if gpu is None else f"one {gpu.name}"
+    lines += [f"time on {where}: {format_time(sums)}", *sums.sources.values()]
+    if gpu is not None:
+        lines.append(f"  peak rates of the {gpu.name}: {gpu.source}")
+    elif any(run.location.gpus for run in runs) and not torch.cuda.is_available():
+        lines.append(f"for the hours on a GPU, name it by `gpu_model`: {', '.join(GPUS)}")
+    return Text([f"{subject}; {NOTHING}", table_of(TITLES, rows), "", *map(Prose, lines)])
+
+
+def _list_blocks(runs: Sequence[AnyRun]) -> list[str]:
+    """Describe the blocks of tests over the runs of each ladder or comparison of several rungs."""
+    blocks: Counter[str] = Counter()
+    methods: dict[str, int] = {}
+    for run in runs:
+        if isinstance(run, LadderRun):
+            blocks[run.name] += run.new_manifest.blocks
+            methods[run.name] = len({trial.rung for trial in run.planned_trials})
+    lines = []
+    for name, count in methods.items():
+        if count > 1:
+            lines.append(f"tests of {name}: {describe_blocks(blocks[name], count)}")
+    return lines
