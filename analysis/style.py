@@ -17,7 +17,6 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
 
 COLUMN_IN, TEXT_IN = 3.4, 7.0
-DPI = 200  # of a PNG
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
 FORMATS = ("png", "pdf")  # for pages and for papers
 
@@ -131,4 +130,4 @@ def save(figure: Figure, folder: Path, name: str) -> None:
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
     for kind in FORMATS:
-        figure.savefig(folder / f"{name}.{kind}", dpi=DPI, metadata=_METADATA[kind])
+        figure.savefig(folder / f"{name}.{kind}", dpi=200, metadata=_METADATA[kind])

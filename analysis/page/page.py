@@ -110,7 +110,7 @@ def write_folder(
     gallery = draw_all(figures, results, folder / "figures")
     files = [f"tables/{name}" for name in texts]
     for picture in gallery.pictures:
-        files += [f"{picture.files}.{kind}" for kind in style.FORMATS]
+        files += [f"figures/{picture.name}.{kind}" for kind in style.FORMATS]
     # Last, since it embeds the figures and links to every other file.
     atomic_write(folder / PAGE, make_page(gallery, files).encode())
     return [*files, PAGE], gallery

@@ -134,7 +134,7 @@ def test_a_failing_figure_gives_one_line_and_the_others_are_drawn(case, room, tm
         results, other = load_search(tmp_path), SEARCH_FIGURES["history"]
     with pytest.warns(FailedFigureWarning, match="own: FAILED"):
         gallery = draw_all([figure, other], results, tmp_path / "figures")
-    assert [picture.key for picture in gallery.pictures] == [other.name]
+    assert [picture.name for picture in gallery.pictures] == [other.name]
     (told,) = gallery.remarks
     assert told.startswith(line)
     assert "\n" not in told
