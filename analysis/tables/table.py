@@ -1,7 +1,7 @@
 """Tables of cells, and their layout on a screen, which leaves out columns that do not fit."""
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain, zip_longest
@@ -130,19 +130,9 @@ class Table:
         marks = _BEST_PLAIN if any(cell.rank for cell in cells) else ""
         caption = self.caption.replace(BEST, _explain_marks(cells, marks))
         lines = [body] if body else []
-        for line in (*caption.splitlines(), *self.notes_on(shown)):
+        for line in (*caption.splitlines(), *self.notes):
             lines.append(Prose(line.strip()).on(screen))
         return "\n".join(lines)
-
-    def notes_on(self, shown: Collection[str]) -> list[str]:
-        """Return the notes without those that begin with the head of a column not shown."""
-        notes = []
-        for note in self.notes:
-            subject = note.partition(":")[0].removeprefix("Columns '").removesuffix("'")
-            heads = {head for head in self.heads if head.startswith(subject)}
-            if not heads or not heads.isdisjoint(shown):
-                notes.append(note)
-        return notes
 
 
 def _explain_marks(cells: Iterable[Cell], best: str) -> str:
