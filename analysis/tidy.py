@@ -310,7 +310,7 @@ def as_columns(frame: pd.DataFrame) -> pd.DataFrame:
 
 def settings(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the settings of trials except seeds, one column per ``slot.key``, lists as JSON."""
-    points = []
+    points: list[dict[str, Any]] = []
     for texts in zip(*(rows[slot].astype(object) for slot in SLOTS), strict=True):
         points.append({})
         for slot, text in zip(SLOTS, texts, strict=True):
