@@ -173,8 +173,6 @@ def steps(rows: pd.DataFrame, command: str, options: Sequence[str]) -> dict[str,
         text = "Check out the program and install the pinned versions."
         if len(revisions) > 1:
             text += " The trials ran at several revisions."
-        if any(revision.endswith("+") for revision in revisions):
-            text += " It had uncommitted changes, which are not in the checkout."
         checkout = [f"git checkout {revision.rstrip('+')}" for revision in revisions]
         commands[text] = "\n".join([*checkout, "pip install -c constraints.txt -e ."])
     text = "Run the trials; finished ones are skipped. Paths are those of the original machine."

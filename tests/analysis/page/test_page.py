@@ -277,7 +277,6 @@ def test_environment_and_revision_come_from_the_rows(out):
     assert "git checkout abc\n" in text
     assert "several revisions" in text
     assert "versions of the program: " in text
-    assert "uncommitted changes" in text
 
 
 def test_settings_are_flat_without_seeds_and_grouped_by_rung():
