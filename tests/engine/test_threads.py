@@ -86,8 +86,8 @@ def test_a_clock_times_every_shape_of_head_by_itself(tmp_path):
         "head_method": "mac_cal",
         "status": "done",
         "device": "cpu",
-        "wall_s": 4e6 * linear.head.epochs,
-        "population": 4,
+        "own_s": 1e6 * linear.head.epochs,
+        "network": canonical_json(linear.network),
     }
     write_results(tmp_path / "out" / "earlier", "a", {"trials": [row]})
     location = RunLocation(tmp_path / "out", tmp_path / "store")

@@ -458,8 +458,8 @@ def test_hours_without_a_measurement_are_unknown(read):
     doings = ["reading the files of entries", "estimating the time of entries"]
     assert counted == [(doing, at, 1) for doing in doings for at in (0, 1)]
     assert "4 trials on each GPU" in plan
-    assert "10 classes; train 500, select 250, calib 250, test 797 images" in plan
-    assert "unknown for networks, which were not measured" in plan
+    assert "10 classes; train 500, select 250, calib 250 images" in plan
+    assert "hours unknown for networks, which were not measured" in plan
 
 
 def test_all_of_a_kind_are_an_entry(tmp_path):

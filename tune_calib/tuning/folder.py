@@ -6,7 +6,7 @@ import json
 import math
 import uuid
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -46,18 +46,26 @@ class RunLocation:
 
     @classmethod
     def of_request(
-        cls, request: AblateRequest | CompareRequest | SearchRequest, command: str
+        cls,
+        request: AblateRequest | CompareRequest | SearchRequest,
+        command: str,
+        among: AnyPath | None = None,
     ) -> "RunLocation":
         """Return the location that a request names, with its default folders."""
         out = parse_path(default_folder(request))
-        names = {field.name for field in fields(cls)} & type(request).model_fields.keys()
-        shared = {name: getattr(request, name) for name in names}
-        shared["out"] = out
-        shared["store"] = parse_path(request.store) if request.store else out / "store"
-        shared["dataset_title"] = request.dataset_title or request.imported
-        if chooses_gpus := request.gpus == "auto":
-            shared["gpus"] = 0.0
-        return cls(**shared, command=command, chooses_gpus=chooses_gpus)
+        return cls(
+            out=out,
+            store=parse_path(request.store) if request.store else out / "store",
+            data_root=request.data_root,
+            address=request.address,
+            gpus=0.0 if request.gpus == "auto" else request.gpus,
+            chooses_gpus=request.gpus == "auto",
+            command=command,
+            profile=not isinstance(request, SearchRequest) and request.profile,
+            dataset_title=request.dataset_title or request.imported,
+            study_storage=request.study_storage if isinstance(request, SearchRequest) else None,
+            among=among,
+        )
 
     def build_provenance(self, **of_run: Any) -> Provenance:
         """Build the provenance of trials: what workers need of the location, and of their run."""

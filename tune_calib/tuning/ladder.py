@@ -282,5 +282,5 @@ def build_ladder_run(
     among: AnyPath | None = None,
 ) -> LadderRun:
     """Build the run of a resolved request; the files that it names are not read yet."""
-    location = replace(RunLocation.of_request(request, command), among=among)
+    location = RunLocation.of_request(request, command, among)
     return LadderRun(ladder, resolved, location, options=request)

@@ -205,7 +205,7 @@ def build_search_run(
     request: SearchRequest, resolved: ResolvedRequest, command: str, among: AnyPath | None = None
 ) -> SearchRun:
     """Build the run of a resolved request; the files that it names are not read yet."""
-    location = replace(RunLocation.of_request(request, command), among=among)
+    location = RunLocation.of_request(request, command, among)
     definition = SearchDefinition(
         method=request.method,
         resolved=resolved,
