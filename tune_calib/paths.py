@@ -6,10 +6,8 @@ read from one are kept in the cache folder of this machine, which may be deleted
 """
 
 import contextlib
-import fcntl
 import hashlib
 import os
-import platform
 import re
 import shutil
 import tempfile
@@ -29,14 +27,12 @@ import pyarrow as pa
 from pyarrow import fs
 
 from tune_calib.documents import seal, unseal
-from tune_calib.errors import RefusedError, UserError, describe_os_error, way_out
+from tune_calib.errors import RefusedError, UserError, way_out
 
 READERS = 16
 """Number of files that are fetched in parallel, since an object store is slow to respond."""
 
-_SETTLED_NS = 2 * 10**9
-_MACHINE = re.sub("[^0-9A-Za-z-]", "-", platform.node())
-_ABANDONED_S = 60  # between the creation of a temporary folder and its lock, at most
+_ABANDONED_S = 24 * 3600  # longer than any file or folder takes to be written
 
 # Processes on other nodes start without the driver's variables, and are sent only these.
 _ENVIRONMENT = (
@@ -210,7 +206,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(name_temporary(path.name))
     try:
-        with temporary.open("wb") as file, marked_used(temporary):
+        with temporary.open("wb") as file:
             yield file
             file.flush()
             # Before the rename: otherwise a crash of the machine may leave an empty file.
@@ -222,36 +218,17 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
 
 def name_temporary(name: str) -> str:
-    """Return a new name for an unfinished file or folder of this machine."""
-    return f".{name}.{_MACHINE}.{uuid.uuid4().hex}.tmp"
-
-
-@contextlib.contextmanager
-def marked_used(temporary: Path) -> Iterator[None]:
-    """Lock a temporary file or folder; the lock ends with the process, however it ends."""
-    handle = os.open(temporary, os.O_RDONLY)
-    try:
-        with contextlib.suppress(OSError):  # some disks have no locks
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    finally:
-        os.close(handle)
+    """Return a new name for an unfinished file or folder."""
+    return f".{name}.{uuid.uuid4().hex}.tmp"
 
 
 @cache
 def remove_abandoned(folder: Path) -> None:
-    """Remove what killed processes left unfinished in a folder, once in the life of a process."""
-    # Of this machine alone, since locks may not reach the others that share a disk.
-    for path in folder.glob(f".*.{_MACHINE}.*.tmp"):
+    """Remove what killed processes left unfinished in a folder a day ago or earlier."""
+    for path in folder.glob(".*.tmp"):
         with contextlib.suppress(OSError):
-            handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises if it is in use
-                # Its process may be about to lock it.
-                if time.time() - path.stat().st_mtime > _ABANDONED_S:
-                    shutil.rmtree(path) if path.is_dir() else path.unlink()
-            finally:
-                os.close(handle)
+            if time.time() - path.stat().st_mtime > _ABANDONED_S:
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def checksum_of(path: Path) -> str:
@@ -282,9 +259,7 @@ def content_digest(files: Sequence[Path]) -> str:
         name = file.absolute().relative_to(base).as_posix()
         content.update(f"{checksum_of(file)} {name!a}\n".encode())
     digest = content.hexdigest()
-    # Two changes within the resolution of the clock share one time.
-    is_settled = all(time.time_ns() - stamp[-1] > _SETTLED_NS for stamp in stamps)
-    if path is not None and is_settled and _stamps(files) == stamps:
+    if path is not None and _stamps(files) == stamps:
         with contextlib.suppress(UserError):
             atomic_write(path, seal({"digest": digest}))
     return digest
@@ -348,30 +323,20 @@ def require_writable(folder: AnyPath, lacks: str) -> None:
         # Only an attempt to write shows what an object store allows.
         (folder / ".writable").write_bytes(b"")
         return
-    if not (parent := _existing(folder)).is_dir():
-        raise UserError(f"{parent} is a file where a folder is needed; choose another path")
     if not is_writable(folder):
         raise UserError(f"{folder} cannot be written to, and lacks {lacks}")
 
 
 def is_writable(folder: Path) -> bool:
-    """Return whether a local folder and the folders in it can be written to."""
-    folders = [_existing(folder)]
-    if folders == [folder]:
-        # A store that somebody else filled may be writable where its folder of networks is not.
-        folders += filter(Path.is_dir, folder.iterdir())
-    return all(os.access(path, os.W_OK | os.X_OK) for path in folders)
-
-
-def _existing(folder: Path) -> Path:
-    return next(filter(Path.exists, (folder, *folder.absolute().parents)))
+    """Return whether a local folder, or the nearest one above it that exists, can be written to."""
+    existing = next(filter(Path.exists, (folder, *folder.absolute().parents)))
+    return existing.is_dir() and os.access(existing, os.W_OK | os.X_OK)
 
 
 def fetch_files(folder: AnyPath, pattern: str) -> list[tuple[AnyPath, Path]]:
     """Return the matching files of a folder by name, each with its local path."""
     if isinstance(folder, RemotePath):
         return list(folder.fetch(pattern))
-    refuse_unlisted(folder)
     paths = sorted(folder.glob(pattern))
     return list(zip(paths, paths, strict=True))
 
@@ -380,24 +345,6 @@ def refuse_existing(path: AnyPath) -> None:
     """Refuse to overwrite a file or folder."""
     if path.exists():
         raise UserError(f"{path} already exists; choose another name, or remove it")
-
-
-def refuse_link(path: AnyPath) -> None:
-    """Refuse a link where the program writes, since it may lead out of the folder of results."""
-    if isinstance(path, Path) and path.is_symlink():
-        raise UserError(f"{path} is a link, and its target might be overwritten; remove it")
-
-
-def refuse_unlisted(folder: AnyPath) -> None:
-    """Refuse an existing local folder that cannot be listed: ``glob`` treats it as empty."""
-    if isinstance(folder, RemotePath):
-        return
-    try:
-        os.scandir(folder).close()
-    except OSError as error:
-        is_absent = isinstance(error, FileNotFoundError | NotADirectoryError)
-        if not is_absent or os.path.lexists(folder):
-            raise UserError(describe_os_error(error) or str(error)) from None
 
 
 def lock_file(folder: AnyPath, name: str) -> Path:
@@ -410,7 +357,6 @@ def lock_file(folder: AnyPath, name: str) -> Path:
         path = cache_folder() / "locks" / f"{_digest(folder.url)}-{name}"
     else:
         path = folder / name
-    refuse_link(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     return path
 
@@ -419,8 +365,6 @@ def lock_file(folder: AnyPath, name: str) -> Path:
 def folder_to_fill(folder: AnyPath) -> Iterator[Path]:
     """Provide a local folder to write to; its files are uploaded at the end to a remote one."""
     if isinstance(folder, Path):
-        refuse_link(folder / "tables")
-        refuse_link(folder / "figures")
         yield folder
         return
     with scratch_folder() as scratch:
@@ -434,10 +378,7 @@ def scratch_folder() -> Iterator[Path]:
     """Provide a temporary folder on the file system of the cached copies."""
     cache_folder().mkdir(parents=True, exist_ok=True)
     remove_abandoned(cache_folder())
-    with (
-        tempfile.TemporaryDirectory(".tmp", f".scratch.{_MACHINE}.", cache_folder()) as scratch,
-        marked_used(Path(scratch)),
-    ):
+    with tempfile.TemporaryDirectory(".tmp", ".scratch.", cache_folder()) as scratch:
         yield Path(scratch)
 
 

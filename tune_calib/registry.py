@@ -82,7 +82,6 @@ class Registry(Generic[T]):
             self._names_of_families.append(names)
 
     def _origin_of_caller(self, names: dict[str, Any]) -> str | None:
-        """Return the plug-in being loaded, unless it made Python import a module of ours."""
         caller = f"{names.get('__name__')}."
         return None if caller.startswith(f"{self.package}.") else _loading
 

@@ -324,33 +324,6 @@ def test_an_ordinary_folder_is_one_line_and_left_as_it_was(command, tmp_path, ru
     assert sorted(tmp_path.rglob("*")) == paths
 
 
-def _loops(path):
-    path.symlink_to(path.name)
-
-
-WRONG_FOLDERS = {
-    "a looping link": (_loops, "symbolic links"),
-    "a link to nothing": (lambda path: path.symlink_to("nowhere"), "No such file"),
-    "a file": (lambda path: path.write_text(""), "Not a directory"),
-}
-
-
-@pytest.mark.parametrize("table", ["trials", "bins"])
-@pytest.mark.parametrize("how", WRONG_FOLDERS)
-@pytest.mark.parametrize("command", ["status", "report"])
-def test_a_missing_folder_is_not_an_empty_one(command, how, table, tmp_path, run_line):
-    if (command, table) == ("status", "bins"):
-        return  # which it does not read
-    out = copy("ladder", tmp_path)
-    make, reason = WRONG_FOLDERS[how]
-    shutil.rmtree(out / table)
-    make(out / table)
-    code, output, err = run_line(command, out)
-    assert (code, output) == (2, "")
-    assert f"{out / table}: " in err
-    assert reason in err
-
-
 def test_an_evaluation_below_a_search_is_no_entry(tmp_path, run_line):
     out = copy("search", tmp_path)
     shutil.copytree(EXAMPLE / "compare", out / "evaluation")

@@ -200,7 +200,6 @@ def format_markdown(text: str, width: int) -> str:
 
 
 def _print_bibtex(names: Sequence[str]) -> None:
-    """Print the BibTeX of the papers behind methods, each entry once."""
     for name in names:
         METHODS.require(name)
     bibtex = {name: METHODS.facts(name).get("bibtex") or METHODS[name].bibtex for name in names}
@@ -214,7 +213,6 @@ def _print_bibtex(names: Sequence[str]) -> None:
 
 
 def _printed(entry: Entry) -> dict[str, str]:
-    """Return an entry as a table row, with nested values on one line each."""
     row = {}
     for key, value in entry.items():
         if isinstance(value, dict):
@@ -227,7 +225,6 @@ def _printed(entry: Entry) -> dict[str, str]:
 
 
 def _flat(nested: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield settings with their full names, e.g. ``network.lr``."""
     for key, value in nested.items():
         if isinstance(value, Mapping):
             prefix = f"{above}{key}." if key else above
@@ -237,7 +234,6 @@ def _flat(nested: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any
 
 
 def _space_rows(entries: list[Entry]) -> list[Entry]:
-    """Return a row for each setting: its range and the published values that are tried first."""
     rows = []
     for entry in entries:
         for key, setting in SPACES[entry["name"]].settings.items():

@@ -16,7 +16,7 @@ from tune_calib.paths import expand_path
 from tune_calib.spec import plugins, request
 from tune_calib.spec.names import SLOTS
 from tune_calib.spec.strict import Part, parse_share
-from tune_calib.spec.yaml_text import UnclearError, UnfoldedError, parse_yaml
+from tune_calib.spec.yaml_text import UnclearError, parse_yaml
 
 R = TypeVar("R", bound=Part)
 
@@ -160,10 +160,7 @@ def _settings(option: str, texts: Iterable[str]) -> dict[str, Any] | None:
             raise UserError(f"--{option} {text}: give it a value; null means none")
         if name in settings:
             raise UserError(f"--{option} {name} is given twice; give it once")
-        try:
-            settings[name] = _value(f"--{option} {text}", value)
-        except UnfoldedError as error:
-            raise UserError(f"--{option} {name}: {error}") from None
+        settings[name] = _value(f"--{option} {text}", value)
     return settings or None
 
 

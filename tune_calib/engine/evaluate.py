@@ -185,7 +185,6 @@ def evaluate_one(
 
 
 def _find_chance_flag(*splits: SplitLogits) -> tuple[str, ...]:
-    """Return the flag of a classifier that is no better than chance on all splits together."""
     labels = torch.cat([split.labels for split in splits])
     if not is_at_chance(torch.cat(list(map(_predict, splits))), labels):
         return ()
@@ -199,7 +198,6 @@ def _predict(split: SplitLogits) -> Tensor:
 
 
 def _calibrate(split: SplitLogits, transform: PostHocMethod | None) -> SplitLogits:
-    """Return the logits after a transform, float64."""
     # In float32, a saturated softmax is exactly 0 or 1. Such a probability is in another bin or in
     # none, which changes the first digits of classwise errors.
     logits = split.logits.double()
@@ -299,6 +297,5 @@ def refuse_better(spec: TrialSpec, store: Store, logits: Mapping[str, SplitLogit
 
 
 def _right(split: SplitLogits) -> tuple[int, int]:
-    """Return the number of correct samples and of all samples."""
     samples = Samples(split.logits[0].double().softmax(-1), split.labels)
     return round(float(accuracy(samples)) * samples.total), samples.total

@@ -93,7 +93,6 @@ def can_compile() -> bool:
 
 
 def _weak(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that does not keep the object of a bound method alive."""
     if not isinstance(function, MethodType):
         return function
     method: WeakMethod[Any] = WeakMethod(function)

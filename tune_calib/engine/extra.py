@@ -134,7 +134,6 @@ class ExtraEvaluation:
         return rows
 
     def _evaluate_corrupted(self, spec: TrialSpec, split: FeatureSplit, resamples: int) -> _Scores:
-        """Return the metrics of a trial on corrupted images, and their draws if there are any."""
         logits = self.calibrated(spec, split)
         if not bool(logits.isfinite().all()):
             return dict.fromkeys(CORRUPTION_METRICS, math.nan), {}
@@ -147,7 +146,6 @@ class ExtraEvaluation:
         return values, drawn_under_corruption(logits, labels, weights)
 
     def _detect(self, spec: TrialSpec, split: FeatureSplit, resamples: int, seed: int) -> _Scores:
-        """Return the metrics of a trial that tells OOD images from test images, and their draws."""
         test_logits = self.calibrated(spec, self.bank.test())
         logits = self.calibrated(spec, split)
         if not bool(test_logits.isfinite().all() and logits.isfinite().all()):

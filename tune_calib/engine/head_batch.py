@@ -125,7 +125,6 @@ class HeadBatchTrainer(Iterator[dict[str, Tensor]]):
         return torch.stack(orders)
 
     def _batches(self, view: int, order: Tensor) -> Iterator[Inputs]:
-        """Yield the samples of each batch of a view, or for captured steps their positions."""
         size, place = self.slot.batch_size, None
         if self.executor.is_captured:
             place = self.views.hold(view)
@@ -197,7 +196,6 @@ class HeadBatchTrainer(Iterator[dict[str, Tensor]]):
         return {**tensors_of(self.method), **nest("optimizer", self.optimizer.moments)}
 
     def _gradient_norms(self) -> dict[str, Tensor]:
-        """Return the L2 norm of the raw gradient of the masked tensors, split by their masks."""
         masks = getattr(self.method, "masks", {})
         if not masks:
             return {}
@@ -210,7 +208,6 @@ class HeadBatchTrainer(Iterator[dict[str, Tensor]]):
         return {"grad_norm_kept": unmasked.sqrt(), "grad_norm_masked": masked.sqrt()}
 
     def _pass(self, train: FeatureSplit) -> EpochStatistics:
-        """Return accuracy and confidence over the whole training split."""
         totals = torch.zeros(2, len(self.slots), device=self.device)
         chunks = zip(train.features.split(PASS_BATCH), train.labels.split(PASS_BATCH), strict=True)
         for features, labels in chunks:

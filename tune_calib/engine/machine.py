@@ -4,10 +4,8 @@ These matter because a network that memorises noise amplifies one unit in the la
 point of accuracy, and libraries choose the order of sums by the processor's instruction set.
 """
 
-import math
 import os
 import platform
-import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -27,7 +25,7 @@ from tune_calib.spec.trial import TrialSpec
 # for a ResNet-50.
 MOST_CHUNKS = 16
 
-CGROUP = Path("/sys/fs/cgroup")  # of a container, with its limits
+MEMORY_LIMIT = Path("/sys/fs/cgroup/memory.max")  # of a container
 
 _cores = 1  # CPU cores that a pass over images may use
 
@@ -136,31 +134,16 @@ def on_threads(count: int) -> Iterator[None]:
 
 def count_cores() -> int:
     """Return the CPU cores that this process may use, by its affinity and its container's quota."""
-    cores = os.cpu_count() or 1
-    if sys.platform == "linux":
-        cores = len(os.sched_getaffinity(0))
-    return min(cores, _read_quota() or cores)
+    from joblib import cpu_count  # as scikit-learn counts them
 
-
-def _read_quota() -> int | None:
-    """Return the CPU quota of this container in cores, rounded up; None without one."""
-    names = ["cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"]  # version 1 of cgroups
-    if (CGROUP / "cpu.max").exists():
-        names = ["cpu.max"]
-    try:
-        text = " ".join((CGROUP / name).read_text() for name in names)
-        quota, period = map(int, text.split())
-    except (OSError, ValueError):  # without a limit, the quota is the word ``max``
-        return None
-    return math.ceil(quota / period) if quota > 0 and period > 0 else None
+    return int(cpu_count())
 
 
 def memory_size() -> int:
     """Return the bytes of memory of this machine, or the limit of its container."""
     size = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    for name in ("memory.max", "memory/memory.limit_in_bytes"):  # the latter in version 1
-        with suppress(OSError, ValueError):
-            size = min(size, int((CGROUP / name).read_text()))
+    with suppress(OSError, ValueError):  # without a limit, it is the word ``max``
+        size = min(size, int(MEMORY_LIMIT.read_text()))
     return size
 
 

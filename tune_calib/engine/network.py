@@ -222,7 +222,6 @@ class NetworkTrainer(Iterator[dict[str, float]]):
         return report | {"train/loss": float(total) / seen, "train/accuracy": float(correct) / seen}
 
     def _freeze(self) -> None:
-        """Find the parameters that this epoch does not train, which a captured step fixes."""
         moved = {id(parameter) for parameter in self.method.trained(self.parameters)}
         frozen = [parameter for parameter in self.parameters if id(parameter) not in moved]
         if set(map(id, frozen)) != set(map(id, self.frozen)):

@@ -148,11 +148,11 @@ class Proven(Captured):
 
 
 def _vary(inputs: Inputs, number: int) -> Inputs:
-    """Return other inputs for each step, so that a captured step that fixed one is found."""
     varied = {}
     for name, tensor in inputs.items():
         if tensor.dim():
-            varied[name] = torch.cat([tensor[number:], *[tensor[-1:]] * number])
+            rows = torch.arange(len(tensor), device=tensor.device) + number
+            varied[name] = tensor[rows.clamp(max=len(tensor) - 1)]
         else:
             varied[name] = tensor / 2**number
     return varied

@@ -215,7 +215,6 @@ def _joined(weight: Tensor, intercept: Tensor) -> Tensor:
 
 
 def _scale(problem: _Problem) -> Tensor:
-    """Return the square roots of the diagonal of the Hessian at the start."""
     curvature = problem.curvature(problem.first)
     # A class predicted with certainty has no curvature, and a scale must not be 0. Weights and
     # intercepts are clamped separately because the inputs may have any magnitude.
@@ -225,7 +224,6 @@ def _scale(problem: _Problem) -> Tensor:
 
 
 def _by_newton(problem: _Problem) -> tuple[Tensor, bool]:
-    """Minimise by Newton's method with Levenberg-Marquardt damping."""
     scale, rows, damping = _scale(problem).flatten(), problem.first, _DAMPING
     value, gradient = problem.value(rows)
     for _ in range(_NEWTON_STEPS):

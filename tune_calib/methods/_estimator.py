@@ -87,7 +87,6 @@ class EstimatorTransform(FittedAlone):
 
     @contextmanager
     def _errors_described(self) -> Iterator[list[warnings.WarningMessage]]:
-        """Turn an error of the estimator into the end of its trial, while others go on."""
         try:
             with _reproducible() as caught:
                 yield caught
@@ -98,14 +97,12 @@ class EstimatorTransform(FittedAlone):
 
 
 def _tells_failure(warning: warnings.WarningMessage) -> bool:
-    """Return whether a warning is of the estimator, not of arithmetic nor of an old interface."""
     is_arithmetic = "encountered" in str(warning.message)
     return issubclass(warning.category, UserWarning | RuntimeWarning) and not is_arithmetic
 
 
 @contextmanager
 def _reproducible() -> Iterator[list[warnings.WarningMessage]]:
-    """Seed the generators of an estimator, allow gradients, and drop what it prints."""
     numpy_state = np.random.get_state()
     try:
         with (
@@ -127,7 +124,6 @@ def _reproducible() -> Iterator[list[warnings.WarningMessage]]:
 
 @cache
 def _numba_seeder() -> Any:
-    """Return a function that seeds the generator of compiled code, which is one of its own."""
     import numba
 
     @numba.njit

@@ -90,13 +90,11 @@ class FittedAlone(PostHocMethod):
         return torch.cat([self.apply(rows.double(), state) for rows in logits.split(width)])
 
     def _keep_states(self, states: Sequence[Mapping[str, Any]], device: torch.device) -> None:
-        """Keep the fitted states of all classifiers."""
         self._state: dict[str, Tensor] = {}
         for name in states[0]:
             self._state[name] = stacked([state[name] for state in states]).to(device)
 
     def _state_of(self, k: int) -> Mapping[str, Any]:
-        """Return the fitted state of classifier k."""
         return {name: values[k] for name, values in self._state.items()}
 
     def state(self) -> dict[str, Tensor]:

@@ -7,9 +7,6 @@ exponents give an inverse focal loss, for under-confident bins.
 The feedback comes from ``calib``. Differences from the authors' code: the bins are part of the
 checkpoint (theirs are written to a text file and never read back), and 1 - p is computed from
 log p, so that it is not rounded to 0 near p = 1.
-
-Own recipe, from the authors' code, which is based on Mukhoti's: SGD on the loss summed over the
-batch, with gradients clipped at 2. It keeps the last epoch.
 """
 
 from typing import Any
@@ -75,7 +72,6 @@ class AdaFocal(NetworkMethod):
         self.register_buffer("gamma", torch.full_like(self.lower, params.gamma_initial))
 
     def loss(self, logits: Tensor, labels: Tensor, features: Tensor, indices: Tensor) -> Tensor:
-        """Return the mean loss, without a gradient through the exponents."""
         log_probs = label_log_probs(logits, labels)
         gamma = self.exponents(log_probs.detach().exp()).to(log_probs.dtype)
         focal = one_minus_exp(log_probs)
@@ -93,7 +89,6 @@ class AdaFocal(NetworkMethod):
         return self.gamma[index]
 
     def end_epoch(self, epoch: int, feedback: Any) -> dict[str, float]:
-        """Update the exponents by the gaps on ``calib``, and record their range."""
         if not bool(feedback.logits.isfinite().all()):
             raise DivergedError(f"the logits of epoch {epoch + 1} are not finite")
         bins, gamma = update(self.gamma, feedback.logits, feedback.labels, self.params)

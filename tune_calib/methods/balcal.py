@@ -12,10 +12,6 @@ when all logits lie in [0, 1]). The adaptor reads the maps that the backbone poo
 pre-activation network, theirs reads them before the last BN and ReLU). With ``select:
 min_val_nll``, an epoch is selected by the NLL of the mixture, not by the sum of the two cross
 entropies.
-
-Own recipe: Adam at 1e-4 without weight decay, clipping or schedule, batch size 256. It keeps the
-epoch with the lowest validation NLL. The adaptor's BatchNorm momentum (.01) and initialisation
-(normal, fan out) are the authors', whichever recipe trains the rest.
 """
 
 import math
@@ -131,7 +127,6 @@ class Adaptor(nn.Module):
         draw_fan_out(self.branch)
 
     def forward(self, maps: Tensor) -> Tensor:
-        """Add the branch, normalise and apply ReLU."""
         return F.relu(self.norm(maps + self.branch(maps)))
 
 
@@ -175,7 +170,6 @@ class BalCal(NetworkMethod):
         return Output(features, network.head(features)), F.normalize(pool(self.adaptor(maps)))
 
     def step(self, network: Any, batch: Batch) -> Step:
-        """Compute the loss of both heads, and store their logits for the search."""
         labels = batch.labels
         output, unit = self.heads(network, batch.images)
         linear = output.logits
@@ -188,7 +182,6 @@ class BalCal(NetworkMethod):
         return Step(loss, self.share * linear + (1 - self.share) * etf)
 
     def end_epoch(self, epoch: int, feedback: Any) -> dict[str, float]:
-        """Search the share on the epoch's training logits, and record the share that was used."""
         used = float(self.share)
         records = self.all_records()
         linear, etf = records["linear"].double(), records["etf"].double()
@@ -196,13 +189,9 @@ class BalCal(NetworkMethod):
         return {"balcal/share": used}
 
     def forward(self, network: Any, images: Tensor) -> Output:
-        """Return the network's features, and the mixed logits without the scale of a batch."""
         output, unit = self.heads(network, images)
-        return Output(output.features, self.mixed(output.logits, unit))
-
-    def mixed(self, linear: Tensor, unit: Tensor) -> Tensor:
-        """Return the logits (N, C) at evaluation from the linear logits and the unit features."""
-        return self.share * linear + (1 - self.share) * (unit @ self.etf)
+        etf = unit @ self.etf
+        return Output(output.features, self.share * output.logits + (1 - self.share) * etf)
 
 
 METHODS.register(

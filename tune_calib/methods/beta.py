@@ -43,7 +43,6 @@ class BetaCalibration(FittedAlone):
         return Fit(state, values, flags)
 
     def apply(self, logits: Tensor, state: Mapping[str, Tensor]) -> Tensor:
-        """Return the log-probabilities of both classes."""
         first, second = _features(logits).unbind(-1)
         margin = state["a"] * first + state["b"] * second + state["c"]
         return torch.stack([torch.zeros_like(margin), margin], -1).log_softmax(-1)
@@ -58,7 +57,6 @@ def _features(logits: Tensor) -> Tensor:
 def _best(
     features: NDArray[np.float64], labels: NDArray[np.int64]
 ) -> tuple[NDArray[np.float64], bool]:
-    """Return the a, b and c that minimise the NLL, and whether the solver converged."""
     scale = np.array([*np.maximum(np.sqrt((features**2).mean(0)), SMALLEST), 1.0])
     design = np.column_stack([features, np.ones(len(features))]) / scale
     signs = 2.0 * labels - 1

@@ -1,8 +1,4 @@
-"""Cross entropy, the uncalibrated baseline ("vanilla") of every paper.
-
-Own recipe, from the code of Mukhoti et al. (torrvision/focal_calibration): SGD on the loss summed
-over the batch, with gradients clipped at 2. It keeps the last epoch.
-"""
+"""Cross entropy, the uncalibrated baseline ("vanilla") of every paper."""
 
 from torch import Tensor
 from torch.nn import functional as F
@@ -15,7 +11,6 @@ class CrossEntropy(NetworkMethod):
     """Mean of ``-log p[y]``."""
 
     def loss(self, logits: Tensor, labels: Tensor, features: Tensor, indices: Tensor) -> Tensor:
-        """Return the mean cross entropy, in nats."""
         return F.cross_entropy(logits, labels)
 
 

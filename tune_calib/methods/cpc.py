@@ -6,10 +6,6 @@ other class, and binary exclusion, by which neither of two wrong classes should 
 itself. With two classes there is no pair of wrong classes, and the term is 0 (the code divides by
 0). Beyond ``LARGEST`` pairs, samples are processed in chunks and their pairs are recomputed in the
 backward pass, which bounds the memory.
-
-Own recipe, from the code, which is based on MbLS's: SGD on the mean loss, with gradients clipped at
-2. It keeps the epoch with the best validation accuracy and drops the incomplete last batch on
-CIFAR-10.
 """
 
 from functools import partial
@@ -67,7 +63,6 @@ class PairwiseConstraints(NetworkMethod):
     params: PairwiseConstraintsParams
 
     def loss(self, logits: Tensor, labels: Tensor, features: Tensor, indices: Tensor) -> Tensor:
-        """Return the mean cross entropy, in nats, plus the weighted constraints."""
         columns = torch.arange(logits.shape[1] - 1, device=logits.device)
         wrong = logits.gather(1, columns + (columns >= labels[:, None]))
         discrimination = -F.logsigmoid(logits.gather(1, labels[:, None]) - wrong).mean()

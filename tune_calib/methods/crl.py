@@ -7,9 +7,6 @@ divides 0 by 0). It is also 0 for a batch of one sample (their code raises). The
 divided by ln C (their code uses ln 100 for CIFAR-100 and ln 10 otherwise; ``entropy_scale`` sets
 the divisor). In the formula, c_i is the share of epochs in which sample i was correct, and i + 1 is
 the next sample of the batch; the first sample follows the last.
-
-Own recipe: SGD with weight decay 1e-4 on the mean loss without clipping, with learning-rate drops
-after one half and five sixths of the epochs. It keeps the last epoch.
 """
 
 import math
@@ -51,7 +48,6 @@ class CorrectnessRanking(NetworkMethod):
         self.register_buffer("max_correct", torch.ones((), dtype=torch.int64))
 
     def loss(self, logits: Tensor, labels: Tensor, features: Tensor, indices: Tensor) -> Tensor:
-        """Return the mean cross entropy, in nats, plus the weighted ranking loss."""
         if self.params.target == "entropy":
             log_probs = logits.log_softmax(1)
             scale = self.params.entropy_scale or math.log(logits.shape[1])
@@ -81,12 +77,10 @@ class CorrectnessRanking(NetworkMethod):
         return torch.where(span == 0, 0, excess / torch.where(span == 0, 1, span))
 
     def after_step(self, logits: Tensor, labels: Tensor, indices: Tensor) -> None:
-        """Count correct predictions."""
         # From the training logits of the step, on augmented images, without another pass.
         self.n_correct.index_add_(0, indices, (logits.argmax(1) == labels).long())
 
     def end_epoch(self, epoch: int, feedback: EpochFeedback | None) -> dict[str, float]:
-        """Update the largest possible count, from the second epoch on."""
         if epoch >= 1:
             self.max_correct += 1
         return {}

@@ -2,9 +2,6 @@
 
 Focal loss whose weight also depends on the largest probability below that of the true class. The
 default exponent depends on the backbone (``GAMMA``), whichever recipe trains it.
-
-Own recipe, from the authors' code, which is based on Mukhoti's: SGD on the loss summed over the
-batch, with gradients clipped at 2. It keeps the last epoch.
 """
 
 from pydantic import Field
@@ -36,7 +33,6 @@ class DualFocal(NetworkMethod):
     """Mean of ``(1 - p[y] + q) ** gamma * -log p[y]``, with q the largest ``p[k] < p[y]`` or 0."""
 
     def loss(self, logits: Tensor, labels: Tensor, features: Tensor, indices: Tensor) -> Tensor:
-        """Return the mean dual focal loss; the gradient also flows through q."""
         log_probs = logits.log_softmax(1)
         right = log_probs.gather(1, labels[:, None])
         probs = log_probs.exp()

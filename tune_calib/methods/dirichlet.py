@@ -46,7 +46,6 @@ class DirichletCalibration(FittedAlone):
         return logits.log_softmax(-1).clamp_min(log(SMALLEST))
 
     def fit_one(self, logits: Tensor, labels: Tensor) -> Fit:
-        """Fit W and b, and choose any penalty that is not given."""
         inputs = self.inputs(logits)
         intercept, off_diagonal = self.params.intercept, self.params.off_diagonal
         maps_of_folds = None
@@ -74,7 +73,6 @@ class DirichletCalibration(FittedAlone):
         return Fit(affine.state(), record, flags, of_folds=states_of_folds)
 
     def fit_fold(self, logits: Tensor, labels: Tensor, full_fit: Fit) -> Fit:
-        """Fit a fold with the penalties of the whole fit and a larger tolerance."""
         inputs, penalties = self.inputs(logits), full_fit.record
         intercept = penalties["intercept"]
         start = diagonal(inputs, labels, scaled(inputs, labels), ROUGH, intercept)
@@ -82,7 +80,6 @@ class DirichletCalibration(FittedAlone):
         return Fit(affine.state())
 
     def apply(self, logits: Tensor, state: Mapping[str, Tensor]) -> Tensor:
-        """Return W x + b."""
         return Affine(state["weight"], state["intercept"])(self.inputs(logits))
 
 
@@ -128,7 +125,6 @@ def _chosen_off_diagonal(
 
 
 def _score(inputs: Tensor, labels: Tensor, maps: Sequence[Affine]) -> float:
-    """Return the mean NLL of all held-out samples, or 0 without folds."""
     if not maps:
         return 0.0
     values = []
@@ -145,7 +141,6 @@ def _full(
     start: Affine,
     tolerance: float,
 ) -> Affine:
-    """Fit the full map, starting from a diagonal or a full one."""
     classes = inputs.shape[-1]
     full = start.weight if start.weight.ndim == 2 else start.weight.diag()
     weight = torch.full_like(full, off_diagonal / max(1, classes * (classes - 1)))

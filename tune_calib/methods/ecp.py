@@ -3,9 +3,6 @@
 https://arxiv.org/abs/1701.06548. The loss is the cross entropy minus the weighted entropy of the
 prediction. By default the entropy is averaged over classes, as in the code behind all published
 comparisons (by-liu/MbLS). The paper sums it, which makes the weight C times larger.
-
-Own recipe, from that code: SGD on the mean loss, with gradients clipped at 2. It keeps the epoch
-with the best validation accuracy and drops the incomplete last batch on CIFAR-10.
 """
 
 from typing import Literal
@@ -38,7 +35,6 @@ class EntropyPenalty(NetworkMethod):
     params: EntropyPenaltyParams
 
     def loss(self, logits: Tensor, labels: Tensor, features: Tensor, indices: Tensor) -> Tensor:
-        """Return the mean cross entropy, in nats, minus the weighted entropy."""
         # Clipped as in the code: a probability of 0 would give 0 times infinity.
         probs = logits.softmax(1).clamp(SMALLEST, 1 - SMALLEST)
         terms = -probs * probs.log()

@@ -45,7 +45,6 @@ class EnsembleTemperatureScaling(FittedAlone):
     """A temperature and three weights."""
 
     def fit_one(self, logits: Tensor, labels: Tensor) -> Fit:
-        """Fit the temperature, then the weights."""
         if self.params.loss == "nll":
             return self._fit_weights(logits, labels, converged(logits, labels))
         logits = logits - logits.amax(-1, keepdim=True)
@@ -79,7 +78,6 @@ class EnsembleTemperatureScaling(FittedAlone):
         return Fit(state, {"temperature": temperature, **record}, frozenset(flags))
 
     def apply(self, logits: Tensor, state: Mapping[str, Tensor]) -> Tensor:
-        """Return log-probabilities of the mixture, with the same top class."""
         scaled, unscaled, uniform = state["weights"]
         mixed = (logits / state["temperature"]).softmax(-1) * scaled
         mixed = mixed + logits.softmax(-1) * unscaled + uniform / logits.shape[-1]
@@ -94,7 +92,6 @@ def _mixed_parts(logits: Tensor, temperature: float) -> Tensor:
 
 
 def _by_brier(logits: Tensor, labels: Tensor, scores: Sequence[Tensor], tolerance: float) -> float:
-    """Return the temperature that minimises the Brier score, from the scores at ``_GRID``."""
 
     def score(log_temperature: float) -> float:
         return float(_scores(log_temperature, logits, labels).mean())
@@ -128,7 +125,6 @@ def _scores(log_temperature: float, logits: Tensor, labels: Tensor) -> Tensor:
 def _of_brier(
     logits: Tensor, labels: Tensor, temperature: float
 ) -> tuple[NDArray[np.float64], float]:
-    """Return the weights that minimise the Brier score, quadratic on each face, and a gap of 0."""
     products = logits.new_zeros(3, 3)
     for rows in parts_of(logits):
         errors = _mixed_parts(logits[rows], temperature)
@@ -153,7 +149,6 @@ def _of_brier(
 def _of_nll(
     logits: Tensor, labels: Tensor, temperature: float
 ) -> tuple[NDArray[np.float64], float]:
-    """Return the weights that minimise the NLL, and an upper bound on its excess by convexity."""
     parts = [
         at_labels(_mixed_parts(logits[rows], temperature), labels[rows])
         for rows in parts_of(logits)

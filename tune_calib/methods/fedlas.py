@@ -14,9 +14,6 @@ moments are part of the checkpoint, and a batch of one sample leaves the moments
 standard deviation is NaN, and the moments in the authors' code stay NaN).
 
 For ablations, the gate can be fixed, random or an oracle, and other indicators can be selected.
-
-Own recipe, from MbLS's code: SGD on the mean loss, with gradients clipped at 2. It keeps the epoch
-with the best validation accuracy and drops the incomplete last batch on CIFAR-10.
 """
 
 from collections.abc import Callable, Mapping
@@ -103,7 +100,6 @@ class Gate(nn.Module):
         self.fc_out = nn.Linear(classes // 2, 2)
 
     def forward(self, logits: Tensor) -> Tensor:
-        """Map logits (N, C) to signs (N,): 1, -1, or 0 at a tie."""
         votes: Tensor = self.fc_out(F.leaky_relu(self.fc_in(logits), 0.01)).softmax(1)
         lead = votes[:, 1] - votes[:, 0]
         return lead.detach().sign() + (lead - lead.detach())
@@ -133,12 +129,10 @@ class FedlasLabelSmoothing(NetworkMethod):
         self.epoch = 0
 
     def begin_epoch(self, epoch: int, generator: torch.Generator) -> None:
-        """Store the generator of the epoch and its number."""
         super().begin_epoch(epoch, generator)
         self.epoch = epoch
 
     def draw(self, samples: int) -> dict[str, Tensor]:
-        """Draw random indicators and gates, if they are used."""
         return self._draw(samples, self.chance)
 
     def _draw(self, samples: int, chance: torch.Generator) -> dict[str, Tensor]:
@@ -150,7 +144,6 @@ class FedlasLabelSmoothing(NetworkMethod):
         return draws
 
     def loss(self, logits: Tensor, labels: Tensor, features: Tensor, indices: Tensor) -> Tensor:
-        """Return the mean loss; in training mode, update the running moments with the batch."""
         # Indicator, then moments: a batch is normalised by moments that contain it.
         values = self.values(logits.detach(), features.detach(), self.drawn)
         if self.training and len(values) > 1:
@@ -203,7 +196,6 @@ class FedlasLabelSmoothing(NetworkMethod):
                 return torch.where(draws["coins"].to(labels.device) == 1, ones, -ones)
 
     def samples_seen(self) -> dict[str, Tensor]:
-        """Return gate, indicator, confidence and correctness of each sample used in the epoch."""
         return self.all_records()
 
     @torch.no_grad()

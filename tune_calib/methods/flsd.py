@@ -2,9 +2,6 @@
 
 https://arxiv.org/abs/2002.09437. The exponent is larger where the true class is less probable: 5
 for probabilities below 0.2, 3 below 0.5, and ``gamma`` from 0.5 on.
-
-Own recipe, from the authors' code (torrvision/focal_calibration): SGD on the loss summed over the
-batch, with gradients clipped at 2. It keeps the last epoch.
 """
 
 import torch
@@ -25,7 +22,6 @@ class SampleDependentFocal(NetworkMethod):
     """Mean of ``(1 - p[y]) ** gamma_i * -log p[y]``, without a gradient through ``gamma_i``."""
 
     def loss(self, logits: Tensor, labels: Tensor, features: Tensor, indices: Tensor) -> Tensor:
-        """Return the mean focal loss."""
         log_probs = label_log_probs(logits, labels)
         gamma = self.exponents(log_probs.detach().exp())
         return (power(one_minus_exp(log_probs), gamma) * -log_probs).mean()

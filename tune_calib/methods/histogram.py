@@ -33,7 +33,6 @@ class HistogramBinning(FittedAlone):
     """A step function per class."""
 
     def fit_one(self, logits: Tensor, labels: Tensor) -> Fit:
-        """Compute the share of each class in its bins."""
         probs = logits.softmax(-1).T
         cuts = torch.linspace(0, 1, self.params.bins + 1, dtype=probs.dtype, device=probs.device)
         edges = cuts.expand(len(probs), -1)
@@ -51,7 +50,6 @@ class HistogramBinning(FittedAlone):
         return Fit({"edges": inner, "shares": torch.where(counts > 0, right / counts, centres)})
 
     def apply(self, logits: Tensor, state: Mapping[str, Tensor]) -> Tensor:
-        """Return log-probabilities of the normalised shares."""
         places = count_below(state["edges"], logits.softmax(-1).T)
         return logarithm(state["shares"].gather(1, places).T)
 

@@ -30,7 +30,6 @@ class MulticlassIsotonicCalibration(FittedAlone):
     """An increasing curve shared by all classes."""
 
     def fit_one(self, logits: Tensor, labels: Tensor) -> Fit:
-        """Fit the curve."""
         probs = logits.softmax(-1).flatten().cpu().numpy()
         targets = at_labels(logits.softmax(-1), labels).cpu().numpy()
         probs.sort()
@@ -40,7 +39,6 @@ class MulticlassIsotonicCalibration(FittedAlone):
         return Fit({"knots": increasing_curve(probs, starts, hits).to(logits.device)})
 
     def apply(self, logits: Tensor, state: Mapping[str, Tensor]) -> Tensor:
-        """Return log-probabilities of the normalised curve, with the same top class."""
         probs = logits.softmax(-1)
         values = interpolate(probs.reshape(1, -1), state["knots"][None]).reshape(probs.shape)
         return keep_top(logarithm(values + _SLOPE * probs), logits)

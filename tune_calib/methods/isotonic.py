@@ -21,7 +21,6 @@ class IsotonicCalibration(FittedAlone):
     takes_weights = True
 
     def fit_one(self, logits: Tensor, labels: Tensor) -> Fit:
-        """Fit the curve of each class."""
         probs = logits.softmax(-1).T.contiguous().cpu().numpy()
         targets = labels.cpu().numpy()
         weights = np.ones(len(targets)) if self.weights is None else self.weights.cpu().numpy()
@@ -29,7 +28,6 @@ class IsotonicCalibration(FittedAlone):
         return Fit({"knots": stacked(curves).to(logits.device)})
 
     def apply(self, logits: Tensor, state: Mapping[str, Tensor]) -> Tensor:
-        """Return log-probabilities of the normalised curves."""
         return logarithm(interpolate(logits.softmax(-1).T, state["knots"]).T)
 
 

@@ -1,9 +1,6 @@
 """Label smoothing (Szegedy et al., CVPR 2016; calibration: Müller et al., NeurIPS 2019).
 
 A share ``alpha`` of the target mass is spread evenly over all classes, including the true one.
-
-Own recipe, from the code of Mukhoti et al. (torrvision/focal_calibration): SGD on the loss summed
-over the batch, with gradients clipped at 2. It keeps the last epoch.
 """
 
 from pydantic import Field
@@ -23,7 +20,6 @@ class LabelSmoothing(NetworkMethod):
     """Mean of ``(1 - alpha) * -log p[y] + alpha * mean_k(-log p[k])``."""
 
     def loss(self, logits: Tensor, labels: Tensor, features: Tensor, indices: Tensor) -> Tensor:
-        """Return the mean smoothed cross entropy, in nats."""
         # As in the code of Mukhoti, MbLS and ACLS. MDCA's code spreads the mass over the wrong
         # classes only (ls_wrong_only).
         return F.cross_entropy(logits, labels, label_smoothing=self.params.alpha)

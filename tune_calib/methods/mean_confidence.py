@@ -28,13 +28,11 @@ class MeanConfidence(FittedAlone):
     takes_weights = True
 
     def fit_one(self, logits: Tensor, labels: Tensor) -> Fit:
-        """Compute the accuracy."""
         hits = (logits.argmax(-1) == labels).double()
         accuracy = weighted_mean(hits, self.weights).clamp(min=1 / logits.shape[-1])
         return Fit({"accuracy": accuracy}, {"confidence": float(accuracy)})
 
     def apply(self, logits: Tensor, state: Mapping[str, Tensor]) -> Tensor:
-        """Return log-probabilities with the accuracy at the predicted class."""
         if logits.shape[-1] == 1:
             return torch.zeros_like(logits)
         confidence = state["accuracy"]

@@ -11,8 +11,6 @@ mixes again before the next. In the formula, A is a sample, B its partner, and f
 Differences from the authors' code: shares closer than 1e-4 are redrawn (with margin 0, the authors'
 code allows them and divides by zero). Random numbers come from the generator of the epoch. For
 networks other than ResNets, the stages are our choice (``Network.stages``).
-
-Own recipe: SGD with weight decay 1e-4 on the mean loss without clipping. It keeps the last epoch.
 """
 
 from collections.abc import Callable
@@ -80,7 +78,6 @@ class MitLogits(NetworkMethod):
     count = 1  # of sections
 
     def draw(self, samples: int) -> dict[str, Tensor]:
-        """Draw the permutation, and the shares of every section, (sections, 2) float64."""
         order = torch.randperm(samples, generator=self.chance)
         draw = partial(draw_beta, self.params.alpha, self.chance)
         shares = [draw_shares(draw, self.params.margin) for _ in range(self.count)]
@@ -91,7 +88,6 @@ class MitLogits(NetworkMethod):
         return [lambda images: network(images).logits]
 
     def step(self, network: Any, batch: Batch) -> Step:
-        """Run two forward passes of every section, each with its own batch statistics."""
         order = self.drawn["order"]
         first, second = batch.images, batch.images[order]
         sections = self.sections(network)

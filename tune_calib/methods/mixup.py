@@ -6,8 +6,6 @@ losses.
 Differences from the authors' code (facebookresearch/mixup-cifar10): none in the arithmetic. Share
 and permutation come from the generator of the epoch instead of the global generators of numpy and
 torch.
-
-Own recipe: SGD with weight decay 1e-4 on the mean loss without clipping. It keeps the last epoch.
 """
 
 import torch
@@ -57,12 +55,10 @@ class Mixup(NetworkMethod):
     """One share and one permutation per batch. Evaluation uses unmixed images."""
 
     def draw(self, samples: int) -> dict[str, Tensor]:
-        """Draw the share, () float64, and the permutation."""
         share = torch.tensor(draw_beta(self.params.alpha, self.chance), dtype=torch.float64)
         return {"share": share, "order": torch.randperm(samples, generator=self.chance)}
 
     def step(self, network: torch.nn.Module, batch: Batch) -> Step:
-        """Run one forward pass of the mixed batch."""
         share, order = self.drawn["share"], self.drawn["order"]
         logits = network(mix(batch.images, batch.images[order], share)).logits
         return Step(mixup_loss(logits, batch.labels, batch.labels[order], share), logits)

@@ -12,8 +12,7 @@ boundaries, the boundaries are our choice: up to 11 groups of blocks, evenly spa
 in their code, frozen tensors get no gradient, weight decay or momentum, and batch normalisation
 continues to update its statistics.
 
-Own recipe: SGD with weight decay 5e-4 (1e-4 on Tiny-ImageNet) on the mean loss without clipping.
-It keeps the last epoch. On Tiny-ImageNet, the authors start from trained weights and use other
+Own recipe: on Tiny-ImageNet, the authors start from trained weights and use other
 learning rates; this recipe does not.
 """
 
@@ -99,7 +98,6 @@ class Plp(CrossEntropy):
         self.count = 0
 
     def adapt(self, network: Any) -> None:
-        """Look up the boundaries, or derive them."""
         # The number of tensors distinguishes the authors' three networks. Boundaries count tensors
         # in the order of definition, stem first.
         total = len(list(network.parameters()))
@@ -108,15 +106,12 @@ class Plp(CrossEntropy):
         self.counts = schedule(boundaries, self.params.gamma, self.context.epochs)
 
     def begin_epoch(self, epoch: int, generator: torch.Generator) -> None:
-        """Set the number of tensors to train from the schedule."""
         self.count = self.counts[epoch]
 
     def trained(self, parameters: list[nn.Parameter]) -> list[nn.Parameter]:
-        """Return the leading tensors, which are not frozen."""
         return parameters[: self.count]
 
     def end_epoch(self, epoch: int, feedback: Any) -> dict[str, float]:
-        """Record the number of trained tensors."""
         return {"plp/trained_tensors": float(self.count)}
 
 

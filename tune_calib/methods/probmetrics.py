@@ -30,7 +30,6 @@ _OF_TWO_CLASSES = (
 
 @cache
 def _library() -> ModuleType:
-    """Return the module of the calibrators, which warns as it is imported."""
     logging.getLogger("probmetrics").setLevel(logging.ERROR)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -61,7 +61,6 @@ class Retrain(HeadMethod):
             self.parameters["0.bias"].data.copy_(context.bias)
 
     def training_logits(self, features: Tensor) -> Tensor:
-        """Return the logits of every head."""
         return apply_stack(self.parameters, features, [self.params.activation])
 
 

@@ -10,11 +10,6 @@ The authors do not say what the other classes get. Here they share the rest of t
 original proportions. A calibrated confidence below the probability of the second class is raised
 to just above it, by a millionth, so that the accuracy does not change. The confidence is clipped to
 [1e-12, 1 - 1e-12].
-
-Measured (``docs/pages/results.md``): on a ResNet-50 for CIFAR-100 that is over-confident by 18
-points, it has the lowest ECE, NLL and Brier score of 12 post-hoc methods, and the lowest NLL with
-100 to 2,500 samples of ``calib``. On four small ResNets for CIFAR-10 (5 points), its NLL is higher
-than that of temperature scaling.
 """
 
 from collections.abc import Mapping
@@ -38,7 +33,6 @@ class SplineCalibration(FittedAlone):
     """A calibration curve of the confidence."""
 
     def fit_one(self, logits: Tensor, labels: Tensor) -> Fit:
-        """Fit the curve."""
         largest, predicted = logits.softmax(-1).max(-1)
         confidence, order = largest.cpu().sort(stable=True)
         correct = (predicted == labels).double().cpu()[order]
@@ -59,7 +53,6 @@ class SplineCalibration(FittedAlone):
         return Fit({"knots": curve.to(logits.device)})
 
     def apply(self, logits: Tensor, state: Mapping[str, Tensor]) -> Tensor:
-        """Return log-probabilities with the calibrated confidence and the same top class."""
         log_probs = logits.log_softmax(-1)
         first_log_probs, first = log_probs.max(-1, keepdim=True)
         calibrated = interpolate(first_log_probs.exp().T, state["knots"][None]).T

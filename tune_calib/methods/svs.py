@@ -40,7 +40,6 @@ class StructuredVectorScaling(FittedAlone):
         return Ridge(diagonal, start.weight, intercept), start
 
     def fit_one(self, logits: Tensor, labels: Tensor) -> Fit:
-        """Fit the temperature, then the map, a strictly convex problem."""
         temperature = converged(logits, labels, weights=self.weights)
         state, is_converged = self._fit(logits, labels, temperature, EXACT)
         flags = set() if is_converged else {UNCONVERGED}
@@ -49,12 +48,10 @@ class StructuredVectorScaling(FittedAlone):
         return Fit(state, {"temperature": temperature}, frozenset(flags))
 
     def fit_fold(self, logits: Tensor, labels: Tensor, full_fit: Fit) -> Fit:
-        """Fit with a larger tolerance."""
         temperature = near(full_fit, logits, labels, self.weights)
         return Fit(self._fit(logits, labels, temperature, ROUGH)[0])
 
     def apply(self, logits: Tensor, state: Mapping[str, Tensor]) -> Tensor:
-        """Scale the logits, mix in the uniform distribution and apply the map."""
         inputs = _mixed(logits / state["temperature"], state["samples"])
         return Affine(state["weight"], state["intercept"])(inputs)
 

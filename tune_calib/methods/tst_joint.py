@@ -9,19 +9,14 @@ from itertools import pairwise
 from typing import Any
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tune_calib.determinism import child_seed
 from tune_calib.methods._base import Batch, NetworkContext, NetworkMethod, Step
+from tune_calib.methods.tst import TwoStageParams
 from tune_calib.models.network import Output
-from tune_calib.spec.methods import METHODS, Params, cited
-
-
-class JointTwoStageParams(Params):
-    latent: int = Field(256, ge=1)
-    """Width Z of the last hidden layer; the layer before has width 3Z."""
+from tune_calib.spec.methods import METHODS, cited
 
 
 class JointTwoStage(NetworkMethod):
@@ -35,13 +30,11 @@ class JointTwoStage(NetworkMethod):
         self.head = nn.Sequential(first, nn.ReLU(), *others)
 
     def forward(self, network: Any, images: Tensor) -> Output:
-        """Return the features of the body and the logits of the MLP."""
         # This bypasses the network's own head, which gets no gradient and keeps its initial values.
         features = network.features(images)
         return Output(features, self.head(features))
 
     def step(self, network: Any, batch: Batch) -> Step:
-        """Return the cross entropy of the MLP's logits."""
         logits = self(network, batch.images).logits
         return Step(F.cross_entropy(logits, batch.labels), logits)
 
@@ -63,7 +56,7 @@ METHODS.register(
         L = \frac{1}{N} \sum_i -\log \operatorname{softmax}(W_3 (W_2 [W_1 h_i + b_1]_+
             + b_2) + b_3)_{y_i}, \quad h_i \text{ trained too}
     """,
-    params=JointTwoStageParams,
+    params=TwoStageParams,
     implementation=JointTwoStage,
     trains_own_head=False,
 )

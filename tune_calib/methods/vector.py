@@ -23,7 +23,6 @@ class VectorScaling(FittedAlone):
     takes_weights = True
 
     def fit_one(self, logits: Tensor, labels: Tensor) -> Fit:
-        """Fit w and b."""
         may_be_found = has_optimum(logits, labels)
         tolerance = EXACT if may_be_found else ROUGH
         start = scaled(logits, labels, self.weights)
@@ -33,14 +32,12 @@ class VectorScaling(FittedAlone):
         return Fit(affine.state(), flags=flags)
 
     def fit_fold(self, logits: Tensor, labels: Tensor, full_fit: Fit) -> Fit:
-        """Fit w and b with a larger tolerance."""
         start = Affine(full_fit.state["weight"], full_fit.state["intercept"])
         if UNCONVERGED in full_fit.flags:  # its scale may have grown without end
             start = scaled(logits, labels, self.weights)
         return Fit(diagonal(logits, labels, start, ROUGH, weights=self.weights).state())
 
     def apply(self, logits: Tensor, state: Mapping[str, Tensor]) -> Tensor:
-        """Scale and shift the logits."""
         return Affine(state["weight"], state["intercept"])(logits)
 
 

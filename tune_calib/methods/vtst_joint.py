@@ -43,7 +43,6 @@ class JointVariational(NetworkMethod):
         self.register_buffer("noise", drawn)
 
     def forward(self, network: Any, images: Tensor) -> Output:
-        """Return the features, and log mean probabilities or the logits of the mean."""
         features = network.features(images)
         mean, log_variance = self.moments(features)
         if self.params.evaluation == "mean":
@@ -52,11 +51,9 @@ class JointVariational(NetworkMethod):
         return Output(features, log_mean_exp(draws))
 
     def draw(self, samples: int) -> dict[str, Tensor]:
-        """Draw standard normal noise (samples, Z)."""
         return {"noise": torch.randn(samples, self.params.latent, generator=self.chance)}
 
     def step(self, network: Any, batch: Batch) -> Step:
-        """Return the cross entropy of one draw plus the weighted KL divergence over Z."""
         mean, log_variance = self.moments(network.features(batch.images))
         logits = self.decode(mean, log_variance, self.drawn["noise"])
         kl = self.params.kl_weight * gaussian_kl(mean, log_variance)

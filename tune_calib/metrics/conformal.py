@@ -84,7 +84,6 @@ def _quantile(scores: Tensor) -> Tensor:
 
 
 def _cumulated(probs: Tensor, penalty: float) -> Tensor:
-    """Return the sums of the probabilities that are at least as large, plus penalties."""
     ordered, order = probs.sort(dim=-1, descending=True, stable=True)
     excess = torch.arange(1 - FREE_RANKS, probs.shape[-1] + 1 - FREE_RANKS, device=probs.device)
     scores = ordered.cumsum(-1) + penalty * excess.clamp(min=0)
@@ -124,7 +123,6 @@ def _mean(values: SampleValues, samples: Samples) -> Tensor:
 
 
 def _metric(values: Callable[..., Tensor], sets: SampleValues) -> Callable[[Samples], Tensor]:
-    """Return the metric that is the mean of values of the sets of samples."""
     return partial(_mean, partial(values, sets))
 
 

@@ -157,7 +157,6 @@ def _searched(
     weights: Tensor | None,
     tolerance: float,
 ) -> Tensor:
-    """Find 1 / T by Newton's method on log T in a shrinking bracket, first the bounds of T."""
     high, low = (-end.log() for end in bounds)
     at = start.log().clamp(low, high)
     is_found = torch.zeros_like(low, dtype=torch.bool)

@@ -112,13 +112,11 @@ def entropies(samples: Samples) -> Tensor:
 
 
 def _around(ranked: Ranked, cumulative: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the sums below and including each group of equal confidence that has errors."""
     ranks, first = ranked.with_errors, ranked.ranking.first
     return pick(cumulative, first[..., ranks]), cumulative[..., ranks + 1]
 
 
 def _summed(ranked: Ranked, values: Tensor) -> Tensor:
-    """Sum over the groups of equal confidence that have errors, counting each group once."""
     return (values * ranked.ranking.is_end[..., ranked.with_errors]).sum(-1)
 
 

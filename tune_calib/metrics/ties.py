@@ -100,7 +100,6 @@ def _log_odds(logits: Tensor, first: Tensor, dtype: torch.dtype | None) -> tuple
 
 
 def _on_edges(probs: Tensor, error: Tensor) -> Tensor:
-    """Move probabilities that are at an edge of a bin, but for rounding, to the edge."""
     places = probs * BINS
     nearest = places.round()
     is_near = (places - nearest).abs() <= BINS / 4 * error

@@ -78,7 +78,6 @@ class _Linear(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor, Tensor]:
-        """Return the gradients of inputs, weight and bias."""
         inputs, weight = ctx.saved_tensors
         of_inputs = torch.bmm(gradient, weight) if ctx.needs_input_grad[0] else None
         heads, batch, outputs = gradient.shape

@@ -37,7 +37,6 @@ def build(
 
 
 def _run(name: str, function: Callable[[], Any], work: Callable[[], Any]) -> Any:
-    """Run the user's code and report its errors in one line."""
     try:
         return work()
     except (Exception, SystemExit) as error:
@@ -87,7 +86,6 @@ def _cut(
 
 
 def _without(name: str, module: nn.Module, path: str, features: Tensor, logits: Tensor) -> Tensor:
-    """Remove the last layer and return its input, the features."""
     parent, _, layer_name = path.rpartition(".")
     layer: Any = module.get_submodule(path)
     again = F.linear(features, layer.weight, layer.bias)

@@ -142,7 +142,6 @@ def resolve_spec(
 
 
 def _recipe_settings(recipe: Recipe, overrides: Settings) -> dict[str, dict[str, Any]]:
-    """Return a recipe's settings by slot, without those that do not apply to a frozen network."""
     dataset = _named("data", "dataset", overrides)
     settings = recipe.at(dataset, overrides.get("network", {}).get("backbone"))
     if not is_frozen(overrides):

@@ -183,7 +183,6 @@ class BasicBlock(nn.Module):
 
 
 def _stages(depth: int, projects: bool, init: Init) -> Iterator[list[BasicBlock]]:
-    """Build the blocks of each stage of a network of depth 6n + 2."""
     width = WIDTH
     for channels, stride in STAGES:
         inputs = [(width, stride), *[(channels, 1)] * ((depth - 2) // 6 - 1)]

@@ -94,7 +94,6 @@ class NetworkSlot(OptimisedSlot):
     @model_validator(mode="before")
     @classmethod
     def _read_compile(cls, settings: Any) -> Any:
-        """Accept the former setting ``compile`` in a stored spec where it is off."""
         if not isinstance(settings, dict) or "compile" not in settings:
             return settings
         if settings["compile"] is not False:
@@ -106,7 +105,6 @@ class NetworkSlot(OptimisedSlot):
 
     @model_validator(mode="after")
     def _check_frozen(self) -> Self:
-        """Refuse settings of training for a frozen network, so that one network is one spec."""
         if not self.is_frozen:
             return self
         if self.weights is None and self.backbone != IMPORTED:

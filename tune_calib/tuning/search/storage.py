@@ -15,7 +15,7 @@ from optuna.storages import BaseStorage, JournalStorage
 from optuna.storages.journal import JournalFileBackend
 
 from tune_calib.errors import UserError
-from tune_calib.paths import AnyPath, expand_path, refuse_link
+from tune_calib.paths import AnyPath, expand_path
 from tune_calib.spec.names import JOURNAL
 from tune_calib.text import STARS, mask_url, mask_urls
 
@@ -71,9 +71,7 @@ def journal_file(out: AnyPath) -> Path:
         raise UserError(
             f"{out} cannot contain the journal file of a study; name a database as `study_storage`"
         )
-    path = out / JOURNAL
-    refuse_link(path)
-    return path
+    return out / JOURNAL
 
 
 def _database_errors() -> tuple[type[Exception], ...]:
