@@ -158,10 +158,10 @@ def origin_records(resolved: ResolvedRequest, used: Sequence[Plugin]) -> dict[st
     """Build the records of the recipe and the plug-ins for a manifest, if there are any."""
     records: dict[str, Any] = {}
     for plugin in used:
-        # Records omit defaults.
-        parts = {"parts": dict(plugin.parts)} if plugin.parts else {}
-        named = {"name": plugin.name, "content": plugin.content, "where": plugin.where}
-        records.setdefault("plugins", []).append(PluginRecord(**named, **parts))
+        record = PluginRecord(name=plugin.name, content=plugin.content, where=plugin.where)
+        if plugin.parts:  # records omit defaults
+            record = record.model_copy(update={"parts": dict(plugin.parts)})
+        records.setdefault("plugins", []).append(record)
     if recipe := resolved.recipe:
         records["recipe"] = RecipeRecord(
             name=recipe.name,

@@ -161,18 +161,13 @@ def explain_other_recipe(old: RunManifest, new: RunManifest) -> str:
     """Explain that a folder contains another run because of its recipe; else return ""."""
     # The same command gives another run only with another recipe.
     is_changed = (old.dataset, old.ladder, old.command) == (new.dataset, new.ladder, new.command)
-    name = "none"
-    if new.recipe is not None:
-        name = new.recipe.name
-        if old.recipe is not None and old.recipe.name != name:
-            return f": it uses recipe {old.recipe.name}, not {name}"
-        is_changed |= old.recipe is not None and old.recipe.settings != new.recipe.settings
+    if new.recipe is not None and old.recipe is not None:
+        if old.recipe.name != new.recipe.name:
+            return f": it uses recipe {old.recipe.name}, not {new.recipe.name}"
+        is_changed |= old.recipe.settings != new.recipe.settings
     if not is_changed:
         return ""
-    return (
-        f": the recipe ({name}) of {new.dataset} has changed since it began, and its trials cannot "
-        "be mixed with new ones; report still reads it"
-    )
+    return f": the recipe of {new.dataset} has changed since it began; report still reads it"
 
 
 def build_foreign_error(out: AnyPath, what: str, command: str, why: str = "") -> UserError:

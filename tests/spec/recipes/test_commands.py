@@ -80,7 +80,7 @@ def test_a_finished_run_prints_no_recipe(tmp_path):
     words = ["compare", "ce", "--epochs", "1", "--out", tmp_path / "out"]
     first, again = here(*words), here(*words)
     title = DATASETS["digits"].quick.title
-    assert f"  recipe   quick ({title}), but network.epochs 1\n" in first.stderr
+    assert f"; recipe quick ({title}), but network.epochs 1;" in first.stderr
     assert (first.returncode, again.returncode) == (0, 0)
     assert "recipe" not in again.stderr
 

@@ -138,13 +138,16 @@ class SearchRun:
                 "has no select, by which a search decides; import it without `select` none",
                 "imported",
             )
-        definition, location = replace(self.definition, resolved=resolved), self.location
-        if location.chooses_gpus:
-            candidates = definition.candidates
-            specs = [trial.spec for trial in candidates.trials({}, 0)]
-            networks = min(self.length, self.at_once) if candidates.kind == "network" else 1
-            location = resolve_share(location, specs, suggestions=networks)
-        return replace(self, definition=definition, location=location)
+        return replace(self, definition=replace(self.definition, resolved=resolved))
+
+    def choose_gpus(self) -> "SearchRun":
+        """Return the run with the GPUs of a trial that ``gpus=auto`` chooses."""
+        if not self.location.chooses_gpus:
+            return self
+        candidates = self.definition.candidates
+        specs = [trial.spec for trial in candidates.trials({}, 0)]
+        networks = min(self.length, self.at_once) if candidates.kind == "network" else 1
+        return replace(self, location=resolve_share(self.location, specs, suggestions=networks))
 
     def plan(self, reads_shifts: bool = True) -> RemainingWork:
         """Plan the baseline and the defaults that have no row; the study knows the rest."""
