@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.data.archives import image_folder
 from tests.docs.test_pages import blocks, page
 from tests.support import here
 from tune_calib.data.splits import Sizes, load_development, load_test, published_sizes
@@ -143,14 +142,6 @@ def test_a_mistake_is_one_line(file, arguments, more, message):
     ended = here("run", path, *arguments)
     assert (ended.returncode, ended.stdout) == (2, "")
     assert message in ended.stderr
-    assert len(ended.stderr.strip().splitlines()) == 1
-
-
-def test_hours_of_a_data_set_without_a_published_size_are_refused_in_one_line(file, tmp_path):
-    more = f"data_root: {image_folder(tmp_path / 'images')}\n"
-    ended = here("run", file("imagefolder", "focal", more), "--dry-run", "--gpu-model", "H100")
-    assert (ended.returncode, ended.stdout) == (2, "")
-    assert "imagefolder has none; omit gpu_model" in ended.stderr
     assert len(ended.stderr.strip().splitlines()) == 1
 
 

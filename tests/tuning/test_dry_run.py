@@ -183,17 +183,6 @@ def test_explain_describes_every_method_and_ladder(name):
             assert all(rung.label in text for rung in LADDERS[name].rungs)
 
 
-def test_explain_lists_the_readings_of_a_paper():
-    assert "when q moves" in describe("mac_cal")
-    assert "## Readings of the papers: Epoch kept" in describe("tst")
-
-
-def test_an_unknown_name_is_refused_in_one_line():
-    ended = here("explain", "mac_call")
-    assert (ended.returncode, ended.stdout) == (2, "")
-    assert "unknown method or ladder 'mac_call'; did you mean 'mac_cal'?" in ended.stderr
-
-
 def test_a_forecast_names_what_is_unknown_and_adds_up_the_rest(tmp_path):
     sums = Forecast(job_of(tmp_path, ["ce"]).location)
     sums.seconds |= {NETWORKS: math.nan, HEADS: 8.0}

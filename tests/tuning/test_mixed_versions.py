@@ -1,8 +1,6 @@
 """Rows of two copies of a data set, or of two versions of the numbers, are never mixed."""
 
 import shutil
-import subprocess
-from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -21,7 +19,6 @@ from tune_calib.spec.slots.data import DataSlot
 from tune_calib.spec.trial import canonical_json
 from tune_calib.tuning.folder import done
 from tune_calib.tuning.reuse import Copies
-from tune_calib.tuning.work import provenance
 from tune_calib.tuning.work.jobs import make_plan
 from tune_calib.tuning.work.provenance import Provenance
 from tune_calib.tuning.work.workers import NetworkWorker
@@ -124,14 +121,6 @@ def test_rows_of_earlier_versions_with_digests_of_code_are_continued_and_reused(
     asked = (PLANNED, tmp_path / "b" / "own", tmp_path, "second", "compare", ())
     assert copy_found(*asked, copies["first"])
     assert {row["code"] for row in rows(tmp_path / "b" / "own")} == {fields["code"]}
-
-
-def test_an_installed_program_records_no_revision_of_the_repository_around_it(monkeypatch):
-    path = Path(provenance.__file__)
-    installed = path.parents[3] / "site-packages" / path.relative_to(path.parents[3])
-    monkeypatch.setattr(provenance, "__file__", str(installed))
-    monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("it asks git"))
-    assert provenance.git_revision() is None
 
 
 def test_networks_of_another_copy_in_the_store_are_refused_before_heads_stand_on_them(

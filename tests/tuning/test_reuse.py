@@ -7,7 +7,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tests import fake_results
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
 from tune_calib.results.tables import NUMBERS, SCHEMAS, read_table, write_results, write_table
@@ -128,15 +127,6 @@ def test_reuse_is_optional_and_skips_the_own_folder(tmp_path):
     written(tmp_path / "a" / "first")
     assert find_rows(SECOND, tmp_path / "b" / "own", None, NO_COPIES) == {}
     assert find_rows(FIRST[:1], tmp_path / "a" / "first", tmp_path, NO_COPIES) == {}
-
-
-def test_a_damaged_folder_is_not_reused_and_stops_no_run(tmp_path):
-    written(tmp_path / "a" / "first")
-    fake_results.write(tmp_path / "a" / "other")
-    (tmp_path / "a" / "0" / "trials").mkdir(parents=True)
-    (tmp_path / "a" / "0" / "trials" / "x.parquet").write_bytes(b"no")
-    (tmp_path / "a" / "0" / "sweep.json").write_text("{}")
-    assert done(reused_folder(tmp_path)) == COMMON
 
 
 def test_folders_with_different_numbers_of_a_trial_are_refused(tmp_path):

@@ -7,13 +7,13 @@ import pytest
 import ray
 import torch
 
-from tests.support import cli, here
+from tests.support import here
 from tune_calib.engine.execution import Eager
 from tune_calib.errors import UserError
 from tune_calib.spec.trial import TrialSpec
 from tune_calib.tuning import share
 from tune_calib.tuning.folder import RunLocation
-from tune_calib.tuning.share import StepCost, choose_divisor, describe_mps, resolve_share
+from tune_calib.tuning.share import StepCost, choose_divisor, resolve_share
 
 GB = 10**9
 
@@ -79,14 +79,6 @@ def test_without_a_gpu_the_trials_use_the_processor(tmp_path):
     assert "(gpus auto: this machine has no GPU)" in " ".join(here(*command).stdout.split())
 
 
-@pytest.mark.slow  # waits for Ray
-def test_a_cluster_that_does_not_respond_is_refused(tmp_path):
-    command = ["ablate", "mac_cal", "--dry-run", "--gpus", "auto", "--out", str(tmp_path / "out")]
-    refused = cli(*command, "--address", "127.0.0.1:1")  # no Ray runs in a process of its own
-    assert refused.returncode == 2
-    assert "no Ray cluster at --address" in " ".join(refused.stderr.split())
-
-
 @pytest.fixture
 def ray_with_gpus(own_ray, monkeypatch, tmp_path):
     """A Ray that believes in two GPUs, and a driver that knows where the daemon of MPS is."""
@@ -130,10 +122,3 @@ def test_runs_without_networks_or_ray_need_no_measurement(monkeypatch):
     for address, specs in ((None, []), ("none", [trained])):
         location = RunLocation(Path("out"), Path("store"), address=address)
         assert resolve_share(location, specs).gpus == 1
-
-
-def test_the_daemon_of_mps_is_found(monkeypatch, tmp_path):
-    monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", str(tmp_path))
-    assert describe_mps().startswith("in turns")
-    (tmp_path / "control").touch()
-    assert describe_mps().startswith("concurrently")

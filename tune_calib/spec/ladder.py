@@ -114,7 +114,13 @@ def expand(ladder: Ladder, request: ResolvedRequest) -> list[PlannedTrial]:
 
 def select_rungs(ladder: Ladder, request: ResolvedRequest) -> list[Rung]:
     """Return the rungs of a ladder, controls last, without those of ``find_left_out``."""
-    absent = _find_absent(ladder, request)
+    # Those that are left out of all imports, or of the only data.
+    absent = []
+    for left_out in find_left_out(ladder, request).values():
+        for rung in left_out:
+            misfits = [_find_misfit(ladder, rung, classes) for classes in request.class_counts]
+            if not any(misfits) or all(misfits):
+                absent.append(rung)
     if absent and ladder.is_named:
         reason = "trains the network"
         if _runs_network(absent[0]):
@@ -132,17 +138,6 @@ def select_rungs(ladder: Ladder, request: ResolvedRequest) -> list[Rung]:
             "network.epochs",
         )
     return rungs
-
-
-def _find_absent(ladder: Ladder, request: ResolvedRequest) -> list[Rung]:
-    """Return the rungs that are left out of all imports, or of the only data."""
-    absent, counts = [], request.class_counts
-    for rungs in find_left_out(ladder, request).values():
-        for rung in rungs:
-            misfits = [_find_misfit(ladder, rung, classes) for classes in counts]
-            if not any(misfits) or all(misfits):
-                absent.append(rung)
-    return absent
 
 
 def find_left_out(ladder: Ladder, request: ResolvedRequest) -> dict[str, list[Rung]]:

@@ -240,12 +240,10 @@ def load_search(out: AnyPath, study_storage: str | None, address: str | None = N
     require_loaded(out)
     manifest = read_search_manifest(out)
     definition = SearchDefinition.read(manifest, out)
-    store = parse_path(manifest.store) if manifest.store else out / "store"
-    data_root = Path(manifest.data_root) if manifest.data_root else None
     location = RunLocation(
         out=out,
-        store=store,
-        data_root=data_root,
+        store=parse_path(manifest.store) if manifest.store else out / "store",
+        data_root=Path(manifest.data_root) if manifest.data_root else None,
         address=address or manifest.address,
         gpus=ceil(manifest.gpus) if address == IN_PROCESS else manifest.gpus,
         command=manifest.command,
@@ -257,20 +255,14 @@ def load_search(out: AnyPath, study_storage: str | None, address: str | None = N
     at_once = manifest.at_once
     if address is not None and IN_PROCESS in (address, manifest.address):
         at_once = count_at_once(definition, location)
-    return SearchRun(
-        definition=definition, length=manifest.trials, location=location, at_once=at_once
-    )
+    return SearchRun(definition, manifest.trials, location, at_once)
 
 
 def open_state(run: SearchRun, is_read_only: bool = False) -> SearchState:
     """Open the state of a search: its folder and its study."""
     refuse_other_specs(run.out, run.definition.candidates)
-    study = SearchStudy(
-        run.definition, run.out, run.location.study_storage, is_read_only=is_read_only
-    )
-    return SearchState(
-        run.out, run.definition, study, length=run.length, retry=run.retry, needs=run.needs
-    )
+    study = SearchStudy(run.definition, run.out, run.location.study_storage, is_read_only)
+    return SearchState(run.out, run.definition, study, run.length, run.retry, run.needs)
 
 
 def count_suggestions(
