@@ -72,7 +72,6 @@ class Columns:
     def _find(
         self, names: Sequence[str], usual: Sequence[str], schema: pa.Schema, fits: _Fits
     ) -> str | None:
-        """Return the first name that exists, if it has the type, or the only column that does."""
         fitting: list[str] = [field.name for field in schema if fits(field.type)]
         for name in names:
             if name in fitting:
@@ -86,7 +85,6 @@ class Columns:
 
 
 def _class_names(schema: pa.Schema, label: str) -> tuple[str, ...] | None:
-    """Return the names that a schema gives to the numbers of a column of labels, or None."""
     with suppress(ValueError, KeyError, TypeError):
         features = json.loads(schema.metadata[b"huggingface"])["info"]["features"]
         return tuple(map(str, features[label]["names"]))
@@ -240,7 +238,6 @@ class Batch(NamedTuple):
 
 
 def read_batches(files: Sequence[Path], columns: Columns) -> Iterator[Batch]:
-    """Yield the encoded images of some files in order."""
     first = 0
     for file in files:
         start = first

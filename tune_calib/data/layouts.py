@@ -31,7 +31,6 @@ def find_unpacked(name: str, root: Path, folder: str) -> Path | None:
 
 
 def require_files(files: Sequence[Path], hint: str) -> tuple[Path, ...]:
-    """Return the files of an archive; raise if one does not exist."""
     for file in files:
         if not file.is_file():
             raise DataNotFoundError(f"{file} does not exist; {hint}")
@@ -76,7 +75,6 @@ class Layouts:
         )
 
     def locate(self, root: Path | None) -> tuple[Path, ...]:
-        """Return the files below a root."""
         folder = require_folder(self.name, root, self.hint)
         if parts := find_parts(self.name, folder, self.hint, self.parts):
             return (*parts[0], *parts[1])
@@ -85,7 +83,6 @@ class Layouts:
         raise DataNotFoundError(f"{self.name}: not found in {root}; {self.hint}")
 
     def load(self, root: Path | None) -> Source:
-        """Read the data set; images are decoded when they are used, where possible."""
         files, format_ = self.locate(root), replace(self.format, as_stored=True)
         if files[0].suffix == ".parquet":
             parts = find_parts(self.name, files[0].parent, self.hint, self.parts)
@@ -103,5 +100,4 @@ class Layouts:
         return source
 
     def load_at(self, root: Path | None, stored: int) -> Source:
-        """Read the data set with a different height and width of the images."""
         return replace(self, format=replace(self.format, size=stored)).load(root)

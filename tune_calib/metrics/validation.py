@@ -32,45 +32,15 @@ PROBABILITIES = (
 )
 """Error message for logits that are probabilities."""
 
-_MANY = 10  # rows from which on the share of those that sum to 1 decides
 
+def are_probabilities(rows: Tensor) -> bool:
+    """Return whether all rows (N, C) of numbers that should be logits are in [0, 1] and sum to 1.
 
-class Appearance:
-    """What rows (N, C) look like, judged by all of them, which may come in parts.
-
-    Logits sum to 1 by chance only in a few rows. Log-probabilities are negative, and a single class
-    has no probabilities.
+    Logits do so by chance only in a few rows. A single class has no probabilities.
     """
-
-    def __init__(self, *parts: Tensor) -> None:
-        self.rows = self._even = self._rounded = self._bounded = 0
-        self._largest = 0.0
-        for part in parts:
-            self.add(part)
-
-    def add(self, rows: Tensor) -> None:
-        """Take further rows into account."""
-        if rows.shape[1] < 2 or not len(rows):
-            return
-        is_bounded = (rows.amin(1) >= -UNEVEN) & (rows.amax(1) <= 1 + UNEVEN)
-        deviations = (rows.double().sum(1) - 1).abs()
-        self.rows += len(rows)
-        self._bounded += int(is_bounded.sum())
-        self._even += int((is_bounded & (deviations <= UNEVEN)).sum())
-        self._rounded += int((is_bounded & (deviations <= ROUNDED)).sum())
-        self._largest = max(self._largest, float(rows.max()))
-
-    @property
-    def are_probabilities(self) -> bool:
-        """Return whether the rows sum to 1: most of many rows, or all of a few."""
-        if self.rows < _MANY:
-            return 0 < self.rows == self._even
-        return 2 * self._rounded >= self.rows
-
-    @property
-    def may_be_probabilities(self) -> bool:
-        """Return whether nearly all rows lie in [0, 1], such as sigmoids or rows of zeros."""
-        return self._bounded >= 0.99 * self.rows > 0 and self._largest > 0.5
+    is_bounded = bool((rows >= -UNEVEN).all()) and bool((rows <= 1 + UNEVEN).all())
+    deviations = (rows.double().sum(1) - 1).abs()
+    return rows.shape[1] > 1 and is_bounded and bool((deviations <= UNEVEN).all())
 
 
 def check(probs: Tensor, labels: Tensor) -> None:
@@ -202,7 +172,7 @@ def logits_of(values: Any, outputs: str | None = None) -> Tensor:
     """Return finite logits (N, C) of outputs (N, C), or of scores of two classes.
 
     ``outputs`` says whether they are "logits" or "probs", whose logarithms are returned. Without
-    it, what may be probabilities is refused.
+    it, probabilities of more than one column are refused.
     """
     numbers = numbers_of(values, "logits")
     rows = rows_of(two_columns(numbers, outputs), "logits")
@@ -216,22 +186,8 @@ def logits_of(values: Any, outputs: str | None = None) -> Tensor:
                 f"{deviation:g}, and the smallest value is {float(rows.min()):g}"
             )
         return rows.clamp(min=SMALLEST).log()
-    if outputs is None and rows.shape != numbers.shape:
-        is_bounded = (rows[:, 1] >= -UNEVEN) & (rows[:, 1] <= 1 + UNEVEN)
-        if float(is_bounded.double().mean()) >= 0.99:
-            raise ValueError(
-                "scores of two classes look like probabilities: nearly all are in [0, 1]; pass "
-                'outputs="probs", or outputs="logits" if they are logits'
-            )
-    elif outputs is None:
-        appearance = Appearance(rows)
-        if appearance.are_probabilities:
-            raise ValueError(f'{PROBABILITIES} or outputs="probs"')
-        if appearance.may_be_probabilities:
-            raise ValueError(
-                "logits look like probabilities: nearly all rows lie in [0, 1]; pass "
-                'outputs="logits" if they are logits, or outputs="probs"'
-            )
+    if outputs is None and rows.shape == numbers.shape and are_probabilities(rows):
+        raise ValueError(f'{PROBABILITIES} or outputs="probs"')
     return rows
 
 
@@ -243,7 +199,7 @@ def logits_to_predict(values: Any, outputs: str | None, classes: NDArray[Any]) -
     if outputs is not None:
         return logits_of(rows, outputs)
     # The logits of one sample may sum to 1 by chance, and must not be refused then.
-    if len(rows) > 1 and rows.shape == numbers.shape and Appearance(rows).are_probabilities:
+    if len(rows) > 1 and rows.shape == numbers.shape and are_probabilities(rows):
         raise ValueError(PROBABILITIES)
     return rows
 

@@ -55,7 +55,6 @@ def _read_cub(files: tuple[Path, ...], format_: Format) -> Source:
 
 
 def _values(file: Path, numbers: list[str]) -> list[int]:
-    """Return the integer of each image in a list of CUB."""
     try:
         values = {number: int(value) for number, value in read_fields(file, 2)}
         return [values[number] for number in numbers]
@@ -97,7 +96,6 @@ def _read_aircraft(files: tuple[Path, ...], format_: Format) -> Source:
 
 
 def _listed(file: Path) -> list[tuple[Path, str]]:
-    """Return the image and the variant in each line of a list of Aircraft."""
     folder = file.parent / "images"
     return [(folder / f"{number}.jpg", variant) for number, variant in read_fields(file, 2)]
 
