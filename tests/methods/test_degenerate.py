@@ -41,13 +41,6 @@ def one_seed(out):
     fake_results.write(out, seeds=1, kinds=RIVALS)
 
 
-def one_method(out):
-    fake_results.write(out, kinds=RIVALS)
-    content = json.loads((out / "sweep.json").read_text())
-    planned = [trial for trial in content["planned"] if trial["rung"] == 0]
-    manifest(out, rungs=content["rungs"][:1], planned=planned)
-
-
 def all_tie(out):
     fake_results.write(out, seeds=6, kinds=RIVALS)
     rewrite(out, lambda row: row | {"test/ece": 0.1, "test/accuracy": 0.9})
@@ -58,18 +51,9 @@ def nan(out):
     rewrite(out, lambda row: row | {name: float("nan") for name in row if "/" in name})
 
 
-def nothing_planned(out):
-    fake_results.write(out, kinds=RIVALS)
-    manifest(out, rungs=[], planned=[])
-
-
 def no_result(out):
     fake_results.write(out, kinds=RIVALS)
     shutil.rmtree(out / "trials")
-
-
-def empty(out):
-    out.mkdir()
 
 
 def foreign(out):
@@ -83,10 +67,6 @@ def half_written(out):
     path.write_bytes(path.read_bytes()[:100])
 
 
-def a_file(out):
-    out.write_text("a file")
-
-
 # What each command says; where a message starts with "error: " the command must fail with it.
 SAYS = {
     one_seed: {
@@ -96,14 +76,6 @@ SAYS = {
         "wilcoxon": "too few pairs that differ (1)",
         "t": "too few pairs (1) for a t test",
         "friedman": "too few blocks (1)",
-    },
-    one_method: {
-        "status": "3 trials planned: 3 done",
-        "report": "vanilla",
-        "ranks": "ranks are meaningless with only one method",
-        "wilcoxon": "error: 'vanilla' is the only method",
-        "t": "error: 'vanilla' is the only method",
-        "friedman": "needs three methods, not 1",
     },
     all_tie: {
         "status": "24 done",
@@ -121,14 +93,6 @@ SAYS = {
         "t": "error: no method has ECE in these results",
         "friedman": "error: no method has ECE in these results",
     },
-    nothing_planned: {
-        "status": "0 trials planned",
-        "report": "no result yet, 0 trials planned",
-        "ranks": "error: no column of these results has ECE",
-        "wilcoxon": "error: no method has ECE in these results",
-        "t": "error: no method has ECE in these results",
-        "friedman": "error: no method has ECE in these results",
-    },
     no_result: {
         "status": "12 missing",
         "report": "no result yet, 12 trials planned",
@@ -137,8 +101,6 @@ SAYS = {
         "t": "error: no method has ECE in these results",
         "friedman": "error: no method has ECE in these results",
     },
-    empty: dict.fromkeys(COMMANDS, "error: sweep contains no sweep.json"),
-    a_file: dict.fromkeys(COMMANDS, "error: sweep contains no sweep.json"),
     foreign: dict.fromkeys(COMMANDS, "error: 0-0.parquet is not a trials file of tune-calib"),
     half_written: dict.fromkeys(COMMANDS, "error: 0-0.parquet is not a complete Parquet file"),
 }
