@@ -13,7 +13,6 @@ import torch
 from PIL import Image
 
 from tests.data.archives import LAYOUTS, replaced
-from tune_calib.data import cache as cache_module
 from tune_calib.data import layouts
 from tune_calib.data.base import Split
 from tune_calib.data.cache import load_source
@@ -129,28 +128,6 @@ def test_folders_shards_and_the_column_image_are_located(tmp_path: Path, place: 
     assert source.train.indices.tolist() == list(range(40))
 
 
-@pytest.mark.skipif(not REAL_CIFAR10.is_dir(), reason="the real CIFAR-10 is not here")
-@pytest.mark.slow
-def test_the_development_set_of_the_real_cifar10(tmp_path: Path):
-    development = load_development(CIFAR10, REAL_CIFAR10, tmp_path)
-    assert [len(s) for s in parts(development)] == [45_000, 2_500, 2_500]
-    assert development.train.indices[:2].tolist() == [45573, 39021]
-    assert development.select.indices[:2].tolist() == [26247, 35067]
-
-
-@pytest.mark.skipif(not REAL_CIFAR10.is_dir(), reason="the real CIFAR-10 is not here")
-def test_the_real_test_split_of_cifar10(tmp_path: Path):
-    root = tmp_path / "cifar10"
-    root.mkdir()
-    (root / "test.parquet").symlink_to(REAL_CIFAR10 / "test.parquet")
-    pq.write_table(pq.read_table(REAL_CIFAR10 / "train.parquet")[:500], root / "train.parquet")
-    test = load_test(CIFAR10, root, tmp_path / "cache")
-    assert test.labels.bincount().tolist() == [1000] * 10
-    info = DATASETS["cifar10"]
-    mean = (test.images.float() / 255).mean((0, 2, 3))
-    assert torch.allclose(mean, torch.tensor(info.mean), atol=0.01)
-
-
 @pytest.mark.skipif(not REAL_CIFAR10.is_dir(), reason="the real CIFAR-100 is not here")
 @pytest.mark.slow
 def test_the_real_cifar100(tmp_path: Path):
@@ -248,23 +225,6 @@ def test_the_cache_gives_the_same_and_is_used(root: Path, tmp_path: Path, monkey
         assert torch.equal(a.images, b.images)
         assert torch.equal(a.labels, b.labels)
     assert len(load_test(CIFAR10, root, cache)) == 30
-
-
-def test_only_the_used_part_of_a_split_is_copied(root: Path, tmp_path: Path, monkeypatch):
-    few = DataSlot(dataset="cifar10", train_fraction=0.1)
-    plain = load_development(few, root)
-    load_development(few, root, tmp_path / "cache")
-    copied: list[int] = []
-
-    copy = cache_module._copy
-    monkeypatch.setattr(
-        cache_module, "_copy", lambda pixels, rows: copied.extend(rows) or copy(pixels, rows)
-    )
-    found = load_development(few, root, tmp_path / "cache")
-    assert len(copied) == len(found.train) + len(found.select) + len(found.calib)
-    for mapped, decoded in zip(parts(found), parts(plain), strict=True):
-        assert torch.equal(mapped.images, decoded.images)
-        assert torch.equal(mapped.indices, decoded.indices)
 
 
 def test_files_of_the_same_size_and_time_get_another_cache_file(tmp_path: Path):

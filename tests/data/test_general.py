@@ -3,7 +3,6 @@
 import shutil
 from dataclasses import replace
 
-import pyarrow.parquet as pq
 import pytest
 import torch
 
@@ -11,7 +10,6 @@ from tests.data.archives import (
     GENERAL,
     image_folder,
     parquet,
-    parquet_folder,
     pixels_of,
     saved,
 )
@@ -19,7 +17,6 @@ from tests.data.support import parts, refused, scanned_slot
 from tune_calib.data.rules import mukhoti
 from tune_calib.data.splits import Development, load_development, load_test
 from tune_calib.errors import UserError
-from tune_calib.spec import plugins
 from tune_calib.spec.slots.data import DataSlot
 from tune_calib.spec.trial import TrialSpec
 
@@ -103,19 +100,6 @@ def test_grey_folders_are_read_and_mixed_colours_are_refused(tmp_path):
     slot = scanned_slot("imagefolder", tmp_path / "mixed", tmp_path / "cache", grey="convert")
     assert slot.found is not None
     assert slot.found.channels == 3
-
-
-def test_columns_are_detected_or_the_user_names_them(tmp_path):
-    root = parquet_folder(tmp_path / "data")
-    for part in ("train", "test"):
-        file = root / f"{part}.parquet"
-        table = pq.read_table(file)
-        pq.write_table(table.append_column("count", table["kind"]), file)
-    with pytest.raises(UserError, match="has the columns picture, kind, count"):
-        scanned_slot("parquet", root, tmp_path / "cache")
-    assert scanned_slot("parquet", root, tmp_path / "cache", label_column="kind").found is not None
-    with pytest.raises(UserError, match="expected photo"):
-        scanned_slot("parquet", root, tmp_path / "cache", label_column="kind", image_column="photo")
 
 
 def test_wrong_folders_are_one_line(tmp_path):
@@ -228,27 +212,3 @@ def test_draws_of_published_data_sets_are_kept_where_images_are_equal(tmp_path):
     indices = [split.indices for split in parts(development)]
     assert torch.equal(indices[0], train)
     assert torch.equal(torch.cat(indices[1:]), held_out)
-
-
-def test_equal_images_of_a_registered_data_set_are_in_one_split(tmp_path):
-    plugin = tmp_path / "repeated.py"
-    plugin.write_text(
-        "from dataclasses import replace\n"
-        "import torch\n"
-        "from tune_calib.spec.datasets import DATASETS\n"
-        "digits = DATASETS['digits']\n"
-        "def load(root):\n"
-        "    source = digits.load(root)\n"
-        "    return replace(source, train=source.train.take(torch.arange(1000) // 3))\n"
-        "DATASETS.register(replace(digits, name='repeated', load=load, published=None))\n"
-    )
-    before = plugins.in_use()
-    plugins.use([plugins.read(str(plugin))])
-    try:
-        development = load_development(DataSlot.build(dataset="repeated"), None)
-    finally:
-        plugins.use(before)
-    train, select, calib = ({*split.indices.tolist()} for split in parts(development))
-    assert len(train | select | calib) == 334
-    assert len(train) + len(select) + len(calib) == 334
-    assert "666 of 1000 training images repeat another one" in development.remark

@@ -77,14 +77,6 @@ def test_a_copy_of_another_order_is_one_line(tmp_path):
             parts_of("corrupt/fog", DataSlot(dataset="cifar10"), tmp_path, split)
 
 
-def test_coarse_labels_hold_for_published_files_too(tmp_path):
-    shift_set(tmp_path / "CIFAR-100-C", 100)
-    slot = DataSlot(dataset="cifar100", labels="coarse")
-    coarse = torch.tensor(slot.info.coarse)
-    test = Split(split_of(100).images, coarse, torch.arange(100))
-    assert torch.equal(parts_of("corrupt/fog", slot, tmp_path, test)[0].split.labels, coarse)
-
-
 def _cut(folder: Path) -> None:
     file = folder / "fog.npy"
     file.write_bytes(file.read_bytes()[:-10])
@@ -139,11 +131,6 @@ def test_a_wrong_shift_word_is_refused_in_one_line(word):
         find_sets(["noise", word], DataSlot(dataset="digits"), None)
     assert REFUSED[word] in str(error.value)
     assert "\n" not in str(error.value)
-
-
-def test_small_foreign_images_are_not_enlarged():
-    with pytest.raises(UserError, match="blur alone would reveal them"):
-        find_sets(["digits"], DataSlot(dataset="cifar10"), None)
 
 
 def test_sizes_are_changed_as_pillow_does_and_colours_as_its_luma():

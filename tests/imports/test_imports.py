@@ -309,6 +309,13 @@ WRONG = {
         },
         "the rows sum to one",
     ),
+    "probabilities named logits, one row of zeros": (
+        lambda samples, seed: {
+            **outputs(samples, seed=seed),
+            "logits": put(5, 0)(as_probs(lambda p: p.round(2))(samples, seed)["probs"]),
+        },
+        "the rows sum to one",
+    ),
     "both": (
         lambda samples, seed: {
             **outputs(samples, seed=seed), **as_probs(np.asarray)(samples, seed),

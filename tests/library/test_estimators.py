@@ -164,19 +164,6 @@ def test_other_weights_are_exact_where_losses_are_summed_and_refused_where_sampl
             tune_calib.TemperatureScaling().fit(logits, labels, sample_weight=wrong)
 
 
-def test_settings_are_attributes_and_arguments_have_the_names_of_scikit_learn():
-    logits, labels = drawn(3)
-    estimator = tune_calib.MatrixScaling(off_diagonal=1.0)
-    assert estimator.off_diagonal == 1.0
-    estimator.off_diagonal = 2.0
-    assert estimator.get_params()["off_diagonal"] == 2.0
-    assert not hasattr(estimator, "nonsense")
-    scaling = tune_calib.TemperatureScaling().fit(X=logits, y=labels)
-    assert torch.equal(scaling.predict_proba(X=logits), scaling.predict_proba(logits))
-    head = tune_calib.RetrainedHead(epochs=1, lr=0.5).fit(X=FEATURES, y=CLASSES)
-    assert head.lr == 0.5
-
-
 def test_arrays_of_any_layout_give_the_same_numbers():
     logits, labels = (part.numpy() for part in drawn(3))
     expected = tune_calib.TemperatureScaling().fit(logits, labels).temperature_
@@ -236,6 +223,30 @@ def test_classes_that_are_not_those_of_the_columns_are_refused(classes):
         tune_calib.TemperatureScaling().fit(LOGITS, LABELS, classes=classes)
     with pytest.raises(ValueError, match=r"class|different values"):
         tune_calib.calibration_report(LOGITS, LABELS, classes=classes)
+
+
+def nearly_probabilities():
+    """Probabilities in which rounding, or one row, breaks a rule."""
+    probs = drawn(4)[0].double().softmax(1).numpy()
+    changes = {
+        "a sum": lambda p: p.__setitem__(0, 1.005 * p[0]),
+        "below zero": lambda p: p.__setitem__((0, 0), -1e-17),
+        "rounded": lambda p: p.round(2, out=p),
+        "a row of zeros": lambda p: p.__setitem__(3, 0),
+    }
+    for name, change in changes.items():
+        values = probs.copy()
+        change(values)
+        yield name, values
+
+
+@pytest.mark.parametrize(("name", "probs"), list(nearly_probabilities()))
+def test_possible_probabilities_are_refused_without_outputs(name, probs):
+    labels = drawn(4)[1]
+    for call in (tune_calib.TemperatureScaling().fit, tune_calib.calibration_report):
+        with pytest.raises(ValueError, match=r'look like probabilities.*outputs="probs"'):
+            call(probs, labels)
+    tune_calib.calibration_report(probs, labels, outputs="logits")
 
 
 def test_probabilities_are_accepted_with_outputs_probs():
@@ -308,19 +319,6 @@ def test_labels_may_have_any_names(names):
     own = tune_calib.RetrainedHead(epochs=2).fit(FEATURES, CLASSES % 3)
     assert torch.equal(head.decision_function(FEATURES), own.decision_function(FEATURES))
     assert list(head.predict(FEATURES)) == names[own.predict(FEATURES)].tolist()
-
-
-def test_scores_of_two_classes_are_logits_of_the_second_over_the_first():
-    logits, labels = drawn(2)
-    scores = logits[:, 1] - logits[:, 0]
-    for given, two in ((scores, logits), (scores.numpy(), logits.numpy())):
-        one = tune_calib.BetaCalibration().fit(given, labels)
-        other = tune_calib.BetaCalibration().fit(two, labels)
-        np.testing.assert_allclose(one.predict_proba(given), other.predict_proba(two), atol=1e-5)
-        decided = one.decision_function(given)
-        assert decided.shape == (400,)
-        assert type(decided) is type(given)
-        np.testing.assert_array_equal(one.predict(given), np.asarray(decided > 0).astype(int))
 
 
 def settings_of(spec):

@@ -20,7 +20,7 @@ from tune_calib.engine.evaluate import SplitLogits, evaluate_one, fit_transform
 from tune_calib.engine.store import Store
 from tune_calib.errors import DivergedError, UserError
 from tune_calib.library.export import export
-from tune_calib.methods import from_estimator, probmetrics
+from tune_calib.methods import from_estimator
 from tune_calib.methods._estimator import probabilities
 from tune_calib.spec import plugins
 from tune_calib.spec.describe import describe_method
@@ -211,14 +211,3 @@ def bench(trained):
 def test_calibrators_of_probmetrics_pass_the_checks_of_all_methods(name, bench):
     outcomes = {result.check.name: result.outcome for result in results(name, bench)}
     assert "failed" not in outcomes.values()
-
-
-def test_without_probmetrics_one_line_says_how_to_install_it(monkeypatch):
-    probmetrics.find_calibrator.cache_clear()
-    probmetrics.list_calibrators.cache_clear()
-    probmetrics._library.cache_clear()
-    monkeypatch.setitem(sys.modules, "probmetrics.calibrators", None)
-    with pytest.raises(UserError, match=r"pip install 'tune-calib\[probmetrics\]'"):
-        METHODS["probmetrics:SVS"]
-    with pytest.raises(UserError, match="unknown method 'probmetrics:svs'"):
-        METHODS.require("probmetrics:svs")

@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from tests.support import sample
-from tune_calib.engine.evaluate import SplitLogits, evaluate_one
 from tune_calib.errors import UserError
 from tune_calib.methods import _affine
 from tune_calib.methods._functional import label_log_probs
@@ -13,7 +12,6 @@ from tune_calib.metrics.refinement import folds
 from tune_calib.metrics.summary import evaluate
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.names import FLAGS
-from tune_calib.spec.slots.posthoc import PostHocSlot
 from tune_calib.spec.trial import TrialSpec
 
 NAMES = [name for name in METHODS if METHODS[name].kind == "posthoc"]
@@ -170,32 +168,6 @@ def test_a_fit_without_an_optimum_is_flagged_and_an_ordinary_one_is_not(name, ki
     assert ("posthoc_unconverged" in flags) == expected
 
 
-@pytest.mark.parametrize("scale", sample([0.3, 1.0, 4.0], 1))
-@pytest.mark.parametrize(
-    "name", sample([name for name in NAMES if METHODS[name].classes is None], 4)
-)
-def test_no_parametric_method_is_flagged_on_ordinary_logits(name, scale):
-    logits, labels = drawn(2000, 4, scale)
-    flags = fitted(name, logits, labels)[1]
-    harmful = ("isotonic", "histogram", "spline", "mean_confidence")
-    assert flags <= ({"posthoc_harms"} if name in harmful else set())
-
-
-@pytest.mark.parametrize("name", sample(NAMES, 3))
-def test_fitting_calibrates_an_over_confident_classifier(name):
-    classes = METHODS[name].classes or 4
-    splits = {"calib": 0, "select": 1, "test": 2}
-    logits = {
-        split: SplitLogits(z[None], y)
-        for split, (z, y) in ((s, drawn(4000, classes, 3.0, seed)) for s, seed in splits.items())
-    }
-    plain, mended = (evaluate_one(logits, slot) for slot in (None, PostHocSlot(method=name)))
-    for metric in ("nll", "ece"):
-        assert mended.metrics[f"test/{metric}"] < 0.9 * plain.metrics[f"test/{metric}"]
-    kept = mended.metrics["test/accuracy"] == plain.metrics["test/accuracy"]
-    assert kept or not METHODS[name].keeps_accuracy
-
-
 @pytest.mark.parametrize("classes", [3, 5, 10])
 def test_folds_divide_every_class_evenly_whatever_the_order_and_the_names_of_classes(classes):
     in_turn = torch.arange(203) % classes
@@ -253,15 +225,6 @@ def test_a_fold_that_cannot_be_judged_leaves_open_whether_the_transform_harms(wr
     assert len(fragile.weights) == 100
     Lowered.fit(fragile, torch.zeros(1, 1, 2), torch.zeros(1, dtype=torch.long))
     assert not bool(fragile.flags()["posthoc_unchecked"])
-
-
-def test_penalties_are_selected_unless_set():
-    logits, labels = drawn(500, 5)
-    transform, _ = fitted("dirichlet", logits, labels, {"off_diagonal": 3.0})
-    assert float(transform.fitted()["off_diagonal"]) == 3
-    assert float(transform.fitted()["intercept"]) in (1e4, 1e2, 1, 1e-2, 1e-4)
-    transform, _ = fitted("matrix", logits, labels, {"intercept": 3.0})
-    assert float(transform.fitted()["intercept"]) == 3
 
 
 # A trial that is flagged for a class that is missing is fitted less exactly by steps of many.

@@ -13,7 +13,7 @@ from tune_calib.data.draws import divide
 from tune_calib.errors import UserError
 from tune_calib.metrics import validation
 from tune_calib.metrics.scoring import check_order
-from tune_calib.metrics.validation import SMALLEST, UNEVEN, are_probabilities
+from tune_calib.metrics.validation import SMALLEST, UNEVEN
 
 UNLIKE = 0.01  # largest difference between logits and those of the head, relative to the largest
 CHUNK = 2**22  # number of values processed at once
@@ -61,7 +61,7 @@ class ImportedSplit:
         """Yield features (M, D) and outputs (M, C) in order, float32, of width 0 if absent."""
         # A fixed number of rows, because the last digits of the head's logits depend on it.
         rows = max(1, CHUNK // max(self.width, self.classes))
-        have_probabilities = self.kind == "logits"
+        are_probabilities = self.kind == "logits"
         for first in range(0, len(self.labels), rows):
             last = min(first + rows, len(self.labels))
             features = outputs = torch.empty(last - first, 0)
@@ -73,11 +73,11 @@ class ImportedSplit:
                 if self.kind == "probs":
                     _check_probs(outputs, array, first)
                 else:
-                    have_probabilities &= are_probabilities(outputs)
+                    are_probabilities &= validation.are_probabilities(outputs)
                 if self.head is not None:
                     self._check_logits(features, outputs, first)
             yield features, outputs
-        if have_probabilities:
+        if are_probabilities:
             raise UserError(
                 f"{self.arrays['logits']}: the rows sum to one, so these are probabilities; import "
                 "them as probs=FILE:KEY"

@@ -32,15 +32,19 @@ PROBABILITIES = (
 )
 """Error message for logits that are probabilities."""
 
+_MANY = 10  # rows from which on the share of those that sum to 1 decides
+
 
 def are_probabilities(rows: Tensor) -> bool:
-    """Return whether all rows (N, C) of numbers that should be logits are in [0, 1] and sum to 1.
+    """Return whether rows (N, C) are not negative and sum to 1: most of many, or all of a few.
 
     Logits do so by chance only in a few rows. A single class has no probabilities.
     """
-    is_bounded = bool((rows >= -UNEVEN).all()) and bool((rows <= 1 + UNEVEN).all())
-    deviations = (rows.double().sum(1) - 1).abs()
-    return rows.shape[1] > 1 and is_bounded and bool((deviations <= UNEVEN).all())
+    if rows.shape[1] < 2 or not len(rows):
+        return False
+    is_even = (rows.amin(1) >= -UNEVEN) & ((rows.double().sum(1) - 1).abs() <= ROUNDED)
+    share = float(is_even.double().mean())
+    return share == 1 or (len(rows) >= _MANY and share >= 0.5)
 
 
 def check(probs: Tensor, labels: Tensor) -> None:
@@ -172,7 +176,7 @@ def logits_of(values: Any, outputs: str | None = None) -> Tensor:
     """Return finite logits (N, C) of outputs (N, C), or of scores of two classes.
 
     ``outputs`` says whether they are "logits" or "probs", whose logarithms are returned. Without
-    it, probabilities of more than one column are refused.
+    it, what may be probabilities is refused.
     """
     numbers = numbers_of(values, "logits")
     rows = rows_of(two_columns(numbers, outputs), "logits")
@@ -186,7 +190,14 @@ def logits_of(values: Any, outputs: str | None = None) -> Tensor:
                 f"{deviation:g}, and the smallest value is {float(rows.min()):g}"
             )
         return rows.clamp(min=SMALLEST).log()
-    if outputs is None and rows.shape == numbers.shape and are_probabilities(rows):
+    if outputs is None and rows.shape != numbers.shape:
+        is_bounded = (rows[:, 1] >= -UNEVEN) & (rows[:, 1] <= 1 + UNEVEN)
+        if float(is_bounded.double().mean()) >= 0.99:
+            raise ValueError(
+                "scores of two classes look like probabilities: nearly all are in [0, 1]; pass "
+                'outputs="probs", or outputs="logits" if they are logits'
+            )
+    elif outputs is None and are_probabilities(rows):
         raise ValueError(f'{PROBABILITIES} or outputs="probs"')
     return rows
 
