@@ -1,6 +1,6 @@
 """File layouts of data sets: Parquet in the Hugging Face layout, or the original archive."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -30,11 +30,12 @@ def find_unpacked(name: str, root: Path, folder: str) -> Path | None:
     return next((path for path in paths if path.name == folder and path.is_dir()), None)
 
 
-def require_files(files: Sequence[Path], hint: str) -> tuple[Path, ...]:
+def require_files(files: Iterable[Path], hint: str) -> tuple[Path, ...]:
+    files = tuple(files)
     for file in files:
         if not file.is_file():
             raise DataNotFoundError(f"{file} does not exist; {hint}")
-    return tuple(files)
+    return files
 
 
 def read_fields(file: Path, count: int, separator: str | None = " ") -> list[list[str]]:
@@ -58,8 +59,10 @@ class Layouts:
     classes: int  # number of classes
     hint: str  # how to get the data
     format: Format  # format of its images
-    find: Callable[[Path], tuple[Path, ...]]  # returns the files of the archive, if it exists
+    # Returns the files of the archive, if it exists: in ``folder``, or else below the root.
+    find: Callable[[Path], tuple[Path, ...]]
     read: Callable[[tuple[Path, ...], Format], Source]  # reads the data set from these files
+    folder: str = ""  # name of the unpacked archive
     parts: tuple[str, str] = ("train", "test")  # names of the parts in Parquet files
 
     def record(self, title: str, norm: str, **fields: Any) -> DatasetInfo:
@@ -78,7 +81,8 @@ class Layouts:
         folder = require_folder(self.name, root, self.hint)
         if parts := find_parts(self.name, folder, self.hint, self.parts):
             return (*parts[0], *parts[1])
-        if files := self.find(folder):
+        archive = find_unpacked(self.name, folder, self.folder) if self.folder else folder
+        if archive is not None and (files := self.find(archive)):
             return files
         raise DataNotFoundError(f"{self.name}: not found in {root}; {self.hint}")
 

@@ -60,7 +60,7 @@ class Cifar:
             return tuple(sorted(batches.glob("*")))
         if binary := find_unpacked(self.name, root, self.binary):
             files = map(binary.joinpath, (*self.train, *self.test))
-            return require_files(list(files), self.hint)
+            return require_files(files, self.hint)
         return ()
 
     def read(self, files: tuple[Path, ...], _: Format) -> Source:
