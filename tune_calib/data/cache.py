@@ -10,7 +10,7 @@ import math
 import zlib
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -30,7 +30,7 @@ from tune_calib.progress import report_progress
 from tune_calib.spec.datasets import DATASETS, DatasetInfo
 
 # Must be raised when a loader returns different pixels for the same files, or the layout changes.
-CACHE_VERSION = 3
+CACHE_VERSION = 4
 
 _BYTES = {"descr": "|u1", "fortran_order": False}  # of the header of an array
 
@@ -178,7 +178,7 @@ def _write(file: BinaryIO, source: Source, doing: str) -> None:
         statistics.add(part, images)
         count += len(images)
         report_progress(doing, count, total)
-    content, summary = b"", statistics.summary(source).written()
+    content, summary = b"", json.dumps(asdict(statistics.summary(source)))
     for split, checks in zip(splits, statistics.checks, strict=True):
         columns = np.stack([split.labels.numpy(), split.indices.numpy(), np.array(checks)])
         npy.write_array(file, columns)
@@ -203,6 +203,8 @@ def _read(path: Path) -> Source:
         summary, checksum = npy.read_array(file, allow_pickle=False).tolist()
         if _checksum(b"".join(map(np.ndarray.tobytes, columns)), summary) != checksum:
             raise ValueError("it does not match its checksum")
+        digest, mean, std = json.loads(summary).values()
+        moments = Summary(digest, tuple(mean), tuple(std))
         is_small = sum(pixels.size for pixels in maps) <= LARGE
         parts, checks = [], []
         for pixels, (labels, indices, crcs) in zip(maps, columns, strict=True):
@@ -213,7 +215,7 @@ def _read(path: Path) -> Source:
             images = LazyImages(partial(_copy, pixels), pixels.shape[1:], torch.arange(len(labels)))
             parts.append(Split(images, torch.from_numpy(labels), torch.from_numpy(indices)))
             checks.append(crcs)
-        return Source(*parts, summary=Summary.read(summary), checks=tuple(checks))
+        return Source(*parts, summary=moments, checks=tuple(checks))
 
 
 def _copy(pixels: NDArray[np.uint8], rows: Places) -> Tensor:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from tune_calib.data import rules
-from tune_calib.data.base import Source
+from tune_calib.data.base import Source, Split
 from tune_calib.data.decode import Format
 from tune_calib.data.huggingface import Columns, find_parts, lazy_images
 from tune_calib.errors import DamagedFileError, DataNotFoundError, reading
@@ -49,6 +49,16 @@ def read_fields(file: Path, count: int, separator: str | None = " ") -> list[lis
                 f"{file}: line {number} does not have {count} fields; unpack it again"
             )
     return rows
+
+
+def require_classes(problem: str, split: Split, classes: int) -> None:
+    """Raise unless a split has an image of each class; ``problem`` begins the message."""
+    counts = torch.bincount(split.labels, minlength=classes)
+    if int(counts.min()) == 0:
+        raise DamagedFileError(
+            f"{problem} image of class {int(counts.argmin())} (of {classes}); is it complete, and "
+            "are the classes numbered from 0 without gaps?"
+        )
 
 
 @dataclass(frozen=True)
@@ -95,12 +105,7 @@ class Layouts:
         else:
             source = self.read(files, format_)
         for name, split in (("training", source.train), ("test", source.test)):
-            counts = torch.bincount(split.labels, minlength=self.classes)
-            if int(counts.min()) == 0:
-                raise DamagedFileError(
-                    f"{files[0].parent} has no {name} image of class {int(counts.argmin())} (of "
-                    f"{self.classes}); is it complete?"
-                )
+            require_classes(f"{files[0].parent} has no {name}", split, self.classes)
         return source
 
     def load_at(self, root: Path | None, stored: int) -> Source:

@@ -24,7 +24,7 @@ from tune_calib.data.base import Source, Split
 from tune_calib.data.cache import find_equal_images, open_source, settled, summarise
 from tune_calib.data.decode import Format, is_grey, side_of, split_of_files
 from tune_calib.data.draws import unite
-from tune_calib.data.layouts import require_folder
+from tune_calib.data.layouts import require_classes, require_folder
 from tune_calib.errors import DamagedFileError, DataNotFoundError, UserError
 from tune_calib.spec.datasets import DATASETS, DatasetInfo, Quick, refuse_crop
 from tune_calib.spec.names import IMPORTED
@@ -140,12 +140,7 @@ def _load(scan: Scan, format_: Format, slot: DataSlot) -> Source:
         )
     else:
         test = scan.test(format_)
-    counts = torch.bincount(train.labels, minlength=scan.classes)
-    if int(counts.min()) == 0:
-        raise DamagedFileError(
-            f"{scan.where} has no training image of class {int(counts.argmin())} (of "
-            f"{scan.classes}); number the classes from 0 without gaps"
-        )
+    require_classes(f"{scan.where} has no training", train, scan.classes)
     if int(test.labels.max()) >= scan.classes:
         raise DamagedFileError(
             f"{scan.where} has test images of class {int(test.labels.max())}, but training images "
