@@ -212,8 +212,10 @@ def _list_images(part: Path, classes: Sequence[str]) -> Images:
         if not files:
             raise DamagedFileError(f"{part / name} contains no images: a class is missing")
         for file in files:
-            if file.suffix.lower() not in _image_suffixes():
-                raise DamagedFileError(f"{file} is not named like an image file; move it away")
+            if file.suffix.lower() not in _image_suffixes() or not file.is_file():
+                raise DamagedFileError(
+                    f"{file} is not named like an image file, or links to none; move it away"
+                )
             images.append((file, label))
     return images
 
