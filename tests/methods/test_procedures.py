@@ -9,7 +9,8 @@ import torch
 from tests.support import CPU, sample, small_spec
 from tune_calib.data.splits import load_development
 from tune_calib.engine.head_batch import HeadBatchTrainer
-from tune_calib.engine.network import NetworkTrainer, predict
+from tune_calib.engine.network import NetworkTrainer
+from tune_calib.engine.predict import predict
 from tune_calib.errors import UserError
 from tune_calib.methods._base import NetworkContext
 from tune_calib.methods.balcal import (
