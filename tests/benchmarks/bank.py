@@ -7,7 +7,7 @@ from tests.benchmarks.common import CORES, CPU, digits, seconds
 from tune_calib.data.augment import normalise
 from tune_calib.engine.bank import build_bank
 from tune_calib.engine.machine import set_cores
-from tune_calib.engine.network import EVALUATION_BATCH, predict
+from tune_calib.engine.predict import EVALUATION_BATCH, predict
 
 
 def main() -> None:

@@ -16,7 +16,7 @@ from tune_calib.data.splits import Development, load_development, load_test
 from tune_calib.engine.artifacts import NetworkTraining, ensure_bank, load_network
 from tune_calib.engine.bank import DevelopmentBank, FeatureBank, bank_key
 from tune_calib.engine.head_batch import HeadBatchTrainer
-from tune_calib.engine.network import TrainedNetwork
+from tune_calib.engine.predict import TrainedNetwork
 from tune_calib.engine.store import Store
 from tune_calib.results.tables import read_table
 from tune_calib.spec.datasets import DATASETS, DatasetInfo

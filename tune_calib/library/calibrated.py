@@ -20,7 +20,8 @@ from torch import Tensor, nn
 
 from tune_calib.documents import parse, seal
 from tune_calib.engine.classifier import Classifier
-from tune_calib.engine.network import TrainedNetwork, build, predict
+from tune_calib.engine.network import build
+from tune_calib.engine.predict import TrainedNetwork, predict
 from tune_calib.engine.store import nest, unnest
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.methods._base import NetworkMethod

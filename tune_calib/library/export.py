@@ -22,7 +22,7 @@ from tune_calib.engine.classifier import (
 )
 from tune_calib.engine.extra import network_behind
 from tune_calib.engine.machine import require_environment, set_switches
-from tune_calib.engine.network import TrainedNetwork
+from tune_calib.engine.predict import TrainedNetwork
 from tune_calib.engine.store import Store
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.library.calibrated import CalibratedNetwork, files_of, write_calibrated
