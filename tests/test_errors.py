@@ -32,14 +32,14 @@ OPTION = re.compile(r"(?<![\w-])--[a-z][\w-]+")
 
 def test_the_library_names_no_option():
     """Nothing but the command line knows how the command line spells a setting."""
-    found = [
+    lines = [
         f"{path.relative_to(PACKAGE)}:{number}: {line.strip()}"
         for path in PACKAGE.rglob("*.py")
         if path.relative_to(PACKAGE).parts[0] != "cli"
         for number, line in enumerate(path.read_text().splitlines(), 1)
         if OPTION.search(line) and not COMMAND.search(line)
     ]
-    assert found == []
+    assert lines == []
 
 
 def test_a_mistake_is_spelt_for_command_line_file_and_python(tmp_path):

@@ -159,9 +159,9 @@ def test_chance_is_decided_on_select_and_calib_together_from_a_hundred_images_on
 def test_the_row_of_an_untrained_head_is_flagged_as_chance(trained, tmp_path):
     slots = small_spec(method="mac_cal", lr=1e-9, epochs=1).model_dump(mode="json")
     run = Provenance(out=str(tmp_path), store=str(trained.root), git_revision=None)
-    told = trainable("mac_cal")({**slots, "run": run.plain()}).step()
-    assert told["status"] == "done"
-    assert told["flags"] == CHANCE
+    result = trainable("mac_cal")({**slots, "run": run.plain()}).step()
+    assert result["status"] == "done"
+    assert result["flags"] == CHANCE
     assert read_table(tmp_path, "trials")["flags"].to_pylist() == [CHANCE]
 
 
@@ -224,8 +224,8 @@ def test_the_page_and_every_table_of_a_report_show_the_flag(out, flag):
     sweep = load(out)
     for table in (tables.ladder(sweep), tables.plan(sweep)):
         assert f"control {flag.sign}" in {record["rung"].text for record in table.records}
-    told = tables.trials(sweep)
-    assert [r["flags"].text for r in told.records if r["rung"].text == "control"].count(
+    trials = tables.trials(sweep)
+    assert [r["flags"].text for r in trials.records if r["rung"].text == "control"].count(
         flag.name
     ) == 1
     assert f"{flag.name} (1 trial)" in (out / "report.html").read_text()

@@ -70,7 +70,7 @@ def test_a_remote_folder_is_listed_and_matched(folder):
     for name in ("a/trials/x", "b/trials/y", "b/curves/y"):
         (folder / name).write_bytes(name.encode())
     assert [path.name for path in folder.iterdir()] == ["a", "b"]
-    assert [str(each) for each in folder.glob("*/trials")] == [
+    assert [str(match) for match in folder.glob("*/trials")] == [
         f"{folder}/a/trials",
         f"{folder}/b/trials",
     ]
@@ -84,9 +84,9 @@ def test_remote_results_are_read_back_and_fetched_once(folder):
     write_results(folder, "one", {"trials": [ROW]})
     assert read_table(folder, "trials").num_rows == 1
     ((_, copy),) = fetch_files(folder / "trials", "*.parquet")
-    before = copy.stat().st_mtime_ns
+    changed_ns = copy.stat().st_mtime_ns
     assert read_table(folder, "trials", "one").num_rows == 1
-    assert copy.stat().st_mtime_ns == before
+    assert copy.stat().st_mtime_ns == changed_ns
     assert read_table(folder, "trials", "two").num_rows == 0
 
 
@@ -100,8 +100,8 @@ def test_a_damaged_remote_result_is_named(folder):
 def test_a_later_artifact_replaces_the_earlier_one(folder):
     for epoch in (1, 2):
         write_tensors(folder / "a", {"x": torch.full((3,), epoch)}, {"epoch": epoch})
-        tensors, about = read_tensors(folder / "a")
-        assert about["epoch"] == epoch
+        tensors, fields = read_tensors(folder / "a")
+        assert fields["epoch"] == epoch
         assert torch.equal(tensors["x"], torch.full((3,), epoch))
         assert len(objects()) == 2
 
@@ -147,7 +147,7 @@ def test_a_network_goes_on_from_its_remote_checkpoint_to_the_same_bits(folder, t
     run.close()
     assert store.holds("networks", spec.network_id)
     assert not run.checkpoint.exists()
-    ours, theirs = (load_network(spec, each, CPU).network for each in (store, trained))
+    ours, theirs = (load_network(spec, place, CPU).network for place in (store, trained))
     for name, weight in ours.state_dict().items():
         assert torch.equal(weight, theirs.state_dict()[name])
     bank = ensure_bank(FeatureBank, spec, bank_key(spec, spec.head), store, splits, CPU)

@@ -18,14 +18,14 @@ def test_the_index_is_that_of_the_records():
 
 
 @pytest.mark.parametrize(
-    ("own", "known"),
+    ("records", "names"),
     [(BACKBONES, ["small_cnn", "resnet18", "convnext_tiny_in22ft1k", "imported"]),
      (DATASETS, ["digits", "imported"]), (METHODS, ["ce"])],
 )  # fmt: skip
-def test_names_of_the_index_are_those_of_records(own, known):
-    for name in known:
-        own.require(name)
-        assert own[name].name == name
+def test_names_of_the_index_are_those_of_records(records, names):
+    for name in names:
+        records.require(name)
+        assert records[name].name == name
 
 
 def test_a_module_that_the_index_lacks_is_imported(monkeypatch):
@@ -60,6 +60,6 @@ def test_a_record_is_registered_by_its_fields():
 
 
 def test_year_and_url_default_to_those_of_the_last_reference():
-    found = cited("lin2017focal", "mukhoti2020calibrating", url="https://x.org")
-    assert (found["year"], found["url"]) == (2020, "https://x.org")
-    assert found["bibtex"].startswith("\n@inproceedings{lin2017focal,\n")
+    fields = cited("lin2017focal", "mukhoti2020calibrating", url="https://x.org")
+    assert (fields["year"], fields["url"]) == (2020, "https://x.org")
+    assert fields["bibtex"].startswith("\n@inproceedings{lin2017focal,\n")

@@ -119,17 +119,17 @@ def required(*extras: str) -> set[str]:
 
 def imports(path: Path) -> set[str]:
     """Return the packages that a file imports anywhere, those by name and those of pandas too."""
-    found = set()
+    names = set()
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and not node.level:
-            found.add(node.module)
+            names.add(node.module)
         elif isinstance(node, ast.Attribute) and node.attr in OPTIONAL_IN_PANDAS:
-            found.add(OPTIONAL_IN_PANDAS[node.attr])
+            names.add(OPTIONAL_IN_PANDAS[node.attr])
         elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
-            found |= {name.value for name in node.args if isinstance(name, ast.Constant)}
-    return {name.partition(".")[0] for name in found}
+            names |= {name.value for name in node.args if isinstance(name, ast.Constant)}
+    return {name.partition(".")[0] for name in names}
 
 
 OPTIONAL_IN_PANDAS = {
@@ -145,12 +145,15 @@ FOR_USERS = sorted(PROJECT["optional-dependencies"].keys() - {"dev", "docs", "se
 
 def test_the_program_imports_what_it_requires_or_names_in_an_extra():
     allowed = required(*FOR_USERS)
-    known = metadata.packages_distributions()
+    owners_by_module = metadata.packages_distributions()
     packages = ("tune_calib", "analysis", "ablations", "search_spaces")
     foreign = []
     for path in sorted(path for package in packages for path in (ROOT / package).rglob("*.py")):
         for name in sorted(imports(path) - sys.stdlib_module_names - {*packages}):
-            owners = {re.sub(r"[-_.]+", "-", owner).lower() for owner in known.get(name, [name])}
+            owners = {
+                re.sub(r"[-_.]+", "-", owner).lower()
+                for owner in owners_by_module.get(name, [name])
+            }
             if not owners & allowed:
                 foreign.append(f"{path.relative_to(ROOT)}: {name}")
     assert foreign == []

@@ -26,8 +26,8 @@ CIFAR10_ROOT = Path(__file__).parents[3] / "shared" / "data"
 
 def head_slots(count: int, **head: object) -> list[HeadSlot]:
     """Heads of MaC-Cal that differ in their seeds."""
-    given = {"method": "mac_cal", **head}
-    return [TrialSpec.build(network={}, head={**given, "seed": s}).head for s in range(count)]  # type: ignore[misc]
+    slot = {"method": "mac_cal", **head}
+    return [TrialSpec.build(network={}, head={**slot, "seed": s}).head for s in range(count)]  # type: ignore[misc]
 
 
 def seconds(work: Callable[[], object], repeats: int = 3) -> float:

@@ -40,9 +40,9 @@ def head_batch(
     """Fastest epoch of a head batch of MaC-Cal on one thread, and what its peak memory adds."""
     torch.set_num_threads(1)
     _epochs(MemoryBank(256, 8, 2), 1, 2)  # what torch allocates once and for all
-    before = resident("VmRSS")
+    start_kib = resident("VmRSS")
     seconds, parts = _epochs(MemoryBank(samples, width, classes), heads, hidden)
-    return {"seconds": seconds, "mebibytes": (resident("VmHWM") - before) / 1024, "parts": parts}
+    return {"seconds": seconds, "mebibytes": (resident("VmHWM") - start_kib) / 1024, "parts": parts}
 
 
 def _epochs(bank: MemoryBank, heads: int, hidden: int) -> tuple[float, int]:
@@ -121,15 +121,15 @@ def measure(name: str, sizes: Sequence[int], out: Path) -> dict[int, Measured]:
     """What is known of a quantity; sizes that are not known yet are measured and written."""
     out.mkdir(parents=True, exist_ok=True)
     path = out / f"{name}.json"
-    known = json.loads(path.read_text()) if path.exists() else {}
+    points = json.loads(path.read_text()) if path.exists() else {}
     for size in sizes:
-        if str(size) not in known:
+        if str(size) not in points:
             command = [sys.executable, "-m", "tests.benchmarks.growth", "--one", f"{name}={size}"]
             run = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-            known[str(size)] = json.loads(run.stdout.splitlines()[-1])
-            path.write_text(json.dumps(known, indent=1))
-            print(f"{name} {size}: {known[str(size)]}", file=sys.stderr, flush=True)
-    return {int(size): known[size] for size in sorted(known, key=int)}
+            points[str(size)] = json.loads(run.stdout.splitlines()[-1])
+            path.write_text(json.dumps(points, indent=1))
+            print(f"{name} {size}: {points[str(size)]}", file=sys.stderr, flush=True)
+    return {int(size): points[size] for size in sorted(points, key=int)}
 
 
 def table(quantity: Quantity, points: dict[int, Measured]) -> str:
@@ -170,8 +170,8 @@ def main(arguments: Sequence[str] = ()) -> None:
     if asked.one:
         [(name, (size,))] = _selected_quantities(asked.quantities)
         with contextlib.redirect_stdout(sys.stderr):
-            found = QUANTITIES[name].work(size)
-        print(json.dumps({**found, "load": os.getloadavg()[0], "cores": CORES}))
+            point = QUANTITIES[name].work(size)
+        print(json.dumps({**point, "load": os.getloadavg()[0], "cores": CORES}))
         return
     for name, sizes in _selected_quantities(asked.quantities):
         points = measure(name, sizes, asked.out)

@@ -58,20 +58,20 @@ def test_the_pages_agree_with_the_stored_results(monkeypatch):
 @pytest.mark.slow
 def test_the_pages_have_every_claim_of_what_was_run_and_the_rest_is_named():
     ran, rest = parts(read(PAGE))
-    there = {own.table.name for own in stored()}
-    for name in there:
+    names = {made.table.name for made in stored()}
+    for name in names:
         claims = [claim for claim in REPRODUCTIONS[name].claims if "ood/svhn" not in claim.metric]
         assert all(claim.text in ran for claim in claims)  # SVHN was not evaluated
         assert f"\n## {name}\n" in read(TABLES_PAGE)
     absent = {line.split("|")[1].strip() for line in rest.strip().splitlines()[2:]}
     assert absent
-    assert absent <= set(REPRODUCTIONS) - there
+    assert absent <= set(REPRODUCTIONS) - names
 
 
 @pytest.mark.slow
 def test_commands_of_the_claims_name_existing_tables():
     lines = [line for line in read(TABLES_PAGE).splitlines() if line.startswith("tune-calib ")]
-    commands = [one for own in stored() for one in own.command.split(" && ")]
+    commands = [command_line for made in stored() for command_line in made.command.split(" && ")]
     assert sorted(lines) == sorted(commands)
     for line in lines:
         _, command, name, option, scale = shlex.split(line)[:5]
