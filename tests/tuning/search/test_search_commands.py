@@ -69,10 +69,10 @@ def test_the_command_of_a_choice_gives_its_trials(name, tmp_path, monkeypatch):
 )
 def test_fixed_settings_are_printed_before_a_search(name, tmp_path):
     job = job_of("search", *FIXED[name], "--out", tmp_path / "out")
-    line = describe_run(job, job.plan()).partition("\n  set  ")[2].partition("\n  searched")[0]
+    line = describe_run(job, job.plan()).partition("\n  setting  ")[2].partition("\n  searched")[0]
     for slot, settings in job.definition.resolved.overrides.items():
         for key in settings.keys() - {"dataset"}:
-            assert f"{slot}.{key}=" in line
+            assert f"{slot}.{key} " in line
 
 
 def test_a_search_under_a_recipe_of_before_has_no_command(tmp_path):
