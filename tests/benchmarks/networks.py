@@ -118,10 +118,10 @@ def main(device: torch.device = CPU) -> None:
     """Print a row for each backbone and precision."""
     rows = []
     for backbone, steps in STEPS.items():
-        found = {p: measured(backbone, p, device) for p in PRECISIONS}
-        for precision, s in found.items():
+        measurements = {p: measured(backbone, p, device) for p in PRECISIONS}
+        for precision, s in measurements.items():
             rate = steps * BATCH / s["epoch"]
-            faster = found["fp32"]["epoch"] / s["epoch"]
+            faster = measurements["fp32"]["epoch"] / s["epoch"]
             ratios = (
                 s["epoch"] / s["bare epoch"],
                 s["evaluation"] / s["bare forward"],
