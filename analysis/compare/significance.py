@@ -32,8 +32,8 @@ _ESTIMATES = {"wilcoxon": "difference (Hodges-Lehmann)", "t": "mean difference"}
 
 
 @dataclass(frozen=True, eq=False)
-class Verdict:
-    """The result of a declared test: comparisons with a baseline, or Friedman's test."""
+class DeclaredTest:
+    """A declared test and its result: comparisons with a baseline, or Friedman's test."""
 
     matched: Matched
     test: str
@@ -44,7 +44,7 @@ class Verdict:
     decisions: Sequence[Decision] = ()  # of methods against the baseline, in one run
 
 
-def judge(matched: Matched, test: str, baseline: str | None = None) -> Verdict:
+def judge(matched: Matched, test: str, baseline: str | None = None) -> DeclaredTest:
     """Run a declared test."""
     if test not in (*PAIRED_TESTS, "friedman"):
         raise UserError(f"unknown `test` {test!r}; known: {', '.join(PAIRED_TESTS)}, friedman")
@@ -53,11 +53,11 @@ def judge(matched: Matched, test: str, baseline: str | None = None) -> Verdict:
         raise UserError(f"no method has {METRICS[matched.metric].title} in these results")
     spreads = spreads_of(matched)
     if test == "friedman":
-        return Verdict(matched, test, None, spreads, friedman=friedman(matched))
+        return DeclaredTest(matched, test, None, spreads, friedman=friedman(matched))
     if baseline is None:
         raise UserError(f"`test` {test} needs a `baseline`, one of {', '.join(methods)}")
     comparisons = compare(matched, baseline, test)
-    return Verdict(matched, test, baseline, spreads, comparisons=comparisons)
+    return DeclaredTest(matched, test, baseline, spreads, comparisons=comparisons)
 
 
 def are_rivals(run: Run) -> bool:
@@ -65,7 +65,7 @@ def are_rivals(run: Run) -> bool:
     return {rung.kind for rung in run.rungs} <= {"base", "variant"}
 
 
-def for_report(run: Run, test: str) -> list[Verdict]:
+def for_report(run: Run, test: str) -> list[DeclaredTest]:
     """Run the tests of a comparison's report on ECE, unless fewer than two methods have numbers."""
     if len(run.rungs) < 2 or not are_rivals(run):
         return []
@@ -80,8 +80,8 @@ def for_report(run: Run, test: str) -> list[Verdict]:
 
 
 def add_decisions(
-    run: Run, verdict: Verdict, margin: float | None = None, split: str = "test"
-) -> Verdict:
+    run: Run, verdict: DeclaredTest, margin: float | None = None, split: str = "test"
+) -> DeclaredTest:
     """Add the decisions between each method of a run and the baseline of a test."""
     if verdict.baseline is None:
         return verdict
@@ -111,7 +111,7 @@ def spreads_of(matched: Matched) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=heads)
 
 
-def view(verdict: Verdict) -> View:
+def view(verdict: DeclaredTest) -> View:
     """Return the spread of each method, then the declared test."""
     metric, result = verdict.matched.metric, verdict.friedman
     label = label_of("significance", metric)
@@ -144,7 +144,7 @@ def view(verdict: Verdict) -> View:
     return View(tables, _content(verdict), frame)
 
 
-def _comparisons(verdict: Verdict) -> list[Record]:
+def _comparisons(verdict: DeclaredTest) -> list[Record]:
     """Return a row per comparison, with a statement if there is no p-value."""
     table, metric = verdict.comparisons, verdict.matched.metric
     number = partial(Cell.number, metric, signed=True)
@@ -179,7 +179,7 @@ def _p(p: float, statement: str = "") -> Cell:
     return Cell.p(p)
 
 
-def _sentences(verdict: Verdict) -> list[str]:
+def _sentences(verdict: DeclaredTest) -> list[str]:
     matched = verdict.matched
     lines = [
         f"A block is a {matched.unit}.",
@@ -216,7 +216,7 @@ def friedman_sentence(result: Friedman) -> str:
     return f"{text}. Nemenyi: mean ranks more than {difference} apart differ at {ALPHA:.0%}."
 
 
-def _content(verdict: Verdict) -> dict[str, Any]:
+def _content(verdict: DeclaredTest) -> dict[str, Any]:
     """Return the declared test, ``methods``, and ``comparisons`` or ``friedman``, for JSON."""
     # Through pandas' JSON, which has null for NaN.
     content: dict[str, Any] = {

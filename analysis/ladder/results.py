@@ -19,7 +19,7 @@ from scipy import stats
 from analysis.compare.hypotheses import PAIRED_TESTS, Friedman
 from analysis.compare.intervals import over_samples
 from analysis.compare.network_check import PLAIN
-from analysis.compare.significance import Verdict, for_report
+from analysis.compare.significance import DeclaredTest, for_report
 from analysis.ladder.means import trials_of_each
 from analysis.load import Run
 from analysis.tables.latex import label_of
@@ -61,7 +61,7 @@ class LadderResults:
         return over_samples(self.run)
 
     @cached_property
-    def verdicts(self) -> list[Verdict]:
+    def verdicts(self) -> list[DeclaredTest]:
         """Return the paired test and Friedman's; none for a ladder, whose steps are not rivals."""
         return for_report(self.run, self.test)
 

@@ -1,6 +1,5 @@
 """Every method with settings has a space, and every first point of it lies in it."""
 
-import json
 from dataclasses import replace
 from itertools import product
 
@@ -8,7 +7,6 @@ import pytest
 from optuna.distributions import IntDistribution
 
 from tests import support
-from tests.support import here
 from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.recipe import RECIPES, fitting
@@ -81,20 +79,6 @@ def test_a_fixed_setting_and_its_dependents_are_not_searched():
 )
 def test_the_levels_of_integers_are_values_of_their_range(low, high, step, levels):
     assert Setting(IntDistribution(low, high, step=step)).levels() == levels
-
-
-def test_spaces_are_listed():
-    listed = json.loads(here("list", "spaces", "--json").stdout)
-    assert [entry["name"] for entry in listed] == sorted(SPACES)
-    (record,) = json.loads(here("list", "spaces", "mac_cal", "--json").stdout)
-    assert record["settings"]["head.width"]["only_if"] == {"head.shape": ["bottleneck"]}
-    assert record["settings"]["head.lr"]["high"] == 0.3
-    assert record["settings"]["head.gamma"]["choices"][0] == "val_ratio"
-    printed = here("list", "spaces", "mac_cal").stdout
-    assert "only if head.shape is bottleneck" in printed
-    unknown = here("list", "spaces", "mac_call")
-    assert unknown.returncode == 2
-    assert "did you mean 'mac_cal'" in unknown.stderr
 
 
 @pytest.mark.parametrize("name", list(SPACES))

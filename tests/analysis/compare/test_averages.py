@@ -11,7 +11,7 @@ from analysis.compare.ranks import average
 from analysis.compare.ranks import draw_averages as draw
 from analysis.compare.ranks import view_averages as view
 from tests import fake_results
-from tests.support import here, sample
+from tests.support import here
 from tune_calib.api import statistics
 from tune_calib.documents import seal
 from tune_calib.errors import UserError
@@ -57,23 +57,6 @@ def test_a_published_table_is_averaged_over_its_columns(table, method, metric, m
     assert len(averages.columns) == 3
 
 
-@pytest.mark.parametrize("form", sample(["plain", "markdown", "latex", "html", "csv", "json"], 2))
-def test_every_format_has_every_mean(form, tmp_path):
-    fake_results.write(tmp_path)
-    text = view(averages_of(tmp_path)).render(form)
-    for label in fake_results.LABELS:
-        assert label in text
-    if form == "csv":
-        rows = list(csv.DictReader(io.StringIO(text)))
-        assert {row["metric"]: row["columns"] for row in rows} == {"ece": "1", "accuracy": "1"}
-        assert float(rows[0]["mean"]) == pytest.approx(0.11)
-    elif form == "json":
-        assert json.loads(text)["means"]["vanilla"]["ece"] == pytest.approx(0.11)
-    else:
-        assert "11.00" in text
-        assert "he over-confidence of the base network was not recorded" in text
-
-
 def test_a_trial_at_chance_in_one_column_is_never_the_best(tmp_path):
     fake_results.write(tmp_path / "flagged", seeds=1, flags={3: CHANCE})
     write_resnets(tmp_path / "other", seeds=1)
@@ -91,18 +74,6 @@ def test_methods_without_numbers_are_left_out_and_named(tmp_path):
     assert "left out, without any number: + two" in averages.notes
     with pytest.raises(UserError, match="no column of these results has Classwise ECE"):
         averages_of(tmp_path / "whole", metrics=("ece", "cece"))
-
-
-@pytest.mark.parametrize("metric", sample(["ece", "o_ece,u_ece", "ece, o_ece ,u_ece"], 1))
-def test_bars_need_both_parts(metric, tmp_path):
-    done = here(
-        "analyze", "averages", "analysis/example/compare", "--metric", metric, "--figure", tmp_path
-    )
-    if metric == "ece":
-        assert (done.returncode, "--metric lacks one" in done.stderr) == (2, True)
-    else:
-        assert done.returncode == 0, done.stderr
-        assert (tmp_path / "averages.png").exists()
 
 
 def test_the_bars_of_a_method_are_its_ece():

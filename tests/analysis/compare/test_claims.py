@@ -282,11 +282,6 @@ def test_errors_without_a_bootstrap_bound_those_with_one(scale):
         assert 0 < float(intervals[name].se) <= 1.1 * float(bound)
 
 
-def test_a_rung_that_was_not_run_is_named(usual):
-    verdict = judge([[usual]], claimed("+ three", ("vanilla",)))
-    assert (verdict.outcome, verdict.why) == ("not decided", "not run: + three")
-
-
 def test_diverged_trials_are_no_numbers(tmp_path):
     fake_results.write(tmp_path, seeds=5, bad="diverged")
     fake_results.add_network_check(tmp_path)

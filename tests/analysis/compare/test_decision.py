@@ -312,16 +312,6 @@ def test_draws_of_runs_with_other_test_samples_are_not_paired(tmp_path):
     assert widths[0] < 0.2 * widths[1]
 
 
-def test_a_margin_of_diff_belongs_to_one_metric(tmp_path, refusal):
-    first, second = written(tmp_path / "a").out, written(tmp_path / "b", noise=0.0001).out
-    for path in (second / "trials").glob("2-*.parquet"):
-        fake_results.set_cells(path, {"test/ece": 0.03})
-    rows = tune_calib.diff(first, second, metric="ece", margin=50.0).rows
-    assert set(rows["decision"]) == {"equivalent"}
-    message = refusal("analyze", "diff", first, second, "--margin", "1")
-    assert "--margin applies to a single --metric" in message
-
-
 def test_blocks_over_several_runs_are_their_seeds(tmp_path, refusal):
     for index, dataset in enumerate(("digits", "cifar10")):
         out = tmp_path / dataset
@@ -357,14 +347,6 @@ def test_the_least_number_of_blocks_makes_wilcoxon_significant(comparisons, leas
         assert (comparisons * p < 0.05) == is_enough
     text = describe_blocks(3, comparisons + 1)
     assert text.startswith("this plan has 3 blocks; Wilcoxon's test needs at least 6")
-
-
-def test_a_dry_run_names_the_blocks_that_tests_need():
-    run = here("compare", "ce", "temperature", "--seeds", "3", "--dry-run")
-    assert (
-        "tests of compare ce temperature: this plan has 3 blocks; Wilcoxon's test needs at least 6"
-        in run.stdout
-    )
 
 
 def test_seeds_added_after_a_look_are_marked(tmp_path):

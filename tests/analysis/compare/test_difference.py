@@ -10,7 +10,6 @@ from scipy import stats
 from analysis.compare.difference import difference
 from analysis.load import load
 from tests import fake_results
-from tests.support import sample
 from tune_calib.documents import seal
 from tune_calib.errors import UserError
 from tune_calib.results.tables import read_table, write_results
@@ -79,23 +78,6 @@ def test_a_shift_of_all_has_no_spread_and_no_interval(first, tmp_path):
     assert {row["95 % interval"].text for row in rows} == {"-"}
 
 
-def test_equal_trials_are_counted_in_a_note(first, tmp_path):
-    comparison = difference(first, sweep(tmp_path / "b", again=""))
-    assert not comparison.frame["difference"].any()
-    assert "Trials with equal settings and seeds in both: 20." in comparison.notes
-
-
-def test_rungs_of_one_sweep_are_named_and_left_out(first, tmp_path):
-    second = sweep(tmp_path / "b", rename={"+ one": "+ other"}, bad="diverged")
-    comparison = difference(first, second, ["ece"])
-    assert list(comparison.frame["rung"]) == ["vanilla", "+ two", "control"]
-    assert comparison.frame.set_index("rung")["pairs"].to_dict() == {
-        "vanilla": 5, "+ two": 0, "control": 5
-    }  # fmt: skip
-    assert {"Only in A: + one.", "Only in B: + other."} <= set(comparison.notes)
-    assert any("B: INCOMPLETE: + two: 5 of 5 diverged" in note for note in comparison.notes)
-
-
 def test_different_settings_are_listed(first, tmp_path):
     second = sweep(tmp_path / "b")
     for out, noise in ((first, 0.0), (second, 0.2)):
@@ -104,14 +86,6 @@ def test_different_settings_are_listed(first, tmp_path):
     assert [list(change.values()) for change in comparison.content["settings"]] == [
         ["data.label_noise", "0.0", "0.2"]
     ]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("form", sample(["plain", "markdown", "latex", "html", "csv", "json"], 2))
-def test_every_format_has_every_rung(first, tmp_path, form):
-    text = difference(first, sweep(tmp_path / "b", shift=0.01)).render(form)
-    for label in fake_results.LABELS:
-        assert label in text
 
 
 @pytest.mark.parametrize(
@@ -136,11 +110,6 @@ def test_a_rung_of_one_trial_is_one_pair_and_not_one_for_each_head_seed(first, t
     pairs = comparison.frame.set_index("rung")["pairs"]
     assert pairs.to_dict() == {"vanilla": 1, "+ one": 5, "+ two": 5, "control": 5}
     assert comparison.frame["difference"].tolist() == pytest.approx([0.02] * 4)
-
-
-def test_one_folder_twice_is_refused(first):
-    with pytest.raises(UserError, match="given twice"):
-        difference(first, load(first.out))
 
 
 def test_a_rung_of_one_trial_in_one_run_alone_is_a_pair_with_each_trial_of_the_other(

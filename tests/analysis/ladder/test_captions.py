@@ -9,7 +9,7 @@ from analysis.figure import LADDER_FIGURES
 from analysis.ladder.figures.tradeoff import cost_table
 from analysis.ladder.means import ladder_table, mean_over
 from analysis.ladder.results import LadderResults
-from analysis.ladder.tables import describe_setting, ladder, plan, trials
+from analysis.ladder.tables import ladder, plan, trials
 from analysis.load import load
 from analysis.report import write_report
 from tests import fake_results
@@ -177,14 +177,6 @@ def test_a_head_below_its_network_changes_no_number(tmp_path):
         ladder_table(load(one)).drop(columns="flags"),
         ladder_table(load(two)).drop(columns="flags"),
     )
-
-
-def test_a_caption_has_no_hash_of_weights(tmp_path):
-    fake_results.write(tmp_path)
-    backbone = load(tmp_path).trials["backbone"][0]
-    setting = f"digits; {backbone} as given (weights 0123456789abcdef); nothing is trained"
-    sweep = fake_results.with_manifest(load(tmp_path), setting=setting)
-    assert describe_setting(sweep).endswith("as given; nothing is trained")
 
 
 def test_the_rows_of_a_comparison_are_methods_the_best_of_them_first(tmp_path):

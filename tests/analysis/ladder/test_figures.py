@@ -7,21 +7,17 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from analysis import style
 from analysis.figure import LADDER_FIGURES
-from analysis.ladder.figures import bins
 from analysis.ladder.figures.bins import (
     consistency_band,
     draw_confidence,
-    draw_reliability,
     pooled_bins,
 )
 from analysis.ladder.figures.mechanisms import draw_norm_confidence, draw_prototypes, draw_sparsity
-from analysis.ladder.figures.shift import corruption_rows, draw_corruption, draw_ood
+from analysis.ladder.figures.shift import corruption_rows, draw_corruption
 from analysis.ladder.figures.tradeoff import PANELS, cost_table, draw_cost, draw_tradeoff
 from analysis.ladder.results import LadderResults, angles, costs
 from analysis.load import load
-from analysis.shifts import FAMILIES
 from analysis.tidy import unbeaten
 from tests import fake_results
 from tune_calib.results.tables import SCHEMAS, write_results, write_table
@@ -81,27 +77,6 @@ def test_right_and_wrong_samples_add_up(out):
     accuracy, confidence = (line.get_xdata()[0] for line in axis.lines)
     assert sum(bar.get_height() for bar in right) == pytest.approx(100 * accuracy)
     assert confidence - accuracy == pytest.approx(1 / 30)  # half a bin
-
-
-def test_the_rarest_bin_has_a_bar_on_a_labelled_scale(out):
-    figure = draw_reliability(results(out))
-    lower = figure.axes[1]
-    bottom, top = lower.get_ylim()
-    assert all(bar.get_height() > bottom for bar in lower.patches)
-    assert top == 100
-    assert all(bottom <= tick <= top for tick in lower.get_yticks())
-
-
-def test_many_methods_have_rows_of_six(tmp_path, monkeypatch):
-    fake_results.write(tmp_path, seeds=1)
-    monkeypatch.setattr(bins, "FEW", 3)
-    places = [axis.get_position().y0 for axis in draw_confidence(results(tmp_path)).axes]
-    assert len(places) == 6
-    assert len(set(places)) == 1
-
-
-def test_five_or_six_panels_have_rows_of_three():
-    assert [style.columns_of(count) for count in (1, 2, 4, 5, 6, 7, 12)] == [2, 2, 4, 3, 3, 4, 4]
 
 
 def test_the_front_holds_the_methods_that_no_other_dominates():
@@ -221,35 +196,6 @@ def test_corruption_starts_at_the_clean_numbers_of_the_trial(out):
         expected = table[table["rung"] == rung].groupby("severity")["ece"].mean()
         assert line.get_xdata().tolist() == expected.index.tolist() == [0, 1, 2, 3, 4, 5]
         assert line.get_ydata().tolist() == pytest.approx((100 * expected).tolist())
-
-
-def test_many_kinds_are_boxes_and_few_have_panels_of_their_own(out):
-    for kinds, shown in ((FAMILIES["generated"][:2], 4), (FAMILIES["generated"], 2)):
-        fake_results.add_shifts(out, [f"generated/{kind}" for kind in kinds])
-        sweep = load(out)
-        family, table = corruption_rows(sweep)
-        assert family == "generated"
-        assert set(table["severity"]) == set(range(6))
-        assert set(table["kind"]) == set(kinds)
-        drawn = draw_corruption(LadderResults(sweep))
-        assert len(drawn.axes) == shown
-        caption = LADDER_FIGURES["corruption"].full_caption(LadderResults(sweep))
-        assert "generated corruptions" in caption
-        assert "n = 3 trials of each rung" in caption
-        assert ("over 14 kinds" in caption) is (shown == 2)
-
-
-def test_published_corruptions_are_drawn_before_generated_ones(out):
-    fake_results.add_shifts(out, ["generated/fog", "corrupt/fog"])
-    assert corruption_rows(load(out))[0] == "corrupt"
-
-
-def test_foreign_images_have_a_panel_a_set_and_metric(out):
-    assert draw_ood(LadderResults(load(out))) is None
-    fake_results.add_shifts(out, ["ood/svhn", "ood/noise"])
-    axes = draw_ood(LadderResults(load(out))).axes
-    assert [axis.get_title() for axis in axes] == ["Gaussian noise"] * 2 + ["SVHN"] * 2
-    assert [axis.get_xlabel() for axis in axes] == ["AUROC (%) ↑", "FPR95 (%) ↓"] * 2
 
 
 def test_equally_spread_classes_are_equally_far():

@@ -1,4 +1,3 @@
-import json
 import math
 import subprocess
 import sys
@@ -6,23 +5,20 @@ from dataclasses import replace
 
 import pytest
 
-from analysis import style
 from analysis.ladder import tables
 from analysis.ladder.figures.bins import draw_reliability, pooled_bins
-from analysis.ladder.figures.mechanisms import adaptive_rungs, draw_sparsity, trajectory
+from analysis.ladder.figures.mechanisms import adaptive_rungs, trajectory
 from analysis.ladder.figures.tradeoff import chains, draw_tradeoff
-from analysis.ladder.means import ladder_table, may_win, published_columns, spread_over
+from analysis.ladder.means import ladder_table, may_win
 from analysis.ladder.results import LadderResults
 from analysis.load import load
 from analysis.published import published
 from analysis.report import run_status, write_report
-from analysis.tables.latex import latex
 from analysis.tables.render import markdown
 from analysis.tables.table import BEST, Table
 from analysis.text import Cell, ranked
 from tests import fake_results
 from tune_calib.console import Screen
-from tune_calib.documents import seal
 from tune_calib.errors import UserError
 from tune_calib.results.tables import write_results
 from tune_calib.spec.metrics import METRICS
@@ -111,50 +107,12 @@ def test_markdown_marks_best_and_second_in_percent(out):
     assert "3 seeds of network and head" in text
 
 
-def test_latex_names_the_columns_that_it_leaves_out(out):
-    sweep = load(out)
-    wide = latex(tables.ladder(sweep))
-    narrow = latex(tables.ladder(replace(sweep, shown=("ece",))))
-    assert r"\begin{table*}" in wide
-    assert "% left out, choose with report --metric: " in wide
-    assert r"$\Delta$ECE before: change of the mean ECE from the previous rung, in points" in wide
-    assert "% left out" not in narrow
-    assert r"$\Delta$ECE before" in narrow.partition(r"\toprule")[2]
-    assert (r"$\Delta$ECE base: change" in narrow) == (r"ECE base & trials" in narrow)
-
-
-def test_a_narrow_screen_shows_the_change_of_each_step(out):
-    table = tables.ladder(load(out))
-    for width in (80, 200):
-        text = table.on(Screen(width))
-        assert "before" in text.partition("---")[0]
-        assert "ΔECE before: change" in text
-        assert "Invented" in text
-    only = table.on(Screen(100, columns=("trials",)))
-    assert "* best" not in only
-    assert "1.00 °" not in table.on(Screen(80))  # all ECEs but the worst are below the floor
-
-
-def test_latex_has_the_papers_columns_under_their_own_head(out):
-    text = latex(tables.ladder(load(out)))
-    for word in (r"\toprule", r"\midrule", r"\bottomrule", r"\multicolumn{2}{c}{published", "3.68"):
-        assert word in text
-    assert text.count("{") == text.count("}")
-
-
 def test_published_numbers_are_fractions():
     table = published("maccal/table5")
     rows = table[(table["method"] == "Vanilla") & (table["dataset"] == "cifar10")]
     assert rows[rows["metric"] == "ece"]["value"].item() == pytest.approx(0.0368)
     with pytest.raises(UserError, match="maccal/table5"):
         published("maccal/table99")
-
-
-def test_a_ladder_without_a_published_table_has_no_such_columns(tmp_path):
-    fake_results.write(tmp_path, published=False)
-    sweep = load(tmp_path)
-    assert published_columns(sweep).empty
-    assert "paper" not in markdown(tables.ladder(sweep))
 
 
 def test_one_seed_has_no_spread_and_no_complaint(tmp_path):
@@ -189,13 +147,6 @@ def test_missing_trials_are_reported_as_incomplete(out):
     assert row[2:] == ["3", "2", "1"]  # planned, done, missing
 
 
-def test_a_finished_run_is_not_to_be_continued(out):
-    assert run_status(out).endswith(f"page: tune-calib report {out}")
-    next((out / "trials").glob("*.parquet")).unlink()
-    assert "continue with: " in run_status(out)
-    assert "continue with: " not in run_status(out, is_running=True)
-
-
 def test_a_report_without_results_is_a_sentence(out):
     for path in (out / "trials").iterdir():
         path.unlink()
@@ -216,20 +167,10 @@ def test_the_trajectory_is_of_rungs_whose_q_moves(out):
     assert trajectory(sweep, 2, "q")["mean"].tolist() == pytest.approx([0.51, 0.52, 0.53])
 
 
-def test_the_report_names_the_seeds_that_varied(out):
-    sweep = fake_results.with_manifest(load(out), paired_seeds=False, network_seeds=[0])
-    assert spread_over(sweep) == "3 head seeds on 1 network: the spread is that of the head alone"
-
-
 def test_analysis_needs_neither_torch_nor_ray():
     imported = "import sys, analysis.ladder.files, analysis.search.files"
     program = f"{imported}; sys.exit(any(m in sys.modules for m in ('torch', 'ray')))"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
-
-
-def test_a_folder_without_a_sweep_is_one_line(tmp_path):
-    with pytest.raises(UserError, match="contains no sweep"):
-        load(tmp_path / "absent")
 
 
 def test_nothing_done_gives_a_table_and_sentences_instead_of_figures(tmp_path, with_figures):
@@ -251,15 +192,6 @@ def test_a_base_without_numbers_leaves_its_changes_out(tmp_path):
     assert draw_tradeoff(results) is not None
 
 
-def test_figures_without_records_are_not_drawn(out):
-    for folder in ("curves", "bins"):
-        for path in (out / folder).iterdir():
-            path.unlink()
-    results = LadderResults(load(out))
-    assert draw_reliability(results) is None
-    assert draw_sparsity(results) is None
-
-
 def test_a_trial_that_was_run_again_counts_as_done(out):
     crashed = {"schema_version": 1, "spec_hash": "1-0", "rung": 1, "status": "crashed"}
     write_results(out, "0-earlier", {"trials": [crashed]})
@@ -273,27 +205,9 @@ def test_published_values_stand_in_the_tidy_table(out):
     assert table[table["label"] == "control"][name].isna().all()
 
 
-def test_latex_has_the_states_of_trials_and_escapes_labels(tmp_path):
-    fake_results.write(tmp_path, bad="crashed")
-    path = tmp_path / "sweep.json"
-    manifest = json.loads(path.read_text())
-    manifest["rungs"][1]["label"] = "+ q_0 & 5%"
-    path.write_bytes(seal(manifest))
-    text = latex(tables.ladder(load(tmp_path)))
-    assert r"+ q\_0 \& 5\%" in text
-    ended = [record["trials"] for record in tables.ladder(load(tmp_path)).records]
-    assert ended == [Cell("3", 3.0), Cell("3", 3.0), Cell("3 crashed"), Cell("3", 3.0)]
-    assert "crashed (3/3)" in text
-    assert "$-$2.00" in text
-
-
 def test_each_base_starts_a_chain_and_controls_stand_after_a_rule(out):
     sweep = load(out)
     assert chains(sweep) == [[0, 1, 2]]
     assert "*controls*" in markdown(tables.ladder(sweep))
     sweep.manifest.rungs[2] = sweep.manifest.rungs[2].model_copy(update={"kind": "base"})
     assert chains(replace(sweep)) == [[0, 1], [2]]
-
-
-def test_a_hundred_rungs_have_marks_of_their_own():
-    assert len({(style.color(i), style.marker(i)) for i in range(100)}) == 100

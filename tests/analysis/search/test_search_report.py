@@ -17,12 +17,10 @@ from analysis.search import tables as search_tables
 from analysis.search.figures.points import (
     best_so_far,
     coordinates,
-    draw_front,
     draw_history,
-    draw_parallel,
     front,
 )
-from analysis.search.figures.settings import draw_importance, draw_pairs, draw_shares
+from analysis.search.figures.settings import draw_pairs, draw_shares
 from analysis.search.load import is_complete, load_search
 from tests import drawing, fake_results
 from tests.support import Reader, sample
@@ -115,14 +113,6 @@ def test_importance_shows_the_searched_range_and_published_values(out):
     assert rows[2]["searched in"] == "null | 64; only if head.shape is bottleneck"
 
 
-def test_lines_of_parallel_coordinates_are_logarithmic_where_the_search_is(out):
-    search = load_search(out)
-    heights = coordinates(search, search.table())
-    assert heights["head.lr"].tolist() == pytest.approx([0.5, 0, 0.849, 1], abs=0.001)
-    assert heights["head.width"].isna().tolist() == [False, True, False, True]
-    assert heights["head.shape"].tolist() == [0, 1, 0, 1]
-
-
 SETTINGS = [name for name in SPACES["mac_cal"].settings if name != "head.clip_grad_norm"]
 
 
@@ -146,19 +136,6 @@ def test_a_number_beside_null_is_at_its_height(wide):
     search = load_search(wide)
     heights = coordinates(search, search.table())[SETTINGS[0]]
     assert heights[:4].tolist() == pytest.approx([2 / 3, 1, 0, 1 / 3])
-
-
-@style.applied()
-def test_parallel_axes_of_many_settings_have_names_that_do_not_overlap(wide):
-    figure = draw_parallel(load_search(wide))
-    figure.draw_without_rendering()
-    names = []
-    for axis in figure.axes[:-1]:
-        labels = axis.get_xticklabels()
-        boxes = [label.get_window_extent() for label in labels]
-        assert [box.count_overlaps(boxes) for box in boxes] == [1] * len(boxes)
-        names.append([label.get_text().replace(".\n", ".") for label in labels])
-    assert names == [SETTINGS[:7], SETTINGS[6:]]
 
 
 @style.applied()
@@ -189,14 +166,6 @@ def test_suggestions_and_settings_are_columns_that_files_can_store(wide, tmp_pat
     pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "command.parquet"), stored)
 
 
-@pytest.mark.parametrize(("settings", "axes"), [(1, None), (2, 2), (3, 3)])
-def test_two_settings_are_enough_for_parallel_coordinates(out, settings, axes):
-    search = load_search(out)
-    drawn = draw_parallel(replace(search, only_settings=tuple(search.settings[:settings])))
-    assert (len(drawn.axes[0].get_xticks()) if drawn else None) == axes
-    plt.close("all")
-
-
 def test_figures_mark_default_choice_and_what_failed(tmp_path):
     statuses = ["done", "crashed", "done", "diverged"]
     eces = [0.06, None, 0.04, None]
@@ -209,19 +178,6 @@ def test_figures_mark_default_choice_and_what_failed(tmp_path):
     assert "the method's defaults" in labels
     told = SEARCH_FIGURES["history"].full_caption(search)
     assert "2 done, 1 diverged, 1 crashed, 2 missing suggestions; guard: at most" in told
-    plt.close("all")
-
-
-def test_a_long_name_fits_a_file_of_any_resolution(tmp_path):
-    names = {"head.weight_decay": 0.6, "head.lr": 0.4}
-    fake_results.write_search(tmp_path, POINTS, ECES, importance=names)
-    style.theme()
-    figure = draw_importance(load_search(tmp_path))
-    figure.draw_without_rendering()
-    figure.set_layout_engine("none")
-    for dpi in (72, 200):
-        figure.set_dpi(dpi)
-        assert figure.get_tightbbox().x0 >= 0
     plt.close("all")
 
 
@@ -320,28 +276,12 @@ def test_too_few_results_give_a_sentence(tmp_path, points, eces, statuses, messa
     assert (tmp_path / "report.html").exists()
 
 
-def test_a_search_report_refuses_a_published_table(out):
-    told = CliRunner().invoke(app, ["report", str(out), "--published", "fedlas/table1"])
-    assert "contains a search" in str(told.exception)
-    told = CliRunner().invoke(app, ["report", str(out)])
-    assert "2 (chosen)" in told.stdout
-
-
 def test_a_report_counts_planned_suggestions_that_have_not_ended(tmp_path):
     fake_results.write_search(tmp_path, POINTS, ECES, planned=9)
     assert not is_complete(tmp_path)
     report = write_search_report(tmp_path)
     assert "INCOMPLETE: of 9 planned suggestions, 4 done, 5 missing." in report
     assert "5 suggestions have not ended" in report
-
-
-def test_several_metrics_have_a_figure_of_their_front(tmp_path):
-    fake_results.write_search(tmp_path, POINTS, ECES, metrics=("accuracy", "ece"))
-    style.theme()
-    figure = draw_front(load_search(tmp_path))
-    assert figure.axes[0].get_ylabel() == "select Accuracy (%) ↑"
-    assert figure.axes[0].get_xlabel() == "select ECE (%) ↓"
-    plt.close("all")
 
 
 def test_damage_and_mistakes_are_one_line(out):
