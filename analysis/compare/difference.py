@@ -47,7 +47,11 @@ def difference(
         name = column(common_split, metric)
         decisions = decide_runs(first, second, changes, name, margin)
         for label, decision in zip(shared, decisions, strict=True):
-            rows.append(_row(label, metric, pairs[label]) | {"decision": decision.outcome})
+            pair, result = pairs[label], compare_pairs(metric, pairs[label], "t")
+            del result["p"], result["statement"]
+            row = {"rung": label, "metric": metric, "first": pair["a"].mean()}
+            row |= {"second": pair["b"].mean(), **result, "decision": decision.outcome}
+            rows.append(row)
         if lines := describe_rules(decisions):
             rules.append(f"Decisions on {METRICS[metric].title}: {'; '.join(lines)}")
         remarks += [f"A: {note}" for note in a.notes]
@@ -100,13 +104,6 @@ def _pairs(label: str, first: Matched, second: Matched) -> pd.DataFrame:
     if label in first.fixed and label in second.fixed:
         pairs = pairs[:1]  # one trial is repeated in every block
     return pairs
-
-
-def _row(label: str, metric: str, pairs: pd.DataFrame) -> dict[str, object]:
-    result = compare_pairs(metric, pairs, "t")
-    del result["p"], result["statement"]
-    means = {"first": pairs["a"].mean(), "second": pairs["b"].mean()}
-    return {"rung": label, "metric": metric, **means, **result}
 
 
 def _describe_overlap(first: Run, second: Run, shared: Sequence[str]) -> list[str]:

@@ -97,11 +97,12 @@ def _by_kind(run: Run, family: str, metric: str, present: Container[str]) -> Shi
     names = [name for name in map(str, run.trials) if name.startswith(f"{family}/")]
     evaluated = sorted({name.split("/")[1] for name in names} - {MEAN})
     columns = []
+    lacking = []
     for kind in dict.fromkeys([*FAMILIES[family], *evaluated]):
-        split = f"{family}/{kind}/{MEAN}"
-        columns.append(Column(METRICS[metric].head, metric, kind_title(kind), split))
-    of_benchmark = columns[: len(FAMILIES[family])]
-    lacking = [column.head for column in of_benchmark if column.name not in present]
+        shown = Column(METRICS[metric].head, metric, kind_title(kind), f"{family}/{kind}/{MEAN}")
+        columns.append(shown)
+        if kind in FAMILIES[family] and shown.name not in present:
+            lacking.append(shown.head)
     means_over = f"means over five severities{_LEFT_OUT[family]}"
     caption = f"{_ABOUT[family]} {METRICS[metric].title}, {means_over}."
     if lacking:
