@@ -39,11 +39,11 @@ from analysis.reproduction.overview import (
 )
 from analysis.tidy import parted
 from docs import result_tables
-from tune_calib.documents import seal, unseal
 from tune_calib.engine.bank import FeatureBank
-from tune_calib.engine.store import read_manifest
 from tune_calib.errors import UserError
-from tune_calib.paths import parse_path
+from tune_calib.files.documents import seal, unseal
+from tune_calib.files.paths import parse_path
+from tune_calib.files.store import read_manifest
 from tune_calib.results.columns import TableName
 from tune_calib.results.digests import digest_file
 from tune_calib.results.folders import LOCK, find_entries, read_lock

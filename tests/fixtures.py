@@ -18,7 +18,7 @@ from tune_calib.cli import main
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.artifacts import NetworkTraining, ensure_bank
 from tune_calib.engine.bank import FeatureBank, bank_key
-from tune_calib.engine.store import Store
+from tune_calib.files.store import Store
 
 # What follows changes the program for all tests, each for the reason given; a test that needs the
 # program as it is undoes it by a fixture (`with_figures`, `every_format`) or starts a process.

@@ -21,7 +21,7 @@ import torch
 import typer.main
 
 from tune_calib.cli import main
-from tune_calib.paths import parse_path
+from tune_calib.files.paths import parse_path
 from tune_calib.results import tables
 from tune_calib.results.columns import TableName
 from tune_calib.results.tables import read_table

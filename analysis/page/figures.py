@@ -15,7 +15,7 @@ from PIL import Image
 from analysis import style
 from analysis.figure import Figure
 from tune_calib.errors import DamagedFileError, FailedFigureWarning, UserError, locate_error
-from tune_calib.paths import AnyPath
+from tune_calib.files.paths import AnyPath
 from tune_calib.progress import report_progress
 from tune_calib.registry import Registry
 

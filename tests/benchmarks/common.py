@@ -17,7 +17,7 @@ from tune_calib.engine.artifacts import NetworkTraining, ensure_bank, load_netwo
 from tune_calib.engine.bank import DevelopmentBank, FeatureBank, bank_key
 from tune_calib.engine.head_batch import HeadBatchTrainer
 from tune_calib.engine.network import TrainedNetwork
-from tune_calib.engine.store import Store
+from tune_calib.files.store import Store
 from tune_calib.results.tables import read_table
 from tune_calib.spec.datasets import DATASETS, DatasetInfo
 from tune_calib.spec.ladder import PlannedTrial

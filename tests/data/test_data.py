@@ -29,7 +29,7 @@ from tune_calib.data.splits import (
     load_test,
 )
 from tune_calib.errors import DamagedFileError, DataNotFoundError, RefusedError, UserError
-from tune_calib.paths import content_digest
+from tune_calib.files.paths import content_digest
 from tune_calib.progress import listening
 from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.slots.data import DataSlot

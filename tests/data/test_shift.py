@@ -9,12 +9,12 @@ from PIL import Image
 
 from tests.data.archives import LAYOUTS, replaced
 from tests.support import CPU
-from tune_calib import paths
 from tune_calib.data.base import Split
 from tune_calib.data.corruptions.kinds import MAIN
 from tune_calib.data.shift import find_sets, fitted, open_published, open_set
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.errors import UserError
+from tune_calib.files import paths
 from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.slots.data import DataSlot
 

@@ -28,8 +28,9 @@ from tune_calib.engine.execution import LEAST_COMPILED, Captured, compiling, res
 from tune_calib.engine.head_batch import HeadBatchTrainer
 from tune_calib.engine.network import NetworkTrainer
 from tune_calib.engine.steps import Stopwatch
-from tune_calib.engine.store import Store, artifact_manifest, read_tensors, write_tensors
+from tune_calib.engine.tensors import read_tensors, write_tensors
 from tune_calib.errors import RefusedError, UserError
+from tune_calib.files.store import Store, artifact_manifest
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.resolved import ResolvedRequest

@@ -14,7 +14,6 @@ import torch
 from tests.support import CPU, QUICK, cli, drive, here, small_spec
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.determinism import PORTABLE
-from tune_calib.documents import seal
 from tune_calib.engine import machine as machine_module
 from tune_calib.engine.artifacts import NetworkTraining, ensure_bank
 from tune_calib.engine.bank import FeatureBank, bank_key
@@ -25,8 +24,9 @@ from tune_calib.engine.machine import (
     processor,
     require_environment,
 )
-from tune_calib.engine.store import ARTIFACT_MANIFEST, Store
 from tune_calib.errors import UserError
+from tune_calib.files.documents import seal
+from tune_calib.files.store import ARTIFACT_MANIFEST, Store
 from tune_calib.results.tables import read_table, write_file, write_results
 from tune_calib.spec.ladder import build_comparison, expand
 from tune_calib.spec.resolved import ResolvedRequest

@@ -16,7 +16,7 @@ from tune_calib.engine import head_batch
 from tune_calib.engine.bank import DevelopmentBank, write_arrow, write_split
 from tune_calib.engine.head_batch import HeadBatchTrainer, in_parts
 from tune_calib.engine.head_steps import Views
-from tune_calib.engine.store import write_folder
+from tune_calib.files.store import write_folder
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.tuning.work.jobs import make_plan
 from tune_calib.tuning.work.rows import peak_memory

@@ -16,8 +16,9 @@ from tune_calib.engine import network as engine
 from tune_calib.engine.artifacts import NetworkTraining, ensure_bank
 from tune_calib.engine.bank import BankKey, DevelopmentBank
 from tune_calib.engine.network import NetworkTrainer, build, predict
-from tune_calib.engine.store import Store, artifact_manifest, read_or_remove, read_tensors
+from tune_calib.engine.tensors import read_tensors
 from tune_calib.errors import DivergedError
+from tune_calib.files.store import Store, artifact_manifest, read_or_remove
 from tune_calib.progress import ProgressEvent, listening
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.trial import TrialSpec

@@ -14,7 +14,7 @@ from tests.tuning.ray.test_shared_outputs import run
 from tune_calib.data.splits import load_development
 from tune_calib.engine import artifacts, machine, network
 from tune_calib.engine.bank import bank_key
-from tune_calib.engine.store import Store
+from tune_calib.files.store import Store
 from tune_calib.methods._base import NetworkMethod
 from tune_calib.spec.trial import TrialSpec
 from tune_calib.tuning.work.execution import JobSource

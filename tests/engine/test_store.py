@@ -8,24 +8,17 @@ import torch
 
 from tests.support import CPU, another_user, shared_folder, small_spec
 from tune_calib.data.splits import load_development, load_test
-from tune_calib.documents import CHECKSUM, seal
-from tune_calib.engine import store as store_module
 from tune_calib.engine.artifacts import (
     NetworkTraining,
     ensure_bank,
     load_network,
 )
 from tune_calib.engine.bank import DevelopmentBank, FeatureBank, bank_key
-from tune_calib.engine.store import (
-    VERSION,
-    MisplacedError,
-    Store,
-    artifact_manifest,
-    read_or_remove,
-    read_tensors,
-    write_tensors,
-)
+from tune_calib.engine.tensors import read_tensors, write_tensors
 from tune_calib.errors import DamagedFileError, RefusedError, UserError
+from tune_calib.files import store as store_module
+from tune_calib.files.documents import CHECKSUM, seal
+from tune_calib.files.store import VERSION, MisplacedError, Store, artifact_manifest, read_or_remove
 
 
 def test_an_artifact_comes_back_with_its_manifest(tmp_path):

@@ -10,11 +10,11 @@ from tests.data.archives import image_folder
 from tests.docs.test_pages import blocks, page
 from tests.support import here
 from tune_calib.data.splits import Sizes, load_development, load_test, published_sizes
-from tune_calib.documents import seal
-from tune_calib.engine.store import VERSION
 from tune_calib.errors import UserError
 from tune_calib.experiments.entries import plan_entries
 from tune_calib.experiments.file import read_experiment_file
+from tune_calib.files.documents import seal
+from tune_calib.files.store import VERSION
 from tune_calib.spec import gpus
 from tune_calib.spec.gpus import GPUS
 from tune_calib.spec.slots.data import DataSlot

@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 from tests import fake_results
 from tests.support import sample
 from tune_calib.cli import app
-from tune_calib.documents import seal
 from tune_calib.errors import UserError
+from tune_calib.files.documents import seal
 from tune_calib.results.tables import read_table, write_results
 
 RIVALS = ("base", "variant", "variant", "variant")

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests import fake_results
-from tune_calib.documents import CHECKSUM, seal
 from tune_calib.errors import DamagedFileError, UserError
+from tune_calib.files.documents import CHECKSUM, seal
 from tune_calib.results.folders import find_run_manifest
 from tune_calib.results.manifests import (
     ForeignFileError,

@@ -20,8 +20,8 @@ from tests.support import (
     run_of,
     small_spec,
 )
-from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
+from tune_calib.files.store import Store
 from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.tuning.ray.trainables import trainable
 from tune_calib.tuning.work.jobs import make_plan

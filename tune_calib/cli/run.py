@@ -20,9 +20,9 @@ from tune_calib.cli.entry import as_option
 from tune_calib.cli.options import DryRun, GpuModel, with_request
 from tune_calib.cli.read import print_report, write_search_page
 from tune_calib.console import Text, echo, shown
-from tune_calib.documents import unseal
 from tune_calib.errors import UserError
-from tune_calib.paths import AnyPath, atomic_write, fetch_files, parse_path
+from tune_calib.files.documents import unseal
+from tune_calib.files.paths import AnyPath, atomic_write, fetch_files, parse_path
 from tune_calib.results.folders import is_finished
 from tune_calib.spec import plugins
 from tune_calib.spec.experiment import ExperimentFile, spell_keys

@@ -1,11 +1,10 @@
 """Digests of files and of the program, which show whether they have changed."""
 
-import hashlib
 import sys
 from operator import attrgetter
 from pathlib import Path
 
-from tune_calib.paths import checksum_of
+from tune_calib.files.hashes import checksum_of, hash_texts
 from tune_calib.spec import plugins
 
 _ROOT = Path(__file__).parents[2]
@@ -21,7 +20,7 @@ def digest_file(path: Path) -> str:
 
 def digest_texts(*texts: str) -> str:
     """Return the SHA-256 of some texts, each separated from the next."""
-    return hashlib.sha256("".join(f"{len(text)} {text}\n" for text in texts).encode()).hexdigest()
+    return hash_texts(texts)
 
 
 def digest_program() -> str:

@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tune_calib.documents import unseal
 from tune_calib.errors import DamagedFileError, RefusedError, UserError
-from tune_calib.paths import AnyPath
+from tune_calib.files.documents import unseal
+from tune_calib.files.paths import AnyPath
 from tune_calib.results import digests
 from tune_calib.results.manifests import (
     RUN_MANIFEST,

@@ -10,9 +10,9 @@ from typing import Annotated, Any, ClassVar, Literal, Self, cast
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass
 
-from tune_calib.documents import parse, seal
 from tune_calib.errors import DamagedFileError, UserError
-from tune_calib.paths import AnyPath, atomic_write
+from tune_calib.files.documents import parse, seal
+from tune_calib.files.paths import AnyPath, atomic_write
 from tune_calib.spec.names import SEARCH_EVALUATED, SEARCH_MANIFEST, SEARCH_OUTCOME, TUNED
 from tune_calib.text import mask_urls
 

@@ -12,7 +12,7 @@ from operator import attrgetter
 from pathlib import Path
 
 from tune_calib.errors import DamagedFileError, UserError
-from tune_calib.paths import AnyPath, atomic_write
+from tune_calib.files.paths import AnyPath, atomic_write
 from tune_calib.results.manifests import PluginRecord, RunManifest, SearchManifest
 from tune_calib.spec import plugins
 from tune_calib.spec.plugins import Plugin

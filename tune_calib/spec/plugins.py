@@ -12,7 +12,6 @@ so must the parts of a plug-in.
 
 import ast
 import contextlib
-import hashlib
 import importlib
 import importlib.util
 import os
@@ -29,7 +28,8 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from tune_calib.errors import RefusedError, UserError, locate_error
-from tune_calib.paths import checksum_of, expand_path
+from tune_calib.files.hashes import checksum_of, hash_bytes
+from tune_calib.files.paths import expand_path
 from tune_calib.registry import REGISTRIES, loading
 from tune_calib.spec.backbones import BACKBONES, BackboneInfo
 from tune_calib.spec.datasets import DATASETS
@@ -236,10 +236,7 @@ def _digest_module(name: str) -> tuple[str, frozenset[str]]:
 
 
 def _digest(texts: Iterable[tuple[str, bytes]]) -> str:
-    digest = hashlib.sha256()
-    for name, text in texts:
-        digest.update(f"{name} {len(text)}\n".encode() + text)
-    return digest.hexdigest()[:16]
+    return hash_bytes(*(f"{name} {len(text)}\n".encode() + text for name, text in texts))[:16]
 
 
 def installed() -> tuple[Plugin, ...]:

@@ -8,7 +8,7 @@ import torch
 from tune_calib.console import entries
 from tune_calib.data.splits import Sizes, load_development, load_test, published_sizes
 from tune_calib.engine.machine import count_cores
-from tune_calib.engine.store import Store
+from tune_calib.files.store import Store
 from tune_calib.progress import report_progress
 from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.spec.slots.data import DataSlot

@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 
 from tune_calib.console import echo
 from tune_calib.data.shift import find_sets
-from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
-from tune_calib.paths import AnyPath
+from tune_calib.files.paths import AnyPath
+from tune_calib.files.store import Store
 from tune_calib.results import digests
 from tune_calib.results.folders import find_run_manifest, to_record
 from tune_calib.results.manifests import RUN_MANIFEST, VERSION, PlannedRecord, RunManifest

@@ -10,8 +10,8 @@ import pytest
 import tune_calib
 from tests import fake_results
 from tests.support import here
-from tune_calib.documents import seal
 from tune_calib.errors import UserError
+from tune_calib.files.documents import seal
 from tune_calib.spec import plugins
 
 MARK = """

@@ -13,8 +13,8 @@ from tests.tuning.search.support import ECE, GIVEN, row, run_source, study_in
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.artifacts import NetworkTraining, ensure_bank
 from tune_calib.engine.bank import DevelopmentBank, FeatureBank, bank_key
-from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
+from tune_calib.files.store import Store
 from tune_calib.results.tables import read_table, write_results
 from tune_calib.spec.names import JOURNAL
 from tune_calib.spec.resolved import ResolvedRequest

@@ -13,7 +13,7 @@ from ray.tune.search import Searcher
 
 from tune_calib.engine.machine import MOST_CHUNKS
 from tune_calib.errors import RefusedError
-from tune_calib.paths import parse_path
+from tune_calib.files.paths import parse_path
 from tune_calib.progress import ProgressEvent, report_progress
 from tune_calib.results.folders import refuse_moved
 from tune_calib.tuning.loggers.base import report_network

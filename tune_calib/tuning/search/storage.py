@@ -15,7 +15,7 @@ from optuna.storages import BaseStorage, JournalStorage
 from optuna.storages.journal import JournalFileBackend
 
 from tune_calib.errors import UserError
-from tune_calib.paths import AnyPath, expand_path
+from tune_calib.files.paths import AnyPath, expand_path
 from tune_calib.spec.names import JOURNAL
 from tune_calib.text import STARS, mask_url, mask_urls
 

@@ -13,7 +13,7 @@ from typing import Any
 from threadpoolctl import threadpool_limits
 
 from tune_calib.errors import RefusedError
-from tune_calib.paths import parse_path
+from tune_calib.files.paths import parse_path
 from tune_calib.progress import ProgressEvent, listening
 from tune_calib.results.folders import refuse_moved
 from tune_calib.tuning.loggers.base import report_network

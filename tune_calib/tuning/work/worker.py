@@ -19,9 +19,9 @@ from tune_calib.engine.classifier import store_classifier, tensors_of_trial
 from tune_calib.engine.evaluate import SplitLogits, evaluate_one
 from tune_calib.engine.head_batch import HEAD_THREADS, HeadBatchTrainer
 from tune_calib.engine.machine import require_environment, set_switches
-from tune_calib.engine.store import Store
 from tune_calib.errors import DivergedError, RefusedError
-from tune_calib.paths import parse_path
+from tune_calib.files.paths import parse_path
+from tune_calib.files.store import Store
 from tune_calib.progress import report_progress
 from tune_calib.results.columns import TableName
 from tune_calib.results.folders import refuse_moved
