@@ -315,8 +315,6 @@ def test_an_unreadable_entry_does_not_hide_the_others(command, of_a_file, capsys
 def test_an_ordinary_folder_is_one_line_and_left_as_it_was(command, tmp_path, run_line):
     for name in ("photos", "clinic"):
         (tmp_path / name / "trials").mkdir(parents=True)
-    for name in (RUN_MANIFEST, SEARCH_MANIFEST):
-        (tmp_path / "clinic" / name).write_text('{"of": "another program"}')
     paths = sorted(tmp_path.rglob("*"))
     code, output, err = run_line(command, tmp_path)
     assert (code, output) == (2, "")

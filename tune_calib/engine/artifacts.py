@@ -68,7 +68,7 @@ class NetworkTraining:
         self.fingerprint = development.fingerprint()
         try:
             self._start(development, device)
-        except UserError:
+        except Exception:
             self.close()
             raise
 

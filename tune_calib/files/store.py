@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from filelock import FileLock
 from safetensors import SafetensorError
 
-from tune_calib.errors import DamagedFileError, RefusedError, UserError, refuse_unreadable
+from tune_calib.errors import DamagedFileError, RefusedError, UserError
 from tune_calib.files.documents import parse, seal
 from tune_calib.files.hashes import checksum_of, hash_bytes
 from tune_calib.files.paths import (
@@ -42,10 +42,6 @@ _ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 _NOT_A_MANIFEST = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 Read = TypeVar("Read")
-
-
-class MisplacedError(DamagedFileError):
-    """A folder of the store contains the artifact of another folder."""
 
 
 class Store:
@@ -164,10 +160,8 @@ def _checked(files: Path, folder: AnyPath) -> dict[str, Any]:
         recorded_name = manifest[_NAME]
     except (*_ABSENT, *_NOT_A_MANIFEST) as error:
         raise DamagedFileError(f"{folder} is not a complete artifact ({error})") from None
-    except OSError as error:  # e.g. of another user: the artifact may be whole
-        raise refuse_unreadable(error, files) from None
     if recorded_name != _name_of(folder):
-        raise MisplacedError(
+        raise UserError(  # not damaged: it is not removed
             f"{folder} contains {recorded_name}, which was moved or renamed; restore its name, or "
             "delete it"
         )
@@ -276,8 +270,6 @@ def read_or_remove(folder: AnyPath, read: Callable[[AnyPath], Read]) -> Read | N
         return None
     try:
         return read(folder)
-    except MisplacedError:
-        raise
     except DamagedFileError:
         # Callers hold the lock of the artifact, so no process is writing it.
         remove_folder(folder)

@@ -19,7 +19,7 @@ from tune_calib.data.base import Source, Split
 from tune_calib.data.decode import Format
 from tune_calib.data.huggingface import require_range
 from tune_calib.data.layouts import Layouts, find_unpacked, require_files
-from tune_calib.errors import DamagedFileError, refuse_unreadable
+from tune_calib.errors import DamagedFileError
 from tune_calib.spec.datasets import DATASETS, Quick
 
 CHANNELS, SIZE = 3, 32
@@ -79,8 +79,8 @@ class Cifar:
 
         try:
             data = getattr(datasets, self.torchvision)(str(folder), train=is_train, download=False)
-        except PermissionError as error:
-            raise refuse_unreadable(error, folder / self.batches) from None
+        except PermissionError:
+            raise
         except (RuntimeError, OSError):
             raise DamagedFileError(
                 f"{self.name}: {folder / self.batches} does not match torchvision's checksums; "

@@ -39,7 +39,6 @@ from tune_calib.files.paths import atomic_write, parse_path
 from tune_calib.files.store import artifact_manifest
 from tune_calib.progress import part_of_progress, report_progress
 from tune_calib.results.columns import TableName
-from tune_calib.results.folders import refuse_moved
 from tune_calib.results.tables import write_table
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.metrics import METRICS, column
@@ -404,7 +403,6 @@ class ExtraWorker(Worker):
                     rows += self.evaluation.rows_on(shift, trial.spec, resamples)
         if rows:
             out = parse_path(self.provenance.out)
-            refuse_moved(out, self.provenance.sweep)
             table: TableName = "intervals" if shift is None else "shifts"
             write_table(out, table, self.name, content=pa.Table.from_pylist(rows))
         return {"status": "done", DONE: True}
