@@ -130,20 +130,6 @@ def test_a_plug_in_that_python_ran_for_its_user_stays_known_there(home):
     assert not (home / "canary").exists()
 
 
-def test_nothing_is_written_through_a_link_of_a_folder(home, refusal):
-    (home / "outside").mkdir()
-    out, secret = home / "out", home / "outside" / "ladder.md"
-    secret.write_text("secret")
-    for name in ("tables", "figures"):
-        (out / name).symlink_to(home / "outside")
-        assert f"{out / name} is a link" in refusal("report", out)
-        (out / name).unlink()
-    (out / "report.html").symlink_to(secret)
-    assert here("report", out).returncode == 0
-    assert [path.name for path in (home / "outside").iterdir()] == ["ladder.md"]
-    assert secret.read_text() == "secret"
-
-
 def test_no_database_is_created_at_the_url_of_a_folder(home):
     out = home / "search"
     fake_results.write_search(out, [fake_results.DEFAULTS], [0.05])
