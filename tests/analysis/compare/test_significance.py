@@ -23,7 +23,7 @@ from analysis.report import write_report
 from tests import fake_results
 from tests.support import sample
 from tune_calib.cli import app
-from tune_calib.documents import seal
+from tune_calib.files.documents import seal
 
 RIVALS = ("base", "variant", "variant", "variant")
 
