@@ -10,7 +10,7 @@ from rich.live import Live
 
 from analysis.ladder import tables
 from analysis.load import load
-from analysis.tables.table import Table, _narrowest, column_key
+from analysis.tables.table import Table, column_key
 from analysis.text import Cell
 from tune_calib.cli.options import chosen_screen
 from tune_calib.console import (
@@ -149,19 +149,3 @@ def test_a_text_is_printed_above_a_live_view(err, capfd):
         echo("a result", err)
     assert "a result\n" in shown.file.getvalue()
     assert "a result" not in "".join(capfd.readouterr())
-
-
-@pytest.mark.parametrize(
-    ("text", "lines", "indent", "width"),
-    [
-        ("aa bb cc", 1, "", 8),
-        ("aa bb cc", 2, "", 5),
-        ("aa bb cc", 3, "", 2),
-        ("aa bb cc", 4, "", 2),
-        ("aa bb cc", 2, "  ", 5),
-        ("aa bb cc", 3, "  ", 4),
-        ("", 1, "", 0),
-    ],
-)
-def test_the_narrowest_width_of_a_text_takes_all_of_its_lines(text, lines, indent, width):
-    assert _narrowest(text, lines, indent) == width
