@@ -22,16 +22,17 @@ from tune_calib.data.base import Split
 from tune_calib.data.draws import draw_held_out
 from tune_calib.data.splits import Development
 from tune_calib.determinism import child_seed
-from tune_calib.engine.network import (
+from tune_calib.engine.network import measure_network
+from tune_calib.engine.predict import (
     ImageCounter,
     Outputs,
     TrainedNetwork,
     evaluation_batch,
-    measure_network,
     output_chunks,
 )
-from tune_calib.engine.store import generator, opened, write_folder
-from tune_calib.paths import AnyPath
+from tune_calib.engine.tensors import generator
+from tune_calib.files.paths import AnyPath
+from tune_calib.files.store import opened, write_folder
 from tune_calib.spec.datasets import DatasetInfo
 from tune_calib.spec.methods import Params
 from tune_calib.spec.slots.head import HeadSlot

@@ -113,9 +113,9 @@ def test_a_lost_baseline_requires_a_resume(finished_search, tmp_path):
     with pytest.raises(UserError, match=r"has no result; .* run tune-calib resume"):
         _ = state.baseline
     state.errors = {"network": "cannot write a.parquet: No space left on device"}
-    with pytest.raises(UserError, match=r"crashed \(cannot write .* No space left") as told:
+    with pytest.raises(UserError, match=r"crashed \(cannot write .* No space left") as error:
         _ = state.baseline
-    assert "network.lr" not in str(told.value)
+    assert "network.lr" not in str(error.value)
 
 
 def test_a_study_with_other_settings_than_the_rows_is_refused(finished_search, tmp_path):
@@ -175,13 +175,13 @@ def test_a_study_of_another_machine_is_refused_in_any_case(finished_search, tmp_
 def test_a_full_disk_leaves_the_journal_whole(tmp_path):
     journal = _Journal(tmp_path / JOURNAL)
     journal.append_logs([{"op": 1}])
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (20, before[1]))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20, limits[1]))
     try:
         with pytest.raises(OSError, match="No space left"):
             journal.append_logs([{"op": 2, "text": "x" * 50}])
     finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert (tmp_path / JOURNAL).read_bytes() == b'{"op":1}\n'
 
 
