@@ -17,6 +17,7 @@ from analysis import style
 from tests.benchmarks.common import CIFAR10_ROOT
 from tests.benchmarks.search import CIFAR10, job
 from tune_calib.spec.datasets import Settings
+from tune_calib.tuning.context import Context
 from tune_calib.tuning.run import execute_run
 from tune_calib.tuning.search.outcome import SearchResult
 
@@ -54,7 +55,7 @@ def heads(root: Path, given: Settings) -> Histories:
         for seed in range(REPEATS):
             out = root / f"{name}-{seed}"
             asked = job(out, root / "store", HEADS, given, sampler_seed=seed, **way)
-            histories.setdefault(name, []).append(history(execute_run(asked)))
+            histories.setdefault(name, []).append(history(execute_run(asked, Context())))
     return histories
 
 

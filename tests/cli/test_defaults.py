@@ -132,10 +132,9 @@ def test_the_resume_command_names_defaults_as_options(folder, monkeypatch):
     write(folder, 'seeds = 3\nportable = true\nset = ["head.gamma=0.9", "head.lr=1"]\n')
     words = ["ablate", "mac_cal", "--seeds", "5"]
     monkeypatch.setattr(sys, "argv", ["tune-calib", *words])
-    assert format_typed() == "tune-calib ablate mac_cal --seeds 5"
-    with defaults.in_force(context_of(*words)) as told:
-        command = format_typed()
-        assert told == ("from tune-calib.toml: --set head.gamma=0.9 --set head.lr=1 --portable")
+    context = context_of(*words)
+    command, note = format_typed(context), defaults.describe(context)
+    assert note == "from tune-calib.toml: --set head.gamma=0.9 --set head.lr=1 --portable"
     assert command.endswith("--seeds 5 --set head.gamma=0.9 --set head.lr=1 --portable")
     (folder / "tune-calib.toml").unlink()
     again, before = values(*command.split()[1:]), values(*words)
@@ -185,8 +184,8 @@ def test_only_commands_that_train_run_a_plug_in_of_the_file(file, folder):
 
 def test_a_backbone_named_in_the_defaults_is_announced_as_code(folder):
     write(folder, 'backbone = "lab.py:net"')
-    with defaults.in_force(context_of("compare", "ce")) as told:
-        assert f"tune-calib.toml names {folder / 'lab.py'}, which is run as code" in told
+    note = defaults.describe(context_of("compare", "ce"))
+    assert f"tune-calib.toml names {folder / 'lab.py'}, which is run as code" in note
 
 
 def test_passwords_are_not_printed(folder):

@@ -18,6 +18,7 @@ from tune_calib.experiments.entries import plan_entries
 from tune_calib.experiments.file import read_experiment_file
 from tune_calib.experiments.run import Ended, run_entries
 from tune_calib.spec.trial import TrialSpec
+from tune_calib.tuning.context import Context
 from tune_calib.tuning.ray.trainables import trainable
 
 COMMANDS = commands()
@@ -132,7 +133,7 @@ def test_an_entry_whose_folder_is_a_file_does_not_end_the_others(tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "a-digits").touch()
     file = read_experiment_file(path)
-    (ended,) = run_entries(file, plan_entries(file))
+    (ended,) = run_entries(file, plan_entries(file), Context())
     assert isinstance(ended, Ended)
     assert "a file is where a folder should be" in ended.failures[0]
 

@@ -208,23 +208,24 @@ class Command(TyperCommand):
 
     def invoke(self, ctx: Any) -> Any:
         """Print which options come from the user's own defaults, and run the command."""
-        with defaults.in_force(ctx) as note:
-            if note:
-                echo(note, err=True)
-            if not getattr(self.callback, "is_long", False):
-                return super().invoke(ctx)
+        if note := defaults.describe(ctx):
+            echo(note, err=True)
+        if not getattr(self.callback, "is_long", False):
+            return super().invoke(ctx)
 
-            # A slow command shows its progress from the first second.
-            from tune_calib.tuning.progress.screen import screen
+        # A slow command shows its progress from the first second.
+        from tune_calib.tuning.context import Context
+        from tune_calib.tuning.progress.screen import screen
 
-            words = [ctx.info_name]
-            for parameter in self.params:
-                value = ctx.params.get(parameter.name)
-                if value and parameter.param_type_name == "argument":
-                    words += value if isinstance(value, list | tuple) else [value]
-            with screen(" ".join(map(str, words))):
-                report_progress("loading the program")
-                return super().invoke(ctx)
+        words = [ctx.info_name]
+        for parameter in self.params:
+            value = ctx.params.get(parameter.name)
+            if value and parameter.param_type_name == "argument":
+                words += value if isinstance(value, list | tuple) else [value]
+        with screen(" ".join(map(str, words))) as view:
+            report_progress("loading the program")
+            ctx.obj = Context(view)
+            return super().invoke(ctx)
 
 
 def _flush() -> None:

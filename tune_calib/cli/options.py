@@ -246,8 +246,9 @@ def _run_logged(
 
     from tune_calib.api.calls import logged
 
-    code = None
-    with logged(log):
+    code, shell = None, options["shell"]
+    with logged(log) as loggers:
+        shell.obj = replace(shell.obj, loggers=loggers)
         try:
             command(**options)
         except typer.Exit as ended:  # trials crashed; the others are logged nevertheless

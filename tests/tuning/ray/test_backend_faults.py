@@ -33,7 +33,8 @@ class Lost:
 
 def test_the_first_failure_of_a_source_ends_the_run(tmp_path):
     searcher = _SourceSearcher(Lost())
-    watcher = _Watcher(Provenance(str(tmp_path), "store", git_revision=None), searcher)
+    provenance = Provenance(str(tmp_path), "store", git_revision=None)
+    watcher = _Watcher(executor.RayExecutor(provenance), searcher)
     watcher.on_step_begin(0, [])
     searcher.on_trial_complete("1", {"done": True})
     searcher.on_trial_complete("1", error=True)  # as Ray Tune did after an exception

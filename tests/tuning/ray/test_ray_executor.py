@@ -51,7 +51,8 @@ def test_any_number_of_trials_is_executed(tmp_path, monkeypatch, count, requeste
     monkeypatch.setattr(ray_executor, "MAX_FAILURES", 0)
     feed = Numbers(count)
     kind = tune.with_resources(Counted, placement(Resources(1)))
-    errors = fit(requested, kind, Provenance(str(tmp_path), "store"), feed)
+    executor = ray_executor.RayExecutor(Provenance(str(tmp_path), "store"))
+    errors = fit(requested, kind, executor, feed)
     assert len(set(feed.ended)) == count
     assert ["the second one" in line for line in errors.values()] == [True]
     assert "the second one" in (tmp_path / CRASHES).read_text()
@@ -84,7 +85,7 @@ def test_a_job_is_repeated_whose_reused_actor_dies_before_it_begins(
     monkeypatch.setattr(ray_executor, "PART", part)
     feed = Marked(3, tmp_path / "mark")
     kind = tune.with_resources(Killed, placement(Resources(1)))
-    run = Provenance(str(tmp_path), "store")
+    run = ray_executor.RayExecutor(Provenance(str(tmp_path), "store"))
     assert fit(requested, kind, run, feed, max_concurrent_trials=1) == {}
     assert feed.mark.exists()
     assert feed.ended == [0, 1, 2]
@@ -117,7 +118,7 @@ def test_a_run_whose_folder_is_moved_ends_with_a_line(tmp_path):
     out = tmp_path / "out"
     out.mkdir()
     (out / "sweep.json").write_text('{"sweep": "s"}')
-    run = Provenance(str(out), str(out / "store"), sweep="s")
+    run = ray_executor.RayExecutor(Provenance(str(out), str(out / "store"), sweep="s"))
     ray_executor._Watcher(run, ray_executor._SourceSearcher(None)).on_step_begin(0, [])
     out.rename(tmp_path / "moved")
     with pytest.raises(RefusedError, match="was moved, removed or replaced during the run"):
@@ -150,7 +151,7 @@ def test_a_run_whose_folder_is_moved_ends_with_a_line_and_makes_no_new_one(tmp_p
     out = tmp_path / "out"
     out.mkdir()
     (out / "sweep.json").write_text('{"sweep": "s"}')
-    run = Provenance(str(out), str(out / "store"), sweep="s")
+    run = ray_executor.RayExecutor(Provenance(str(out), str(out / "store"), sweep="s"))
     with pytest.raises(RefusedError, match="was moved, removed or replaced during the run"):
         fit(1, tune.with_resources(Endless, placement(Resources(1))), run, Moved(out))
     assert [path.name for path in tmp_path.iterdir()] == ["moved"]

@@ -26,7 +26,9 @@ from tune_calib.results.tables import write_results
 from tune_calib.spec.names import JOURNAL, SEARCH_EVALUATED, SEARCH_MANIFEST
 from tune_calib.spec.request import EvaluateRequest
 from tune_calib.tuning import run as run_module
+from tune_calib.tuning.context import Context
 from tune_calib.tuning.progress.screen import show_driver
+from tune_calib.tuning.progress.tracker import Tracker
 from tune_calib.tuning.run import execute_run
 from tune_calib.tuning.search import study as study_module
 from tune_calib.tuning.search.definition import SuggestionResult
@@ -107,7 +109,8 @@ def test_a_finished_suggestion_without_its_row_is_repeated_as_it_was(finished_se
         repeated.extend(planned.rung for planned in trial.trials),
         state.rows.update({t.spec.hash: finished_search.rows[t.spec.hash] for t in trial.trials}),
     )
-    run_source(StudySource(state, Provenance("out", "store", git_revision=None), 1))
+    provenance = Provenance("out", "store", git_revision=None)
+        run_source(StudySource(state, provenance, 1, Tracker("")))
     assert sorted(repeated) == [3, 7]
     assert state.results == finished_search.results
     assert state.differing == set()
@@ -214,7 +217,9 @@ def use_study(finished_search, out, url):
         state = replace(finished_search, study=study, results={}, differing=set())
         state._hashes, state._started = {}, set()
         state.refuse_other_points()
-        run_source(StudySource(state, Provenance("out", "store", git_revision=None), 1))
+        run_source(
+            StudySource(state, Provenance("out", "store", git_revision=None), 1, Tracker(""))
+        )
         state.reconcile()
     return state
 
@@ -298,7 +303,7 @@ def test_a_continuation_that_fails_plans_nothing(crashed, monkeypatch, step):
         search = load_search(crashed, None, NOWHERE)
         message = f"no Ray cluster at `address` {NOWHERE}: .*; start it, or set `address` to "
     with pytest.raises(UserError, match=message):
-        execute_run(replace(search, length=44, retry="crashed"))
+        execute_run(replace(search, length=44, retry="crashed"), Context())
     assert (crashed / SEARCH_MANIFEST).read_bytes() == plan
     states = SearchStudy(search.definition, crashed, is_read_only=True).states()
     assert states == [*["done"] * TRIALS, "crashed"]
@@ -319,7 +324,7 @@ def test_an_evaluation_that_cannot_begin_does_not_end_its_search(finished_search
     copy_of(finished_search, out)
     request = EvaluateRequest(out=str(out), seeds=2, address=NOWHERE)
     with pytest.raises(UserError, match="no Ray cluster"):
-        evaluate_choice(request, "it")
+        evaluate_choice(request, "it", Context())
     assert not (out / SEARCH_EVALUATED).exists()
     assert not (out / EVALUATION / RUN_MANIFEST).exists()
 
@@ -346,7 +351,7 @@ def test_the_status_tells_to_continue_unless_the_driver_lives(finished_search, t
     copy_of(finished_search, out)
     lose(finished_search, out, 3)
     assert "continue with: tune-calib resume" in here("status", out).stdout
-    with show_driver(out):
+    with show_driver(out, Tracker("")):
         output = here("status", out).stdout
     assert "continue with" not in output
     assert "at work" in output

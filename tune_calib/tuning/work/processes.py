@@ -16,8 +16,7 @@ from tune_calib.errors import RefusedError
 from tune_calib.paths import parse_path
 from tune_calib.progress import ProgressEvent, listening
 from tune_calib.results.folders import refuse_moved
-from tune_calib.tuning.loggers.base import report_network
-from tune_calib.tuning.work.executor import Source, show_begin, show_end
+from tune_calib.tuning.work.executor import Executor, Source
 from tune_calib.tuning.work.worker import DONE, Worker
 from tune_calib.tuning.work.workers import begin_job
 
@@ -31,7 +30,11 @@ class JobRunner:
     def __init__(self) -> None:
         self._worker: Worker | None = None
 
-    def run(self, config: dict[str, Any]) -> dict[str, Any] | str:
+    def run(
+        self,
+        config: dict[str, Any],
+        log: Callable[[dict[str, Any], dict[str, Any]], None] = lambda job, result: None,
+    ) -> dict[str, Any] | str:
         """Execute a job to its end; return its last report, or the traceback of a crash."""
         run, checked, result = config["run"], float("-inf"), dict[str, Any]()
         try:
@@ -41,7 +44,7 @@ class JobRunner:
                     refuse_moved(parse_path(run["out"]), run["sweep"])
                     checked = time.monotonic()
                 result = self._worker.step()
-                report_network(config["job"], result)
+                log(config["job"], result)
         except RefusedError:
             raise
         except Exception:
@@ -73,7 +76,6 @@ class JobProcess:
     def begin(self, number: str, config: dict[str, Any]) -> None:
         """Begin a job, which has a number in its source."""
         self.number, self.job = number, config["job"]
-        show_begin(self.job)
         with contextlib.suppress(OSError):  # a process that has died is noticed as it is read
             self.connection.send(config)
 
@@ -114,7 +116,9 @@ def serve(number: int) -> None:
                 driver.send(RefusedError(str(error)))
 
 
-def run_in_processes(source: Source, count: int, receive: Receive) -> dict[str, str]:
+def run_in_processes(
+    source: Source, count: int, executor: Executor, receive: Receive
+) -> dict[str, str]:
     """Execute the jobs of a source in processes; return the traceback of each crash by job."""
     errors, numbers = dict[str, str](), map(str, itertools.count())
     with contextlib.ExitStack() as stack:
@@ -124,6 +128,7 @@ def run_in_processes(source: Source, count: int, receive: Receive) -> dict[str, 
         while True:
             while idle and isinstance(config := source.suggest(number := next(numbers)), dict):
                 process = idle.pop()
+                executor.show_begin(config["job"])
                 process.begin(number, config)
                 running[process.connection] = process
             if not running:
@@ -136,10 +141,10 @@ def run_in_processes(source: Source, count: int, receive: Receive) -> dict[str, 
                     continue
                 if isinstance(message, str):
                     errors[process.job["name"]] = message
-                    show_end(process.job, None)
+                    executor.show_end(process.job, None)
                 else:
-                    report_network(process.job, message)
-                    show_end(process.job, message)
+                    executor.log_epoch(process.job, message)
+                    executor.show_end(process.job, message)
                 source.end(process.number)
                 del running[connection]
                 if not process.is_alive:
