@@ -1,9 +1,7 @@
-"""The page over all entries of an experiment file: their progress and results."""
+"""The page over several runs and searches: those of an experiment file or of a papers' table."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, pairwise
-from operator import attrgetter
 
 from analysis.ladder.files import describe_best
 from analysis.ladder.means import ladder_table
@@ -29,9 +27,10 @@ _MOST_LEADS = 3
 
 
 @dataclass
-class _Entries:
+class Overview:
     """The content of the page, collected entry by entry."""
 
+    out: AnyPath
     rows: list[Record] = field(default_factory=list)  # one per entry
     rungs: list[Record] = field(default_factory=list)  # one per rung of a ladder or comparison
     choices: list[Record] = field(default_factory=list)  # of a search: baseline and best ones
@@ -41,10 +40,9 @@ class _Entries:
     commands: list[str] = field(default_factory=list)
     is_complete: bool = True
 
-    def add(
+    def _add(
         self, results: Run | SearchResults, what: str, setting: str, planned: str, lead: str
     ) -> None:
-        """Add the row of an entry, and its lead sentence if there is one."""
         name, counts = results.out.name, results.counts()
         row = {"entry": Cell(name), "what": Cell(what), "setting": Cell(setting)}
         row["planned"] = Cell(planned, float(planned.split()[0]))
@@ -53,10 +51,10 @@ class _Entries:
             self.leads.append(f"{name}: {lead[0].lower()}{lead[1:]}")
 
     def add_run(self, run: Run) -> None:
+        """Add a ladder or comparison."""
         name, manifest = run.out.name, run.manifest
         planned = format_count(len(manifest.planned), "trial")
-        setting, lead = describe_setting(run), describe_best(run)
-        self.add(run, manifest.title, setting, planned=planned, lead=lead)
+        self._add(run, manifest.title, describe_setting(run), planned, describe_best(run))
         self.is_complete &= set(run.counts()) <= {"done"}
         self.troubles += [f"{name}: {line}" for line in complaints(run)]
         self.flags += run.flags()
@@ -70,11 +68,12 @@ class _Entries:
             self.rungs.append(record | {"trials": Cell.ended(run.counts(rung.index))})
 
     def add_search(self, search: SearchResults) -> None:
+        """Add a search."""
         name, what = search.out.name, f"Search of {search.manifest.question.method}"
         setting = f"searched on select for {' and '.join(search.metrics)}; {search.seeds()}"
         planned = format_count(search.outcome.planned, "suggestion")
         lead = describe_choice(search) if search.outcome.suggestions else ""
-        self.add(search, what, setting, planned=planned, lead=lead)
+        self._add(search, what, setting, planned, lead)
         self.is_complete &= "missing" not in search.counts()
         self.troubles += [f"{name}: {line}" for line in search.warnings()]
         self.flags += list(search.trials["flags"])
@@ -90,70 +89,63 @@ class _Entries:
             choice |= {accuracy: row[accuracy], "on test": Cell(evaluated)}
             self.choices.append(choice)
 
+    def render(
+        self,
+        title: str,
+        lead: str = "",
+        further: Sequence[Section] = (),
+        command: str = "",
+        files: Sequence[str] = (),
+    ) -> str:
+        """Return the page; ``further`` sections precede those of the entries."""
+        state = "Complete: every entry" if self.is_complete else "Not every entry"
+        leads = [*filter(None, [lead]), *self.leads[:_MOST_LEADS]]
+        if len(self.leads) > _MOST_LEADS:
+            leads.append(f"{len(self.leads) - _MOST_LEADS} more entries below.")
+        searches = (
+            "The baseline, the default settings and the best suggestion within the guard of each "
+            "search, on select. The choice was made on these numbers, so only test is unbiased."
+        )
+        names = [record["entry"].text for record in self.rows]
+        pages = {name: f"{name}/{PAGE}" for name in names if (self.out / name / PAGE).exists()}
+        entries = Table("entry-rows", "Each name links to its page.", self.rows)
+        results = "Mean ± standard deviation over trials, on test."
+        rungs = Table("rung-rows", results, self.rungs, chosen_by=("entry",))
+        choices = Table("choice-rows", searches, self.choices, chosen_by=("entry",))
+        linked = [replace(table, links=pages) for table in (entries, rungs, choices)]
+        commands = command or "\n".join(dict.fromkeys(self.commands))
+        return Page(
+            title=title,
+            lead="\n".join(leads),
+            setting=f"{len(self.rows)} ladders, comparisons and searches",
+            network_check="The page of each entry describes its networks",
+            state=f"{state} has all its numbers.",
+            troubles=self.troubles,
+            sections=[
+                *further,
+                Section("entries", "Entries", full_stops(legend(self.flags)), linked[:1]),
+                Section("results", "Results on test", tables=linked[1:2]),
+                Section("searches", "Searches", tables=linked[2:]),
+            ],
+            steps={
+                "Run it again; finished trials are skipped.": commands,
+                "Update this page and those of the entries.": "tune-calib report DIR",
+            },
+            files=[*files, *pages.values()],
+        ).render()
+
 
 def write_overview(out: AnyPath, entries: Sequence[AnyPath]) -> AnyPath:
     """Write the page over the entries of an experiment file, and return its path."""
-    contents = _Entries()
-    pages = {}
+    overview = Overview(out)
     for entry in entries:
-        if (entry / PAGE).exists():
-            pages[entry.name] = f"{entry.name}/{PAGE}"
         try:
             if is_search(entry):
-                contents.add_search(load_search(entry))
+                overview.add_search(load_search(entry))
             else:
-                contents.add_run(load(entry))
+                overview.add_run(load(entry))
         except UserError as error:
-            contents.is_complete = False
-            contents.troubles.append(f"{entry.name}: {error}")
-    atomic_write(out / PAGE, _page(out, contents, pages).encode())
+            overview.is_complete = False
+            overview.troubles.append(f"{entry.name}: {error}")
+    atomic_write(out / PAGE, overview.render(f"Experiment: {out.name}").encode())
     return out / PAGE
-
-
-def _page(out: AnyPath, contents: _Entries, pages: Mapping[str, str]) -> str:
-    state = "Complete: every entry" if contents.is_complete else "Not every entry"
-    leads = contents.leads[:_MOST_LEADS]
-    if len(contents.leads) > _MOST_LEADS:
-        leads.append(f"{len(contents.leads) - _MOST_LEADS} more entries below.")
-    results = "Mean ± standard deviation over trials, on test."
-    searches = (
-        "The baseline, the default settings and the best suggestion within the guard of each "
-        "search, on select. The choice was made on these numbers, so only test is unbiased."
-    )
-    entries = Table("entry-rows", "Each name links to its page.", contents.rows, links=pages)
-    rungs = Table("rung-rows", results, contents.rungs, chosen_by=("entry",), links=pages)
-    choices = Table("choice-rows", searches, contents.choices, links=pages)
-    sections = []
-    for key, title, table in (
-        ("entries", "Entries", entries),
-        ("results", "Results on test", replace(rungs, rules=_starts(contents.rungs))),
-        ("searches", "Searches", replace(choices, rules=_starts(contents.choices))),
-    ):
-        cells = chain.from_iterable(record.values() for record in table.records)
-        text = " ".join(map(attrgetter("text"), cells))
-        signs = [line for line in legend(contents.flags) if line.split()[0] in text]
-        caption = " ".join([table.caption, *full_stops(signs)])
-        sections.append(Section(key, title, tables=[replace(table, caption=caption)]))
-    commands = dict.fromkeys(contents.commands)
-    return Page(
-        title=f"Experiment: {out.name}",
-        lead="\n".join(leads),
-        setting=f"{len(contents.rows)} ladders, comparisons and searches",
-        network_check="The page of each entry describes its networks",
-        state=f"{state} has all its numbers.",
-        troubles=contents.troubles,
-        sections=sections,
-        steps={
-            "Run it again; finished trials are skipped.": "\n".join(commands),
-            "Update this page and those of the entries.": "tune-calib report DIR",
-        },
-        files=list(pages.values()),
-    ).render()
-
-
-def _starts(records: Sequence[Record]) -> dict[int, str]:
-    starts = {}
-    for index, (previous, record) in enumerate(pairwise(records), start=1):
-        if record["entry"].text != previous["entry"].text:
-            starts[index] = ""
-    return starts

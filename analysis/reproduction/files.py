@@ -12,12 +12,10 @@ import pandas as pd
 
 from analysis.compare.claims import Outcome, judge
 from analysis.compare.network_check import compute_network_check, name_of
-from analysis.figure import LADDER_FIGURES
-from analysis.ladder.results import LadderResults
+from analysis.experiment_file.overview import Overview
 from analysis.ladder.tables import describe_setting, equal_rungs
 from analysis.load import Run, cached_per_run, load
-from analysis.page.figures import Picture, picture_of
-from analysis.page.page import Page, Section, environment
+from analysis.page.page import Section
 from analysis.reproduction import tables
 from analysis.reproduction.quantities import with_quantities
 from analysis.reproduction.tables import VerdictRow
@@ -25,8 +23,8 @@ from analysis.shifts import FAMILIES, FOREIGN_MEAN, OOD, foreign_sets
 from analysis.tables.latex import label_of, latex
 from analysis.tables.render import in_files, markdown
 from analysis.tables.table import Table
-from analysis.text import full_stops, minus
-from analysis.tidy import complaints, parted
+from analysis.text import full_stops
+from analysis.tidy import parted
 from tune_calib.console import Part, Text, printable
 from tune_calib.paths import AnyPath, atomic_write
 from tune_calib.results.folders import read_lock
@@ -175,26 +173,33 @@ def write_reproduction(
     table: Reproduction, out: AnyPath, entries: Mapping[str, str], command: str
 ) -> Text:
     """Write the tables, verdicts and page of a reproduced table, and return the text to print."""
-    made = read_made(table, out, entries, command)
-    frames, run_tables, checks = [pd.DataFrame(columns=tables.COLUMNS)], [], []
+    made, overview = read_made(table, out, entries, command), Overview(out)
+    frames, run_tables, checks = [], [], []
     for entry, run in made.runs:
+        overview.add_run(run)
         checks.append(f"{name_of(run)}: {compute_network_check(run).sentence}.")
-        frame = tables.compare_with_print(table, entry, run)
-        frames.append(frame)
-        run_tables.append(_table(table, run, frame))
+        frames.append(tables.compare_with_print(table, entry, run))
+        run_tables.append(_table(table, run, frames[-1]))
+    frame = pd.DataFrame(columns=tables.COLUMNS)
+    if frames:
+        frame = pd.concat(frames)
     contents = {
         "table.md": "\n\n\n".join(map(markdown, run_tables)) + "\n\n",
         "table.tex": f"{latex(*run_tables)}\n",
-        "table.csv": pd.concat(frames[1:] or frames).to_csv(index=False),
+        "table.csv": frame.to_csv(index=False),
     }
-    plan = tables.describe_plan(made.lock)
-    claims = tables.claims_table(table.folder, made.verdict_rows, plan)
+    claims = tables.claims_table(table.folder, made.verdict_rows, tables.describe_plan(made.lock))
     contents |= in_files(claims, tables.claim_numbers(made.verdict_rows))
-    contents[PAGE] = _page(made, run_tables, [*contents, "lock.json"])
+    sections = [
+        Section("claims", "Claims", tables=[replace(claims, key="claim-rows")]),
+        Section("table", "Table", checks, run_tables),
+    ]
+    title, lead = f"{table.name}: {table.title}", describe_verdicts(made.verdict_rows)
+    contents[PAGE] = overview.render(title, lead, sections, command, [*contents])
     for name, text in contents.items():
         atomic_write(out / name, printable(text).encode())
     printed: list[Part] = [replace(claims, caption="")] if claims.records else []
-    return Text([f"{table.name}: {table.title}", *printed, *checks, f"page: {out / PAGE}"])
+    return Text([title, *printed, *checks, f"page: {out / PAGE}"])
 
 
 def _table(table: Reproduction, run: Run, frame: pd.DataFrame) -> Table:
@@ -210,80 +215,11 @@ def _table(table: Reproduction, run: Run, frame: pd.DataFrame) -> Table:
     return replace(comparison, notes=full_stops([*notes]))
 
 
-def _page(made: Made, run_tables: Sequence[Table], files: Sequence[str]) -> str:
-    runs = [run for _, run in made.runs]
-    plan = tables.describe_plan(made.lock)
-    claims = replace(tables.claims_table("", made.verdict_rows, plan), key="claim-rows")
-    state = "Complete: all trials are done."
-    settings, network_checks, links = [], [], {}
-    troubles: list[str] = []
-    trials = pd.DataFrame()
-    for run in runs:
-        name = name_of(run)
-        settings.append(f"{name}: {run.manifest.setting}")
-        network_checks.append(f"{name}: {compute_network_check(run).sentence}")
-        links[run.out.name] = f"{run.out.name}/report.html"
-        for complaint in complaints(run):
-            state = "Not every trial has numbers."
-            troubles.append(f"{run.out.name}: {complaint}")
-    if runs:
-        trials = pd.concat(map(attrgetter("trials"), runs))
-    return Page(
-        title=f"{made.table.name}: {made.table.title}",
-        lead=describe_verdicts(made.verdict_rows, runs),
-        setting=made.table.note.rstrip(".") or "Our results next to the published ones",
-        details="; ".join(settings),
-        network_check="; ".join(network_checks),
-        state=state,
-        troubles=troubles,
-        sections=[
-            Section("claims", "Claims", tables=[claims]),
-            Section("figures", "Figures", figures=_pictures(made.table.figures, runs)),
-            # The header shows the notes.
-            Section("table", "Table", tables=[replace(table, notes=()) for table in run_tables]),
-            Section("environment", "Environment", tables=[environment(trials)]),
-        ],
-        steps={"Repeat all runs; finished trials are skipped.": made.command},
-        files=files,
-        links=links,
-    ).render()
-
-
-def _pictures(names: Sequence[str], runs: Sequence[Run]) -> list[Picture]:
-    """Return the figures with these names that the reports of the runs have drawn."""
-    pictures = []
-    for run in runs:
-        results, entry, folder = LadderResults(run), run.out.name, run.out / "figures"
-        for name in names:
-            figure = LADDER_FIGURES[name]
-            if (folder / f"{figure.name}.png").exists():
-                of_page, key = f"{entry}/figures", f"{figure.name}-{entry}"
-                picture = picture_of(figure, results, folder, of_page=of_page, key=key)
-                pictures.append(replace(picture, title=f"{picture.title}: {name_of(run)}"))
-    return pictures
-
-
-def describe_verdicts(rows: Sequence[VerdictRow], runs: Sequence[Run]) -> str:
+def describe_verdicts(rows: Sequence[VerdictRow]) -> str:
     """Return the lead of the page of a table, a sentence on the verdicts; empty without claims."""
     rows = tables.counted(rows)
     if not rows:
         return ""
     counts = Counter(map(attrgetter("verdict.outcome"), rows))
     outcomes = [f"{counts[outcome]} {outcome}" for outcome in get_args(Outcome) if counts[outcome]]
-    text = f"Of {format_count(len(rows), 'verdict')} on claims: {', '.join(outcomes)}"
-    if decided := [row for row in rows if row.verdict.outcome in tables.DECIDED]:
-        text += _describe_clearest(decided)
-    if len(runs) == 1:
-        return f"{text}; {compute_network_check(runs[0]).brief}."
-    over = sum(compute_network_check(run).is_over_confident for run in runs)
-    return f"{text}; over-confident base networks: {over} of {len(runs)}."
-
-
-def _describe_clearest(rows: Sequence[VerdictRow]) -> str:
-    """Describe the verdict whose difference is largest in widths of its interval."""
-    row = max(rows, key=lambda row: abs(row.verdict.difference) / row.verdict.width)
-    (cells,) = tables.claims_table("", [row]).records
-    title = tables.title_of(row.verdict.claim)
-    text = f"; most clearly {row.verdict.outcome} on {row.where}: “{title}” ("
-    text += f"{cells['compared'].text}: {minus(cells['difference'].text)}, "
-    return text + f"95 % interval {minus(cells['95 %'].text)})"
+    return f"Of {format_count(len(rows), 'verdict')} on claims: {', '.join(outcomes)}."

@@ -2,10 +2,10 @@
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain, groupby
-from operator import attrgetter, itemgetter
+from itertools import chain
+from operator import attrgetter
 from typing import get_args
 
 import pandas as pd
@@ -31,7 +31,7 @@ from tune_calib.console import printable
 from tune_calib.paths import AnyPath, atomic_write
 from tune_calib.results.folders import read_lock
 from tune_calib.spec.metrics import METRICS
-from tune_calib.spec.reproduction import REPRODUCTIONS, Claim, Reproduction
+from tune_calib.spec.reproduction import REPRODUCTIONS
 
 PAGE = "claims.md"
 TABLES_PAGE = "claims-tables.md"
@@ -43,27 +43,7 @@ PAPERS = {
 }
 
 _OUTCOMES = get_args(Outcome)
-# Kinds of networks on which claims are judged, and how the claims judged on none better are listed.
-_KINDS = {
-    "all images": "On networks trained on all training images, as in the papers:",
-    "all images, not fitting the heads' views": (
-        f"Judged only on heads whose views the networks do not fit ({tables.MISFIT}), unlike the "
-        "papers':"
-    ),
-    "a part of them": (
-        "Judged only on networks trained on a part of the training images, which are far less "
-        "accurate than the papers':"
-    ),
-}
-_SUMMARY = {
-    "held": "Held wherever decided",
-    "not held": "Not held wherever decided",
-    "mixed": "Held on some networks or data sets and not on others",
-    "not decided": "Not decided",
-    "no verdict": (
-        "No verdict: a base is under-confident, unlike in the papers, or a quantity has no value"
-    ),
-}
+_ALL, _REDUCED = "all images", "a part of them"
 _NETWORK_HEADS = (
     "network", "trained on", "test accuracy (%)", "train accuracy (%)",
     "head's views (%)", "confidence - accuracy (points)", "networks",
@@ -107,10 +87,11 @@ def write_overview(out: AnyPath) -> AnyPath:
 
 
 def overview(results: Sequence[Made]) -> str:
-    """Return the page of claims as Markdown: base networks, then a section per paper."""
+    """Return the page of claims as Markdown: base networks, then a table per paper."""
     papers = defaultdict[str, list[Made]](list)
     for made in results:
-        papers[made.table.name.partition("/")[0]].append(made)
+        paper = made.table.name.partition("/")[0]
+        papers[PAPERS.get(paper, paper)].append(made)
     parts = [
         "# The papers' claims and the verdicts on them",
         f"{tables.RULE}. Differences of fractions are in percentage points. Verdicts are not "
@@ -123,7 +104,7 @@ def overview(results: Sequence[Made]) -> str:
         body(table_of(_NETWORK_HEADS, _networks(results))),
     ]
     for name, tables_of_paper in papers.items():
-        parts += _paper(name, tables_of_paper)
+        parts += [f"## {name}", _claims(tables_of_paper)]
     rows = []
     run_tables = {result.table.name for result in results}
     for reproduction in REPRODUCTIONS.values():
@@ -138,21 +119,15 @@ def _count_outcomes(papers: Mapping[str, Sequence[Made]]) -> list[list[str]]:
     """Return a row per paper and kind of networks, with the number of verdicts by outcome."""
     rows = []
     for name, results in papers.items():
-        verdicts = _distinct(tables.counted(_verdict_rows(results)))
-        counts = Counter((_kind_of(row), row.verdict.outcome) for row in verdicts)
-        for kind in _KINDS:
-            numbers = [counts[kind, outcome] for outcome in _OUTCOMES]
-            if any(numbers):
-                rows.append([PAPERS.get(name, name), kind, *map(str, numbers)])
+        counts = defaultdict[str, Counter[str]](Counter)
+        for row in _distinct(tables.counted(_verdict_rows(results))):
+            kind = _REDUCED if row.is_reduced else _ALL
+            if row.misfits_views and not row.is_reduced:
+                kind = f"{_ALL}, not fitting the heads' views ({tables.MISFIT})"
+            counts[kind][row.verdict.outcome] += 1
+        for kind in sorted(counts):
+            rows.append([name, kind, *(str(counts[kind][outcome]) for outcome in _OUTCOMES)])
     return rows
-
-
-def _kind_of(row: VerdictRow) -> str:
-    """Return the kind of networks that a verdict is on."""
-    like_papers, without_views, reduced = _KINDS
-    if row.is_reduced:
-        return reduced
-    return without_views if row.misfits_views else like_papers
 
 
 def _verdict_rows(results: Iterable[Made]) -> list[VerdictRow]:
@@ -177,80 +152,41 @@ def _distinct(rows: Iterable[VerdictRow]) -> list[VerdictRow]:
 
 def _networks(results: Sequence[Made]) -> list[list[str]]:
     """Return a row per kind of base network, those trained on all images first."""
-    frames = defaultdict[tuple[bool, str], list[pd.DataFrame]](list)
+    frames = defaultdict[tuple[str, str], list[pd.DataFrame]](list)
     for made in results:
         for _, run in made.runs:
             rows = base_rows(run)
             rows = rows.assign(views=rows["network_id"].astype(str).map(dict(run.views)))
-            frames[uses_part_of_train(run), name_of(run)].append(rows)
+            images = _REDUCED if uses_part_of_train(run) else _ALL
+            frames[images, name_of(run)].append(rows)
     records = []
     columns = ["network_id", "test/accuracy", "train/accuracy", "views", "test/confidence_gap"]
-    kinds = {False: next(iter(_KINDS)), True: list(_KINDS)[-1]}
-    for is_reduced, name in sorted(frames, key=itemgetter(0)):
+    for images, name in sorted(frames, key=lambda key: key[0] != _ALL):
         # Imported networks have no accuracy on train.
-        networks = pd.concat(frames[is_reduced, name]).reindex(columns=columns)
+        networks = pd.concat(frames[images, name]).reindex(columns=columns)
         networks = networks.drop_duplicates("network_id")
         *accuracies, gap = networks[columns[1:]].astype(float).mean()
         numbers = list(map(METRICS["accuracy"].format, accuracies))
         numbers += [METRICS["confidence_gap"].format(gap, signed=True), str(len(networks))]
-        records.append([titled(name.split()), kinds[is_reduced], *numbers])
+        records.append([titled(name.split()), images, *numbers])
     return records
 
 
-def _paper(name: str, results: Sequence[Made]) -> list[str]:
-    """Return the section of a paper: a summary of the verdicts, then a row per claim."""
-    kinds = list(_KINDS)
-    verdicts = sorted(_verdict_rows(results), key=attrgetter("is_reduced"))
-    networks = list(dict.fromkeys(row.where for row in verdicts))
-    records = []
-    # Claims by the kind of networks that is most like the papers', and by outcome.
-    claims = {kind: defaultdict[str, list[Claim]](list) for kind in kinds}
-    for table, of_table in _by_table(results):
-        verdicts = _verdict_rows(of_table)
-        for claim in table.claims:
-            of_claim = [row for row in verdicts if row.verdict.claim is claim]
-            if not of_claim:
-                continue
-            texts = {row.where: _describe_verdict(row) for row in of_claim}
-            link = f"[{table.name}]({TABLES_PAGE}#{table.name.replace('/', '')})"
-            printed = next((row.printed for row in of_claim if row.printed), "")
-            cells = [texts.get(network, "") for network in networks]
-            records.append([tables.title_of(claim), link, *cells, printed])
-            counting = tables.counted(of_claim)
-            best = min(map(_kind_of, counting), key=kinds.index)
-            of_best = [row for row in counting if _kind_of(row) == best]
-            claims[best][_summarize(of_best)].append(claim)
-    parts = [f"## {PAPERS.get(name, name)}"]
-    for kind, claims_by_outcome in claims.items():
-        if claims_by_outcome:
-            parts += [_KINDS[kind], _list(claims_by_outcome)]
-    titles = [titled(network.split()) for network in networks]
-    return [*parts, body(table_of(["claim", "table", *titles, "paper"], records))]
-
-
-def _by_table(results: Iterable[Made]) -> Iterator[tuple[Reproduction, list[Made]]]:
-    """Yield each table with its results, which may be of several scales."""
-    for _, group in groupby(results, attrgetter("table.name")):
-        of_table = list(group)
-        yield of_table[0].table, of_table
-
-
-def _summarize(rows: Sequence[VerdictRow]) -> str:
-    """Return the outcome of a claim on all networks; ``mixed`` if decided verdicts differ."""
-    outcomes: set[str] = {row.verdict.outcome for row in rows}
-    outcomes = outcomes.intersection(tables.DECIDED) or outcomes
-    return outcomes.pop() if len(outcomes) == 1 else "mixed"
-
-
-def _list(claims: Mapping[str, Sequence[Claim]]) -> str:
-    """Return a list with an item for each outcome: the paper's claims, then ours."""
-    items = []
-    for outcome, title in _SUMMARY.items():
-        for is_ours, suffix in ((False, ""), (True, ", not in the paper")):
-            texts = [claim.text for claim in claims.get(outcome, ()) if claim.is_ours == is_ours]
-            if texts:
-                items.append(f"- **{title}{suffix}.** {'; '.join(texts)}.")
-    return "\n".join(items)
+def _claims(results: Sequence[Made]) -> str:
+    """Return the claims of a paper as rows, with a column for each of the networks."""
+    networks = {
+        row.where: "" for row in sorted(_verdict_rows(results), key=attrgetter("is_reduced"))
+    }
+    rows: dict[tuple[str, str], dict[str, str]] = {}
+    for made in results:
+        name = made.table.name
+        link = f"[{name}]({TABLES_PAGE}#{name.replace('/', '')})"
+        for row in made.verdict_rows:
+            cells = rows.setdefault((tables.title_of(row.verdict.claim), link), dict(networks))
+            cells[row.where] = _describe_verdict(row)
+            cells["paper"] = row.printed or cells.get("paper", "")
+    heads = ["claim", "table", *(titled(network.split()) for network in networks), "paper"]
+    return body(table_of(heads, [[*key, *cells.values()] for key, cells in rows.items()]))
 
 
 def describe_tables(results: Sequence[Made], pictured: Pictured) -> str:
@@ -260,8 +196,13 @@ def describe_tables(results: Sequence[Made], pictured: Pictured) -> str:
         f"Our results next to the published ones. The page of [claims]({PAGE}) has the verdicts. "
         "A command is that of its run; add `--data-root` where it lacks one.",
     ]
-    for table, of_table in _by_table(results):
-        parts += [f"## {table.name}", f"{table.title}. {table.note}".rstrip()]
+    # The results of a table may be of several scales.
+    by_table = defaultdict[str, list[Made]](list)
+    for made in results:
+        by_table[made.table.name].append(made)
+    for name, of_table in by_table.items():
+        table = of_table[0].table
+        parts += [f"## {name}", f"{table.title}. {table.note}".rstrip()]
         for made in of_table:
             parts += _scale(made, pictured)
         if rows := _verdict_rows(of_table):
@@ -271,12 +212,11 @@ def describe_tables(results: Sequence[Made], pictured: Pictured) -> str:
 
 def _describe_verdict(row: VerdictRow) -> str:
     (cells,) = tables.claims_table("", [row]).records
-    outcome = row.outcome
-    if row.verdict.outcome in tables.DECIDED and not row.is_part:
+    outcome, verdict = row.outcome, row.verdict
+    if verdict.outcome in tables.DECIDED and not row.is_part:
         outcome = f"**{outcome}**"
     if cells["95 %"].is_blank:
         return outcome
-    verdict = row.verdict
     # A part of a claim may be on another metric than the claim.
     if verdict.comparison.metric != verdict.claim.metric:
         outcome += f" {verdict.comparison.metric}"

@@ -1,7 +1,6 @@
 """What is reported is the classifier that was judged best: every rule by every way to evaluate."""
 
 import itertools
-import sys
 from dataclasses import replace
 from typing import get_args
 
@@ -15,10 +14,9 @@ from tune_calib.engine import head_batch
 from tune_calib.engine.artifacts import NetworkTraining, ensure_bank
 from tune_calib.engine.bank import FeatureBank, bank_key
 from tune_calib.engine.evaluate import SplitLogits, evaluate_one, head_batch_logits
-from tune_calib.engine.head_batch import HeadBatchTrainer, head_context
+from tune_calib.engine.head_batch import HeadBatchTrainer
 from tune_calib.engine.network import NetworkTrainer, predict
 from tune_calib.engine.store import Store
-from tune_calib.errors import UserError
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.names import WATCHED
 from tune_calib.spec.slots.head import HeadSlot
@@ -48,7 +46,6 @@ def is_refused(name, params):
 
 
 READINGS = [reading for reading in readings() if not is_refused(*reading)]
-REFUSED = [reading for reading in readings() if is_refused(*reading)]
 
 
 class MisleadingBank(FeatureBank):
@@ -121,13 +118,6 @@ def test_the_reported_head_is_the_judged_one(name, params, rule, count, bank):
     assert bool(is_last.all()) if rule == "last" else True
 
 
-@pytest.mark.parametrize(("name", "params"), sample(READINGS, 3))
-def test_heads_of_a_population_are_best_at_other_epochs(name, params, bank):
-    trainer = HeadBatchTrainer(slots(name, params, "min_val_nll", 3), bank, 0, CPU)
-    list(trainer)
-    assert len(set(trainer.best_epoch.tolist())) > 1  # or the tests above show nothing
-
-
 @pytest.mark.parametrize("rule", sample(RULES, 1))
 @pytest.mark.parametrize(("name", "params"), sample(READINGS, 2), ids=str)
 def test_predictions_and_restarts_between_epochs_change_nothing(name, params, rule, bank):
@@ -177,56 +167,6 @@ def test_no_two_samples_have_the_same_noise(bank):
     noise = torch.cat([trainer.method.noise_at(0, draw, like) for draw in range(2)])
     assert len(noise.flatten(0, 1).unique(dim=0)) == 4 * 9000
     assert torch.equal(trainer.method.noise_at(4100, 1, like[:, :77]), noise[2:, 4100:4177])
-
-
-def count_draws(method, monkeypatch):
-    """Count the generators of two evaluations of a head on a device without numbers."""
-    seeds = []
-
-    def seeded(seed, device):
-        seeds.append(seed)
-        return torch.Generator(device).manual_seed(seed)
-
-    monkeypatch.setattr(sys.modules[type(method).__module__], "seeded", seeded)
-    for _ in range(2):
-        method.predict(torch.zeros(300, method.context.width, device=method.context.device))
-    return len(seeds), len(set(seeds))
-
-
-@pytest.mark.parametrize(
-    ("name", "params"),
-    [("vtst", {}), ("mac_cal", {"masking": "functional", "evaluation": "mc"})],
-)
-def test_the_draws_of_evaluations_stay_on_a_gpu(name, params, bank, monkeypatch):
-    heads = slots(name, params, "last", 2)
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (40 * 2**30, 80 * 2**30))
-    on_gpu = replace(head_context(heads[0], bank, CPU), device=torch.device("meta"))
-    method = METHODS[name].implementation(heads, on_gpu)
-    drawn, different = count_draws(method, monkeypatch)
-    assert drawn == different > 0  # kept, as long as the memory suffices
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (0, 80 * 2**30))
-    drawn, different = count_draws(METHODS[name].implementation(heads, on_gpu), monkeypatch)
-    assert drawn == 2 * different > 0
-
-
-def test_a_checkpoint_that_lost_a_part_of_the_best_epoch_is_one_line(bank):
-    given = slots("mac_cal", {}, "min_val_nll", 1)
-    trainer = HeadBatchTrainer(given, bank, 0, CPU)
-    next(trainer)
-    old = {name: tensor for name, tensor in trainer.state().items() if name != "layout"}
-    with pytest.raises(UserError, match="another version"):
-        HeadBatchTrainer(given, bank, 0, CPU).load_state(old)
-
-
-@pytest.mark.parametrize(("name", "params"), REFUSED)
-def test_masking_twice_is_refused(name, params):
-    assert params["masking"] == "destructive"
-    with pytest.raises(UserError, match="would mask twice"):
-        small_spec(method=name, params=params)
-
-
-def test_refused_readings_are_the_listed_ones():
-    assert [params["evaluation"] for _, params in REFUSED] == ["expected", "mc"]
 
 
 NETWORKS = [name for name in METHODS if METHODS[name].kind == "network"]

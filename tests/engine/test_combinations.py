@@ -89,16 +89,6 @@ def test_every_transform_follows_every_head(head, posthoc, store):
     check_pipeline("ce", head, posthoc, store)
 
 
-@pytest.mark.parametrize("name", named("network"))
-def test_a_method_that_needs_stages_is_refused_on_a_backbone_without(name):
-    slots = {"network": {"method": name, "backbone": "vit_tiny_patch16_224"}}
-    if "stages" not in METHODS[name].needs:
-        assert TrialSpec.build(**slots).network.method == name
-        return
-    with pytest.raises(UserError, match="stage by stage"):
-        TrialSpec.build(**slots)
-
-
 STARTS = {
     "continued": ("retrain", {}),
     "frozen": (

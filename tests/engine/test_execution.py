@@ -18,17 +18,15 @@ from filelock import FileLock, Timeout
 from torch.nn import functional as F
 from torch.utils import _triton as triton
 
-from tests.engine.test_head_batch import MAC_CAL_OPTIONS, ScaledViews
-from tests.support import CPU, here, sample, small_spec
+from tests.engine.test_head_batch import MAC_CAL_OPTIONS
+from tests.support import CPU, sample, small_spec
 from tune_calib.conformance.tape import capture, record
 from tune_calib.data.splits import load_development
 from tune_calib.engine import execution
-from tune_calib.engine.artifacts import NetworkTraining
 from tune_calib.engine.execution import LEAST_COMPILED, Captured, compiling, resolve_execution
 from tune_calib.engine.head_batch import HeadBatchTrainer
 from tune_calib.engine.network import NetworkTrainer
-from tune_calib.engine.steps import Stopwatch
-from tune_calib.engine.store import Store, artifact_manifest, read_tensors, write_tensors
+from tune_calib.engine.store import read_tensors, write_tensors
 from tune_calib.errors import RefusedError, UserError
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.methods import METHODS
@@ -160,22 +158,6 @@ def test_captured_heads_resumed_after_any_epoch_equal_eager_heads(options, bank)
         state = {name: tensor.detach().clone() for name, tensor in captured.state().items()}
 
 
-@pytest.mark.parametrize("order", ["shared", "own"])
-@pytest.mark.parametrize("places", [1, 2, 3])
-def test_captured_heads_gather_each_view_at_its_positions(places, order, bank, monkeypatch):
-    slot = {"batch_order": order, "epochs": 4, "batch_size": 96}
-    slots = [small_spec(method="mac_cal", seed=k, **slot).head for k in range(2)]
-    eager, captured = (HeadBatchTrainer(slots, ScaledViews(bank), 0, CPU) for _ in range(2))
-    capture(captured)
-    # As many as fit the memory of a GPU.
-    monkeypatch.setattr(captured.views, "count_places", lambda size: places)
-    for reports in zip(eager, captured, strict=True):
-        assert all(torch.equal(reports[0][name], reports[1][name]) for name in reports[0])
-    assert captured.executor.inputs.keys() >= {"positions"}
-    assert "features" not in captured.executor.inputs
-    assert len(captured.views.places) == places
-
-
 def test_captured_heads_train_on_after_a_prediction(bank):
     slots = [small_spec(method="mac_cal", seed=k, select="best_val_acc").head for k in range(2)]
     eager, captured = (HeadBatchTrainer(slots, bank, 0, CPU) for _ in range(2))
@@ -202,41 +184,6 @@ def test_a_finished_trainer_of_a_network_is_freed_without_the_collector(is_captu
     assert [reference() for reference in left if reference() is not None] == []
 
 
-@pytest.mark.parametrize("is_captured", [False, True])
-def test_a_finished_trainer_of_heads_is_freed_without_the_collector(
-    is_captured, bank, no_collector
-):
-    run = HeadBatchTrainer([small_spec(method="mac_cal").head], bank, 0, CPU)
-    if is_captured:
-        capture(run)
-    list(run)
-    parts = (run, run.executor, run.views, *run.method.parameters.values())
-    left = [weakref.ref(part) for part in parts]
-    del run, parts
-    assert [reference() for reference in left if reference() is not None] == []
-
-
-def test_an_evaluation_has_the_memory_of_the_capture_and_of_the_gradients():
-    run = trainer(True)
-    list(run)
-    run.selected()
-    assert run.executor.recording is None
-    assert not run.executor.inputs
-    assert [parameter.grad for parameter in run.parameters if parameter.grad is not None] == []
-
-
-def test_only_a_captured_step_has_memory_to_free(monkeypatch):
-    """Freeing that of a GPU makes the program wait for it, so that no step may do so."""
-    freed = []
-    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: freed.append(1))
-    executor = Captured(lambda inputs: inputs, dict, record=record)
-    executor.forget()
-    assert not freed
-    executor({"rate": torch.ones(())})
-    executor.forget(), executor.forget()
-    assert freed == [1]
-
-
 def test_images_stored_larger_are_captured_once_whether_augmented_or_not():
     """Also the epochs without augmentation, which train on the centres of the images."""
     eager, captured = (
@@ -248,15 +195,6 @@ def test_images_stored_larger_are_captured_once_whether_augmented_or_not():
     assert list(eager) == list(captured)
     assert calls == [(20, 1, 8, 8)] * 2  # warm-up and recording
     assert_same(eager, captured)
-
-
-def test_a_profile_of_captured_steps_has_one_phase_for_them():
-    run = trainer(True)
-    next(run)
-    run.watch = Stopwatch()
-    next(run)
-    assert "captured step" in run.watch.seconds
-    assert not {"forward", "backward"} & run.watch.seconds.keys()
 
 
 def test_a_capture_draws_no_random_numbers_and_changes_no_tensor():
@@ -305,43 +243,10 @@ def test_auto_compiles_if_nothing_that_compilation_needs_is_missing(lacks, monke
     assert resolved == ("compiled" if lacks == "nothing" else "graph")
 
 
-@pytest.mark.parametrize("requested", ["graph", "compiled"])
-def test_captured_steps_without_a_gpu_are_refused_in_one_line(requested, tmp_path):
-    with pytest.raises(UserError, match=f"network.execution={requested} needs a GPU"):
-        NetworkTrainer(
-            TrialSpec.build(data=FEW, network={"execution": requested}),
-            load_development(TrialSpec.build(data=FEW, network={}).data, None),
-            CPU,
-        )
-    setting = f"network.execution={requested}"
-    ended = here("compare", "ce", "--set", setting, "--out", tmp_path / "out", "--address", "none")
-    assert ended.returncode == 2
-    assert f"{setting} needs a GPU" in ended.stderr
-    assert not (tmp_path / "out").exists()
-
-
-def test_captured_steps_of_a_method_without_them_are_refused_in_one_line(monkeypatch):
-    monkeypatch.setattr(METHODS["ls"].implementation, "is_capturable", False)
-    TrialSpec.build(network={"method": "ls", "execution": "eager"})
-    with pytest.raises(UserError, match="a step of network method 'ls' cannot be captured"):
-        TrialSpec.build(network={"method": "ls", "execution": "graph"})
-    with pytest.raises(UserError, match="only a whole backbone is compiled; use graph"):
-        TrialSpec.build(network={"method": "mit_a", "execution": "compiled"})
-
-
 def test_every_method_of_the_program_can_be_captured():
     """As docs/pages/speed.md says; that it is true is a check of each method."""
     methods = [info for info in METHODS.values() if info.kind != "posthoc"]
     assert [info.name for info in methods if not info.implementation.is_capturable] == []
-
-
-def test_too_little_memory_for_a_capture_is_one_line():
-    def fails(step):
-        raise torch.OutOfMemoryError("CUDA out of memory\nand much more")
-
-    executor = Captured(lambda inputs: inputs, dict, record=fails)
-    with pytest.raises(UserError, match="too little memory to capture a step"):
-        executor({"rate": torch.ones(())})
 
 
 def test_a_capture_that_fails_tells_its_first_error(monkeypatch):
@@ -494,12 +399,3 @@ def test_specs_with_the_former_setting_keep_their_hash_where_it_was_off():
     with pytest.raises(UserError, match="was replaced by network") as error:
         TrialSpec.build(network={"compile": True})
     assert "\n" not in str(error.value)
-
-
-def test_the_manifest_of_a_network_tells_its_execution(tmp_path):
-    spec = TrialSpec.build(data=FEW, network={"epochs": 1})
-    run = NetworkTraining(spec, Store(tmp_path), load_development(spec.data, None), CPU)
-    while run.step() is not None:
-        pass
-    run.close()
-    assert artifact_manifest(run.artifact)["execution"] == "eager"

@@ -19,17 +19,13 @@ from tune_calib.errors import UserError
 from tune_calib.metrics import scoring
 from tune_calib.metrics.calibration import ece
 from tune_calib.metrics.samples import Samples
-from tune_calib.spec.ladder import LADDERS, build_comparison, expand, find_left_out
-from tune_calib.spec.methods import METHODS
+from tune_calib.spec.ladder import build_comparison, expand
 from tune_calib.spec.recipe import RECIPES
 from tune_calib.spec.resolved import ResolvedRequest, Seeds
 from tune_calib.spec.settings import resolve_spec
-from tune_calib.spec.slots.network import OF_TRAINING, NetworkSlot
-from tune_calib.spec.space import SPACES
+from tune_calib.spec.slots.network import NetworkSlot
 from tune_calib.spec.trial import TrialSpec
-from tune_calib.tuning.caption import describe_setting, is_trained
 from tune_calib.tuning.resolve import resolve_files
-from tune_calib.tuning.search.definition import Candidates
 
 HASH = "0123456789abcdef"
 GIVEN = {"backbone": "small_cnn", "weights": HASH, "epochs": 0}
@@ -68,20 +64,6 @@ def test_the_artifact_of_a_frozen_network_is_made_without_training(frozen_networ
     assert torch.equal(bank.own_head()[0], source["head.weight"])
 
 
-@pytest.mark.parametrize("key", OF_TRAINING)
-def test_a_training_setting_is_refused_by_its_name(key):
-    others = {
-        "optimizer": "adam", "select": "best_val_acc", "loss_reduction": "sum", "augment": "none",
-        "milestones": (0.5,), "schedule": "cosine", "nesterov": True, "drop_last": True,
-        "init": "timm", "clip_grad_norm": None,
-    }  # fmt: skip
-    value = others.get(key, {"batch_size": 7}.get(key, 0.25))
-    with pytest.raises(UserError, match=rf"network\.{key}: a frozen network .* not trained"):
-        request_with(**{key: value}).spec()
-    with pytest.raises(UserError, match=rf"network\.{key}: a frozen network"):
-        TrialSpec.build(network={**GIVEN, key: value})
-
-
 @pytest.mark.parametrize("own_recipes", [False, True])
 @pytest.mark.parametrize("recipe", [None, *RECIPES])
 def test_no_recipe_changes_a_frozen_network(recipe, own_recipes):
@@ -105,16 +87,6 @@ def test_heads_are_trained_by_the_recipe():
     )
     assert (quick[0].spec.head.augment, focal[0].spec.head.augment) == ("none", "standard")
     assert quick[0].spec.network_id == focal[0].spec.network_id
-
-
-def test_a_frozen_network_on_images_of_the_users_own_needs_no_recipe():
-    found = {"classes": 2, "channels": 3, "stored": 32, "size": 32, "mean": [0.5] * 3,
-             "std": [0.5] * 3, "digest": "d"}  # fmt: skip
-    settings = {"data": {"dataset": "imagefolder", "found": found}, "network": GIVEN}
-    assert ResolvedRequest(settings).with_recipe().recipe is None
-    assert ResolvedRequest({"data": settings["data"]}).with_recipe().recipe is not None
-    with pytest.raises(UserError, match="no quick setting"):
-        ResolvedRequest({"data": {"dataset": "svhn"}}).with_recipe()
 
 
 @pytest.mark.parametrize("seeds", [Seeds.count(5, None, None), Seeds.count(None, None, 5),
@@ -151,54 +123,6 @@ def test_impossible_frozen_networks_are_one_line(change, message):
     assert "\n" not in str(told.value)
 
 
-NETWORK_METHODS = [n for n in METHODS if METHODS[n].kind == "network" and n != "ce"]
-
-
-@pytest.mark.parametrize("method", NETWORK_METHODS)
-def test_a_method_that_trains_the_network_is_refused_where_it_is_named(method):
-    with pytest.raises(UserError, match=f"{method}.* trains the network"):
-        expand(build_comparison(["temperature", f"{method}+temperature"]), request_with())
-    if method in SPACES:
-        with pytest.raises(UserError, match="trains networks"):
-            Candidates(method, request_with())
-
-
-@pytest.mark.parametrize("controls", [False, True])
-@pytest.mark.parametrize("name", list(LADDERS))
-def test_ladders_on_frozen_networks_leave_out_training_rungs(name, controls):
-    ladder, request = LADDERS[name], replace(request_with(), controls=controls)
-    absent = {rung.label for rungs in find_left_out(ladder, request).values() for rung in rungs}
-    for rung in ladder.rungs:
-        trains = rung.adds_head_epochs or rung.slots.get("network", {}).get("method", "ce") != "ce"
-        assert (rung.label in absent) == trains
-    left = [rung.label for rung in ladder.rungs if rung.label not in absent]
-    # Controls alone are no ladder.
-    if not any(rung.label in left for rung in ladder.rungs if rung.kind != "control"):
-        with pytest.raises(UserError, match="nothing is left"):
-            expand(ladder, request)
-        return
-    planned = expand(ladder, request)
-    labels = [
-        r.label for r in ladder.rungs if r.label in left and (controls or r.kind != "control")
-    ]
-    assert [trial.label for trial in planned] == labels
-    assert [trial.rung for trial in planned] == list(range(len(labels)))
-    caption = describe_setting(planned, ladder, request)
-    assert ("left out" in caption) == bool(absent)
-    assert f"small_cnn as given (weights {HASH})" in caption
-    assert "SGD" not in caption.partition("heads")[0]
-
-
-@pytest.mark.parametrize("has_head", [False, True])
-def test_the_caption_has_a_recipe_only_if_something_is_trained(has_head):
-    request = ResolvedRequest({"data": {"norm": "dataset"}, "network": GIVEN}).with_recipe()
-    ladder = build_comparison(["temperature", "retrain"] if has_head else ["temperature"])
-    planned = expand(ladder, request)
-    caption = describe_setting(planned, ladder, request)
-    assert ("recipe quick" in caption) == is_trained(planned) == has_head
-    assert caption.endswith("one recipe for all" if has_head else "nothing is trained")
-
-
 def test_frozen_networks_are_identified_by_their_weights(tmp_path):
     files = [saved(tmp_path / f"{seed}.safetensors", network_of(seed=seed)) for seed in (1, 2)]
 
@@ -218,13 +142,6 @@ def test_frozen_networks_are_identified_by_their_weights(tmp_path):
         id_of(files[0])
     with pytest.raises(UserError, match="has 1 channel, and constants for 3"):
         id_of(files[0], norm=[[0.5] * 3, [0.5] * 3])
-
-
-def test_a_last_layer_of_other_classes_is_refused(tmp_path):
-    file = saved(tmp_path / "w.safetensors", network_of(classes=100))
-    settings = {"data": {"norm": "dataset"}, "network": {**GIVEN, "weights": str(file)}}
-    with pytest.raises(UserError, match=r"last layer of .*\(100, 512\).*\(10, 512\)"):
-        resolve_files(ResolvedRequest(settings).with_recipe(), None, tmp_path / "store")
 
 
 def test_networks_without_weights_have_the_pinned_hash():

@@ -10,7 +10,6 @@ import torch
 from tests.support import CPU, sample, small_spec
 from tune_calib.engine.head_batch import HeadBatchTrainer, head_context
 from tune_calib.engine.head_steps import StackedOptimizer
-from tune_calib.errors import UserError
 
 MAC_CAL_OPTIONS = [
     {},
@@ -149,11 +148,6 @@ def test_the_ratio_of_accuracies_is_of_select_over_train(train, select, ratio, b
     assert head_context(slot(), bank, CPU).val_ratio == ratio
 
 
-def test_tau_zero_keeps_q_fixed(bank):
-    _, reports = train([slot(tau0=0.0, q0=0.7)], bank)
-    assert [report["q"].item() for report in reports] == pytest.approx([0.7] * len(reports))
-
-
 @pytest.mark.parametrize(
     "own",
     [{"evaluation": "expected"}, {"evaluation": "last_mask", "mask_scale": "inverted"}],
@@ -197,14 +191,6 @@ def test_a_frozen_head_is_the_networks_own_under_masks(evaluation, optimiser, ba
     assert not torch.allclose(masked, whole, atol=1e-2)
 
 
-@pytest.mark.parametrize(
-    "other", [{"shape": "bottleneck"}, {"masking": "destructive"}, {"evaluation": "dense"}]
-)
-def test_a_frozen_head_that_masks_nothing_at_inference_is_refused(other):
-    with pytest.raises(UserError, match="start=frozen"):
-        slot(**{**FROZEN, "evaluation": "last_mask", **other})
-
-
 def test_a_fresh_head_has_the_pinned_hash():
     assert "start" not in slot(start="fresh").params.model_dump()
 
@@ -234,11 +220,3 @@ class ScaledViews:
     def train(self, view=0):
         split = self.bank.train()
         return replace(split, features=split.features * 10**view)
-
-
-def test_the_views_are_trained_on_in_turn(bank):
-    still = slot("retrain", lr=1e-12, slot={"epochs": 4})
-    _, reports = train([still], ScaledViews(bank))
-    losses = [report["train/loss"].item() for report in reports]
-    assert losses[3] == pytest.approx(losses[0], abs=1e-6)
-    assert min(abs(a - b) for a, b in itertools.combinations(losses[:3], 2)) > 0.01

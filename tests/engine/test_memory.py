@@ -1,10 +1,6 @@
 """Banks and head batches larger than the memory that there is: each in a process with a limit."""
 
-import json
-import os
 import resource
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,41 +9,12 @@ import torch
 
 from tests.support import CPU, drive, rows, run_of, sample, small_spec
 from tune_calib.engine import head_batch
-from tune_calib.engine.bank import DevelopmentBank, write_arrow, write_split
-from tune_calib.engine.head_batch import HeadBatchTrainer, in_parts
 from tune_calib.engine.head_steps import Views
-from tune_calib.engine.store import write_folder
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.tuning.work.jobs import make_plan
-from tune_calib.tuning.work.rows import peak_memory
 from tune_calib.tuning.work.workers import HeadWorker
 
-CLASSES = 10
 MIB = 2**20
-
-
-def random_outputs(samples, width, seed, chunk=500):
-    chance = torch.Generator().manual_seed(seed)
-    for first in range(0, samples, chunk):
-        count = min(chunk, samples - first)
-        yield torch.rand(count, width, generator=chance), torch.rand(count, CLASSES)
-
-
-def random_bank(folder: Path, samples: int, width: int, views: int = 1) -> DevelopmentBank:
-    def fill(path):
-        labels = torch.arange(samples) % CLASSES
-        for view in range(views):
-            outputs = random_outputs(samples, width, view)
-            write_split(path / f"train-{view:03d}.arrow", outputs, labels)
-        for name in ("select", "calib"):
-            outputs = random_outputs(50, width, 99)
-            write_split(path / f"{name}.arrow", outputs, labels[:50])
-        head = torch.zeros(CLASSES, width), torch.zeros(CLASSES, 1)
-        write_arrow(path / "head.arrow", {"weight": head[0], "bias": head[1]})
-
-    about = {"train_views": views, "accuracy": {"train": 1.0, "select": 1.0}}
-    write_folder(folder, fill, about)
-    return DevelopmentBank(folder)
 
 
 def limit_data(mebibytes: int) -> None:
@@ -57,85 +24,10 @@ def limit_data(mebibytes: int) -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (now + mebibytes * MIB,) * 2)
 
 
-def alone(call: str, *arguments: object) -> str:
-    """What a function of this file prints in a process of its own."""
-    code = f"import sys; from tests.engine import test_memory as t; t.{call}(*sys.argv[1:])"
-    # Memory that was freed goes back at once, so that what is counted is what is held.
-    environment = {**os.environ, "MALLOC_TRIM_THRESHOLD_": "0", "MALLOC_MMAP_THRESHOLD_": "65536"}
-    done = subprocess.run(
-        [sys.executable, "-c", code, *map(str, arguments)],
-        env=environment, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 # --- in the processes with a limit
 
 
-def write_a_view(folder: str) -> None:
-    samples, width = 24_000, 2048  # 187 MiB
-    warm = torch.rand(500, width) @ torch.rand(width, 2)
-    del warm
-    limit_data(128)
-    outputs = random_outputs(samples, width, 0)
-    write_split(Path(folder) / "train-000.arrow", outputs, torch.zeros(samples, dtype=torch.long))
-
-
-def write_and_train(view: str, bank: str) -> None:
-    train_on_views(bank)
-    write_a_view(view)
-
-
-def train_on_views(folder: str) -> None:
-    torch.set_num_threads(1)
-    bank = DevelopmentBank(Path(folder))
-    slot = small_spec(method="retrain", epochs=bank.views, augment="standard", batch_size=500).head
-    trainer = HeadBatchTrainer([slot], bank, 0, CPU)
-    next(trainer)
-    before = peak_memory("cpu")
-    list(trainer)
-    sys.stdout.write(str((peak_memory("cpu") - before) // MIB))
-
-
-def train_heads(folder: str, head_batch_bytes: str, mebibytes: str) -> None:
-    torch.set_num_threads(1)
-    torch.set_num_interop_threads(1)
-    bank = DevelopmentBank(Path(folder))
-    # Threads and libraries that take memory once do so now.
-    slot = small_spec(method="mac_cal", epochs=1, params={"width": 2}).head
-    list(HeadBatchTrainer([slot], bank, 0, CPU))
-    limit_data(int(mebibytes))
-    head_batch.HEAD_BATCH_BYTES = int(head_batch_bytes)
-    slots = [
-        small_spec(method="mac_cal", seed=s, epochs=1, select="min_val_nll").head for s in range(12)
-    ]
-    logits = []
-    for part in in_parts(slots, bank):
-        trainer = HeadBatchTrainer(part, bank, 0, CPU)
-        list(trainer)
-        logits += trainer.predict(bank.select()).tolist()
-        del trainer
-    sys.stdout.write(json.dumps(logits))
-
-
 # --- tests
-
-
-@pytest.mark.slow
-def test_views_larger_than_memory_are_streamed_and_written(tmp_path):
-    random_bank(tmp_path / "bank", 8_000, 1024, views=8)  # 31 MiB each
-    assert int(alone("write_and_train", tmp_path, tmp_path / "bank")) < 100
-    assert (tmp_path / "train-000.arrow").stat().st_size > 180 * MIB
-
-
-@pytest.mark.slow
-def test_a_head_batch_larger_than_memory_is_split(tmp_path):
-    random_bank(tmp_path / "bank", 64, 2048)
-    whole = alone("train_heads", tmp_path / "bank", 2**40, 100_000)
-    assert alone("train_heads", tmp_path / "bank", 150 * MIB, 200) == whole
-    with pytest.raises(AssertionError, match=r"alloc|memory"):
-        alone("train_heads", tmp_path / "bank", 2**40, 200)
 
 
 @pytest.mark.parametrize("size", sample([1, 2, 10**9], 1))
@@ -220,39 +112,3 @@ def test_fewer_views_are_held_where_memory_is_less_than_it_seems(
     views.hold(0)
     assert len(views.places) == expected
     assert (views.held is not None) == (expected > 0)
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_an_epoch_does_not_synchronise_with_the_gpu(bank):
-    for method in ("retrain", "mac_cal", "tst", "vtst"):
-        slots = [small_spec(method=method, seed=s).head for s in range(3)]
-        trainer = HeadBatchTrainer(slots, bank, 0, torch.device("cuda"))
-        next(trainer)
-        trainer.method.begin_epoch(1)
-        torch.cuda.set_sync_debug_mode("error")
-        try:
-            trainer._train_epoch(0)
-        finally:
-            torch.cuda.set_sync_debug_mode("default")
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_a_view_that_does_not_fit_a_gpu_is_streamed(bank, monkeypatch):
-    slots = [small_spec(method="mac_cal", seed=s).head for s in range(3)]
-    logits = []
-    for share in (0.5, 0.0):
-        monkeypatch.setattr("tune_calib.engine.head_steps.SHARE_OF_VIEWS", share)
-        trainer = HeadBatchTrainer(slots, bank, 0, torch.device("cuda"))
-        list(trainer)
-        assert (trainer.views.held is not None) == (share > 0)
-        logits.append(trainer.predict(bank.select()))
-    assert torch.equal(*logits)
-
-
-@pytest.mark.parametrize("samples", [3, 5])
-def test_a_bank_whose_outputs_are_not_one_a_sample_is_not_written(samples, tmp_path):
-    with pytest.raises(ValueError, match=f"{samples} outputs for 4 samples"):
-        write_split(tmp_path / "bank", random_outputs(samples, 2, 0, chunk=2), torch.zeros(4))
-    assert not list(tmp_path.iterdir())

@@ -1,6 +1,4 @@
 import math
-from collections import Counter
-from functools import partial
 
 import numpy as np
 import pytest
@@ -13,12 +11,10 @@ from tune_calib.data.augment import normalise
 from tune_calib.data.splits import load_development
 from tune_calib.engine import artifacts
 from tune_calib.engine import network as engine
-from tune_calib.engine.artifacts import NetworkTraining, ensure_bank
-from tune_calib.engine.bank import BankKey, DevelopmentBank
+from tune_calib.engine.artifacts import NetworkTraining
 from tune_calib.engine.network import NetworkTrainer, build, predict
 from tune_calib.engine.store import Store, artifact_manifest, read_or_remove, read_tensors
 from tune_calib.errors import DivergedError
-from tune_calib.progress import ProgressEvent, listening
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.trial import TrialSpec
 
@@ -185,37 +181,6 @@ def test_a_training_that_is_killed_repeats_the_epochs_after_its_checkpoint(
     (weights, history), (others, history_of_whole) = records
     assert history == history_of_whole
     assert all(torch.equal(weights[name], others[name]) for name in weights)
-
-
-def test_a_closed_training_keeps_no_network_in_memory(tmp_path):
-    """A worker begins its next network before it drops the training of the last one."""
-    spec = TrialSpec.build(data={"train_fraction": 0.1}, network={"epochs": 3})
-    run = NetworkTraining(spec, Store(tmp_path), load_development(spec.data, None), CPU)
-    run.step()
-    run.close()
-    assert run.trainer is None
-
-
-def test_the_evaluation_of_a_network_counts_images(tmp_path, monkeypatch):
-    monkeypatch.setattr(engine, "EVALUATION_BATCH", 50)
-    spec = TrialSpec.build(network={"epochs": 1, "batch_size": 64})
-    splits, heard = load_development(spec.data, None), list[ProgressEvent]()
-    training = NetworkTraining(spec, Store(tmp_path), splits, CPU)
-    with listening(heard.append):
-        while training.step() is not None:
-            pass
-        bank = partial(ensure_bank, DevelopmentBank, spec, device=CPU)
-        key = BankKey(network_id=spec.network_id, views=2, bn_mode="eval")
-        bank(key=key, store=Store(tmp_path), splits=lambda: (splits, None))
-    training.close()
-    counts = Counter(
-        (event.description, event.total) for event in heard if event.description != "epoch"
-    )
-    # 500 images of train in each view, and 250 of select and of calib, in batches of 50. Each split
-    # and view begins with an event of its own.
-    assert counts == {("images", 750): 15 + 2, ("images", 1500): 30 + 4}
-    completed = [event.completed for event in heard if event.total == 1500]
-    assert sorted(set(completed)) == list(range(0, 1501, 50)) == list(dict.fromkeys(completed))
 
 
 def test_images_that_are_evaluated_in_parts_keep_their_outputs():

@@ -1,14 +1,13 @@
 """Passes of a network over images: on several cores, and once for evaluation and bank."""
 
 import json
-from dataclasses import replace
 
 import pytest
 import torch
 from torch import nn
 
 from tests.engine.test_weights import network_of, saved
-from tests.support import CPU, drive, run_of
+from tests.support import CPU
 from tests.tuning.ray.test_frozen_networks import planned
 from tests.tuning.ray.test_shared_outputs import run
 from tune_calib.data.splits import load_development
@@ -17,10 +16,6 @@ from tune_calib.engine.bank import bank_key
 from tune_calib.engine.store import Store
 from tune_calib.methods._base import NetworkMethod
 from tune_calib.spec.trial import TrialSpec
-from tune_calib.tuning.work.execution import JobSource
-from tune_calib.tuning.work.jobs import make_plan
-from tune_calib.tuning.work.provenance import Provenance
-from tune_calib.tuning.work.workers import NetworkWorker
 
 
 @pytest.fixture
@@ -109,36 +104,3 @@ def test_a_search_passes_no_image_of_test(tmp_path, passed):
     splits = load_development(trials[0].spec.data, None)
     assert sum(passed) == sum(map(len, (splits.train, splits.select, splits.calib)))
     assert not list(store.root.glob("banks/*/test.arrow"))
-
-
-def test_a_run_killed_between_bank_and_network_passes_no_image_again(tmp_path, passed, monkeypatch):
-    store = Store(tmp_path / "store")
-    file = saved(tmp_path / "w.safetensors", network_of())
-    trials = planned(file, store.root, NAMES, holdout="test")
-
-    def killed(*_):
-        raise KeyboardInterrupt
-
-    (job,) = make_plan(trials, set()).networks
-    worker = NetworkWorker({"job": job.config(), "run": run_of(tmp_path / "out", store)})
-    with monkeypatch.context() as patched:
-        patched.setattr(artifacts, "write_tensors", killed)
-        with pytest.raises(KeyboardInterrupt):
-            drive(worker)
-    worker.cleanup()
-    assert passed
-    passed.clear()
-    rows = run(tmp_path / "out", trials, store)
-    assert not passed
-    assert len(rows) == len(trials)
-
-
-def test_only_frozen_networks_get_the_share_of_a_pass(tmp_path):
-    file = saved(tmp_path / "w.safetensors", network_of())
-    provenance = Provenance(str(tmp_path / "out"), str(tmp_path / "store"))
-    frozen = planned(file, tmp_path / "store", NAMES, holdout="test")
-    trained = [replace(frozen[0], spec=TrialSpec.build(network={}))]
-    for trials, cores in ((frozen, 3), (trained, None)):
-        source = JobSource(make_plan(trials, set()), provenance)
-        source.cores = 3
-        assert source.suggest("0")["job"].get("cores") == cores

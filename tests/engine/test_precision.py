@@ -6,9 +6,7 @@ from torch import nn
 
 from tests.support import CPU, here, sample
 from tune_calib.data.splits import load_development
-from tune_calib.engine.machine import refuse_slow, set_switches
 from tune_calib.engine.network import NetworkTrainer, predict
-from tune_calib.errors import UserError
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.trial import TrialSpec
 
@@ -72,27 +70,6 @@ def test_a_resumed_bfloat16_training_gives_the_same_digits():
     list(second)
     ours, theirs = whole.selected(), second.selected()
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
-
-
-@pytest.mark.parametrize("precision", ["bf16", "tf32"])
-def test_a_processor_without_it_is_refused_in_one_line(precision, monkeypatch):
-    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx2": True})
-    with pytest.raises(UserError, match=f"network.precision={precision} needs") as error:
-        refuse_slow(precision, CPU)
-    assert "use network.precision=fp32" in str(error.value)
-    refuse_slow("fp32", CPU)
-
-
-def test_on_a_processor_an_operation_that_may_vary_warns():
-    torch.use_deterministic_algorithms(False)
-    set_switches(TrialSpec.build(network={}).network, CPU)
-    assert torch.are_deterministic_algorithms_enabled()
-    assert torch.is_deterministic_algorithms_warn_only_enabled()
-
-
-def test_tf32_is_for_gpus():
-    with pytest.raises(UserError, match="this processor lacks"):
-        refuse_slow("tf32", CPU)
 
 
 @pytest.mark.parametrize(("precision", "gpus"), [("bf16", 0), ("tf32", 0), ("bf16", 1)])

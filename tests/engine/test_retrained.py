@@ -12,10 +12,7 @@ from tune_calib.engine.evaluate import SplitLogits, evaluate_one, head_batch_log
 from tune_calib.engine.extra import network_behind
 from tune_calib.engine.head_batch import HeadBatchTrainer
 from tune_calib.engine.network import predict
-from tune_calib.errors import UserError
-from tune_calib.results.tables import read_table, write_results
-from tune_calib.spec.trial import TrialSpec, canonical_json
-from tune_calib.tuning.pictures import SAMPLES, take_pictures
+from tune_calib.spec.trial import TrialSpec
 
 
 @pytest.fixture(scope="module")
@@ -66,31 +63,3 @@ def test_batch_statistics_that_drift_make_another_classifier(trained, test_split
         for spec in (small_spec(method="retrain", bn_mode=mode) for mode in ("eval", "train"))
     )
     assert not torch.allclose(calm, drifted, atol=1e-2)
-
-
-def row_of(spec, metrics):
-    return {
-        "schema_version": 1, "spec_hash": spec.hash, "rung": 0, "rung_label": "vanilla",
-        "status": "done", "network_seed": 0, "data": canonical_json(spec.data),
-        "network": canonical_json(spec.network), **metrics,
-    }  # fmt: skip
-
-
-def test_pictures_are_made_once_and_need_equal_metrics(trained, test_split, tmp_path):
-    spec = small_spec()
-    metrics = judged(spec, trained, test_split).metrics
-    for name, value in {"test/ece": 0.9, "test/accuracy": metrics["test/accuracy"] + 1e-5}.items():
-        write_results(tmp_path, "a", {"trials": [row_of(spec, {**metrics, name: value})]})
-        with pytest.raises(UserError, match=f"but was {value:.6f} in its trial"):
-            take_pictures(tmp_path, trained.root, None)
-        assert not (tmp_path / "logits").exists()
-    write_results(tmp_path, "a", {"trials": [row_of(spec, metrics)]})
-    (line,) = take_pictures(tmp_path, trained.root, None)
-    assert line == f"vanilla: logits of {SAMPLES} samples"
-    assert take_pictures(tmp_path, trained.root, None) == ["vanilla: logits exist"]
-    assert read_table(tmp_path, "logits").num_rows == SAMPLES
-
-
-def test_a_folder_without_numbers_is_one_line(tmp_path):
-    with pytest.raises(UserError, match="no trial with numbers on test"):
-        take_pictures(tmp_path, tmp_path, None)

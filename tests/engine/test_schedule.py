@@ -6,9 +6,7 @@ import pytest
 import torch
 
 from tune_calib.engine.steps import learning_rate
-from tune_calib.errors import UserError
 from tune_calib.spec.slots.network import NetworkSlot
-from tune_calib.spec.trial import TrialSpec
 
 EPOCHS, BATCHES = 10, 20
 
@@ -65,32 +63,3 @@ def test_milestones_divide_the_rate_by_ten():
     assert rates(milestones=(0.5, 0.8)) == pytest.approx(
         [0.2] * (5 * BATCHES) + [0.02] * (3 * BATCHES) + [0.002] * (2 * BATCHES)
     )
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"schedule": "one_cycle"}, "set it, e.g. warmup=0.3"),
-        ({"nesterov": True, "optimizer": "adam"}, "nesterov needs optimizer=sgd"),
-        ({"nesterov": True, "momentum": 0.0}, "nesterov needs optimizer=sgd"),
-        ({"schedule": "linear"}, "schedule"),
-        ({"precision": "bf16", "portable": True}, "portable numbers need precision=fp32"),
-        ({"execution": "graph", "portable": True}, "portable numbers need precision=fp32"),
-    ],
-)
-def test_contradicting_schedule_settings_are_one_line(wrong, message):
-    with pytest.raises(UserError, match=message) as error:
-        TrialSpec.build(network=wrong)
-    assert "\n" not in str(error.value)
-
-
-def test_new_settings_at_their_default_leave_no_trace_in_the_spec():
-    late = (
-        "schedule", "warmup", "nesterov", "precision", "execution", "deterministic",
-        "augment_until",
-    )  # fmt: skip
-    assert not set(late) & NetworkSlot().model_dump(mode="json").keys()
-    changed = {"schedule": "cosine", "warmup": 0.1, "nesterov": True, "precision": "bf16"}
-    changed["augment_until"] = 0.5
-    hashes = {TrialSpec.build(network={k: v}).hash for k, v in changed.items()}
-    assert len({*hashes, TrialSpec.build(network={}).hash}) == 6

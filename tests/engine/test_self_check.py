@@ -14,7 +14,7 @@ from tune_calib.engine import self_check
 from tune_calib.engine.execution import describe_execution
 from tune_calib.engine.head_batch import HeadBatchTrainer
 from tune_calib.engine.network import NetworkTrainer
-from tune_calib.engine.self_check import Proven, SelfCheck, Subject, find_difference
+from tune_calib.engine.self_check import Proven, Subject, find_difference
 from tune_calib.errors import DivergedError, RefusedError
 from tune_calib.spec.trial import TrialSpec
 
@@ -147,14 +147,6 @@ def test_steps_that_diverge_prove_nothing_about_others():
         next(run)
     assert math.isnan(run.executor.check.difference)
     assert SUBJECT.read() is None
-
-
-def test_a_capture_that_fails_after_an_earlier_check_is_refused_in_this_training_alone():
-    SUBJECT.write(SelfCheck())
-    run = trainer(failing(RefusedError("a step cannot be captured")))
-    assert_equal_training(run)
-    assert run.executor.refusal == "a step cannot be captured"
-    assert SUBJECT.read().refusal == ""
 
 
 def test_a_slower_captured_step_is_refused(monkeypatch):

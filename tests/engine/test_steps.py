@@ -1,9 +1,5 @@
 """The inner loop of a training: it knows torch alone, and tells where an epoch's time went."""
 
-import subprocess
-import sys
-
-import pytest
 import torch
 
 from tests.support import CPU
@@ -12,22 +8,6 @@ from tune_calib.data.splits import load_development
 from tune_calib.engine.network import NetworkTrainer
 from tune_calib.engine.steps import Stopwatch, batches_of
 from tune_calib.spec.trial import TrialSpec
-
-ABSENT = ("pydantic", "ray", "optuna", "pandas", "pyarrow", "safetensors", "yaml", "typer")
-
-
-@pytest.mark.slow
-def test_the_inner_loop_runs_where_torch_alone_is_installed():
-    code = f"""
-import sys
-for name in {ABSENT}:
-    sys.modules[name] = None
-import tune_calib.engine.steps, tune_calib.data.augment, tune_calib.models.network
-import tune_calib.engine.execution
-import runpy
-runpy.run_path("tests/benchmarks/heads.py")
-"""
-    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_draws_of_an_epoch_at_once_are_those_of_its_batches_one_by_one():

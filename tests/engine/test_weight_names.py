@@ -6,7 +6,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from tests.engine.test_weights import network_of
-from tests.support import CPU, sample
+from tests.support import CPU
 from tune_calib.data.splits import load_development
 from tune_calib.engine.artifacts import NetworkTraining
 from tune_calib.engine.evaluate import SplitLogits, refuse_better, refuse_seen
@@ -88,19 +88,6 @@ def test_foreign_weight_names_are_one_line(network, weights, message):
     assert len(str(refused.value)) < 600
 
 
-def test_a_part_may_be_named_as_a_prefix():
-    source, other = (Network(Attention(["model", "net"]), 4, 4) for _ in range(2))
-    weights = renamed(source, lambda name: "module." + name.removeprefix("backbone."))
-    assert_same(match_weights(other, weights, "w", is_frozen=True)[0], source)
-
-
-def test_two_tensors_of_one_name_are_one_line():
-    weights = renamed(network_of(), lambda name: name.removeprefix("backbone."))
-    twice = {**weights, **{f"model.{name}": tensor for name, tensor in weights.items()}}
-    with pytest.raises(UserError, match="has both"):
-        match_weights(network_of(), twice, "w")
-
-
 def test_a_last_layer_without_bias_has_one_of_zeros():
     weights = renamed(network_of(), str)
     del weights["head.bias"]
@@ -116,20 +103,6 @@ def test_half_precision_weights_become_single_precision():
     network = network_of()
     network.load_state_dict(match_weights(network, given, "w", is_frozen=True)[0])
     assert torch.equal(network.head.weight, given["head.weight"].float())
-
-
-def test_a_timm_resnet_on_small_images_names_its_stem(tmp_path):
-    import timm
-
-    source = timm.create_model("resnet18", num_classes=10, in_chans=1)
-    file = tmp_path / "w.safetensors"
-    save_file({k: v.contiguous() for k, v in source.state_dict().items()}, file)
-    settings = {"data": {"norm": "dataset"},
-             "network": {"backbone": "resnet18", "weights": str(file), "epochs": 0}}  # fmt: skip
-    with pytest.raises(
-        UserError, match=r"conv1.weight .*different stem.*data\.crop.*FILE.py:FUNCTION"
-    ):
-        resolve_files(ResolvedRequest(settings).with_recipe(), None, tmp_path / "store")
 
 
 def artifact(store: Store, method="ce", **network) -> tuple[TrialSpec, object]:
@@ -262,16 +235,6 @@ def test_weights_started_from_other_weights_have_unknown_training_data(beginning
         return
     with pytest.raises(UserError, match="set `holdout` to test"):
         refuse_better(spec, store, logits)
-
-
-@pytest.mark.parametrize("method", sample(["fedlas_ls", "balcal", "tst_joint", "vtst_joint"], 2))
-def test_a_method_with_its_own_logits_is_refused_on_a_frozen_network(method, tmp_path):
-    _, file = artifact(Store(tmp_path / "a"), method)
-    if method == "fedlas_ls":  # its gate is of the training alone
-        request_from(file, tmp_path / "b")
-        return
-    with pytest.raises(UserError, match="the training method computes the logits"):
-        request_from(file, tmp_path / "b")
 
 
 def test_an_export_gives_its_network_with_its_own_head(tmp_path, capsys):

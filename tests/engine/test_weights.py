@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from tests.support import CPU, here, rows
+from tests.support import CPU
 from tune_calib.data.splits import load_development
 from tune_calib.engine.artifacts import NetworkTraining
 from tune_calib.engine.network import build
@@ -105,27 +105,9 @@ def test_weights_that_do_not_fit_are_one_line(content, message, tmp_path):
     assert not (tmp_path / "store" / "weights").exists()
 
 
-def test_a_store_without_the_weights_is_one_line(tmp_path):
-    spec = spec_from(saved(tmp_path / "w.safetensors", network_of()), tmp_path / "store")
-    with pytest.raises(UserError, match="does not contain the weights"):
-        NetworkTraining(spec, Store(tmp_path / "other"), load_development(spec.data, None), CPU)
-
-
 def test_damaged_weights_of_a_store_are_copied_from_the_file_again(tmp_path):
     file, store = saved(tmp_path / "w.safetensors", network_of()), Store(tmp_path / "store")
     kept = store.folder(KIND, store_weights(file, store)) / FILE
     kept.write_bytes(b"half")
     store_weights(file, store)
     assert kept.read_bytes() == file.read_bytes()
-
-
-@pytest.mark.slow
-def test_weights_are_accepted_on_the_command_line(tmp_path):
-    file = saved(tmp_path / "w.safetensors", network_of())
-    out = tmp_path / "out"
-    words = ["compare", "ce", "--set", f"network.weights={file}", "--epochs", 1, "--out", out]
-    assert here(*words).returncode == 0
-    (row,) = rows(out)
-    assert str(tmp_path) not in row["network"]
-    assert '"weights"' in row["network"]
-    assert here(*words).returncode == 0  # the same question

@@ -76,13 +76,6 @@ def test_a_deterministic_run(tmp_path):
 
 
 @on_device
-def test_evaluate_on_shifted_images(tmp_path):
-    run("compare", "ce", "ls", *NETWORKS, *GRAPH, "--shift", "noise", out=tmp_path / "out")
-    shifted = read_table(tmp_path / "out", "shifts").to_pylist()
-    assert shifted
-
-
-@on_device
 def test_check_gpu_finds_no_difference_for_any_method():
     words = ["--backbone", "small_cnn", "--batch-size", 8, "--precision", "fp32"]
     ended = here("check-gpu", *words)

@@ -110,17 +110,6 @@ def test_draws_of_a_head_do_not_depend_on_the_number_of_heads(method, params):
         assert torch.equal(tensor[0], others[name][0])
 
 
-@pytest.mark.parametrize(("method", "params"), HEADS)
-@on_device
-def test_heads_from_the_gpu_give_their_logits_on_the_cpu(method, params):
-    on_gpu = trainer(2, method, params)
-    list(on_gpu)
-    on_cpu = trainer(2, method, params, "eager", CPU)
-    on_cpu.load_state({name: tensor.cpu() for name, tensor in on_gpu.state().items()})
-    logits = [built.predict(bank().test()).cpu() for built in (on_gpu, on_cpu)]
-    torch.testing.assert_close(*logits, rtol=1e-5, atol=1e-6)
-
-
 @pytest.mark.parametrize("execution", EXECUTIONS)
 @pytest.mark.parametrize(("method", "params"), HEADS)
 @on_device

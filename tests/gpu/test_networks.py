@@ -12,8 +12,8 @@ from tests.gpu.device import Graph
 from tests.gpu.process import on_device
 from tune_calib.data.base import Split
 from tune_calib.data.splits import Development, load_development
-from tune_calib.engine.artifacts import NetworkTraining, load_network
-from tune_calib.engine.network import NetworkTrainer, predict_splits
+from tune_calib.engine.artifacts import NetworkTraining
+from tune_calib.engine.network import NetworkTrainer
 from tune_calib.engine.store import Store, read_tensors, write_tensors
 from tune_calib.spec.backbones import BACKBONES
 from tune_calib.spec.methods import METHODS
@@ -198,27 +198,3 @@ def test_a_finished_training_frees_the_gpu(execution, tmp_path):
         assert [reference() for reference in held] == [None, None]
     finally:
         gc.enable()
-
-
-@pytest.mark.parametrize("method", ["ce", "mit_a", "vtst_joint"])
-@on_device
-def test_a_network_from_the_gpu_gives_its_logits_on_the_cpu(method, tmp_path):
-    spec = spec_of(method=method, execution="graph", epochs=1)
-    development, store = load_development(spec.data, None), Store(tmp_path)
-    training = NetworkTraining(spec, store, development, CUDA)
-    while training.step() is not None:
-        pass
-    training.close()
-    logits = []
-    for device in (CUDA, CPU):
-        network = load_network(spec, store, device)
-        splits = {"select": (development.select.to(device), spec.data.info)}
-        logits.append(predict_splits(network, splits)["select"][0].cpu())
-    assert network.manifest["execution"] == "graph"
-    # Other numbers of images at once.
-    torch.testing.assert_close(*logits, rtol=1e-4, atol=1e-5)
-
-
-@on_device
-def test_a_compiled_backbone_is_not_emulated():
-    pytest.skip("network.execution=compiled needs kernels of the compiler, which are not emulated")

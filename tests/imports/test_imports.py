@@ -316,9 +316,6 @@ WRONG = {
         },
         "the rows sum to one",
     ),
-    "sigmoids named logits": (
-        changed("logits", lambda v: 1 / (1 + np.exp(-v))), "or as logits=FILE:KEY if they are",
-    ),
     "both": (
         lambda samples, seed: {
             **outputs(samples, seed=seed), **as_probs(np.asarray)(samples, seed),

@@ -224,14 +224,9 @@ NOT_OF_ALL = {
     "check_estimators_nan_inf": FLOATS,
     "check_classifiers_one_label": "a calibrated classifier has two or more classes",
 }
+STOPS = "the optimiser stops near the minimum, by another way for other rows: 1e-5 apart"
 AS_COLUMNS = "the data have another number of classes than of columns, which are logits"
-IN_UNIT = "the data lie in [0, 1], which is refused unless `outputs` says that they are logits"
 NOT_OF_METHODS = NOT_OF_ALL | {
-    "check_fit_score_takes_y": IN_UNIT,
-    "check_sample_weights_list": IN_UNIT,
-    "check_sample_weight_equivalence_on_dense_data": IN_UNIT,
-    "check_supervised_y_2d": IN_UNIT,
-    "check_classifiers_one_label_sample_weights": IN_UNIT,
     "check_estimators_overwrite_params": AS_COLUMNS,
     "check_estimators_fit_returns_self": AS_COLUMNS,
     "check_readonly_memmap_input": AS_COLUMNS,
@@ -264,6 +259,8 @@ def test_every_check_of_scikit_learn_passes_but_those_that_cannot_apply(name):
     is_head = name == "RetrainedHead"
     estimator = tune_calib.RetrainedHead(epochs=20) if is_head else getattr(tune_calib, name)()
     expected = NOT_OF_ALL if is_head else NOT_OF_METHODS
+    if name == "VectorScaling":
+        expected = NOT_OF_METHODS | {"check_sample_weight_equivalence_on_dense_data": STOPS}
     if name == "BetaCalibration":
         expected = NOT_OF_BETA
     estimator_checks.check_estimator(estimator, expected_failed_checks=expected, on_skip=None)

@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from tests.metrics.test_without_bins import case
-from tests.support import here
 from tune_calib.metrics import conformal
 from tune_calib.metrics.bootstrap import bootstrap
 from tune_calib.metrics.samples import CalibSplit, Samples
@@ -99,37 +98,3 @@ def test_metrics_of_the_plugin_have_the_intervals_of_a_mean_and_are_absent_witho
     plugins.use(())
     assert not added & set(metrics_of_trials())
     assert not added & evaluate(*test, calib=calib).keys()
-
-
-@pytest.mark.slow
-def test_a_run_with_the_plugin_has_its_columns(tmp_path):
-    options = ["--dataset", "digits", "--address", "none", "--set", "network.epochs=10"]
-    options += ["--bootstrap", "100", "--plugin", PLUGIN, "--out", tmp_path / "run"]
-    done = here("compare", "ce", "temperature", *options)
-    assert done.returncode == 0, done.stderr
-    words = ["--metric", "aps_size", "--metric", "aps_coverage", "--intervals"]
-    shown = here("report", tmp_path / "run", *words, "--plugin", PLUGIN)
-    assert "APS set size at 90 %" in shown.stdout
-    assert shown.stdout.count("[") >= 4
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("classes", [3, 100])
-def test_sets_are_those_of_torchcp(plugin, classes):
-    score = pytest.importorskip("torchcp.classification.score")
-    predictor = pytest.importorskip("torchcp.classification.predictor")
-    test, calib = split(classes, 4000)
-    values = evaluate(*test, calib=calib)
-    raps = score.RAPS(randomized=False, penalty=conformal.PENALTY, kreg=conformal.FREE_RANKS)
-    oracles = {
-        "aps": predictor.SplitPredictor(score.APS(randomized=False)),
-        "raps": predictor.SplitPredictor(raps),
-        "class_conditional": predictor.ClassConditionalPredictor(score.LAC()),
-    }
-    for kind, oracle in oracles.items():
-        oracle.calculate_threshold(*calib, 0.1)
-        sets = oracle.predict_with_logits(test[0]).bool()
-        expected = sets.sum(-1).double().mean()
-        assert float(values[f"{kind}_size"]) == pytest.approx(float(expected), abs=2e-3 * classes)
-        covers = sets.gather(1, test[1][:, None]).double().mean()
-        assert float(values[f"{kind}_coverage"]) == pytest.approx(float(covers), abs=1e-3)

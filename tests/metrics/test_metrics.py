@@ -2,7 +2,6 @@ import numpy as np
 import pytest
 import torch
 from sklearn.metrics import brier_score_loss, log_loss, roc_auc_score
-from torchmetrics.functional.classification import multiclass_calibration_error
 
 from tests.parity_compare.metrics import left_table
 from tests.support import sample
@@ -10,7 +9,7 @@ from tune_calib.metrics import calibration, ood, scoring
 from tune_calib.metrics.binning import adaptive_table, bin_table
 from tune_calib.metrics.samples import Samples
 from tune_calib.metrics.summary import evaluate
-from tune_calib.spec.metrics import METRICS, metrics_of_trials, searchable_metrics
+from tune_calib.spec.metrics import METRICS, metrics_of_trials
 
 
 def random_case(samples=400, classes=7, heads=3, scale=3.0, dtype=torch.float64):
@@ -49,20 +48,6 @@ def test_edges_of_adaptive_bins_are_interpolated_as_in_the_authors_code(samples)
         edges = np.interp(np.linspace(0, samples, 16), np.arange(samples), confidence)
         assert lower.tolist() == pytest.approx(edges[:-1], abs=1e-15)
         assert upper.tolist() == pytest.approx(edges[1:], abs=1e-15)
-
-
-@pytest.mark.parametrize(("ours", "norm"), [("ece", "l1"), ("mce", "max")])
-def test_the_left_convention_equals_torchmetrics(ours, norm):
-    logits, labels = random_case(dtype=torch.float32)
-    probs = logits.softmax(-1)
-    theirs = [
-        multiclass_calibration_error(head, labels, num_classes=7, n_bins=15, norm=norm)
-        for head in probs
-    ]
-    samples = Samples(probs, labels)
-    samples.table = left_table(probs, labels, 15)
-    values = getattr(calibration, ours)(samples)
-    assert values.tolist() == pytest.approx([float(v) for v in theirs], abs=2e-6)
 
 
 def test_scores_equal_scikit_learn():
@@ -105,18 +90,6 @@ def test_every_metric_is_within_its_bounds(scale, samples, dtype):
         assert (value[known] <= METRICS[name].upper + 1e-5).all(), name
     parts = values["o_ece"] + values["u_ece"]
     assert torch.allclose(parts, values["ece"], atol=1e-6)
-
-
-@pytest.mark.parametrize("in_search", [False, True])
-def test_a_search_has_what_it_may_optimise_and_no_more_than_is_quick(in_search):
-    logits, labels = random_case()
-    values = evaluate(logits, labels, (logits, labels), in_search)
-    expected = []
-    for name in metrics_of_trials():
-        if not in_search or METRICS[name].is_in_searches or METRICS[name].needs_calib:
-            expected.append(name)
-    assert set(values) == set(expected)
-    assert set(searchable_metrics()) <= set(values)
 
 
 def test_metrics_of_a_calibrated_and_a_wrong_predictor():
@@ -200,12 +173,3 @@ LABELS = torch.tensor([0, 1])
 def test_a_wrong_input_is_refused(metric, probs, labels, message):
     with pytest.raises(ValueError, match=message):
         metric(Samples(probs, labels))
-
-
-def test_scores_that_are_not_finite_are_refused():
-    logits, labels = torch.tensor([[float("inf"), 0.0]]), torch.tensor([0])
-    samples = Samples(torch.tensor([[1.0, 0.0]]), labels, logits)
-    with pytest.raises(ValueError, match="finite"):
-        scoring.nll(samples)
-    with pytest.raises(ValueError, match="finite"):
-        ood.auroc(torch.tensor([float("nan")]), torch.tensor([0.0]))

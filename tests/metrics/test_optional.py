@@ -1,20 +1,15 @@
 """Metrics of other libraries, which a plug-in adds."""
 
-import importlib.util
-
 import numpy as np
 import pytest
 import torch
 
 from tests.metrics.test_without_bins import case
-from tune_calib.errors import UserError
-from tune_calib.metrics.bootstrap import bootstrap
-from tune_calib.metrics.summary import compute_plugin_metrics, evaluate
+from tune_calib.metrics.summary import evaluate
 from tune_calib.spec import plugins
-from tune_calib.spec.metrics import METRICS, metrics_of_trials
+from tune_calib.spec.metrics import METRICS
 
 PLUGIN = "tune_calib.metrics.optional.libraries"
-NAMES = {"proper_l1", "proper_l2", "relplot_smooth_ece", "torchmetrics_ece"}
 
 
 @pytest.fixture
@@ -54,26 +49,3 @@ def test_proper_errors_are_those_of_probabilities_drawn_by_known_ones(plugin):
     for name, errors in true.items():
         assert value(name, logits, labels) == pytest.approx(errors.mean(), rel=0.1)
         assert value(name, logits / 2, labels) < errors.mean() / 10
-
-
-def test_they_are_computed_only_with_the_plugin_and_once_for_each_split(plugin):
-    logits, labels = case(60, 3)
-    assert set(metrics_of_trials()) >= NAMES
-    assert compute_plugin_metrics(logits, labels).keys() == NAMES
-    assert not NAMES & bootstrap(logits[None], labels, 2).keys()
-    plugins.use(())
-    assert not NAMES & {*metrics_of_trials(), *evaluate(logits, labels)}
-
-
-def test_without_the_libraries_there_is_nothing_to_register(monkeypatch):
-    monkeypatch.setattr(importlib.util, "find_spec", find_none)
-    monkeypatch.setattr(plugins, "_ran", {})
-    with plugins.restored(), pytest.raises(UserError, match="libraries: it registers nothing"):
-        plugins.load(PLUGIN)
-
-
-FOUND = importlib.util.find_spec
-
-
-def find_none(name, *args):
-    return None if name in ("probmetrics", "relplot", "torchmetrics") else FOUND(name, *args)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from tests.support import CPU, here, rows
+from tests.support import CPU
 from tune_calib.data.splits import load_development
 from tune_calib.engine.artifacts import NetworkTraining, load_network
 from tune_calib.engine.network import build
@@ -16,7 +16,6 @@ from tune_calib.spec import plugins
 from tune_calib.spec.backbones import BACKBONES
 from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.spec.trial import TrialSpec
-from tune_calib.tuning.ray.trainables import resolve_trial
 from tune_calib.tuning.resolve import resolve_files
 
 FILE = """
@@ -210,62 +209,3 @@ def test_a_changed_file_is_another_network(file, tmp_path):
     plugins.use([])
     with pytest.raises(UserError, match=r"unknown backbone 'lab\.net'"):
         _ = BACKBONES["lab.net"]
-
-
-def test_a_trainable_takes_paths_as_the_command_line_does(file, tmp_path):
-    weights, _ = weights_of("net", tmp_path / "w.safetensors")
-    network = {"backbone": plugins.backbone(f"{file}:net"), "weights": str(weights), "epochs": 0}
-    data = {"dataset": "digits", "norm": "dataset"}
-    run = {"out": str(tmp_path / "o"), "store": str(tmp_path / "s")}
-    config = {"data": data, "network": network, "run": run}
-    spec = resolve_trial("retrain", config)
-    asked = resolve_files(
-        ResolvedRequest({"data": data, "network": network}).with_recipe(), None, tmp_path / "s"
-    )
-    assert spec.network_id == asked.spec().network_id
-    assert spec.head is not None
-
-
-@pytest.mark.slow
-def test_a_folder_goes_on_without_the_file(file, tmp_path):
-    weights, _ = weights_of("net", tmp_path / "w.safetensors")
-    out = tmp_path / "out"
-    asked = ["compare", "ce", "temperature", "--weights", weights, "--norm", "dataset",
-             "--holdout", "test", "--out", out, "--seeds", 2, "--backbone"]  # fmt: skip
-    first = here(*asked, f"{file}:net")
-    assert first.returncode == 0, first.stderr
-    assert "lab.net as given" in first.stdout
-    found = rows(out)
-    assert [row["rung_label"] for row in found].count("ce") == 1
-    assert not any(str(tmp_path) in row["network"] for row in found)
-    file.unlink()
-    weights.rename(tmp_path / "moved.safetensors")
-    (copy,) = (out / "plugins").glob("*/lab.py")
-    assert f"add --plugin {copy}" in here("report", out).stderr
-    assert f"add --plugin {copy}" in here("pictures", out).stderr
-    assert here("report", out, "--plugin", copy).returncode == 0
-    words = [tmp_path / "moved.safetensors" if word is weights else word for word in asked]
-    again = here(*words, f"{copy}:net")
-    assert again.returncode == 0, again.stderr
-    assert rows(out) == found
-
-
-@pytest.mark.slow
-def test_an_experiment_file_names_a_backbone_relative_to_itself(file, tmp_path):
-    weights, _ = weights_of("net", tmp_path / "w.safetensors")
-    sweep = tmp_path / "experiment.yaml"
-    sweep.write_text(
-        f"out: {tmp_path / 'out'}\n"
-        "backbones: [lab.py:net]\n"
-        f"set: {{network: {{weights: {weights}, epochs: 0}}, data: {{norm: dataset}}}}\n"
-        "seeds: 3\n"
-        "entries: {a: {methods: [temperature, retrain]}, b: {ladder: decoupling}}\n"
-    )
-    done = here("run", sweep, "--dry-run")
-    assert done.returncode == 0, done.stderr
-    assert "a-digits-lab.net" in done.stdout
-    sweep.write_text(sweep.read_text().replace("lab.py:net", "lab.py:nett"))
-    wrong = here("run", sweep, "--dry-run")
-    assert wrong.returncode == 2
-    assert "line 2: backbones.0" in wrong.stderr
-    assert "has no function 'nett'" in wrong.stderr

@@ -5,32 +5,24 @@ from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 
-import pandas as pd
 import pytest
 
-from analysis.ladder.tables import recipes
-from analysis.load import Run, load
-from tests import fake_results
 from tests.support import sample
-from tune_calib.errors import UserError
-from tune_calib.experiments.entries import plan_entries
-from tune_calib.experiments.file import read_experiment_file
-from tune_calib.results.manifests import RungRecord, RunManifest
 from tune_calib.results.tables import read_table
 from tune_calib.spec.datasets import DATASETS
-from tune_calib.spec.ladder import LADDERS, build_comparison, expand
+from tune_calib.spec.ladder import build_comparison, expand
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.names import SLOTS
 from tune_calib.spec.recipe import QUICK
 from tune_calib.spec.request import AblateRequest
 from tune_calib.spec.resolve import resolve_settings
 from tune_calib.spec.resolved import ResolvedRequest
-from tune_calib.spec.settings import own_recipe, resolve_spec
+from tune_calib.spec.settings import own_recipe
 from tune_calib.spec.slots.base import OptimisedSlot
 from tune_calib.spec.slots.head import HeadSlot
 from tune_calib.spec.slots.network import NetworkSlot
 from tune_calib.spec.space import SPACES
-from tune_calib.spec.trial import TrialSpec, canonical_json
+from tune_calib.spec.trial import TrialSpec
 from tune_calib.tuning.caption import describe_setting
 from tune_calib.tuning.folder import RunLocation
 from tune_calib.tuning.ladder import LadderRun
@@ -167,25 +159,6 @@ def test_a_trainable_has_the_trial_of_the_command_line(name, dataset):
         assert spec.hash == trial.spec.hash == point.spec.hash, (nested, own_recipes)
 
 
-@pytest.mark.parametrize(
-    ("slots", "message"),
-    [
-        ({"head": {"method": "mac_cal", "gama": 1}}, "did you mean 'gamma'"),
-        ({"head": {"method": "mac_cal", "params": {"gama": 1}}}, "did you mean 'gamma'"),
-        ({"head": {"method": "mac_cal", "gamma": 1, "params": {"gamma": 1}}}, "give it once"),
-        ({"head": {"method": "mac_cal", "params": 3}}, "head.params must map"),
-        ({"head": {"lr": 0.1}}, "names no method; known: mac_cal"),
-        ({"network": {"method": "mac_cal"}}, "is a head method"),
-        ({"data": {"dataset": "digit"}}, "did you mean 'digits'"),
-    ],
-)
-def test_a_wrong_setting_is_one_line(slots, message):
-    with pytest.raises(UserError) as caught:
-        resolve_spec(slots)
-    assert message in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
 OLD = json.loads((Path(__file__).parent / "old_rows.json").read_text())
 
 
@@ -225,40 +198,6 @@ def test_own_recipes_change_the_hashes_of_runs_and_their_absence_does_not(tmp_pa
         assert lr == {1e-4 if definition.resolved.own_recipes else 0.01}
 
 
-ENTRIES = {
-    "methods": ("methods: [ce, balcal]", lambda work: work.run.planned_trials[-1].spec.network),
-    "ladder": ("ladder: fedlas", lambda work: work.run.planned_trials[0].spec.network),
-    "search": (
-        "methods: [balcal]\n    search: {trials: 3}",
-        lambda work: work.run.definition.candidates.trials({}, 0)[0].spec.network,
-    ),
-}
-
-
-@pytest.mark.parametrize(
-    ("kind", "top", "entry_has"), list(product(ENTRIES, (None, True, False), (None, True, False)))
-)
-def test_own_recipes_of_a_sweep_file_hold_for_methods_and_searches(kind, top, entry_has, tmp_path):
-    text, network = ENTRIES[kind]
-    lines = [f"out: {tmp_path / 'out'}"]
-    lines += [] if top is None else [f"own_recipes: {str(top).lower()}"]
-    lines += ["entries:", "  a:", f"    {text}"]
-    lines += [] if entry_has is None else [f"    own_recipes: {str(entry_has).lower()}"]
-    path = tmp_path / "experiment.yaml"
-    path.write_text("\n".join(lines) + "\n")
-    if kind == "ladder" and entry_has:
-        with pytest.raises(UserError, match="`own_recipes` does not go with a ladder"):
-            plan_entries(read_experiment_file(path))
-        return
-    (work,) = plan_entries(read_experiment_file(path))
-    expected = bool(top if entry_has is None else entry_has)
-    if kind == "ladder":
-        shared, other = NetworkSlot(params={}).loss_reduction, "sum"
-        assert network(work).loss_reduction == shared != other
-    else:
-        assert network(work).optimizer == ("adam" if expected else "sgd")
-
-
 @pytest.mark.parametrize("own_recipes", [False, True])
 def test_the_caption_names_the_recipe(own_recipes):
     trials = planned(["ce", "balcal", "mac_cal"], own_recipes=own_recipes)
@@ -275,97 +214,6 @@ def test_the_caption_names_the_recipe(own_recipes):
         )
         assert "SGD, lr 0.05, batch 16, weight decay 0.0005, mean loss, no clip;" in caption
         assert caption.endswith("one recipe for all")
-
-
-def test_the_caption_notes_different_recipes():
-    ladder = build_comparison(["ce", "fl"], [{}, {"network": {"lr": 0.01}}])
-    settings = {"data": {"dataset": "digits"}}
-    trials = expand(ladder, ResolvedRequest(settings).with_recipe())
-    caption = describe_setting(trials, ladder, ResolvedRequest(settings).with_recipe())
-    assert caption.endswith("recipes differ")
-    assert "lr " not in caption
-
-
-def test_the_caption_of_a_ladder_names_whose_recipe_its_heads_take():
-    ladder, settings = LADDERS["decoupling"], {"data": {"dataset": "digits"}}
-    trials = expand(ladder, ResolvedRequest(settings).with_recipe())
-    caption = describe_setting(trials, ladder, ResolvedRequest(settings).with_recipe())
-    assert "heads 40 epochs, recipe of tst: Adam, lr 0.0001, batch 256" in caption
-    assert caption.endswith("one recipe for all networks, one by another optimiser for all heads")
-
-
-def test_a_ladder_whose_heads_have_another_optimiser_lists_it():
-    ladder, request = (
-        LADDERS["decoupling"],
-        ResolvedRequest({"data": {"dataset": "digits"}}).with_recipe(),
-    )
-    joint, longer, heads, drifting = rows_of(sweep_of(expand(ladder, request)))
-    assert joint["rungs"].startswith("joint, frozen, continued linear")
-    assert longer["rungs"] == "joint, longer"
-    for head in (heads, drifting):
-        recipe = {
-            name: (joint[name], head[name]) for name in ("trained", "optimiser", "lr", "batch")
-        }
-        assert recipe == {
-            "trained": ("network", "head"), "optimiser": ("sgd", "adam"), "lr": ("0.1", "0.0001"),
-            "batch": ("32", "256"),
-        }  # fmt: skip
-    assert [row["epochs"] for row in (joint, longer, heads)] == ["60", "100", "40"]
-    same = expand(LADDERS["mac_cal"], request)
-    assert not recipes(sweep_of(same)).records
-
-
-def rows_of(sweep: Run) -> list[dict[str, str]]:
-    table = recipes(sweep)
-    return [{head: cell.text for head, cell in record.items()} for record in table.records]
-
-
-def sweep_of(trials) -> Run:
-    rows = []
-    for trial in trials:
-        row = {"rung": trial.rung}
-        for slot in SLOTS:
-            value = getattr(trial.spec, slot)
-            row[slot] = None if value is None else canonical_json(value)
-        rows.append(row)
-    rungs = [
-        RungRecord(index=t.rung, label=t.label, published=None, kind="variant") for t in trials
-    ]
-    return Run(
-        Path(),
-        RunManifest.model_construct(rungs=rungs, ladder="x", dataset="digits"),
-        pd.DataFrame(rows),
-    )
-
-
-def test_a_table_shows_where_recipes_differ_and_none_where_they_do_not():
-    names = ["ce", "mbls", "balcal", "tst", "retrain"]
-    assert not recipes(sweep_of(planned(names))).records
-    records = rows_of(sweep_of(planned(names, own_recipes=True)))
-    rows = {(row.pop("trained"), row.pop("rungs")): row for row in records}
-    assert list(rows) == [
-        ("network", "ce, tst, retrain"),
-        ("network", "mbls"),
-        ("network", "balcal"),
-        ("head", "tst"),
-        ("head", "retrain"),
-    ]
-    assert rows["network", "ce, tst, retrain"] == {
-        "batch": "128", "optimiser": "sgd", "lr": "0.1", "weight decay": "0.0005", "clip": "2",
-        "loss": "sum", "epoch kept": "last", "lr drops at epoch": "26, 43",
-    }  # fmt: skip
-    assert rows["network", "balcal"]["lr drops at epoch"] == "never"
-    assert rows["network", "balcal"]["clip"] == "none"
-    assert rows["head", "tst"]["lr"] == "0.0001"
-    assert rows["head", "retrain"]["lr"] == "0.05"
-    assert rows["head", "tst"]["lr drops at epoch"] == "-"
-    table = recipes(sweep_of(planned(["ce", "mixup"], own_recipes=True)))
-    assert table.heads == ["trained", "weight decay", "clip", "loss", "rungs"]
-
-
-def test_a_sweep_of_another_kind_of_results_has_no_table_of_recipes(tmp_path):
-    fake_results.write(tmp_path)
-    assert not recipes(load(tmp_path)).records
 
 
 def test_zero_epochs_of_a_request_are_those_of_a_frozen_network():

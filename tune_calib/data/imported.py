@@ -13,7 +13,7 @@ from tune_calib.data.draws import divide
 from tune_calib.errors import UserError
 from tune_calib.metrics import validation
 from tune_calib.metrics.scoring import check_order
-from tune_calib.metrics.validation import SMALLEST, UNEVEN, Appearance
+from tune_calib.metrics.validation import SMALLEST, UNEVEN
 
 UNLIKE = 0.01  # largest difference between logits and those of the head, relative to the largest
 CHUNK = 2**22  # number of values processed at once
@@ -47,7 +47,6 @@ class ImportedSplit:
     # Last layer, which computes logits if there are no ``outputs``; None without features.
     head: LinearHead | None
     groups: Tensor | None = None  # (N,) int64; samples with the same number belong together
-    is_role_given: bool = False  # whether the files name their role, e.g. logits=FILE
 
     @property
     def width(self) -> int:
@@ -65,7 +64,7 @@ class ImportedSplit:
         """Yield features (M, D) and outputs (M, C) in order, float32, of width 0 if absent."""
         # A fixed number of rows, because the last digits of the head's logits depend on it.
         rows = max(1, CHUNK // max(self.width, self.classes))
-        appearance = Appearance()
+        are_probabilities = self.kind == "logits"
         for first in range(0, len(self.labels), rows):
             last = min(first + rows, len(self.labels))
             features = outputs = torch.empty(last - first, 0)
@@ -77,11 +76,15 @@ class ImportedSplit:
                 if self.kind == "probs":
                     _check_probs(outputs, array, first)
                 else:
-                    appearance.add(outputs)
+                    are_probabilities &= validation.are_probabilities(outputs)
                 if self.head is not None:
                     self._check_logits(features, outputs, first)
             yield features, outputs
-        self._refuse_probabilities(appearance)
+        if are_probabilities:
+            raise UserError(
+                f"{self.arrays['logits']}: the rows sum to one, so these are probabilities; import "
+                "them as probs=FILE:KEY"
+            )
 
     def chunks(self, mask: Tensor | None = None) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield features (M, D) and logits (M, C) in order; ``mask`` (N,) bool selects samples."""
@@ -104,19 +107,6 @@ class ImportedSplit:
         name, way = str(self.arrays["labels"]), "number the classes from 0 as the columns"
         with validation.as_user_error():
             check_order(top, self.labels, np.arange(self.classes), name=name, way=way)
-
-    def _refuse_probabilities(self, appearance: Appearance) -> None:
-        if appearance.are_probabilities:
-            raise UserError(
-                f"{self.arrays['logits']}: the rows sum to one, so these are probabilities; import "
-                "them as probs=FILE:KEY"
-            )
-        if appearance.may_be_probabilities and not self.is_role_given:
-            raise UserError(
-                f"{self.arrays['logits']}: the values are between 0 and 1, so these may be "
-                "probabilities; import them as probs=FILE:KEY, or as logits=FILE:KEY if they are "
-                "logits"
-            )
 
     def _check_logits(self, features: Tensor, logits: Tensor, first: int) -> None:
         assert self.head is not None
@@ -175,7 +165,6 @@ def read_split(name: str, files: Sequence[str], head: LinearHead | None = None) 
         outputs=outputs,
         head=None if features is None else head,
         groups=None if groups is None else torch.from_numpy(groups.astype(np.int64)),
-        is_role_given=any(file.startswith("logits=") for file in files),
     )
 
 

@@ -375,11 +375,6 @@ def log_mean_exp(draws: Iterable[Tensor]) -> Tensor:
     return highest + total.log() - math.log(count)
 
 
-def seeded(seed: int, device: torch.device) -> torch.Generator:
-    """Return a generator of a device, whose numbers on a GPU differ from those on a CPU."""
-    return torch.Generator(device).manual_seed(seed)
-
-
 def nll(log_probs: Tensor, labels: Tensor) -> Tensor:
     """Return the mean NLL of each head in nats: (K, B, C) and (B,) or (K, B) to (K,)."""
     targets = labels.expand(log_probs.shape[:2])

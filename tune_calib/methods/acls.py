@@ -4,9 +4,6 @@ https://arxiv.org/abs/2308.11911. Cross entropy plus two squared penalties: on t
 where it exceeds a margin, and on logits more than the margin below the largest. The default follows
 the authors' code, where the first penalty applies to the raw logit, so that adding a constant to
 all logits changes it.
-
-Own recipe, from MbLS's code: SGD on the mean loss, with gradients clipped at 2. It keeps the epoch
-with the best validation accuracy and drops the incomplete last batch on CIFAR-10.
 """
 
 from typing import Literal

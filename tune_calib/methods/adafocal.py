@@ -7,9 +7,6 @@ exponents give an inverse focal loss, for under-confident bins.
 The feedback comes from ``calib``. Differences from the authors' code: the bins are part of the
 checkpoint (theirs are written to a text file and never read back), and 1 - p is computed from
 log p, so that it is not rounded to 0 near p = 1.
-
-Own recipe, from the authors' code, which is based on Mukhoti's: SGD on the loss summed over the
-batch, with gradients clipped at 2. It keeps the last epoch.
 """
 
 from typing import Any

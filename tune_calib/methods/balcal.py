@@ -12,10 +12,6 @@ when all logits lie in [0, 1]). The adaptor reads the maps that the backbone poo
 pre-activation network, theirs reads them before the last BN and ReLU). With ``select:
 min_val_nll``, an epoch is selected by the NLL of the mixture, not by the sum of the two cross
 entropies.
-
-Own recipe: Adam at 1e-4 without weight decay, clipping or schedule, batch size 256. It keeps the
-epoch with the lowest validation NLL. The adaptor's BatchNorm momentum (.01) and initialisation
-(normal, fan out) are the authors', whichever recipe trains the rest.
 """
 
 import math
@@ -194,11 +190,8 @@ class BalCal(NetworkMethod):
 
     def forward(self, network: Any, images: Tensor) -> Output:
         output, unit = self.heads(network, images)
-        return Output(output.features, self.mixed(output.logits, unit))
-
-    def mixed(self, linear: Tensor, unit: Tensor) -> Tensor:
-        """Return the logits (N, C) at evaluation from the linear logits and the unit features."""
-        return self.share * linear + (1 - self.share) * (unit @ self.etf)
+        etf = unit @ self.etf
+        return Output(output.features, self.share * output.logits + (1 - self.share) * etf)
 
 
 METHODS.register(

@@ -1,8 +1,4 @@
-"""Cross entropy, the uncalibrated baseline ("vanilla") of every paper.
-
-Own recipe, from the code of Mukhoti et al. (torrvision/focal_calibration): SGD on the loss summed
-over the batch, with gradients clipped at 2. It keeps the last epoch.
-"""
+"""Cross entropy, the uncalibrated baseline ("vanilla") of every paper."""
 
 from torch import Tensor
 from torch.nn import functional as F

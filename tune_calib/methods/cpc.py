@@ -6,10 +6,6 @@ other class, and binary exclusion, by which neither of two wrong classes should 
 itself. With two classes there is no pair of wrong classes, and the term is 0 (the code divides by
 0). Beyond ``LARGEST`` pairs, samples are processed in chunks and their pairs are recomputed in the
 backward pass, which bounds the memory.
-
-Own recipe, from the code, which is based on MbLS's: SGD on the mean loss, with gradients clipped at
-2. It keeps the epoch with the best validation accuracy and drops the incomplete last batch on
-CIFAR-10.
 """
 
 from functools import partial

@@ -7,9 +7,6 @@ divides 0 by 0). It is also 0 for a batch of one sample (their code raises). The
 divided by ln C (their code uses ln 100 for CIFAR-100 and ln 10 otherwise; ``entropy_scale`` sets
 the divisor). In the formula, c_i is the share of epochs in which sample i was correct, and i + 1 is
 the next sample of the batch; the first sample follows the last.
-
-Own recipe: SGD with weight decay 1e-4 on the mean loss without clipping, with learning-rate drops
-after one half and five sixths of the epochs. It keeps the last epoch.
 """
 
 import math

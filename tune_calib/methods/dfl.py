@@ -2,9 +2,6 @@
 
 Focal loss whose weight also depends on the largest probability below that of the true class. The
 default exponent depends on the backbone (``GAMMA``), whichever recipe trains it.
-
-Own recipe, from the authors' code, which is based on Mukhoti's: SGD on the loss summed over the
-batch, with gradients clipped at 2. It keeps the last epoch.
 """
 
 from pydantic import Field

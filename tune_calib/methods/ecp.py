@@ -3,9 +3,6 @@
 https://arxiv.org/abs/1701.06548. The loss is the cross entropy minus the weighted entropy of the
 prediction. By default the entropy is averaged over classes, as in the code behind all published
 comparisons (by-liu/MbLS). The paper sums it, which makes the weight C times larger.
-
-Own recipe, from that code: SGD on the mean loss, with gradients clipped at 2. It keeps the epoch
-with the best validation accuracy and drops the incomplete last batch on CIFAR-10.
 """
 
 from typing import Literal

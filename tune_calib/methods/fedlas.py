@@ -14,9 +14,6 @@ moments are part of the checkpoint, and a batch of one sample leaves the moments
 standard deviation is NaN, and the moments in the authors' code stay NaN).
 
 For ablations, the gate can be fixed, random or an oracle, and other indicators can be selected.
-
-Own recipe, from MbLS's code: SGD on the mean loss, with gradients clipped at 2. It keeps the epoch
-with the best validation accuracy and drops the incomplete last batch on CIFAR-10.
 """
 
 from collections.abc import Callable, Mapping

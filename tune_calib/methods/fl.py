@@ -2,9 +2,6 @@
 
 https://arxiv.org/abs/2002.09437. Samples that the network already predicts with confidence get less
 weight. 1 - p is computed from log p, so that it is not rounded to 0 near p = 1.
-
-Own recipe, from the authors' code (torrvision/focal_calibration): SGD on the loss summed over the
-batch, with gradients clipped at 2. It keeps the last epoch.
 """
 
 from pydantic import Field

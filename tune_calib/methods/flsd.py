@@ -2,9 +2,6 @@
 
 https://arxiv.org/abs/2002.09437. The exponent is larger where the true class is less probable: 5
 for probabilities below 0.2, 3 below 0.5, and ``gamma`` from 0.5 on.
-
-Own recipe, from the authors' code (torrvision/focal_calibration): SGD on the loss summed over the
-batch, with gradients clipped at 2. It keeps the last epoch.
 """
 
 import torch

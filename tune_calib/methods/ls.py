@@ -1,9 +1,6 @@
 """Label smoothing (Szegedy et al., CVPR 2016; calibration: Müller et al., NeurIPS 2019).
 
 A share ``alpha`` of the target mass is spread evenly over all classes, including the true one.
-
-Own recipe, from the code of Mukhoti et al. (torrvision/focal_calibration): SGD on the loss summed
-over the batch, with gradients clipped at 2. It keeps the last epoch.
 """
 
 from pydantic import Field

@@ -3,9 +3,6 @@
 Cross entropy plus a penalty on every logit more than a margin below the largest. The penalty is
 averaged over classes, as in the authors' code (the paper writes a sum); ``alpha`` was tuned for the
 mean.
-
-Own recipe: SGD on the mean loss, with gradients clipped at 2. It keeps the epoch with the best
-validation accuracy and drops the incomplete last batch on CIFAR-10.
 """
 
 from pydantic import Field

@@ -4,10 +4,6 @@ https://arxiv.org/abs/2203.13834. The loss is a classification loss plus, averag
 distance between the mean probability of a class in the batch and its share of the labels. The
 paper's label smoothing spreads the smoothing mass over the wrong classes only; smoothing by ``ls``
 with alpha C / (C - 1) is the same.
-
-Own recipe: SGD on the mean loss without clipping, with learning-rate drops after one half and three
-quarters of the epochs. It keeps the epoch with the best validation accuracy and drops the
-incomplete last batch on CIFAR-10.
 """
 
 from typing import Literal

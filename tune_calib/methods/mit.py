@@ -11,8 +11,6 @@ mixes again before the next. In the formula, A is a sample, B its partner, and f
 Differences from the authors' code: shares closer than 1e-4 are redrawn (with margin 0, the authors'
 code allows them and divides by zero). Random numbers come from the generator of the epoch. For
 networks other than ResNets, the stages are our choice (``Network.stages``).
-
-Own recipe: SGD with weight decay 1e-4 on the mean loss without clipping. It keeps the last epoch.
 """
 
 from collections.abc import Callable

@@ -6,8 +6,6 @@ losses.
 Differences from the authors' code (facebookresearch/mixup-cifar10): none in the arithmetic. Share
 and permutation come from the generator of the epoch instead of the global generators of numpy and
 torch.
-
-Own recipe: SGD with weight decay 1e-4 on the mean loss without clipping. It keeps the last epoch.
 """
 
 import torch

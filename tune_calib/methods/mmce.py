@@ -6,11 +6,6 @@ confidence and correctness on the batch. ``mmce`` is the plain form without the 
 focal_calibration. The weighted code divides by the group sizes twice; ``lam`` was tuned for that,
 so it is the default. The weighted term of a batch without correct or without wrong samples is 0
 (the code raises for one sample and gives NaN for two of a kind).
-
-Own recipes: ``mmce`` uses that of MbLS's code, where it is a baseline (SGD on the mean loss, with
-gradients clipped at 2; it keeps the epoch with the best validation accuracy and drops the
-incomplete last batch on CIFAR-10). ``mmce_weighted`` uses that of Mukhoti's code (SGD on the loss
-summed over the batch, with gradients clipped at 2; it keeps the last epoch).
 """
 
 from typing import Literal

@@ -12,8 +12,7 @@ boundaries, the boundaries are our choice: up to 11 groups of blocks, evenly spa
 in their code, frozen tensors get no gradient, weight decay or momentum, and batch normalisation
 continues to update its statistics.
 
-Own recipe: SGD with weight decay 5e-4 (1e-4 on Tiny-ImageNet) on the mean loss without clipping.
-It keeps the last epoch. On Tiny-ImageNet, the authors start from trained weights and use other
+Own recipe: on Tiny-ImageNet, the authors start from trained weights and use other
 learning rates; this recipe does not.
 """
 

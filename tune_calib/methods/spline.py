@@ -10,11 +10,6 @@ The authors do not say what the other classes get. Here they share the rest of t
 original proportions. A calibrated confidence below the probability of the second class is raised
 to just above it, by a millionth, so that the accuracy does not change. The confidence is clipped to
 [1e-12, 1 - 1e-12].
-
-Measured (``docs/pages/results.md``): on a ResNet-50 for CIFAR-100 that is over-confident by 18
-points, it has the lowest ECE, NLL and Brier score of 12 post-hoc methods, and the lowest NLL with
-100 to 2,500 samples of ``calib``. On four small ResNets for CIFAR-10 (5 points), its NLL is higher
-than that of temperature scaling.
 """
 
 from collections.abc import Mapping

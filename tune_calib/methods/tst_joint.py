@@ -9,19 +9,14 @@ from itertools import pairwise
 from typing import Any
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tune_calib.determinism import child_seed
 from tune_calib.methods._base import Batch, NetworkContext, NetworkMethod, Step
+from tune_calib.methods.tst import TwoStageParams
 from tune_calib.models.network import Output
-from tune_calib.spec.methods import METHODS, Params, cited
-
-
-class JointTwoStageParams(Params):
-    latent: int = Field(256, ge=1)
-    """Width Z of the last hidden layer; the layer before has width 3Z."""
+from tune_calib.spec.methods import METHODS, cited
 
 
 class JointTwoStage(NetworkMethod):
@@ -61,7 +56,7 @@ METHODS.register(
         L = \frac{1}{N} \sum_i -\log \operatorname{softmax}(W_3 (W_2 [W_1 h_i + b_1]_+
             + b_2) + b_3)_{y_i}, \quad h_i \text{ trained too}
     """,
-    params=JointTwoStageParams,
+    params=TwoStageParams,
     implementation=JointTwoStage,
     trains_own_head=False,
 )

@@ -35,42 +35,16 @@ PROBABILITIES = (
 _MANY = 10  # rows from which on the share of those that sum to 1 decides
 
 
-class Appearance:
-    """What rows (N, C) look like, judged by all of them, which may come in parts.
+def are_probabilities(rows: Tensor) -> bool:
+    """Return whether rows (N, C) are not negative and sum to 1: most of many, or all of a few.
 
-    Logits sum to 1 by chance only in a few rows. Log-probabilities are negative, and a single class
-    has no probabilities.
+    Logits do so by chance only in a few rows. A single class has no probabilities.
     """
-
-    def __init__(self, *parts: Tensor) -> None:
-        self.rows = self._even = self._rounded = self._bounded = 0
-        self._largest = 0.0
-        for part in parts:
-            self.add(part)
-
-    def add(self, rows: Tensor) -> None:
-        """Take further rows into account."""
-        if rows.shape[1] < 2 or not len(rows):
-            return
-        is_bounded = (rows.amin(1) >= -UNEVEN) & (rows.amax(1) <= 1 + UNEVEN)
-        deviations = (rows.double().sum(1) - 1).abs()
-        self.rows += len(rows)
-        self._bounded += int(is_bounded.sum())
-        self._even += int((is_bounded & (deviations <= UNEVEN)).sum())
-        self._rounded += int((is_bounded & (deviations <= ROUNDED)).sum())
-        self._largest = max(self._largest, float(rows.max()))
-
-    @property
-    def are_probabilities(self) -> bool:
-        """Return whether the rows sum to 1: most of many rows, or all of a few."""
-        if self.rows < _MANY:
-            return 0 < self.rows == self._even
-        return 2 * self._rounded >= self.rows
-
-    @property
-    def may_be_probabilities(self) -> bool:
-        """Return whether nearly all rows lie in [0, 1], such as sigmoids or rows of zeros."""
-        return self._bounded >= 0.99 * self.rows > 0 and self._largest > 0.5
+    if rows.shape[1] < 2 or not len(rows):
+        return False
+    is_even = (rows.amin(1) >= -UNEVEN) & ((rows.double().sum(1) - 1).abs() <= ROUNDED)
+    share = float(is_even.double().mean())
+    return share == 1 or (len(rows) >= _MANY and share >= 0.5)
 
 
 def check(probs: Tensor, labels: Tensor) -> None:
@@ -223,15 +197,8 @@ def logits_of(values: Any, outputs: str | None = None) -> Tensor:
                 "scores of two classes look like probabilities: nearly all are in [0, 1]; pass "
                 'outputs="probs", or outputs="logits" if they are logits'
             )
-    elif outputs is None:
-        appearance = Appearance(rows)
-        if appearance.are_probabilities:
-            raise ValueError(f'{PROBABILITIES} or outputs="probs"')
-        if appearance.may_be_probabilities:
-            raise ValueError(
-                "logits look like probabilities: nearly all rows lie in [0, 1]; pass "
-                'outputs="logits" if they are logits, or outputs="probs"'
-            )
+    elif outputs is None and are_probabilities(rows):
+        raise ValueError(f'{PROBABILITIES} or outputs="probs"')
     return rows
 
 
@@ -243,7 +210,7 @@ def logits_to_predict(values: Any, outputs: str | None, classes: NDArray[Any]) -
     if outputs is not None:
         return logits_of(rows, outputs)
     # The logits of one sample may sum to 1 by chance, and must not be refused then.
-    if len(rows) > 1 and rows.shape == numbers.shape and Appearance(rows).are_probabilities:
+    if len(rows) > 1 and rows.shape == numbers.shape and are_probabilities(rows):
         raise ValueError(PROBABILITIES)
     return rows
 

@@ -25,6 +25,7 @@ from tune_calib.spec.metrics import METRICS, refuse_unsearchable, searchable_met
 from tune_calib.spec.names import LEAST_DRAWS
 from tune_calib.spec.pipelines import MethodOrName, Pipeline
 from tune_calib.spec.recipe import RECIPES
+from tune_calib.spec.samplers import SAMPLERS
 from tune_calib.spec.space import SPACES
 from tune_calib.spec.strict import (
     Folder,
@@ -46,8 +47,6 @@ SEEDS = "Seeds"
 SEARCHING = "Search"
 EXTRAS = "Extra evaluations"
 WHERE = "Resources and results"
-
-SamplerName = Literal["tpe", "random", "nsga2", "grid"]
 
 
 @dataclass(frozen=True)
@@ -360,9 +359,9 @@ class CompareRequest(Choice, Tuning, LadderRequest):
 class Sampling(Part):
     """The sampler, the objective and the length of a search."""
 
-    sampler: Annotated[SamplerName, OptionHelp(SEARCHING, names=lambda: get_args(SamplerName))] = (
-        "tpe"
-    )
+    sampler: Annotated[
+        Annotated[str, Name(SAMPLERS)], OptionHelp(SEARCHING, names=lambda: SAMPLERS)
+    ] = "tpe"
     """sampler of settings: tpe, random, nsga2 or grid"""
     sampler_seed: Annotated[int, OptionHelp(SEARCHING)] = Field(0, ge=0)
     """random seed of the sampler"""
@@ -386,7 +385,7 @@ class Sampling(Part):
 
     @model_validator(mode="after")
     def _grid_fits(self) -> "Sampling":
-        if self.grid and self.sampler != "grid":
+        if self.grid and not SAMPLERS[self.sampler].tries_grid:
             raise ValueError("`grid` gives the values of `sampler` grid; give both")
         return self
 

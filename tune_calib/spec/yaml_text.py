@@ -132,7 +132,10 @@ class _Loader(yaml.SafeLoader):
 for _kind in ("int", "float", "bool"):
     _Loader.add_constructor(f"tag:yaml.org,2002:{_kind}", _Loader.construct_clear)
 for _kind in ("timestamp", "value"):
-    _Loader.add_constructor(f"tag:yaml.org,2002:{_kind}", yaml.SafeLoader.construct_yaml_str)
+    _Loader.add_constructor(
+        f"tag:yaml.org,2002:{_kind}",
+        yaml.SafeLoader.construct_yaml_str,  # type: ignore[type-var]
+    )
 _Loader.add_implicit_resolver("tag:yaml.org,2002:float", _NUMBER, list("-+.0123456789"))
 _Loader.add_implicit_resolver("tag:yaml.org,2002:int", _UNCLEAR, list("-+0123456789"))
 

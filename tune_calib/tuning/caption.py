@@ -47,13 +47,16 @@ _NO_RECIPE |= {"views", "bn_mode", "batch_order"}
 
 
 def describe_setting(
-    planned: Sequence[PlannedTrial], ladder: Ladder, resolved: ResolvedRequest
+    planned: Sequence[PlannedTrial], ladder: Ladder | None, resolved: ResolvedRequest
 ) -> str:
-    """Describe the data, networks and heads of a ladder, and the recipes that train them."""
+    """Describe the data, networks and heads of a run, and the recipes that train them."""
     parts = [describe_trials_data(planned), describe_networks(planned)]
-    parts += list_left_out(ladder, resolved)
-    if heads := describe_heads(planned, ladder.head_recipe):
-        parts.append(f"heads {heads}")
+    parts += list_left_out(ladder, resolved) if ladder else []
+    if heads := list_heads(planned):
+        text = f"heads {format_count(heads[0].epochs, 'epoch')}"
+        if ladder and ladder.head_recipe:
+            text += f", recipe of {ladder.head_recipe}"
+        parts.append(text + _recipe(heads))
     parts.append(describe_set(resolved))
     if is_trained(planned):
         parts += [resolved.recipe_caption or "", _describe_recipes(planned, resolved.own_recipes)]
@@ -135,17 +138,6 @@ def describe_networks(planned: Sequence[PlannedTrial]) -> str:
         parts.append(network.method)
     parts.append(f"{format_count(network.epochs, 'epoch')}{_recipe(networks)}")
     return ", ".join(parts)
-
-
-def describe_heads(planned: Sequence[PlannedTrial], head_recipe: str | None) -> str:
-    """Describe epochs and optimiser of the heads; return "" without heads."""
-    heads = list_heads(planned)
-    if not heads:
-        return ""
-    text = format_count(heads[0].epochs, "epoch")
-    if head_recipe:
-        text += f", recipe of {head_recipe}"
-    return text + _recipe(heads)
 
 
 def list_heads(planned: Sequence[PlannedTrial]) -> list[HeadSlot]:

@@ -1,28 +1,26 @@
-"""Count what is left to do of runs, and forecast its time from measurements."""
+"""Count what is left to do of runs, and forecast its time from rows of this machine."""
 
 import json
 import math
-import statistics
 from collections.abc import Hashable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import torch
 
 from tune_calib.data.splits import published_sizes
 from tune_calib.engine.artifacts import has_network
 from tune_calib.engine.execution import resolve_execution
-from tune_calib.engine.head_batch import HEAD_THREADS, head_batch_key
+from tune_calib.engine.head_batch import HEAD_THREADS
 from tune_calib.engine.machine import count_cores
 from tune_calib.engine.network import count_compiled_steps
-from tune_calib.engine.store import ARTIFACT_MANIFEST, Store, read_manifest
-from tune_calib.errors import UserError
+from tune_calib.engine.store import Store
 from tune_calib.results.tables import read_table
 from tune_calib.spec.gpus import RATES_SIZE, Gpu, find_head_step
 from tune_calib.spec.methods import METHODS
-from tune_calib.spec.slots.head import HeadSlot
-from tune_calib.spec.trial import TrialSpec, canonical_json
+from tune_calib.spec.samplers import SAMPLERS
+from tune_calib.spec.trial import TrialSpec
 from tune_calib.tuning.folder import RunLocation, spent_s
 from tune_calib.tuning.ladder import LadderRun
 from tune_calib.tuning.search.execute import find_largest
@@ -30,7 +28,9 @@ from tune_calib.tuning.search.run import SearchRun, count_suggestions
 from tune_calib.tuning.work.jobs import RemainingWork, make_plan
 
 NETWORKS, HEADS, SEARCHES = "networks", "heads", "searches with a budget in hours"
-_COLUMNS = ("data", "backbone", "head", "status", "wall_s", "population", "gpu", "device")
+_COLUMNS = ("data", "network", "head", "posthoc", "status", "own_s", "gpu", "device")
+# Settings that change the time of an epoch little, or not at all.
+_OTHER = {"seed", "epochs", "milestones", "execution", "lr", "weight_decay"}
 
 
 @dataclass(frozen=True)
@@ -66,9 +66,8 @@ def find_needs(
     networks = [job.first.spec for job in work.networks]
     if isinstance(run, SearchRun):
         return _find_needs_of_search(run, networks, hours)
-    planned, unfinished = len(run.planned_trials), 0
-    for job in work.networks:
-        unfinished += len(job.dependents)
+    planned = len(run.planned_trials)
+    unfinished = sum(len(job.dependents) for job in work.networks)
     batches = []
     for job in work.head_batches:
         # A head that post-hoc methods share is trained once.
@@ -77,8 +76,10 @@ def find_needs(
             batches.append((job.first.spec, len(heads)))
     evaluations = None
     if reads_shifts or not run.options.shift:
-        sets = [*(run.shift_sets if reads_shifts else ()), *[None] * bool(run.options.bootstrap)]
-        evaluations = unfinished * len(sets) + sum(len(job.trials) for job in work.extra)
+        of_trial = bool(run.options.bootstrap)
+        if reads_shifts:
+            of_trial += len(run.shift_sets)
+        evaluations = unfinished * of_trial + sum(len(job.trials) for job in work.extra)
     return Needs(
         planned, planned - unfinished, networks, head_batches=batches, evaluations=evaluations
     )
@@ -96,29 +97,26 @@ def _find_needs_of_search(
         return Needs(None, counts[0] if counts else 0, networks, hours=left)
     ended, planned = counts or (0, run.length)
     if counts is None:
-        size = len(definition.points) if definition.sampler == "grid" else candidates.space.size
+        size = candidates.space.size
+        if SAMPLERS[definition.sampler].tries_grid:
+            size = len(definition.points)
         planned = int(min(planned, size))
     # The defaults represent all suggestions.
-    suggestion = candidates.trials(candidates.first()[0], 0)
-    left_trials = [*suggestion] * max(0, planned - ended)
-    batches = []
+    left_trials = candidates.trials(candidates.first()[0], 0) * max(0, planned - ended)
     largest = find_largest(definition, run.at_once)
-    for job in make_plan(left_trials, set(), largest).head_batches:
-        batches.append((job.first.spec, len(job.trials)))
-    searched = []
-    if candidates.kind == "network":
-        searched = [trial.spec for trial in left_trials]
+    jobs = make_plan(left_trials, set(), largest).head_batches
+    batches = [(job.first.spec, len(job.trials)) for job in jobs]
+    searched = [trial.spec for trial in left_trials if candidates.kind == "network"]
     return Needs(planned, ended, networks, searched=searched, head_batches=batches)
 
 
 def count_parallel(run: LadderRun | SearchRun, threads: int) -> int:
     """Count the trials that this machine runs in parallel, each with some threads."""
-    location = run.location
-    if not location.uses_ray:
+    if not run.location.uses_ray:
         return 1
     most = count_cores() // threads
-    if location.gpus:
-        most = min(most, int(torch.cuda.device_count() / location.gpus))
+    if run.location.gpus:
+        most = min(most, int(torch.cuda.device_count() / run.location.gpus))
     if isinstance(run, SearchRun):
         most = min(most, run.at_once)
     return max(1, most)
@@ -146,8 +144,8 @@ class Forecast:
                 specs.append(spec)
         trained = [spec for spec in specs if not spec.network.is_frozen]
         device = "cuda" if self.gpu or run.location.gpus else "cpu"
-        times = [self._network_s(spec, device) for spec in trained]
-        if times:
+        if trained:
+            times = [self._network_s(spec, device) for spec in trained]
             self._add_seconds(NETWORKS, times, run, threads=trained[0].network.threads)
         if needs.head_batches:
             times = [self._heads_s(spec, count, device) for spec, count in needs.head_batches]
@@ -168,94 +166,67 @@ class Forecast:
         self.seconds[activity] = self.seconds.get(activity, 0.0) + longest
 
     def _network_s(self, spec: TrialSpec, device: str) -> float:
-        subject = f"{spec.network.backbone} on {spec.data.dataset}"
-        if epochs := self._trained.get((_kind_of(spec), device)):
-            source = f"measured, {len(epochs)} in the store"
-            return self._note(subject, statistics.median(epochs), source) * spec.network.epochs
-        slot, info = spec.network, spec.data.info
-        if self.gpu is not None and info.size == RATES_SIZE:
-            method, sizes = METHODS[slot.method], published_sizes(spec.data)
+        slot, method, rate = spec.network, METHODS[spec.network.method], None
+        epoch_s = self._measured.get(_kind_of(spec.model_dump(mode="json"), "network", device))
+        if epoch_s is not None:
+            rate = epoch_s, f"earlier rows in {self.location.out}"
+        elif self.gpu is not None and spec.data.info.size == RATES_SIZE:
+            sizes, is_capturable = published_sizes(spec.data), method.implementation.is_capturable
+            steps = count_compiled_steps(slot, sizes.train)
             execution = resolve_execution(
-                slot.execution,
-                torch.device(device),
-                method.implementation.is_capturable,
-                count_compiled_steps(slot, sizes.train),
-                has_compiler=True,
+                slot.execution, torch.device(device), is_capturable, steps, has_compiler=True
             )
-            rate = self.gpu.find_image_s(slot.backbone, execution, slot.precision)
-            if rate is not None:
-                # Forward passes take a third of a step.
-                steps = sizes.train * (2 if "two_forward_passes" in method.needs else 1)
-                return self._note(subject, rate[0] * (steps + sizes.select / 3), rate[1]) * (
-                    slot.epochs
-                )
-        return self._note(subject, math.nan, "")
+            if image := self.gpu.find_image_s(slot.backbone, execution, slot.precision):
+                passes = 2 if "two_forward_passes" in method.needs else 1
+                # A forward pass takes a third of a step.
+                rate = image[0] * (passes * sizes.train + sizes.select / 3), image[1]
+        return slot.epochs * self._note(f"{slot.backbone} on {spec.data.dataset}", rate)
 
     def _heads_s(self, spec: TrialSpec, count: int, device: str) -> float:
         assert spec.head is not None
-        subject = f"heads of {spec.head.method} on {spec.data.dataset}"
-        key = canonical_json(spec.data), spec.network.backbone, _shape_of(spec.head), device
-        seconds, source = math.nan, ""
-        if key in self._finished_heads:
-            total_s, epochs = self._finished_heads[key]
-            seconds, source = total_s / epochs * count, f"earlier rows in {self.location.out}"
+        slot, rate = spec.head, None
+        epoch_s = self._measured.get(_kind_of(spec.model_dump(mode="json"), "head", device))
+        if epoch_s is not None:
+            rate = count * epoch_s, f"earlier rows in {self.location.out}"
         elif self.gpu is not None:
-            is_capturable = METHODS[spec.head.method].implementation.is_capturable
+            is_capturable = METHODS[slot.method].implementation.is_capturable
             execution = resolve_execution(
                 spec.network.execution, torch.device(device), is_capturable
             )
-            if (step := find_head_step(count, execution)) is not None:
-                steps = math.ceil(published_sizes(spec.data).train / spec.head.batch_size)
-                seconds, source = steps * step[0], step[1]
-        return self._note(subject, seconds, source) * spec.head.epochs
+            if step := find_head_step(count, execution):
+                steps = math.ceil(published_sizes(spec.data).train / slot.batch_size)
+                rate = steps * step[0], step[1]
+        return slot.epochs * self._note(f"heads of {slot.method} on {spec.data.dataset}", rate)
 
-    def _note(self, subject: str, epoch_s: float, source: str) -> float:
-        text = "unknown: not measured"
-        if not math.isnan(epoch_s):
-            text = f"{epoch_s:.3g} s an epoch, {source}"
-        self.sources.setdefault(subject, f"  {subject}: {text}")
-        return epoch_s
-
-    def _is_alike(self, gpu: str | None) -> bool:
-        """Return whether results with torch's name of their GPU count as measured."""
-        return self.gpu is None or self.gpu.is_named(gpu)
+    def _note(self, subject: str, rate: tuple[float, str] | None) -> float:
+        if rate is None:
+            self.sources.setdefault(subject, f"  {subject}: unknown: not measured")
+            return math.nan
+        self.sources.setdefault(subject, f"  {subject}: {rate[0]:.3g} s an epoch, {rate[1]}")
+        return rate[0]
 
     @cached_property
-    def _trained(self) -> dict[tuple[TrialSpec, str], list[float]]:
-        """Seconds an epoch of the stored networks of each kind and device."""
-        trained: dict[tuple[TrialSpec, str], list[float]] = {}
-        for path in (Store(self.location.store).root / "networks").glob(f"*/{ARTIFACT_MANIFEST}"):
-            with suppress(UserError):  # a damaged file
-                manifest = read_manifest(path.parent)
-                gpu, epochs = manifest.get("machine", {}).get("gpu"), len(manifest["history"])
-                if epochs and self._is_alike(gpu):
-                    kind = _kind_of(TrialSpec.build(**json.loads(manifest["spec"])))
-                    key = kind, str(manifest.get("device"))
-                    trained.setdefault(key, []).append(manifest["train_s"] / epochs)
-        return trained
-
-    @cached_property
-    def _finished_heads(self) -> dict[Hashable, tuple[float, int]]:
-        """Seconds and epochs of finished heads, by data, backbone, shape of the head and device."""
+    def _measured(self) -> dict[Hashable, float]:
+        """Seconds an epoch of finished networks and heads, in this folder and those below it."""
         sums: dict[Hashable, tuple[float, int]] = {}
         out = self.location.out
         for folder in {path.parent for path in out.glob("*/trials")} | {out}:
             for row in read_table(folder, "trials", columns=_COLUMNS).to_pylist():
-                if row["head"] and row["status"] == "done" and self._is_alike(row["gpu"]):
-                    slot = HeadSlot.build(**json.loads(row["head"]))
-                    key = row["data"], row["backbone"], _shape_of(slot), row["device"]
+                is_alike = self.gpu is None or self.gpu.is_named(row["gpu"])
+                if row["status"] != "done" or row["own_s"] is None or row["posthoc"]:
+                    continue
+                slots = {name: json.loads(row[name] or "null") for name in _COLUMNS[:3]}
+                slot = "head" if slots["head"] else "network"
+                if is_alike and slots[slot]["epochs"]:
+                    key = _kind_of(slots, slot, row["device"])
                     seconds, epochs = sums.get(key, (0.0, 0))
-                    sums[key] = seconds + row["wall_s"] / row["population"], epochs + slot.epochs
-        return sums
+                    sums[key] = seconds + row["own_s"], epochs + slots[slot]["epochs"]
+        return {key: seconds / epochs for key, (seconds, epochs) in sums.items()}
 
 
-def _kind_of(spec: TrialSpec) -> TrialSpec:
-    """Return the data and network of a spec without its seed, length and execution of training."""
-    other = {"seed": 0, "epochs": 1, "milestones": (), "execution": "auto"}
-    network = spec.network.model_copy(update=other)
-    return spec.model_copy(update={"network": network, "head": None, "posthoc": None})
-
-
-def _shape_of(slot: HeadSlot) -> Hashable:
-    """Return the settings that heads of a batch share, except the length of training."""
-    return head_batch_key(slot.model_copy(update={"epochs": 1}))
+def _kind_of(slots: dict[str, Any], slot: str, device: str) -> Hashable:
+    """Return what the time of an epoch depends on."""
+    settings = {key: value for key, value in slots[slot].items() if key not in _OTHER}
+    data = {key: value for key, value in slots["data"].items() if key != "split_seed"}
+    kind = [data, slots["network"]["backbone"], settings]
+    return json.dumps(kind, sort_keys=True), device

@@ -21,7 +21,6 @@ from tune_calib.tuning.describe import (
     describe_images,
     describe_machine,
     describe_run,
-    format_recipe,
     format_time,
 )
 from tune_calib.tuning.folder import Result, spent_s
@@ -159,10 +158,9 @@ def describe_file(
                 row[1], row[4] = f"{needs.hours:.3g} h more", "unknown"
             rows.append(row)
             runs.append(run)
-            texts = [format_recipe(run.resolved), describe_set(run.resolved)]
+            texts = [run.resolved.recipe_caption or "no recipe", describe_set(run.resolved)]
             if not needs.is_over:
-                images, warning = describe_images(run, is_elsewhere=gpu is not None)
-                texts = [images, *texts, f"warning: {warning}" if warning else ""]
+                texts.append(describe_images(run, is_elsewhere=gpu is not None))
             if gpu is None:
                 texts.append(describe_machine(run))
             for text in filter(None, texts):

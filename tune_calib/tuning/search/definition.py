@@ -24,8 +24,8 @@ from tune_calib.spec.methods import METHODS, MethodKind
 from tune_calib.spec.metrics import METRICS, column, refuse_unsearchable
 from tune_calib.spec.names import is_chance
 from tune_calib.spec.recipe import RECIPES
-from tune_calib.spec.request import SamplerName
 from tune_calib.spec.resolved import ResolvedRequest, Seeds
+from tune_calib.spec.samplers import SAMPLERS
 from tune_calib.spec.settings import restore_recipe
 from tune_calib.spec.space import MANY_POINTS, SPACES, Choice, Point, Setting, Space
 from tune_calib.text import format_points
@@ -151,7 +151,7 @@ class SearchDefinition:
     method: str  # or a pipeline, e.g. ``ls+mac_cal+temperature``
     resolved: ResolvedRequest  # settings that are not searched, and the seeds of each suggestion
     objective: Objective
-    sampler: SamplerName = "tpe"
+    sampler: str = "tpe"
     sampler_seed: int = 0
     population: int = 8  # suggestions of a batch of heads
     # Batches of heads that are suggested before the first of them ends. With 1, nothing is trained
@@ -196,7 +196,7 @@ class SearchDefinition:
     def points(self) -> list[Point]:
         """List the points that precede those of the sampler: published values or the whole grid."""
         first: list[Point] = list(self.candidates.first())
-        if self.sampler != "grid":
+        if not SAMPLERS[self.sampler].tries_grid:
             return first
         # The levels of all settings of a method may have millions of points.
         limit = None if self.grid else MANY_POINTS
@@ -210,7 +210,7 @@ class SearchDefinition:
             return set()
         candidates, recipe = self.candidates, self.resolved.recipe
         backbones = candidates.space.settings.get("network.backbone")
-        origins = {*map(SPACES.origin, candidates.names)}
+        origins = {*map(SPACES.origin, candidates.names), SAMPLERS.origin(self.sampler)}
         origins.update(map(METRICS.origin, self.objective.metrics))
         if recipe:
             origins.add(RECIPES.origin(recipe.name))

@@ -9,16 +9,14 @@ from tune_calib.results.folders import read_identity
 from tune_calib.results.manifests import (
     CommandRecord,
     SearchManifest,
-    SearchOutcome,
     SearchRequestRecord,
     SeedsRecord,
 )
 from tune_calib.results.plugin_folders import merge_records
-from tune_calib.results.tables import read_table
 from tune_calib.spec.names import JOURNAL, SEARCH_EVALUATED, SEARCH_MANIFEST
 from tune_calib.text import format_count, mask_url
 from tune_calib.tuning.folder import build_foreign_error, refuse_foreign
-from tune_calib.tuning.search.definition import NO_RUNG, Candidates, list_hashes
+from tune_calib.tuning.search.definition import Candidates, list_hashes
 
 
 def find_manifest(out: AnyPath) -> SearchManifest | None:
@@ -32,7 +30,14 @@ def extend_manifest(new: SearchManifest, out: AnyPath) -> SearchManifest:
     """Extend a manifest by that of its folder; trials may be added to a search."""
     old = find_manifest(out)
     if old is None:
-        return new.model_copy(update={"trials": _restore_length(new, out)})
+        identity = read_identity(out)
+        if identity is None:
+            refuse_foreign(out, SEARCH_MANIFEST, JOURNAL)
+        elif identity != new.search:
+            raise build_foreign_error(out, "search", f"its {SEARCH_MANIFEST} is lost")
+        if (out / SEARCH_EVALUATED).exists():
+            raise UserError(f"{out} was evaluated on test, and its {SEARCH_MANIFEST} is lost")
+        return new
     if old.search != new.search:
         why = _describe_difference(old.question, new.question)
         raise build_foreign_error(out, "search", old.command, why=why)
@@ -85,22 +90,6 @@ def _count_pairs(seeds: SeedsRecord) -> int:
     return len(seeds.network) * len(seeds.head)
 
 
-def _restore_length(new: SearchManifest, out: AnyPath) -> int:
-    """Return the number of suggestions of a new search, or of one that lost its manifest."""
-    identity = read_identity(out)
-    if identity is None:
-        refuse_foreign(out, SEARCH_MANIFEST, JOURNAL)
-        return new.trials
-    if identity != new.search:
-        raise build_foreign_error(out, "search", f"its {SEARCH_MANIFEST} is lost")
-    requested = 0
-    with contextlib.suppress(DamagedFileError, FileNotFoundError):
-        requested = SearchOutcome.read(out).asked
-    if (out / SEARCH_EVALUATED).exists() and new.trials > requested:
-        raise UserError(f"{out} was evaluated on test; to restore it, set `trials` to {requested}")
-    return max(requested, new.trials)
-
-
 def list_first_specs(candidates: Candidates) -> dict[str, list[str]]:
     """List the spec hashes of baseline and defaults, which versions may change."""
     point = next(iter(candidates.first()), {})  # of suggestion 0, as in rows
@@ -113,16 +102,11 @@ def list_first_specs(candidates: Candidates) -> dict[str, list[str]]:
 def refuse_other_specs(out: AnyPath, candidates: Candidates) -> None:
     """Refuse to continue a search whose trials have other settings in this version."""
     old = find_manifest(out)
-    if old is not None:
-        old_specs = old.specs
-    else:  # then they are in its rows
-        old_specs, names = {"baseline": [], "defaults": []}, {NO_RUNG: "baseline", 0: "defaults"}
-        for row in read_table(out, "trials", columns=["rung", "spec_hash"]).to_pylist():
-            if row["rung"] in names:
-                old_specs[names[row["rung"]]].append(row["spec_hash"])
+    if old is None:
+        return
     new_specs = list_first_specs(candidates)
     for name, text in (("baseline", "the baseline"), ("defaults", f"{candidates.method} itself")):
-        if not set(old_specs[name]) <= set(new_specs[name]):
+        if not set(old.specs[name]) <= set(new_specs[name]):
             raise UserError(
                 f"{out}: this search began with a version that gave {text} other settings, and "
                 "trials of both cannot be mixed; continue with that version, or search in a new "

@@ -165,7 +165,6 @@ class SearchRun:
         """Open the study."""
         state = open_state(self)
         state.read_rows()
-        state.refuse_other_points()
         if state.is_over:
             state.settle_ended()
         return state

@@ -45,7 +45,6 @@ class SearchState:
     errors: Mapping[str, str] = field(default_factory=dict)  # of Ray trials, by name
     results: dict[int, SuggestionResult] = field(default_factory=dict)  # by number
     ended: set[str] = field(default_factory=set)  # names of the Ray trials of this session
-    differing: set[int] = field(default_factory=set)  # suggestions with other results in the study
     _hashes: dict[int, list[str]] = field(default_factory=dict)
     _started: set[str] = field(default_factory=set)
 
@@ -118,26 +117,6 @@ class SearchState:
         """List the suggestions with a result in the study that have ended."""
         return list(filter(self.has_ended, self.study.suggestions(self.study.finished())))
 
-    def refuse_other_points(self) -> None:
-        """Refuse a study in which suggestions have other settings than in their rows."""
-        suggestions = self.study.suggestions(range(len(self.study.states())))
-        names = self.candidates.space.settings.keys()
-        others = set()
-        for suggestion in suggestions:
-            is_known = suggestion.point.keys() <= names
-            if not (is_known and self.candidates.space.is_whole(suggestion.point)):
-                others.add(suggestion.number)
-        for spec_hash, row in self.rows.items():
-            number = row["rung"]
-            if 0 <= number < len(suggestions) and spec_hash not in self.hashes(suggestions[number]):
-                others.add(number)
-        if others:
-            raise UserError(
-                f"{self.out}: suggestion {min(others)} has other settings in the study than in its "
-                "row, so the study was damaged or changed: restore it, or delete it and run the "
-                "command of the search again, which skips trials with a row"
-            )
-
     def count_left(self) -> int:
         """Count the suggestions to be made or to be repeated."""
         return self.planned - len(self.list_ended())
@@ -150,8 +129,6 @@ class SearchState:
         # Optuna accepts no second result.
         if not suggestion.is_finished:
             self.study.write_result(suggestion.number, result)
-        elif suggestion.status != "crashed" and suggestion.values != result.values:
-            self.differing.add(suggestion.number)
 
     def settle_ended(self) -> bool:
         """Compute the results of the finished suggestions; return whether none is open."""
@@ -199,13 +176,6 @@ class SearchState:
         lines: list[str] = []
         if is_chance(row.get("flags") for row in self.baseline_rows):
             lines.append(BASELINE_AT_CHANCE)
-        if self.differing:
-            numbers = ", ".join(map(str, sorted(self.differing)))
-            lines.append(
-                f"the rows of suggestions {numbers} differ from the results in the study, from "
-                "which later suggestions were drawn: the rows count; they were repeated on another "
-                "kind of machine, or the study was changed"
-            )
         number = self.objective.choose(self.results)
         if number is None:
             return lines
@@ -241,16 +211,9 @@ class SearchState:
             f"{len(expected)} specs, {len(hashes)} result rows, {len(self.ended)} {unit} in this "
             "session"
         )
-        wrong = {
-            "the study has a different number of trials": len(states) != planned,
-            "the study has open trials": len(suggestions) < len(states),
-            f"trials without a row ({', '.join(sorted(absent)[:3])})": bool(absent),
-            "a trial has two rows": len(set(hashes)) < len(hashes),
-            "a row belongs to no trial": bool(set(hashes) - expected),
-        }
-        mismatches = [text for text, is_so in wrong.items() if is_so]
-        if mismatches:
-            raise UserError(f"{self.out}: {line}; {'; '.join(mismatches)}; run it again")
+        is_complete = planned == len(states) == len(suggestions) and not absent
+        if not is_complete or sorted(hashes) != sorted(expected.intersection(hashes)):
+            raise UserError(f"{self.out}: plan, study and rows do not agree: {line}; run it again")
         if planned < self.length:
             line += f"; {self.length} were requested, but there are no more points"
         return line

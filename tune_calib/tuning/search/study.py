@@ -26,8 +26,6 @@ from typing import Any
 
 import optuna
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
-from optuna.exceptions import ExperimentalWarning
-from optuna.samplers import BaseSampler, NSGAIISampler, RandomSampler, TPESampler
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, Trial, TrialState
 
@@ -40,6 +38,7 @@ from tune_calib.results.selection import find_lost
 from tune_calib.results.tables import read_table
 from tune_calib.spec.metrics import METRICS
 from tune_calib.spec.names import SEARCH_EVALUATED
+from tune_calib.spec.samplers import SAMPLERS, build_random
 from tune_calib.spec.space import Choice, Point
 from tune_calib.text import format_count, mask_url
 from tune_calib.tuning.search.definition import SearchDefinition, SuggestionResult, restrict_space
@@ -97,6 +96,7 @@ class SearchStudy:
     ) -> None:
         storage = open_storage(url, out, is_read_only)
         self._definition, self._objective = definition, definition.objective
+        self._sampler = SAMPLERS[definition.sampler]
         self._space = restrict_space(definition.method, definition.resolved, definition.grid)
         name = f"tune-calib {identity or definition.identity}"
         if not is_read_only:
@@ -192,7 +192,7 @@ class SearchStudy:
         seen = [*trials[:first_hidden], *map(_reopen, trials[first_hidden:])]
         # Optuna would return a waiting trial as the next suggestion.
         seen = [trial for trial in seen if trial.state != TrialState.WAITING]
-        if self._definition.sampler == "tpe" and len(visible.directions) == 1:
+        if self._sampler.reads_recent and len(visible.directions) == 1:
             seen = _select_recent(seen, visible.direction)
         visible.add_trials(seen)
         return visible
@@ -202,19 +202,12 @@ class SearchStudy:
     ) -> FrozenTrial:
         """Draw a new point from the copy, or take ``first``, and add it to both studies."""
         seed = self._derive_seed(number)
-        sampler: BaseSampler = RandomSampler(seed=seed)
-        if self._definition.sampler == "nsga2":
-            sampler = NSGAIISampler(seed=seed)
-        elif self._definition.sampler == "tpe":
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", ExperimentalWarning)
-                sampler = TPESampler(multivariate=True, group=True, constant_liar=True, seed=seed)
-        visible.sampler = sampler
+        visible.sampler = self._sampler.build(seed)
         for point in first:
             visible.enqueue_trial(dict(point))
         for draw in itertools.count():
             if draw == DRAWS:
-                visible.sampler = RandomSampler(seed=seed)
+                visible.sampler = build_random(seed)
                 if self._space.size < math.inf:
                     points = [p for p in self._space.points() if frozenset(p.items()) not in tried]
                     visible.enqueue_trial(random.Random(seed).choice(points))
@@ -234,7 +227,7 @@ class SearchStudy:
 
     def _finish(self, trial: FrozenTrial) -> FrozenTrial:
         """Complete a suggestion that is waiting or that an interrupted run left incomplete."""
-        self._study.sampler = RandomSampler(seed=self._derive_seed(trial.number))
+        self._study.sampler = build_random(self._derive_seed(trial.number))
         is_waiting = trial.state == TrialState.WAITING
         opened = self._study.ask() if is_waiting else self._open(trial.number)
         self._fill(opened)
@@ -277,7 +270,7 @@ class SearchStudy:
         """Count the suggestions of a search of some length, including retries."""
         trials = self._trials()
         retries = _count_retries(trials)
-        if self._definition.sampler == "grid":
+        if self._sampler.tries_grid:
             length = min(length, len(self._definition.points))
         if self._space.size < math.inf:
             untried = int(self._space.size) - len(_find_points(trials))
@@ -386,7 +379,7 @@ def search_status(out: AnyPath, study_storage: str | None = None, is_running: bo
         with lost_database(study_storage):
             url = find_storage(out, study_storage, manifest.study_storage)
             # A grid depends on the method's defaults, and these on the recipe.
-            needs_recipe = manifest.question.sampler == "grid"
+            needs_recipe = SAMPLERS[manifest.question.sampler].tries_grid
             definition = SearchDefinition.read(manifest, out, needs_recipe)
             # By the identity in the manifest, so that plug-ins need not be loaded.
             study = SearchStudy(definition, out, url, is_read_only=True, identity=manifest.search)
