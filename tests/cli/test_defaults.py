@@ -178,14 +178,6 @@ def test_only_commands_that_train_run_a_plug_in_of_the_file(file, folder):
     done = here("list", "methods", "--plugin", "lab.py")
     assert ("planted" in done.stdout, done.stderr) == (True, "")
     assert canary.exists()
-    told = f"\n{file} names {folder / 'lab.py'}, which is run as code\n"
-    assert here("pictures", "out").stderr.count(told) == 1
-
-
-def test_a_backbone_named_in_the_defaults_is_announced_as_code(folder):
-    write(folder, 'backbone = "lab.py:net"')
-    note = defaults.describe(context_of("compare", "ce"))
-    assert f"tune-calib.toml names {folder / 'lab.py'}, which is run as code" in note
 
 
 def test_passwords_are_not_printed(folder):

@@ -1,10 +1,7 @@
 """Helpers shared by commands: typed commands, signals, plans, formats, folders."""
 
 import contextlib
-import os
 import signal
-import sys
-import threading
 from collections.abc import Callable, Iterable
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -51,28 +48,12 @@ def run_stoppable(again: str, run: Callable[[], Any]) -> Any:
             echo(f"stopped by {signal.Signals(number).name}; continue with: {again}", err=True)
         raise KeyboardInterrupt
 
-    def stop_again(number: int, frame: FrameType | None) -> None:
-        signal.signal(number, signal.SIG_DFL)
-        raise KeyboardInterrupt
-
-    def notice(ignored: "sys.UnraisableHookArgs") -> None:
-        if not issubclass(ignored.exc_type, KeyboardInterrupt):
-            hook(ignored)
-            return
-        # It interrupted a finalizer or a fork hook, where Python ignores all exceptions.
-        signal.signal(stopped_by, stop_again)
-        # A signal of the system, since only that ends a waiting call.
-        threading.Timer(0.1, os.kill, (os.getpid(), stopped_by)).start()
-
-    hook = sys.unraisablehook
     handlers = {number: signal.signal(number, stop) for number in _STOP_SIGNALS}
-    sys.unraisablehook = notice
     try:
         return run()
     except KeyboardInterrupt:
         raise typer.Exit(128 + stopped_by) from None
     finally:
-        sys.unraisablehook = hook
         for number, handler in handlers.items():
             signal.signal(number, handler)
 

@@ -90,28 +90,11 @@ def describe(context: Any) -> str:
     notes = []
     if words:
         notes.append(f"from {where}: {' '.join(map(mask_url, words))}")
-    for file in _list_code(context, defaults):
-        notes.append(f"{where} names {file}, which is run as code")
     if PLUGIN not in defaults and not context.params.get(PLUGIN):
         for plugin in context.meta.get(_NOT_LOADED, ()):
             command = context.command.name
             notes.append(f"{command} does not load plug-in {plugin} of {where}; use --plugin")
     return "\n".join(notes)
-
-
-def _list_code(context: Any, defaults: Mapping[str, Any]) -> list[str]:
-    """Return the files and modules that a command runs because a file of defaults names them."""
-    code: dict[str, str] = {}
-    for key in (PLUGIN, "backbone"):
-        if key not in defaults or _source(context, key) != "DEFAULT_MAP":
-            continue
-        for word in _as_list(defaults[key]):
-            file = word.rpartition(":")[0] or word
-            if file.endswith(".py") or (key == PLUGIN and "/" in file):
-                code[word] = str(Path(file).resolve())
-            elif key == PLUGIN:
-                code[word] = word
-    return list(code.values())
 
 
 def typed_options(context: Any, without: Sequence[str] = ()) -> list[str]:

@@ -2,11 +2,9 @@
 
 import contextlib
 import inspect
-import logging
 import os
 import re
 import sys
-import traceback
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -18,7 +16,7 @@ from typer.exceptions import TyperException
 
 from tune_calib.cli import defaults
 from tune_calib.cli.options import EVERY
-from tune_calib.console import echo, printable
+from tune_calib.console import echo
 from tune_calib.errors import (
     FailedFigureWarning,
     UserError,
@@ -38,42 +36,6 @@ def as_option(message: object) -> str:
     return spell_settings(
         message, lambda name: name.upper() if name in _ARGUMENTS else f"--{name.replace('_', '-')}"
     )
-
-
-class _Escaping(logging.Formatter):
-    """Format records without the control characters of what they quote."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """Format a record."""
-        return printable(super().format(record))
-
-
-def _format_warning(
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    line: str | None = None,
-) -> str:
-    return printable(_plain_warning(message, category, filename, lineno, line))
-
-
-def _print_traceback(kind: type[BaseException], error: BaseException, trace: Any) -> None:
-    echo("".join(traceback.format_exception(kind, error, trace)).rstrip(), err=True)
-
-
-_plain_warning = warnings.formatwarning
-
-
-def escape_messages() -> None:
-    """Escape control characters in warnings, log records and tracebacks.
-
-    Those of libraries quote labels and paths that others chose.
-    """
-    warnings.formatwarning = _format_warning
-    sys.excepthook = _print_traceback
-    if logging.lastResort is not None:
-        logging.lastResort.setFormatter(_Escaping())
 
 
 @contextlib.contextmanager
@@ -103,7 +65,7 @@ def one_line() -> Iterator[None]:
 
 @contextlib.contextmanager
 def collect_failed_figures() -> Iterator[list[str]]:
-    """Collect the remarks on figures of reports that fail in the block, and show the first."""
+    """Collect the remarks on figures that fail in the block, and print the first."""
     remarks: list[str] = []
     show = warnings.showwarning
 
@@ -199,11 +161,6 @@ class Command(TyperCommand):
         _, _, typed = self.make_parser(ctx).parse_args(args=list(args))
         if ctx.parent is not None and not ctx.resilient_parsing:
             ctx.default_map = defaults.below(ctx, typed)
-        for option in typed:
-            # Arguments have no ``is_flag``; like flags, they are skipped.
-            takes_one = not (getattr(option, "is_flag", True) or getattr(option, "multiple", False))
-            if takes_one and typed.count(option) > 1:
-                raise UserError(f"{option.opts[0]} is given twice; give it once")
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
