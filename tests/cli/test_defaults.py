@@ -74,27 +74,12 @@ def test_defaults_of_a_command_override_general_ones(folder):
     assert values("search", "ls", "--metric", "brier")["metric"] == ["brier"]
 
 
-def test_defaults_of_runs_do_not_affect_a_report(folder):
-    fake_results.write(folder / "out", seeds=1)
-    write(folder, 'data-root = "/data"\nstore = "s3://bucket/store"\n[ranks]\nmetric = "nll"\n')
-    for words in (["report", "out"], ["status", "out"], ["analyze", "ranks", "out"]):
-        done = here(*words)
-        assert done.returncode == 0, done.stderr
-    assert "--metric nll" in done.stderr
-
-
 def test_defaults_may_stand_in_pyproject(folder):
     write(folder, '[tool.tune-calib]\nseeds = 4\n[tool.other]\nseeds = "x"\n', "pyproject.toml")
     assert values("ablate", "mac_cal")["seeds"] == 4
     assert "from pyproject.toml: --seeds 4" in here("ablate", "foo").stderr
     write(folder, "seeds = 5")
     assert "keep them in one" in here("ablate", "foo").stderr
-
-
-def test_pyproject_without_a_table_has_no_defaults(folder):
-    write(folder, "[project]\nname = 'x'\n", "pyproject.toml")
-    assert values("ablate", "mac_cal")["seeds"] is None
-    assert here("ablate", "foo").stderr.startswith("error: ")
 
 
 @pytest.mark.parametrize(

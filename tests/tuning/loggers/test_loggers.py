@@ -266,12 +266,6 @@ def test_a_server_that_failed_is_not_asked_again(tmp_path, monkeypatch, capsys):
     assert message.count("mlflow failed") == message.count("\n") == 1
 
 
-def test_runs_without_loggers_send_nothing(tmp_path):
-    with Context().following(tmp_path, "fake"):
-        pass
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_an_unknown_logger_is_refused_before_anything(tmp_path, refusal):
     with pytest.raises(UserError, match=r"tensorbord.*tensorboard"):
         load_loggers(["tensorbord"])

@@ -149,13 +149,6 @@ def test_an_error_of_the_progress_ends_no_run_and_is_printed_once(
     assert capsys.readouterr().err.count("recursion depth mismatch); the run goes on") == 1
 
 
-def test_a_folder_that_cannot_be_written_is_reported_by_the_run_alone(tmp_path, capsys):
-    (tmp_path / "out").write_text("in the way")
-    with screen.screen("ablate mac_cal") as view, show_driver(tmp_path / "out", view.tracker):
-        pass
-    assert "failed" not in capsys.readouterr().err
-
-
 def test_a_folder_where_nothing_can_be_written_is_worked_on_all_the_same(tmp_path):
     (tmp_path / "a file").touch()
     with show_driver(tmp_path / "a file", Tracker("ablate")):

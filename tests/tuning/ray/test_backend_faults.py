@@ -1,9 +1,5 @@
 """Faults of Ray, of a study's database and of a disk reach the driver as what they are."""
 
-import signal
-from concurrent.futures import ThreadPoolExecutor
-from types import SimpleNamespace
-
 import pytest
 import ray
 from ray.exceptions import RaySystemError
@@ -49,22 +45,6 @@ class Full:
         atomic_write(self.path / "below a file", b"")
 
     def cleanup(self): ...
-
-
-def test_the_node_of_a_run_in_another_thread_is_watched_without_signals(monkeypatch):
-    context = SimpleNamespace(get_node_id=lambda: "here")
-    monkeypatch.setattr(ray, "get_runtime_context", lambda: context)
-    monkeypatch.setattr(ray, "nodes", lambda: [{"NodeID": "here", "Alive": True}])
-    handler = signal.getsignal(signal.SIGUSR2)
-
-    def watch():
-        with session._watched_node():
-            return signal.getsignal(signal.SIGUSR2)
-
-    with ThreadPoolExecutor(1) as pool:
-        assert pool.submit(watch).result() == handler
-    assert watch() != handler  # in the main thread
-    assert signal.getsignal(signal.SIGUSR2) == handler
 
 
 def test_a_worker_that_dies_is_started_again(monkeypatch):

@@ -114,17 +114,6 @@ def test_a_driver_hears_what_its_workers_do():
     assert list(trainables.read_events("two", names)) == ["a"]
 
 
-def test_a_run_whose_folder_is_moved_ends_with_a_line(tmp_path):
-    out = tmp_path / "out"
-    out.mkdir()
-    (out / "sweep.json").write_text('{"sweep": "s"}')
-    run = ray_executor.RayExecutor(Provenance(str(out), str(out / "store"), sweep="s"))
-    ray_executor._Watcher(run, ray_executor._SourceSearcher(None)).on_step_begin(0, [])
-    out.rename(tmp_path / "moved")
-    with pytest.raises(RefusedError, match="was moved, removed or replaced during the run"):
-        ray_executor._Watcher(run, ray_executor._SourceSearcher(None)).on_step_begin(1, [])
-
-
 class Endless(tune.Trainable):
     """Moves the folder of its run at its second step, and never ends."""
 
