@@ -196,14 +196,15 @@ def test_a_trainable_without_a_tuner_leaves_nothing_in_the_home(trained, tmp_pat
 
 STOPPED = """
 import time
-from tune_calib.cli.common import run_stoppable
+from tune_calib.cli.common import stoppable
 def work():
     try:
         print("begun", flush=True)
         time.sleep(60)
     finally:
         time.sleep(60)  # Ray takes its time to end
-run_stoppable("THIS COMMAND", work)
+with stoppable("THIS COMMAND"):
+    work()
 """
 
 

@@ -2,9 +2,9 @@
 
 import contextlib
 import signal
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -31,8 +31,9 @@ def published_tables() -> Iterable[str]:
     return describe_published()
 
 
-def run_stoppable(again: str, run: Callable[[], Any]) -> Any:
-    """Call a function; if a signal stops it, print the command that continues it and exit.
+@contextlib.contextmanager
+def stoppable(again: str) -> Iterator[None]:
+    """If a signal stops the block, print the command that continues it and exit.
 
     A second signal kills at once. Handlers raise KeyboardInterrupt, which does not contain the
     signal: while Ray waits, it lets no other exception through and raises its own.
@@ -50,7 +51,7 @@ def run_stoppable(again: str, run: Callable[[], Any]) -> Any:
 
     handlers = {number: signal.signal(number, stop) for number in _STOP_SIGNALS}
     try:
-        return run()
+        yield
     except KeyboardInterrupt:
         raise typer.Exit(128 + stopped_by) from None
     finally:

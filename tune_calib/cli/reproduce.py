@@ -8,7 +8,7 @@ import typer
 from analysis.tables.table import table_of
 from tune_calib import console
 from tune_calib.cli import defaults
-from tune_calib.cli.common import run_stoppable
+from tune_calib.cli.common import stoppable
 from tune_calib.cli.entry import as_option
 from tune_calib.cli.options import FORMATS, DryRun, GpuModel, flag, with_request
 from tune_calib.cli.run import refuse_gpu_model
@@ -120,9 +120,8 @@ def _reproduce(table: _Table, shell: typer.Context, dry_run: bool) -> list[str]:
         text = describe_file(subject, table.plans, file.out, file.content.gpu_model)
         console.echo(as_option(console.shown(text)))
         return []
-    failures: list[str] = run_stoppable(
-        defaults.format_typed(shell), lambda: _run(table, shell.obj)
-    )
+    with stoppable(defaults.format_typed(shell)):
+        failures = _run(table, shell.obj)
     for failure in failures:
         console.echo(failure, err=True)
     return failures

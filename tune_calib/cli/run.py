@@ -12,7 +12,7 @@ from tune_calib.cli.common import (
     UNFINISHED,
     exit_if_unfinished,
     print_plan,
-    run_stoppable,
+    stoppable,
     write_overview,
 )
 from tune_calib.cli.defaults import format_typed
@@ -80,7 +80,8 @@ def _run_ladder(
             echo(f"nothing is left to do in {out}", err=True)
             print_report(str(out))
             return
-    results = run_stoppable(command, lambda: runs.run_ladder(request, command, shell.obj))
+    with stoppable(command):
+        results = runs.run_ladder(request, command, shell.obj)
     print_report(str(results.out))
     if request.profile:
         echo(shown(_format_profiles(results.out)))
@@ -139,7 +140,8 @@ def resume(request: ResumeRequest, shell: typer.Context) -> None:
 
 def _run_search(out: str, search: Callable[[], "OpenSearch"]) -> None:
     again = shlex.join(["tune-calib", "resume", str(parse_path(out)), *plugins.as_options()])
-    results = run_stoppable(again, search)
+    with stoppable(again):
+        results = search()
     echo(shown(results.notes))
     _rewrite_page(results.out, results.study_storage)
     exit_if_unfinished(results, f"{again} --retry crashed")
@@ -168,7 +170,8 @@ def evaluate(request: EvaluateRequest, shell: typer.Context, dry_run: DryRun = F
     if dry_run:
         print_plan(runs.plan_evaluation(request, again))
         return
-    results = run_stoppable(again, lambda: runs.evaluate_search(request, again, shell.obj))
+    with stoppable(again):
+        results = runs.evaluate_search(request, again, shell.obj)
 
     from analysis.report import write_report
 
@@ -213,7 +216,8 @@ def run(
     if dry_run:
         echo(as_option(shown(runs.describe_file(request, again, gpu_model))))
         return
-    file, entries = run_stoppable(again, lambda: runs.run_file(request, again, shell.obj))
+    with stoppable(again):
+        file, entries = runs.run_file(request, again, shell.obj)
     _report_entries(file.out, entries)
     failures, stopped = [], []
     for entry in entries:

@@ -176,26 +176,22 @@ class _InProcess(Executor):
             # No trial is running that others could wait for, so there are no more.
             if not isinstance(config, dict):
                 break
-            error = self.execute(config)
+            job = config["job"]
+            # All plug-ins of this process, which goes on using them.
+            run = {**config["run"], "plugins": list(map(Plugin.plain, plugins.in_use()))}
+            self.show_begin(job)
+            with listening(partial(self._events.__setitem__, job["name"])):
+                result = self._runner.run({**config, "run": run}, self.log_epoch)
+            if isinstance(result, str):
+                errors[job["name"]] = result
+                self.show_end(job, None)
+            else:
+                self.show_end(job, result)
             source.end(number)
-            if error is not None:
-                errors[config["job"]["name"]] = error
         return report_crashes(errors, self.provenance.out)
 
     def read_events(self, names: Sequence[str]) -> Mapping[str, ProgressEvent]:
         return {name: self._events[name] for name in names if name in self._events}
-
-    def execute(self, config: dict[str, Any]) -> str | None:
-        """Execute a job to its end; return the traceback of a crash."""
-        job, run = config["job"], config["run"]
-        # All plug-ins of this process, which goes on using them.
-        run = {**run, "plugins": list(map(Plugin.plain, plugins.in_use()))}
-        self.show_begin(job)
-        with listening(partial(self._events.__setitem__, job["name"])):
-            result = self._runner.run({**config, "run": run}, self.log_epoch)
-        error = result if isinstance(result, str) else None
-        self.show_end(job, None if isinstance(result, str) else result)
-        return error
 
     def close(self) -> None:
         """Free the resources of the last job."""
