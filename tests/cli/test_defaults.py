@@ -21,12 +21,6 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.fixture(autouse=True)
-def own_commands(monkeypatch):
-    """Build commands anew: a user's default changes what the help says of its option."""
-    monkeypatch.setattr(typer.main, "get_command", typer.main.get_command.__wrapped__)
-
-
 def context_of(*words: str):
     """The context of a command, parsed under the program; nothing is carried out."""
     group = typer.main.get_command(app)
