@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from tune_calib.paths import AnyPath
+from tune_calib.files.paths import AnyPath
 from tune_calib.tuning.loggers.base import Follower, LoggerRequest
 from tune_calib.tuning.progress.screen import Screen
 
