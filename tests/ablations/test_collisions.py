@@ -15,6 +15,7 @@ from tune_calib.spec.ladder import LADDERS, build_comparison, expand
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.request import EvaluateRequest
 from tune_calib.spec.resolved import LARGEST_PLAN, ResolvedRequest, Seeds, refuse_large
+from tune_calib.tuning.context import Context
 from tune_calib.tuning.folder import RunLocation
 from tune_calib.tuning.run import execute_run
 from tune_calib.tuning.search.definition import Candidates, Objective, SearchDefinition
@@ -183,7 +184,7 @@ def test_a_sweep_that_was_begun_with_other_defaults_is_not_extended(changed, see
     before = fake_results_tree(out)
     label = job.ladder.rungs[changed].label
     with pytest.raises(UserError, match="other defaults") as told:
-        execute_run(job_in(out, seeds=seeds))
+        execute_run(job_in(out, seeds=seeds), Context())
     assert repr(label) in str(told.value)
     assert "name another `out`" in str(told.value)
     assert fake_results_tree(out) == before

@@ -11,6 +11,7 @@ import torch
 from tests.benchmarks.common import CORES
 from tests.benchmarks.search import job, suggestion_seconds
 from tune_calib.engine.evaluate import SplitLogits, evaluate_one
+from tune_calib.tuning.context import Context
 from tune_calib.tuning.ray import executor as ray_executor
 from tune_calib.tuning.ray.trainables import JobTrainable
 from tune_calib.tuning.run import execute_run
@@ -53,7 +54,7 @@ def measured(count: int, at_once: int = CORES, address: str | None = None) -> di
         question = replace(asked.definition, method="fl")
         location = replace(asked.location, address=address)
         asked = replace(asked, definition=question, location=location, at_once=at_once)
-        execute_run(asked)
+        execute_run(asked, Context())
         # Without the baseline, which is over before the actors of the search start.
         paths = asked.out.glob("trials/network-*")
         written = sorted(path.stat().st_mtime for path in paths)[1:]

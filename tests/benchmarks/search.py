@@ -10,6 +10,7 @@ from typing import Any
 from tests.benchmarks.common import CIFAR10_ROOT, CORES, bare_loops, steady_rate
 from tune_calib.spec.datasets import Settings
 from tune_calib.spec.resolved import ResolvedRequest
+from tune_calib.tuning.context import Context
 from tune_calib.tuning.folder import RunLocation
 from tune_calib.tuning.run import execute_run
 from tune_calib.tuning.search.definition import Objective, SearchDefinition
@@ -72,7 +73,7 @@ def suggestion_seconds(asked: SearchRun) -> float:
 
 def row(name: str, asked: SearchRun) -> str:
     """Search, and say what it took."""
-    execute_run(asked)
+    execute_run(asked, Context())
     reached, bare = steady_rate(asked.out), floor(asked)
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     size = asked.definition.population

@@ -16,6 +16,7 @@ from tune_calib.api.runs import run_ladder
 from tune_calib.engine.imports import check_files, write_import
 from tune_calib.files.store import Store
 from tune_calib.spec.request import CompareRequest, build_request
+from tune_calib.tuning.context import Context
 
 SAMPLES, CLASSES = 10_000, 100
 METHODS = ("ce", "temperature", "ets", "vector", "svs", "spline", "histogram")
@@ -52,7 +53,7 @@ def main(draws: int) -> None:
         request = {"methods": METHODS, "imported": "logits", "split_seeds": draws}
         request |= {"out": str(folder / "run"), "store": store, "address": "none"}
         with timed(f"{draws} draws x {len(METHODS) - 1} methods"):
-            results = run_ladder(build_request(CompareRequest, request), "")
+            results = run_ladder(build_request(CompareRequest, request), "", Context())
         with timed("report"):
             results.report()
 

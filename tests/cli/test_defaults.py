@@ -21,12 +21,6 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-@pytest.fixture(autouse=True)
-def own_commands(monkeypatch):
-    """Build commands anew: a user's default changes what the help says of its option."""
-    monkeypatch.setattr(typer.main, "get_command", typer.main.get_command.__wrapped__)
-
-
 def context_of(*words: str):
     """The context of a command, parsed under the program; nothing is carried out."""
     group = typer.main.get_command(app)
@@ -74,27 +68,12 @@ def test_defaults_of_a_command_override_general_ones(folder):
     assert values("search", "ls", "--metric", "brier")["metric"] == ["brier"]
 
 
-def test_defaults_of_runs_do_not_affect_a_report(folder):
-    fake_results.write(folder / "out", seeds=1)
-    write(folder, 'data-root = "/data"\nstore = "s3://bucket/store"\n[ranks]\nmetric = "nll"\n')
-    for words in (["report", "out"], ["status", "out"], ["analyze", "ranks", "out"]):
-        done = here(*words)
-        assert done.returncode == 0, done.stderr
-    assert "--metric nll" in done.stderr
-
-
 def test_defaults_may_stand_in_pyproject(folder):
     write(folder, '[tool.tune-calib]\nseeds = 4\n[tool.other]\nseeds = "x"\n', "pyproject.toml")
     assert values("ablate", "mac_cal")["seeds"] == 4
     assert "from pyproject.toml: --seeds 4" in here("ablate", "foo").stderr
     write(folder, "seeds = 5")
     assert "keep them in one" in here("ablate", "foo").stderr
-
-
-def test_pyproject_without_a_table_has_no_defaults(folder):
-    write(folder, "[project]\nname = 'x'\n", "pyproject.toml")
-    assert values("ablate", "mac_cal")["seeds"] is None
-    assert here("ablate", "foo").stderr.startswith("error: ")
 
 
 @pytest.mark.parametrize(
@@ -132,10 +111,9 @@ def test_the_resume_command_names_defaults_as_options(folder, monkeypatch):
     write(folder, 'seeds = 3\nportable = true\nset = ["head.gamma=0.9", "head.lr=1"]\n')
     words = ["ablate", "mac_cal", "--seeds", "5"]
     monkeypatch.setattr(sys, "argv", ["tune-calib", *words])
-    assert format_typed() == "tune-calib ablate mac_cal --seeds 5"
-    with defaults.in_force(context_of(*words)) as told:
-        command = format_typed()
-        assert told == ("from tune-calib.toml: --set head.gamma=0.9 --set head.lr=1 --portable")
+    context = context_of(*words)
+    command, note = format_typed(context), defaults.describe(context)
+    assert note == "from tune-calib.toml: --set head.gamma=0.9 --set head.lr=1 --portable"
     assert command.endswith("--seeds 5 --set head.gamma=0.9 --set head.lr=1 --portable")
     (folder / "tune-calib.toml").unlink()
     again, before = values(*command.split()[1:]), values(*words)
@@ -179,14 +157,6 @@ def test_only_commands_that_train_run_a_plug_in_of_the_file(file, folder):
     done = here("list", "methods", "--plugin", "lab.py")
     assert ("planted" in done.stdout, done.stderr) == (True, "")
     assert canary.exists()
-    told = f"\n{file} names {folder / 'lab.py'}, which is run as code\n"
-    assert here("pictures", "out").stderr.count(told) == 1
-
-
-def test_a_backbone_named_in_the_defaults_is_announced_as_code(folder):
-    write(folder, 'backbone = "lab.py:net"')
-    with defaults.in_force(context_of("compare", "ce")) as told:
-        assert f"tune-calib.toml names {folder / 'lab.py'}, which is run as code" in told
 
 
 def test_passwords_are_not_printed(folder):

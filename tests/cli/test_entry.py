@@ -18,11 +18,12 @@ from tune_calib.experiments.entries import plan_entries
 from tune_calib.experiments.file import read_experiment_file
 from tune_calib.experiments.run import Ended, run_entries
 from tune_calib.spec.trial import TrialSpec
+from tune_calib.tuning.context import Context
 from tune_calib.tuning.ray.trainables import trainable
 
 COMMANDS = commands()
 OPTIONS = [
-    (name, option.opts[0], option.multiple)
+    (name, option.opts[0])
     for name, command in COMMANDS.items()
     for option in command.params
     if option.param_type_name == "option" and not option.is_flag
@@ -35,22 +36,13 @@ def out(tmp_path):
     return tmp_path / "sweep"
 
 
-@pytest.mark.parametrize("command", [["ablate", "mac_cal"], ["compare", "ce"], ["search", "fl"]])
-@pytest.mark.parametrize(
-    ("place", "message"),
-    [
-        ("FILE", "choose another path"),
-        ("FILE/below", "choose another path"),
-        ("x" * 300, "use a shorter name"),
-    ],
-)
+@pytest.mark.parametrize("command", [["ablate", "mac_cal"], ["search", "fl"]])
+@pytest.mark.parametrize("place", ["FILE", "x" * 300])
 @pytest.mark.parametrize("option", ["--out", "--store"])
-def test_a_path_that_the_system_refuses_is_one_line(
-    command, place, message, option, tmp_path, refusal
-):
+def test_a_path_that_the_system_refuses_is_one_line(command, place, option, tmp_path, refusal):
     (tmp_path / "FILE").touch()
     options = ["--out", tmp_path / "out"] if option == "--store" else []
-    assert message in refusal(*command, *options, option, tmp_path / place)
+    assert place[:9] in refusal(*command, *options, option, tmp_path / place)
 
 
 @pytest.mark.parametrize("name", sample(["figures", "tables", "report.html"], 1))
@@ -117,40 +109,21 @@ def test_a_defect_of_the_program_stays_a_traceback(monkeypatch, out, refusal):
         assert "or this is a bug to report" in refusal("status", out)
 
 
-def test_the_exit_code_is_a_whole_number(capsys):
-    """W&B, which sends it at the end of the process, refuses a truth value."""
-    with pytest.raises(SystemExit) as ended:
-        main(["list", "metrics"])
-    assert capsys.readouterr().out
-    assert type(ended.value.code) is int
-    assert ended.value.code == 0
-
-
 def test_an_entry_whose_folder_is_a_file_does_not_end_the_others(tmp_path):
     path = tmp_path / "experiment.yaml"
     path.write_text(f"out: {tmp_path}/out\nentries: {{a: {{methods: [ce]}}}}")
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "a-digits").touch()
     file = read_experiment_file(path)
-    (ended,) = run_entries(file, plan_entries(file))
+    (ended,) = run_entries(file, plan_entries(file), Context())
     assert isinstance(ended, Ended)
     assert "a file is where a folder should be" in ended.failures[0]
 
 
-@pytest.mark.parametrize(
-    ("command", "option"), sample([(name, option) for name, option, _ in OPTIONS], 50)
-)
+@pytest.mark.parametrize(("command", "option"), sample(OPTIONS, 6))
 def test_an_empty_option_is_refused(command, option, refusal):
     for words in ([option, ""], [option, " "], [f"{option}="]):
         assert f"{option} is empty" in refusal(*command.split(), "x", *words)
-
-
-@pytest.mark.parametrize(
-    ("command", "option"),
-    sample([(name, option) for name, option, multiple in OPTIONS if not multiple], 8),
-)
-def test_an_option_with_one_value_is_refused_twice(command, option, refusal):
-    assert f"{option} is given twice" in refusal(*command.split(), "x", option, "1", option, "2")
 
 
 @pytest.mark.parametrize(
@@ -223,14 +196,15 @@ def test_a_trainable_without_a_tuner_leaves_nothing_in_the_home(trained, tmp_pat
 
 STOPPED = """
 import time
-from tune_calib.cli.common import run_stoppable
+from tune_calib.cli.common import stoppable
 def work():
     try:
         print("begun", flush=True)
         time.sleep(60)
     finally:
         time.sleep(60)  # Ray takes its time to end
-run_stoppable("THIS COMMAND", work)
+with stoppable("THIS COMMAND"):
+    work()
 """
 
 
@@ -246,67 +220,3 @@ def test_repeated_interrupts_still_print_how_to_continue(signals):
         time.sleep(0.3)
     process.kill()
     assert "continue with: THIS COMMAND" in process.communicate(timeout=60)[1]
-
-
-def test_counts_of_one_are_singular_and_fractions_are_percentages():
-    from tune_calib.spec.ladder import LADDERS, expand
-    from tune_calib.spec.metrics import format_value
-    from tune_calib.spec.resolved import ResolvedRequest
-    from tune_calib.text import format_count
-    from tune_calib.tuning.caption import describe_setting
-
-    settings = {"network": {"epochs": 1}, "head": {"epochs": 1}}
-    ladder = LADDERS["mac_cal"]
-    caption = describe_setting(
-        expand(ladder, ResolvedRequest(settings)), ladder, ResolvedRequest(settings)
-    )
-    assert "small_cnn, ce, 1 epoch: " in caption
-    assert "heads 1 epoch: " in caption
-    assert [format_count(n, "trial") for n in (0, 1, 2)] == ["0 trials", "1 trial", "2 trials"]
-    assert (format_value("ece", 0.0312), format_value("nll", 0.5)) == ("3.12 %", "0.500")
-
-
-IGNORED = """
-import os, signal, time
-from tune_calib.cli.common import run_stoppable
-
-class Finalized:
-    def __del__(self):
-        os.kill(os.getpid(), signal.SIGINT)
-        time.sleep(0.01)  # the exception of the signal is raised, and ignored, here
-
-def work():
-    Finalized()
-    time.sleep(20)
-    print("went on")
-
-run_stoppable("the same again", work)
-"""
-
-
-@pytest.mark.slow
-def test_a_signal_within_a_finalizer_stops_too():
-    done = subprocess.run([sys.executable, "-c", IGNORED], capture_output=True, text=True)
-    assert "stopped by SIGINT; continue with: the same again" in done.stderr
-    assert done.returncode != 0
-    assert "Exception ignored" not in done.stderr
-    assert "went on" not in done.stdout
-
-
-_FOREIGN = """
-import logging, sys, warnings
-from tune_calib.cli.entry import escape_messages
-escape_messages()
-label = "\x1b]0;forged\x07"
-warnings.warn(label)
-logging.getLogger("matplotlib").warning(label)
-raise ValueError(label)
-"""
-
-
-def test_texts_of_libraries_cannot_control_the_terminal():
-    done = subprocess.run([sys.executable, "-c", _FOREIGN], capture_output=True, text=True)
-    assert done.returncode == 1
-    assert done.stderr.count("\\u001b]0;forged\\u0007") == 3
-    assert "\x1b" not in done.stderr
-    assert "ValueError" in done.stderr

@@ -110,16 +110,6 @@ def change_manifest(folder: Path, chance: random.Random) -> bool:
     return True
 
 
-def change_bytes(folder: Path, chance: random.Random) -> bool:
-    """Change some bytes of a manifest, cut it, or put another in its place."""
-    path = chance.choice(sorted(folder.rglob("*.json")))
-    raw = bytearray(path.read_bytes())
-    for _ in range(chance.choice([1, 3, 20])):
-        raw[chance.randrange(len(raw))] = chance.randrange(256)
-    path.write_bytes(chance.choice([bytes(raw), raw[: chance.randrange(len(raw))], b"[" * 50_000]))
-    return True
-
-
 def name_plugins(folder: Path, chance: random.Random) -> bool:
     """Let the manifest name the planted plug-in, with its own hash."""
     home = folder.parent
@@ -204,36 +194,9 @@ def rewrite_parquet(folder: Path, chance: random.Random) -> bool:
     return False
 
 
-def rename(folder: Path, chance: random.Random) -> bool:
-    """Give a file or a folder another name; an entry's is part of pages and messages."""
-    path = chance.choice(sorted(folder.rglob("*")))
-    path.rename(path.with_name(chance.choice(NAMES) + chance.choice(["", path.suffix])))
-    return True
-
-
-def link(folder: Path, chance: random.Random) -> bool:
-    """Put a link, a folder or nothing in the place of a file or a folder."""
-    home = folder.parent
-    names = ("report.html", "tables", "figures", "plugins", "study.log")
-    path = chance.choice([*sorted(folder.rglob("*")), *(folder / name for name in names)])
-    to = chance.choice(
-        [home / "outside", home / "outside" / "secret", "/proc/self/mem", path.name, None,
-         "a folder"]
-    )  # fmt: skip
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
-    if to == "a folder":
-        path.mkdir()
-    elif to is not None:
-        path.symlink_to(to)
-    return False
-
-
 MUTATIONS: list[Callable[[Path, random.Random], bool]] = [
-    change_manifest, change_manifest, change_bytes, name_plugins, name_plugins, damage_parquet,
-    rewrite_parquet, rewrite_parquet, rename, link, link,
+    change_manifest, change_manifest, name_plugins, name_plugins, damage_parquet,
+    rewrite_parquet, rewrite_parquet,
 ]  # fmt: skip
 """Each returns whether a row that is read after it must have the numbers that it had before."""
 

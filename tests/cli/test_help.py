@@ -1,21 +1,17 @@
 """What a person is told of commands: examples, groups, defaults, names behind the Tab key."""
 
-import ast
 import json
 import re
 import shlex
 from pathlib import Path
 
 import pytest
-from typer.core import TyperOption
 
-import analysis
 import tune_calib
 from analysis.published import published, published_tables
 from docs.generate.commands import commands
 from tests.support import here, sample
 from tune_calib.spec.ladder import LADDERS
-from tune_calib.spec.metrics import METRICS, OOD_METRICS
 
 COMMANDS = {name: one for name, one in commands().items() if not one.hidden}
 EXAMPLES = [(name, line) for name, command in COMMANDS.items() for line in command.examples]
@@ -40,49 +36,6 @@ def test_an_example_is_a_command_that_the_program_knows(name, line):
     assert context.params
 
 
-def read_texts(path):
-    """The texts of a source, in which each value of an f-string is the word 1."""
-    texts, nodes = [], [ast.parse(path.read_text())]
-    while nodes:
-        node = nodes.pop()
-        if isinstance(node, ast.JoinedStr):
-            parts = [part.value if isinstance(part, ast.Constant) else "1" for part in node.values]
-            texts.append("".join(parts))
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            texts.append(node.value)
-        else:
-            nodes += ast.iter_child_nodes(node)
-    return texts
-
-
-def find_commands(text):
-    """The commands with arguments in a text, each up to the first word that is none of its own."""
-    found = []
-    for match in re.finditer(r"tune-calib (analyze [a-z-]+|[a-z-]+)", text):
-        name, words = match[1], []
-        if name not in COMMANDS:
-            continue
-        for word in re.match(r"[^\n,;.)`]*", text[match.end() :])[0].split():
-            is_value = name == "list" or (words and words[-1].startswith("--"))
-            if not (is_value or word == "1" or word.isupper() or word.startswith("--")):
-                break
-            words.append(word)
-        if words and words != ["--schema"]:  # which prints and exits
-            found.append((name, words))
-    return found
-
-
-def test_every_command_in_a_message_is_one_that_the_program_knows():
-    parsed = set()
-    for package in (tune_calib, analysis):
-        for path in sorted(Path(next(iter(package.__path__))).rglob("*.py")):
-            for text in read_texts(path):
-                for name, words in find_commands(text):
-                    parsed.add((path.name, name))
-                    assert COMMANDS[name].make_context(name, list(words)).params, (path, words)
-    assert {("study.py", "resume"), ("report.py", "report"), ("imports.py", "import")} <= parsed
-
-
 def test_a_template_of_a_cluster_adds_only_options_that_every_command_of_trials_has():
     script = (Path(tune_calib.__file__).parent / "cluster" / "slurm.sh").read_text()
     (added,) = re.findall(r'^tune-calib "\$\{words\[@\]\}" (.*) &$', script, re.M)
@@ -90,13 +43,6 @@ def test_a_template_of_a_cluster_adds_only_options_that_every_command_of_trials_
         if COMMANDS[name].rich_help_panel == "Run" and "--address" not in line:
             words = [*shlex.split(line)[2:], *shlex.split(added)]
             assert COMMANDS[name].make_context(name, words).params["address"] == "$ip:$port", line
-
-
-@pytest.mark.parametrize("name", ["ablate", "compare", "search"])
-def test_options_stand_in_groups(name):
-    options = [one for one in COMMANDS[name].params if isinstance(one, TyperOption)]
-    alone = [option.opts[0] for option in options if not option.rich_help_panel]
-    assert set(alone) <= {"--all"}
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -121,11 +67,6 @@ def test_defaults_are_shown(monkeypatch):
         assert f"[default: ({default})]" in line or f"[default: {default}]" in line
 
 
-def test_the_version_is_printed():
-    for option in ("--version", "-V"):
-        assert here(option).stdout.startswith("tune-calib 0")
-
-
 @pytest.mark.parametrize(
     ("words", "known"),
     [
@@ -147,13 +88,6 @@ def test_a_shell_completes_names(words, known, monkeypatch):
     assert here().stdout.split() == known
 
 
-def test_metrics_are_listed_with_where_a_trial_has_them():
-    listed = json.loads(here("list", "metrics", "--json").stdout)
-    assert [entry["name"] for entry in listed] == list(METRICS)
-    foreign = {entry["name"] for entry in listed if entry["of"] != "select, test"}
-    assert foreign == set(OOD_METRICS)
-
-
 def test_published_tables_are_listed_by_their_option_values():
     listed = json.loads(here("list", "published", "--json").stdout)
     assert [entry["name"] for entry in listed] == published_tables()
@@ -162,18 +96,6 @@ def test_published_tables_are_listed_by_their_option_values():
         assert entry["numbers"] == len(table)
         assert set(entry["methods"]) == set(table["method"])
         assert set(entry["metrics"]) == set(table["metric"])
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["list", "published", "maccal/table55"], "did you mean 'maccal/table5'"),
-        (["list", "methods", "--columns", "yeer"], "did you mean 'year'"),
-        (["list", "methods", "--columns", "year", "--wide"], "give one of them"),
-    ],
-)
-def test_a_wrong_name_is_one_line(words, message, refusal):
-    assert message in refusal(*words)
 
 
 @pytest.mark.parametrize("what", ["methods", "recipes", "spaces", "published", "metrics"])
@@ -185,11 +107,3 @@ def test_lists_fit_the_terminal(what, width, monkeypatch):
     output = here("list", what).stdout
     assert max(map(len, output.splitlines())) <= int(width) < max(map(len, whole.splitlines()))
     assert here("list", what, "--wide").stdout == whole
-
-
-def test_listing_one_entry_shows_all_of_its_fields(monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
-    output = here("list", "methods", "mac_cal").stdout
-    assert "https://arxiv.org" in output
-    assert "gamma=val_ratio" in output
-    assert max(map(len, output.splitlines())) <= 80

@@ -4,25 +4,14 @@ import os
 import time
 
 import pytest
-from typer.testing import CliRunner
 
 from tests.support import sample
-from tune_calib.cli import app
-from tune_calib.cli.options import _share
 from tune_calib.errors import UserError
 from tune_calib.tuning.work.executor import Resources
 
 QUICK_S = 30.0
 """Of a refusal, the start of the program included, on a busy machine."""
 TOO_MANY = 4 * (os.cpu_count() or 1) + 4096
-
-
-@pytest.mark.parametrize(
-    "spell", [lambda k: 1 / k, lambda k: _share(f"1/{k}")], ids=["1.0/k", "1/k"]
-)
-def test_every_share_of_a_gpu_is_accepted_and_allows_as_many_trials(spell):
-    trials = range(1, 200)
-    assert [round(1 / Resources(1, spell(k)).gpus) for k in trials] == list(trials)
 
 
 @pytest.mark.parametrize("gpus", [-1.0, -0.5, 0.3, 0.33, 0.7, 1.5, 2.0, 1e9, float("nan")])
@@ -95,16 +84,3 @@ def test_an_experiment_file_beyond_the_limits_is_refused_at_once(text, expected,
     assert expected.replace("line 1", "at most 100,000") in message
     assert time.monotonic() - started < QUICK_S
     assert not (tmp_path / "out").exists()
-
-
-def test_a_dry_run_for_a_larger_machine_starts_no_threads(tmp_path):
-    file = tmp_path / "experiment.yaml"
-    file.write_text(
-        f"out: {tmp_path / 'out'}\nset: {{network: {{threads: {TOO_MANY}}}}}\n"
-        "entries: {a: {methods: [ls, mac_cal]}}"
-    )
-    before = len(os.listdir("/proc/self/task"))
-    result = CliRunner().invoke(app, ["run", str(file), "--dry-run"])
-    assert result.exception is None
-    assert "not measured" in result.stdout
-    assert len(os.listdir("/proc/self/task")) < before + 100

@@ -20,6 +20,7 @@ from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.experiment import ExperimentFile, spell_keys
 from tune_calib.spec.ladder import LADDERS
 from tune_calib.spec.names import SEARCH_MANIFEST
+from tune_calib.tuning.context import Context
 from tune_calib.tuning.forecast import find_needs
 from tune_calib.tuning.plan import describe_file
 from tune_calib.tuning.run import execute_run
@@ -152,7 +153,7 @@ def test_a_search_begun_under_other_seeds_is_refused(read, tmp_path):
     old.out.mkdir(parents=True)
     old.build_manifest().write(old.out)
     with pytest.raises(UserError) as error:
-        execute_run(new)
+        execute_run(new, Context())
     message = str(error.value)
     assert "contains another search (it), which differs in seeds" in message
     assert "\n" not in message

@@ -339,7 +339,7 @@ def test_large_imports_have_processes_within_the_memory(
 def test_processes_of_imports_do_not_share_a_gpu(processes, monkeypatch, gpus, expected):
     counts = []
     monkeypatch.setattr(
-        execution, "run_in_processes", lambda source, count, receive: counts.append(count) or {}
+        execution, "run_in_processes", lambda source, count, *_: counts.append(count) or {}
     )
     executor = execution._InProcess(Provenance("out", "store", git_revision=None), gpus)
     executor.run(execution.JobSource(RemainingWork(), executor.provenance))

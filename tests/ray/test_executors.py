@@ -8,6 +8,7 @@ import tune_calib
 from tests.support import QUICK, SETTINGS, drive, here, job_in, on_ray, rows, run_of, shared_ray
 from tune_calib.files.store import Store
 from tune_calib.results.tables import read_table
+from tune_calib.tuning.context import Context
 from tune_calib.tuning.run import execute_run
 from tune_calib.tuning.work.jobs import make_plan
 from tune_calib.tuning.work.workers import HeadWorker, NetworkWorker
@@ -47,7 +48,7 @@ def test_reused_actors_give_the_rows_of_fresh_ones(uses_ray, tmp_path):
     if uses_ray:
         shared_ray()
     with on_ray(uses_ray):
-        assert execute_run(job_in(run)).crashed == []
+        assert execute_run(job_in(run), Context()).crashed == []
     assert not uses_ray or max(read_table(run, "trials")["actor_resets"].to_pylist()) > 0
     plan = make_plan(job_in(run).planned_trials, set())
     out, store = tmp_path / "fresh", Store(tmp_path / "fresh" / "store")

@@ -34,7 +34,8 @@ from tune_calib.spec.request import (
 )
 from tune_calib.spec.strict import Part
 from tune_calib.text import format_count, option_words
-from tune_calib.tuning.loggers.base import load_loggers, request_loggers, send_figures
+from tune_calib.tuning.context import Context
+from tune_calib.tuning.loggers.base import LoggerRequest, load_loggers, send_figures
 from tune_calib.tuning.progress.screen import screen
 from tune_calib.tuning.work.execution import restored_process
 
@@ -42,10 +43,12 @@ R = TypeVar("R", bound=Part)
 T = TypeVar("T")
 
 
-def _command(model: type[R], *without: str) -> Callable[[Callable[[R, str], T]], Callable[..., T]]:
+def _command(
+    model: type[R], *without: str
+) -> Callable[[Callable[[R, str, Context], T]], Callable[..., T]]:
     """Make a call of a function of a request and its command line, without some options."""
 
-    def decorate(function: Callable[[R, str], T]) -> Callable[..., T]:
+    def decorate(function: Callable[[R, str, Context], T]) -> Callable[..., T]:
         name, returned = function.__name__, inspect.signature(function).return_annotation
         signature = build_signature(model, returned)
 
@@ -66,8 +69,9 @@ def _command(model: type[R], *without: str) -> Callable[[Callable[[R, str], T]],
                 subjects: Any = getattr(request, field_names(model)[0]) or ()
                 if not isinstance(subjects, tuple):
                     subjects = (subjects,)
-                with screen(" ".join(map(str, (name, *subjects)))), logged(always["log"]):
-                    results = function(request, command)
+                title = " ".join(map(str, (name, *subjects)))
+                with screen(title) as view, logged(always["log"]) as loggers:
+                    results = function(request, command, Context(view, loggers))
             for text in _list_unfinished(results):
                 warnings.warn(text, stacklevel=2)
             return results
@@ -98,7 +102,7 @@ def _list_unfinished(results: object) -> Iterator[str]:
 
 
 @_command(AblateRequest)
-def ablate(request: AblateRequest, command: str) -> OpenRun:
+def ablate(request: AblateRequest, command: str, context: Context) -> OpenRun:
     """Run an ablation ladder, e.g. ``ablate("mac_cal", seeds=3)``.
 
     Returns:
@@ -107,11 +111,11 @@ def ablate(request: AblateRequest, command: str) -> OpenRun:
     Raises:
         UserError: An argument is wrong, data is missing, or ``out`` contains another run.
     """
-    return runs.run_ladder(request, command)
+    return runs.run_ladder(request, command, context)
 
 
 @_command(CompareRequest)
-def compare(request: CompareRequest, command: str) -> OpenRun:
+def compare(request: CompareRequest, command: str, context: Context) -> OpenRun:
     """Compare methods, e.g. ``compare(["ls", "ls+mac_cal+temperature"])``.
 
     Returns:
@@ -120,11 +124,11 @@ def compare(request: CompareRequest, command: str) -> OpenRun:
     Raises:
         UserError: An argument is wrong, data is missing, or ``out`` contains another run.
     """
-    return runs.run_ladder(request, command)
+    return runs.run_ladder(request, command, context)
 
 
 @_command(SearchRequest)
-def search(request: SearchRequest, command: str) -> OpenSearch:
+def search(request: SearchRequest, command: str, context: Context) -> OpenSearch:
     """Search the hyper-parameters of a method on ``select``, e.g. ``search("mac_cal", trials=40)``.
 
     The test split is not read; ``evaluate`` of the returned object reads it. The same call with
@@ -136,11 +140,11 @@ def search(request: SearchRequest, command: str) -> OpenSearch:
     Raises:
         UserError: An argument is wrong, data is missing, or ``out`` contains another run.
     """
-    return runs.run_search(request, command)
+    return runs.run_search(request, command, context)
 
 
 @_command(EvaluateRequest, "extend", "study_storage")
-def evaluate(request: EvaluateRequest, command: str) -> OpenRun:
+def evaluate(request: EvaluateRequest, command: str, context: Context) -> OpenRun:
     """Evaluate the selected trial of a search on the test split with fresh seeds.
 
     Returns:
@@ -149,11 +153,11 @@ def evaluate(request: EvaluateRequest, command: str) -> OpenRun:
     Raises:
         UserError: The search selected no trial, or test was read for another trial or other seeds.
     """
-    return runs.evaluate_search(request, command)
+    return runs.evaluate_search(request, command, context)
 
 
 @_command(RunRequest, "retry")
-def run(request: RunRequest, command: str) -> OpenExperiment:
+def run(request: RunRequest, command: str, context: Context) -> OpenExperiment:
     """Run all entries of an experiment file, e.g. ``run("experiment.yaml")``.
 
     Returns:
@@ -162,7 +166,7 @@ def run(request: RunRequest, command: str) -> OpenExperiment:
     Raises:
         UserError: The file is wrong, data is missing, or another program uses its folder.
     """
-    file, ended = runs.run_file(request, command)
+    file, ended = runs.run_file(request, command, context)
     entries: dict[str, OpenRun | OpenSearch] = {}
     failures: list[str] = []
     for entry in ended:
@@ -202,20 +206,20 @@ def open_results(
 
 
 @contextmanager
-def logged(names: Sequence[str]) -> Iterator[None]:
+def logged(names: Sequence[str]) -> Iterator[LoggerRequest]:
     """Let loggers follow every run in the block, and send them its figures at the end."""
     load_loggers(names)
-    with request_loggers(names) as (usable, folders):
-        yield
-    if not usable:
+    loggers = LoggerRequest(names)
+    yield loggers
+    if not loggers.names:
         return
 
     from analysis.report import write_report, write_search_report
 
-    for out in folders:
+    for out in loggers.folders:
         # If the existing report would be the same, this costs nothing.
         if is_search(out):
             write_search_report(out)
         else:
             write_report(out)
-        send_figures(usable, out)
+        send_figures(loggers.names, out)

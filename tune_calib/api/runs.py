@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tune_calib.api.opened import OpenRun, OpenSearch
     from tune_calib.experiments.file import ReadFile
     from tune_calib.experiments.run import Ended
+    from tune_calib.tuning.context import Context
     from tune_calib.tuning.plan import Plan
 
 
@@ -44,14 +45,16 @@ def plan_ladder(
     return build_plan(run)
 
 
-def run_ladder(request: AblateRequest | CompareRequest, command: str) -> "OpenRun":
+def run_ladder(
+    request: AblateRequest | CompareRequest, command: str, context: "Context"
+) -> "OpenRun":
     """Run a ladder or comparison."""
     plan = plan_ladder(request, command)
 
     from tune_calib.api.opened import OpenRun
     from tune_calib.tuning.plan import execute
 
-    result = execute(plan)
+    result = execute(plan, context)
     return OpenRun(plan.run.location.out, tuple(result.crashed), stopped=result.stopped)
 
 
@@ -65,12 +68,12 @@ def plan_search(request: SearchRequest, command: str, is_dry: bool = False) -> "
     return build_plan(build_search_run(request, resolved, command).read_files(is_dry).choose_gpus())
 
 
-def run_search(request: SearchRequest, command: str) -> "OpenSearch":
+def run_search(request: SearchRequest, command: str, context: "Context") -> "OpenSearch":
     """Search the settings of a method."""
-    return _execute_search(plan_search(request, command))
+    return _execute_search(plan_search(request, command), context)
 
 
-def resume_search(request: ResumeRequest, command: str) -> "OpenSearch":
+def resume_search(request: ResumeRequest, command: str, context: "Context") -> "OpenSearch":
     """Continue a search."""
     folder = parse_path(request.out)
     read_search_manifest(folder)  # refuses any other folder before slow imports
@@ -82,14 +85,14 @@ def resume_search(request: ResumeRequest, command: str) -> "OpenSearch":
     location = replace(run.location, command=command)
     length = max(request.trials, run.length)
     run = replace(run, length=length, location=location, retry=request.retry)
-    return _execute_search(build_plan(run))
+    return _execute_search(build_plan(run), context)
 
 
-def _execute_search(plan: "Plan") -> "OpenSearch":
+def _execute_search(plan: "Plan", context: "Context") -> "OpenSearch":
     from tune_calib.api.opened import OpenSearch
     from tune_calib.tuning.plan import execute
 
-    result, location = execute(plan), plan.run.location
+    result, location = execute(plan, context), plan.run.location
     crashed, summary = tuple(result.crashed), result.summary or ""
     return OpenSearch(location.out, crashed, summary, study_storage=location.study_storage)
 
@@ -103,14 +106,14 @@ def plan_evaluation(request: EvaluateRequest, command: str) -> "Plan":
     return evaluate.plan_evaluation(request, command)
 
 
-def evaluate_search(request: EvaluateRequest, command: str) -> "OpenRun":
+def evaluate_search(request: EvaluateRequest, command: str, context: "Context") -> "OpenRun":
     """Evaluate the selected trial of a search on test with fresh seeds."""
     read_search_manifest(parse_path(request.out))  # refuses any other folder before slow imports
 
     from tune_calib.api.opened import OpenRun
     from tune_calib.tuning.search.evaluate import evaluate_choice
 
-    result = evaluate_choice(request, command)
+    result = evaluate_choice(request, command, context)
     folder = parse_path(request.out) / EVALUATION
     return OpenRun(folder, tuple(result.crashed), result.summary or "", stopped=result.stopped)
 
@@ -141,13 +144,15 @@ def describe_file(request: RunRequest, command: str, gpu_model: str | None) -> s
         raise UserError(spell_keys(error)) from None
 
 
-def run_file(request: RunRequest, command: str) -> "tuple[ReadFile, list[Ended]]":
+def run_file(
+    request: RunRequest, command: str, context: "Context"
+) -> "tuple[ReadFile, list[Ended]]":
     """Run all entries of an experiment file."""
     try:
         file, plans = plan_file(request, command)
 
         from tune_calib.experiments.run import run_entries
 
-        return file, list(run_entries(file, plans))
+        return file, list(run_entries(file, plans, context))
     except UserError as error:
         raise UserError(spell_keys(error)) from None

@@ -12,7 +12,6 @@ from tune_calib.cli import import_export, look_up, read, reproduce, run, statist
 from tune_calib.cli.entry import (
     Command,
     collect_failed_figures,
-    escape_messages,
     one_line,
     refuse_empty,
 )
@@ -103,7 +102,6 @@ app.add_typer(analyze, name="analyze", rich_help_panel="Read results", no_args_i
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run a command; a user's mistake is one line and exit code 2."""
-    escape_messages()
     os.environ["MPLBACKEND"] = "Agg"  # figures of plug-ins are drawn without a screen
     if arguments is None:
         arguments = sys.argv[1:]

@@ -1,13 +1,10 @@
 """Helpers shared by commands: typed commands, signals, plans, formats, folders."""
 
 import contextlib
-import os
 import signal
-import sys
-import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -34,8 +31,9 @@ def published_tables() -> Iterable[str]:
     return describe_published()
 
 
-def run_stoppable(again: str, run: Callable[[], Any]) -> Any:
-    """Call a function; if a signal stops it, print the command that continues it and exit.
+@contextlib.contextmanager
+def stoppable(again: str) -> Iterator[None]:
+    """If a signal stops the block, print the command that continues it and exit.
 
     A second signal kills at once. Handlers raise KeyboardInterrupt, which does not contain the
     signal: while Ray waits, it lets no other exception through and raises its own.
@@ -51,28 +49,12 @@ def run_stoppable(again: str, run: Callable[[], Any]) -> Any:
             echo(f"stopped by {signal.Signals(number).name}; continue with: {again}", err=True)
         raise KeyboardInterrupt
 
-    def stop_again(number: int, frame: FrameType | None) -> None:
-        signal.signal(number, signal.SIG_DFL)
-        raise KeyboardInterrupt
-
-    def notice(ignored: "sys.UnraisableHookArgs") -> None:
-        if not issubclass(ignored.exc_type, KeyboardInterrupt):
-            hook(ignored)
-            return
-        # It interrupted a finalizer or a fork hook, where Python ignores all exceptions.
-        signal.signal(stopped_by, stop_again)
-        # A signal of the system, since only that ends a waiting call.
-        threading.Timer(0.1, os.kill, (os.getpid(), stopped_by)).start()
-
-    hook = sys.unraisablehook
     handlers = {number: signal.signal(number, stop) for number in _STOP_SIGNALS}
-    sys.unraisablehook = notice
     try:
-        return run()
+        yield
     except KeyboardInterrupt:
         raise typer.Exit(128 + stopped_by) from None
     finally:
-        sys.unraisablehook = hook
         for number, handler in handlers.items():
             signal.signal(number, handler)
 

@@ -4,11 +4,9 @@ The file in the current folder applies, and typed options override it. Commands 
 later use include the defaults as options, so that they mean the same anywhere.
 """
 
-import contextlib
 import sys
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
-from contextvars import ContextVar
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,8 +46,6 @@ _PATHS = {"backbone", "data-root", "store", "weights"}
 PLUGIN = "plugin"
 _NOT_LOADED = f"{__name__}.not_loaded"
 
-_in_force: ContextVar[tuple[str, ...]] = ContextVar("defaults", default=())
-
 Options = Mapping[str, TyperOption]  # by their keys, e.g. ``data-root``
 
 
@@ -70,51 +66,35 @@ def below(context: Any, typed: Sequence[Any]) -> dict[str, Any]:
     return defaults
 
 
-def format_typed() -> str:
+def format_typed(context: Any) -> str:
     """Return the command as typed, with the user's defaults as options."""
     words = sys.argv[1:]
     end = words.index("--") if "--" in words else len(words)
-    return command_line(["tune-calib", *words[:end], *_in_force.get(), *words[end:]])
+    return command_line(["tune-calib", *words[:end], *_list_words(context), *words[end:]])
 
 
-@contextlib.contextmanager
-def in_force(context: Any) -> Iterator[str]:
-    """Apply a command's defaults in the block, and yield a note on them, which may be empty."""
+def _list_words(context: Any) -> list[str]:
+    """Return the defaults that apply to a command, as options."""
     defaults = context.default_map or {}
     words: list[str] = []
     for option in _options(context.command).values():
         if option.name in defaults and _source(context, option.name) == "DEFAULT_MAP":
-            words += _as_typed(option, defaults[option.name])
-    token = _in_force.set(tuple(words))
+            words += map(str, _as_typed(option, defaults[option.name]))
+    return words
+
+
+def describe(context: Any) -> str:
+    """Describe a command's defaults that apply; return "" without any."""
+    defaults, words = context.default_map or {}, _list_words(context)
     where = FILE if Path(FILE).exists() else PROJECT
     notes = []
     if words:
         notes.append(f"from {where}: {' '.join(map(mask_url, words))}")
-    for file in _list_code(context, defaults):
-        notes.append(f"{where} names {file}, which is run as code")
     if PLUGIN not in defaults and not context.params.get(PLUGIN):
         for plugin in context.meta.get(_NOT_LOADED, ()):
             command = context.command.name
             notes.append(f"{command} does not load plug-in {plugin} of {where}; use --plugin")
-    try:
-        yield "\n".join(notes)
-    finally:
-        _in_force.reset(token)
-
-
-def _list_code(context: Any, defaults: Mapping[str, Any]) -> list[str]:
-    """Return the files and modules that a command runs because a file of defaults names them."""
-    code: dict[str, str] = {}
-    for key in (PLUGIN, "backbone"):
-        if key not in defaults or _source(context, key) != "DEFAULT_MAP":
-            continue
-        for word in _as_list(defaults[key]):
-            file = word.rpartition(":")[0] or word
-            if file.endswith(".py") or (key == PLUGIN and "/" in file):
-                code[word] = str(Path(file).resolve())
-            elif key == PLUGIN:
-                code[word] = word
-    return list(code.values())
+    return "\n".join(notes)
 
 
 def typed_options(context: Any, without: Sequence[str] = ()) -> list[str]:

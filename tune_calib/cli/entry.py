@@ -2,11 +2,9 @@
 
 import contextlib
 import inspect
-import logging
 import os
 import re
 import sys
-import traceback
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -18,7 +16,7 @@ from typer.exceptions import TyperException
 
 from tune_calib.cli import defaults
 from tune_calib.cli.options import EVERY
-from tune_calib.console import echo, printable
+from tune_calib.console import echo
 from tune_calib.errors import (
     FailedFigureWarning,
     UserError,
@@ -38,42 +36,6 @@ def as_option(message: object) -> str:
     return spell_settings(
         message, lambda name: name.upper() if name in _ARGUMENTS else f"--{name.replace('_', '-')}"
     )
-
-
-class _Escaping(logging.Formatter):
-    """Format records without the control characters of what they quote."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """Format a record."""
-        return printable(super().format(record))
-
-
-def _format_warning(
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    line: str | None = None,
-) -> str:
-    return printable(_plain_warning(message, category, filename, lineno, line))
-
-
-def _print_traceback(kind: type[BaseException], error: BaseException, trace: Any) -> None:
-    echo("".join(traceback.format_exception(kind, error, trace)).rstrip(), err=True)
-
-
-_plain_warning = warnings.formatwarning
-
-
-def escape_messages() -> None:
-    """Escape control characters in warnings, log records and tracebacks.
-
-    Those of libraries quote labels and paths that others chose.
-    """
-    warnings.formatwarning = _format_warning
-    sys.excepthook = _print_traceback
-    if logging.lastResort is not None:
-        logging.lastResort.setFormatter(_Escaping())
 
 
 @contextlib.contextmanager
@@ -103,7 +65,7 @@ def one_line() -> Iterator[None]:
 
 @contextlib.contextmanager
 def collect_failed_figures() -> Iterator[list[str]]:
-    """Collect the remarks on figures of reports that fail in the block, and show the first."""
+    """Collect the remarks on figures that fail in the block, and print the first."""
     remarks: list[str] = []
     show = warnings.showwarning
 
@@ -199,32 +161,28 @@ class Command(TyperCommand):
         _, _, typed = self.make_parser(ctx).parse_args(args=list(args))
         if ctx.parent is not None and not ctx.resilient_parsing:
             ctx.default_map = defaults.below(ctx, typed)
-        for option in typed:
-            # Arguments have no ``is_flag``; like flags, they are skipped.
-            takes_one = not (getattr(option, "is_flag", True) or getattr(option, "multiple", False))
-            if takes_one and typed.count(option) > 1:
-                raise UserError(f"{option.opts[0]} is given twice; give it once")
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         """Print which options come from the user's own defaults, and run the command."""
-        with defaults.in_force(ctx) as note:
-            if note:
-                echo(note, err=True)
-            if not getattr(self.callback, "is_long", False):
-                return super().invoke(ctx)
+        if note := defaults.describe(ctx):
+            echo(note, err=True)
+        if not getattr(self.callback, "is_long", False):
+            return super().invoke(ctx)
 
-            # A slow command shows its progress from the first second.
-            from tune_calib.tuning.progress.screen import screen
+        # A slow command shows its progress from the first second.
+        from tune_calib.tuning.context import Context
+        from tune_calib.tuning.progress.screen import screen
 
-            words = [ctx.info_name]
-            for parameter in self.params:
-                value = ctx.params.get(parameter.name)
-                if value and parameter.param_type_name == "argument":
-                    words += value if isinstance(value, list | tuple) else [value]
-            with screen(" ".join(map(str, words))):
-                report_progress("loading the program")
-                return super().invoke(ctx)
+        words = [ctx.info_name]
+        for parameter in self.params:
+            value = ctx.params.get(parameter.name)
+            if value and parameter.param_type_name == "argument":
+                words += value if isinstance(value, list | tuple) else [value]
+        with screen(" ".join(map(str, words))) as view:
+            report_progress("loading the program")
+            ctx.obj = Context(view)
+            return super().invoke(ctx)
 
 
 def _flush() -> None:

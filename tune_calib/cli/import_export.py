@@ -99,11 +99,9 @@ def _import_models(
 ) -> None:
     """Import every model of a file or folder; print a line for each that is refused."""
     from tune_calib.engine.import_models import find_models, import_models
-    from tune_calib.tuning.progress.screen import screen
 
     models = find_models(path)
-    with screen(f"import {name}"):
-        refused = import_models(name, models, select, store, replace=replace)
+    refused = import_models(name, models, select, store, replace=replace)
     count = len(models) - len(refused)
     if not count:
         echo("\n".join(map(as_option, refused[1:])), err=True)
@@ -181,6 +179,7 @@ def _write_table(folder: AnyPath, file: AnyPath) -> str:
 def export(
     out: Annotated[str, typer.Argument(help="folder or URL of a run or a search")],
     file: _ExportFile,
+    shell: typer.Context,
     trial: Annotated[
         str | None, typer.Option(metavar="HASH", help="hash of the trial, or its beginning")
     ] = None,
@@ -216,12 +215,11 @@ def export(
         if is_given:
             command.append(name)
     options = {"--trial": trial, "--best": best}
-    if as_trials_ran(folder, command, store, data_root=data_root, options=options):
+    if as_trials_ran(folder, shell, command, store, data_root=data_root, options=options):
         return
 
     from tune_calib.library.export import export as write
     from tune_calib.library.logits import export_logits
-    from tune_calib.tuning.progress.screen import screen
 
     if is_search(folder) and store is None:
         store = read_search_manifest(folder).store
@@ -229,8 +227,7 @@ def export(
     if not logits:
         echo(write(folder, artifacts, data_root, file=file, trial=trial, best=best, is_onnx=onnx))
         return
-    with screen(f"export {out}"):
-        echo(export_logits(folder, artifacts, data_root, file))
+    echo(export_logits(folder, artifacts, data_root, file))
 
 
 def check_method(

@@ -232,22 +232,20 @@ def with_shared_options(command: Callable[..., object], kind: Kind) -> Callable[
             if kind.has_table:
                 screen = chosen_screen(shared["columns"], shared["wide"])
             with console.shown_on(screen):
-                _run_logged(command, shared.get("log"), options)
+                if not shared.get("log") or options.get("dry_run"):
+                    command(**options)
+                else:
+                    _run_logged(command, shared["log"], options)
 
     return with_options(run, *signature(command).parameters.values(), *shared_options)
 
 
-def _run_logged(
-    command: Callable[..., object], log: list[str] | None, options: dict[str, Any]
-) -> None:
-    if not log or options.get("dry_run"):
-        command(**options)
-        return
-
+def _run_logged(command: Callable[..., object], log: list[str], options: dict[str, Any]) -> None:
     from tune_calib.api.calls import logged
 
-    code = None
-    with logged(log):
+    code, shell = None, options["shell"]
+    with logged(log) as loggers:
+        shell.obj = replace(shell.obj, loggers=loggers)
         try:
             command(**options)
         except typer.Exit as ended:  # trials crashed; the others are logged nevertheless

@@ -25,6 +25,7 @@ _OUT = typer.Argument(help="folder or URL of a run, a search or an experiment fi
 
 def report(
     out: Annotated[str, _OUT],
+    shell: typer.Context,
     published: Annotated[
         str | None,
         typer.Option(
@@ -77,7 +78,7 @@ def report(
         tune-calib report runs/demo --pictures
     """
     if with_pictures:
-        _write_pictures(out, store, data_root)
+        _write_pictures(out, shell, store, data_root)
     options: dict[str, Any] = {
         "published": published, "test": test, "regime": regime, "metrics": metric or (),
         "intervals": intervals,
@@ -128,6 +129,7 @@ def _refuse_storage(out: AnyPath, study_storage: str | None) -> None:
 
 def as_trials_ran(
     folder: AnyPath,
+    shell: typer.Context,
     command: list[str],
     store: str | None,
     data_root: Path | None,
@@ -135,7 +137,6 @@ def as_trials_ran(
 ) -> bool:
     """Run a command in a process that loads torch as portable trials did, if there are any."""
     from tune_calib.results.tables import read_table
-    from tune_calib.tuning.progress.screen import screen
 
     column = read_table(folder, "trials", columns=["network"])["network"]
     slots = map(json.loads, filter(None, column.to_pylist()))
@@ -150,7 +151,7 @@ def as_trials_ran(
             words += [option, str(value)]
     for plugin in plugins.in_use():
         words += ["--plugin", plugin.where]
-    with screen() as driver_screen, driver_screen.display.hidden():
+    with shell.obj.view.display.hidden():
         done = subprocess.run(words, env=environment, check=False)
     if done.returncode:
         raise typer.Exit(done.returncode)
@@ -159,6 +160,7 @@ def as_trials_ran(
 
 def pictures(
     out: Annotated[str, typer.Argument(help="folder or URL of a run")],
+    shell: typer.Context,
     store: StoreRoot = None,
     data_root: DataRoot = None,
 ) -> None:
@@ -167,13 +169,15 @@ def pictures(
     Examples:
         tune-calib pictures runs/demo
     """
-    _write_pictures(out, store, data_root)
+    _write_pictures(out, shell, store, data_root)
     echo(f"to draw them, run: tune-calib report {out}")
 
 
-def _write_pictures(out: str, store: str | None, data_root: Path | None) -> None:
+def _write_pictures(
+    out: str, shell: typer.Context, store: str | None, data_root: Path | None
+) -> None:
     folder = open_folder(out, runs_plugins=True)
-    if as_trials_ran(folder, ["pictures", out], store, data_root=data_root):
+    if as_trials_ran(folder, shell, ["pictures", out], store, data_root=data_root):
         return
 
     from tune_calib.tuning.pictures import take_pictures

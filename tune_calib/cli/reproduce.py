@@ -8,7 +8,7 @@ import typer
 from analysis.tables.table import table_of
 from tune_calib import console
 from tune_calib.cli import defaults
-from tune_calib.cli.common import run_stoppable
+from tune_calib.cli.common import stoppable
 from tune_calib.cli.entry import as_option
 from tune_calib.cli.options import FORMATS, DryRun, GpuModel, flag, with_request
 from tune_calib.cli.run import refuse_gpu_model
@@ -20,13 +20,14 @@ from tune_calib.text import command_line
 if TYPE_CHECKING:
     from tune_calib.experiments.file import ReadFile
     from tune_calib.experiments.reproduced import TableRequest
+    from tune_calib.tuning.context import Context
     from tune_calib.tuning.plan import Plan
 
 
 @with_request(ReproduceRequest)
 def reproduce(
     request: ReproduceRequest,
-    context: typer.Context,
+    shell: typer.Context,
     gpu_model: GpuModel = None,
     dry_run: DryRun = False,
     is_all: Annotated[bool, flag("--all", "reproduce every table that has the scale")] = False,
@@ -59,11 +60,11 @@ def reproduce(
     tables = [TableRequest(REPRODUCTIONS[name], request, gpu_model) for name in names]
     refuse_lacking(tables, is_dry=dry_run)
     # All of them, before the first one starts.
-    planned = [_plan(table, context, dry_run) for table in tables]
+    planned = [_plan(table, shell, dry_run) for table in tables]
     failures = []
     for table in planned:
         try:
-            failures += _reproduce(table, dry_run)
+            failures += _reproduce(table, shell, dry_run)
         except UserError as error:
             if len(planned) == 1:
                 raise
@@ -95,11 +96,11 @@ class _Table(NamedTuple):
     command: str
 
 
-def _plan(request: "TableRequest", context: typer.Context, is_dry: bool) -> _Table:
+def _plan(request: "TableRequest", shell: typer.Context, is_dry: bool) -> _Table:
     from tune_calib.experiments.entries import plan_entries
     from tune_calib.experiments.reproduced import build_file, refuse_other
 
-    words = defaults.typed_options(context, ["all"])
+    words = defaults.typed_options(shell, ["all"])
     command = command_line(["tune-calib", "reproduce", request.table.name, *words])
     file = build_file(request)
     plans = plan_entries(file, command, needs_data=request.gpu_model is None, is_dry=is_dry)
@@ -107,7 +108,7 @@ def _plan(request: "TableRequest", context: typer.Context, is_dry: bool) -> _Tab
     return _Table(request, file, plans, command=command)
 
 
-def _reproduce(table: _Table, dry_run: bool) -> list[str]:
+def _reproduce(table: _Table, shell: typer.Context, dry_run: bool) -> list[str]:
     """Reproduce a table or print the plan; return a line for each crash, already printed."""
     from tune_calib.tuning.plan import describe_file
 
@@ -119,13 +120,14 @@ def _reproduce(table: _Table, dry_run: bool) -> list[str]:
         text = describe_file(subject, table.plans, file.out, file.content.gpu_model)
         console.echo(as_option(console.shown(text)))
         return []
-    failures: list[str] = run_stoppable(defaults.format_typed(), lambda: _run(table))
+    with stoppable(defaults.format_typed(shell)):
+        failures = _run(table, shell.obj)
     for failure in failures:
         console.echo(failure, err=True)
     return failures
 
 
-def _run(table: _Table) -> list[str]:
+def _run(table: _Table, context: "Context") -> list[str]:
     from analysis.report import write_report
     from analysis.reproduction.files import write_reproduction
     from tune_calib.experiments.reproduced import store_logits, update_lock
@@ -134,7 +136,7 @@ def _run(table: _Table) -> list[str]:
     out, failures, text = table.file.out, list[str](), None
     # Before the first trial, so that a stopped run records its scale.
     update_lock(table.request, out, {}, command=table.command)
-    all_ended = run_entries(table.file, table.plans)
+    all_ended = run_entries(table.file, table.plans, context)
     for plan, ended in zip(table.plans, all_ended, strict=True):
         failures += [f"{ended.name}: {failure}" for failure in ended.failures]
         if not ended.is_refused:

@@ -12,7 +12,7 @@ from tune_calib.cli.common import (
     UNFINISHED,
     exit_if_unfinished,
     print_plan,
-    run_stoppable,
+    stoppable,
     write_overview,
 )
 from tune_calib.cli.defaults import format_typed
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 @with_request(AblateRequest)
-def ablate(request: AblateRequest, dry_run: DryRun = False) -> None:
+def ablate(request: AblateRequest, shell: typer.Context, dry_run: DryRun = False) -> None:
     """Run an ablation ladder, skipping finished trials, and report it.
 
     Examples:
@@ -50,11 +50,11 @@ def ablate(request: AblateRequest, dry_run: DryRun = False) -> None:
         tune-calib ablate fedlas --dataset cifar10 --data-root data --gpus 1/2
         tune-calib ablate mac_cal --head-seeds 5 --set head.gamma=0.9
     """
-    _run_ladder(request, dry_run)
+    _run_ladder(request, shell, dry_run)
 
 
 @with_request(CompareRequest)
-def compare(request: CompareRequest, dry_run: DryRun = False) -> None:
+def compare(request: CompareRequest, shell: typer.Context, dry_run: DryRun = False) -> None:
     """Compare methods; head and post-hoc methods use a network trained with cross entropy.
 
     Examples:
@@ -62,15 +62,18 @@ def compare(request: CompareRequest, dry_run: DryRun = False) -> None:
         tune-calib compare --all posthoc --dataset cifar10 --data-root data
         tune-calib compare ce temperature --imported mine --store store
     """
-    _run_ladder(request, dry_run)
+    _run_ladder(request, shell, dry_run)
 
 
-def _run_ladder(request: AblateRequest | CompareRequest, is_dry: bool) -> None:
-    command = format_typed()
+def _run_ladder(
+    request: AblateRequest | CompareRequest, shell: typer.Context, is_dry: bool
+) -> None:
+    command = format_typed(shell)
     if is_dry:
         print_plan(runs.plan_ladder(request, command, is_dry))
         return
-    results = run_stoppable(command, lambda: runs.run_ladder(request, command))
+    with stoppable(command):
+        results = runs.run_ladder(request, command, shell.obj)
     print_report(str(results.out))
     if request.profile:
         echo(shown(_format_profiles(results.out)))
@@ -100,7 +103,7 @@ def _format_profiles(out: AnyPath) -> str:
 
 
 @with_request(SearchRequest)
-def search(request: SearchRequest, dry_run: DryRun = False) -> None:
+def search(request: SearchRequest, shell: typer.Context, dry_run: DryRun = False) -> None:
     """Search the hyper-parameters of a method on the select split; test is never read.
 
     Examples:
@@ -108,28 +111,29 @@ def search(request: SearchRequest, dry_run: DryRun = False) -> None:
         tune-calib search ls --metric ece --metric nll --at-once 1
         tune-calib search temperature --imported mine --store store
     """
-    command = format_typed()
+    command = format_typed(shell)
     if dry_run:
         print_plan(runs.plan_search(request, command, dry_run))
     else:
-        _run_search(default_folder(request), lambda: runs.run_search(request, command))
+        _run_search(default_folder(request), lambda: runs.run_search(request, command, shell.obj))
 
 
 @with_request(ResumeRequest)
-def resume(request: ResumeRequest) -> None:
+def resume(request: ResumeRequest, shell: typer.Context) -> None:
     """Continue a search, skipping finished trials.
 
     Examples:
         tune-calib resume runs/search
         tune-calib resume runs/search --trials 400 --retry crashed
     """
-    command = format_typed()
-    _run_search(request.out, lambda: runs.resume_search(request, command))
+    command = format_typed(shell)
+    _run_search(request.out, lambda: runs.resume_search(request, command, shell.obj))
 
 
 def _run_search(out: str, search: Callable[[], "OpenSearch"]) -> None:
     again = shlex.join(["tune-calib", "resume", str(parse_path(out)), *plugins.as_options()])
-    results = run_stoppable(again, search)
+    with stoppable(again):
+        results = search()
     echo(shown(results.notes))
     _rewrite_page(results.out, results.study_storage)
     exit_if_unfinished(results, f"{again} --retry crashed")
@@ -145,7 +149,7 @@ def _rewrite_page(out: AnyPath, study_storage: str | None) -> None:
 
 
 @with_request(EvaluateRequest)
-def evaluate(request: EvaluateRequest, dry_run: DryRun = False) -> None:
+def evaluate(request: EvaluateRequest, shell: typer.Context, dry_run: DryRun = False) -> None:
     """Evaluate the selected trial of a search on the test split with fresh seeds.
 
     Examples:
@@ -158,7 +162,8 @@ def evaluate(request: EvaluateRequest, dry_run: DryRun = False) -> None:
     if dry_run:
         print_plan(runs.plan_evaluation(request, again))
         return
-    results = run_stoppable(again, lambda: runs.evaluate_search(request, again))
+    with stoppable(again):
+        results = runs.evaluate_search(request, again, shell.obj)
 
     from analysis.report import write_report
 
@@ -178,6 +183,7 @@ def _print_schema(is_wanted: bool) -> None:
 @with_request(RunRequest)
 def run(
     request: RunRequest,
+    shell: typer.Context,
     dry_run: DryRun = False,
     gpu_model: GpuModel = None,
     print_schema: Annotated[
@@ -202,7 +208,8 @@ def run(
     if dry_run:
         echo(as_option(shown(runs.describe_file(request, again, gpu_model))))
         return
-    file, entries = run_stoppable(again, lambda: runs.run_file(request, again))
+    with stoppable(again):
+        file, entries = runs.run_file(request, again, shell.obj)
     _report_entries(file.out, entries)
     failures, stopped = [], []
     for entry in entries:

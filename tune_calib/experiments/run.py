@@ -8,6 +8,7 @@ from tune_calib.errors import UserError, describe_os_error, find_cause
 from tune_calib.experiments.file import ReadFile
 from tune_calib.files.paths import AnyPath
 from tune_calib.spec.experiment import spell_keys
+from tune_calib.tuning.context import Context
 from tune_calib.tuning.folder import Result, only_driver
 from tune_calib.tuning.plan import Plan, execute
 from tune_calib.tuning.progress.screen import show_driver
@@ -32,18 +33,18 @@ class Ended:
         return self.result.stopped
 
 
-def run_entries(file: ReadFile, plans: Sequence[Plan]) -> Iterator[Ended]:
+def run_entries(file: ReadFile, plans: Sequence[Plan], context: Context) -> Iterator[Ended]:
     """Run the entries of an experiment file; one that fails does not stop the others."""
     for plan in plans:
         with file.source.at(plan.position):
             for stage in plan.stages:
                 refuse_here(file.content.address, stage.work.needs)
-    with only_driver(file.out), show_driver(file.out) as screen:
+    with only_driver(file.out), show_driver(file.out, context.view.tracker):
         for number, plan in enumerate(plans, start=1):
-            screen.tracker.set(entry=f"{plan.name}, {number} of {len(plans)}")
+            context.view.tracker.set(entry=f"{plan.name}, {number} of {len(plans)}")
             folder = plan.run.location.out
             try:
-                result = execute(plan)
+                result = execute(plan, context)
                 yield Ended(plan.name, folder, list(map(spell_keys, result.crashed)), result)
             except UserError as error:
                 yield Ended(plan.name, folder, [spell_keys(error)], is_refused=True)

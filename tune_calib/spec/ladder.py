@@ -1,7 +1,7 @@
 """Records of ladders, ladders of named methods, and their expansion to trial specs."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from itertools import product
@@ -269,7 +269,7 @@ def find_keys(rungs: Sequence[Rung], slot: str) -> set[str]:
 def refuse_unused(rungs: Sequence[Rung], overrides: Settings) -> None:
     """Refuse settings that change no rung."""
     for slot, settings in overrides.items():
-        keys = list(_rung_keys(rungs, slot))
+        keys = _rung_keys(rungs, slot)
         for key in settings:
             setting = f"{slot}.{key}"
             if not keys:
@@ -286,10 +286,12 @@ def refuse_unused(rungs: Sequence[Rung], overrides: Settings) -> None:
                 )
 
 
-def _rung_keys(rungs: Sequence[Rung], slot: str) -> Iterator[str]:
+def _rung_keys(rungs: Sequence[Rung], slot: str) -> list[str]:
+    keys: list[str] = []
     for rung in rungs:
         if slot in rung.slots or slot not in ("head", "posthoc"):
-            yield from known_keys(slot, method_of(slot, rung.slots.get(slot, {})))
+            keys += known_keys(slot, method_of(slot, rung.slots.get(slot, {})))
+    return keys
 
 
 def build_comparison(pipelines: Sequence[str], settings: Sequence[Settings] = ()) -> Ladder:

@@ -4,7 +4,7 @@ All methods of a comparison are trained with one recipe, by default the data set
 that methods are compared and not recipes. The recipes of the methods' authors are used on request.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -123,7 +123,7 @@ def resolve_spec(
                     "network.epochs",
                 )
             refuse_training(slot_overrides)
-            refuse_unknown(slot_overrides, list(known_keys(name, "ce")), "a frozen network", name)
+            refuse_unknown(slot_overrides, known_keys(name, "ce"), "a frozen network", name)
             slots[name] = slot_overrides
         elif name == "network" or name in overrides:
             method = method_of(name, slot_overrides)
@@ -163,17 +163,14 @@ def add_changes(name: str, recipe: Recipe, overrides: Settings) -> str:
     return f"{name}, but {', '.join(changes)}" if changes else name
 
 
-def known_keys(slot: str, method: str | None) -> Iterator[str]:
-    """Yield the settings of a slot and of the method that fills it."""
-    for key in SLOT_TYPES[slot].model_fields:
-        if key not in ("params", "plugin"):
-            yield key
+def known_keys(slot: str, method: str | None) -> list[str]:
+    """Return the settings of a slot and of the method that fills it."""
+    keys = [key for key in SLOT_TYPES[slot].model_fields if key not in ("params", "plugin")]
     if method is not None:
         METHODS.require(method)
-        if facts := METHODS.facts(method):
-            yield from facts["fields"]
-        else:
-            yield from METHODS[method].params.model_fields
+        facts = METHODS.facts(method)
+        keys += facts["fields"] if facts else METHODS[method].params.model_fields
+    return keys
 
 
 def refuse_unknown_names(overrides: Settings) -> None:
@@ -209,7 +206,7 @@ def _fill_slot(
     if name is None:
         names = ", ".join(name for name in METHODS if METHODS[name].kind == slot)
         raise UserError(f"the {slot} slot names no method; known: {names}")
-    method, keys = METHODS[name], list(known_keys(slot, name))
+    method, keys = METHODS[name], known_keys(slot, name)
     params = overrides.pop("params", {})
     if not isinstance(params, Mapping):
         raise UserError(f"{slot}.params must map settings of the method to values, got {params!r}")

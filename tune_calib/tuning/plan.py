@@ -16,6 +16,7 @@ from tune_calib.progress import count_progress
 from tune_calib.spec.gpus import GPUS, Gpu
 from tune_calib.spec.yaml_text import Position
 from tune_calib.tuning.caption import describe_set
+from tune_calib.tuning.context import Context
 from tune_calib.tuning.describe import (
     describe_images,
     describe_machine,
@@ -79,21 +80,21 @@ def build_plan(run: AnyRun) -> Plan:
     return Plan((Stage(run, run.plan()),))
 
 
-def execute(plan: Plan) -> Result:
+def execute(plan: Plan, context: Context) -> Result:
     """Complete the stages of a plan, skipping finished trials; return the result of the last."""
     if plan.hours is not None:
-        return _search_for(plan.run, plan.hours)
+        return _search_for(plan.run, plan.hours, context)
     results: list[Result] = []
     for number, stage in enumerate(plan.stages, start=1):
         label = ""
         if len(plan.stages) > 1:
             label = f"{stage.name}, {number} of {len(plan.stages)} runs"
         run = stage.run if stage.build is None else stage.build(results)
-        results.append(execute_run(run, label))
+        results.append(execute_run(run, context, label))
     return results[-1]
 
 
-def _search_for(run: AnyRun, hours: float) -> SearchResult:
+def _search_for(run: AnyRun, hours: float, context: Context) -> SearchResult:
     """Extend a search until, by the time of its trials so far, a batch would exceed a budget."""
     assert isinstance(run, SearchRun)
     earlier_s, started = spent_s(run.out) / run.at_once, time.monotonic()
@@ -105,7 +106,7 @@ def _search_for(run: AnyRun, hours: float) -> SearchResult:
         if result is not None and not further:
             return result
         longer = replace(run, length=max(1, ended + further))
-        latest = execute_run(longer)
+        latest = execute_run(longer, context)
         assert isinstance(latest, SearchResult)
         result = latest
         if len(result.state.results) <= ended:  # there are no more points

@@ -13,10 +13,10 @@ from tune_calib.results.plugin_folders import require_loaded, store_sources
 from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.plugins import Plugin
+from tune_calib.tuning.context import Context
 from tune_calib.tuning.describe import describe_run
 from tune_calib.tuning.folder import Result, only_driver
 from tune_calib.tuning.ladder import LadderRun
-from tune_calib.tuning.loggers.base import followed
 from tune_calib.tuning.progress.screen import show_driver
 from tune_calib.tuning.reuse import Copies
 from tune_calib.tuning.search.run import SearchRun
@@ -39,7 +39,7 @@ def check_run(run: AnyRun) -> None:
     run.build_manifest()
 
 
-def execute_run(run: AnyRun, label: str = "") -> Result:
+def execute_run(run: AnyRun, context: Context, label: str = "") -> Result:
     """Complete a run, skipping finished trials; ``label`` is for the live view."""
     location, out = run.location, run.location.out
     report_progress("planning trials")
@@ -50,11 +50,11 @@ def execute_run(run: AnyRun, label: str = "") -> Result:
     refuse_here(location.address, work.needs, everywhere)
     with (
         only_driver(out),
-        show_driver(out) as view,
+        show_driver(out, context.view.tracker),
         lost_database(location.study_storage),
     ):
         if label:
-            view.tracker.set(entry=label)
+            context.view.tracker.set(entry=label)
         # Again, since another driver may have extended the run meanwhile.
         manifest, work = run.build_manifest(), run.plan()
         copies = read_copies(run, work)
@@ -71,7 +71,7 @@ def execute_run(run: AnyRun, label: str = "") -> Result:
             type(manifest).read(out)
         except (FileNotFoundError, DamagedFileError):
             manifest.write(out)  # there is no plan that could be kept
-        with followed(out, manifest.identity):
+        with context.following(out, manifest.identity) as of_run:
             if not state.is_over:
                 refuse_here(location.address, state.needs, everywhere)
                 echo(describe_run(run, work), err=True)
@@ -90,7 +90,7 @@ def execute_run(run: AnyRun, label: str = "") -> Result:
                 plugins=list(map(Plugin.plain, run.plugins)),
                 digests=copies.digests,
             )
-            with open_executor(location, state.needs, everywhere, provenance) as executor:
+            with open_executor(location, state.needs, everywhere, provenance, of_run) as executor:
                 write_plan()
                 run.execute(state, executor)
         return run.finish(state)

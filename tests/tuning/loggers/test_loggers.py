@@ -20,15 +20,13 @@ from tune_calib.results.tables import read_table, write_results
 from tune_calib.spec.ladder import LADDERS, expand
 from tune_calib.spec.names import SLOTS
 from tune_calib.spec.resolved import ResolvedRequest, Seeds
+from tune_calib.tuning.context import Context
 from tune_calib.tuning.loggers.base import (
     LOGGERS,
+    LoggerRequest,
     flatten_settings,
-    followed,
     format_run_name,
     load_loggers,
-    report_network,
-    report_rows,
-    request_loggers,
     send_figures,
 )
 from tune_calib.tuning.work.jobs import make_plan
@@ -55,8 +53,8 @@ def plan_of(seeds=1):
     return make_plan(expand(LADDERS["mac_cal"], request), set())
 
 
-def reported(work, **result):
-    report_network(work.config(), result)
+def reported(context, work, **result):
+    context.follower.send_epoch(work.config(), result)
 
 
 def row_of(trial, epoch=2):
@@ -77,10 +75,10 @@ def test_a_trial_is_one_run_that_grows_while_its_network_trains(logger, tmp_path
     (network, *_), heads = plan_of().networks, plan_of().head_batches
     (own,) = network.trials
     head = heads[0].trials[0]
-    with request_loggers([logger]), followed(out, "question"):
+    with Context(loggers=LoggerRequest([logger])).following(out, "question") as context:
         for epoch in (1, 2):
-            reported(network, epoch=epoch, **{"train/loss": 1 / epoch, "select/ece": 0.5})
-        reported(network, epoch=2, status="done", **{"select/ece": 0.25})
+            reported(context, network, epoch=epoch, **{"train/loss": 1 / epoch, "select/ece": 0.5})
+        reported(context, network, epoch=2, status="done", **{"select/ece": 0.25})
         curves = [
             {"spec_hash": trial.spec.hash, "epoch": epoch, "name": "train/loss", "value": 1 / epoch}
             for trial in (own, head)
@@ -106,16 +104,12 @@ def test_rows_are_sent_as_their_trial_ends(tmp_path):
     out = tmp_path / "runs" / "it"
     trial = plan_of().head_batches[0].trials[0]
     sent = out / "logs" / "tensorboard.json"
-    with request_loggers(["tensorboard"]), followed(out, "question"):
+    with Context(loggers=LoggerRequest(["tensorboard"])).following(out, "question") as context:
         for status in ("crashed", "done"):  # it was tried again
             row = {**row_of(trial), "status": status}
             write_results(out, "heads-a", {"trials": [row], "curves": [], "bins": []})
-            report_rows("heads-a")
-            deadline = time.monotonic() + 60
-            while not sent.exists():
-                assert time.monotonic() < deadline
-                time.sleep(0.01)
-            assert set(unseal(sent.read_bytes(), sent)) == {trial.spec.hash}
+            context.follower.send_rows("heads-a")
+            assert unseal(sent.read_bytes(), sent) == {trial.spec.hash: status}
     assert unseal(sent.read_bytes(), sent) == {trial.spec.hash: "done"}
 
 
@@ -129,7 +123,7 @@ def test_logged_rows_are_not_sent_again(logger, tmp_path):
     out = tmp_path / "runs" / "it"
     fake_results.write(out, seeds=1, bad="diverged")
     for _ in range(2):
-        with request_loggers([logger]), followed(out, "fake"):
+        with Context(loggers=LoggerRequest([logger])).following(out, "fake"):
             pass
     found = READERS[logger](tmp_path if logger == "wandb" else out)
     assert len(found) == 4
@@ -183,13 +177,13 @@ def test_a_logger_that_fails_costs_no_trial(tmp_path, capsys, monkeypatch):
     out = tmp_path / "runs" / "it"
     fake_results.write(out, seeds=1)
     (out / "tensorboard").write_text("a file in the way")
-    with request_loggers(["tensorboard"]), followed(out, "fake"):
+    with Context(loggers=LoggerRequest(["tensorboard"])).following(out, "fake"):
         pass
     message = capsys.readouterr().err
     assert message.count("\n") == 1
     assert "logging to tensorboard failed" in message
     (out / "tensorboard").unlink()
-    with request_loggers(["tensorboard"]), followed(out, "fake"):
+    with Context(loggers=LoggerRequest(["tensorboard"])).following(out, "fake"):
         pass
     assert len(list((out / "tensorboard").iterdir())) == 4
 
@@ -224,8 +218,7 @@ def test_a_tracker_that_cannot_be_used_is_one_line_within_a_minute(case, tmp_pat
     started = time.monotonic()
     with (
         pytest.raises(UserError, match=f"^`log` {name}: .*{told}") as refused,
-        request_loggers([name]),
-        followed(tmp_path / "out", "x"),
+        Context(loggers=LoggerRequest([name])).following(tmp_path / "out", "x"),
     ):
         pass
     assert time.monotonic() - started < 60
@@ -262,23 +255,15 @@ def test_a_server_that_failed_is_not_asked_again(tmp_path, monkeypatch, capsys):
     threading.Thread(target=server.serve_forever, daemon=True).start()
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{server.server_port}")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    with logged(["mlflow"]):
+    with logged(["mlflow"]) as loggers:
         for _ in range(2):  # the entries of an experiment file
-            with followed(out, "fake"):
+            with Context(loggers=loggers).following(out, "fake"):
                 pass
     server.shutdown()
     server.server_close()
     assert len(server.requests) == 2
     message = capsys.readouterr().err
     assert message.count("mlflow failed") == message.count("\n") == 1
-
-
-def test_runs_without_loggers_send_nothing(tmp_path):
-    with followed(tmp_path, "fake"):
-        pass
-    with request_loggers([]), followed(tmp_path, "fake"):
-        pass
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_unknown_logger_is_refused_before_anything(tmp_path, refusal):

@@ -1,6 +1,5 @@
 """The screen of a process: in a terminal, in a pipe, in a file; and who watches it."""
 
-import ast
 import contextlib
 import io
 import os
@@ -23,8 +22,8 @@ from tune_calib.progress import ProgressEvent, report_progress
 from tune_calib.spec.names import PROGRESS
 from tune_calib.tuning.folder import refuse_foreign
 from tune_calib.tuning.progress import screen
-from tune_calib.tuning.progress.screen import current_tracker, is_dead, read_progress, show_driver
-from tune_calib.tuning.progress.tracker import Progress
+from tune_calib.tuning.progress.screen import is_dead, read_progress, show_driver
+from tune_calib.tuning.progress.tracker import Progress, Tracker
 
 FILE_EVERY_S = 0.2
 LONG = "a [bold] line of more columns than the terminal has, such as a path " + 100 * "x"
@@ -35,7 +34,7 @@ from tune_calib.progress import report_progress
 from tune_calib.tuning.progress import screen as module
 from tune_calib.tuning.progress.screen import show_driver, screen
 module.FILE_EVERY_S = {FILE_EVERY_S}
-with screen("ablate mac_cal") as shown, show_driver(Path(sys.argv[1])):
+with screen("ablate mac_cal") as shown, show_driver(Path(sys.argv[1]), shown.tracker):
     report_progress("reading Digits")
     with shown.phase("networks", 5, "trials", {{"networks": 5}}):
         shown.tracker.start("a", {NAMES[0]!r}, "networks", 1)
@@ -118,16 +117,15 @@ def test_a_pipe_gets_a_line_a_minute_and_slow_steps_at_once(monkeypatch):
     assert set(lines) == {"0:00 starting workers"}
 
 
-def test_a_process_has_one_screen_and_a_folder_its_file_while_it_is_worked_on(tmp_path):
-    with screen.screen("evaluate") as own, show_driver(tmp_path):
+def test_a_folder_has_a_file_of_its_driver_while_it_is_worked_on(tmp_path):
+    with screen.screen("evaluate") as own, show_driver(tmp_path, own.tracker):
         (tmp_path / "evaluation").mkdir()
-        with show_driver(tmp_path / "evaluation"), screen.screen("another"):
+        with show_driver(tmp_path / "evaluation", own.tracker):
             assert read_progress(tmp_path / "evaluation").title == "evaluate"
         assert read_progress(tmp_path / "evaluation") is None
         assert read_progress(tmp_path).title == "evaluate"
         own.tracker.set(entry="a, 1 of 2")
     assert list(tmp_path.glob("*.json")) == []
-    assert current_tracker() is not own.tracker
 
 
 @pytest.mark.parametrize("failing", [(Progress, "write"), (screen.LineDisplay, "draw")])
@@ -143,7 +141,7 @@ def test_an_error_of_the_progress_ends_no_run_and_is_printed_once(
     monkeypatch.setattr(*failing, fail)
     monkeypatch.setattr(screen, "FILE_EVERY_S", 0.01)
     monkeypatch.setattr(screen.LineDisplay, "every_s", 0.01)
-    with screen.screen("ablate mac_cal"), show_driver(tmp_path):
+    with screen.screen("ablate mac_cal") as view, show_driver(tmp_path, view.tracker):
         report_progress("starting Ray", is_urgent=True)
         while len(threads) < 4:
             time.sleep(0.01)
@@ -151,25 +149,9 @@ def test_an_error_of_the_progress_ends_no_run_and_is_printed_once(
     assert capsys.readouterr().err.count("recursion depth mismatch); the run goes on") == 1
 
 
-def test_a_folder_that_cannot_be_written_is_reported_by_the_run_alone(tmp_path, capsys):
-    (tmp_path / "out").write_text("in the way")
-    with screen.screen("ablate mac_cal"), show_driver(tmp_path / "out"):
-        pass
-    assert "failed" not in capsys.readouterr().err
-
-
-def test_progress_is_written_and_read_without_parsing_code(tmp_path, monkeypatch):
-    parsed = []
-    with monkeypatch.context() as counted:
-        counted.setattr(ast, "parse", lambda *arguments, **_: parsed.append(arguments))
-        progress().write(tmp_path)
-        assert read_progress(tmp_path) is not None
-    assert parsed == []
-
-
 def test_a_folder_where_nothing_can_be_written_is_worked_on_all_the_same(tmp_path):
     (tmp_path / "a file").touch()
-    with show_driver(tmp_path / "a file"):
+    with show_driver(tmp_path / "a file", Tracker("ablate")):
         report_progress("reading")
 
 

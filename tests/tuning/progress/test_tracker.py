@@ -11,7 +11,7 @@ from tune_calib.progress import (
     report_progress,
 )
 from tune_calib.tuning.progress import tracker as module
-from tune_calib.tuning.progress.tracker import TRIALS, Tracker, format_line, format_summary
+from tune_calib.tuning.progress.tracker import TRIALS, Tracker, format_summary
 
 
 @pytest.fixture
@@ -93,25 +93,6 @@ def test_the_bar_of_a_search_counts_suggestions_and_not_its_trials():
     assert tracker.record().ended == {}
     tracker.begin("", 0, "", {})
     assert (tracker.record().running, tracker.record().notes) == ({}, [])
-
-
-def test_a_step_before_a_phase_is_not_shown_after_it():
-    tracker = Tracker("compare")
-    tracker.set(event=ProgressEvent("estimating how long it will take"))
-    tracker.begin("networks and heads", 2, TRIALS, {"imports": 2})
-    assert format_line(tracker.record()) == "0:00 networks and heads; 0 of 2 trials ended"
-    tracker.set(event=ProgressEvent("reading images"))
-    tracker.begin("", 0, "", {})
-    assert format_line(tracker.record()) == "0:00 reading the results"
-
-
-def test_progress_of_an_ended_trial_is_ignored():
-    tracker = busy_tracker(running=1)
-    (name,) = tracker.running
-    tracker.end(name, {"done": 1})
-    tracker.update({name: ProgressEvent("epoch", 8, 60)})
-    tracker.end(name, {})
-    assert tracker.record().running == {}
 
 
 def test_extra_evaluations_are_counted_as_such_since_a_trial_has_one_on_each_set():

@@ -6,8 +6,7 @@ import pytest
 from rich.console import Console
 
 from tests.tuning.progress.support import NAMES, busy_tracker, progress
-from tune_calib.progress import ProgressEvent
-from tune_calib.tuning.progress.tracker import clock, draw_view, format_line, format_summary
+from tune_calib.tuning.progress.tracker import clock, draw_view, format_line
 
 
 def drawn(record, width=100, height=40) -> list[str]:
@@ -35,15 +34,6 @@ def test_trials_that_do_not_fit_are_counted():
     assert lines[-1] == "  and 3 more"
 
 
-def test_the_view_shows_the_work_of_the_driver_before_trials_run():
-    drawing = ProgressEvent("drawing figures", 3, 12)
-    idle = progress(running={}, total=0, event=drawing, entry="a, 2 of 7")
-    title, now = drawn(idle)
-    assert title == "ablate mac_cal · a, 2 of 7"
-    assert now.endswith("drawing figures 3/12")
-    assert format_line(idle) == "a, 2 of 7; 0:00 drawing figures 3/12"
-
-
 def test_the_log_line_has_the_content_of_the_view():
     said = format_line(
         progress(began=1000.0, written=1187.0, ended={"done": 11, "diverged": 1}, left_s=260.0)
@@ -54,11 +44,6 @@ def test_the_log_line_has_the_content_of_the_view():
     )
     assert "1 more" in format_line(busy_tracker(running=5).record())
     assert "\n" not in said
-
-
-def test_a_phase_ends_with_a_line():
-    said = format_summary(progress(ended={"done": 30}), 62.0)
-    assert said == "networks and heads: 30 of 30 trials ended (30 done) in 1:02"
 
 
 @pytest.mark.parametrize(("seconds", "message"), [(0, "0:00"), (59.9, "0:59"), (3725, "1:02:05")])

@@ -1,10 +1,5 @@
 """Faults of Ray, of a study's database and of a disk reach the driver as what they are."""
 
-import shutil
-import signal
-from concurrent.futures import ThreadPoolExecutor
-from types import SimpleNamespace
-
 import pytest
 import ray
 from ray.exceptions import RaySystemError
@@ -33,7 +28,8 @@ class Lost:
 
 def test_the_first_failure_of_a_source_ends_the_run(tmp_path):
     searcher = _SourceSearcher(Lost())
-    watcher = _Watcher(Provenance(str(tmp_path), "store", git_revision=None), searcher)
+    provenance = Provenance(str(tmp_path), "store", git_revision=None)
+    watcher = _Watcher(executor.RayExecutor(provenance), searcher)
     watcher.on_step_begin(0, [])
     searcher.on_trial_complete("1", {"done": True})
     searcher.on_trial_complete("1", error=True)  # as Ray Tune did after an exception
@@ -51,22 +47,6 @@ class Full:
     def cleanup(self): ...
 
 
-def test_the_node_of_a_run_in_another_thread_is_watched_without_signals(monkeypatch):
-    context = SimpleNamespace(get_node_id=lambda: "here")
-    monkeypatch.setattr(ray, "get_runtime_context", lambda: context)
-    monkeypatch.setattr(ray, "nodes", lambda: [{"NodeID": "here", "Alive": True}])
-    handler = signal.getsignal(signal.SIGUSR2)
-
-    def watch():
-        with session._watched_node():
-            return signal.getsignal(signal.SIGUSR2)
-
-    with ThreadPoolExecutor(1) as pool:
-        assert pool.submit(watch).result() == handler
-    assert watch() != handler  # in the main thread
-    assert signal.getsignal(signal.SIGUSR2) == handler
-
-
 def test_a_worker_that_dies_is_started_again(monkeypatch):
     class Tuner:
         def __init__(self, kind, tune_config, run_config):
@@ -78,8 +58,9 @@ def test_a_worker_that_dies_is_started_again(monkeypatch):
 
     monkeypatch.setattr(ray, "cluster_resources", dict)
     monkeypatch.setattr(executor.tune, "Tuner", Tuner)
+    on_ray = executor.RayExecutor(Provenance("out", "store", git_revision=None))
     with pytest.raises(UserError, match="as expected"):
-        executor.fit(1, JobTrainable, Provenance("out", "store", git_revision=None), Lost())
+        executor.fit(1, JobTrainable, on_ray, Lost())
 
 
 def test_a_disk_that_cannot_be_written_to_refuses_the_run_and_no_trial(tmp_path):
@@ -104,17 +85,6 @@ def test_a_ray_that_does_not_start_or_dies_is_one_line(monkeypatch):
     monkeypatch.setattr(ray, "init", fail)
     with pytest.raises(UserError, match=r"Ray does not start here: The current .* startup\. more$"):
         session._connect(None, {})
-
-    monkeypatch.setattr(ray, "init", lambda **_: pytest.fail("Ray was started"))
-    for free, folder, message in (
-        (2**40, "/tmp/" + "long" * 20, r"too long for the sockets.*at most \d+ bytes"),
-        (2**20, "/tmp", r"/tmp has 1 MiB free, and Ray needs 16"),
-    ):
-        monkeypatch.setattr(shutil, "disk_usage", lambda _, free=free: SimpleNamespace(free=free))
-        monkeypatch.delenv("RAY_TMPDIR", raising=False)
-        monkeypatch.setenv("TMPDIR", folder)
-        with pytest.raises(UserError, match=message):
-            session._connect(None, {})
 
     def die():
         raise RaySystemError("the head node is gone")

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from unittest.mock import Mock
 
 import psutil
 import pytest
@@ -14,9 +13,7 @@ import typer
 import yaml
 
 import tune_calib.cli
-from tune_calib.progress import ProgressEvent, listening
 from tune_calib.results.tables import read_table
-from tune_calib.tuning.ray import executor as ray_executor
 
 FOLDER = Path(tune_calib.__file__).parent / "cluster"
 FILES = sorted(path for path in FOLDER.iterdir() if path.suffix in (".yaml", ".sh"))
@@ -91,28 +88,6 @@ def test_the_slurm_script_runs_a_command_of_an_earlier_job_on_its_own_cluster(tm
     assert done.stdout.splitlines() == [*kept, "--address", "10.0.0.1:23999"]
 
 
-@pytest.mark.parametrize(
-    ("healthy", "message"),
-    [
-        (1, "the head node node1 did not start Ray within 0 s"),
-        (0, "these nodes did not join the Ray cluster within 0 s: node2 node3"),
-    ],
-)
-def test_the_slurm_script_names_the_nodes_that_it_waited_for(tmp_path, healthy, message):
-    words = ["ablate", "mac_cal"]
-    done = run_script(tmp_path, "node1 node2 node3", words, "exit 9", healthy)
-    assert (done.returncode, done.stderr.splitlines()[-1]) == (1, message)
-    ports = re.findall(r"--port=(\d+)", (tmp_path / "calls").read_text())
-    assert ports == ["23999"]  # neither of Ray's workers nor of those that Linux assigns
-
-
-def test_the_slurm_script_needs_an_active_environment(tmp_path):
-    script = ["/bin/bash", str(FOLDER / "slurm.sh")]
-    done = subprocess.run(script, env={"PATH": str(tmp_path)}, capture_output=True, text=True)
-    assert done.returncode == 2
-    assert "tune-calib is not in PATH: edit the line that activates the environment" in done.stderr
-
-
 @pytest.mark.ray
 @pytest.mark.slow
 @pytest.mark.timeout(500)
@@ -150,16 +125,3 @@ def test_the_slurm_script_makes_a_cluster_of_its_nodes_and_ends_with_the_driver(
         for other in psutil.process_iter(["pid"]):
             if os.getpgid(other.pid) == process.pid:
                 os.kill(other.pid, signal.SIGKILL)
-
-
-def test_workers_that_are_ready_are_counted_among_those_that_fit(monkeypatch):
-    monkeypatch.setattr(ray_executor, "parse_path", lambda path: path)
-    watcher, heard = ray_executor._Watcher(Mock(), Mock(), 3), list[ProgressEvent]()
-    trials = [Mock(status=status) for status in ("TERMINATED", "RUNNING", *["PENDING"] * 4)]
-    with listening(heard.append):
-        watcher.on_step_begin(1, trials)
-        watcher.on_step_begin(2, trials[:3])
-    assert [(event.description, event.completed, event.total) for event in heard] == [
-        ("starting workers", 1, 3),
-        ("starting workers", 1, 2),
-    ]

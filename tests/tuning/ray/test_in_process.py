@@ -13,7 +13,7 @@ import tune_calib
 from tests import support
 from tests.support import QUICK, here, on_ray, rows
 from tune_calib.engine import artifacts
-from tune_calib.errors import RefusedError, UserError
+from tune_calib.errors import RefusedError
 from tune_calib.spec.names import CRASHES
 from tune_calib.tuning.work.workers import KINDS
 
@@ -200,11 +200,6 @@ def test_a_full_disk_in_a_search_is_no_crash_of_a_suggestion(fails, tmp_path):
     again = here("resume", out)
     assert again.returncode == 0, again.stderr
     assert "2 planned = 2 trials of the study (2 done); 3 specs, 3 result rows" in again.stdout
-
-
-def test_an_invalid_address_lists_the_choices(tmp_path):
-    with pytest.raises(UserError, match="use auto, HOST:PORT, or none to run without Ray"):
-        tune_calib.compare(["ce"], address="None", out=tmp_path / "out")
 
 
 @pytest.mark.slow

@@ -49,7 +49,8 @@ def test_any_number_of_trials_is_executed(tmp_path, monkeypatch, count, requeste
     monkeypatch.setattr(ray_executor, "MAX_FAILURES", 0)
     feed = Numbers(count)
     kind = tune.with_resources(Counted, placement(Resources(1)))
-    errors = fit(requested, kind, Provenance(str(tmp_path), "store"), feed)
+    executor = ray_executor.RayExecutor(Provenance(str(tmp_path), "store"))
+    errors = fit(requested, kind, executor, feed)
     assert len(set(feed.ended)) == count
     assert ["the second one" in line for line in errors.values()] == [True]
     assert "the second one" in (tmp_path / CRASHES).read_text()
@@ -82,7 +83,7 @@ def test_a_job_is_repeated_whose_reused_actor_dies_before_it_begins(
     monkeypatch.setattr(ray_executor, "PART", part)
     feed = Marked(3, tmp_path / "mark")
     kind = tune.with_resources(Killed, placement(Resources(1)))
-    run = Provenance(str(tmp_path), "store")
+    run = ray_executor.RayExecutor(Provenance(str(tmp_path), "store"))
     assert fit(requested, kind, run, feed, max_concurrent_trials=1) == {}
     assert feed.mark.exists()
     assert feed.ended == [0, 1, 2]

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tune_calib.spec.ladder import LADDERS, build_comparison, expand
+from tune_calib.spec.ladder import LADDERS, expand
 from tune_calib.spec.resolved import ResolvedRequest, Seeds
 from tune_calib.tuning.search.definition import Candidates
 from tune_calib.tuning.work.jobs import format_suggestions, make_plan
@@ -29,13 +29,6 @@ def test_networks_and_heads_are_numbered_and_named_by_rung_and_seed(kind):
     assert last.title.startswith(f"head{'s' * (first < total)} {numbers} of {total}: + ")
     assert last.title.endswith(told)
     assert last.config()["title"] == last.title
-
-
-def test_a_network_needed_by_heads_alone_is_named_after_its_method():
-    planned = expand(build_comparison(["mac_cal"]), ResolvedRequest().with_recipe())
-    heads = [trial for trial in planned if trial.spec.head is not None]
-    (network,) = make_plan(heads, set()).networks
-    assert network.title == "network 1 of 1: ce, seed 0"
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from tune_calib.experiments.file import read_experiment_file
 from tune_calib.results.tables import NUMBERS
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.resolved import ResolvedRequest
+from tune_calib.tuning.progress.tracker import Tracker
 from tune_calib.tuning.search.definition import Objective, SearchDefinition
 from tune_calib.tuning.search.execute import StudySource
 from tune_calib.tuning.search.run import open_state
@@ -105,7 +106,7 @@ def searched(out, question, asked) -> Untrained:
         for planned_trial in state.start([state.study.suggestion(number)]):
             state.collect(type("Done", (), {"trials": [planned_trial]}))
     state._started.clear()
-    run_source(StudySource(state, Provenance("out", "store", git_revision=None), 1))
+    run_source(StudySource(state, Provenance("out", "store", git_revision=None), 1, Tracker("")))
     return state
 
 

@@ -19,6 +19,7 @@ from tune_calib.results.tables import read_table, write_results
 from tune_calib.spec.names import JOURNAL
 from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.text import command_line, mask_url, mask_urls
+from tune_calib.tuning.progress.tracker import Tracker
 from tune_calib.tuning.search import study as study_module
 from tune_calib.tuning.search.definition import (
     Candidates,
@@ -242,7 +243,7 @@ def searched(out: Path, store: Store, planned=20, dies_after=float("inf"), given
         drive(HeadWorker(running.pop(number)))
         return number
 
-    source = StudySource(state, run, 2)
+    source = StudySource(state, run, 2, Tracker(""))
     source.largest = 4
     run_source(source, end)
     return state

@@ -9,7 +9,6 @@ import pytest
 
 from tests.tuning.search.support import any_job, definition_of, moved, searched, stored
 from tune_calib.cli import main
-from tune_calib.cli.defaults import format_typed
 from tune_calib.errors import UserError
 from tune_calib.files.documents import seal
 from tune_calib.results.manifests import SearchManifest
@@ -132,7 +131,7 @@ def test_a_password_is_in_no_file_and_is_named_again(tmp_path, monkeypatch):
     out = tmp_path / "out"
     url = f"sqlite:///file:{tmp_path}/study.db?uri=true&password=SECRET"
     monkeypatch.setattr(sys, "argv", ["tune-calib", "search", "ls", "--study-storage", url])
-    job = moved(any_job(out), command=format_typed(), study_storage=url)
+    job = moved(any_job(out), command="tune-calib search mac_cal", study_storage=url)
     open_state(job)
     job.build_manifest().write(out)
     written = (out / SEARCH_MANIFEST).read_text()

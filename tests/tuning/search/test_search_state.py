@@ -21,6 +21,8 @@ from tune_calib.results.selection import EVALUATION
 from tune_calib.results.tables import write_results
 from tune_calib.spec.names import JOURNAL, SEARCH_EVALUATED, SEARCH_MANIFEST
 from tune_calib.spec.request import EvaluateRequest
+from tune_calib.tuning.context import Context
+from tune_calib.tuning.progress.tracker import Tracker
 from tune_calib.tuning.run import execute_run
 from tune_calib.tuning.search import study as study_module
 from tune_calib.tuning.search.definition import SuggestionResult
@@ -97,7 +99,8 @@ def test_a_finished_suggestion_without_its_row_is_repeated_as_it_was(finished_se
         repeated.extend(planned.rung for planned in trial.trials),
         state.rows.update({t.spec.hash: finished_search.rows[t.spec.hash] for t in trial.trials}),
     )
-    run_source(StudySource(state, Provenance("out", "store", git_revision=None), 1))
+    provenance = Provenance("out", "store", git_revision=None)
+    run_source(StudySource(state, provenance, 1, Tracker("")))
     assert sorted(repeated) == [3, 7]
     assert state.results == finished_search.results
     assert (out / JOURNAL).read_bytes() == journal
@@ -203,7 +206,7 @@ def test_a_continuation_that_fails_plans_nothing(crashed):
     plan = (crashed / SEARCH_MANIFEST).read_bytes()
     search = load_search(crashed, None, NOWHERE)
     with pytest.raises(UserError, match=f"no Ray cluster at `address` {NOWHERE}"):
-        execute_run(replace(search, length=44, retry="crashed"))
+        execute_run(replace(search, length=44, retry="crashed"), Context())
     assert (crashed / SEARCH_MANIFEST).read_bytes() == plan
     states = SearchStudy(search.definition, crashed, is_read_only=True).states()
     assert states == [*["done"] * TRIALS, "crashed"]
@@ -224,7 +227,7 @@ def test_an_evaluation_that_cannot_begin_does_not_end_its_search(finished_search
     copy_of(finished_search, out)
     request = EvaluateRequest(out=str(out), seeds=2, address=NOWHERE)
     with pytest.raises(UserError, match="no Ray cluster"):
-        evaluate_choice(request, "it")
+        evaluate_choice(request, "it", Context())
     assert not (out / SEARCH_EVALUATED).exists()
     assert not (out / EVALUATION / RUN_MANIFEST).exists()
 

@@ -8,8 +8,7 @@ import contextlib
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from operator import attrgetter
@@ -157,28 +156,17 @@ def load_loggers(names: Sequence[str]) -> dict[str, type[Logger]]:
     return classes
 
 
-_requested: list[tuple[list[str], list[AnyPath]]] = []
+class LoggerRequest:
+    """The loggers of a call that did not fail, and the folders that they follow."""
 
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names, self.folders = list(dict.fromkeys(names)), list[AnyPath]()
 
-@contextlib.contextmanager
-def request_loggers(names: Sequence[str]) -> Iterator[tuple[list[str], list[AnyPath]]]:
-    """Request loggers in the block; yield those that did not fail, and the folders they follow."""
-    request = list(dict.fromkeys(names)), list[AnyPath]()
-    _requested.append(request)
-    try:
-        yield request
-    finally:
-        _requested.pop()
-
-
-def use_loggers(out: AnyPath) -> list[str]:
-    """Return the names of the requested loggers, and note that they follow a folder."""
-    if not _requested:
-        return []
-    names, folders = _requested[-1]
-    if out not in folders:
-        folders.append(out)
-    return names
+    def follow(self, out: AnyPath) -> list[str]:
+        """Return the names of the loggers, and note that they follow a folder."""
+        if out not in self.folders:
+            self.folders.append(out)
+        return self.names
 
 
 def flatten_settings(spec: Mapping[str, Any]) -> dict[str, Any]:
@@ -200,35 +188,42 @@ def format_run_name(label: str, network_seed: int, head_seed: int | None) -> str
     return f"{label}, seed {network_seed}/{head_seed}"
 
 
-_followers: list["Follower"] = []
-
-
 class Follower:
-    """Sends the rows of a folder to loggers in a thread that no trial waits for."""
+    """Sends the rows of a folder to loggers."""
 
     def __init__(self, names: list[str], out: AnyPath, sweep: str) -> None:
         self._names, self._out = names, out
         self._loggers = [kind(name, out, sweep) for name, kind in load_loggers(names).items()]
         self._read: set[str] = set()
-        self._thread = ThreadPoolExecutor(1, "loggers")
 
-    def send(self, action: Callable[..., None], *arguments: Any) -> None:
-        """Call a method of every logger in the thread."""
-        self._thread.submit(self._call, action, *arguments)
-
-    def send_rows(self, name: str | None = None) -> None:
-        """Send the rows of a file, or of all files that were not sent yet."""
-        self._thread.submit(self._send_files, name)
+    def send_epoch(self, job: Mapping[str, Any], result: Mapping[str, Any]) -> None:
+        """Send a worker's report on a network: an epoch, or its end."""
+        if job.get("kind") != "network" or "epoch" not in result:
+            return
+        values = _finite({name: value for name, value in result.items() if "/" in name})
+        trial = next((plain for plain in job["trials"] if not plain["spec"].get("posthoc")), None)
+        first = trial or (job["trials"] or job["dependents"])[0]
+        spec, slots = TrialSpec.build(**first["spec"]), first["spec"]
+        key, label = spec.hash, first["label"]
+        if trial is None:  # the network has no row
+            key, label = spec.network_id, f"network {spec.network.method}"
+            slots = {"data": slots["data"], "network": slots["network"]}
+        run = Run(key, format_run_name(label, spec.network.seed, None), flatten_settings(slots))
+        epoch, status = result["epoch"], result.get("status")
+        if not status:
+            self._call(Logger.send_epoch, run, epoch, values)
+        elif trial is None:
+            self._call(Logger.end_network, run, epoch, status)
 
     def close(self) -> None:
         """Send the rest, and close the loggers."""
-        self.send_rows()
-        self.send(Logger.close)
         if self._loggers:
             report_progress(f"sending to {', '.join(map(attrgetter('name'), self._loggers))}")
-        self._thread.shutdown()
+        self.send_rows()
+        self._call(Logger.close)
 
-    def _send_files(self, name: str | None) -> None:
+    def send_rows(self, name: str | None = None) -> None:
+        """Send the rows of a file, or of all files that were not sent yet."""
         if not self._loggers:
             return
         for path, _ in fetch_files(self._out / "trials", f"{name or '*'}.parquet"):
@@ -267,50 +262,6 @@ class Follower:
                     "complete, and the same command sends the missing rows when it is run again",
                     err=True,
                 )
-
-
-def report_rows(name: str) -> None:
-    """Send a new result file to the loggers."""
-    for follower in _followers:
-        follower.send_rows(name)
-
-
-def report_network(job: Mapping[str, Any], result: Mapping[str, Any]) -> None:
-    """Send a worker's report on a network to the loggers: an epoch, or its end."""
-    if not _followers or job.get("kind") != "network" or "epoch" not in result:
-        return
-    values = _finite({name: value for name, value in result.items() if "/" in name})
-    trial = next((plain for plain in job["trials"] if not plain["spec"].get("posthoc")), None)
-    first = trial or (job["trials"] or job["dependents"])[0]
-    spec, slots = TrialSpec.build(**first["spec"]), first["spec"]
-    key, label = spec.hash, first["label"]
-    if trial is None:  # the network has no row
-        key, label = spec.network_id, f"network {spec.network.method}"
-        slots = {"data": slots["data"], "network": slots["network"]}
-    run = Run(key, format_run_name(label, spec.network.seed, None), flatten_settings(slots))
-    epoch, status = result["epoch"], result.get("status")
-    for follower in _followers:
-        if not status:
-            follower.send(Logger.send_epoch, run, epoch, values)
-        elif trial is None:
-            follower.send(Logger.end_network, run, epoch, status)
-
-
-@contextlib.contextmanager
-def followed(out: AnyPath, sweep: str) -> Iterator[None]:
-    """Send all rows of a folder to the requested loggers while the block runs."""
-    names = use_loggers(out)
-    if not names:
-        yield
-        return
-    follower = Follower(names, out, sweep)
-    _followers.append(follower)
-    follower.send_rows()
-    try:
-        yield
-    finally:
-        _followers.remove(follower)
-        follower.close()
 
 
 def send_figures(names: Sequence[str], out: AnyPath) -> None:

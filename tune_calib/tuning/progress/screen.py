@@ -178,52 +178,38 @@ class Screen:
             self.tracker.begin("", 0, "", kinds={})
 
 
-_screens: list[Screen] = []
-
-
 @contextlib.contextmanager
-def screen(title: str = "") -> Iterator[Screen]:
-    """Provide the screen of this process; open one for the block if there is none."""
-    if _screens:
-        yield _screens[-1]
-        return
+def screen(title: str) -> Iterator[Screen]:
+    """Open a screen, which shows the progress events of the block."""
     opened = Screen(title)
-    _screens.append(opened)
     try:
         with listening(opened.receive), _repeated(opened.draw, opened.display.every_s):
             opened.draw()
             yield opened
     finally:
         opened.display.close()
-        _screens.remove(opened)
 
 
 @contextlib.contextmanager
-def show_driver(folder: AnyPath) -> Iterator[Screen]:
-    """Show the progress of a folder that this process has locked, here and to watchers."""
+def show_driver(folder: AnyPath, tracker: Tracker) -> Iterator[None]:
+    """Show watchers the progress of a folder that this process has locked."""
     every_s = FILE_EVERY_S if isinstance(folder, Path) else REMOTE_EVERY_S
 
     def write() -> None:
         # A folder that was moved must not be created again; the driver reports it.
         if isinstance(folder, Path) and not folder.is_dir():
             return
-        view.tracker.record(every_s).write(folder)
+        tracker.record(every_s).write(folder)
 
     # A missing file loses no result; on a full disk the trials themselves fail.
     write_safely = Shielded(write, f"writing {folder / PROGRESS}")
-    with screen() as view:
-        try:
-            with _repeated(write_safely, every_s):
-                write_safely()
-                yield view
-        finally:
-            with contextlib.suppress(OSError, UserError):
-                (folder / PROGRESS).unlink()
-
-
-def current_tracker() -> Tracker:
-    """Return the tracker of the open screen, or one that nobody reads."""
-    return _screens[-1].tracker if _screens else Tracker("")
+    try:
+        with _repeated(write_safely, every_s):
+            write_safely()
+            yield
+    finally:
+        with contextlib.suppress(OSError, UserError):
+            (folder / PROGRESS).unlink()
 
 
 @contextlib.contextmanager

@@ -12,17 +12,13 @@ from ray.tune.search import Searcher
 from tune_calib.engine.machine import MOST_CHUNKS
 from tune_calib.errors import RefusedError
 from tune_calib.progress import ProgressEvent, report_progress
-from tune_calib.tuning.loggers.base import report_network
 from tune_calib.tuning.ray.trainables import REFUSED, JobTrainable, read_events
 from tune_calib.tuning.work.executor import (
     Executor,
     Resources,
     Source,
     report_crashes,
-    show_begin,
-    show_end,
 )
-from tune_calib.tuning.work.provenance import Provenance
 
 # Jobs per ``Tuner``, which keeps all trials until it ends, about 0.1 MiB each.
 PART = 500
@@ -44,9 +40,7 @@ class RayExecutor(Executor):
             return placement(Resources(job.get("cores", job["threads"]), gpus))
 
         kind = tune.with_resources(JobTrainable, place)
-        return fit(
-            source.total, kind, self.provenance, source=source, max_concurrent_trials=at_once
-        )
+        return fit(source.total, kind, self, source=source, max_concurrent_trials=at_once)
 
     def share_cores(self, jobs: int) -> int:
         """Return an equal share of the cluster, of as many cores as every node has."""
@@ -65,7 +59,7 @@ def placement(resources: Resources) -> tune.PlacementGroupFactory:
     return tune.PlacementGroupFactory([{"CPU": resources.cpus, "GPU": resources.gpus}])
 
 
-def fit(total: int, kind: Any, run: Provenance, source: Source, **tuning: Any) -> dict[str, str]:
+def fit(total: int, kind: Any, executor: Executor, source: Source, **tuning: Any) -> dict[str, str]:
     """Run at most ``total`` trials of a Trainable; ``tuning`` are arguments of ``TuneConfig``."""
     ended: list[Exception | None] = []
     search_alg = _SourceSearcher(source)
@@ -85,7 +79,7 @@ def fit(total: int, kind: Any, run: Provenance, source: Source, **tuning: Any) -
                     name="trials",
                     storage_path=scratch,
                     verbose=0,
-                    callbacks=[_Watcher(run, search_alg, cores)],
+                    callbacks=[_Watcher(executor, search_alg, cores)],
                     failure_config=tune.FailureConfig(max_failures=MAX_FAILURES),
                     checkpoint_config=tune.CheckpointConfig(
                         checkpoint_frequency=0, checkpoint_at_end=False
@@ -103,7 +97,7 @@ def fit(total: int, kind: Any, run: Provenance, source: Source, **tuning: Any) -
         errors.pop(name, None)
         if error is not None:
             errors[name] = error
-    return report_crashes(errors, run.out)
+    return report_crashes(errors, executor.provenance.out)
 
 
 class _SourceSearcher(Searcher):
@@ -179,8 +173,8 @@ class _SourceSearcher(Searcher):
 class _Watcher(tune.Callback):
     """Reports events to screen and loggers, and ends a run that failed."""
 
-    def __init__(self, run: Provenance, searcher: _SourceSearcher, cores: int = 1) -> None:
-        self.run, self.searcher = run, searcher
+    def __init__(self, executor: Executor, searcher: _SourceSearcher, cores: int = 1) -> None:
+        self.executor, self.searcher = executor, searcher
         self.most = cores  # each worker has at least one, and more trials wait for a worker
 
     def __getstate__(self) -> dict[str, Any]:
@@ -193,15 +187,15 @@ class _Watcher(tune.Callback):
         report_progress("starting workers", running, min(pending + running, self.most))
 
     def on_trial_start(self, iteration: int, trials: Any, trial: Any, **_: Any) -> None:
-        show_begin(trial.config["job"])
+        self.executor.show_begin(trial.config["job"])
 
     def on_trial_result(
         self, iteration: int, trials: Any, trial: Any, result: dict[str, Any], **_: Any
     ) -> None:
-        report_network(trial.config["job"], result)
+        self.executor.log_epoch(trial.config["job"], result)
 
     def on_trial_complete(self, iteration: int, trials: Any, trial: Any, **_: Any) -> None:
-        show_end(trial.config["job"], trial.last_result)
+        self.executor.show_end(trial.config["job"], trial.last_result)
 
     def on_trial_error(self, iteration: int, trials: Any, trial: Any, **_: Any) -> None:
         # Ray restarts no trial whose reused actor dies before the trial begins (Ray 2.59 and 2.60).
@@ -209,4 +203,4 @@ class _Watcher(tune.Callback):
             self.searcher.repeat(trial.trial_id, trial.config)
             return
         self.searcher.end(trial.trial_id)
-        show_end(trial.config["job"], None)
+        self.executor.show_end(trial.config["job"], None)

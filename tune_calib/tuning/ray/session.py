@@ -3,9 +3,7 @@
 import contextlib
 import logging
 import os
-import shutil
 import signal
-import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -39,9 +37,6 @@ _QUIET = {
     # With a searcher, Ray Tune starts one actor at a time by default.
     "TUNE_MAX_PENDING_TRIALS_PG": "16",
 }
-
-SOCKET_BYTES = 107  # longest path of a socket
-TEMPORARY_MIB = 16  # of logs; a small run writes 1 MiB
 
 GPU_WAIT_S = 900  # for a free GPU of a cluster and a timed step on it
 
@@ -129,8 +124,6 @@ def _connect(address: str | None, variables: Mapping[str, str]) -> None:
     """Connect to a cluster or start Ray here, with environment variables for the trials."""
     if address is not None:
         refuse_unreachable(address)
-    else:
-        _refuse_temporary()
     # A submitted job has its own runtime environment, with which another would conflict.
     is_submitted = "RAY_JOB_CONFIG_JSON_ENV_VAR" in os.environ
     runtime = {"env_vars": variables} if variables and not is_submitted else None
@@ -160,30 +153,6 @@ def _connect(address: str | None, variables: Mapping[str, str]) -> None:
     if threading.current_thread() is threading.main_thread():  # others cannot set handlers
         for number, handler in handlers.items():
             signal.signal(number, handler)  # Ray replaced them
-
-
-def _refuse_temporary() -> None:
-    """Refuse a temporary folder in which Ray would fail only after half a minute."""
-    variable, name = "TMPDIR", "/tmp"
-    if "RAY_TMPDIR" in os.environ:
-        variable = "RAY_TMPDIR"
-    if variable == "RAY_TMPDIR" or sys.platform.startswith("linux"):  # where Ray reads TMPDIR
-        name = os.environ.get(variable, name)
-    folder = Path(name).absolute()
-    session = f"ray/session_2000-01-01_00-00-00_000000_{os.getpid()}/sockets/plasma_store"
-    room = SOCKET_BYTES - len(f"/{session}")
-    if len(os.fsencode(folder)) > room:
-        raise UserError(
-            f"the path of the temporary folder {folder} is too long for the sockets of Ray; set "
-            f"{variable} to one of at most {room} bytes, e.g. {variable}=/tmp"
-        )
-    existing = next(path for path in (folder, *folder.parents) if path.exists())
-    free = shutil.disk_usage(existing).free / 2**20
-    if free < TEMPORARY_MIB:
-        raise UserError(
-            f"the temporary folder {folder} has {free:.0f} MiB free, and Ray needs "
-            f"{TEMPORARY_MIB}: free some space, or set {variable} to another folder"
-        )
 
 
 def list_machines() -> list[dict[str, str | None]]:

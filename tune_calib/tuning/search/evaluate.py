@@ -25,6 +25,7 @@ from tune_calib.spec.ladder import Ladder, Rung
 from tune_calib.spec.names import SEARCH_EVALUATED, legend
 from tune_calib.spec.request import EvaluateRequest
 from tune_calib.spec.resolved import Seeds
+from tune_calib.tuning.context import Context
 from tune_calib.tuning.folder import Result, only_driver
 from tune_calib.tuning.ladder import LadderRun
 from tune_calib.tuning.plan import Plan, build_plan, execute
@@ -44,7 +45,7 @@ def plan_evaluation(request: EvaluateRequest, command: str) -> Plan:
     return build_plan(build_run(search, choice, request, command=command))
 
 
-def evaluate_choice(request: EvaluateRequest, command: str) -> Result:
+def evaluate_choice(request: EvaluateRequest, command: str, context: Context) -> Result:
     """Evaluate the choice of a search on test; the summary compares it with ``select``."""
     out = parse_path(request.out)
     search = load_search(out, request.study_storage, request.address)
@@ -55,7 +56,7 @@ def evaluate_choice(request: EvaluateRequest, command: str) -> Result:
         # The rows of the search are compared with those of the evaluation.
         spec, store = state.candidates.baseline()[0].spec, Store(search.location.store)
         Copies.read([spec], search.location.data_root, store).refuse_other(out, [])
-        result = execute(plan)
+        result = execute(plan, context)
         choice = SearchEvaluated.read(out)
         on_select = {BASELINE: state.baseline_rows}
         for label, number in {DEFAULTS: 0, CHOSEN: choice.trial}.items():

@@ -5,6 +5,7 @@ from dataclasses import replace
 from math import ceil, inf
 from typing import Any
 
+from tune_calib.tuning.progress.tracker import Tracker
 from tune_calib.tuning.search.definition import SearchDefinition
 from tune_calib.tuning.search.state import SearchState
 from tune_calib.tuning.search.study import Suggestion
@@ -31,7 +32,10 @@ class StudySource:
     repeats to the last digit; one of networks only does with one Ray trial at a time.
     """
 
-    def __init__(self, state: SearchState, provenance: Provenance, at_once: int) -> None:
+    def __init__(
+        self, state: SearchState, provenance: Provenance, at_once: int, tracker: Tracker
+    ) -> None:
+        self.tracker = tracker
         self.state, self.provenance, self.planned = state, provenance, state.planned
         definition, pairs = state.definition, len(state.definition.resolved.seeds.pairs())
         self.total = self.planned * pairs
@@ -80,7 +84,7 @@ class StudySource:
         """Read the rows of a job."""
         self.state.collect(self.running.pop(trial_id))
         if self._settle():
-            self.state.show()
+            self.state.show(self.tracker)
 
     def _settle(self) -> bool:
         """Settle the batches that have ended, of heads only in their order; tell if any has."""

@@ -23,7 +23,6 @@ from tune_calib.spec.resolved import ResolvedRequest, refuse_large
 from tune_calib.text import mask_url
 from tune_calib.tuning.caption import origin_records, titles
 from tune_calib.tuning.folder import RunLocation, done
-from tune_calib.tuning.progress.screen import screen
 from tune_calib.tuning.resolve import resolve_files
 from tune_calib.tuning.search.definition import Objective, SearchDefinition
 from tune_calib.tuning.search.execute import StudySource
@@ -185,13 +184,10 @@ class SearchRun:
         _ = state.baseline  # refuses a failed baseline before any suggestion
         kind = "heads" if definition.candidates.kind == "head" else "networks"
         left = state.count_left() * len(self.resolved.seeds.pairs())
-        source = StudySource(state, executor.provenance, self.at_once)
-        read_events = executor.read_events
-        with (
-            screen() as view,
-            view.phase(
-                self.name, state.planned, "suggestions", kinds={kind: left}, read_events=read_events
-            ),
+        view, read_events = executor.context.view, executor.read_events
+        source = StudySource(state, executor.provenance, self.at_once, view.tracker)
+        with view.phase(
+            self.name, state.planned, "suggestions", kinds={kind: left}, read_events=read_events
         ):
             state.errors = executor.run(source, self.at_once)
 

@@ -13,7 +13,7 @@ from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.metrics import METRICS, column, format_value
 from tune_calib.spec.names import is_chance
 from tune_calib.text import format_points
-from tune_calib.tuning.progress.screen import current_tracker
+from tune_calib.tuning.progress.tracker import Tracker
 from tune_calib.tuning.search.definition import (
     Candidates,
     Objective,
@@ -183,7 +183,7 @@ class SearchState:
         means = dict(zip(metrics, self.baseline_means(metrics), strict=True))
         return [*lines, *describe_no_gain(metrics, means, values)]
 
-    def show(self) -> None:
+    def show(self, tracker: Tracker) -> None:
         """Show the counts of suggestions and the best one so far."""
         metrics = ("accuracy", *self.objective.metrics)
         baseline = ", ".join(map(_format_metric, metrics, self.baseline_means(metrics)))
@@ -194,7 +194,7 @@ class SearchState:
         guard = f"{format_points(self.objective.guard)} of accuracy"
         notes = [f"so far: {best}", f"baseline: {baseline}; guard: a trial may lose {guard}"]
         ended = Counter(result.status for result in self.results.values())
-        current_tracker().set(ended=dict(ended), notes=notes)
+        tracker.set(ended=dict(ended), notes=notes)
 
     def reconcile(self, unit: str = "Ray trials") -> str:
         """Return the counts of plan, study and rows in one line; refuse a mismatch."""

@@ -27,8 +27,8 @@ from tune_calib.progress import ProgressEvent, listening
 from tune_calib.results.tables import read_table
 from tune_calib.spec import plugins
 from tune_calib.spec.plugins import Plugin
+from tune_calib.tuning.context import Context
 from tune_calib.tuning.folder import RunLocation
-from tune_calib.tuning.progress.screen import screen
 from tune_calib.tuning.progress.tracker import EVALUATIONS, TRIALS
 from tune_calib.tuning.work.executor import (
     OVER,
@@ -37,8 +37,6 @@ from tune_calib.tuning.work.executor import (
     Source,
     configuration,
     report_crashes,
-    show_begin,
-    show_end,
 )
 from tune_calib.tuning.work.jobs import Job, RemainingWork
 from tune_calib.tuning.work.processes import JobRunner, run_in_processes
@@ -62,6 +60,7 @@ def open_executor(
     needs: Sequence[Resources],
     everywhere: Mapping[str, str],
     provenance: Provenance,
+    context: Context,
 ) -> Iterator[Executor]:
     """Provide the executor of a run; ``everywhere`` are environment variables of all trials."""
     if not location.uses_ray:
@@ -69,7 +68,7 @@ def open_executor(
         # spin while they wait.
         with restored_process(), threadpool_limits(1, user_api="blas"):
             os.environ.update(everywhere)
-            executor = _InProcess(provenance, location.gpus)
+            executor = _InProcess(provenance, location.gpus, context)
             warn_of_other_machine(location.out)
             set_cores(count_cores())
             try:
@@ -90,7 +89,7 @@ def open_executor(
         else:
             warn_of_other_machine(location.out)
         try:
-            yield RayExecutor(provenance, location.gpus)
+            yield RayExecutor(provenance, location.gpus, context)
         finally:
             clear_events(provenance.channel)
 
@@ -151,18 +150,16 @@ def execute(
     unit = EVALUATIONS if work.jobs[0].kind == "extra" else TRIALS
     source = JobSource(work, executor.provenance, deadline)
     source.cores = executor.share_cores(len(work.networks))
-    with (
-        screen() as view,
-        view.phase(title, total, unit, kinds=weights, read_events=executor.read_events),
-    ):
+    view, read_events = executor.context.view, executor.read_events
+    with view.phase(title, total, unit, kinds=weights, read_events=read_events):
         return list(executor.run(source).values())
 
 
 class _InProcess(Executor):
     """Executes trials one by one in this process, or in others if imports take long."""
 
-    def __init__(self, provenance: Provenance, gpus: float) -> None:
-        super().__init__(provenance, gpus)
+    def __init__(self, provenance: Provenance, gpus: float, context: Context | None = None) -> None:
+        super().__init__(provenance, gpus, context)
         self._runner = JobRunner()
         self._events: dict[str, ProgressEvent] = {}  # the latest of each job
 
@@ -171,7 +168,7 @@ class _InProcess(Executor):
         if isinstance(source, JobSource) and not self.gpus:  # not one CUDA context a process
             count = count_processes(source.ready)
         if count:
-            errors = run_in_processes(source, count, self._events.__setitem__)
+            errors = run_in_processes(source, count, self, self._events.__setitem__)
             return report_crashes(errors, self.provenance.out)
         errors = {}
         for number in map(str, range(source.total)):
@@ -179,26 +176,22 @@ class _InProcess(Executor):
             # No trial is running that others could wait for, so there are no more.
             if not isinstance(config, dict):
                 break
-            error = self.execute(config)
+            job = config["job"]
+            # All plug-ins of this process, which goes on using them.
+            run = {**config["run"], "plugins": list(map(Plugin.plain, plugins.in_use()))}
+            self.show_begin(job)
+            with listening(partial(self._events.__setitem__, job["name"])):
+                result = self._runner.run({**config, "run": run}, self.log_epoch)
+            if isinstance(result, str):
+                errors[job["name"]] = result
+                self.show_end(job, None)
+            else:
+                self.show_end(job, result)
             source.end(number)
-            if error is not None:
-                errors[config["job"]["name"]] = error
         return report_crashes(errors, self.provenance.out)
 
     def read_events(self, names: Sequence[str]) -> Mapping[str, ProgressEvent]:
         return {name: self._events[name] for name in names if name in self._events}
-
-    def execute(self, config: dict[str, Any]) -> str | None:
-        """Execute a job to its end; return the traceback of a crash."""
-        job, run = config["job"], config["run"]
-        # All plug-ins of this process, which goes on using them.
-        run = {**run, "plugins": list(map(Plugin.plain, plugins.in_use()))}
-        show_begin(job)
-        with listening(partial(self._events.__setitem__, job["name"])):
-            result = self._runner.run({**config, "run": run})
-        error = result if isinstance(result, str) else None
-        show_end(job, None if isinstance(result, str) else result)
-        return error
 
     def close(self) -> None:
         """Free the resources of the last job."""

@@ -18,8 +18,7 @@ from tune_calib.progress import ProgressEvent
 from tune_calib.spec.names import CRASHES, IN_PROCESS
 from tune_calib.spec.slots.network import Precision
 from tune_calib.spec.strict import check_share
-from tune_calib.tuning.loggers.base import report_rows
-from tune_calib.tuning.progress.screen import current_tracker
+from tune_calib.tuning.context import Context
 from tune_calib.tuning.work.provenance import Provenance
 
 OVER = "FINISHED"  # the end of a source of trials, as in Ray's searchers
@@ -68,8 +67,10 @@ class Source(Protocol):
 class Executor(ABC):
     """Executes the trials of a run, each with a number or share of GPUs."""
 
-    def __init__(self, provenance: Provenance, gpus: float = 0.0) -> None:
-        self.provenance, self.gpus = provenance, gpus
+    def __init__(
+        self, provenance: Provenance, gpus: float = 0.0, context: Context | None = None
+    ) -> None:
+        self.provenance, self.gpus, self.context = provenance, gpus, context or Context()
 
     @abstractmethod
     def run(self, source: Source, at_once: int | None = None) -> dict[str, str]:
@@ -82,6 +83,27 @@ class Executor(ABC):
     def share_cores(self, jobs: int) -> int:
         """Return the CPU cores for each of some jobs in parallel, if a job can use several."""
         return 1
+
+    def show_begin(self, job: Mapping[str, Any]) -> None:
+        """Show the start of a job, given as ``Job.config``."""
+        tracker, kind = self.context.view.tracker, f"{job['kind']}s"
+        tracker.start(job["name"], job["title"], kind, weight=job["weight"])
+
+    def log_epoch(self, job: Mapping[str, Any], result: Mapping[str, Any]) -> None:
+        """Log a report on a job."""
+        if self.context.follower is not None:
+            self.context.follower.send_epoch(job, result)
+
+    def show_end(self, job: Mapping[str, Any], result: Mapping[str, Any] | None) -> None:
+        """Show the end of a job, with its last report or None for a crash; log its rows."""
+        if self.context.follower is not None:
+            self.context.follower.send_rows(job["name"])
+        count = len(job["trials"])
+        if result is None:  # its dependents cannot run
+            statuses = {"crashed": max(count, len(job.get("dependents", ())))}
+        else:
+            statuses = result.get("statuses", {result.get("status", "crashed"): count})
+        self.context.view.tracker.end(job["name"], statuses)
 
     @abstractmethod
     def read_events(self, names: Sequence[str]) -> Mapping[str, ProgressEvent]:
@@ -150,20 +172,3 @@ def report_crashes(errors: Mapping[str, BaseException | str], out: str) -> dict[
             text = "\n\n".join(map(str, errors.values()))
             atomic_write(parse_path(out) / CRASHES, text.encode())
     return {name: find_cause(error) for name, error in errors.items()}
-
-
-def show_begin(job: Mapping[str, Any]) -> None:
-    """Show the start of a job, given as ``Job.config``."""
-    kind = f"{job['kind']}s"
-    current_tracker().start(job["name"], job["title"], kind, weight=job["weight"])
-
-
-def show_end(job: Mapping[str, Any], result: Mapping[str, Any] | None) -> None:
-    """Show the end of a job, with its last report or None for a crash; log its rows."""
-    report_rows(job["name"])
-    count = len(job["trials"])
-    if result is None:  # its dependents cannot run
-        statuses = {"crashed": max(count, len(job.get("dependents", ())))}
-    else:
-        statuses = result.get("statuses", {result.get("status", "crashed"): count})
-    current_tracker().end(job["name"], statuses)

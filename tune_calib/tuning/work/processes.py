@@ -13,8 +13,7 @@ from threadpoolctl import threadpool_limits
 
 from tune_calib.errors import RefusedError
 from tune_calib.progress import ProgressEvent, listening
-from tune_calib.tuning.loggers.base import report_network
-from tune_calib.tuning.work.executor import Source, show_begin, show_end
+from tune_calib.tuning.work.executor import Executor, Source
 from tune_calib.tuning.work.worker import DONE, Worker
 from tune_calib.tuning.work.workers import begin_job
 
@@ -28,14 +27,18 @@ class JobRunner:
     def __init__(self) -> None:
         self._worker: Worker | None = None
 
-    def run(self, config: dict[str, Any]) -> dict[str, Any] | str:
+    def run(
+        self,
+        config: dict[str, Any],
+        log: Callable[[dict[str, Any], dict[str, Any]], None] = lambda job, result: None,
+    ) -> dict[str, Any] | str:
         """Execute a job to its end; return its last report, or the traceback of a crash."""
         result: dict[str, Any] = {}
         try:
             self._worker = begin_job(config, self._worker)
             while not result.get(DONE):
                 result = self._worker.step()
-                report_network(config["job"], result)
+                log(config["job"], result)
         except RefusedError:
             raise
         except Exception:
@@ -67,7 +70,6 @@ class JobProcess:
     def begin(self, number: str, config: dict[str, Any]) -> None:
         """Begin a job, which has a number in its source."""
         self.number, self.job = number, config["job"]
-        show_begin(self.job)
         with contextlib.suppress(OSError):  # a process that has died is noticed as it is read
             self.connection.send(config)
 
@@ -108,7 +110,9 @@ def serve(number: int) -> None:
                 driver.send(RefusedError(str(error)))
 
 
-def run_in_processes(source: Source, count: int, receive: Receive) -> dict[str, str]:
+def run_in_processes(
+    source: Source, count: int, executor: Executor, receive: Receive
+) -> dict[str, str]:
     """Execute the jobs of a source in processes; return the traceback of each crash by job."""
     errors, numbers = dict[str, str](), map(str, itertools.count())
     with contextlib.ExitStack() as stack:
@@ -118,6 +122,7 @@ def run_in_processes(source: Source, count: int, receive: Receive) -> dict[str, 
         while True:
             while idle and isinstance(config := source.suggest(number := next(numbers)), dict):
                 process = idle.pop()
+                executor.show_begin(config["job"])
                 process.begin(number, config)
                 running[process.connection] = process
             if not running:
@@ -130,10 +135,10 @@ def run_in_processes(source: Source, count: int, receive: Receive) -> dict[str, 
                     continue
                 if isinstance(message, str):
                     errors[process.job["name"]] = message
-                    show_end(process.job, None)
+                    executor.show_end(process.job, None)
                 else:
-                    report_network(process.job, message)
-                    show_end(process.job, message)
+                    executor.log_epoch(process.job, message)
+                    executor.show_end(process.job, message)
                 source.end(process.number)
                 del running[connection]
                 if not process.is_alive:

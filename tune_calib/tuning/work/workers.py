@@ -234,15 +234,17 @@ class HeadWorker(Worker):
         if self.ended is not None:
             return
         # Post-hoc methods after the same head share it.
-        groups: dict[str, tuple[HeadSlot, list[PlannedTrial]]] = {}
+        groups: dict[str, list[PlannedTrial]] = {}
+        slots: dict[str, HeadSlot] = {}
         for trial in self.trials:
             assert trial.spec.head is not None
-            slot = trial.spec.head
-            groups.setdefault(canonical_json(slot), (slot, []))[1].append(trial)
+            key = canonical_json(trial.spec.head)
+            slots[key] = trial.spec.head
+            groups.setdefault(key, []).append(trial)
         self.heads = list(groups.values())
         self.bank = self._find_bank()
         # Steps train the first part; the last step trains the others.
-        first, *self.others = in_parts([slot for slot, _ in self.heads], self.bank)
+        first, *self.others = in_parts(list(slots.values()), self.bank)
         self._begin(first)
         # One at a time by default, for schedulers, which need the reports.
         self.epochs_per_step: int = config.get("epochs_per_step", 1)
@@ -338,8 +340,8 @@ class HeadWorker(Worker):
         trainer.executor.forget()  # its memory is for the evaluation
         logits = head_batch_logits(trainer, self.bank)
         part = self.heads[first : first + len(trainer.slots)]
-        count = sum(len(trials) for _, trials in part)
-        for k, (_, trials) in enumerate(part):
+        count = sum(map(len, part))
+        for k, trials in enumerate(part):
             curves = []
             for report in self.history:
                 curves.append({name: values[k] for name, values in report.items()})
