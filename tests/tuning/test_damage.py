@@ -268,17 +268,6 @@ def test_the_same_command_restores_a_search_and_another_is_refused(
     assert after["question"] == manifest["question"]
 
 
-def test_a_damaged_journal_is_one_line_that_leads_on(tmp_path, begun, run_line):
-    out = tmp_path / "out"
-    assert begun(*SEARCH, "--out", out)
-    (out / "study.log").write_bytes(b"garbage\n{}\n")
-    code, _, err = run_line(*SEARCH, "--out", out)
-    assert code == 2
-    assert "study.log is damaged; move it away" in err
-    (out / "study.log").unlink()
-    assert begun(*SEARCH, "--out", out)
-
-
 @pytest.fixture
 def of_a_file(tmp_path):
     """The folder that an experiment file names as out: a ladder, a search, and what they share."""
@@ -320,12 +309,6 @@ def test_an_ordinary_folder_is_one_line_and_left_as_it_was(command, tmp_path, ru
     assert (code, output) == (2, "")
     assert f"{tmp_path} contains no {RUN_MANIFEST}" in err
     assert sorted(tmp_path.rglob("*")) == paths
-
-
-def test_an_evaluation_below_a_search_is_no_entry(tmp_path, run_line):
-    out = copy("search", tmp_path)
-    shutil.copytree(EXAMPLE / "compare", out / "evaluation")
-    assert "==" not in run_line("status", out)[1]
 
 
 @pytest.mark.slow
