@@ -115,7 +115,7 @@ bench-analysis: $(READY)
 
 # Time and memory against sizes: minutes; `bench-growth GROWTH="trials=10000 nodes"` for parts of it.
 bench-growth: $(READY)
-	$(BIN)/python -m tests.benchmarks.growth $(GROWTH) --images docs/pages/images
+	$(BIN)/python -m tests.benchmarks.growth $(GROWTH)
 
 clean:
 	rm -rf $(VENV) runs build dist *.egg-info

@@ -20,20 +20,15 @@ from tune_calib.engine.artifacts import NetworkTraining, ensure_bank
 from tune_calib.engine.bank import FeatureBank, bank_key
 from tune_calib.files.store import Store
 
-# What follows changes the program for all tests, each for the reason given; a test that needs the
-# program as it is undoes it by a fixture (`with_figures`, `every_format`) or starts a process.
+# These two and the fixture `executors` change the program for all tests. A test that needs it as it
+# is undoes them by a fixture (`with_figures`, `every_format`), a mark (`ray`) or a process.
 
-# A figure takes most of a second, and most tests that write a report do not look at its figures.
+# 1. A figure takes most of a second, and most tests that write a report do not look at its figures.
 drawing.without_figures()
-# Many tests read copies of a few invented result files, and parsing is most of their time.
-support.remember_result_files()
-# Typer builds the options of all commands for each command line, which takes 10 ms.
-support.remember_commands()
-# Plug-ins are looked for in the metadata of all installed packages: 5 ms for each command line.
-support.remember_packages()
-
-# Files of tests need not survive a power cut, and waiting for the disk is most of some tests.
+# 2. Files of tests need not survive a power cut; waiting for the disk is most of some tests.
 os.fsync = lambda descriptor: None
+
+# What follows is the environment of the tests, as a user may have it.
 
 # Head trials run on one thread: exact comparisons of head batches with single heads rely on it.
 torch.set_num_threads(1)
@@ -88,7 +83,7 @@ def pytest_unconfigure() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def executors():
-    """Let runs without an address heed ``executor``, for starting a Ray takes seconds."""
+    """3. Let runs without an address heed ``executor``, for starting a Ray takes seconds."""
     with support.choosing_executors():
         yield
 

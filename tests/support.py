@@ -2,7 +2,6 @@
 
 import atexit
 import contextlib
-import hashlib
 import io
 import json
 import os
@@ -18,14 +17,11 @@ from unittest import mock
 
 import pytest
 import torch
-import typer.main
 
 from tune_calib.cli import main
 from tune_calib.files.paths import parse_path
-from tune_calib.results import tables
 from tune_calib.results.columns import TableName
 from tune_calib.results.tables import read_table
-from tune_calib.spec import plugins
 from tune_calib.spec.ladder import LADDERS
 from tune_calib.spec.names import IN_PROCESS
 from tune_calib.spec.resolved import ResolvedRequest, Seeds
@@ -173,31 +169,6 @@ def here(*arguments) -> subprocess.CompletedProcess:
         main(words)
     code = ended.value.code or 0
     return subprocess.CompletedProcess(words, code, stdout.getvalue(), stderr.getvalue())
-
-
-def remember_result_files() -> None:
-    """Parse result files of equal bytes once: tests read copies of few invented ones many times."""
-    parse, parsed = tables._parse_file, {}
-
-    def remembered(data, path, table, wanted):
-        key = hashlib.sha256(data).digest(), table, wanted.pattern
-        if key not in parsed:  # what is refused names its path, and is not kept
-            parsed[key] = parse(data, path, table, wanted)
-        return parsed[key]
-
-    tables._parse_file = remembered
-
-
-def remember_commands() -> None:
-    """Build the options of all commands once, and not for each command that a test carries out."""
-    typer.main.get_command = cache(typer.main.get_command)
-
-
-def remember_packages() -> None:
-    """Look for plug-ins of installed packages once: it reads what says of each what it offers."""
-    find_once = cache(lambda group, path: plugins_of_packages(group=group))
-    plugins_of_packages = plugins.entry_points
-    plugins.entry_points = lambda group: find_once(group, tuple(sys.path))
 
 
 def rows(out: Path, *without: str, table: TableName = "trials") -> list[dict]:

@@ -10,7 +10,7 @@ from rich.live import Live
 
 from analysis.ladder import tables
 from analysis.load import load
-from analysis.tables.table import Table, _narrowest, column_key
+from analysis.tables.table import Table, column_key
 from analysis.text import Cell
 from tune_calib.cli.options import chosen_screen
 from tune_calib.console import (
@@ -62,14 +62,14 @@ def on(text: str, width: int | None, *columns: str) -> str:
 @pytest.mark.parametrize("seed", [*range(8), None])
 def test_a_text_fits_the_screen_in_whole_words(width, seed, ladder):
     text = ladder if seed is None else Text([random_table(seed), Prose("a few words " * 20)])
-    told = on(text, width)
-    assert max(map(len, told.splitlines())) <= width
+    printed = on(text, width)
+    assert max(map(len, printed.splitlines())) <= width
     # A head that is narrow does not break words either, and neither does the note.
     names = {column_key(head) for head in text.parts[0].heads}
     note = {"Not", "shown:", *names}
     note |= {"a", "wider", "window", "or", "pipe", "shows", "all"}
-    known = note | {word.strip(",;.") for word in str(text).split()}
-    assert {word.strip(",;.") for word in told.split() if set(word) != {"-"}} <= known
+    words = note | {word.strip(",;.") for word in str(text).split()}
+    assert {word.strip(",;.") for word in printed.split() if set(word) != {"-"}} <= words
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -113,14 +113,6 @@ def test_a_column_that_is_not_there_is_refused(ladder):
         on(ladder, 80, "nil")
 
 
-def test_requested_columns_apply_to_the_main_table_alone():
-    other = table(["a", "b"], [["1", "2"]])
-    main = table(["c", "d", "e"], [["3", "4", "5"]], is_main=True)
-    text = on(Text([other, main]), 80, "e")
-    assert re.search(r"a +b", text)
-    assert re.search(r"c +e", text)
-
-
 def test_the_hint_for_more_columns_names_an_existing_option(ladder, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     assert terminal() == Screen(80)
@@ -136,10 +128,10 @@ def test_the_hint_for_more_columns_names_an_existing_option(ladder, monkeypatch)
 
 def test_an_entry_has_a_line_for_each_key():
     with shown_on(Screen(40)):
-        told = entries({"name": "x", "defaults": "a=1, " * 20})
-    assert max(map(len, told.splitlines())) <= 40
-    assert told.splitlines()[0] == "name      x"
-    assert all(line.startswith(" " * 10) for line in told.splitlines()[2:])
+        printed = entries({"name": "x", "defaults": "a=1, " * 20})
+    assert max(map(len, printed.splitlines())) <= 40
+    assert printed.splitlines()[0] == "name      x"
+    assert all(line.startswith(" " * 10) for line in printed.splitlines()[2:])
 
 
 @pytest.mark.parametrize("err", [False, True])
@@ -149,19 +141,3 @@ def test_a_text_is_printed_above_a_live_view(err, capfd):
         echo("a result", err)
     assert "a result\n" in shown.file.getvalue()
     assert "a result" not in "".join(capfd.readouterr())
-
-
-@pytest.mark.parametrize(
-    ("text", "lines", "indent", "width"),
-    [
-        ("aa bb cc", 1, "", 8),
-        ("aa bb cc", 2, "", 5),
-        ("aa bb cc", 3, "", 2),
-        ("aa bb cc", 4, "", 2),
-        ("aa bb cc", 2, "  ", 5),
-        ("aa bb cc", 3, "  ", 4),
-        ("", 1, "", 0),
-    ],
-)
-def test_the_narrowest_width_of_a_text_takes_all_of_its_lines(text, lines, indent, width):
-    assert _narrowest(text, lines, indent) == width

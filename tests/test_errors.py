@@ -22,7 +22,6 @@ from tune_calib.spec.request import AblateRequest, CompareRequest, SearchRequest
 from tune_calib.spec.slots.data import DataSlot
 from tune_calib.spec.slots.head import HeadSlot
 from tune_calib.spec.slots.network import NetworkSlot
-from tune_calib.text import nearest
 
 PACKAGE = Path(tune_calib.__path__[0])
 # A command to be typed, or what git is asked, is no name of a setting.
@@ -32,14 +31,14 @@ OPTION = re.compile(r"(?<![\w-])--[a-z][\w-]+")
 
 def test_the_library_names_no_option():
     """Nothing but the command line knows how the command line spells a setting."""
-    found = [
+    lines = [
         f"{path.relative_to(PACKAGE)}:{number}: {line.strip()}"
         for path in PACKAGE.rglob("*.py")
         if path.relative_to(PACKAGE).parts[0] != "cli"
         for number, line in enumerate(path.read_text().splitlines(), 1)
         if OPTION.search(line) and not COMMAND.search(line)
     ]
-    assert found == []
+    assert lines == []
 
 
 def test_a_mistake_is_spelt_for_command_line_file_and_python(tmp_path):
@@ -73,19 +72,6 @@ def test_the_command_line_and_a_sweep_file_spell_a_setting_their_way(search, opt
     ended = here("run", file)
     assert key in ended.stderr + ended.stdout
     assert "--" + name[2:] not in ended.stderr + ended.stdout
-
-
-@pytest.mark.parametrize(
-    ("setting", "message"),
-    [
-        ("head.width", "width: must be a whole number or null, got 'none'"),
-        ("network.clip_grad_norm", "must be a number or null, got 'none'"),
-        ("head.lr", "head.lr: must be a number, got 'none'"),
-    ],
-)
-def test_a_setting_shown_as_none_is_written_as_null(setting, message, tmp_path):
-    ended = here("ablate", "mac_cal", "--set", f"{setting}=none", "--out", tmp_path / "out")
-    assert message in ended.stderr
 
 
 def test_every_field_of_a_request_is_a_key_of_an_experiment_file():
@@ -126,10 +112,6 @@ def test_a_mistake_is_at_the_line_of_its_setting(tmp_path):
         "  b:\n    methods: [mac_cal]\n"
     )
     assert here("run", file).stderr.startswith(f"error: {file} line 4: set.head.lr: head.lr")
-
-
-def test_a_hint_lists_each_known_name_once():
-    assert nearest("xyz", ["lr", "epochs", "lr"]) == "; known: lr, epochs"
 
 
 TRACEBACK = """Traceback (most recent call last):

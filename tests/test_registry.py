@@ -5,12 +5,11 @@ import json
 import pytest
 
 from docs.generate.index import PATH, build_index
-from tune_calib import registry
 from tune_calib.errors import UserError
-from tune_calib.registry import Registry, read_index
+from tune_calib.registry import Registry
 from tune_calib.spec.backbones import BACKBONES
 from tune_calib.spec.datasets import DATASETS
-from tune_calib.spec.methods import METHODS, MethodInfo, cited
+from tune_calib.spec.methods import METHODS, MethodInfo
 
 
 def test_the_index_is_that_of_the_records():
@@ -18,24 +17,14 @@ def test_the_index_is_that_of_the_records():
 
 
 @pytest.mark.parametrize(
-    ("own", "known"),
+    ("records", "names"),
     [(BACKBONES, ["small_cnn", "resnet18", "convnext_tiny_in22ft1k", "imported"]),
      (DATASETS, ["digits", "imported"]), (METHODS, ["ce"])],
 )  # fmt: skip
-def test_names_of_the_index_are_those_of_records(own, known):
-    for name in known:
-        own.require(name)
-        assert own[name].name == name
-
-
-def test_a_module_that_the_index_lacks_is_imported(monkeypatch):
-    index = json.loads(json.dumps(read_index()))
-    index["tune_calib.methods"]["modules"].remove("ce")
-    del index["tune_calib.methods"]["records"]["ce"]
-    monkeypatch.setattr(registry, "read_index", lambda: index)
-    fresh: Registry[MethodInfo] = Registry("method", "tune_calib.methods", MethodInfo)
-    fresh.modules = lambda: ["ce", *index["tune_calib.methods"]["modules"]]  # type: ignore[method-assign]
-    assert fresh._index is None
+def test_names_of_the_index_are_those_of_records(records, names):
+    for name in names:
+        records.require(name)
+        assert records[name].name == name
 
 
 def test_a_record_of_others_has_no_facts_and_takes_no_name_of_the_program():
@@ -57,9 +46,3 @@ def test_a_record_is_registered_by_its_fields():
     assert fresh.homes["other"] == "test_registry"
     with pytest.raises(TypeError, match="a method must be a MethodInfo, got None"):
         fresh.register()
-
-
-def test_year_and_url_default_to_those_of_the_last_reference():
-    found = cited("lin2017focal", "mukhoti2020calibrating", url="https://x.org")
-    assert (found["year"], found["url"]) == (2020, "https://x.org")
-    assert found["bibtex"].startswith("\n@inproceedings{lin2017focal,\n")

@@ -14,9 +14,6 @@ from packaging.requirements import Requirement
 ROOT = Path(__file__).parents[1]
 MAKEFILE = (ROOT / "Makefile").read_text("utf-8")
 WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
-FORMS = sorted(set((ROOT / ".github/ISSUE_TEMPLATE").glob("*.yml")) - {
-    ROOT / ".github/ISSUE_TEMPLATE/config.yml"
-})  # fmt: skip
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 
 
@@ -46,13 +43,6 @@ def test_workflow_runs_make_and_pins_its_actions(path):
         assert re.fullmatch(r"actions/[\w-]+@v\d+", action), action
 
 
-def test_slow_workflow_runs_each_slow_suite():
-    (job,) = jobs(ROOT / ".github/workflows/slow.yml").values()
-    targets = re.findall(r"^(test-[\w-]+):", MAKEFILE, re.M)
-    targets.remove("test-gpu")  # the machines of the workflow have none
-    assert job["strategy"]["matrix"]["suite"] == targets
-
-
 def test_tests_run_on_each_supported_version_of_python():
     prefix = "Programming Language :: Python :: "
     versions = [name.removeprefix(prefix) for name in PROJECT["classifiers"]]
@@ -67,29 +57,6 @@ def test_hooks_run_the_commands_of_make_lint():
     commands = [line.strip().replace("$(BIN)", ".venv/bin") for line in recipe("lint").splitlines()]
     expected = [command.removesuffix(" .") for command in commands]  # hooks get the changed files
     assert [entry.removesuffix(" --force-exclude") for entry in entries] == expected
-
-
-def test_versions_of_make_lint_are_pinned():
-    pins = re.findall(r"^([\w-]+)==", (ROOT / "constraints.txt").read_text("utf-8"), re.M)
-    assert {"ruff", "mypy", "import-linter"} <= set(pins)
-
-
-def test_make_generate_runs_each_generator():
-    modules = [
-        path.relative_to(ROOT).with_suffix("").as_posix().replace("/", ".")
-        for path in (ROOT / "docs/generate").glob("*.py")
-        if '__name__ == "__main__"' in path.read_text("utf-8")
-    ]
-    for module in [*modules, "docs.generate", "docs.results"]:
-        assert f"-m {module}\n" in recipe("generate"), module
-
-
-@pytest.mark.parametrize("path", FORMS, ids=lambda path: path.stem)
-def test_form_has_what_github_requires(path):
-    form = yaml.safe_load(path.read_text("utf-8"))
-    assert {"name", "description", "body"} <= set(form)
-    assert len({part["id"] for part in form["body"]}) == len(form["body"])
-    assert all(part["attributes"]["label"] for part in form["body"])
 
 
 def required(*extras: str) -> set[str]:
@@ -119,17 +86,17 @@ def required(*extras: str) -> set[str]:
 
 def imports(path: Path) -> set[str]:
     """Return the packages that a file imports anywhere, those by name and those of pandas too."""
-    found = set()
+    names = set()
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and not node.level:
-            found.add(node.module)
+            names.add(node.module)
         elif isinstance(node, ast.Attribute) and node.attr in OPTIONAL_IN_PANDAS:
-            found.add(OPTIONAL_IN_PANDAS[node.attr])
+            names.add(OPTIONAL_IN_PANDAS[node.attr])
         elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
-            found |= {name.value for name in node.args if isinstance(name, ast.Constant)}
-    return {name.partition(".")[0] for name in found}
+            names |= {name.value for name in node.args if isinstance(name, ast.Constant)}
+    return {name.partition(".")[0] for name in names}
 
 
 OPTIONAL_IN_PANDAS = {
@@ -145,12 +112,15 @@ FOR_USERS = sorted(PROJECT["optional-dependencies"].keys() - {"dev", "docs", "se
 
 def test_the_program_imports_what_it_requires_or_names_in_an_extra():
     allowed = required(*FOR_USERS)
-    known = metadata.packages_distributions()
+    owners_by_module = metadata.packages_distributions()
     packages = ("tune_calib", "analysis", "ablations", "search_spaces")
     foreign = []
     for path in sorted(path for package in packages for path in (ROOT / package).rglob("*.py")):
         for name in sorted(imports(path) - sys.stdlib_module_names - {*packages}):
-            owners = {re.sub(r"[-_.]+", "-", owner).lower() for owner in known.get(name, [name])}
+            owners = {
+                re.sub(r"[-_.]+", "-", owner).lower()
+                for owner in owners_by_module.get(name, [name])
+            }
             if not owners & allowed:
                 foreign.append(f"{path.relative_to(ROOT)}: {name}")
     assert foreign == []

@@ -140,8 +140,8 @@ def ours(root: Path) -> dict[str, Any]:
 
     start = time.perf_counter()
     folders = sorted(path.parent for path in root.glob("*/sweep.json"))
-    found = collect(folders, None, "ece")
-    table = rank(choose(found.frame, status="done"), "ece")
+    collected = collect(folders, None, "ece")
+    table = rank(choose(collected.frame, status="done"), "ece")
     ranked = time.perf_counter()
     sums = []
     for folder in folders:

@@ -36,8 +36,8 @@ def measured(samples: int, classes: int) -> tuple[float, float, float]:
     places = torch.arange(samples)
     start = time.perf_counter()
     for counts in draw(samples, LOOPED, seed=0):
-        own = places.repeat_interleave(counts.long())
-        evaluate(logits[:, own], labels[own])
+        indices = places.repeat_interleave(counts.long())
+        evaluate(logits[:, indices], labels[indices])
     loop = (time.perf_counter() - start) / LOOPED * RESAMPLES
     return float((logits[0].argmax(-1) == labels).double().mean()), one_pass, loop
 

@@ -1,6 +1,6 @@
-"""Time and memory against the size of a task, a size a process; a table and a figure a quantity.
+"""Time and memory against the size of a task, a size a process; a table a quantity.
 
-python -m tests.benchmarks.growth [QUANTITY[=SIZE,SIZE,...] ...] [--out FOLDER] [--images FOLDER]
+python -m tests.benchmarks.growth [QUANTITY[=SIZE,SIZE,...] ...] [--out FOLDER]
 
 Quantities: samples, classes, features, heads, trials, nodes; all but nodes unless some are named.
 Sizes that FOLDER holds already are not measured again.
@@ -17,13 +17,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import matplotlib.pyplot as plt
 import torch
-from matplotlib.axes import Axes
 from ray.cluster_utils import Cluster
 from tabulate import tabulate
 
-from analysis import style
 from tests.benchmarks import noop
 from tests.benchmarks.common import CORES, CPU, head_slots
 from tests.benchmarks.floor import MemoryBank
@@ -33,7 +30,6 @@ from tune_calib.engine.head_batch import HeadBatchTrainer, in_parts
 OUT = Path("build/growth")
 BATCH, EPOCHS, LEAST_S = 128, 50, 3.0
 SHORT_TRIALS = 200
-REFERENCE = {"color": "0.5", "linestyle": "--", "linewidth": 1}
 
 Measured = dict[str, float]
 
@@ -44,9 +40,9 @@ def head_batch(
     """Fastest epoch of a head batch of MaC-Cal on one thread, and what its peak memory adds."""
     torch.set_num_threads(1)
     _epochs(MemoryBank(256, 8, 2), 1, 2)  # what torch allocates once and for all
-    before = resident("VmRSS")
+    start_kib = resident("VmRSS")
     seconds, parts = _epochs(MemoryBank(samples, width, classes), heads, hidden)
-    return {"seconds": seconds, "mebibytes": (resident("VmHWM") - before) / 1024, "parts": parts}
+    return {"seconds": seconds, "mebibytes": (resident("VmHWM") - start_kib) / 1024, "parts": parts}
 
 
 def _epochs(bank: MemoryBank, heads: int, hidden: int) -> tuple[float, int]:
@@ -87,12 +83,11 @@ class Quantity:
     """Something that grows.
 
     Attributes:
-        label: of the figure's horizontal axis.
+        label: of the first column.
         sizes: measured unless others are named.
         work: measures one size.
         time: what its seconds are of.
         memory: what its memory is of.
-        slope: of the time in the figure's reference line.
     """
 
     label: str
@@ -100,7 +95,6 @@ class Quantity:
     work: Callable[[int], Measured]
     time: str = "epoch on one core"
     memory: str = "memory added"
-    slope: int = 1
 
 
 QUANTITIES = {
@@ -118,7 +112,7 @@ QUANTITIES = {
     ),
     "trials": Quantity("trials of a search", (500, 2000), trials, "search", "driver memory"),
     "nodes": Quantity(
-        "local Ray nodes", (1, 2, 4), nodes, f"{SHORT_TRIALS} trials", "driver memory", -1
+        "local Ray nodes", (1, 2, 4), nodes, f"{SHORT_TRIALS} trials", "driver memory"
     ),
 }
 
@@ -127,15 +121,15 @@ def measure(name: str, sizes: Sequence[int], out: Path) -> dict[int, Measured]:
     """What is known of a quantity; sizes that are not known yet are measured and written."""
     out.mkdir(parents=True, exist_ok=True)
     path = out / f"{name}.json"
-    known = json.loads(path.read_text()) if path.exists() else {}
+    points = json.loads(path.read_text()) if path.exists() else {}
     for size in sizes:
-        if str(size) not in known:
+        if str(size) not in points:
             command = [sys.executable, "-m", "tests.benchmarks.growth", "--one", f"{name}={size}"]
             run = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-            known[str(size)] = json.loads(run.stdout.splitlines()[-1])
-            path.write_text(json.dumps(known, indent=1))
-            print(f"{name} {size}: {known[str(size)]}", file=sys.stderr, flush=True)
-    return {int(size): known[size] for size in sorted(known, key=int)}
+            points[str(size)] = json.loads(run.stdout.splitlines()[-1])
+            path.write_text(json.dumps(points, indent=1))
+            print(f"{name} {size}: {points[str(size)]}", file=sys.stderr, flush=True)
+    return {int(size): points[size] for size in sorted(points, key=int)}
 
 
 def table(quantity: Quantity, points: dict[int, Measured]) -> str:
@@ -158,36 +152,6 @@ def table(quantity: Quantity, points: dict[int, Measured]) -> str:
     return tabulate(rows, heads, "pipe", disable_numparse=True, stralign="right")
 
 
-def draw(name: str, points: dict[int, Measured], images: Path) -> None:
-    """Time and memory against the size, both axes logarithmic, with a line of slope 1."""
-    quantity = QUANTITIES[name]
-    figure, axes = plt.subplots(1, 2, figsize=(style.TEXT_IN, 2.5))
-    panels = (("seconds", f"{quantity.time} (s)"), ("mebibytes", f"{quantity.memory} (MiB)"))
-    slopes = (quantity.slope, 1)
-    for index, (axis, (value, label)) in enumerate(zip(axes, panels, strict=True)):
-        _panel(axis, {size: point[value] for size, point in points.items()}, index, slopes[index])
-        axis.set(xlabel=quantity.label, ylabel=label)
-    for path in style.save(figure, images, f"growth-{name}"):
-        if path.suffix == ".pdf":
-            path.unlink()
-
-
-def _panel(axis: Axes, values: dict[int, float], index: int, slope: int) -> None:
-    sizes, first = list(values), min(values)
-    line = [values[first] * (size / first) ** slope for size in sizes]
-    axis.plot(sizes, line, label=f"slope {slope}", **REFERENCE)
-    color, marker = style.color(index), style.marker(index)
-    axis.plot(sizes, list(values.values()), color=color, marker=marker, label="measured")
-    axis.set(xscale="log", yscale="log")
-    if max(*line, *values.values()) < 500 * min(*line, *values.values()):
-        style.plain_ticks(axis.yaxis)
-    axis.set_xticks(sizes, [f"{size:,}" for size in sizes])
-    axis.minorticks_off()
-    axis.grid(color="0.9", linewidth=0.6)
-    axis.set_axisbelow(True)
-    axis.legend(frameon=False)
-
-
 def _selected_quantities(requested: Sequence[str]) -> Iterator[tuple[str, tuple[int, ...]]]:
     for part in requested or [name for name in QUANTITIES if name != "nodes"]:
         name, _, sizes = part.partition("=")
@@ -201,22 +165,19 @@ def main(arguments: Sequence[str] = ()) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("quantities", nargs="*")
     parser.add_argument("--out", type=Path, default=OUT, help="of what is known, and the table")
-    parser.add_argument("--images", type=Path, help="of the figures; the folder --out if absent")
     parser.add_argument("--one", action="store_true", help="measure one size, in this process")
     asked = parser.parse_args(arguments)
     if asked.one:
         [(name, (size,))] = _selected_quantities(asked.quantities)
         with contextlib.redirect_stdout(sys.stderr):
-            found = QUANTITIES[name].work(size)
-        print(json.dumps({**found, "load": os.getloadavg()[0], "cores": CORES}))
+            point = QUANTITIES[name].work(size)
+        print(json.dumps({**point, "load": os.getloadavg()[0], "cores": CORES}))
         return
-    style.theme()
     for name, sizes in _selected_quantities(asked.quantities):
         points = measure(name, sizes, asked.out)
         text = table(QUANTITIES[name], points)
         (asked.out / f"{name}.md").write_text(text + "\n")
         print(f"\n{name}\n\n{text}", flush=True)
-        draw(name, points, asked.images or asked.out)
 
 
 if __name__ == "__main__":

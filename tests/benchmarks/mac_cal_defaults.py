@@ -29,7 +29,7 @@ from tune_calib.data.splits import Development, load_development
 from tune_calib.engine.artifacts import NetworkTraining, ensure_bank
 from tune_calib.engine.bank import DevelopmentBank, FeatureSplit, bank_key, build_bank
 from tune_calib.engine.head_batch import HeadBatchTrainer
-from tune_calib.engine.network import TrainedNetwork, predict
+from tune_calib.engine.predict import TrainedNetwork, predict
 from tune_calib.engine.weights import match_weights, read
 from tune_calib.files.store import Store
 from tune_calib.methods._base import NetworkContext
@@ -158,8 +158,8 @@ def base_rows(name: str, network: Frozen) -> Iterator[dict[str, Any]]:
     heads = {"own head": select.logits[None], "temperature": scaling.transform(select.logits[None])}
     for kind, logits in heads.items():
         fits = network.bank.manifest["accuracy"]["train"]
-        about = {"network": name, "dataset": network.dataset, "reading": kind, "train": fits}
-        yield {**about, **measured(logits, select)[0]}
+        fields = {"network": name, "dataset": network.dataset, "reading": kind, "train": fits}
+        yield {**fields, **measured(logits, select)[0]}
 
 
 def head_rows(
@@ -176,18 +176,18 @@ def head_rows(
                 pass
             select = network.bank.select()
             for point, scores in zip(part, measured(trainer.predict(select), select), strict=True):
-                about = dict(zip(("lr", "gamma", "seed"), point, strict=True))
+                fields = dict(zip(("lr", "gamma", "seed"), point, strict=True))
                 yield {"network": name, "dataset": network.dataset, "reading": reading} | {
-                    **about, **scores
+                    **fields, **scores
                 }  # fmt: skip
 
 
 def slot(
     network: Frozen, params: dict[str, Any], lr: float, gamma: float | str, seed: int
 ) -> HeadSlot:
-    own = {"lr": lr, "seed": seed, "augment": "none", "batch_size": network.batch_size}
+    settings = {"lr": lr, "seed": seed, "augment": "none", "batch_size": network.batch_size}
     spec = TrialSpec.build(
-        network={}, head={"method": "mac_cal", **own, "params": {**params, "gamma": gamma}}
+        network={}, head={"method": "mac_cal", **settings, "params": {**params, "gamma": gamma}}
     )
     assert spec.head is not None
     return spec.head
@@ -195,8 +195,8 @@ def slot(
 
 def chosen(rows: pd.DataFrame, bases: pd.DataFrame, by: list[str]) -> pd.DataFrame:
     """Means over networks by setting, those within the guard first, best ECE first."""
-    own = bases[bases["reading"] == "own head"].set_index("network")["accuracy"]
-    table = rows.assign(lost=rows["network"].map(own) - rows["accuracy"])
+    accuracies = bases[bases["reading"] == "own head"].set_index("network")["accuracy"]
+    table = rows.assign(lost=rows["network"].map(accuracies) - rows["accuracy"])
     means = table.groupby(by, sort=False)[["ece", "nll", "gap", "lost"]].mean()
     means["is_within"] = means["lost"] <= LOST
     return means.sort_values(["is_within", "ece"], ascending=[False, True])

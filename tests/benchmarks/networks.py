@@ -16,7 +16,8 @@ from tune_calib.data.augment import normalise
 from tune_calib.data.base import Split
 from tune_calib.data.splits import Development
 from tune_calib.engine.bank import BankKey, build_bank
-from tune_calib.engine.network import EVALUATION_BATCH, NetworkTrainer, TrainedNetwork, predict
+from tune_calib.engine.network import NetworkTrainer
+from tune_calib.engine.predict import EVALUATION_BATCH, TrainedNetwork, predict
 from tune_calib.spec.slots.network import Precision
 from tune_calib.spec.trial import TrialSpec
 
@@ -117,10 +118,10 @@ def main(device: torch.device = CPU) -> None:
     """Print a row for each backbone and precision."""
     rows = []
     for backbone, steps in STEPS.items():
-        found = {p: measured(backbone, p, device) for p in PRECISIONS}
-        for precision, s in found.items():
+        measurements = {p: measured(backbone, p, device) for p in PRECISIONS}
+        for precision, s in measurements.items():
             rate = steps * BATCH / s["epoch"]
-            faster = found["fp32"]["epoch"] / s["epoch"]
+            faster = measurements["fp32"]["epoch"] / s["epoch"]
             ratios = (
                 s["epoch"] / s["bare epoch"],
                 s["evaluation"] / s["bare forward"],

@@ -1,4 +1,4 @@
-"""(h) A search of 2,000 network trials that train nothing: what the harness alone takes."""
+"""A search of 2,000 network trials that train nothing: what the harness alone takes."""
 
 import resource
 import tempfile
@@ -17,8 +17,6 @@ from tune_calib.tuning.run import execute_run
 from tune_calib.tuning.work.rows import TrialResult
 from tune_calib.tuning.work.worker import DONE
 from tune_calib.tuning.work.workers import KINDS, NetworkWorker
-
-COUNTS = (500, 2000)
 
 
 class NothingTrained(NetworkWorker):
@@ -67,16 +65,3 @@ def measured(count: int, at_once: int = CORES, address: str | None = None) -> di
             "ask_s": suggestion_seconds(asked),
             "mebibytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
         }
-
-
-def main() -> None:
-    """Print a row for each number of trials."""
-    print(f"network trials that train nothing, {CORES} at once, TPE, a journal file")
-    print("trials   trials/s second tenth  last tenth   ask at the end   driver memory")
-    for count in COUNTS:
-        took = measured(count)
-        print(
-            f"{count:6d} {took['early']:22.1f} {took['late']:12.1f} {1e3 * took['ask_s']:13.0f} ms"
-            f" {took['mebibytes']:12.0f} MiB",
-            flush=True,
-        )

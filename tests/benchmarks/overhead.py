@@ -69,14 +69,14 @@ def cpc_mebibytes() -> float:
 
     def work(samples: int) -> None:
         logits = torch.randn(samples, CPC_CLASSES, requires_grad=True)
-        own = labels[:samples]
-        method.loss(logits, own, features[:samples], own).backward()
+        targets = labels[:samples]
+        method.loss(logits, targets, features[:samples], targets).backward()
 
     work(2)  # what torch allocates once and for all
     Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
-    before = resident("VmRSS")
+    start_kib = resident("VmRSS")
     work(CPC_BATCH)
-    return (resident("VmHWM") - before) / 1024
+    return (resident("VmHWM") - start_kib) / 1024
 
 
 def resident(field: str) -> int:

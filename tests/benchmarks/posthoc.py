@@ -73,8 +73,8 @@ def main() -> None:
         if arguments.only and name not in arguments.only:
             continue
         fit, transform, flags = timed(name, settings, logits, labels)
-        told = " ".join([name, *(f"{key}={value}" for key, value in settings.items())])
-        rows.append([told, fit, transform, fit / rows[0][1] if rows else 1.0, ", ".join(flags)])
+        title = " ".join([name, *(f"{key}={value}" for key, value in settings.items())])
+        rows.append([title, fit, transform, fit / rows[0][1] if rows else 1.0, ", ".join(flags)])
     total = sum(row[1] + row[2] for row in rows)
     print(
         f"{arguments.samples} x {arguments.classes}, "

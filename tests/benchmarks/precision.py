@@ -14,7 +14,8 @@ from tabulate import tabulate
 
 from tests.benchmarks.common import CIFAR10_ROOT, CPU
 from tune_calib.data.splits import load_development, load_test
-from tune_calib.engine.network import NetworkTrainer, predict
+from tune_calib.engine.network import NetworkTrainer
+from tune_calib.engine.predict import predict
 from tune_calib.metrics.summary import evaluate
 from tune_calib.spec.settings import find_recipe, resolve_spec
 
@@ -42,17 +43,19 @@ def trained(dataset: str, precision: str, seed: int) -> dict[str, float]:
 def main(dataset: str = "cifar10") -> None:
     """Print means, paired differences with 95 % intervals (Student), and the ratio of seconds."""
     seeds = range(int(sys.argv[1]) if sys.argv[1:2] and sys.argv[1].isdigit() else SEEDS)
-    found = {p: [trained(dataset, p, seed) for seed in seeds] for p in ("fp32", "bf16")}
+    runs_by_precision = {p: [trained(dataset, p, seed) for seed in seeds] for p in ("fp32", "bf16")}
     rows = []
     for name in METRICS:
-        full, low = (np.array([run[name] for run in found[p]]) for p in ("fp32", "bf16"))
+        full, low = (
+            np.array([run[name] for run in runs_by_precision[p]]) for p in ("fp32", "bf16")
+        )
         change = low - full
         interval = stats.ttest_rel(low, full).confidence_interval()
         rows.append([name, full.mean(), low.mean(), change.mean(), interval.low, interval.high])
     heads = ["test", "fp32", "bf16", "difference", "low", "high"]
     print(f"{dataset}, its quick network, {len(seeds)} seeds")
     print(tabulate(rows, heads, floatfmt=".4f"))
-    spent = {p: sum(run["seconds"] for run in runs) for p, runs in found.items()}
+    spent = {p: sum(run["seconds"] for run in runs) for p, runs in runs_by_precision.items()}
     print(f"CPU seconds of fp32 over those of bf16: {spent['fp32'] / spent['bf16']:.2f}")
 
 

@@ -16,7 +16,8 @@ from tabulate import tabulate
 
 from tests.benchmarks.common import CIFAR10_ROOT, CPU
 from tune_calib.data.splits import load_development
-from tune_calib.engine.network import NetworkTrainer, predict
+from tune_calib.engine.network import NetworkTrainer
+from tune_calib.engine.predict import predict
 from tune_calib.metrics.summary import evaluate
 from tune_calib.spec.trial import TrialSpec
 
@@ -67,23 +68,23 @@ def tried(dataset: str, asked: Candidate) -> dict[str, Any]:
     for _ in trainer:
         pass
     seconds = time.process_time() - started
-    found = {}
+    values = {}
     for name, split in (("train", trainer.train), ("select", trainer.select)):
         logits = predict(trainer.method, trainer.network, split.images, trainer.info)[1].double()
         scores = evaluate(logits.unsqueeze(0), split.labels)
-        found[name] = {key: float(value) for key, value in scores.items()}
-    return {**asked, "cpu_s": seconds, "images": len(trainer.train), **found}
+        values[name] = {key: float(value) for key, value in scores.items()}
+    return {**asked, "cpu_s": seconds, "images": len(trainer.train), **values}
 
 
-def rows(found: list[dict[str, Any]]) -> Iterator[list[Any]]:
+def rows(records: list[dict[str, Any]]) -> Iterator[list[Any]]:
     """Rows of the table, in percent."""
-    for each in found:
-        network, train, select = each["network"], each["train"], each["select"]
+    for record in records:
+        network, train, select = record["network"], record["train"], record["select"]
         how = f"{network.get('optimizer', 'sgd')} {network['lr']:g}, batch {network['batch_size']}"
-        share = f"{each['share']:g} ({each['images']:,})"
+        share = f"{record['share']:g} ({record['images']:,})"
         settings = [network["backbone"], share, network["epochs"], how]
         scores = [train["accuracy"], select["accuracy"], select["confidence_gap"], select["ece"]]
-        way = [network["augment"], network["precision"], each["cpu_s"] / 60]
+        way = [network["augment"], network["precision"], record["cpu_s"] / 60]
         yield [*settings, *way, *(100 * score for score in scores)]
 
 
@@ -100,9 +101,9 @@ def main() -> None:
     torch.set_num_threads(1)
     file = folder / f"quick-{dataset}.jsonl"
     done = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
-    known = [{"share": each["share"], "network": each["network"]} for each in done]
+    tried_settings = [{"share": record["share"], "network": record["network"]} for record in done]
     for asked in CANDIDATES[dataset]:
-        if asked not in known and time.monotonic() < end:
+        if asked not in tried_settings and time.monotonic() < end:
             done.append(tried(dataset, asked))
             with file.open("a") as lines:
                 lines.write(json.dumps(done[-1]) + "\n")

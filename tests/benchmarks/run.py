@@ -8,13 +8,10 @@ import sys
 import torch
 
 from tests.benchmarks import (
-    bank,
     floor,
     gpu,
     growth,
-    heads,
     networks,
-    noop,
     overhead,
     precision,
     search,
@@ -27,12 +24,9 @@ PARTS = {
     "precision": precision.main,
     "gpu": gpu.main,
     "floor": floor.main,
-    "heads": heads.main,
-    "bank": bank.main,
     "shift": shift.main,
     "overhead": overhead.main,
     "search": search.main,
-    "noop": noop.main,
     "growth": growth.main,
     "start": start.main,
 }

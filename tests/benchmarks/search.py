@@ -93,9 +93,9 @@ def main() -> None:
         if CIFAR10_ROOT.exists():
             searches.append(("cifar10", 200, POPULATION))
         for name, count, population in searches:
-            given = CIFAR10 if name == "cifar10" else DIGITS
+            settings = CIFAR10 if name == "cifar10" else DIGITS
             out = root / f"{name}-{count}-{population}"
             print(
-                row(name, job(out, root / "store", count, given, population=population)),
+                row(name, job(out, root / "store", count, settings, population=population)),
                 flush=True,
             )

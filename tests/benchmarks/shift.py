@@ -14,7 +14,8 @@ from tune_calib.data.shift import open_set
 from tune_calib.data.splits import Development
 from tune_calib.engine.bank import BankKey, build_bank
 from tune_calib.engine.extra import ExtraEvaluation
-from tune_calib.engine.network import EVALUATION_BATCH, TrainedNetwork, build
+from tune_calib.engine.network import build
+from tune_calib.engine.predict import EVALUATION_BATCH, TrainedNetwork
 from tune_calib.files.store import Store
 from tune_calib.spec.trial import TrialSpec
 
@@ -61,5 +62,5 @@ def main() -> None:
     for name in made:
         ratio = made[name] / bare[name]
         print(f"  {name:28} {made[name]:6.2f} s, bare {bare[name]:6.2f} s: {ratio:.2f}")
-    whole, least = sum(made.values()), sum(bare.values())
-    print(f"all: {whole:.1f} s over {least:.1f} s: {whole / least:.2f} (aim: 1.15)")
+    total, least = sum(made.values()), sum(bare.values())
+    print(f"all: {total:.1f} s over {least:.1f} s: {total / least:.2f} (aim: 1.15)")

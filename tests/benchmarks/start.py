@@ -68,11 +68,11 @@ def seconds(words: list[str], checkout: Path, folder: Path) -> tuple[float, floa
         "TUNE_CALIB_CACHE": str(folder / "cache"),
         "OMP_NUM_THREADS": str(CORES),
     }
-    before = os.times()
+    start = os.times()
     subprocess.run([sys.executable, *words], cwd=folder, env=environment, capture_output=True)
     after = os.times()
     processor = after.children_user + after.children_system
-    return after.elapsed - before.elapsed, processor - before.children_user - before.children_system
+    return after.elapsed - start.elapsed, processor - start.children_user - start.children_system
 
 
 def prepared(folder: Path) -> Path:
@@ -91,30 +91,30 @@ Times = dict[str, list[list[float]]]
 def measured(checkouts: list[Path], is_short: bool) -> Times:
     """The least of some rounds; the long ones are timed once."""
     rounds: list[dict[str, list[tuple[float, float]]]] = []
-    found: Times = {}
+    least: Times = {}
     with tempfile.TemporaryDirectory() as root:
         folders = [prepared(Path(root) / str(index)) for index in range(len(checkouts))]
         beside = list(zip(checkouts, folders, strict=True))
         # Once for nothing: what is compiled is so from the second start on.
         for _ in range(ROUNDS + 1):
-            times = {name: [seconds(w, *each) for each in beside] for name, w in COMMANDS.items()}
+            times = {name: [seconds(w, *pair) for pair in beside] for name, w in COMMANDS.items()}
             rounds.append(times)
         for name in COMMANDS:
-            each = zip(*(times[name] for times in rounds[1:]), strict=True)
-            found[name] = [[min(column) for column in zip(*took, strict=True)] for took in each]
+            pair = zip(*(times[name] for times in rounds[1:]), strict=True)
+            least[name] = [[min(column) for column in zip(*took, strict=True)] for took in pair]
         for name, words in () if is_short else LONG.items():
-            found[name] = [list(seconds(words, *each)) for each in beside]
-    return found
+            least[name] = [list(seconds(words, *pair)) for pair in beside]
+    return least
 
 
 def main(arguments: Sequence[str] = ()) -> None:
     """Print a row for each command: ratios of wall (and processor) time, of each checkout."""
     beside = [*(Path(word) for word in arguments if word != "--short"), HERE]
-    found = measured(beside, "--short" in arguments)
-    wall, processor = found[EMPTY][-1]
+    times_by_command = measured(beside, "--short" in arguments)
+    wall, processor = times_by_command[EMPTY][-1]
     print(f"{EMPTY}: {wall:.3f} s ({processor:.3f} s of processor time); ratios to it")
     print("".join([f"{'':24}", *(f"{path.resolve().name:>20}" for path in beside)]))
-    for name, times in found.items():
+    for name, times in times_by_command.items():
         cells = "".join(f"{w / wall:11.0f} ({p / processor:6.0f})" for w, p in times)
         print(f"{name:24}{cells}", flush=True)
 

@@ -2,7 +2,6 @@
 
 import json
 import shlex
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -27,8 +26,6 @@ from tune_calib.spec.reproduction import REPRODUCTIONS
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "analysis" / "example"
-EXAMPLES = sorted((ROOT / "docs/examples").glob("*.py"))
-
 # All in one process of its own: what they register must not reach other tests.
 TOGETHER = """
 import json, sys
@@ -101,27 +98,6 @@ def test_a_table_of_a_paper_is_made(tmp_path, monkeypatch):
     assert "smoothing/table2" not in REPRODUCTIONS  # the plug-in is out again
 
 
-DROPPED = """
-import sys
-import ablations
-from tune_calib.cli import main
-
-ablations.__path__.insert(0, sys.argv.pop(1))
-main()
-"""
-
-
-@pytest.mark.slow
-def test_a_table_file_added_to_the_project_is_registered(tmp_path):
-    papers = shutil.copytree(ROOT / "ablations/papers", tmp_path / "papers")
-    shutil.copy(ROOT / "docs/examples/smoothing_table2.yaml", papers)
-    words = ("reproduce", "smoothing/table2", "--scale", "smoke", "--dry-run", "--out", tmp_path)
-    command = [sys.executable, "-c", DROPPED, tmp_path, *words]
-    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, ended.stderr
-    assert "methods-digits" in ended.stdout
-
-
 @pytest.mark.parametrize("language", ["python", "sql"])
 def test_queries_of_the_results_file_give_the_numbers_of_the_rows(tmp_path, monkeypatch, language):
     rows = load(EXAMPLE / "compare").done
@@ -161,13 +137,6 @@ def test_python_of_the_pages_runs(tmp_path, monkeypatch, capsys):
         exec(block, {"tune_calib": tune_calib})
     assert (tmp_path / "reliability.png").stat().st_size > 10_000
     assert (tmp_path / "critical_difference.pdf").stat().st_size > 1_000
-
-
-@pytest.mark.parametrize("path", EXAMPLES)
-def test_an_example_is_printed_on_the_page(path):
-    pages = [ROOT / "docs/pages/adding.md", *(ROOT / "docs/pages/gallery").glob("*.md")]
-    mark = f"<!-- example: {path.name} -->"
-    assert [page.name for page in pages if mark in page.read_text()] != []
 
 
 def test_weights_of_a_nested_checkpoint_with_tied_tensors_are_converted(tmp_path, monkeypatch):

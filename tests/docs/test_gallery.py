@@ -57,10 +57,3 @@ def test_example_is_short_and_on_one_page_with_its_output(name):
     (page,) = [text for text in texts if f"<!-- example: {name}.py -->" in text]
     assert f"<!-- recording: {name}.txt -->" in page
     assert f"python docs/examples/{name}.py" in page
-
-
-def test_index_lists_each_page():
-    index = (PAGES / "index.md").read_text("utf-8")
-    names = {path.name for path in PAGES.glob("*.md")} - {"index.md"}
-    assert len(names) == len(EXAMPLES) + 1  # and the notebook
-    assert {name for name in names if f"]({name})" in index} == names

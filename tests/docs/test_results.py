@@ -2,11 +2,9 @@
 
 import json
 import shlex
-import shutil
 import tarfile
 from functools import cache
 from operator import attrgetter
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,15 +13,13 @@ from analysis.load import load, read_trials
 from analysis.reproduction.files import Made
 from analysis.reproduction.overview import PAGE, TABLES_PAGE
 from docs import result_tables
-from docs.results import IMAGES, PAGES, ROOT, SHIPPED, pages, read_shipped, ship, ship_logits
-from tests.support import here
+from docs.results import PAGES, SHIPPED, pages, read_shipped, ship, ship_logits
 from tests.tuning.test_present_format import ARCHIVE
 from tune_calib.errors import UserError
 from tune_calib.experiments.entries import build_entries
 from tune_calib.experiments.reproduced import ReproduceRequest, TableRequest, build_file
 from tune_calib.files.documents import seal, unseal
 from tune_calib.results.tables import read_table
-from tune_calib.spec.plugins import PACKAGES
 from tune_calib.spec.reproduction import REPRODUCTIONS
 
 
@@ -31,11 +27,6 @@ from tune_calib.spec.reproduction import REPRODUCTIONS
 def stored() -> list[Made]:
     """What ships, which takes seconds to read."""
     return read_shipped()
-
-
-def folders() -> list[str]:
-    runs = [run for made in stored() for _, run in made.runs]
-    return [str(Path(str(run.out)).relative_to(SHIPPED)) for run in runs]
 
 
 def parts(text: str) -> tuple[str, str]:
@@ -58,31 +49,25 @@ def test_the_pages_agree_with_the_stored_results(monkeypatch):
 @pytest.mark.slow
 def test_the_pages_have_every_claim_of_what_was_run_and_the_rest_is_named():
     ran, rest = parts(read(PAGE))
-    there = {own.table.name for own in stored()}
-    for name in there:
+    names = {made.table.name for made in stored()}
+    for name in names:
         claims = [claim for claim in REPRODUCTIONS[name].claims if "ood/svhn" not in claim.metric]
         assert all(claim.text in ran for claim in claims)  # SVHN was not evaluated
         assert f"\n## {name}\n" in read(TABLES_PAGE)
     absent = {line.split("|")[1].strip() for line in rest.strip().splitlines()[2:]}
     assert absent
-    assert absent <= set(REPRODUCTIONS) - there
+    assert absent <= set(REPRODUCTIONS) - names
 
 
 @pytest.mark.slow
 def test_commands_of_the_claims_name_existing_tables():
     lines = [line for line in read(TABLES_PAGE).splitlines() if line.startswith("tune-calib ")]
-    commands = [one for own in stored() for one in own.command.split(" && ")]
+    commands = [command_line for made in stored() for command_line in made.command.split(" && ")]
     assert sorted(lines) == sorted(commands)
     for line in lines:
         _, command, name, option, scale = shlex.split(line)[:5]
         assert (command, option) == ("reproduce", "--scale")
         assert scale in REPRODUCTIONS[name].scales
-
-
-def test_the_claims_have_exactly_their_pictures():
-    text = read(TABLES_PAGE)
-    assert all(f"(images/papers/{path.name})" in text for path in IMAGES.iterdir())
-    assert text.count("](images/papers/") == len(list(IMAGES.iterdir()))
 
 
 def test_what_ships_is_small_and_names_no_machine():
@@ -161,24 +146,3 @@ def test_plain_runs_ship_without_draws_and_with_logits(tmp_path, monkeypatch):
     record = json.loads((network / "logits.json").read_text())
     assert record["data_digest"] == base["data_digest"].iloc[0]
     assert set(record["files"]) == {"select.npz", "calib.npz", "test.npz"}
-
-
-@pytest.mark.slow
-def test_ranks_of_the_stored_results_are_up_to_date():
-    for folder in folders():
-        done = here("analyze", "ranks", SHIPPED / folder)
-        assert done.returncode == 0, (folder, done.stderr)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "command", [["report"], ["analyze", "significance", "--test", "friedman"], ["status"]]
-)
-def test_commands_read_the_stored_results(command, tmp_path):
-    out = shutil.copytree(SHIPPED / folders()[0], tmp_path / "out")
-    done = here(*command, out)
-    assert done.returncode == 0, done.stderr
-
-
-def test_stored_results_are_not_packaged():
-    assert not any(SHIPPED.is_relative_to(ROOT / package) for package in PACKAGES)

@@ -5,10 +5,8 @@ from pathlib import Path
 import fsspec
 import pytest
 import torch
-from pydantic import ValidationError
 
 from tests.support import CPU, small_spec
-from tune_calib.cli.options import expand
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.artifacts import NetworkTraining, ensure_bank, load_network
 from tune_calib.engine.bank import FeatureBank, bank_key
@@ -17,7 +15,6 @@ from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.files.paths import cache_folder, fetch_files, parse_path
 from tune_calib.files.store import Store, artifact_manifest, read_or_remove
 from tune_calib.results.tables import read_table, write_results
-from tune_calib.spec.request import CompareRequest
 
 ROW = {"schema_version": 1, "spec_hash": "a", "status": "done"}
 
@@ -50,12 +47,6 @@ def test_parse_path_separates_local_paths_from_urls(tmp_path):
     assert parse_path("s3://bucket/a").parent.name == "bucket"
 
 
-@pytest.mark.parametrize("text", ["s3:///a", "s3://bucket?endpoint_override=x", "s3://k:p@bucket"])
-def test_a_url_that_is_misunderstood_is_one_line(text):
-    with pytest.raises(UserError, match=r"bucket|environment"):
-        parse_path(text)
-
-
 def test_an_unknown_protocol_is_one_line():
     with pytest.raises(UserError, match=r"cannot reach nonsense://a/b: .*nonsense"):
         parse_path("nonsense://a/b").exists()
@@ -65,7 +56,7 @@ def test_a_remote_folder_is_listed_and_matched(folder):
     for name in ("a/trials/x", "b/trials/y", "b/curves/y"):
         (folder / name).write_bytes(name.encode())
     assert [path.name for path in folder.iterdir()] == ["a", "b"]
-    assert [str(each) for each in folder.glob("*/trials")] == [
+    assert [str(match) for match in folder.glob("*/trials")] == [
         f"{folder}/a/trials",
         f"{folder}/b/trials",
     ]
@@ -79,9 +70,9 @@ def test_remote_results_are_read_back_and_fetched_once(folder):
     write_results(folder, "one", {"trials": [ROW]})
     assert read_table(folder, "trials").num_rows == 1
     ((_, copy),) = fetch_files(folder / "trials", "*.parquet")
-    before = copy.stat().st_mtime_ns
+    changed_ns = copy.stat().st_mtime_ns
     assert read_table(folder, "trials", "one").num_rows == 1
-    assert copy.stat().st_mtime_ns == before
+    assert copy.stat().st_mtime_ns == changed_ns
     assert read_table(folder, "trials", "two").num_rows == 0
 
 
@@ -95,8 +86,8 @@ def test_a_damaged_remote_result_is_named(folder):
 def test_a_later_artifact_replaces_the_earlier_one(folder):
     for epoch in (1, 2):
         write_tensors(folder / "a", {"x": torch.full((3,), epoch)}, {"epoch": epoch})
-        tensors, about = read_tensors(folder / "a")
-        assert about["epoch"] == epoch
+        tensors, fields = read_tensors(folder / "a")
+        assert fields["epoch"] == epoch
         assert torch.equal(tensors["x"], torch.full((3,), epoch))
         assert len(objects()) == 2
 
@@ -142,7 +133,7 @@ def test_a_network_goes_on_from_its_remote_checkpoint_to_the_same_bits(folder, t
     run.close()
     assert store.holds("networks", spec.network_id)
     assert not run.checkpoint.exists()
-    ours, theirs = (load_network(spec, each, CPU).network for each in (store, trained))
+    ours, theirs = (load_network(spec, place, CPU).network for place in (store, trained))
     for name, weight in ours.state_dict().items():
         assert torch.equal(weight, theirs.state_dict()[name])
     bank = ensure_bank(FeatureBank, spec, bank_key(spec, spec.head), store, splits, CPU)
@@ -161,12 +152,3 @@ def test_a_tilde_is_the_home_folder_wherever_a_path_is_read(monkeypatch, tmp_pat
         parse_path("~nobody-here/a")
     monkeypatch.setenv("TUNE_CALIB_CACHE", "~/cache")
     assert cache_folder() == tmp_path / "cache"
-
-
-def test_a_tilde_is_the_home_folder_in_requests(monkeypatch, tmp_path):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    request = CompareRequest(methods=["ce"], data_root="~/data", weights="~/data")
-    assert request.data_root == request.weights == tmp_path / "data"
-    assert expand(Path("~/data")) == tmp_path / "data"
-    with pytest.raises(ValidationError, match="no such user"):
-        CompareRequest(methods=["ce"], data_root="~nobody-here/data")

@@ -114,11 +114,11 @@ def loss(case: dict[str, Any]) -> None:
     if case["hyperparameters"].get("reduction") == "sum":
         value = value * len(labels)
     value.backward()
-    before = {name: tensor.clone() for name, tensor in method.state_dict().items()}
+    state = {name: tensor.clone() for name, tensor in method.state_dict().items()}
     method.after_step(logits.detach(), labels, indices)
     actual = {"loss": value.detach(), "grad_logits": logits.grad}
     assert features.grad is None or not features.grad.any(), label
-    assert all(bool(t.isfinite().all()) for t in (*actual.values(), *before.values())), label
+    assert all(bool(t.isfinite().all()) for t in (*actual.values(), *state.values())), label
     keys = compared(case)
     if "raises" in expected or not all(is_finite(expected[key]) for key in keys):
         documented = without_defect(case, logits.detach(), labels)
@@ -175,12 +175,12 @@ def adafocal_update(case: dict[str, Any]) -> None:
     gamma = tensor([b["gamma"] for b in case["state"]["bins"]])
     params = AdaFocalParams.model_construct(**settings(case), bins=len(gamma))
     bins, moved = update(gamma, logits, labels, params)
-    found = {"lower": bins.lower, "upper": bins.upper, "gamma": moved}
+    results = {"lower": bins.lower, "upper": bins.upper, "gamma": moved}
     keys = compared(case)
     check = functools.partial(close, tolerance=case["tolerance"], label=case["id"])
     if "state_after" in keys:
         after = expected["state_after"]["bins"]
-        for name, values in found.items():
+        for name, values in results.items():
             check(values, [b[name] for b in after])
     if "calibration_gap" in keys:
         check(bins.gap, expected["calibration_gap"])

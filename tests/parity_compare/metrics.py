@@ -120,10 +120,10 @@ def _fpr95_tst(positive: torch.Tensor, negative: torch.Tensor) -> float:
 
 
 def _ood(case: Case) -> None:
-    known = tensor(case["inputs"]["logits_id"]).softmax(-1)
+    inside = tensor(case["inputs"]["logits_id"]).softmax(-1)
     foreign = tensor(case["inputs"]["logits_ood"]).softmax(-1)
-    peak = known.amax(-1), foreign.amax(-1)
-    spread = ood.entropy(foreign), ood.entropy(known)
+    peak = inside.amax(-1), foreign.amax(-1)
+    spread = ood.entropy(foreign), ood.entropy(inside)
     values = {
         "fpr95_interpolated": lambda: ood.fpr95(*peak),
         "fpr95_percentile_tst": lambda: _fpr95_tst(*peak),

@@ -147,9 +147,9 @@ def plp_sgd(case: dict[str, Any]) -> None:
     """The engine's way: no gradient for what ``trained`` leaves out, then torch's SGD."""
     inputs, hyperparameters = case["inputs"], case["hyperparameters"]
     parameters = [nn.Parameter(tensor(value, DTYPE)) for value in inputs["params"]]
-    known = set(inspect.signature(torch.optim.SGD).parameters)
+    options = set(inspect.signature(torch.optim.SGD).parameters)
     optimizer = torch.optim.SGD(
-        parameters, **{k: v for k, v in hyperparameters.items() if k in known}
+        parameters, **{k: v for k, v in hyperparameters.items() if k in options}
     )
     method = Plp(PlpParams(), _context())
     for number, grads in enumerate(inputs["grads_per_step"]):

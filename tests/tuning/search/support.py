@@ -66,8 +66,8 @@ def run_source(source, end=lambda running: running.popitem()[0]):
 
 def definition_of(method, sampler="tpe", given=GIVEN, metrics=("ece",)):
     kind = METHODS[method].kind
-    known = {"network", kind} if kind == "head" else {"network"}
-    given = {slot: asked for slot, asked in given.items() if slot in known or slot == kind}
+    slots = {"network", kind} if kind == "head" else {"network"}
+    given = {slot: asked for slot, asked in given.items() if slot in slots or slot == kind}
     objective = Objective(metrics, 0.5)
     return SearchDefinition(
         method, ResolvedRequest(given), objective, sampler, 3, population=POPULATION
@@ -90,11 +90,11 @@ def open_untrained(out, question) -> Untrained:
     out.mkdir(exist_ok=True)
     job = replace(any_job(out), definition=question)
     state = open_state(job)
-    found = Untrained(out, question, state.study, state.length)
-    for baseline in found.candidates.baseline():
+    executor = Untrained(out, question, state.study, state.length)
+    for baseline in executor.candidates.baseline():
         values = dict.fromkeys(question.objective.metrics, 0.5)
-        found.rows[baseline.spec.hash] = row(**{**values, "accuracy": 0.9})
-    return found
+        executor.rows[baseline.spec.hash] = row(**{**values, "accuracy": 0.9})
+    return executor
 
 
 def searched(out, question, asked) -> Untrained:

@@ -15,12 +15,12 @@ def test_only_what_a_search_computes_and_can_rank_is_optimised(name):
         return
     with pytest.raises(UserError) as refused:
         Objective((name,), 0.01)
-    told = as_option(refused.value)
-    assert "\n" not in told
-    assert f"--metric {name}" in told
+    message = as_option(refused.value)
+    assert "\n" not in message
+    assert f"--metric {name}" in message
     record = METRICS[name]
     if record.is_of_trials and record.direction is not None:
-        assert ", ".join(searchable_metrics()) in told
+        assert ", ".join(searchable_metrics()) in message
 
 
 def test_one_value_that_is_not_finite_makes_a_suggestion_diverge():

@@ -62,11 +62,11 @@ def test_all_trials_of_a_search_use_the_frozen_network(searched, exported):
     (folder,) = (searched / "store" / "networks").iterdir()
     assert folder.name == tried[0]["network_id"]
     assert not list((searched / "store" / "checkpoints").glob("*/*"))
-    own = exported[1]
-    assert own["test"] > 0.8  # trained
+    artifact = exported[1]
+    assert artifact["test"] > 0.8  # trained
     for row in [*tried, *evaluated]:
         base = "" if row["head_seed"] is None else "base/"
-        assert row[f"{base}select/accuracy"] == own["select"]
+        assert row[f"{base}select/accuracy"] == artifact["select"]
 
 
 def test_a_search_sees_no_test_and_evaluates_under_fresh_seeds_of_heads(searched, exported):
@@ -90,11 +90,11 @@ def test_the_same_file_by_another_path_is_the_same_search(searched, exported, tm
     for name in ("evaluated.json", "evaluation"):
         path = out / name
         shutil.rmtree(path) if path.is_dir() else path.unlink()
-    before = {path: path.stat().st_mtime_ns for path in out.glob("trials/*.parquet")}
+    times = {path: path.stat().st_mtime_ns for path in out.glob("trials/*.parquet")}
     elsewhere = Path(shutil.copy(exported[0], tmp_path / "mine.safetensors"))
     done = here("search", "mac_cal", *NETWORK, "--weights", elsewhere, *HEADS, "--out", out)
     assert done.returncode == 0, done.stderr
-    assert {path: path.stat().st_mtime_ns for path in out.glob("trials/*.parquet")} == before
+    assert {path: path.stat().st_mtime_ns for path in out.glob("trials/*.parquet")} == times
 
 
 def test_a_network_that_saw_the_hold_out_ends_a_comparison_in_one_line(tmp_path):

@@ -81,13 +81,13 @@ def test_the_same_command_in_a_fresh_process_gives_the_same_numbers(finished_sea
 
 def test_the_same_command_on_the_same_folder_does_nothing_and_resume_neither(finished_search):
     out, printed = finished_search
-    before = stamps(out)
+    times = stamps(out)
     for command in ([*HEADS, "--out", out], ["resume", out]):
         again = here(*command)
         assert again.returncode == 0, again.stderr
-        assert stamps(out) == before
+        assert stamps(out) == times
         assert f"page of the search: {out / 'report.html'}\n" in printed
-        done = printed.replace(f"{len(before) - 1} Ray trials", "")
+        done = printed.replace(f"{len(times) - 1} Ray trials", "")
         assert again.stdout.replace("0 Ray trials", "") == done
 
 
@@ -105,12 +105,12 @@ def test_a_stopped_and_resumed_search_is_the_same(finished_search, tmp_path, num
     process = started(out, reference / "store", "--address", "none")
     sent = time.monotonic()
     process.send_signal(number)
-    _, told = process.communicate()
+    _, output = process.communicate()
     assert time.monotonic() - sent < 20
     if number != signal.SIGKILL:
         assert process.returncode == 128 + number
-        assert f"continue with: tune-calib resume {out}" in told.splitlines()[-1]
-        assert "Traceback" not in told
+        assert f"continue with: tune-calib resume {out}" in output.splitlines()[-1]
+        assert "Traceback" not in output
     left = stamps(out)
     assert 0 < len(rows(out)) < 17
     again = here("resume", out)
@@ -133,8 +133,8 @@ def test_a_killed_actor_costs_nothing(finished_search, tmp_path):
                     actors.append(child)
     assert actors
     os.kill(actors[0].pid, signal.SIGKILL)
-    _, told = process.communicate()
-    assert process.returncode == 0, told
+    _, output = process.communicate()
+    assert process.returncode == 0, output
     assert rows(out, "sweep") == rows(reference, "sweep")
 
 
@@ -155,9 +155,9 @@ def test_the_test_split_is_read_once_for_the_choice(finished_search, tmp_path):
     extended = here("evaluate", out, "--seeds", 2, "--extend")
     assert extended.returncode == 0, extended.stderr
     assert {row["network_seed"] for row in rows(out / "evaluation")} == {1, 2}
-    told = "test was read 2 times: with 1 fresh seed, then 2 fresh seeds"
-    assert told in extended.stdout
-    assert told in (out / "evaluation" / "report.html").read_text()
+    note = "test was read 2 times: with 1 fresh seed, then 2 fresh seeds"
+    assert note in extended.stdout
+    assert note in (out / "evaluation" / "report.html").read_text()
     closed = here(*command)
     assert closed.returncode == 2
     assert "evaluated on test" in closed.stderr
@@ -180,9 +180,9 @@ def test_a_search_of_a_space_with_three_points_finishes(tmp_path):
     output = here("status", out).stdout
     assert "finished" in output
     assert "go on" not in output
-    before = stamps(out)
+    times = stamps(out)
     assert here("resume", out, "--trials", 80).returncode == 0
-    assert stamps(out) == before
+    assert stamps(out) == times
     assert "80 were requested, but there are no more points" in here("report", out).stdout
 
 
@@ -233,21 +233,12 @@ def test_diverging_networks_fail_in_the_study_and_do_not_end_the_search(tmp_path
     ("arguments", "message"),
     [
         (["search", "mac_call"], "did you mean 'mac_cal'"),
-        (["search", "mac_cal", "--sampler", "tpee"], "did you mean 'tpe'"),
-        (["search", "mac_cal", "--metric", "ecee"], "did you mean 'ece'"),
         (["search", "mac_cal", "--metric", "fpr95"], "sees only select"),
         (["search", "mac_cal", "--guard", "-1"], "--guard"),
         (["search", "mac_cal", "--trials", "0"], "--trials"),
-        (["search", "mac_cal", "--population", "0"], "--population"),
-        (["search", "mac_cal", "--at-once", "0"], "--at-once"),
-        (["search", "mac_cal", "--set", "head.gama=1"], "did you mean 'gamma'"),
         (["search", "mac_cal", "--set", "head.gamma=2"], "(0, 1]"),
-        (["search", "mac_cal", "--gpus", "0.4"], "1/k"),
-        (["search", "mac_cal", "--dataset", "cifar10"], "--data-root"),
         (["search", "mac_cal", "--study-storage", "nonsense"], "--study-storage"),
-        (["search", "mac_cal", "--retry", "diverged"], "--retry"),
         (["resume", "nowhere"], "nowhere"),
-        (["evaluate", "nowhere"], "nowhere"),
         (["evaluate", "nowhere", "--seeds", "0"], "--seeds"),
     ],
 )

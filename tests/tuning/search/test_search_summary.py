@@ -22,7 +22,6 @@ from tests.tuning.search.support import (
 from tune_calib.errors import UserError
 from tune_calib.files.documents import seal
 from tune_calib.results.manifests import (
-    CommandRecord,
     ReadRecord,
     SearchEvaluated,
     SearchManifest,
@@ -82,9 +81,9 @@ def test_the_page_and_the_printed_report_mention_a_choice_without_gain(tmp_path,
     fake_results.write_search(tmp_path, POINTS[:2], eces)
     assert load_search(tmp_path).outcome.chosen == 0
     text = write_search_report(tmp_path)
-    for told in (text, (tmp_path / "report.html").read_text()):
-        assert (NO_GAIN in told) != is_gain
-        assert BASELINE_AT_CHANCE not in told
+    for content in (text, (tmp_path / "report.html").read_text()):
+        assert (NO_GAIN in content) != is_gain
+        assert BASELINE_AT_CHANCE not in content
 
 
 FLAGS = [None, "", "chance", "temperature_bound,chance", "temperature_bound"]
@@ -97,7 +96,7 @@ def test_a_suggestion_at_chance_is_never_chosen(guard, flags):
     fine = row(ece=0.1, accuracy=0.9)
     low = {**row(ece=0.01, accuracy=0.9 - guard), "flags": flags}
     standings = {
-        number: objective.summarise([one], {0: 0.9}) for number, one in enumerate([fine, low])
+        number: objective.summarise([single], {0: 0.9}) for number, single in enumerate([fine, low])
     }
     is_chance = "chance" in (flags or "")
     assert objective.choose(standings) == (0 if is_chance else 1)
@@ -138,22 +137,11 @@ def test_the_page_lists_every_command_that_extended_the_search(tmp_path, lengths
     assert manifest.command == f"search --trials {lengths[0]}"
     fake_results.write_search(tmp_path, POINTS, [0.07, 0.2, 0.04, 0.05])
     path = tmp_path / SEARCH_MANIFEST
-    told = {key: manifest.plain()[key] for key in ("command", "commands")}
-    path.write_bytes(seal(json.loads(path.read_text()) | told))
+    fields = {key: manifest.plain()[key] for key in ("command", "commands")}
+    path.write_bytes(seal(json.loads(path.read_text()) | fields))
     write_search_report(tmp_path)
     page = (tmp_path / "report.html").read_text()
     assert "\n".join(f"search --trials {count}" for count in commands) in page
-
-
-def test_a_command_that_asks_for_more_than_before_is_listed_once(tmp_path):
-    """An experiment file that was edited, or a budget of hours that grew."""
-    question = definition_of("mac_cal")
-    for length in (8, 16, 24):
-        job = replace(any_job(tmp_path / "out"), definition=question, length=length)
-        manifest = moved(job, command="run experiment.yaml").build_manifest()
-        (tmp_path / "out").mkdir(exist_ok=True)
-        manifest.write(tmp_path / "out")
-    assert manifest.commands == [CommandRecord(command="run experiment.yaml", trials=24)]
 
 
 CHOICE = {"version": 1, "trial": 3, "settings": {"head.lr": 0.1}, "rule": "best"}
@@ -163,7 +151,7 @@ def read(out, seeds, extend=False, choice=CHOICE):
     request = EvaluateRequest(out=str(out), seeds=seeds, extend=extend)
     record = add_read(SearchEvaluated(**choice), request, f"evaluate --seeds {seeds}")
     record.write(out)
-    return [one.seeds for one in record.reads]
+    return [read.seeds for read in record.reads]
 
 
 @pytest.mark.parametrize("extend", [False, True])
@@ -183,17 +171,6 @@ def test_repeated_evaluations_on_test_are_recorded(tmp_path, seeds, extend):
         assert "\n" not in str(error.value)
     with pytest.raises(UserError, match="the choice is now trial 4"):
         read(tmp_path, 2, extend, {**CHOICE, "trial": 4})
-
-
-@pytest.mark.parametrize("reads", [[2], [2, 5]], ids=len)
-def test_the_page_counts_the_evaluations_on_test(tmp_path, reads):
-    fake_results.write_search(tmp_path, POINTS[:2], [0.07, 0.09])
-    for seeds in reads:
-        read(tmp_path, seeds, extend=True)
-    write_search_report(tmp_path)
-    page = (tmp_path / "report.html").read_text()
-    assert ("test was read once, with 2 fresh seeds" in page) == (len(reads) == 1)
-    assert ("with 2 fresh seeds, then 5 fresh seeds" in page) == (len(reads) == 2)
 
 
 @pytest.mark.parametrize("gap", [0.05, -0.05])
@@ -251,8 +228,8 @@ def test_the_seeds_of_an_evaluation_are_new_to_networks_and_heads(networks, head
     search = replace(any_job(tmp_path / "out"), definition=question)
     choice = SearchEvaluated(**CHOICE, reads=[ReadRecord(seeds=2, command="it")])
     request = EvaluateRequest(out=str(tmp_path / "out"), seeds=2)
-    found = build_run(search, choice, request, "it").resolved.seeds
-    assert found == Seeds((fresh, fresh + 1), (fresh, fresh + 1), is_paired=True)
+    chosen_seeds = build_run(search, choice, request, "it").resolved.seeds
+    assert chosen_seeds == Seeds((fresh, fresh + 1), (fresh, fresh + 1), is_paired=True)
 
 
 def test_retries_do_not_make_a_space_larger(tmp_path):

@@ -50,16 +50,16 @@ def suggested(out, objective, sampler, size, how, count=COUNT):
             if not study.suggestion(number).is_finished:
                 standing = result_of(number, points[number], objective.metrics)
                 study.write_result(number, standing)
-        numbers, known = range(start, min(start + size, count)), max(0, start - size)
+        numbers, ended = range(start, min(start + size, count)), max(0, start - size)
         if how == "together":
-            found = study.suggestions(numbers, known)
+            suggestions = study.suggestions(numbers, ended)
         elif how == "one by one":
-            found = [study.suggestion(number, known) for number in numbers]
+            suggestions = [study.suggestion(number, ended) for number in numbers]
         else:  # each by a process of its own
-            found = [opened().suggestion(number, known) for number in numbers]
+            suggestions = [opened().suggestion(number, ended) for number in numbers]
             study = opened()
-        assert [each.number for each in found] == list(numbers)
-        points += [dict(each.point) for each in found]
+        assert [suggestion.number for suggestion in suggestions] == list(numbers)
+        points += [dict(suggestion.point) for suggestion in suggestions]
     return points
 
 
@@ -134,11 +134,11 @@ def test_the_last_the_best_feasible_and_the_open_ones_are_read(direction):
             )
         )
     study.add_trial(create_trial(state=TrialState.RUNNING))
-    found = [trial.number for trial in study_module._select_recent(study.trials, study.direction)]
+    numbers = [trial.number for trial in study_module._select_recent(study.trials, study.direction)]
     sign = 1 if direction == "minimize" else -1
     feasible = [trial for trial in study.trials[:200] if trial.number % 3]
     best = sorted(feasible, key=lambda trial: sign * trial.value)[:25]
-    assert found == [*sorted(trial.number for trial in best), *range(200, 501)]
+    assert numbers == [*sorted(trial.number for trial in best), *range(200, 501)]
 
 
 STEPS = {
@@ -179,19 +179,19 @@ def test_each_point_of_a_finite_space_is_suggested_once(study_over, monkeypatch,
     monkeypatch.setattr(study_module, "DRAWS", draws)
     study = study_over(STEPS, sampler)
     assert study.planned(50) == 16
-    found = suggest_all(study, 50)
-    assert len(found) == 16
+    suggestions = suggest_all(study, 50)
+    assert len(suggestions) == 16
     every = list(Space("any", STEPS).points())
-    assert sorted(found, key=repr) == sorted(every, key=repr)
+    assert sorted(suggestions, key=repr) == sorted(every, key=repr)
 
 
 @pytest.mark.parametrize("sampler", ["tpe", "random", "nsga2"])
 def test_a_space_with_a_continuous_setting_is_never_exhausted(study_over, sampler):
     study = study_over(HALF, sampler)
-    found = suggest_all(study, 40)
+    suggestions = suggest_all(study, 40)
     assert study.planned(400) == 400
-    assert len({tuple(point.items()) for point in found}) == len(found) == 40
-    assert found.count({"mode": "off"}) <= 1
+    assert len({tuple(point.items()) for point in suggestions}) == len(suggestions) == 40
+    assert suggestions.count({"mode": "off"}) <= 1
 
 
 def test_repeats_of_an_earlier_version_count_and_only_new_points_follow(study_over):
@@ -199,9 +199,9 @@ def test_repeats_of_an_earlier_version_count_and_only_new_points_follow(study_ov
     suggest_all(study, 1)
     study._study.add_trials(study._trials() * 3)
     assert [study.planned(length) for length in (4, 10, 50)] == [4, 10, 19]
-    found = [dict(suggestion.point) for suggestion in study.suggestions(range(50))]
-    assert found[:4] == [found[0]] * 4
-    assert len({tuple(point.items()) for point in found[3:]}) == len(found[3:]) == 16
+    points = [dict(suggestion.point) for suggestion in study.suggestions(range(50))]
+    assert points[:4] == [points[0]] * 4
+    assert len({tuple(point.items()) for point in points[3:]}) == len(points[3:]) == 16
 
 
 def test_a_point_that_is_tried_again_leaves_the_others_to_be_suggested(study_over):
