@@ -225,17 +225,6 @@ def test_the_same_command_restores_a_search_and_another_is_refused(
     assert after["question"] == manifest["question"]
 
 
-def test_a_damaged_journal_is_one_line_that_leads_on(tmp_path, begun, run_line):
-    out = tmp_path / "out"
-    assert begun(*SEARCH, "--out", out)
-    (out / "study.log").write_bytes(b"garbage\n{}\n")
-    code, _, err = run_line(*SEARCH, "--out", out)
-    assert code == 2
-    assert "study.log is damaged; move it away" in err
-    (out / "study.log").unlink()
-    assert begun(*SEARCH, "--out", out)
-
-
 @pytest.mark.parametrize("manifest", [b"{\xcc", b"{", b"[]", b"{}"])
 def test_a_bank_with_a_damaged_manifest_is_planned_again(manifest, tmp_path):
     head = {"method": "mac_cal"}
