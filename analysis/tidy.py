@@ -1,10 +1,9 @@
 """Results as a tidy frame, in the same shape for runs and published tables, and settings."""
 
 import json
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
+from functools import lru_cache
 from itertools import product
 from operator import attrgetter
 from typing import Any
@@ -13,7 +12,6 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 
 from analysis.load import Run, cached_per_run, load
 from analysis.shifts import foreign_sets
@@ -30,9 +28,7 @@ COLUMNS = (
     "source", "method", "dataset", "variant", "backbone", "split", "metric", "value", "status",
     "network_seed", "head_seed", "split_seed", "note", "spec_hash", "flags",
 )  # fmt: skip
-_SEED = re.compile(r'"seed": ?\d+')
 SEEDS = ("network_seed", "head_seed", "split_seed")
-_SPLIT_SEED = re.compile(r',"split_seed": ?\d+')
 _INTERVAL = ("lower", "upper", "se", "resamples")
 _NUMBERS = dict.fromkeys(("value", "lower", "upper", "se"), pa.float64())
 _NUMBERS |= dict.fromkeys(("resamples", "network_seed", "head_seed", "split_seed"), pa.int64())
@@ -314,47 +310,25 @@ def as_columns(frame: pd.DataFrame) -> pd.DataFrame:
 
 def settings(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the settings of trials except seeds, one column per ``slot.key``, lists as JSON."""
-    kinds, points = _kinds(rows)
-    names = sorted(set().union(*points), key=_order)
+    points: list[dict[str, Any]] = []
+    for texts in zip(*(rows[slot].astype(object) for slot in SLOTS), strict=True):
+        points.append({})
+        for slot, text in zip(SLOTS, texts, strict=True):
+            if isinstance(text, str):
+                points[-1].update(_read_slot(slot, text))
     # As objects, since pandas would turn integers into floats next to None, and print 8 as 8.0.
     columns = {}
-    for name in names:
+    for name in sorted(set().union(*points), key=_order):
         columns[name] = [point.get(name) for point in points]
-    return pd.DataFrame(columns, dtype=object).take(kinds).set_axis(rows.index)
+    return pd.DataFrame(columns, index=rows.index, dtype=object)
 
 
-def _kinds(rows: pd.DataFrame) -> tuple[NDArray[Any], list[dict[str, Any]]]:
-    """Number distinct settings without seeds; return the number of each trial, and the settings."""
-    codes, texts = {}, {}
-    for slot in SLOTS:
-        distinct = rows[slot].astype("category").cat
-        numbers: dict[str, int] = {}
-        numbers_of_texts = []
-        # One text at a time, since those of 200,000 trials would take hundreds of megabytes.
-        for text in distinct.categories:
-            if slot == "data":
-                text = _SPLIT_SEED.sub("", text)
-            plain, count = _SEED.subn('"seed":0', text)
-            # Two seeds: the method has a hyper-parameter of that name too.
-            if count == 1 and slot in ("network", "head"):
-                text = plain
-            numbers_of_texts.append(numbers.setdefault(text, len(numbers)))
-        codes[slot] = np.array([*numbers_of_texts, -1])[distinct.codes]
-        texts[slot] = [*numbers, None]
-    frame = pd.DataFrame(codes)
-    points: list[dict[str, Any]] = []
-    for kind in frame.drop_duplicates().to_dict("records"):
-        points.append({})
-        for slot in SLOTS:
-            if (text := texts[slot][kind[slot]]) is not None:
-                points[-1].update(_read_slot(slot, text))
-    return frame.groupby(list(SLOTS), sort=False).ngroup().to_numpy(), points
-
-
-@cache
+@lru_cache(10_000)
 def _read_slot(slot: str, text: str) -> dict[str, Any]:
     values = json.loads(text)
     values.pop("seed", None)
+    if slot == "data":
+        values.pop("split_seed", None)
     values.update(values.pop("params", {}))
     point = {}
     for key, value in values.items():
@@ -371,9 +345,6 @@ def _order(name: str) -> tuple[int, bool, str]:
 
 def by_rung(rows: pd.DataFrame, labels: Mapping[int, str]) -> pd.DataFrame:
     """Return a row per setting and value with its rungs (labels or ``all``)."""
-    # One trial per rung and combination of settings is enough.
-    pairs = pd.DataFrame({"settings": _kinds(rows)[0], "rung": rows["rung"].to_numpy()})
-    rows = rows[~pairs.duplicated().to_numpy()]
     frame = settings(rows)
     present = sorted(rows["rung"].unique())
     records = []

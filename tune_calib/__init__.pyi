@@ -112,7 +112,7 @@ def search(
     address: str | None = None,
     gpus: float | Literal['auto'] = 0.0,
     accept_code: bool = False,
-    sampler: Literal['tpe', 'random', 'nsga2', 'grid'] = 'tpe',
+    sampler: str = 'tpe',
     sampler_seed: int = 0,
     metric: str | Sequence[str] = ('ece',),
     guard: float = 0.01,

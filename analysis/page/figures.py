@@ -4,18 +4,15 @@ import base64
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 from markupsafe import Markup
 from matplotlib.figure import Figure as Drawing
-from PIL import Image
 
 from analysis import style
 from analysis.figure import Figure
 from tune_calib.errors import DamagedFileError, FailedFigureWarning, UserError, locate_error
-from tune_calib.paths import AnyPath
 from tune_calib.progress import report_progress
 from tune_calib.registry import Registry
 
@@ -24,12 +21,11 @@ from tune_calib.registry import Registry
 class Picture:
     """A figure of the page."""
 
-    key: str  # prefix of its ids
+    name: str
     title: str
     caption: str
     image: Markup
     width: float  # in widths of the widest figure, so that text has the same size in all
-    files: str  # path of its files from the page, without suffix
 
 
 @dataclass
@@ -55,7 +51,11 @@ def draw_all(figures: Sequence[Figure], results: Any, folder: Path) -> Gallery:
             drawing = figure.draw(results)
             if drawing is not None:
                 style.save(drawing, folder, figure.name)
-                gallery.pictures.append(picture_of(figure, results, folder, "figures", figure.name))
+                image = png_image((folder / f"{figure.name}.png").read_bytes(), figure.title)
+                share = round(drawing.get_figwidth() / style.TEXT_IN, 3)
+                caption = figure.full_caption(results)
+                picture = Picture(figure.name, figure.title, caption, image, share)
+                gallery.pictures.append(picture)
             elif why := figure.why_absent(results):
                 gallery.remarks.append(f"{figure.name}: not drawn, {why}")
         except (DamagedFileError, OSError):
@@ -69,14 +69,6 @@ def draw_all(figures: Sequence[Figure], results: Any, folder: Path) -> Gallery:
             gallery.remarks.append(f"{figure.name}: FAILED, {why}")
             warnings.warn(gallery.remarks[-1], FailedFigureWarning, stacklevel=2)
     return gallery
-
-
-def picture_of(figure: Figure, results: Any, folder: AnyPath, of_page: str, key: str) -> Picture:
-    """Read a drawn figure for a page; ``of_page`` is its folder relative to the page."""
-    content = (folder / f"{figure.name}.png").read_bytes()
-    share = round(Image.open(BytesIO(content)).width / style.DPI / style.TEXT_IN, 3)
-    image, files = png_image(content, figure.title), f"{of_page}/{figure.name}"
-    return Picture(key, figure.title, figure.full_caption(results), image, share, files)
 
 
 def draw_in_notebook(figure: Figure, results: Any) -> Drawing:

@@ -110,7 +110,7 @@ def write_folder(
     gallery = draw_all(figures, results, folder / "figures")
     files = [f"tables/{name}" for name in texts]
     for picture in gallery.pictures:
-        files += [f"{picture.files}.{kind}" for kind in style.FORMATS]
+        files += [f"figures/{picture.name}.{kind}" for kind in style.FORMATS]
     # Last, since it embeds the figures and links to every other file.
     atomic_write(folder / PAGE, make_page(gallery, files).encode())
     return [*files, PAGE], gallery
@@ -173,8 +173,6 @@ def steps(rows: pd.DataFrame, command: str, options: Sequence[str]) -> dict[str,
         text = "Check out the program and install the pinned versions."
         if len(revisions) > 1:
             text += " The trials ran at several revisions."
-        if any(revision.endswith("+") for revision in revisions):
-            text += " It had uncommitted changes, which are not in the checkout."
         checkout = [f"git checkout {revision.rstrip('+')}" for revision in revisions]
         commands[text] = "\n".join([*checkout, "pip install -c constraints.txt -e ."])
     text = "Run the trials; finished ones are skipped. Paths are those of the original machine."

@@ -62,18 +62,16 @@ class Made:
         for claim in self.table.claims:
             for entry in self.table.entries:
                 if claim.run in (None, entry):
-                    for row in self._judge(claim, entry):
-                        rows.append(replace(row, late=self._count_late(row)))
+                    rows += self._judge(claim, entry)
+        looks = self.lock.get("looks", {})
+        for index, row in enumerate(rows):
+            late = 0
+            for entry, run in self.runs:
+                name = run.out.name
+                if name in looks and (name in row.folder.split() or entry == row.folder):
+                    late = max(late, run.manifest.blocks - looks[name])
+            rows[index] = replace(row, late=late)
         return rows
-
-    def _count_late(self, row: VerdictRow) -> int:
-        """Return how many seeds of the runs of a verdict were added after the first one."""
-        late, looks = 0, self.lock.get("looks", {})
-        for entry, run in self.runs:
-            name = run.out.name
-            if name in looks and (name in row.folder.split() or entry == row.folder):
-                late = max(late, run.manifest.blocks - looks[name])
-        return late
 
     @cached_property
     def _groups(self) -> Mapping[str, Mapping[str, list[Run]]]:

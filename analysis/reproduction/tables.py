@@ -252,7 +252,10 @@ def claims_table(folder: str, rows: Sequence[VerdictRow], plan: str = "") -> Tab
     records: list[Record] = []
     for row in rows:
         verdict, metric = row.verdict, _format_of(row.verdict.comparison)
-        is_decided = verdict.outcome in ("held", "not held")
+        is_decided = verdict.outcome in DECIDED
+        seeds = Cell.of(verdict.pairs)
+        if row.late:
+            seeds = replace(seeds, text=f"{seeds.text} ({row.late} added after a look)")
         records.append(
             {
                 "claim": Cell(title_of(verdict.claim)),
@@ -261,7 +264,7 @@ def claims_table(folder: str, rows: Sequence[VerdictRow], plan: str = "") -> Tab
                 "compared": Cell(_describe_compared(verdict)),
                 "difference": Cell.number(metric, verdict.difference, signed=True),
                 "95 %": Cell.span(metric, verdict.low, verdict.high, signed=True),
-                "seeds": _seeds_cell(row),
+                "seeds": seeds,
                 "seeds to decide": Cell("decided") if is_decided else Cell.of(verdict.seeds),
                 "paper": Cell(row.printed),
                 "why": Cell(row.reasons),
@@ -273,13 +276,6 @@ def claims_table(folder: str, rows: Sequence[VerdictRow], plan: str = "") -> Tab
     if any(row.late for row in rows):
         caption += " Adding seeds until a verdict is as wanted makes a false one likelier than 5 %."
     return Table("claims", caption, records, first=first, label=label, is_main=True)
-
-
-def _seeds_cell(row: VerdictRow) -> Cell:
-    cell = Cell.of(row.verdict.pairs)
-    if not row.late:
-        return cell
-    return replace(cell, text=f"{cell.text} ({row.late} added after a look)")
 
 
 def _format_of(comparison: Comparison) -> Metric | Quantity:

@@ -57,8 +57,9 @@ def _render(table: Table) -> str:
     lines += [rf"\begin{{{kind}}}[t]", r"\centering", r"\footnotesize"]
     lines += [rf"\caption{{{escape(table.text)}}}", rf"\label{{{table.label}}}", r"\smallskip"]
     lines += [_SHRUNK, *_tabular(table, heads), "}"]
-    if notes := table.notes_on(heads):
-        lines += ["", r"\medskip", r"\raggedright", *(rf"{escape(note)}\par" for note in notes)]
+    notes = [rf"{escape(note)}\par" for note in table.notes]
+    if notes:
+        lines += ["", r"\medskip", r"\raggedright", *notes]
     return "\n".join([*lines, rf"\end{{{kind}}}"])
 
 

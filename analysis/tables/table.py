@@ -1,7 +1,7 @@
 """Tables of cells, and their layout on a screen, which leaves out columns that do not fit."""
 
 import re
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain, zip_longest
@@ -22,8 +22,6 @@ _BARRED = (
 )
 
 _GAP = 2  # spaces between two columns
-_LINES = 2  # maximum of a cell of words; the column of a longer cell is wider
-_HEAD_LINES = 3
 _INDENT = "  "  # of the second line of a cell
 _PROSE = 20  # a column with a longer cell contains words, which may be wrapped
 
@@ -132,19 +130,9 @@ class Table:
         marks = _BEST_PLAIN if any(cell.rank for cell in cells) else ""
         caption = self.caption.replace(BEST, _explain_marks(cells, marks))
         lines = [body] if body else []
-        for line in (*caption.splitlines(), *self.notes_on(shown)):
+        for line in (*caption.splitlines(), *self.notes):
             lines.append(Prose(line.strip()).on(screen))
         return "\n".join(lines)
-
-    def notes_on(self, shown: Collection[str]) -> list[str]:
-        """Return the notes without those that begin with the head of a column not shown."""
-        notes = []
-        for note in self.notes:
-            subject = note.partition(":")[0].removeprefix("Columns '").removesuffix("'")
-            heads = {head for head in self.heads if head.startswith(subject)}
-            if not heads or not heads.isdisjoint(shown):
-                notes.append(note)
-        return notes
 
 
 def _explain_marks(cells: Iterable[Cell], best: str) -> str:
@@ -159,52 +147,45 @@ def table_of(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
     return Table("", "", records, is_main=True)
 
 
-@dataclass(frozen=True)
-class _Column:
-    """A column, with its width if words and head are wrapped, and if they are not."""
-
-    head: str
-    cells: Sequence[str]
-    is_number: bool
-
-    @cached_property
-    def least(self) -> int:
-        most = max(map(len, self.cells), default=0)
-        if most > _PROSE:
-            most = max(_narrowest(text, _LINES, _INDENT) for text in self.cells)
-        return max(most, _narrowest(self.head, _HEAD_LINES))
-
-    @cached_property
-    def most(self) -> int:
-        return max(map(len, [self.head, *self.cells]))
-
-    def justify(self, text: str, width: int) -> str:
-        return text.rjust(width) if self.is_number else text.ljust(width)
-
-
 def _layout(table: Table, screen: Screen) -> tuple[str, list[str]]:
     """Lay out the rows of a table for a screen, naming columns that do not fit; return heads."""
-    columns = {}
-    for head, is_number in zip(table.heads, table.are_numbers, strict=True):
-        columns[head] = _Column(head, _mark(table.column(head)), is_number)
-    heads = table.heads
+    texts = {head: _mark(table.column(head)) for head in table.heads}
+    least = {head: _narrowest(head, cells) + _GAP for head, cells in texts.items()}
+    most = {head: max(map(len, [head, *cells])) + _GAP for head, cells in texts.items()}
+    heads, widths = table.heads, most
     missing: list[str] = []
     if screen.columns:
         heads = _requested(heads, screen.columns)
     elif screen.width:
-        least = {head: column.least + _GAP for head, column in columns.items()}
         heads = fit_columns(table.first, least, screen.width + _GAP)
-        keys = zip(columns, column_keys(table.heads), strict=True)
+        keys = zip(texts, column_keys(table.heads), strict=True)
         missing = [key for head, key in keys if head not in heads]
-    shown = [columns[head] for head in heads]
-    widths = [column.most for column in shown]
     if screen.width is not None:
-        widths = _share(shown, screen.width)
-    body = "\n".join(_rows(shown, widths, table.rules))
+        room = screen.width + _GAP - sum(least[head] for head in heads)
+        widths = {}
+        for head in heads:
+            widths[head] = least[head] + max(min(most[head] - least[head], room), 0)
+            room -= widths[head] - least[head]
+    are_numbers = dict(zip(table.heads, table.are_numbers, strict=True))
+
+    def join(cells: Iterable[Sequence[str]]) -> Iterator[str]:
+        for parts in zip_longest(*cells, fillvalue=""):
+            line = ""
+            for head, part in zip(heads, parts, strict=True):
+                width = widths[head] - _GAP
+                line += (part.rjust(width) if are_numbers[head] else part.ljust(width)) + _GAP * " "
+            yield line.rstrip()
+
+    rule = (_GAP * " ").join("-" * (widths[head] - _GAP) for head in heads)
+    lines = [*join(wrap(head, widths[head] - _GAP) for head in heads), rule]
+    for number in range(len(table.records)):
+        if number in table.rules:
+            lines.append(rule)
+        lines += join(_folded(texts[head][number], widths[head] - _GAP) for head in heads)
     if missing:
         note = Prose(f"Not shown: {', '.join(missing)}; {screen.more}{screen.some}.")
-        body = f"{body}\n{note.on(screen)}"
-    return body, heads
+        lines.append(note.on(screen))
+    return "\n".join(lines), heads
 
 
 def _mark(cells: Sequence[Cell]) -> list[str]:
@@ -217,14 +198,21 @@ def _mark(cells: Sequence[Cell]) -> list[str]:
     return texts
 
 
-def _share(columns: Sequence[_Column], width: int) -> list[int]:
-    room = width - sum(column.least for column in columns) - _GAP * (len(columns) - 1)
-    widths = []
-    for column in columns:
-        more = max(min(column.most - column.least, room), 0)
-        widths.append(column.least + more)
-        room -= more
-    return widths
+def _narrowest(head: str, cells: Sequence[str]) -> int:
+    """Return the width of a column whose head and long texts are wrapped."""
+    width = max(map(len, cells), default=0)
+    if width > _PROSE:
+        words = max(len(word) for cell in cells for word in cell.split()) + len(_INDENT)
+        width = max(words, _PROSE, width // 2 + len(_INDENT))
+    return max(width, len(head) // 3, *map(len, head.split()), 1)
+
+
+def _folded(text: str, width: int) -> list[str]:
+    """Return the lines of a cell, indented from the second line on."""
+    if len(text) <= width:
+        return [text]
+    first, *others = wrap(text, width, _INDENT)
+    return [first, *(f"{_INDENT}{line}" for line in others)]
 
 
 def column_key(head: str) -> str:
@@ -263,37 +251,3 @@ def fit_columns(first: Sequence[str], widths: Mapping[str, float], room: float) 
             shown.add(head)
             room -= widths[head]
     return [head for head in heads if head in shown]
-
-
-def _rows(columns: Sequence[_Column], widths: Sequence[int], rules: Container[int]) -> list[str]:
-    gap = " " * _GAP
-
-    def join(cells: Iterable[Sequence[str]]) -> Iterator[str]:
-        for texts in zip_longest(*cells, fillvalue=""):
-            yield gap.join(map(_Column.justify, columns, texts, widths)).rstrip()
-
-    rule = gap.join("-" * width for width in widths)
-    heads = [column.head for column in columns]
-    lines = [*join(map(wrap, heads, widths)), rule]
-    rows = zip(*(column.cells for column in columns), strict=True)
-    for number, texts in enumerate(rows):
-        if number in rules:
-            lines.append(rule)
-        lines += join(map(_folded, texts, widths))
-    return lines
-
-
-def _folded(text: str, width: int) -> list[str]:
-    """Return the lines of a cell, indented from the second line on."""
-    if len(text) <= width:
-        return [text]
-    first, *others = wrap(text, width, _INDENT)
-    return [first, *(f"{_INDENT}{line}" for line in others)]
-
-
-def _narrowest(text: str, lines: int, indent: str = "") -> int:
-    """Return the smallest width in which a text takes at most ``lines`` lines."""
-    width = max(map(len, text.split()), default=0) + len(indent)
-    while len(wrap(text, max(width, 1), indent)) > lines:
-        width += 1
-    return width

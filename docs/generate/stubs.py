@@ -55,8 +55,7 @@ def _function(name: str, call: Any) -> str:
 
 
 def _class(name: str, estimator: Any) -> str:
-    _, *parameters = inspect.signature(estimator.__init__).parameters.values()  # without self
-    fields = list(map(_parameter, parameters))
+    fields = list(map(_parameter, inspect.signature(estimator).parameters.values()))
     head = f"class {name}(PostHocEstimator):"
     if not fields:
         return f"{head} ..."

@@ -68,7 +68,7 @@ def test_draws_of_a_mean_are_means_of_the_draws(split, tmp_path):
     assert found["2-1"].mean() == pytest.approx(trial[f"{split}/{metric}"], abs=0.01)
 
 
-@pytest.mark.parametrize("split", sample(MEANS, 2))
+@pytest.mark.parametrize("split", ["ood/mean"])
 def test_a_claim_of_shifted_images_is_judged(split, tmp_path):
     metric = f"{split}/{'auroc' if split.startswith('ood/') else 'ece'}"
     sweep = looked_at(tmp_path, (*FOREIGN, *CORRUPTED))
@@ -77,9 +77,10 @@ def test_a_claim_of_shifted_images_is_judged(split, tmp_path):
     assert judge([[sweep]], Claim("vanilla", ("+ two",), metric, text="")).outcome == "not held"
 
 
-@pytest.mark.parametrize("split", sample(["ood/mean", "ood/svhn"], 1))
-@pytest.mark.parametrize("kind", sample(["order", "rank"], 1))
-def test_draws_of_one_seed_suffice(split, kind, tmp_path):
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["order", "rank"])
+def test_draws_of_one_seed_suffice(kind, tmp_path):
+    split = "ood/mean"
     claim = Claim("+ two", ("vanilla",), f"{split}/auroc", kind=kind, text="")
     lacking = {(f"{rung}-{seed}", "ood/svhn") for rung, seed in ((0, 1), (2, 2), (0, 3))}
     sweep = looked_at(tmp_path / "some", FOREIGN, lacking)
@@ -106,16 +107,3 @@ def test_a_set_that_nothing_was_looked_at_on_is_named(tmp_path):
     sweep = looked_at(tmp_path, FOREIGN)
     verdict = judge([[sweep]], Claim("+ two", ("vanilla",), "ood/cifar100/auroc", text=""))
     assert (verdict.outcome, verdict.why) == ("not decided", "no trial has ood/cifar100/auroc")
-
-
-def test_results_of_before_draws_have_none(tmp_path):
-    fake_results.write(tmp_path)
-    fake_results.add_shifts(tmp_path, FOREIGN)
-    for split in ("test", *FOREIGN, "ood/mean"):
-        assert read_draws(tmp_path, "auroc", split) == {}
-
-
-def test_one_foreign_set_has_no_mean(tmp_path):
-    fake_results.write(tmp_path)
-    fake_results.add_shifts(tmp_path, FOREIGN[:1])
-    assert not any(name.startswith("ood/mean") for name in load(tmp_path).trials)

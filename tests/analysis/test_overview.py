@@ -1,9 +1,7 @@
 """The page over an experiment file: each entry with its state, its numbers and its page."""
 
 import json
-import os
 import re
-from urllib.parse import unquote
 
 import pytest
 
@@ -42,19 +40,6 @@ def test_every_entry_is_listed_and_linked_to_its_page(out):
         assert f">{label}</td>" in text
     assert "chosen" in text
     assert "not evaluated" in text
-
-
-@pytest.mark.slow
-def test_a_link_leads_to_its_entry_whatever_its_name_holds(tmp_path):
-    names = ["javascript:alert(1)", "100%", "a#b", "a?b", "a b", "..%2F", '"><i>', "\xa0ü"]
-    for name in names:
-        fake_results.write(tmp_path / name, seeds=1)
-        (tmp_path / name / "report.html").touch()
-    read = Reader(page(tmp_path, *names))
-    links = [link for link in read.values("href") if link[0] != "#" and link != "data:,"]
-    assert not any(set(link) & set(':?# "<>') for link in links)
-    found = {os.fsencode(unquote(link, errors="surrogateescape")) for link in links}
-    assert found == {os.fsencode(f"{name}/report.html") for name in names}
 
 
 def test_the_page_shows_other_entries_despite_missing_or_damaged_files(out):

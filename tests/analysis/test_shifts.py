@@ -10,11 +10,11 @@ from analysis.ladder.shift_tables import table as printed
 from analysis.load import load
 from analysis.report import write_report
 from analysis.shifts import FAMILIES, kind_title, read_shifts
-from analysis.tidy import check_metric, default_split, parted, tidy
+from analysis.tidy import check_metric, parted
 from tests import fake_results
 from tests.support import here, sample
 from tune_calib.errors import UserError
-from tune_calib.spec.metrics import CORRUPTION_METRICS, OOD_METRICS
+from tune_calib.spec.metrics import CORRUPTION_METRICS
 
 
 @pytest.fixture
@@ -27,9 +27,8 @@ def value(part, spec_hash="1-0"):
     return fake_results.shifted_value(spec_hash, part)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_means_are_over_all_kinds_and_severities(family, out):
-    kinds = FAMILIES[family]
+def test_means_are_over_all_kinds_and_severities(out):
+    family, kinds = "generated", FAMILIES["generated"]
     fake_results.add_shifts(out, [f"{family}/{kind}" for kind in (*kinds, "speckle_noise")])
     row = load(out).trials.set_index("spec_hash").loc["1-0"]
     parts = {(kind, n): value(f"{family}/{kind}/{n}") for kind in kinds for n in range(1, 6)}
@@ -113,11 +112,6 @@ def test_rows_that_stand_twice_count_once(out):
     assert twice[list(once)].equals(once)
 
 
-def test_folders_without_extra_evaluations_have_no_shift_tables(out):
-    assert not [name for name in load(out).trials if name.startswith(("ood", "corrupt", "gen"))]
-    assert shift_tables(load(out)) == []
-
-
 def test_tables_are_of_the_rungs_and_leave_no_number_out(out):
     names = [f"generated/{kind}" for kind in FAMILIES["generated"]]
     fake_results.add_shifts(out, ["ood/svhn", "ood/noise", *names])
@@ -144,14 +138,6 @@ def test_tables_are_of_the_rungs_and_leave_no_number_out(out):
     page = (out / "report.html").read_text()
     assert "Under shift" in page
     assert "Gaussian noise" in page
-
-
-def test_the_table_of_trials_does_not_hold_every_corruption(out):
-    fake_results.add_shifts(out, ["generated/fog", "ood/svhn"])
-    write_report(out)
-    page = (out / "report.html").read_text()
-    assert "ood/svhn: AUROC" in page
-    assert "generated/fog/3" not in page
 
 
 def test_a_metric_may_name_its_split(out):
@@ -183,22 +169,7 @@ def test_commands_take_metrics_of_shifted_images(command, out):
     assert done.returncode == 2 or "no AUROC" in done.stdout + done.stderr
 
 
-def test_a_single_foreign_set_needs_no_name(out):
-    fake_results.add_shifts(out, ["ood/svhn"])
-    assert default_split(load(out), "auroc") == "ood/svhn"
-    assert default_split(load(out), "ece") == "test"
-
-
-@pytest.mark.parametrize("metric", OOD_METRICS)
-def test_a_search_has_no_foreign_images(metric):
-    check_metric(metric)
+def test_a_search_has_no_foreign_images():
+    check_metric("auroc")
     with pytest.raises(UserError, match="is not recorded on select"):
-        check_metric(metric, of_search=True)
-
-
-def test_a_metric_alone_is_read_of_its_own_columns(out):
-    fake_results.add_shifts(out, ["ood/svhn", "generated/fog"])
-    columns = [name for name in load(out, "ece").trials if name.startswith(("ood", "gen"))]
-    assert columns
-    assert all(name.endswith("/ece") for name in columns)
-    assert set(tidy(load(out), ["ece"])["split"]) >= {"test", "generated/fog/1"}
+        check_metric("auroc", of_search=True)

@@ -29,7 +29,7 @@ from tune_calib.data.splits import Development, load_development
 from tune_calib.engine.artifacts import NetworkTraining, ensure_bank
 from tune_calib.engine.bank import DevelopmentBank, FeatureSplit, bank_key, build_bank
 from tune_calib.engine.head_batch import HeadBatchTrainer
-from tune_calib.engine.network import TrainedNetwork, predict
+from tune_calib.engine.predict import TrainedNetwork, predict
 from tune_calib.engine.store import Store
 from tune_calib.engine.weights import match_weights, read
 from tune_calib.methods._base import NetworkContext

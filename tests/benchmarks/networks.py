@@ -16,7 +16,8 @@ from tune_calib.data.augment import normalise
 from tune_calib.data.base import Split
 from tune_calib.data.splits import Development
 from tune_calib.engine.bank import BankKey, build_bank
-from tune_calib.engine.network import EVALUATION_BATCH, NetworkTrainer, TrainedNetwork, predict
+from tune_calib.engine.network import NetworkTrainer
+from tune_calib.engine.predict import EVALUATION_BATCH, TrainedNetwork, predict
 from tune_calib.spec.slots.network import Precision
 from tune_calib.spec.trial import TrialSpec
 

@@ -14,7 +14,8 @@ from tabulate import tabulate
 
 from tests.benchmarks.common import CIFAR10_ROOT, CPU
 from tune_calib.data.splits import load_development, load_test
-from tune_calib.engine.network import NetworkTrainer, predict
+from tune_calib.engine.network import NetworkTrainer
+from tune_calib.engine.predict import predict
 from tune_calib.metrics.summary import evaluate
 from tune_calib.spec.settings import find_recipe, resolve_spec
 

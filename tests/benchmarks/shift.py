@@ -14,7 +14,8 @@ from tune_calib.data.shift import open_set
 from tune_calib.data.splits import Development
 from tune_calib.engine.bank import BankKey, build_bank
 from tune_calib.engine.extra import ExtraEvaluation
-from tune_calib.engine.network import EVALUATION_BATCH, TrainedNetwork, build
+from tune_calib.engine.network import build
+from tune_calib.engine.predict import EVALUATION_BATCH, TrainedNetwork
 from tune_calib.engine.store import Store
 from tune_calib.spec.trial import TrialSpec
 

@@ -6,9 +6,8 @@ import torch
 from PIL import Image
 from scipy import ndimage, stats
 
-from tune_calib.data.corruptions.kinds import KINDS, MAIN, SEVERITIES, VERSION, corrupted
+from tune_calib.data.corruptions.kinds import KINDS, SEVERITIES, VERSION, corrupted
 from tune_calib.data.corruptions.maps import Chance, blurred, zoomed
-from tune_calib.spec.names import CORRUPTION_KINDS, NOT_GENERATED
 
 COLOUR = list(KINDS)
 GREY = [name for name in KINDS if not KINDS[name].needs_colour]
@@ -43,24 +42,6 @@ DISTANCES = {
     "jpeg_compression": (5.86, 7.74, 8.33, 8.78, 9.57),
     "saturate": (17.71, 22.84, 12.87, 30.66, 42.08),
 }
-
-
-@pytest.mark.parametrize("kind", COLOUR)
-def test_each_severity_is_worse_than_the_first(kind):
-    images, indices = smooth_images(), torch.arange(24)
-    distances = []
-    for severity in SEVERITIES:
-        worse = corrupted(images, indices, kind, severity)
-        assert worse.shape == images.shape
-        assert worse.dtype == torch.uint8
-        distances.append(float((worse.float() - images.float()).abs().mean()))
-    assert min(distances) > 0
-    # Last digits of machines may turn single bytes.
-    assert distances == pytest.approx(DISTANCES[kind], abs=0.02)
-    if kind == "elastic_transform":  # its affine part shrinks as its displacements grow finer
-        return
-    # Some kinds of the benchmark have two strengths, of which one falls here and there.
-    assert distances[4] > distances[0]
 
 
 @pytest.mark.parametrize("kind", COLOUR)
@@ -126,22 +107,6 @@ def test_grey_images_and_other_sizes_can_be_corrupted(kind, side):
         assert worse.shape == images.shape
 
 
-@pytest.mark.parametrize("value", [0, 255])
-@pytest.mark.parametrize("kind", COLOUR)
-def test_black_and_white_images_can_be_corrupted(kind, value):
-    images = torch.full((2, 3, 32, 32), value, dtype=torch.uint8)
-    for severity in SEVERITIES:
-        assert corrupted(images, torch.arange(2), kind, severity).shape == images.shape
-
-
-def test_an_even_image_stays_even_under_blurs_and_digital_kinds():
-    even = torch.full((2, 3, 32, 32), 100, dtype=torch.uint8)
-    for kind in MAIN:
-        if kind.endswith("_blur") or kind in ("contrast", "elastic_transform", "pixelate"):
-            found = corrupted(even, torch.arange(2), kind, 5).int()
-            assert (found - 100).abs().max() <= 1, kind
-
-
 def test_noise_has_the_moments_of_its_density():
     grey = torch.full((40, 3, 32, 32), 128, dtype=torch.uint8)
     indices = torch.arange(40)
@@ -204,16 +169,3 @@ def test_pixelate_is_pillows_to_the_byte(channels, side):
             for size in (int(side * share), side):
                 expected = expected.resize((size, size), Image.Resampling.BOX)
             assert np.array_equal(one.permute(1, 2, 0).numpy().squeeze(), np.asarray(expected))
-
-
-def test_contrast_keeps_the_mean_and_brightness_the_hue():
-    images, indices = smooth_images(), torch.arange(24)
-    flat = corrupted(images, indices, "contrast", 5).float().mean((2, 3))
-    assert (flat - images.float().mean((2, 3))).abs().max() < 1
-    bright = corrupted(images, indices, "brightness", 1).float()
-    ratio = bright / images.float()
-    assert (ratio.amax(1) - ratio.amin(1)).abs().median() < 0.02
-
-
-def test_all_kinds_of_the_benchmark_are_here_but_those_named():
-    assert set(MAIN) == set(CORRUPTION_KINDS) - set(NOT_GENERATED)

@@ -16,7 +16,6 @@ from tests.data.support import refused, scanned_slot
 from tests.support import sample
 from tune_calib.errors import UserError
 from tune_calib.spec.slots.data import DataSlot
-from tune_calib.spec.trial import TrialSpec
 
 
 def test_a_missing_class_is_one_line(archives, tmp_path):
@@ -30,14 +29,6 @@ def test_a_missing_class_is_one_line(archives, tmp_path):
     listed = data / "fgvc-aircraft-2013b/data/images_variant_trainval.txt"
     listed.write_text("".join(x for x in listed.open() if "Plane 07" not in x))
     assert "99 variants, expected 100" in refused(DataSlot(dataset="aircraft"), data)
-
-
-def test_a_grey_image_in_a_colour_set_is_one_line(tmp_path):
-    for part in ("train", "test"):
-        images = [pixels_of(row, grey=row == 7) for row in range(20)]
-        parquet(tmp_path / f"{part}.parquet", images, [row % 10 for row in range(20)])
-    told = refused(DataSlot(dataset="cifar10"), tmp_path)
-    assert f"{tmp_path / 'train.parquet'}: row 7 is grey" in told
 
 
 @pytest.mark.parametrize("layout", [("cifar10", "binary"), ("cifar100", "binary")])
@@ -90,14 +81,3 @@ def test_a_damaged_image_is_named(content, tmp_path):
     with pytest.raises(UserError, match=r"class1/003\.png is not an image") as error:
         scanned_slot("imagefolder", root, tmp_path / "cache")
     assert "\n" not in str(error.value)
-
-
-def test_options_of_other_data_sets_are_refused():
-    for slot, message in (
-        ({"dataset": "cifar10", "resize": 40}, "a fixed size"),
-        ({"dataset": "cifar10", "grey": "convert"}, "data.grey does not apply to cifar10"),
-        ({"dataset": "cub", "crop": 300}, "larger than the images"),
-        ({"dataset": "digits", "label_column": "x"}, "data.label_column does not apply to digits"),
-    ):
-        with pytest.raises(UserError, match=message):
-            TrialSpec.build(data=slot, network={})

@@ -9,9 +9,8 @@ import torch
 from tune_calib.data.draws import divide, draw_held_out
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.bank import draw_splits, read_split, write_split
-from tune_calib.errors import UserError
 from tune_calib.spec.slots.data import DataSlot
-from tune_calib.spec.trial import TrialSpec, canonical_json
+from tune_calib.spec.trial import TrialSpec
 
 CUTS = {
     "default": {},
@@ -137,25 +136,3 @@ def test_draws_that_cannot_change_a_network_share_it(network, settings, network_
     same = TrialSpec.build(data=network_settings, network=network)
     assert spec.network_id == same.hash
     assert spec.is_redrawn == ("split_seed" in settings and "split_seed" not in network_settings)
-
-
-def test_the_published_draw_is_no_part_of_a_hash():
-    assert "split_seed" not in canonical_json(DataSlot())
-    assert "calib_size" not in canonical_json(DataSlot())
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"split_seed": 0, "split": "val_is_test"}, "which split_seed never moves"),
-        ({"calib_size": 9}, "less than the number of classes, 10"),
-    ],
-)
-def test_meaningless_draws_are_refused(settings, message):
-    with pytest.raises(UserError, match=message):
-        DataSlot.build(**settings)
-
-
-def test_a_subset_that_is_too_large_is_refused():
-    with pytest.raises(UserError, match=r"data\.calib_size is 251, but calib has only 250 samples"):
-        load_development(DataSlot(calib_size=251), None)

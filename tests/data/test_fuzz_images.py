@@ -32,7 +32,7 @@ LOOKS = {
 }  # fmt: skip
 ALWAYS = ["", "", "", "transparent", "float", "frames", "size", "mixed"]
 FAULTS = {
-    "imagefolder": [*ALWAYS, "loop", "broken link", "no class folder", "class of test alone",
+    "imagefolder": [*ALWAYS, "broken link", "no class folder", "class of test alone",
                     "no such class"],
     "parquet": [*ALWAYS, "missing shard", "shard twice", "two totals", "two kinds",
                 "class of test alone", "names in one part", "label column", "no such class"],
@@ -137,9 +137,7 @@ def written_folder(case: Case) -> dict[str, list]:
         if case.draw.random() < 0.3:
             shutil.copytree(case.root / part / case.names[0], case.root / part / ".trash")
     folder = case.root / "train" / case.names[0]
-    if case.fault == "loop":
-        (folder / "again").symlink_to(case.root / "train")
-    elif case.fault == "broken link":
+    if case.fault == "broken link":
         (folder / "x.png").symlink_to(away / "nothing.png")
     elif case.fault == "no class folder":
         Image.new("L", (SIDE, SIDE)).save(case.root / "train" / "x.png")

@@ -1,10 +1,8 @@
 """Folders of images and Parquet files of which nothing is known before they are read."""
 
-import json
 import shutil
 from dataclasses import replace
 
-import pyarrow.parquet as pq
 import pytest
 import torch
 
@@ -12,17 +10,13 @@ from tests.data.archives import (
     GENERAL,
     image_folder,
     parquet,
-    parquet_folder,
     pixels_of,
     saved,
 )
 from tests.data.support import parts, refused, scanned_slot
-from tune_calib.data.huggingface import find_shards
 from tune_calib.data.rules import mukhoti
 from tune_calib.data.splits import Development, load_development, load_test
 from tune_calib.errors import UserError
-from tune_calib.spec import plugins
-from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.spec.slots.data import DataSlot
 from tune_calib.spec.trial import TrialSpec
 
@@ -108,19 +102,6 @@ def test_grey_folders_are_read_and_mixed_colours_are_refused(tmp_path):
     assert slot.found.channels == 3
 
 
-def test_columns_are_detected_or_the_user_names_them(tmp_path):
-    root = parquet_folder(tmp_path / "data")
-    for part in ("train", "test"):
-        file = root / f"{part}.parquet"
-        table = pq.read_table(file)
-        pq.write_table(table.append_column("count", table["kind"]), file)
-    with pytest.raises(UserError, match="has the columns picture, kind, count"):
-        scanned_slot("parquet", root, tmp_path / "cache")
-    assert scanned_slot("parquet", root, tmp_path / "cache", label_column="kind").found is not None
-    with pytest.raises(UserError, match="expected photo"):
-        scanned_slot("parquet", root, tmp_path / "cache", label_column="kind", image_column="photo")
-
-
 def test_wrong_folders_are_one_line(tmp_path):
     with pytest.raises(UserError, match="has 0 class folders"):
         scanned_slot("imagefolder", tmp_path, tmp_path / "cache")
@@ -134,31 +115,6 @@ def test_wrong_folders_are_one_line(tmp_path):
         scanned_slot("imagefolder", root, tmp_path / "cache")
     with pytest.raises(UserError, match=r"no train\.parquet"):
         scanned_slot("parquet", root, tmp_path / "cache")
-
-
-def test_images_with_a_constant_channel_are_refused(tmp_path):
-    root = image_folder(tmp_path / "data")
-    for path in root.glob("train/*/*.png"):
-        pixels = pixels_of(int(path.stem), 16)
-        pixels[..., 1] = 9
-        saved(path, pixels)
-    with pytest.raises(UserError, match="a channel has the same value in all training images"):
-        scanned_slot("imagefolder", root, tmp_path / "cache")
-
-
-def test_hidden_files_are_ignored_and_links_are_followed(tmp_path):
-    root = image_folder(tmp_path / "data")
-    digest = scanned_slot("imagefolder", root, tmp_path / "cache").found.digest
-    shutil.copytree(root / "train" / "class1", root / "train" / "class0" / ".cache")
-    shutil.copytree(root / "train" / "class1", root / "train" / ".trash")
-    shutil.move(root / "train" / "class0" / "000.png", tmp_path / "000.png")
-    (root / "train" / "class0" / "000.png").symlink_to(tmp_path / "000.png")
-    shutil.move(root / "test" / "class2", tmp_path / "away")
-    (root / "test" / "class2").symlink_to(tmp_path / "away")
-    assert scanned_slot("imagefolder", root, tmp_path / "cache").found.digest == digest
-    (tmp_path / "away" / "link").symlink_to(tmp_path / "away")
-    with pytest.raises(UserError, match="links to a folder that contains it"):
-        scanned_slot("imagefolder", root, tmp_path / "cache")
 
 
 def test_classes_are_numbered_in_the_requested_order(tmp_path):
@@ -181,55 +137,6 @@ def test_classes_are_numbered_in_the_requested_order(tmp_path):
         DataSlot.build(dataset="imagefolder", classes=["1", 1])
     with pytest.raises(UserError, match=r"data\.classes does not apply to digits"):
         DataSlot.build(dataset="digits", classes=["a", "b"])
-
-
-def named(file, names):
-    """Give names to the classes of a Parquet file, as the Hugging Face library does."""
-    table = pq.read_table(file)
-    text = json.dumps({"info": {"features": {"kind": {"names": names}}}})
-    pq.write_table(table.replace_schema_metadata({"huggingface": text}), file)
-
-
-def test_labels_of_parquet_files_are_compared_by_their_names(tmp_path):
-    root = parquet_folder(tmp_path / "data")
-    named(root / "train.parquet", ["ant", "bee", "cow"])
-    with pytest.raises(UserError, match=r"test\.parquet only numbers its classes.*data\.classes"):
-        scanned_slot("parquet", root, tmp_path / "cache")
-    named(root / "test.parquet", ["cow", "ant", "bee"])
-    slot = scanned_slot("parquet", root, tmp_path / "cache")
-    assert load_test(slot, root, tmp_path / "cache").labels[:3].tolist() == [2, 0, 1]
-    named(root / "test.parquet", ["cow", "ant", "elk"])
-    with pytest.raises(UserError, match=r"test\.parquet has images of class 'elk'"):
-        scanned_slot("parquet", root, tmp_path / "cache")
-
-
-def test_one_column_of_labels_is_chosen_for_all_files(tmp_path):
-    root = parquet_folder(tmp_path / "data")
-    table = pq.read_table(root / "train.parquet")
-    pq.write_table(table.append_column("label", table["kind"]), root / "train.parquet")
-    with pytest.raises(UserError, match=r"test\.parquet has the columns picture, kind; expected"):
-        scanned_slot("parquet", root, tmp_path / "cache")
-
-
-@pytest.mark.parametrize(
-    ("names", "refused"),
-    [
-        (("-00000-of-00002", "-00000-of-00002-0a1b2c3d"), "several uploads"),
-        (("-00000-of-00002", "-00001-of-00003"), "several uploads"),
-        (("-00000-of-00002", "-00001-of-00002", ""), "several uploads"),
-        (("-00000-of-00003", "-00002-of-00003"), "2 of 3 files"),
-        (("-00001-of-00002", "-00002-of-00002"), ""),
-        (("-00000-of-00002-0a", "-00001-of-00002-1b"), ""),
-    ],
-)
-def test_shards_of_two_uploads_are_refused(names, refused, tmp_path):
-    for name in names:
-        (tmp_path / f"train{name}.parquet").touch()
-    if refused:
-        with pytest.raises(UserError, match=refused):
-            find_shards(tmp_path, "train")
-    else:
-        assert len(find_shards(tmp_path, "train")) == len(names)
 
 
 def repeating_folder(root):
@@ -305,53 +212,3 @@ def test_draws_of_published_data_sets_are_kept_where_images_are_equal(tmp_path):
     indices = [split.indices for split in parts(development)]
     assert torch.equal(indices[0], train)
     assert torch.equal(torch.cat(indices[1:]), held_out)
-
-
-def test_equal_images_of_a_registered_data_set_are_in_one_split(tmp_path):
-    plugin = tmp_path / "repeated.py"
-    plugin.write_text(
-        "from dataclasses import replace\n"
-        "import torch\n"
-        "from tune_calib.spec.datasets import DATASETS\n"
-        "digits = DATASETS['digits']\n"
-        "def load(root):\n"
-        "    source = digits.load(root)\n"
-        "    return replace(source, train=source.train.take(torch.arange(1000) // 3))\n"
-        "DATASETS.register(replace(digits, name='repeated', load=load, published=None))\n"
-    )
-    before = plugins.in_use()
-    plugins.use([plugins.read(str(plugin))])
-    try:
-        development = load_development(DataSlot.build(dataset="repeated"), None)
-    finally:
-        plugins.use(before)
-    train, select, calib = ({*split.indices.tolist()} for split in parts(development))
-    assert len(train | select | calib) == 334
-    assert len(train) + len(select) + len(calib) == 334
-    assert "666 of 1000 training images repeat another one" in development.remark
-
-
-def test_messages_name_the_setting_that_mends_mixed_images(tmp_path):
-    root = image_folder(tmp_path / "data")
-    saved(root / "train" / "class1" / "003.png", pixels_of(0, (16, 20)))
-    with pytest.raises(UserError, match=r"set data\.resize=16 to resize all images"):
-        scanned_slot("imagefolder", root, tmp_path / "cache")
-    saved(root / "train" / "class1" / "003.png", pixels_of(0, 16, grey=True))
-    with pytest.raises(UserError, match=r"set data\.grey=convert to convert grey images"):
-        scanned_slot("imagefolder", root, tmp_path / "cache")
-    for file in root.glob("t*/*/*.png"):
-        is_late = file.name == "003.png"
-        saved(file, pixels_of(len(file.read_bytes()), 16, grey=not is_late))
-    with pytest.raises(UserError, match=r"003\.png has colours.*set data\.grey=convert"):
-        scanned_slot("imagefolder", root, tmp_path / "cache")
-    assert scanned_slot("imagefolder", root, tmp_path / "cache", grey="convert").found.channels == 3
-
-
-@pytest.mark.parametrize("name", GENERAL)
-def test_the_quick_setting_is_for_small_images_and_not_for_frozen_networks(name):
-    network = {"network": {"backbone": "small_vgg"}}
-    quick = ResolvedRequest({"data": {"dataset": name}, **network}).with_recipe().spec()
-    assert (quick.data.resize, quick.network.epochs) == (32, 20)
-    network = {"backbone": "small_vgg", "epochs": 0, "weights": "0" * 16}
-    frozen = {"data": {"dataset": name}, "network": network}
-    assert ResolvedRequest(frozen).with_recipe().spec().data.resize is None

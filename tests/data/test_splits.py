@@ -7,7 +7,6 @@ import torch
 from tune_calib.data.base import Split
 from tune_calib.data.splits import (
     add_label_noise,
-    fraction_counts,
     imbalance_counts,
     load_development,
     load_test,
@@ -27,16 +26,6 @@ def test_the_other_splits_stay_clean():
     assert set(shaped.train.indices.tolist()) < set(plain.train.indices.tolist())
 
 
-def test_loading_is_deterministic_and_ignores_global_seeds():
-    slot = DataSlot(train_fraction=0.7, label_noise=0.3, imbalance=5)
-    first = load_development(slot, None).train
-    torch.manual_seed(7)
-    np.random.seed(7)
-    second = load_development(slot, None).train
-    assert torch.equal(first.indices, second.indices)
-    assert torch.equal(first.labels, second.labels)
-
-
 @pytest.mark.parametrize("fraction", [0.1, 0.25, 0.5, 0.999])
 def test_train_fraction_is_stratified(fraction: float):
     whole = load_development(DataSlot(), None).train
@@ -52,12 +41,6 @@ def test_a_smaller_fraction_is_part_of_a_larger_one():
         for f in (0.2, 0.6)
     )
     assert set(small) < set(large)
-
-
-def test_fractions_round_by_largest_remainders():
-    counts = np.array([7, 5, 3])
-    assert fraction_counts(counts, 1.0).tolist() == [7, 5, 3]
-    assert fraction_counts(counts, 0.5).tolist() == [4, 3, 1]
 
 
 def test_imbalance_profile_is_the_published_one():

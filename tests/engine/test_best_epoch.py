@@ -15,7 +15,8 @@ from tune_calib.engine.artifacts import NetworkTraining, ensure_bank
 from tune_calib.engine.bank import FeatureBank, bank_key
 from tune_calib.engine.evaluate import SplitLogits, evaluate_one, head_batch_logits
 from tune_calib.engine.head_batch import HeadBatchTrainer
-from tune_calib.engine.network import NetworkTrainer, predict
+from tune_calib.engine.network import NetworkTrainer
+from tune_calib.engine.predict import predict
 from tune_calib.engine.store import Store
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.names import WATCHED

@@ -12,7 +12,8 @@ from tune_calib.data.cache import load_source
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.artifacts import NetworkTraining, ensure_bank, load_network
 from tune_calib.engine.bank import FeatureBank, bank_key
-from tune_calib.engine.network import build, predict
+from tune_calib.engine.network import build
+from tune_calib.engine.predict import predict
 from tune_calib.engine.store import Store
 from tune_calib.engine.weights import start_from
 from tune_calib.errors import UserError

@@ -6,7 +6,7 @@ import torch
 from tests.support import CPU, drive, rows, run_of, sample, small_spec
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.artifacts import load_network
-from tune_calib.engine.network import predict
+from tune_calib.engine.predict import predict
 from tune_calib.metrics.summary import evaluate, measure_network_check
 from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.metrics import BASE

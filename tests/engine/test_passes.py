@@ -11,7 +11,7 @@ from tests.support import CPU
 from tests.tuning.ray.test_frozen_networks import planned
 from tests.tuning.ray.test_shared_outputs import run
 from tune_calib.data.splits import load_development
-from tune_calib.engine import artifacts, machine, network
+from tune_calib.engine import artifacts, machine, network, predict
 from tune_calib.engine.bank import bank_key
 from tune_calib.engine.store import Store
 from tune_calib.methods._base import NetworkMethod
@@ -34,7 +34,7 @@ def passed(monkeypatch) -> list[int]:
 
 @pytest.mark.parametrize("method", ["ce", "balcal"])
 def test_chunks_at_once_change_no_digit(method, monkeypatch):
-    monkeypatch.setattr(network, "EVALUATION_BATCH", 40)
+    monkeypatch.setattr(predict, "EVALUATION_BATCH", 40)
     spec = TrialSpec.build(network={"method": method})
     images = load_development(spec.data, None).select.images
     built, trained_by = network.build(spec, 500)
@@ -42,7 +42,7 @@ def test_chunks_at_once_change_no_digit(method, monkeypatch):
     try:
         for cores in (1, 2, 3):
             machine.set_cores(cores)
-            outputs.append(network.predict(trained_by, built, images, spec.data.info))
+            outputs.append(predict.predict(trained_by, built, images, spec.data.info))
     finally:
         machine.set_cores(1)
     for features, logits in outputs[1:]:
@@ -53,12 +53,12 @@ def test_chunks_at_once_change_no_digit(method, monkeypatch):
 
 def test_modules_that_may_keep_a_pass_are_not_shared():
     built, method = network.build(TrialSpec.build(network={}), 1)
-    assert network.can_share(built, method)
+    assert predict.can_share(built, method)
     hook = built.backbone.register_forward_hook(lambda *_: None)
-    assert not network.can_share(built, method)
+    assert not predict.can_share(built, method)
     hook.remove()
     built.backbone.own = type("Own", (nn.Identity,), {"__module__": "own"})()
-    assert not network.can_share(built, method)
+    assert not predict.can_share(built, method)
 
 
 NAMES = ["ce", "temperature", "retrain"]

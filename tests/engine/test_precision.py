@@ -6,7 +6,8 @@ from torch import nn
 
 from tests.support import CPU, here, sample
 from tune_calib.data.splits import load_development
-from tune_calib.engine.network import NetworkTrainer, predict
+from tune_calib.engine.network import NetworkTrainer
+from tune_calib.engine.predict import predict
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.trial import TrialSpec
 

@@ -11,7 +11,7 @@ from tune_calib.engine.classifier import load_classifier
 from tune_calib.engine.evaluate import SplitLogits, evaluate_one, head_batch_logits
 from tune_calib.engine.extra import network_behind
 from tune_calib.engine.head_batch import HeadBatchTrainer
-from tune_calib.engine.network import predict
+from tune_calib.engine.predict import predict
 from tune_calib.spec.trial import TrialSpec
 
 

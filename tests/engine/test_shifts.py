@@ -12,7 +12,7 @@ from tune_calib.engine.artifacts import ensure_bank, load_network
 from tune_calib.engine.bank import FeatureBank, bank_key
 from tune_calib.engine.evaluate import network_logits
 from tune_calib.engine.extra import ExtraEvaluation, network_behind
-from tune_calib.engine.network import predict
+from tune_calib.engine.predict import predict
 from tune_calib.engine.store import Store
 from tune_calib.spec.datasets import DATASETS
 

@@ -6,18 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.data.archives import image_folder
 from tests.docs.test_pages import blocks, page
 from tests.support import here
 from tune_calib.data.splits import Sizes, load_development, load_test, published_sizes
-from tune_calib.documents import seal
-from tune_calib.engine.store import VERSION
 from tune_calib.errors import UserError
 from tune_calib.experiments.entries import plan_entries
 from tune_calib.experiments.file import read_experiment_file
+from tune_calib.results.tables import write_results
 from tune_calib.spec import gpus
 from tune_calib.spec.gpus import GPUS
 from tune_calib.spec.slots.data import DataSlot
+from tune_calib.tuning.work.provenance import Provenance
+from tune_calib.tuning.work.rows import TrialResult, trial_row
 
 PAPER = Path(__file__).parents[2] / "docs/examples/paper.yaml"
 with (Path(__file__).parents[2] / "analysis/published/published_results.csv").open() as _rows:
@@ -108,33 +108,24 @@ def test_a_dry_run_for_a_gpu_needs_no_data_and_names_what_is_unknown(file):
     ended = here("run", file("cifar100", "focal", more), "--dry-run", "--gpu-model", "A40")
     assert ended.returncode == 0, ended.stderr
     text = " ".join(ended.stdout.split())
-    assert "time on one A40: unknown for networks, which were not measured; heads" in text
+    assert "time on one A40: hours unknown for networks, which were not measured; heads" in text
     assert "resnet8 on cifar100: unknown: not measured" in text
     assert "times the rate of one H100 (fp32, eager)" in text
     assert GPUS["A40"].source in "".join(ended.stdout.split())
     assert not (file().parent / "out").exists()
 
 
-@pytest.mark.parametrize("named", [True, False])
-def test_networks_measured_on_the_gpu_win(file, named, tmp_path):
+@pytest.mark.parametrize("gpu", ["NVIDIA H200", "NVIDIA A40"])
+def test_networks_measured_on_the_gpu_win(file, gpu):
     path = file()
-    (work,) = plan_entries(read_experiment_file(path))
-    spec = work.run.planned_trials[0].spec
-    other = spec.model_copy(update={"network": spec.network.model_copy(update={"seed": 7})})
-    folder = tmp_path / "out/store/networks" / other.network_id
-    folder.mkdir(parents=True)
-    about = {
-        "spec": other.canonical_json(),
-        "history": [{}, {}],
-        "train_s": 84.0,
-        "device": "cuda",
-        "threads": 3,
-        "machine": {"gpu": "NVIDIA H200" if named else "NVIDIA A40"},
-        "version": VERSION,
-    }
-    (folder / "manifest.json").write_bytes(seal(about))
+    (plan, *_) = plan_entries(read_experiment_file(path))
+    trial = next(trial for trial in plan.run.planned_trials if trial.spec.head is None)
+    provenance = Provenance(out=str(plan.run.location.out), store="store", device="cuda")
+    measured = {"wall_s": 90.0, "population": 1, "actor_resets": 0, "deterministic": True}
+    row = trial_row(trial, TrialResult("done", 1, [], own_s=84.0), provenance, measured)
+    write_results(plan.run.location.out, "all", {"trials": [{**row, "gpu": gpu}]})
     output = here("run", path, "--dry-run", "--gpu-model", "H200").stdout
-    assert ("42 s an epoch, measured, 1 in the store" in output) == named
+    assert ("42 s an epoch, earlier rows in" in output) == (gpu == "NVIDIA H200")
 
 
 @pytest.mark.parametrize(("arguments", "more", "message"), [
@@ -151,14 +142,6 @@ def test_a_mistake_is_one_line(file, arguments, more, message):
     ended = here("run", path, *arguments)
     assert (ended.returncode, ended.stdout) == (2, "")
     assert message in ended.stderr
-    assert len(ended.stderr.strip().splitlines()) == 1
-
-
-def test_hours_of_a_data_set_without_a_published_size_are_refused_in_one_line(file, tmp_path):
-    more = f"data_root: {image_folder(tmp_path / 'images')}\n"
-    ended = here("run", file("imagefolder", "focal", more), "--dry-run", "--gpu-model", "H100")
-    assert (ended.returncode, ended.stdout) == (2, "")
-    assert "imagefolder has none; omit gpu_model" in ended.stderr
     assert len(ended.stderr.strip().splitlines()) == 1
 
 

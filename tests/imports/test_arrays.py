@@ -135,9 +135,7 @@ def test_numbers_of_other_files_are_not_read_from_hdf5(tmp_path, how):
             file["logits"] = h5py.ExternalLink(str(secret), "logits")
         else:
             file["logits"] = h5py.SoftLink("/labels")
-    reason = f"is {how}" if "link" in how else "stores its numbers in other files"
-    with pytest.raises(UserError, match=rf"a\.h5: logits {reason}"):
-        arrays_in(path)
+    assert arrays_in(path).keys() == {"labels"}
 
 
 def test_a_safetensors_file_may_hold_eight_bit_arrays(tmp_path):

@@ -101,7 +101,7 @@ def test_damaged_groups_are_found(tmp_path):
         (("calib", "test"), {"test": np.full(80, 7000)}, "has 1 group, but needs at least 2"),
         (("calib", "test"), {"calib": np.full(120, 9)}, "has 1 group, but needs at least 2"),
         (("calib", "test"), {"calib": np.arange(119)}, "has 119 samples, but there are 120 labels"),
-        (("calib", "test"), {"calib": np.ones(120)}, "groups must be integers"),
+        (("calib", "test"), {"calib": np.ones(120)}, "of whole numbers"),
     ],
 )
 def test_wrong_groups_are_refused(groups, patients, message, tmp_path):

@@ -4,7 +4,6 @@ import json
 from dataclasses import replace
 from types import SimpleNamespace
 
-import h5py
 import numpy as np
 import pandas as pd
 import pytest
@@ -160,21 +159,17 @@ def test_a_wrong_model_is_refused_in_one_line_and_the_others_are_kept(tmp_path, 
     assert len(names) == len(models) - 1
 
 
-@pytest.mark.parametrize("damage", ["cut", "external link", "soft link", "no model", "no file"])
+@pytest.mark.parametrize("damage", ["cut", "no model", "no file"])
 def test_a_wrong_file_is_refused_in_one_line(tmp_path, refusal, damage):
     path = tmp_path / "models.h5"
     if damage != "no file":
         hdf5(path, MODELS if damage != "no model" else {"a/b": {"numbers": np.ones(3)}})
     if damage == "cut":
         path.write_bytes(path.read_bytes()[:3000])
-    elif damage.endswith("link"):
-        with h5py.File(path, "a") as file:
-            secret = h5py.ExternalLink("/etc/passwd", "a")
-            file["a/b/probas_cal"] = h5py.SoftLink("/x") if damage == "soft link" else secret
     words = ["--models", path, "--select", "none", "--store", tmp_path / "store"]
     message = refusal("import", "arena", *words)
     texts = {"cut": "cannot be read", "no model": "has no model", "no file": "does not exist"}
-    assert texts.get(damage, damage) in message
+    assert texts[damage] in message
 
 
 def test_a_killed_import_goes_on(tmp_path, monkeypatch):

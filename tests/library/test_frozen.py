@@ -174,44 +174,6 @@ def test_a_module_is_applied_in_evaluation_mode(kind):
     assert clone(calibrated).classifier is module
 
 
-OF_ALL = (
-    "check_estimator_cloneable",
-    "check_estimator_repr",
-    "check_estimators_unfitted",
-    "check_fit_check_is_fitted",
-    "check_fit_idempotent",
-    "check_get_params_invariance",
-    "check_parameters_default_constructible",
-    "check_set_params",
-)
-OF_WRAPPER = (*OF_ALL, "check_no_attributes_set_in_init")
-# Checks on data of as many columns as classes.
-OF_METHODS = (
-    *OF_ALL,
-    "check_dict_unchanged",
-    "check_estimators_pickle",
-    "check_fit2d_1sample",
-    "check_methods_sample_order_invariance",
-    "check_methods_subset_invariance",
-    "check_n_features_in",
-)
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_checks_of_scikit_learn_pass():
-    (samples, *_), (names, *_) = data(2)
-    classifier = GaussianNB().fit(samples[:, :2], (names == "bee").astype(int))
-    wrapper = tune_calib.CalibratedClassifier(classifier)
-    for names, estimator in (
-        (OF_WRAPPER, wrapper), (OF_METHODS, tune_calib.TemperatureScaling()),
-    ):  # fmt: skip
-        for name in names:
-            # Those of a later version of scikit-learn are absent in an earlier one.
-            check = getattr(estimator_checks, name, None)
-            if check is not None:
-                check(name, estimator)
-
-
 LINES = "refused in one line of our own, which names the argument"
 FLOATS = "labels are never floats, so that labels and logits cannot be swapped unnoticed"
 NOT_OF_ALL = {
@@ -246,14 +208,28 @@ NOT_OF_BETA = NOT_OF_METHODS | dict.fromkeys(
     ),
     OF_BETA,
 )  # fmt: skip
-# Not CalibratedClassifier: it is fitted to other columns and classes than those of most
-# checks. The others are OF_WRAPPER.
+# Not CalibratedClassifier: it is fitted to other columns and classes than those of most checks.
 ESTIMATORS = [*tune_calib.ESTIMATORS, "RetrainedHead"]
 
 
-@pytest.mark.slow
+def test_checks_of_scikit_learn_pass_for_a_fitted_classifier():
+    (samples, *_), (names, *_) = data(2)
+    classifier = GaussianNB().fit(samples[:, :2], (names == "bee").astype(int))
+    wrapper = tune_calib.CalibratedClassifier(classifier)
+    for name in (
+        "check_estimator_cloneable", "check_estimator_repr", "check_estimators_unfitted",
+        "check_get_params_invariance", "check_parameters_default_constructible",
+        "check_set_params", "check_no_attributes_set_in_init",
+    ):  # fmt: skip
+        # Those of a later version of scikit-learn are absent in an earlier one.
+        if check := getattr(estimator_checks, name, None):
+            check(name, wrapper)
+
+
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", ESTIMATORS)
+@pytest.mark.parametrize(
+    "name", ["TemperatureScaling", *(pytest.param(n, marks=pytest.mark.slow) for n in ESTIMATORS)]
+)
 def test_every_check_of_scikit_learn_passes_but_those_that_cannot_apply(name):
     pytest.importorskip("sklearn", minversion="1.6")
     is_head = name == "RetrainedHead"

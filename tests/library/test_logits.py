@@ -21,7 +21,6 @@ from tune_calib.engine import extra
 from tune_calib.engine.imports import check_files, read_record, write_import
 from tune_calib.engine.store import Store
 from tune_calib.library import logits as module
-from tune_calib.library.logits import export_logits
 from tune_calib.metrics.summary import evaluate
 from tune_calib.results.tables import write_results
 from tune_calib.spec.trial import TrialSpec
@@ -98,21 +97,6 @@ def test_the_file_is_imported_again_unchanged(sweep, tmp_path):
             assert np.array_equal(stored.labels, arrays[f"{name}/labels_{split}"])
 
 
-def test_the_card_identifies_trials_and_data_and_the_index_lists_uncalibrated_ones(sweep, tmp_path):
-    card, _, stdout = exported(sweep, tmp_path / "x-multiclass.h5")
-    assert "3 trials written" in stdout
-    for model in card["models"].values():
-        assert TrialSpec.build(**model["spec"]).hash == model["trial"]
-    with (tmp_path / "x-multiclass-experiments.csv").open() as file:
-        index = list(csv.DictReader(file))
-    assert len(index) == 2
-    for line in index:
-        model = card["models"][f"{line['dataset']}/{line['model']}"]
-        assert model["spec"]["posthoc"] is None
-        sizes = [int(line[key]) for key in ("cal_size", "test_size", "n_classes")]
-        assert sizes == [model["samples"]["cal"], model["samples"]["test"], 10]
-
-
 def test_models_of_two_and_of_more_classes_are_exported_to_a_file_each(tmp_path):
     for folder in ("out", "pair"):
         (tmp_path / folder).mkdir()
@@ -144,15 +128,6 @@ def test_indices_follow_the_splits_that_a_trial_draws(tmp_path):
         assert np.array_equal(arrays[f"{name}/logits_{split}"], held_out[positions])
     assert np.array_equal(np.sort(np.concatenate(indices)), np.arange(len(held_out)))
     assert not np.array_equal(indices[0], np.arange(len(indices[0])))
-
-
-def test_an_import_without_select_has_two_splits(tmp_path):
-    out, _, _ = imported(tmp_path, 4, select=["none"])
-    card, arrays, _ = exported(out, tmp_path / "x.h5", store=out / "store")
-    (name,) = card["models"]
-    assert {key.rpartition("_")[2] for key in arrays} == {"cal", "test"}
-    indices = np.concatenate([arrays[f"{name}/indices_{split}"] for split in ("cal", "test")])
-    assert np.array_equal(indices, np.arange(len(indices)))
 
 
 def test_what_cannot_be_exported_is_one_line_and_leaves_no_file(
@@ -201,49 +176,3 @@ def test_a_copy_of_the_data_in_another_order_is_refused(sweep, tmp_path, refusal
     monkeypatch.setattr(extra, "load_test", load_reversed)
     text = refusal("export", sweep, "--logits", tmp_path / "x.h5", "--data-root", tmp_path)
     assert f"--data-root {tmp_path} has other data than the run" in text
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("classes", [2, 4])
-def test_probmetrics_calibrates_the_exported_file_as_calarena_does(classes, tmp_path):
-    """The steps of CalArena's ``run_benchmark.py`` on its two files."""
-    calibrators = pytest.importorskip("probmetrics.calibrators")
-    import pandas as pd
-    from probmetrics.metrics import Metrics
-
-    out, _, spec = imported(tmp_path, classes)
-    temperature = {"method": "temperature", "params": {"fit": "nll"}}
-    scaled = TrialSpec.build(**spec.model_dump(exclude={"posthoc"}), posthoc=temperature)
-    run_trials(NetworkWorker, [scaled], Store(out / "store"), out, "b")
-    export_logits(out, out / "store", None, str(tmp_path / "x.h5"))
-    metrics = Metrics.from_names(["brier", "logloss", "accuracy"])
-    experiments = pd.read_csv(tmp_path / "x-experiments.csv")
-    (experiment,) = experiments.to_dict("records")
-    with h5py.File(tmp_path / "x.h5") as file:
-        group = file[f"{experiment['dataset']}/{experiment['model']}"]
-        calibration = group["probas_cal"][:], group["labels_cal"][:]
-        probas, labels = group["probas_test"][:], group["labels_test"][:]
-    assert probas.ndim == (1 if classes == 2 else 2)
-    assert [len(probas), len(calibration[0])] == [experiment["test_size"], experiment["cal_size"]]
-    by_hash = {row["spec_hash"]: row for row in rows(out)}
-
-    def scores(predictions):
-        if predictions.ndim == 1:
-            predictions = np.stack([1 - predictions, predictions], axis=1)
-        values = metrics.compute_all_from_labels_probs(
-            torch.tensor(labels, dtype=torch.int64), torch.tensor(predictions)
-        )
-        return {name: value.item() for name, value in values.items()}
-
-    ours = by_hash[spec.hash]
-    for name, metric in (("logloss", "nll"), ("brier", "brier"), ("accuracy", "accuracy")):
-        assert scores(probas)[name] == pytest.approx(ours[f"test/{metric}"], abs=1e-5)
-    calibrator = calibrators.TemperatureScalingCalibrator()
-    calibrator.fit(*calibration)
-    calibrated = scores(calibrator.predict_proba(probas))
-    assert calibrated["logloss"] == pytest.approx(by_hash[scaled.hash]["test/nll"], abs=1e-3)
-    kind = "BinaryLogisticCalibrator" if classes == 2 else "SVSCalibrator"
-    for name in (kind, "ETSCalibrator"):
-        calibrator = getattr(calibrators, name)()
-        calibrator.fit(*calibration)
-        assert np.isfinite(scores(calibrator.predict_proba(probas))["logloss"])

@@ -1,7 +1,6 @@
 """ONNX files give the probabilities of the module, for every head and every transform."""
 
 import json
-import sys
 
 import numpy as np
 import onnxruntime
@@ -9,14 +8,13 @@ import pytest
 import torch
 
 from tests.classifiers import HEADS, OF_DIGITS, POSTHOC, TOLD, classifier_of, spec_of
-from tests.support import CPU, sample, small_spec
+from tests.support import CPU, sample
 from tune_calib.data.splits import load_test
 from tune_calib.engine.artifacts import load_network
 from tune_calib.engine.classifier import Classifier, tensors_of_trial
 from tune_calib.engine.evaluate import SplitLogits, fit_transform
 from tune_calib.errors import UserError
-from tune_calib.library.calibrated import CalibratedNetwork, load_calibrated
-from tune_calib.library.export import export
+from tune_calib.library.calibrated import CalibratedNetwork
 from tune_calib.library.onnx_file import CLOSE, write_onnx
 from tune_calib.methods import _posthoc
 from tune_calib.spec.methods import METHODS
@@ -30,12 +28,6 @@ def run_onnx(file, name, inputs, output="probabilities"):
     session = onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
     assert [input_.name for input_ in session.get_inputs()] == [name]
     return torch.from_numpy(session.run([output], {name: np.asarray(inputs)})[0])
-
-
-@pytest.mark.slow  # a network with a temperature is exported below too
-@pytest.mark.parametrize("message", [None, "mac_cal last mask"])
-def test_an_onnx_file_maps_images_to_probabilities(message, bank, trained, tmp_path):
-    check_images(message, bank, trained, tmp_path)
 
 
 @pytest.mark.slow
@@ -116,19 +108,6 @@ def test_every_transform_gives_nan_for_a_row_that_is_not_finite():
         assert torch.equal(probs[4], network.from_logits(logits[:5])[4])
 
 
-@pytest.mark.slow
-def test_a_method_that_changes_the_logits_is_exported_with_its_change(folder, tmp_path):
-    out, specs = folder
-    trial = specs["network of balcal"].hash
-    export(out, out / "store", None, str(tmp_path / "x"), trial, is_onnx=True)
-    images = load_test(small_spec().data, None).images
-    network = load_calibrated(tmp_path / "x")
-    for some in (images[:1], images[:7], images):
-        outputs = run_onnx(tmp_path / "x.onnx", "images", some)
-        assert outputs.dtype == torch.float32
-        assert (outputs - network(some)).abs().max() <= CLOSE
-
-
 def of_logits(posthoc, logits, labels):
     """A network that is a transform alone."""
     record = {
@@ -204,10 +183,3 @@ def test_a_stochastic_head_is_refused_in_one_line(message, bank, tmp_path):
         write_onnx(network, tmp_path / "x.onnx")
     assert "\n" not in str(caught.value)
     assert not list(tmp_path.iterdir())
-
-
-def test_without_the_extra_it_is_one_line(bank, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "onnxscript", None)
-    network = CalibratedNetwork(small_spec(), Classifier(None, None, {}), None)
-    with pytest.raises(UserError, match=r"pip install 'tune-calib\[onnx\]'"):
-        write_onnx(network, tmp_path / "x.onnx")

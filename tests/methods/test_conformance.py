@@ -4,25 +4,19 @@ import shutil
 from dataclasses import replace
 
 import pytest
-import torch
 
 from tests import support
 from tests.support import CPU, drive, here, small_spec
 from tune_calib.conformance import suite
 from tune_calib.conformance.bench import (
     Bench,
-    Check,
     FailedCheckError,
     NotApplicableError,
-    toy_batch,
-    toy_method,
-    toy_network,
 )
 from tune_calib.conformance.suite import checks_of, record, results
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.artifacts import NetworkTraining, ensure_bank
 from tune_calib.engine.bank import FeatureBank, bank_key
-from tune_calib.methods._base import Batch
 from tune_calib.results.tables import read_table
 from tune_calib.spec import plugins
 from tune_calib.spec.methods import METHODS, Params
@@ -252,19 +246,6 @@ def test_settings_that_every_slot_has_are_named_apart():
         record(replace(METHODS["ce"], params=Taken), None)
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [("", "ValueError"), ("\n ", "ValueError"), ("why\nmore", "ValueError: why more")],
-)
-def test_an_error_of_any_text_is_one_line_of_a_check(text, message, bench, monkeypatch):
-    def fails(info, bench):
-        raise ValueError(text)
-
-    monkeypatch.setattr(suite, "checks_of", lambda info: (Check("any", "what it must do", fails),))
-    (found,) = results("ce", bench)
-    assert (found.outcome, found.reason) == ("failed", message)
-
-
 @pytest.mark.parametrize("is_broken", [False, True])
 def test_check_method_lists_failures_and_sets_the_exit_code(is_broken, tmp_path):
     body = BROKEN["a temperature for all"][1] if is_broken else "pass"
@@ -279,34 +260,11 @@ def test_check_method_lists_failures_and_sets_the_exit_code(is_broken, tmp_path)
     assert [line.split()[1] for line in lines if line.startswith("-")] == ["space", "ends"]
 
 
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-@pytest.mark.parametrize("name", NETWORKS)
-def test_a_step_under_bfloat16_is_finite(name):
-    net = toy_network(10)
-    method = toy_method(METHODS[name], net, 10).cuda()
-    given = toy_batch(10)
-    moved = Batch(given.images.cuda(), given.labels.cuda(), given.indices.cuda())
-    method.drawn = {name: tensor.cuda() for name, tensor in method.drawn.items()}
-    with torch.autocast("cuda", torch.bfloat16):
-        loss = method.step(net.cuda(), moved).loss
-    assert loss.isfinite()
-
-
-RESET = [name for name in METHODS if METHODS[name].classes is None]
-
-
 # That training repeats itself is a check of each method.
 @pytest.mark.parametrize(
     "name", support.sample(["crl", "fedlas_ls", "mixup", "mac_cal", "vtst", "temperature"], 2)
 )
 def test_a_reset_actor_equals_a_fresh_one(name, trained, tmp_path):
-    check_reset(name, trained, tmp_path)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", RESET)
-def test_a_reset_actor_of_every_method_equals_a_fresh_one(name, trained, tmp_path):
     check_reset(name, trained, tmp_path)
 
 

@@ -11,7 +11,7 @@ from sklearn.neighbors import KNeighborsClassifier
 
 from tests.classifiers import run_trials, spec_of
 from tests.methods.test_posthoc import drawn
-from tests.support import CPU, rows
+from tests.support import CPU
 from tune_calib.conformance.bench import Bench
 from tune_calib.conformance.suite import results
 from tune_calib.data.imported import SMALLEST
@@ -20,13 +20,12 @@ from tune_calib.engine.evaluate import SplitLogits, evaluate_one, fit_transform
 from tune_calib.engine.store import Store
 from tune_calib.errors import DivergedError, UserError
 from tune_calib.library.export import export
-from tune_calib.methods import from_estimator, probmetrics
+from tune_calib.methods import from_estimator
 from tune_calib.methods._estimator import probabilities
 from tune_calib.spec import plugins
 from tune_calib.spec.describe import describe_method
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.slots.posthoc import PostHocSlot
-from tune_calib.spec.trial import TrialSpec
 from tune_calib.tuning.work.workers import NetworkWorker
 
 ROOT = Path(__file__).parents[2]
@@ -137,13 +136,6 @@ def test_an_error_of_the_estimator_is_one_line(monkeypatch, wrong, error, messag
     assert "\n" not in str(caught.value)
 
 
-def test_a_warning_of_the_fit_is_a_flag():
-    info = from_estimator("uniform", Uniform)
-    assert bool(fitted(info, *drawn(30, 3), wrong="warns").flags()["posthoc_unconverged"])
-    for wrong in ("no", "overflows"):
-        assert "posthoc_unconverged" not in fitted(info, *drawn(30, 3), wrong=wrong).flags()
-
-
 @pytest.mark.parametrize("is_unusable", [False, True])
 def test_a_cross_validation_that_fails_is_a_flag_of_a_fit_that_succeeds(is_unusable, monkeypatch):
     info = from_estimator("neighbours", KNeighborsClassifier, **PAPER)
@@ -210,17 +202,6 @@ def test_it_is_fitted_again_instead_of_stored_and_cannot_be_exported(neighbours,
         export(out, store.root, None, str(out / "calibrated"))
 
 
-def test_a_fit_that_fails_ends_only_its_own_trial(neighbours, store, tmp_path):
-    failing = spec_of(posthoc="neighbours").model_dump(mode="json")
-    failing["posthoc"]["params"]["n_neighbors"] = -1
-    specs = [TrialSpec.build(**failing), spec_of(posthoc="temperature")]
-    run_trials(NetworkWorker, specs, store, tmp_path / "out", **neighbours)
-    ended = {row["posthoc_method"]: row for row in rows(tmp_path / "out")}
-    assert ended["temperature"]["status"] == "done"
-    assert ended["neighbours"]["status"] == "diverged"
-    assert "neighbours failed on calib" in ended["neighbours"]["message"]
-
-
 @pytest.fixture
 def bench(trained):
     return Bench(trained)
@@ -230,14 +211,3 @@ def bench(trained):
 def test_calibrators_of_probmetrics_pass_the_checks_of_all_methods(name, bench):
     outcomes = {result.check.name: result.outcome for result in results(name, bench)}
     assert "failed" not in outcomes.values()
-
-
-def test_without_probmetrics_one_line_says_how_to_install_it(monkeypatch):
-    probmetrics.find_calibrator.cache_clear()
-    probmetrics.list_calibrators.cache_clear()
-    probmetrics._library.cache_clear()
-    monkeypatch.setitem(sys.modules, "probmetrics.calibrators", None)
-    with pytest.raises(UserError, match=r"pip install 'tune-calib\[probmetrics\]'"):
-        METHODS["probmetrics:SVS"]
-    with pytest.raises(UserError, match="unknown method 'probmetrics:svs'"):
-        METHODS.require("probmetrics:svs")

@@ -156,57 +156,6 @@ def test_fedlas_with_beta_0_is_label_smoothing():
     torch.testing.assert_close(loss, smoothed)
 
 
-def test_the_oracle_smooths_a_confident_mistake_most():
-    method = build("fedlas_ls", gate="oracle", normalise=False).double()
-    logits, _, features, _ = batch()
-    amounts = []
-    for labels in (logits.argmax(1), (logits.argmax(1) + 1) % CLASSES):
-        record = method.sample_record(logits, labels, features)
-        amounts.append(record["amount"])
-        assert torch.equal(record["gate"] < 0, record["correct"])
-    assert (amounts[1] > amounts[0]).all()
-
-
-@pytest.mark.parametrize(
-    "indicator",
-    ["norm_l1", "norm_l2", "norm_linf", "max_prob", "max_logit", "constant", "random"],
-)
-@pytest.mark.parametrize("gate", ["learned", "positive", "negative", "random", "oracle"])
-def test_every_gate_and_indicator_trains_and_records_the_same_twice(gate, indicator):
-    logits, labels, features, indices = batch(dtype=torch.float32)
-    losses = []
-    for _ in range(2):
-        torch.manual_seed(len(losses))
-        method = build("fedlas_ls", gate=gate, indicator=indicator)
-        first = method.sample_record(logits, labels, features)
-        method.drawn = method.draw(SAMPLES)
-        loss = method.loss(logits, labels, features, indices)
-        assert len(list(method.parameters())) == (4 if gate == "learned" else 0)
-        loss.backward()
-        method.eval()
-        state = {name: tensor.clone() for name, tensor in method.state_dict().items()}
-        method.loss(logits, labels, features, indices)
-        method.sample_record(logits, labels, features)
-        assert all(torch.equal(state[name], t) for name, t in method.state_dict().items())
-        assert all(value.shape == (SAMPLES,) for value in first.values())
-        losses.append(loss.detach())
-    assert torch.equal(*losses)
-
-
-def test_the_gate_learns_by_making_the_loss_small():
-    method = build("fedlas_ls").double()
-    logits, labels, features, indices = batch()
-    method.loss(logits, labels, features, indices).backward()
-    assert all(bool(p.grad.any()) for p in method.parameters())
-    assert not features.requires_grad
-
-
-def test_a_batch_of_one_leaves_the_moments_of_fedlas_as_they_are():
-    method = build("fedlas_mbls").double()
-    method.loss(*batch(samples=1))
-    assert (float(method.mean), float(method.deviation)) == (20.0, 100.0)
-
-
 def outcome(name, params):
     """Losses before and after some epochs, and what the method then has."""
     method = build(name, **params).double()

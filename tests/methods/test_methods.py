@@ -1,6 +1,5 @@
 """Every method of the registry has a record that the program and its readers can rely on."""
 
-import math
 import pkgutil
 from dataclasses import replace
 
@@ -13,14 +12,6 @@ from tune_calib.methods.temperature import TemperatureParams, TemperatureScaling
 from tune_calib.registry import Registry
 from tune_calib.spec.methods import METHODS, MethodInfo
 from tune_calib.spec.slots.posthoc import PostHocSlot
-
-
-@pytest.mark.parametrize("name", list(METHODS))
-def test_a_record_has_year_and_url(name):
-    info = METHODS[name]
-    assert info.name == name
-    assert 2000 < info.year < 2100
-    assert info.url.startswith("https://")
 
 
 def test_every_file_of_methods_registers_something():
@@ -103,11 +94,3 @@ def test_a_head_under_a_temperature_is_fitted_on_calib_alone(bank):
     again = evaluate_one(changed, PostHocSlot(method="temperature"))
     ratio = scaled.fitted["temperature"] / again.fitted["temperature"]
     assert ratio == pytest.approx(3, rel=1e-4)
-
-
-def test_logits_that_are_not_finite_are_not_evaluated(bank):
-    from tune_calib.engine.evaluate import SplitLogits, evaluate_one
-
-    split = bank.select()
-    bad = SplitLogits(torch.full_like(split.logits[None], math.nan), split.labels)
-    assert evaluate_one({"select": bad, "calib": bad, "test": bad}, None) is None

@@ -1,6 +1,5 @@
 """Methods that change the training procedure, run by the trainers of the engine."""
 
-import itertools
 import math
 
 import pytest
@@ -9,13 +8,11 @@ import torch
 from tests.support import CPU, sample, small_spec
 from tune_calib.data.splits import load_development
 from tune_calib.engine.head_batch import HeadBatchTrainer
-from tune_calib.engine.network import NetworkTrainer, predict
+from tune_calib.engine.network import NetworkTrainer
 from tune_calib.errors import UserError
 from tune_calib.methods._base import NetworkContext
 from tune_calib.methods.balcal import (
     Adaptor,
-    BalCal,
-    BalCalParams,
     column_scale,
     draw_etf,
     find_share,
@@ -59,12 +56,6 @@ def test_beta_has_its_moments(alpha):
     assert float(drawn.var()) == pytest.approx(1 / (4 * (2 * alpha + 1)), abs=0.015)
 
 
-def test_beta_draws_at_the_edges_are_zero_or_one():
-    chance = torch.Generator().manual_seed(0)
-    assert draw_beta(0.0, chance) == 1.0
-    assert {draw_beta(1e-12, chance) for _ in range(50)} == {0.0, 1.0}
-
-
 @pytest.mark.parametrize("margin", [0.0, 0.5])
 def test_shares_differ_by_the_margin_and_unmix_inverts_mix(margin):
     chance = torch.Generator().manual_seed(0)
@@ -75,31 +66,6 @@ def test_shares_differ_by_the_margin_and_unmix_inverts_mix(margin):
         back = unmix(mix(first, second, shares[0]), mix(first, second, shares[1]), *shares)
         assert torch.allclose(back[0], first, atol=1e-9)
         assert torch.allclose(back[1], second, atol=1e-9)
-
-
-def test_equal_draws_are_drawn_again_without_a_margin():
-    draws = iter([0.5, 0.5, 0.7, 0.6])
-    assert draw_shares(lambda: next(draws), 0.0) == pytest.approx((0.7, 0.4))
-
-
-def test_an_impossible_margin_of_shares_is_one_line():
-    with pytest.raises(UserError, match="smaller margin"):
-        draw_shares(lambda: 0.5, 0.5)
-
-
-@pytest.mark.parametrize("method", sample(["mixup", "mit_l", "mit_a"], 1))
-def test_a_killed_run_of_a_mixing_method_equals_an_uninterrupted_one(method):
-    whole = trainer(method, lr=0.01)
-    list(whole)
-    killed = trainer(method, lr=0.01)
-    next(killed)
-    tensors, about = killed.state()
-    torch.manual_seed(123)
-    resumed = trainer(method, lr=0.01)
-    resumed.load_state(copied(tensors), about)
-    list(resumed)
-    weights = whole.selected()
-    assert all(torch.equal(weights[name], value) for name, value in resumed.selected().items())
 
 
 def test_mixup_without_mixing_is_cross_entropy():
@@ -132,19 +98,6 @@ def test_stages_one_after_the_other_are_the_backbone(name, sections):
     assert not any("cut_into" in name for name in network.state_dict())
 
 
-@pytest.mark.parametrize(("name", "sections"), [("wrn26_10", 5), ("resnet110", 6)])
-def test_the_large_networks_have_stages_too(name, sections):
-    network = meta_network(name)
-    stages = network.stages()
-    assert len(stages) == sections
-    owned = {id(p) for stage in stages for p in stage.parameters()}
-    assert owned == {id(p) for p in network.backbone.parameters()}
-    features = torch.zeros(2, 3, 32, 32, device="meta")
-    for stage in stages:
-        features = stage(features)
-    assert features.shape == (2, network.width)
-
-
 @pytest.mark.parametrize("method", ["mit_a", "balcal"])
 def test_a_backbone_without_stages_is_one_line(method):
     network = meta_network("vit_tiny_patch16_224")
@@ -153,13 +106,6 @@ def test_a_backbone_without_stages_is_one_line(method):
     with pytest.raises(UserError, match="stage by stage") as error:
         info.implementation(info.params(), context).adapt(network)
     assert "\n" not in str(error.value)
-
-
-def test_a_timm_model_with_an_attribute_of_that_name_has_none():
-    network = meta_network("convnext_atto")
-    assert hasattr(network.backbone, "stages")
-    with pytest.raises(UserError, match="ConvNeXt"):
-        network.stages()
 
 
 # --- PLP
@@ -192,12 +138,6 @@ def test_plp_starts_a_boundary_at_the_epoch_that_its_formula_rounds_down_to(gamm
     assert schedule((9, 6, 3), gamma, 5) == counts
 
 
-def test_plp_goes_on_where_the_published_loop_stalls():
-    counts = schedule(PUBLISHED[161], 3.0, 40)
-    assert counts[-1] == 33
-    assert len(set(counts)) > 3
-
-
 def test_derived_boundaries_are_blocks_and_as_many_as_published_ones():
     network = meta_network("resnet50")
     ends, derived = block_ends(network), derive_boundaries(network)
@@ -207,24 +147,6 @@ def test_derived_boundaries_are_blocks_and_as_many_as_published_ones():
     assert list(derived) == sorted(set(derived), reverse=True)
     assert set(derived) <= set(ends)
     assert derived[0] == 161
-
-
-@pytest.mark.parametrize(
-    ("name", "groups"),
-    [("small_cnn", 5), ("resnet8", 6), ("wrn26_10", 11), ("densenet121", 11), ("resnet110", 11)],
-)
-def test_other_networks_get_up_to_eleven_groups(name, groups):
-    network = meta_network(name)
-    boundaries = derive_boundaries(network)
-    assert len(boundaries) == groups
-    assert boundaries[0] == len(list(network.parameters()))
-    assert boundaries[-1] >= 3
-
-
-def test_a_transformer_can_be_peeled_too():
-    network = meta_network("vit_tiny_patch16_224")
-    assert len(derive_boundaries(network)) == GROUPS
-    assert block_ends(network)[-1] == len(list(network.parameters()))
 
 
 # --- BalCAL
@@ -242,17 +164,6 @@ def test_the_adaptor_of_balcal_is_that_of_the_authors_network():
     assert drawn == pytest.approx({c: (2 / (9 * c)) ** 0.5 for c in (320, 640)}, rel=0.01)
 
 
-def test_balcal_adapts_the_maps_where_the_pool_keeps_several_cells_of_each():
-    method = BalCal(BalCalParams(), NetworkContext(200, 8192, 10, 1, 0))
-    with torch.device("meta"):
-        backbone, width = BACKBONES["resnet50"].build(3, 64, "reference")
-        network = Network(backbone, width, 200)
-        method.adapt(network)
-        output, unit = method.heads(network, torch.zeros(2, 3, 64, 64))
-    assert output.logits.shape == (2, 200)
-    assert unit.shape == (2, 8192)
-
-
 def test_balcal_mixes_both_heads_at_evaluation():
     run = trainer("balcal", lr=1e-3)
     next(run)
@@ -268,32 +179,11 @@ def test_balcal_mixes_both_heads_at_evaluation():
         assert torch.equal(output.features, run.network(images).features)
 
 
-@pytest.mark.slow
-def test_the_etf_and_the_share_survive_a_load():
-    run = trainer("balcal", lr=1e-3)
-    reports = list(run)
-    weights = copied(run.selected())
-    other = trainer("balcal", seed=1)
-    assert not torch.equal(other.method.etf, run.method.etf)
-    other.network.load_state_dict(run.network.state_dict())
-    other.method.load_state_dict(run.method.state_dict())
-    assert torch.equal(other.method.etf, run.method.etf)
-    first, second = (predict(r.method, r.network, r.select.images, r.info)[1] for r in (run, other))
-    assert torch.equal(first, second)
-    assert weights["method.share"].dtype == torch.float64
-    assert reports[0]["balcal/share"] == 0.8
-
-
 def test_the_etf_is_equiangular():
     etf = draw_etf(32, 5, seed=3).double()
     cosines = etf.T @ etf
     expected = torch.full((5, 5), -1 / 4, dtype=torch.float64).fill_diagonal_(1)
     assert torch.allclose(cosines, expected, atol=1e-6)
-
-
-def test_more_classes_than_features_are_one_line():
-    with pytest.raises(UserError, match="wider backbone"):
-        BalCal(BalCalParams(), NetworkContext(classes=10, width=9, samples=1, epochs=1, seed=0))
 
 
 def test_column_scales_balance_the_classes_that_are_there():
@@ -318,28 +208,6 @@ def heads(seeds, **params):
     ]
 
 
-def test_a_variational_head_keeps_no_graph_of_a_step(bank):
-    trainer = HeadBatchTrainer(heads((0,)), bank, 0, CPU)
-    next(trainer)
-    assert trainer.method.kl > 0
-    assert not trainer.method.kl.requires_grad
-
-
-@pytest.mark.parametrize("evaluation", ["mc", "mean"])
-def test_a_variational_head_does_not_depend_on_its_head_batch(evaluation, bank):
-    runs = []
-    for seeds in ((0, 1, 2), (2,)):
-        run = HeadBatchTrainer(heads(seeds, evaluation=evaluation), bank, 0, CPU)
-        runs.append((run, list(itertools.islice(run, 2))))
-    (together, reports), (alone, own) = runs
-    select = bank.select()
-    assert torch.equal(together.predict(select)[2], alone.predict(select)[0])
-    for report, single in zip(reports, own, strict=True):
-        assert {k: v[2].item() for k, v in report.items()} == {
-            k: v.item() for k, v in single.items()
-        }
-
-
 def test_a_variational_head_gives_probabilities_and_has_a_kl(bank):
     run = HeadBatchTrainer(heads((0, 1)), bank, 0, CPU)
     next(run)
@@ -348,29 +216,3 @@ def test_a_variational_head_gives_probabilities_and_has_a_kl(bank):
     assert (run.method.kl > 0).all()
     _, log_variance = run.method.moments(bank.select().features)
     assert bool((log_variance < 0).all())
-
-
-def test_a_heavier_kl_pulls_the_latent_to_the_prior(bank):
-    slots = [heads((0,), kl_weight=weight)[0] for weight in (0.0, 100.0)]
-    run = HeadBatchTrainer(slots, bank, 0, CPU)
-    list(run)
-    assert run.method.kl[1] < run.method.kl[0]
-
-
-def test_every_step_of_a_variational_head_has_noise_of_its_own(bank):
-    method = HeadBatchTrainer(heads((0,)), bank, 0, CPU).method
-    drawn = []
-    for step in (0, 1, 0):
-        method.drawn = method.draw(step, len(bank.select().labels))
-        drawn.append(method.training_logits(bank.select().features).detach())
-    assert torch.equal(drawn[0], drawn[2])
-    assert not torch.allclose(drawn[0], drawn[1], atol=1e-3)
-
-
-def test_the_body_of_a_variational_head_starts_as_that_of_a_plain_one(bank):
-    plain = small_spec(method="tst", seed=4, params={"latent": 8}).head
-    first = HeadBatchTrainer([plain], bank, 0, CPU).method.parameters
-    second = HeadBatchTrainer(heads((4,)), bank, 0, CPU).method.parameters
-    assert torch.equal(first["0.weight"], second["mean.0.weight"])
-    assert torch.equal(first["2.weight"], second["output.0.weight"])
-    assert not torch.equal(second["mean.0.weight"], second["variance.0.weight"])

@@ -5,6 +5,7 @@ import torch
 
 from tests.metrics.test_without_bins import case
 from tests.support import sample
+from tune_calib.metrics import scoring
 from tune_calib.metrics.bootstrap import bootstrap, draw, drawn_metrics
 from tune_calib.metrics.calibration import classwise_debiased
 from tune_calib.metrics.refinement import cross_fitted
@@ -174,3 +175,24 @@ def test_intervals_of_calibration_parts_are_cut_at_zero():
         # Of few samples of a calibrated classifier, the temperatures of the folds do harm.
         assert float(intervals[name].draws[0].quantile(0.975)) < 0
         assert float(intervals[name].lower) < 0 == float(intervals[name].upper)
+
+
+NEW = {
+    "difference": lambda samples: samples.mean_difference(scoring.losses, scoring.confidences),
+    "among": lambda samples: samples.mean_among(scoring.losses, hits=False),
+    "error": lambda samples: samples.standard_error(scoring.losses),
+}
+
+
+@pytest.mark.parametrize("name", NEW)
+def test_a_metric_of_values_that_no_other_metric_needs_has_an_interval(name, monkeypatch):
+    monkeypatch.setattr(scoring, name, NEW[name], raising=False)
+    record = Metric(name, "New", "min", "score", -10.0, 10.0, module="scoring")
+    monkeypatch.setitem(METRICS._records, name, record)
+    monkeypatch.setitem(METRICS._origins, name, None)
+    logits, labels = case(60, 3)
+    counts = draw(len(labels), 5, seed=0)
+    drawn = bootstrap(logits[None], labels, resamples=5)[name].draws[0]
+    for value, weights in zip(drawn, counts, strict=True):
+        places = torch.arange(60).repeat_interleave(weights.long())
+        assert torch.isclose(value, evaluate(logits[places], labels[places])[name])

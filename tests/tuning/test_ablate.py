@@ -195,34 +195,6 @@ def test_a_truncated_parquet_is_one_line_and_exit_code_2(cifar_root, tmp_path, r
     assert "train.parquet" in message
 
 
-@pytest.mark.parametrize("command", ["report", "status"])
-def test_a_folder_that_holds_no_sweep_is_one_line(command, tmp_path):
-    done = here(command, tmp_path / "nothing")
-    assert done.returncode == 2
-    assert len(done.stderr.strip().splitlines()) == 1
-
-
-LISTED = {
-    "methods": "mac_cal",
-    "ladders": "mac_cal",
-    "spaces": "mac_cal",
-    "datasets": "cifar10",
-    "backbones": "small_cnn",
-    "metrics": "ece",
-    "ladder-figures": "tradeoff",
-    "search-figures": "history",
-}
-
-
-@pytest.mark.parametrize("what", LISTED)
-def test_registered_records_are_listed(what):
-    listed = json.loads(here("list", what, "--json").stdout)
-    names = [entry["name"] for entry in listed]
-    assert names == sorted(names)
-    assert LISTED[what] in names
-    assert names[0] in here("list", what).stdout
-
-
 def test_a_plan_trains_each_network_once_and_groups_equal_shapes(trained):
     from tune_calib.spec.ladder import LADDERS, expand
     from tune_calib.spec.resolved import Seeds
@@ -247,15 +219,6 @@ def test_a_rung_that_cannot_take_a_setting_keeps_its_own():
     assert taus == [0.0, 0.0, 0.0, 0.02, 0.02]
     with pytest.raises(UserError, match="no rung has a setting"):
         expand(LADDERS["mac_cal"], ResolvedRequest({"head": {"tau": 0.02}}))
-
-
-def test_no_result_file_of_the_suite_needs_a_pickle(finished_run):
-    out, _ = finished_run
-    suffixes = {path.suffix for path in out.rglob("*") if path.is_file()}
-    assert suffixes <= {
-        ".parquet", ".json", ".safetensors", ".arrow", ".lock", ".md", ".tex", ".csv",
-        ".png", ".pdf", ".html",
-    }  # fmt: skip
 
 
 @pytest.mark.slow

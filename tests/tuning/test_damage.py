@@ -9,26 +9,21 @@ from pathlib import Path
 
 import pytest
 
-from tests import fake_results
 from tests.support import DAMAGE, damaged, here, sample
 from tune_calib.cli import main
-from tune_calib.data.splits import load_development
 from tune_calib.documents import seal
 from tune_calib.engine.bank import bank_key
 from tune_calib.engine.store import ARTIFACT_MANIFEST, Store
 from tune_calib.results.folders import find_run_manifest
-from tune_calib.results.manifests import RUN_MANIFEST
 from tune_calib.results.tables import NUMBERS, read_table, write_results
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.names import SEARCH_MANIFEST, SEARCH_OUTCOME
-from tune_calib.spec.slots.data import DataSlot
 from tune_calib.spec.trial import TrialSpec
 from tune_calib.tuning import run as driver
 from tune_calib.tuning.work.jobs import lacking, make_plan
 
 EXAMPLE = Path("analysis/example").resolve()
 WAYS = sample(sorted(DAMAGE), 1)
-HARMED = sample(sorted(DAMAGE.keys() - {"absent"}), 1)
 
 
 @pytest.fixture
@@ -97,31 +92,6 @@ def _words(words, out, manifest):
     return [str(out) if w == "OUT" else base if w == "BASE" else w for w in words]
 
 
-@pytest.mark.slow
-def test_the_report_of_a_lost_manifest_has_the_table_and_a_warning(tmp_path, run_line):
-    out = copy("ladder", tmp_path)
-    table = run_line("report", out)[1].splitlines()
-    damaged(out / "sweep.json", "truncated")
-    code, output, _ = run_line("report", out)
-    assert code == 0
-    numbers = [line for line in table if "±" in line and not line.startswith("MaC-Cal:")]
-    assert len(numbers) > 5
-    assert [line for line in numbers if line not in output.splitlines()] == []
-    assert "INCOMPLETE: sweep.json is lost" in output
-    assert "sweep.json is lost" in (out / "report.html").read_text()
-    assert json.loads((EXAMPLE / "ladder" / "sweep.json").read_text())["title"] in output
-
-
-@pytest.mark.parametrize("how", HARMED)
-def test_a_damaged_sweep_without_rows_leads_to_its_command(how, tmp_path, run_line):
-    fake_results.write(tmp_path / "out")
-    damaged(tmp_path / "out" / "sweep.json", how)
-    shutil.rmtree(tmp_path / "out" / "trials")
-    code, _, err = run_line("status", tmp_path / "out")
-    assert code == 2
-    assert "run the command of the run again" in err or "choose another folder" in err
-
-
 @pytest.mark.parametrize(
     ("name", "file", "commands"),
     [
@@ -139,19 +109,6 @@ def test_a_file_of_a_later_version_requires_an_update(name, file, commands, tmp_
         assert code == 2
         assert "has format 99" in err
         assert "update" in err
-
-
-@pytest.mark.parametrize("how", WAYS)
-@pytest.mark.parametrize("command", ["status", "report", "resume", "evaluate"])
-def test_a_lost_search_manifest_leads_to_the_command_that_restores_it(
-    command, how, tmp_path, run_line
-):
-    out = copy("search", tmp_path)
-    damaged(out / SEARCH_MANIFEST, how)
-    code, _, err = run_line(command, out)
-    assert code == 2
-    assert f"tune-calib search mac_cal ... --out {out}" in err
-    assert "restores" in err
 
 
 class WouldBegin(Exception):  # noqa: N818
@@ -277,78 +234,6 @@ def test_a_damaged_journal_is_one_line_that_leads_on(tmp_path, begun, run_line):
     assert "study.log is damaged; move it away" in err
     (out / "study.log").unlink()
     assert begun(*SEARCH, "--out", out)
-
-
-@pytest.fixture
-def of_a_file(tmp_path):
-    """The folder that an experiment file names as out: a ladder, a search, and what they share."""
-    for name in ("ladder", "search"):
-        shutil.copytree(EXAMPLE / name, tmp_path / "out" / name)
-    (tmp_path / "out" / "store" / "networks").mkdir(parents=True)
-    (tmp_path / "out" / "report.txt").write_text("of the last run")
-    return tmp_path / "out"
-
-
-@pytest.mark.parametrize("command", sample(["status", "report"], 1))
-def test_the_folder_of_an_experiment_file_shows_all_of_its_entries(command, of_a_file, run_line):
-    code, output, err = run_line(command, of_a_file)
-    assert code == 0, err
-    assert [line for line in output.splitlines() if line.startswith("==")] == [
-        "== ladder ==", "== search ==",
-    ]  # fmt: skip
-    for name in ("ladder", "search"):
-        assert run_line(command, of_a_file / name)[1].strip() in output
-
-
-@pytest.mark.parametrize("command", sample(["status", "report"], 1))
-def test_an_unreadable_entry_does_not_hide_the_others(command, of_a_file, capsys):
-    (of_a_file / "search" / SEARCH_MANIFEST).write_text("{")
-    with pytest.raises(SystemExit) as ended:
-        main([command, str(of_a_file)])
-    output = capsys.readouterr().out
-    assert ended.value.code == 1
-    assert "error: " in output.split("== search ==")[1]
-    assert "decaying adaptive sparsity" in output
-
-
-@pytest.mark.parametrize("command", ["status", "report"])
-def test_an_ordinary_folder_is_one_line_and_left_as_it_was(command, tmp_path, run_line):
-    for name in ("photos", "clinic"):
-        (tmp_path / name / "trials").mkdir(parents=True)
-    for name in (RUN_MANIFEST, SEARCH_MANIFEST):
-        (tmp_path / "clinic" / name).write_text('{"of": "another program"}')
-    paths = sorted(tmp_path.rglob("*"))
-    code, output, err = run_line(command, tmp_path)
-    assert (code, output) == (2, "")
-    assert f"{tmp_path} contains no {RUN_MANIFEST}" in err
-    assert sorted(tmp_path.rglob("*")) == paths
-
-
-def test_an_evaluation_below_a_search_is_no_entry(tmp_path, run_line):
-    out = copy("search", tmp_path)
-    shutil.copytree(EXAMPLE / "compare", out / "evaluation")
-    assert "==" not in run_line("status", out)[1]
-
-
-@pytest.mark.slow
-def test_evaluating_a_search_without_its_study_is_refused(tmp_path, run_line, monkeypatch):
-    out = copy("search", tmp_path)
-    code, _, err = run_line("evaluate", out)
-    assert code == 2
-    assert "began with a version that gave mac_cal itself other settings" in err  # gamma
-    monkeypatch.setattr("tune_calib.tuning.search.run.refuse_other_specs", lambda *_: None)
-    code, _, err = run_line("evaluate", out)
-    assert code == 2
-    assert "with different numbers (generation 1" in err
-    for path in (out / "trials").iterdir():
-        rows = read_table(out, "trials", path.stem).to_pylist()
-        for row in rows:
-            digest = load_development(DataSlot.build(**json.loads(row["data"])), None).digest
-            row |= {"numbers": NUMBERS, "data_digest": digest}
-        write_results(out, path.stem, {"trials": rows})
-    code, _, err = run_line("evaluate", out)
-    assert code == 2
-    assert "run tune-calib resume" in err
 
 
 @pytest.mark.parametrize("manifest", [b"{\xcc", b"{", b"[]", b"{}"])

@@ -3,29 +3,27 @@
 import json
 from functools import partial
 
-import pyarrow as pa
 import pytest
 import torch
 
 from tests.imports.test_imports import request_for, splits_of
 from tests.support import CPU, QUICK, drive, here, rows, run_of, sample
 from tests.tuning.ray.test_shared_outputs import HEAD, planned, run
-from tune_calib.data.corruptions.kinds import MAIN, corrupted
+from tune_calib.data.corruptions.kinds import corrupted
 from tune_calib.data.shift import find_sets, foreign_set
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.classifier import load_classifier
 from tune_calib.engine.extra import ExtraEvaluation, network_behind
 from tune_calib.engine.imports import check_files, write_import
-from tune_calib.engine.network import predict
+from tune_calib.engine.predict import predict
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
 from tune_calib.metrics.ood import detection
 from tune_calib.metrics.summary import evaluate
 from tune_calib.metrics.ties import OUTPUTS
-from tune_calib.results.tables import read_table, write_results, write_table
+from tune_calib.results.tables import read_table
 from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.metrics import CORRUPTION_METRICS, OOD_METRICS
-from tune_calib.spec.request import AblateRequest, build_request
 from tune_calib.spec.settings import resolve_spec
 from tune_calib.spec.slots.data import DataSlot
 from tune_calib.tuning.work.jobs import find_extra_jobs
@@ -131,10 +129,6 @@ def test_only_missing_extra_evaluations_are_planned(finished, tmp_path):
     assert all(row["lower"] <= row["upper"] and row["se"] > 0 for row in ece)
 
 
-def test_unfinished_trials_have_no_extra_evaluation(tmp_path):
-    assert find_extra_jobs(["ood/noise"], 0, TRIALS, tmp_path) == []
-
-
 def test_extra_rows_need_the_classifier_of_the_trial(finished, monkeypatch):
     _, store = finished
     trial = TRIALS[0]
@@ -164,28 +158,6 @@ def test_a_diverged_classifier_has_rows_without_numbers(finished, monkeypatch):
         assert values
         assert all(value != value for value in values)
     assert evaluation.intervals(TRIALS[0].spec, 100) == []
-
-
-def test_sets_are_read_back_by_their_names(tmp_path):
-    trials = pa.Table.from_pylist(
-        [
-            {"spec_hash": TRIALS[0].spec.hash, "set": where, "metric": "ece", "value": 0.1}
-            for where in ("generated/fog/1", "generated/fog/2", "ood/cifar100")
-        ]
-    )
-    write_table(tmp_path, "shifts", "a", trials)
-    done = {"spec_hash": TRIALS[0].spec.hash, "status": "done", "schema_version": 1}
-    metrics = {"test/accuracy": 0.9, "test/ece": 0.1}
-    write_results(tmp_path, "a", {"trials": [{**done, **metrics}]})
-    sets = ["generated/fog", "generated/snow", "ood/cifar100"]
-    left = find_extra_jobs(sets, 0, TRIALS[:1], tmp_path)
-    assert [each.shift for each in left] == ["generated/snow"]
-
-
-@pytest.mark.parametrize("bootstrap", [-1, 1, 99])
-def test_too_few_draws_are_one_line(bootstrap):
-    with pytest.raises(UserError, match="`bootstrap` must be 0 or at least 100"):
-        build_request(AblateRequest, {"ladder": "mac_cal", "bootstrap": bootstrap})
 
 
 @pytest.mark.parametrize(
@@ -241,10 +213,6 @@ def test_extra_evaluations_can_be_added_later_and_resume_after_a_kill(tmp_path):
     assert here(*words, "--shift", "noise", "--shift", "generated:fog").returncode == 0
     assert noise.read_bytes() == first
     assert {path: path.stat().st_mtime_ns for path in fog} == fog
-
-
-def test_corruptions_means_all_main_kinds():
-    assert find_sets(("corruptions",), DataSlot(), None) == [f"generated/{k}" for k in MAIN]
 
 
 def draws_of(out, **wanted):

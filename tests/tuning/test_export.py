@@ -75,23 +75,6 @@ def test_export_selects_a_trial_by_the_start_of_its_hash_and_adds_onnx(sweep, tm
     assert load_calibrated(tmp_path / "x").record.trial == name
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ([], "contains 4 finished trials; select one with --trial HASH"),
-        (["--best", "test/ece"], "selected on select, never on test; use --best ece"),
-        (["--best", "calib/ece"], "selected on select, never on calib"),
-        (["--best", "eec"], "did you mean 'ece'"),
-        (["--best", "confidence_gap"], "has no best value"),
-        (["--trial", "xyz"], "0 finished trials whose spec hash begins with 'xyz'"),
-        (["--trial", "abc", "--best", "ece"], "give one of them"),
-    ],
-)
-def test_an_ambiguous_trial_is_one_line(words, message, sweep, tmp_path, refusal):
-    assert message in refusal("export", sweep, tmp_path / "x", *words)
-    assert not list(tmp_path.iterdir())
-
-
 def test_export_overwrites_nothing_and_refuses_folders_without_results(sweep, tmp_path, refusal):
     (tmp_path / "x.json").write_text("mine")
     assert "already exists" in refusal("export", sweep, tmp_path / "x", "--best", "ece")
@@ -208,11 +191,3 @@ def test_the_baseline_of_a_search_is_chosen_only_if_it_is_the_choice(asked, done
         write_results(copy / "evaluation", "a", {"trials": table})
     found = _chosen(copy, None, None)["rung_label"]
     assert found == (asked[-1] if asked[-1] in done else searched["rung_label"])
-
-
-@pytest.mark.slow
-def test_a_failed_export_leaves_no_files(sweep, tmp_path, refusal):
-    # With the longest of its endings it is no name of a file.
-    message = refusal("export", sweep, tmp_path / ("x" * 210), "--best", "ece", "--onnx")
-    assert "cannot write" in message
-    assert not list(tmp_path.iterdir())

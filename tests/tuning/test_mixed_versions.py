@@ -1,8 +1,6 @@
 """Rows of two copies of a data set, or of two versions of the numbers, are never mixed."""
 
 import shutil
-import subprocess
-from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -10,6 +8,7 @@ import pytest
 
 from tests.data.archives import both_parts, parquet, pixels_of
 from tests.support import here, rows
+from tests.tuning.test_reuse import copy_found
 from tune_calib.data.splits import load_development
 from tune_calib.engine.store import Store, write_folder
 from tune_calib.errors import RefusedError, UserError
@@ -19,8 +18,7 @@ from tune_calib.spec.resolved import ResolvedRequest, Seeds
 from tune_calib.spec.slots.data import DataSlot
 from tune_calib.spec.trial import canonical_json
 from tune_calib.tuning.folder import done
-from tune_calib.tuning.reuse import Copies, copy_rows
-from tune_calib.tuning.work import provenance
+from tune_calib.tuning.reuse import Copies
 from tune_calib.tuning.work.jobs import make_plan
 from tune_calib.tuning.work.provenance import Provenance
 from tune_calib.tuning.work.workers import NetworkWorker
@@ -121,16 +119,8 @@ def test_rows_of_earlier_versions_with_digests_of_code_are_continued_and_reused(
     written(tmp_path / "a" / "first", **fields)
     copies["first"].refuse_other(tmp_path / "a" / "first", [])
     asked = (PLANNED, tmp_path / "b" / "own", tmp_path, "second", "compare", ())
-    assert copy_rows(*asked, copies["first"])
+    assert copy_found(*asked, copies["first"])
     assert {row["code"] for row in rows(tmp_path / "b" / "own")} == {fields["code"]}
-
-
-def test_an_installed_program_records_no_revision_of_the_repository_around_it(monkeypatch):
-    path = Path(provenance.__file__)
-    installed = path.parents[3] / "site-packages" / path.relative_to(path.parents[3])
-    monkeypatch.setattr(provenance, "__file__", str(installed))
-    monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("it asks git"))
-    assert provenance.git_revision() is None
 
 
 def test_networks_of_another_copy_in_the_store_are_refused_before_heads_stand_on_them(
@@ -150,9 +140,9 @@ def test_rows_are_reused_only_for_the_same_images(copies, tmp_path):
     own = tmp_path / "b" / "own"
     asked = (PLANNED, own, tmp_path, "second", "compare", ())
     with pytest.raises(UserError, match=r"another copy of cifar10 .*`data_root`"):
-        copy_rows(*asked, copies["other"])
+        copy_found(*asked, copies["other"])
     assert done(own) == set()
-    copy_rows(*asked, copies["same"])
+    copy_found(*asked, copies["same"])
     assert done(own) == {trial.spec.hash for trial in PLANNED}
     assert set(read_table(own, "trials")["data_digest"].to_pylist()) == {copy.digest}
 
@@ -161,7 +151,7 @@ def test_rows_are_reused_only_for_the_same_images(copies, tmp_path):
 def test_rows_of_other_numbers_or_of_unknown_images_are_made_again(changed, copies, tmp_path):
     copy = copies["first"].by_slot[KEY]
     written(tmp_path / "a" / "first", **{"data_digest": copy.digest, "numbers": NUMBERS, **changed})
-    copy_rows(PLANNED, tmp_path / "b" / "own", tmp_path, "s", "compare", (), copies["first"])
+    copy_found(PLANNED, tmp_path / "b" / "own", tmp_path, "s", "compare", (), copies["first"])
     assert done(tmp_path / "b" / "own") == set()
 
 

@@ -1,12 +1,12 @@
 """Rows of trials that another folder of results holds are taken, and those alone."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from tests import fake_results
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
 from tune_calib.results.tables import NUMBERS, SCHEMAS, read_table, write_results, write_table
@@ -14,6 +14,16 @@ from tune_calib.spec.ladder import build_comparison, expand
 from tune_calib.spec.resolved import ResolvedRequest, Seeds
 from tune_calib.tuning.folder import done
 from tune_calib.tuning.reuse import Copies, copy_rows, find_rows
+
+NO_COPIES = Copies({}, None, Store(Path("store")))
+
+
+def copy_found(planned, out, among, sweep, ladder, sets, copies):
+    """Copy the rows of other folders, as a run does; return whether there are any."""
+    found = find_rows(planned, out, among, copies)
+    copy_rows(found, planned, out, sweep, ladder, sets)
+    return bool(found)
+
 
 ASKED = ResolvedRequest(
     {"data": {"dataset": "digits"}}, Seeds((0, 1), (0, 1), is_paired=True)
@@ -53,7 +63,7 @@ def written(out, trials=FIRST, **own):
 
 def reused_folder(tmp_path, planned=SECOND, sets=()):
     copies = Copies({}, None, Store(tmp_path / "store"))
-    copy_rows(planned, tmp_path / "b" / "own", tmp_path, "second", "compare", sets, copies)
+    copy_found(planned, tmp_path / "b" / "own", tmp_path, "second", "compare", sets, copies)
     return tmp_path / "b" / "own"
 
 
@@ -105,9 +115,9 @@ def test_reuse_adds_only_rows_written_since(tmp_path):
     folder = reused_folder(tmp_path)
     assert len(done(folder)) == 1
     written(tmp_path / "a" / "first", ours)
-    assert set(find_rows(SECOND, folder, tmp_path)) == {ours[1].spec.hash}
+    assert set(find_rows(SECOND, folder, tmp_path, NO_COPIES)) == {ours[1].spec.hash}
     assert done(reused_folder(tmp_path)) == COMMON
-    assert find_rows(SECOND, folder, tmp_path) == {}
+    assert find_rows(SECOND, folder, tmp_path, NO_COPIES) == {}
     names = sorted(path.name for path in folder.rglob("*"))
     reused_folder(tmp_path)
     assert sorted(path.name for path in folder.rglob("*")) == names
@@ -115,23 +125,14 @@ def test_reuse_adds_only_rows_written_since(tmp_path):
 
 def test_reuse_is_optional_and_skips_the_own_folder(tmp_path):
     written(tmp_path / "a" / "first")
-    assert find_rows(SECOND, tmp_path / "b" / "own", None) == {}
-    assert find_rows(FIRST[:1], tmp_path / "a" / "first", tmp_path) == {}
-
-
-def test_a_damaged_folder_is_not_reused_and_stops_no_run(tmp_path):
-    written(tmp_path / "a" / "first")
-    fake_results.write(tmp_path / "a" / "other")
-    (tmp_path / "a" / "0" / "trials").mkdir(parents=True)
-    (tmp_path / "a" / "0" / "trials" / "x.parquet").write_bytes(b"no")
-    (tmp_path / "a" / "0" / "sweep.json").write_text("{}")
-    assert done(reused_folder(tmp_path)) == COMMON
+    assert find_rows(SECOND, tmp_path / "b" / "own", None, NO_COPIES) == {}
+    assert find_rows(FIRST[:1], tmp_path / "a" / "first", tmp_path, NO_COPIES) == {}
 
 
 def test_folders_with_different_numbers_of_a_trial_are_refused(tmp_path):
     written(tmp_path / "a" / "first")
     written(tmp_path / "a" / "second")
-    assert set(find_rows(SECOND, tmp_path / "b" / "own", tmp_path)) == COMMON
+    assert set(find_rows(SECOND, tmp_path / "b" / "own", tmp_path, NO_COPIES)) == COMMON
     written(tmp_path / "a" / "second", **{"test/ece": 0.3})
     with pytest.raises(UserError, match=r"different numbers in .*a/first and .*a/second"):
         reused_folder(tmp_path)

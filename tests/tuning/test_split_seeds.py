@@ -230,11 +230,6 @@ def test_draws_in_an_experiment_file(entry, message, tmp_path):
         assert re.search(r"a-digits +6 +0 +2 ", done.stdout)
 
 
-def test_a_plan_counts_splits_as_blocks(tmp_path):
-    words = ["compare", "ce", "temperature", "--split-seeds", 7, "--out", tmp_path / "out"]
-    assert "this plan has 7 blocks" in here(*words, "--dry-run").stdout
-
-
 # --- the report
 
 

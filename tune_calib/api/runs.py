@@ -38,7 +38,7 @@ def plan_ladder(
     from tune_calib.tuning.plan import build_plan
     from tune_calib.tuning.tuned import plan_tuned
 
-    run = build_ladder_run(request, ladder, resolved, command=command).read_files(is_dry)
+    run = build_ladder_run(request, ladder, resolved, command).read_files(is_dry).choose_gpus()
     if isinstance(request, CompareRequest) and request.tune is not None:
         return plan_tuned(run, request)
     return build_plan(run)
@@ -62,7 +62,7 @@ def plan_search(request: SearchRequest, command: str, is_dry: bool = False) -> "
     from tune_calib.tuning.plan import build_plan
     from tune_calib.tuning.search.run import build_search_run
 
-    return build_plan(build_search_run(request, resolved, command).read_files(is_dry))
+    return build_plan(build_search_run(request, resolved, command).read_files(is_dry).choose_gpus())
 
 
 def run_search(request: SearchRequest, command: str) -> "OpenSearch":

@@ -128,13 +128,14 @@ def _reproduce(table: _Table, dry_run: bool) -> list[str]:
 def _run(table: _Table) -> list[str]:
     from analysis.report import write_report
     from analysis.reproduction.files import write_reproduction
-    from tune_calib.experiments.reproduced import store_logits, update_lock, with_lock
+    from tune_calib.experiments.reproduced import store_logits, update_lock
     from tune_calib.experiments.run import run_entries
 
     out, failures, text = table.file.out, list[str](), None
-    plans = with_lock(table.request, table.plans, out, command=table.command)
-    all_ended = run_entries(table.file, plans)
-    for plan, ended in zip(plans, all_ended, strict=True):
+    # Before the first trial, so that a stopped run records its scale.
+    update_lock(table.request, out, {}, command=table.command)
+    all_ended = run_entries(table.file, table.plans)
+    for plan, ended in zip(table.plans, all_ended, strict=True):
         failures += [f"{ended.name}: {failure}" for failure in ended.failures]
         if not ended.is_refused:
             failures += store_logits(table.request, plan)

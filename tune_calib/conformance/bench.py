@@ -34,7 +34,6 @@ class NotApplicableError(Exception):
 
 
 def require(condition: object, complaint: str) -> None:
-    """Raise ``FailedCheckError`` with a complaint unless a condition holds."""
     if not condition:
         raise FailedCheckError(complaint)
 
@@ -47,7 +46,6 @@ class Bench:
 
     @cached_property
     def few(self) -> Development:
-        """Return a third of the digits, for training networks."""
         return load_development(TrialSpec.build(data=FEW, network={}).data, None)
 
     @cached_property
@@ -59,9 +57,16 @@ class Bench:
         while run.step() is not None:
             pass
         run.close()
-        # Loaded only if the bank is not yet in the store.
-        splits = lambda: (development, load_test(spec.data, None))  # noqa: E731
-        return ensure_bank(FeatureBank, spec, bank_key(spec, spec.head), self.store, splits, CPU)
+        key = bank_key(spec, spec.head)
+        # The test split is loaded only if the bank is not yet in the store.
+        return ensure_bank(
+            FeatureBank,
+            spec,
+            key,
+            self.store,
+            lambda: (development, load_test(spec.data, None)),
+            CPU,
+        )
 
 
 Run = Callable[[MethodInfo, Bench], None]
@@ -83,7 +88,6 @@ CHECKS: dict[str, list[Check]] = {"any": [], "network": [], "head": [], "posthoc
 
 
 def check(kind: str, name: str, rule: str) -> Callable[[Run], Run]:
-    """Add a function to the checks of a kind."""
 
     def add(run: Run) -> Run:
         CHECKS[kind].append(Check(name, rule, run))

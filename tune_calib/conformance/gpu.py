@@ -21,7 +21,6 @@ HEADS = 8  # in the batch that is checked
 
 
 def build_trainer(spec: TrialSpec, device: torch.device, steps: int) -> NetworkTrainer:
-    """Build the trainer of a network on random images, for some steps an epoch."""
     info = spec.data.info
     shape = (spec.network.batch_size * steps, info.channels, info.size, info.size)
     images = torch.randint(256, shape, dtype=torch.uint8)

@@ -30,7 +30,6 @@ from tune_calib.spec.trial import TrialSpec
 
 
 def _trainer(info: MethodInfo, bench: Bench, **network: Any) -> NetworkTrainer:
-    """Return a trainer of the method on a third of the digits, for three epochs."""
     slot = {"method": info.name, "epochs": 3, "batch_size": 64, "lr": 0.01, **network}
     return NetworkTrainer(TrialSpec.build(data=FEW, network=slot), bench.few, CPU)
 
@@ -42,7 +41,6 @@ def _finite(info: MethodInfo, bench: Bench) -> None:
 
 
 def step_is_finite(info: MethodInfo, classes: int, params: Params) -> None:
-    """Check a step of the toy network with some hyper-parameters, and the end of its epoch."""
     network, batch = toy_network(classes), toy_batch(classes)
     method = toy_method(info, network, classes, params=params)
     step = method.step(network, batch)

@@ -34,7 +34,6 @@ def _finite(info: MethodInfo, bench: Bench) -> None:
 
 
 def is_finite(info: MethodInfo, bench: Bench, params: Params) -> None:
-    """Check the fit with some hyper-parameters, and the transformed logits."""
     logits, labels = _classifiers(info, bench)
     method = _fit(info, logits, labels, params)
     changed = method.transform(logits)

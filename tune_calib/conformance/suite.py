@@ -31,7 +31,6 @@ LARGEST_GRID = 300
 
 @check("any", "record", "the record is complete")
 def record(info: MethodInfo, bench: Bench) -> None:
-    """Check that the record refers to existing settings only."""
     fields, slot = set(info.params.model_fields), set(SLOT_TYPES[info.kind].model_fields)
     expected = _CLASSES[info.kind]
     is_one = issubclass(info.implementation, expected)
@@ -131,12 +130,10 @@ class Result:
 
 
 def checks_of(info: MethodInfo) -> tuple[Check, ...]:
-    """Return the checks of a method."""
     return (*CHECKS["any"], *CHECKS[info.kind])
 
 
 def results(name: str, bench: Bench) -> Iterator[Result]:
-    """Run all checks of a method, even after a failure."""
     info = METHODS[name]
     for conformance_check in checks_of(info):
         try:
@@ -152,6 +149,5 @@ def results(name: str, bench: Bench) -> Iterator[Result]:
 
 
 def _describe_error(error: Exception, implementation: type) -> str:
-    """Describe an error with its line in the file of the method."""
     file = getattr(sys.modules.get(implementation.__module__), "__file__", None)
     return str(locate_error(error, lambda path: path == file))

@@ -43,7 +43,6 @@ class Tape(TorchDispatchMode):
 
     @torch.no_grad()
     def repeat(self) -> None:
-        """Repeat all operations."""
         for call, outputs in self.calls:
             for old, new in zip(outputs, _tensors_in(call()), strict=True):
                 # Views and tensors changed in place are the recorded ones.
@@ -64,7 +63,6 @@ def record(step: Callable[[], Tensors]) -> Recording:
 
 
 def capture(trainer: NetworkTrainer | HeadBatchTrainer) -> None:
-    """Let a trainer repeat its steps from a tape."""
     trainer.executor = Captured(trainer.executor.step, trainer.changing, record=record)
 
 
@@ -107,13 +105,11 @@ def guarded() -> Iterator[None]:
 
 
 def require_capturable(info: MethodInfo) -> None:
-    """Skip a check of captured steps for a method that is never captured."""
     if not info.implementation.is_capturable:
         raise NotApplicableError("it is not captured, because is_capturable is False")
 
 
 def to_meta(value: Any) -> Any:
-    """Move the tensors of a value to the meta device."""
     if isinstance(value, Tensor):
         return value.detach().to(META).requires_grad_(value.requires_grad)
     if isinstance(value, Mapping):

@@ -51,13 +51,11 @@ class Draws:
     spare: int = 0  # pixels by which an image is larger than its crop
 
     def to(self, device: torch.device) -> "Draws":
-        """Return the draws on a device."""
         offsets = self.offsets.to(device) if self.offsets is not None else None
         mirrored = self.mirrored.to(device) if self.mirrored is not None else None
         return replace(self, offsets=offsets, mirrored=mirrored)
 
     def part(self, first: int, last: int) -> "Draws":
-        """Return the draws of the images [first, last)."""
         offsets = self.offsets[:, first:last] if self.offsets is not None else None
         mirrored = self.mirrored[first:last] if self.mirrored is not None else None
         return replace(self, offsets=offsets, mirrored=mirrored)

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Self
 
 import numpy as np
 import torch
@@ -37,7 +36,6 @@ class LazyImages:
 
     @property
     def shape(self) -> torch.Size:
-        """Return (N, C, H, W)."""
         return torch.Size((len(self), *self.image))
 
     def __len__(self) -> int:
@@ -75,15 +73,12 @@ class LazyImages:
                 yield pinned.to(self.device, non_blocking=True)
 
     def take(self, places: Tensor) -> "LazyImages":
-        """Return the images at some positions of this split, (M,) int64, without reading any."""
         return replace(self, positions=self.positions[places.cpu()])
 
     def to(self, device: torch.device | str) -> "LazyImages":
-        """Return the same images for another device, without reading any."""
         return replace(self, device=device)
 
     def resident(self) -> Tensor:
-        """Return all images as one tensor."""
         # Filled in place: concatenating parts at the end would take twice the memory.
         images = torch.empty(self.shape, dtype=torch.uint8, device=self.device)
         for start, part in zip(range(0, len(self), CHUNK), self.split(CHUNK), strict=True):
@@ -109,12 +104,10 @@ class Split:
         return len(self.labels)
 
     def to(self, device: torch.device | str) -> "Split":
-        """Return the same split on a device."""
         labels, indices = self.labels.to(device), self.indices.to(device)
         return Split(self.images.to(device), labels, indices, self.image_ids)
 
     def take(self, positions: Tensor) -> "Split":
-        """Return the images at some positions of this split, (M,) int64, in that order."""
         labels, indices, image_ids = self.labels[positions], self.indices[positions], None
         if self.image_ids is not None:
             image_ids = self.image_ids[positions.cpu()]
@@ -123,7 +116,6 @@ class Split:
         return Split(self.images[positions], labels, indices, image_ids)
 
     def resident(self) -> "Split":
-        """Return the same split with all of its images in memory."""
         if isinstance(self.images, LazyImages):
             return replace(self, images=self.images.resident())
         return self
@@ -136,17 +128,6 @@ class Summary:
     digest: str
     mean: tuple[float, ...]
     std: tuple[float, ...]
-
-    def written(self) -> str:
-        """Return the summary as text, whose length depends only on the number of channels."""
-        return " ".join([self.digest, *(f"{value:.4f}" for value in (*self.mean, *self.std))])
-
-    @classmethod
-    def read(cls, text: str) -> Self:
-        """Parse a result of ``written``; raise ValueError for anything else."""
-        digest, *values = text.split()
-        numbers, channels = tuple(map(float, values)), len(values) // 2
-        return cls(digest, numbers[:channels], numbers[channels:])
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,9 +8,9 @@ import hashlib
 import json
 import math
 import zlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import replace
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import BinaryIO
 
 import numpy as np
 import torch
-from filelock import FileLock, Timeout
+from filelock import FileLock
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 from torch import Tensor
@@ -30,51 +30,70 @@ from tune_calib.progress import report_progress
 from tune_calib.spec.datasets import DATASETS, DatasetInfo
 
 # Must be raised when a loader returns different pixels for the same files, or the layout changes.
-CACHE_VERSION = 3
+CACHE_VERSION = 4
 
 _BYTES = {"descr": "|u1", "fortran_order": False}  # of the header of an array
 
 LARGE = 2**30  # size of decoded images in bytes above which a data set stays on disk
 
 
-def read_images(
-    source: Source, use: Callable[[NDArray[np.uint8]], object]
-) -> tuple[list[list[int]], Summary]:
-    """Pass all images to ``use`` in chunks; return their CRC-32s by part, digest and moments."""
-    digest, checks = hashlib.sha256(), []
-    counts = np.zeros((source.train.images.shape[1], 256), np.int64)  # of values, by channel
-    for split in (source.train, source.test):
-        checksums = []
+@dataclass
+class Statistics:
+    """CRC-32s of the images of both parts, and counts of the pixel values of train by channel."""
+
+    channels: int
+    checks: list[list[int]] = field(default_factory=lambda: [[], []])
+
+    def __post_init__(self) -> None:
+        """Begin with no pixels."""
+        self.counts = np.zeros((self.channels, 256), np.int64)
+
+    def add(self, part: int, images: NDArray[np.uint8]) -> None:
+        """Add images (M, C, H, W) of train (part 0) or test (part 1)."""
+        self.checks[part] += [zlib.crc32(image.data) for image in images]
+        if part == 0:
+            for channel, values in enumerate(images.swapaxes(0, 1)):
+                self.counts[channel] += np.bincount(values.ravel(), minlength=256)
+
+    def summary(self, source: Source) -> Summary:
+        """Return the digest of all images and labels, and the moments of train."""
+        digest = hashlib.sha256()
+        for split, checks in zip((source.train, source.test), self.checks, strict=True):
+            digest.update(split.labels.contiguous().numpy().tobytes())
+            digest.update(np.array(checks, np.int64).tobytes())
+        # In integers, whose sums do not depend on the order.
+        levels, pixels = np.arange(256), self.counts[0].sum()
+        mean, second = self.counts @ levels / pixels, self.counts @ levels**2 / pixels
+        std = np.sqrt(np.maximum(second - mean**2, 0))
+        # Of pixels in [0, 1], to four digits.
+        moments = (
+            tuple(round(float(value) / 255, 4) for value in values) for values in (mean, std)
+        )
+        return Summary(digest.hexdigest()[:16], *moments)
+
+
+def read_chunks(source: Source) -> Iterator[tuple[int, NDArray[np.uint8]]]:
+    """Yield the images of train (part 0), then of test (part 1), a few at a time."""
+    for part, split in enumerate((source.train, source.test)):
         for chunk in split.images.split(CHUNK):
-            images = chunk.contiguous().numpy()
-            checksums += [zlib.crc32(image.data) for image in images]
-            if split is source.train:
-                # In integers, whose sums do not depend on the order.
-                for channel, values in enumerate(images.swapaxes(0, 1)):
-                    counts[channel] += np.bincount(values.ravel(), minlength=256)
-            use(images)
-        digest.update(split.labels.contiguous().numpy().tobytes())
-        digest.update(np.array(checksums, np.int64).tobytes())
-        checks.append(checksums)
-    levels, pixels = np.arange(256), counts[0].sum()
-    mean, second = counts @ levels / pixels, counts @ levels**2 / pixels
-    std = np.sqrt(np.maximum(second - mean**2, 0))
-    return checks, Summary(digest.hexdigest()[:16], _round_moments(mean), _round_moments(std))
+            yield part, chunk.contiguous().numpy()
 
 
-def _round_moments(moments: NDArray[np.float64]) -> tuple[float, ...]:
-    """Return moments of pixels in [0, 255] as those of pixels in [0, 1], to four digits."""
-    return tuple(round(float(moment) / 255, 4) for moment in moments)
+def _read_statistics(source: Source) -> Statistics:
+    statistics = Statistics(source.train.images.shape[1])
+    for part, images in read_chunks(source):
+        statistics.add(part, images)
+    return statistics
 
 
 def summarise(source: Source) -> Summary:
     """Return digest and moments of a data set; without a cache file, read all images."""
-    return source.summary or read_images(source, lambda images: None)[1]
+    return source.summary or _read_statistics(source).summary(source)
 
 
 def find_equal_images(source: Source) -> Source:
     """Return a data set with ``image_ids`` of parts that repeat images, and what they share."""
-    checks = np.concatenate(source.checks or read_images(source, lambda images: None)[0])
+    checks = np.concatenate(source.checks or _read_statistics(source).checks)
     inverse, counts = np.unique(checks, return_inverse=True, return_counts=True)[1:]
     is_suspect = counts[inverse] > 1
     image_ids, first_by_digest = np.arange(len(checks)), dict[bytes, int]()
@@ -129,7 +148,8 @@ def open_source(info: DatasetInfo, root: Path | None, cache: Path | None) -> Sou
     with suppress(DamagedFileError):
         return _read(path)
     # It is absent or damaged. One process writes the file; others wait and read it.
-    with _only_writer(path, info.title):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(path.with_name(f".{path.name}.lock")):
         with suppress(DamagedFileError):
             return _read(path)
         remove_abandoned(cache)
@@ -139,24 +159,6 @@ def open_source(info: DatasetInfo, root: Path | None, cache: Path | None) -> Sou
         return _read(path)
 
 
-@contextmanager
-def _only_writer(path: Path, title: str) -> Iterator[None]:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(path.with_name(f".{path.name}.lock"))
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        report_progress(f"waiting for another process to decode {title}", is_urgent=True)
-        lock.acquire()
-    try:
-        yield
-    finally:
-        # Waiting processes find the written file, so the lock file is no longer needed.
-        with suppress(OSError):
-            Path(lock.lock_file).unlink()
-        lock.release()
-
-
 def settled(split: Split, source: Source) -> Split:
     """Read a split of a small data set into memory; leave a split of a large one on disk."""
     size = source.train.images.shape.numel() + source.test.images.shape.numel()
@@ -164,27 +166,24 @@ def settled(split: Split, source: Source) -> Split:
 
 
 def _write(file: BinaryIO, source: Source, doing: str) -> None:
-    """Write the images of both parts, their columns, and a summary with a checksum of these."""
     splits = (source.train, source.test)
     total, count = sum(map(len, splits)), 0
     report_progress(doing, 0, total, is_urgent=total > 10_000)  # which takes seconds
-
-    def write(images: NDArray[np.uint8]) -> None:
-        nonlocal count
-        for split, first in zip(splits, (0, len(source.train)), strict=True):
-            if count == first:
-                npy.write_array_header_1_0(file, {**_BYTES, "shape": tuple(split.images.shape)})
+    statistics = Statistics(source.train.images.shape[1])
+    for part, images in read_chunks(source):
+        if not statistics.checks[part]:
+            shape = tuple(splits[part].images.shape)
+            npy.write_array_header_1_0(file, {**_BYTES, "shape": shape})
         file.write(images.data)
+        statistics.add(part, images)
         count += len(images)
         report_progress(doing, count, total)
-
-    checks, summary = read_images(source, write)
-    content = b""
-    for split, checksums in zip(splits, checks, strict=True):
-        columns = np.stack([split.labels.numpy(), split.indices.numpy(), np.array(checksums)])
+    content, summary = b"", json.dumps(asdict(statistics.summary(source)))
+    for split, checks in zip(splits, statistics.checks, strict=True):
+        columns = np.stack([split.labels.numpy(), split.indices.numpy(), np.array(checks)])
         npy.write_array(file, columns)
         content += columns.tobytes()
-    npy.write_array(file, np.array([summary.written(), _checksum(content, summary.written())]))
+    npy.write_array(file, np.array([summary, _checksum(content, summary)]))
 
 
 def _checksum(content: bytes, summary: str) -> str:
@@ -204,6 +203,8 @@ def _read(path: Path) -> Source:
         summary, checksum = npy.read_array(file, allow_pickle=False).tolist()
         if _checksum(b"".join(map(np.ndarray.tobytes, columns)), summary) != checksum:
             raise ValueError("it does not match its checksum")
+        digest, mean, std = json.loads(summary).values()
+        moments = Summary(digest, tuple(mean), tuple(std))
         is_small = sum(pixels.size for pixels in maps) <= LARGE
         parts, checks = [], []
         for pixels, (labels, indices, crcs) in zip(maps, columns, strict=True):
@@ -214,7 +215,7 @@ def _read(path: Path) -> Source:
             images = LazyImages(partial(_copy, pixels), pixels.shape[1:], torch.arange(len(labels)))
             parts.append(Split(images, torch.from_numpy(labels), torch.from_numpy(indices)))
             checks.append(crcs)
-        return Source(*parts, summary=Summary.read(summary), checks=tuple(checks))
+        return Source(*parts, summary=moments, checks=tuple(checks))
 
 
 def _copy(pixels: NDArray[np.uint8], rows: Places) -> Tensor:

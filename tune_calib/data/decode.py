@@ -48,7 +48,6 @@ class Format:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Return (C, H, W)."""
         return self.channels, self.size, self.size
 
     def decode(self, content: bytes | Path, where: str) -> NDArray[np.uint8]:

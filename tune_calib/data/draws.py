@@ -137,7 +137,6 @@ def _stratified_order(labels: NDArray[np.int64], chance: np.random.RandomState) 
 
 
 def _grouped_order(groups: NDArray[np.int64], chance: np.random.RandomState) -> Places:
-    """Order groups at random, with the samples of a group one after the other."""
     names, numbers = np.unique(groups, return_inverse=True)
     ranks = chance.permutation(len(names))[numbers]
     order: Places = np.argsort(ranks, kind="stable")

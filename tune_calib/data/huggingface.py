@@ -72,7 +72,6 @@ class Columns:
     def _find(
         self, names: Sequence[str], usual: Sequence[str], schema: pa.Schema, fits: _Fits
     ) -> str | None:
-        """Return the first name that exists, if it has the type, or the only column that does."""
         fitting: list[str] = [field.name for field in schema if fits(field.type)]
         for name in names:
             if name in fitting:
@@ -86,7 +85,6 @@ class Columns:
 
 
 def _class_names(schema: pa.Schema, label: str) -> tuple[str, ...] | None:
-    """Return the names that a schema gives to the numbers of a column of labels, or None."""
     with suppress(ValueError, KeyError, TypeError):
         features = json.loads(schema.metadata[b"huggingface"])["info"]["features"]
         return tuple(map(str, features[label]["names"]))
@@ -126,30 +124,28 @@ def find_parts(
 def find_shards(folder: Path, part: str) -> tuple[Path, ...]:
     """Return ``<part>.parquet``, or all shards ``<part>-00000-of-0000n.parquet`` in order."""
     single = folder / f"{part}.parquet"
-    shards: list[Path] = []
-    places: set[int] = set()
-    uploads: set[tuple[int, bool]] = set()
+    files, matches = [], []
     for file in sorted(folder.glob(f"{part}-*.parquet")):
         if match := _SHARD.search(file.name):
-            shards.append(file)
-            places.add(int(match[1]))
-            # All shards of one upload have a hash in their names, or none has.
-            uploads.add((int(match[2]), bool(match[3])))
-    if len(uploads) + single.is_file() > 1 or len(places) < len(shards):
-        other = single if single.is_file() else shards[-1]
+            files.append(file)
+            matches.append(match)
+    places = {int(match[1]) for match in matches}
+    # All shards of one upload have a hash in their names, or none has.
+    uploads = {(int(match[2]), bool(match[3])) for match in matches}
+    if len(uploads) + single.is_file() > 1 or len(places) < len(files):
         raise DamagedFileError(
-            f"{folder} has files {part}*.parquet of several uploads ({shards[0].name}, "
-            f"{other.name}); keep those of one"
+            f"{folder} has files {part}*.parquet of several uploads, e.g. {files[-1].name}; keep "
+            "those of one"
         )
     if single.is_file():
         return (single,)
     for total, _ in uploads:
         if places not in (set(range(total)), set(range(1, total + 1))):
             raise DataNotFoundError(
-                f"{folder} has {len(shards)} of {total} files {part}-*.parquet; "
-                "download the missing ones"
+                f"{folder} has {len(files)} of {total} files {part}-*.parquet; download the "
+                "missing ones"
             )
-    return tuple(shards)
+    return tuple(files)
 
 
 def lazy_images(
@@ -240,7 +236,6 @@ class Batch(NamedTuple):
 
 
 def read_batches(files: Sequence[Path], columns: Columns) -> Iterator[Batch]:
-    """Yield the encoded images of some files in order."""
     first = 0
     for file in files:
         start = first

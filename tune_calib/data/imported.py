@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -30,7 +30,6 @@ class LinearHead:
     bias: Tensor
 
     def logits(self, features: Tensor) -> Tensor:
-        """Return the logits (N, C) of features (N, D)."""
         return torch.addmm(self.bias, features, self.weight.T)
 
 
@@ -50,12 +49,10 @@ class ImportedSplit:
 
     @property
     def width(self) -> int:
-        """Return the number of features D, or 0 without features."""
         return 0 if self.features is None else int(self.features.shape[1])
 
     @property
     def kind(self) -> Outputs:
-        """Return the source of the logits."""
         if self.outputs is None:
             return "head"
         return "probs" if "probs" in self.arrays else "logits"
@@ -121,7 +118,6 @@ class ImportedSplit:
 
 
 def read_split(name: str, files: Sequence[str], head: LinearHead | None = None) -> ImportedSplit:
-    """Read the arrays of a split and check their roles, shapes and labels."""
     setting = f"`{name}`"
     arrays = find_arrays(setting, files, ROLES)
     _check_roles(f"{setting}: {', '.join(files)}", arrays.keys(), head is not None)
@@ -138,10 +134,9 @@ def read_split(name: str, files: Sequence[str], head: LinearHead | None = None) 
     with validation.as_user_error():
         labels = validation.read_labels(values.pop("labels"), label_name)
     if groups is not None:
-        _check_integers(groups, arrays["groups"], "groups")
-        _check_length(groups, arrays["groups"], len(labels))
+        _check_shape(groups, arrays["groups"], len(labels), 1, np.integer)
     for role, rows in values.items():
-        _check_shape(rows, arrays[role], len(labels))
+        _check_shape(rows, arrays[role], len(labels), 2, np.floating)
     features = values.get("features")
     if features is not None and head is not None and features.shape[1] != head.weight.shape[1]:
         raise UserError(
@@ -206,17 +201,10 @@ def halves(labels: Tensor, groups: Tensor | None = None) -> tuple[Tensor, Tensor
 
 
 def _check_roles(where: str, roles: Collection[str], has_head: bool) -> None:
-    """Raise if the arrays of a split are incomplete or redundant."""
     if "labels" not in roles:
         raise UserError(f"{where} has no labels; {describe_roles(ROLES)}")
     if "logits" in roles and "probs" in roles:
         raise UserError(f"{where} has logits and probabilities; select one, e.g. logits=FILE:KEY")
-    has_outputs = "logits" in roles or "probs" in roles
-    if not has_outputs and not ("features" in roles and has_head):
-        raise UserError(
-            f"{where} has no logits or probabilities; add them, or features and the last layer in "
-            f"`head`; {describe_roles(ROLES)}"
-        )
     if "features" in roles and not has_head:
         raise UserError(
             f"{where} has features, which need the last layer of their network: provide a file "
@@ -227,29 +215,19 @@ def _check_roles(where: str, roles: Collection[str], has_head: bool) -> None:
         raise UserError(
             f"{where} has probabilities, which follow from its features and `head`; omit them"
         )
-
-
-def _check_integers(values: Rows, array: Array, role: str) -> None:
-    if values.ndim != 1 or not np.issubdtype(values.dtype, np.integer):
+    if not {"logits", "probs", "features"} & {*roles}:
         raise UserError(
-            f"{array} is {values.shape} of {values.dtype}; {role} must be integers, (samples,)"
+            f"{where} has no logits or probabilities; add them, or features and the last layer in "
+            f"`head`; {describe_roles(ROLES)}"
         )
 
 
-def _check_length(rows: Rows, array: Array, samples: int) -> None:
+def _check_shape(rows: Rows, array: Array, samples: int, axes: int, kind: type[Any]) -> None:
+    if rows.ndim != axes or not np.issubdtype(rows.dtype, kind) or 0 in rows.shape:
+        shape = "(samples,) of whole" if axes == 1 else "(samples, columns) of floating-point"
+        raise UserError(f"{array} is {rows.shape} of {rows.dtype}; it must be {shape} numbers")
     if len(rows) != samples:
         raise UserError(f"{array} has {len(rows)} samples, but there are {samples} labels")
-
-
-def _check_shape(rows: Rows, array: Array, samples: int) -> None:
-    if rows.ndim != 2 or not np.issubdtype(rows.dtype, np.floating):
-        raise UserError(
-            f"{array} is {rows.shape} of {rows.dtype}; it must be (samples, columns) of "
-            "floating-point numbers"
-        )
-    _check_length(rows, array, samples)
-    if 0 in rows.shape:
-        raise UserError(f"{array} is empty: {rows.shape}")
 
 
 def _finite(rows: Rows, array: Array, first: int) -> Tensor:

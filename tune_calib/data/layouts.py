@@ -1,6 +1,6 @@
 """File layouts of data sets: Parquet in the Hugging Face layout, or the original archive."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from tune_calib.data import rules
-from tune_calib.data.base import Source
+from tune_calib.data.base import Source, Split
 from tune_calib.data.decode import Format
 from tune_calib.data.huggingface import Columns, find_parts, lazy_images
 from tune_calib.errors import DamagedFileError, DataNotFoundError, reading
@@ -30,12 +30,12 @@ def find_unpacked(name: str, root: Path, folder: str) -> Path | None:
     return next((path for path in paths if path.name == folder and path.is_dir()), None)
 
 
-def require_files(files: Sequence[Path], hint: str) -> tuple[Path, ...]:
-    """Return the files of an archive; raise if one does not exist."""
+def require_files(files: Iterable[Path], hint: str) -> tuple[Path, ...]:
+    files = tuple(files)
     for file in files:
         if not file.is_file():
             raise DataNotFoundError(f"{file} does not exist; {hint}")
-    return tuple(files)
+    return files
 
 
 def read_fields(file: Path, count: int, separator: str | None = " ") -> list[list[str]]:
@@ -51,6 +51,16 @@ def read_fields(file: Path, count: int, separator: str | None = " ") -> list[lis
     return rows
 
 
+def require_classes(problem: str, split: Split, classes: int) -> None:
+    """Raise unless a split has an image of each class; ``problem`` begins the message."""
+    counts = torch.bincount(split.labels, minlength=classes)
+    if int(counts.min()) == 0:
+        raise DamagedFileError(
+            f"{problem} image of class {int(counts.argmin())} (of {classes}); is it complete, and "
+            "are the classes numbered from 0 without gaps?"
+        )
+
+
 @dataclass(frozen=True)
 class Layouts:
     """The layouts that a data set can have below a root."""
@@ -59,8 +69,10 @@ class Layouts:
     classes: int  # number of classes
     hint: str  # how to get the data
     format: Format  # format of its images
-    find: Callable[[Path], tuple[Path, ...]]  # returns the files of the archive, if it exists
+    # Returns the files of the archive, if it exists: in ``folder``, or else below the root.
+    find: Callable[[Path], tuple[Path, ...]]
     read: Callable[[tuple[Path, ...], Format], Source]  # reads the data set from these files
+    folder: str = ""  # name of the unpacked archive
     parts: tuple[str, str] = ("train", "test")  # names of the parts in Parquet files
 
     def record(self, title: str, norm: str, **fields: Any) -> DatasetInfo:
@@ -76,16 +88,15 @@ class Layouts:
         )
 
     def locate(self, root: Path | None) -> tuple[Path, ...]:
-        """Return the files below a root."""
         folder = require_folder(self.name, root, self.hint)
         if parts := find_parts(self.name, folder, self.hint, self.parts):
             return (*parts[0], *parts[1])
-        if files := self.find(folder):
+        archive = find_unpacked(self.name, folder, self.folder) if self.folder else folder
+        if archive is not None and (files := self.find(archive)):
             return files
         raise DataNotFoundError(f"{self.name}: not found in {root}; {self.hint}")
 
     def load(self, root: Path | None) -> Source:
-        """Read the data set; images are decoded when they are used, where possible."""
         files, format_ = self.locate(root), replace(self.format, as_stored=True)
         if files[0].suffix == ".parquet":
             parts = find_parts(self.name, files[0].parent, self.hint, self.parts)
@@ -94,14 +105,8 @@ class Layouts:
         else:
             source = self.read(files, format_)
         for name, split in (("training", source.train), ("test", source.test)):
-            counts = torch.bincount(split.labels, minlength=self.classes)
-            if int(counts.min()) == 0:
-                raise DamagedFileError(
-                    f"{files[0].parent} has no {name} image of class {int(counts.argmin())} (of "
-                    f"{self.classes}); is it complete?"
-                )
+            require_classes(f"{files[0].parent} has no {name}", split, self.classes)
         return source
 
     def load_at(self, root: Path | None, stored: int) -> Source:
-        """Read the data set with a different height and width of the images."""
         return replace(self, format=replace(self.format, size=stored)).load(root)

@@ -52,7 +52,6 @@ def mukhoti(samples: int) -> tuple[Tensor, Tensor]:
 
 
 def tenth(train: Tensor, _: Tensor) -> Cut:
-    """Split as ``mukhoti`` does."""
     return halved(*mukhoti(len(train)))
 
 

@@ -122,7 +122,6 @@ def open_set(
 
 
 def generated(kind: str, test: Callable[[], Split]) -> ShiftSet:
-    """Return the test split with one kind of corruption at every severity."""
 
     def parts() -> list[Part]:
         split = test()
@@ -132,7 +131,6 @@ def generated(kind: str, test: Callable[[], Split]) -> ShiftSet:
 
 
 def _published_folder(info: DatasetInfo, root: Path | None) -> Path | None:
-    """Return the folder of the published files of a data set below a root, or None."""
     name = _FOLDERS.get(info.name)
     if name is None or root is None:
         return None
@@ -171,7 +169,6 @@ def open_published(folder: Path, info: DatasetInfo) -> tuple[dict[str, NDArray[A
 def _published_set(
     kind: str, folder: Path, info: DatasetInfo, test: Callable[[], Split]
 ) -> ShiftSet:
-    """Return the published corrupted images of the test split only."""
 
     def parts() -> list[Part]:
         kinds, labels = open_published(folder, info)
@@ -207,7 +204,6 @@ def _read_npy(file: Path) -> NDArray[Any]:
 
 
 def _refuse_foreign_set(name: str, slot: DataSlot, root: Path | None) -> None:
-    """Raise if a data set cannot serve as an OOD set, or if its files do not exist."""
     if name == HELD_OUT and not slot.held_out_classes:
         raise UserError(
             f"{HELD_OUT}: the network was trained on all classes; hold some out with "

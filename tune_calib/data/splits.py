@@ -52,7 +52,6 @@ class Development:
         return digest.hexdigest()[:16]
 
     def to(self, device: torch.device | str) -> "Development":
-        """Return the same splits on a device."""
         splits = (self.train.to(device), self.select.to(device), self.calib.to(device))
         return Development(*splits, self.digest, self.remark)
 
@@ -153,7 +152,6 @@ def _load_cut(slot: DataSlot, root: Path | None, cache: Path | None) -> tuple[So
 
 
 def _describe_equal(source: Source, divided: Split, part: str) -> str:
-    """Describe the equal images of a data set and of the part of it that is divided."""
     texts = []
     if divided.image_ids is not None:
         _, firsts, inverse = np.unique(
@@ -186,7 +184,6 @@ def load_held_out(slot: DataSlot, root: Path | None, cache: Path | None = None) 
 
 
 def _tested(slot: DataSlot, root: Path | None, cache: Path | None) -> Split:
-    """Return the test images according to the rule, not relabelled."""
     source, cut = _load_cut(slot, root, cache)
     test = source.test if cut.test is None else source.test.take(cut.test)
     return settled(test, source)
@@ -204,7 +201,6 @@ def relabelled(split: Split, info: DatasetInfo) -> Split:
 
 
 def _change(train: Split, slot: DataSlot, classes: int) -> Split:
-    """Apply the changes of a data slot in the documented order."""
     if slot.train_fraction < 1:
         counts = fraction_counts(_counts(train, classes), slot.train_fraction)
         train = _subset(train, counts, "train_fraction")

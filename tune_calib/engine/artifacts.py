@@ -16,13 +16,8 @@ from tune_calib.engine.bank import BankKey, DevelopmentBank, FeatureBank, build_
 from tune_calib.engine.execution import describe_execution
 from tune_calib.engine.imports import open_import
 from tune_calib.engine.machine import machine
-from tune_calib.engine.network import (
-    NetworkTrainer,
-    TrainedNetwork,
-    build,
-    measure_network,
-    predict_splits,
-)
+from tune_calib.engine.network import NetworkTrainer, build, measure_network
+from tune_calib.engine.predict import TrainedNetwork, predict_splits
 from tune_calib.engine.steps import NO_WATCH, Stopwatch
 from tune_calib.engine.store import (
     Store,

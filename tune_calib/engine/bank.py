@@ -22,12 +22,12 @@ from tune_calib.data.base import Split
 from tune_calib.data.draws import draw_held_out
 from tune_calib.data.splits import Development
 from tune_calib.determinism import child_seed
-from tune_calib.engine.network import (
+from tune_calib.engine.network import measure_network
+from tune_calib.engine.predict import (
     ImageCounter,
     Outputs,
     TrainedNetwork,
     evaluation_batch,
-    measure_network,
     output_chunks,
 )
 from tune_calib.engine.store import generator, opened, write_folder

@@ -183,12 +183,13 @@ def store_classifier(
     folder = store.folder(KIND, spec.hash)
     select = {name: value for name, value in metrics.items() if name.startswith("select/")}
     manifest = {"spec": spec.canonical_json(), "select": select}
-    make = lambda _: write_tensors(folder, dict(tensors), manifest)  # noqa: E731
     # An existing classifier stays, like all artifacts, because rows of an earlier run belong to it.
     # A trial must not lose its row if the store is read-only or unreachable: the classifier can be
     # created again.
     with suppress(OSError, UserError):
-        store.ensure(folder, "classifier", opened, make)
+        store.ensure(
+            folder, "classifier", opened, lambda _: write_tensors(folder, dict(tensors), manifest)
+        )
 
 
 def load_classifier(
@@ -200,7 +201,9 @@ def load_classifier(
     with suppress(DamagedFileError):
         tensors, manifest = read_tensors(store.folder(KIND, spec.hash))
         return Classifier(spec.head, spec.posthoc, tensors, manifest["select"]).to(device)
-    return train_again(spec, store, development, device)
+    classifier = train_again(spec, store, development, device)
+    store_classifier(store, spec, classifier.tensors, classifier.select)
+    return classifier
 
 
 def judged(classifier: Classifier, bank: DevelopmentBank) -> dict[str, float]:
@@ -215,11 +218,8 @@ def judged(classifier: Classifier, bank: DevelopmentBank) -> dict[str, float]:
 def train_again(
     spec: TrialSpec, store: Store, development: Callable[[], Development], device: torch.device
 ) -> Classifier:
-    """Train the head again, even if it is stored, and return the classifier."""
-    key, is_head = bank_key(spec, spec.head), spec.head is not None
-    splits = lambda: (development(), None)  # noqa: E731
-    bank = ensure_bank(DevelopmentBank, spec, key, store, splits, device, with_train=is_head)
-    bank = bank.for_trial(spec)
+    """Train the head again, even if it is stored, and return the classifier without storing it."""
+    bank = open_bank(spec, store, development, device).for_trial(spec)
     trainer = transform = None
     if spec.head is not None:
         with on_threads(HEAD_THREADS):
@@ -236,5 +236,19 @@ def train_again(
     if not is_storable(spec):
         classifier.transform = transform
     classifier.select = judged(classifier, bank)
-    store_classifier(store, spec, tensors, classifier.select)
     return classifier
+
+
+def open_bank(
+    spec: TrialSpec, store: Store, development: Callable[[], Development], device: torch.device
+) -> DevelopmentBank:
+    """Return the bank of a trial, built if it is absent, with training data if it has a head."""
+    return ensure_bank(
+        DevelopmentBank,
+        spec,
+        bank_key(spec, spec.head),
+        store,
+        lambda: (development(), None),
+        device,
+        with_train=spec.head is not None,
+    )

@@ -16,7 +16,8 @@ from tune_calib.data.base import Split
 from tune_calib.data.splits import Development
 from tune_calib.engine.bank import DevelopmentBank, StoredSamples
 from tune_calib.engine.head_batch import HeadBatchTrainer
-from tune_calib.engine.network import TrainedNetwork, compute_network_check, predict_splits
+from tune_calib.engine.network import compute_network_check
+from tune_calib.engine.predict import TrainedNetwork, predict_splits
 from tune_calib.engine.store import Store
 from tune_calib.engine.weights import trained_spec
 from tune_calib.errors import RefusedError, UserError

@@ -30,7 +30,7 @@ from tune_calib.engine.bank import (
     write_split,
 )
 from tune_calib.engine.classifier import Classifier, load_classifier
-from tune_calib.engine.network import ImageCounter, TrainedNetwork, evaluation_batch, output_chunks
+from tune_calib.engine.predict import ImageCounter, TrainedNetwork, evaluation_batch, output_chunks
 from tune_calib.engine.store import Store, opened, write_folder
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.metrics.bootstrap import bootstrap, draw, drawn_detection, drawn_under_corruption

@@ -5,7 +5,7 @@ only the tensors and the epoch to reproduce the numbers of an uninterrupted run.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -14,7 +14,6 @@ import torch
 from torch import Tensor, nn
 
 from tune_calib.data.augment import crop_centre, normalise
-from tune_calib.data.base import Images, Split
 from tune_calib.data.splits import Development
 from tune_calib.determinism import child_seed
 from tune_calib.engine.execution import (
@@ -26,7 +25,8 @@ from tune_calib.engine.execution import (
     resolve_execution,
     sent,
 )
-from tune_calib.engine.machine import map_at_once, set_switches
+from tune_calib.engine.machine import set_switches
+from tune_calib.engine.predict import predict
 from tune_calib.engine.self_check import build_executor
 from tune_calib.engine.steps import NO_WATCH, StepRule, batches_of, learning_rate, train_epoch
 from tune_calib.engine.store import generator, nest, unnest
@@ -37,25 +37,12 @@ from tune_calib.metrics.samples import Samples
 from tune_calib.metrics.summary import measure, measure_network_check
 from tune_calib.models.base import build_network
 from tune_calib.models.network import Network
-from tune_calib.progress import report_progress
 from tune_calib.spec.datasets import DatasetInfo
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.metrics import column
 from tune_calib.spec.names import WATCHED
 from tune_calib.spec.slots.network import NetworkSlot
 from tune_calib.spec.trial import TrialSpec
-
-Outputs = tuple[Tensor, Tensor]  # features (N, D) and logits (N, C)
-
-BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
-
-# Must not be changed: it determines the random views of a bank, and the statistics of batch
-# normalisation in train mode.
-EVALUATION_BATCH = 500
-LARGEST_OF_FULL_BATCH = 96
-
-# Packages whose modules keep nothing of a forward pass, so that threads may share them.
-STATELESS = ("torch", "torchvision", "timm", "tune_calib")
 
 # By the setting ``select``: a quantity of an epoch's report, and the sign that makes more better.
 SELECTED_BY = {
@@ -72,15 +59,6 @@ class Best:
     score: float = -math.inf
     epoch: int = -1
     weights: dict[str, Tensor] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class TrainedNetwork:
-    """A network, the method that trained it, and the manifest of their artifact."""
-
-    network: Network
-    method: NetworkMethod
-    manifest: dict[str, Any]
 
 
 class NetworkTrainer(Iterator[dict[str, float]]):
@@ -343,101 +321,6 @@ def build(spec: TrialSpec, samples: int) -> tuple[Network, NetworkMethod]:
     method.adapt(network)
     # Convolutions take a quarter to a third less time on a CPU, and no more on a GPU.
     return network.to(memory_format=torch.channels_last), method
-
-
-class ImageCounter:
-    """Counts the images of a pass in progress events, also over several splits."""
-
-    def __init__(self, total: int, description: str = "images") -> None:
-        self.total, self.description, self.completed = total, description, 0
-
-    def count(self, outputs: Iterable[Outputs]) -> Iterator[Outputs]:
-        """Yield outputs in chunks, and report the images of those that were used."""
-        report_progress(self.description, self.completed, self.total)
-        for features, logits in outputs:
-            yield features, logits
-            self.completed += len(logits)
-            report_progress(self.description, self.completed, self.total)
-
-
-def predict(method: NetworkMethod, network: Network, images: Images, info: DatasetInfo) -> Outputs:
-    """Return features (N, D) and logits (N, C) of raw images (N, C, H, W) uint8."""
-    chunks = images.split(evaluation_batch(info))
-    features, logits = zip(*output_chunks(method, network, chunks, info), strict=True)
-    return torch.cat(features), torch.cat(logits)
-
-
-def predict_splits(
-    trained: TrainedNetwork, splits: Mapping[str, tuple[Split, DatasetInfo]]
-) -> dict[str, tuple[Tensor, Tensor]]:
-    """Return the logits (N, C) and labels (N,) of each split, whose images are counted."""
-    counter = ImageCounter(sum(len(split) for split, _ in splits.values()))
-    predictions = {}
-    for name, (split, info) in splits.items():
-        chunks = split.images.split(evaluation_batch(info))
-        outputs = output_chunks(trained.method, trained.network, chunks, info)
-        logits = [chunk for _, chunk in counter.count(outputs)]
-        predictions[name] = torch.cat(logits), split.labels
-    return predictions
-
-
-def evaluation_batch(info: DatasetInfo) -> int:
-    """Return the number of images evaluated at once, which is smaller for large images."""
-    if info.size <= LARGEST_OF_FULL_BATCH:
-        return EVALUATION_BATCH
-    return max(8, EVALUATION_BATCH * LARGEST_OF_FULL_BATCH**2 // info.size**2)
-
-
-def output_chunks(
-    method: NetworkMethod,
-    network: Network,
-    chunks: Iterable[Tensor],
-    info: DatasetInfo,
-    bn_mode: str = "eval",
-) -> Iterator[Outputs]:
-    """Yield features and logits of raw images, chunk by chunk.
-
-    Cores that ``machine.set_cores`` allows work on several chunks at once. ``bn_mode`` = ``train``
-    normalises by the statistics of each chunk and updates the running statistics, as TST's code
-    does, so that one chunk follows the other.
-    """
-    network.eval()
-    method.eval()
-    if bn_mode == "train":
-        for module in network.modules():
-            if isinstance(module, BATCH_NORMS):
-                module.train()
-
-    part_size = evaluation_batch(info)
-    if bn_mode == "eval" and next(network.parameters()).device.type == "cpu":
-        # The memory of few images is used again; that of many is mapped anew in each layer.
-        part_size = max(4, 32**3 // info.size**2)
-
-    @torch.no_grad()  # here, since threads do not inherit it
-    def evaluate(images: Tensor) -> Outputs:
-        outputs = [method(network, normalise(part, info)) for part in images.split(part_size)]
-        features = torch.cat([output.features for output in outputs])
-        return features, torch.cat([output.logits for output in outputs])
-
-    if bn_mode == "eval" and can_share(network, method):
-        yield from map_at_once(evaluate, chunks)
-    else:
-        yield from map(evaluate, chunks)
-
-
-def can_share(network: Network, method: NetworkMethod) -> bool:
-    """Return whether threads may evaluate a network at once: on a CPU, by code of libraries.
-
-    A module of a user, or a hook, may keep a part of a forward pass for a later part.
-    """
-    if next(network.parameters()).device.type != "cpu":
-        return False
-    for module in [*network.modules(), *method.modules()]:
-        if type(module).__module__.partition(".")[0] not in STATELESS:
-            return False
-        if module._forward_hooks or module._forward_pre_hooks:
-            return False
-    return True
 
 
 def measure_network(outputs: Mapping[str, tuple[Tensor, Tensor]]) -> dict[str, Any]:

@@ -49,7 +49,7 @@ def plan_entries(
             if needs_data:
                 DATASETS[run.resolved.overrides["data"]["dataset"]].locate(data_root)
         with at(position):
-            run = run.read_files(is_dry)
+            run = run.read_files(is_dry).choose_gpus()
         if isinstance(run, SearchRun):
             with at(("out",)):
                 if run.location.study_storage is None:

@@ -9,9 +9,6 @@ from tune_calib.paths import AnyPath, expand_variables, parse_path
 from tune_calib.spec import plugins
 from tune_calib.spec.experiment import Entry, ExperimentFile
 from tune_calib.spec.gpus import GPUS
-from tune_calib.spec.names import IMPORTED
-from tune_calib.spec.recipe import merge_settings
-from tune_calib.spec.settings import refuse_misfit
 from tune_calib.spec.yaml_text import Position, YamlFile, read_yaml
 
 _PATHS = (
@@ -21,28 +18,12 @@ _PATHS = (
 
 @dataclass(frozen=True)
 class ReadFile:
-    """An experiment file, whose recipes fit its entries."""
+    """An experiment file."""
 
     name: str  # for messages: its path, or the name of a table
     source: YamlFile
     content: ExperimentFile
     among: AnyPath | None = None  # as in ``RunLocation``; not a key of the file
-
-    def __post_init__(self) -> None:
-        """Refuse entries whose recipe does not fit them, before anything slow is imported."""
-        for name, entry in self.content.entries.items():
-            settings = merge_settings(self.content.set.by_slot(), entry.set.by_slot())
-            if settings.get("data", {}).get("imported") is not None:
-                continue
-            recipe = self.value_of(entry, "recipe")
-            at = ("entries", name) if recipe is None else self.position_of(name, "recipe")
-            for dataset, backbone in self.combinations(entry):
-                if dataset == IMPORTED:
-                    continue
-                network = {} if backbone is None else {"network": {"backbone": backbone}}
-                named = merge_settings(settings, {"data": {"dataset": dataset}, **network})
-                with self.source.at(at):
-                    refuse_misfit(named, recipe)
 
     @property
     def out(self) -> AnyPath:

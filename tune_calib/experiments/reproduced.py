@@ -26,7 +26,6 @@ from tune_calib.spec.names import IN_PROCESS, SLOTS
 from tune_calib.spec.recipe import by_slot, merge_settings
 from tune_calib.spec.reproduction import Claim, ReproduceRequest, Reproduction, Setting
 from tune_calib.tuning.folder import refuse_foreign
-from tune_calib.tuning.ladder import LadderRun
 from tune_calib.tuning.pictures import take_pictures
 from tune_calib.tuning.plan import Plan
 from tune_calib.tuning.work.provenance import git_revision
@@ -233,32 +232,6 @@ def refuse_other(request: TableRequest, file: ReadFile, plans: Iterable[Plan]) -
         refuse_foreign(file.out)
     for plan in plans:
         plan.run.build_manifest()
-
-
-@dataclass(frozen=True)
-class _Lock:
-    """The lock file of a table, written before the first row, so that it states the scale."""
-
-    request: TableRequest
-    command: str
-
-    def write(self, out: AnyPath) -> None:
-        """Write it into the folder of the table."""
-        update_lock(self.request, out, {}, command=self.command)
-
-
-def with_lock(
-    request: TableRequest, plans: Iterable[Plan], out: AnyPath, command: str
-) -> list[Plan]:
-    """Return plans whose runs write the lock file of a table before their first row."""
-    record = (_Lock(request, command), out)
-    locking = []
-    for plan in plans:
-        if isinstance(plan.run, LadderRun) and len(plan.stages) == 1:
-            run = replace(plan.run, records=(record,))
-            plan = replace(plan, stages=(replace(plan.stages[0], run=run),))
-        locking.append(plan)
-    return locking
 
 
 def update_lock(

@@ -42,7 +42,6 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             super().__setattr__(name, value)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return all settings by name."""
         return dict(self.settings)
 
     def set_params(self, **params: Any) -> Self:

@@ -20,7 +20,8 @@ from torch import Tensor, nn
 
 from tune_calib.documents import parse, seal
 from tune_calib.engine.classifier import Classifier
-from tune_calib.engine.network import TrainedNetwork, build, predict
+from tune_calib.engine.network import build
+from tune_calib.engine.predict import TrainedNetwork, predict
 from tune_calib.engine.store import nest, unnest
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.methods._base import NetworkMethod
@@ -103,14 +104,12 @@ def read_record(path: Path) -> Exported:
         content, unsealed = parse(path.read_bytes(), path)
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from None
-    except DamagedFileError as error:
-        raise DamagedFileError(f"{error}; get the file again") from None
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise DamagedFileError(f"{path} was not written by tune-calib export")
-    version = content.get("version")
-    if isinstance(version, int) and version > VERSION:
+    if content.get("version") != VERSION:
         raise UserError(
-            f"{path} has format {short_repr(version)} of a later tune-calib; update tune-calib"
+            f"{path} has format {short_repr(content.get('version'))} of another tune-calib; "
+            "update tune-calib"
         )
     if unsealed is not None:
         raise unsealed
@@ -176,7 +175,6 @@ class CalibratedNetwork(nn.Module):
         self.eval()
 
     def train(self, mode: bool = True) -> "CalibratedNetwork":
-        """Stay in evaluation mode, so that batch statistics do not change."""
         return super().train(False)
 
     def forward(self, images: Tensor | NDArray[np.uint8]) -> Tensor:

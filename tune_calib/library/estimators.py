@@ -138,27 +138,19 @@ def _defaults_of(info: MethodInfo) -> dict[str, Any]:
 
 
 def _estimator(name: str, info: MethodInfo) -> type[PostHocEstimator]:
-    kind = inspect.Parameter
-    parameters = [kind("self", kind.POSITIONAL_OR_KEYWORD)]
-    lines = [f"{info.title[0].upper()}{info.title[1:]} ({info.paper} {info.year})."]
-    if info.params.model_fields:
-        lines += ["", "Args:"]
+    parameters = []
+    lines = [f"{info.title[0].upper()}{info.title[1:]} ({info.paper} {info.year}).", "", "Args:"]
     for key, default in _defaults_of(info).items():
-        field = info.params.model_fields[key]
+        field, kind = info.params.model_fields[key], inspect.Parameter.KEYWORD_ONLY
         parameters.append(
-            kind(key, kind.KEYWORD_ONLY, default=default, annotation=field.annotation)
+            inspect.Parameter(key, kind, default=default, annotation=field.annotation)
         )
         lines.append(f"    {key}: {' '.join((field.description or '').split())}")
-
-    def __init__(self: PostHocEstimator, **settings: Any) -> None:  # noqa: N807
-        PostHocEstimator.__init__(self, **settings)
-
-    # Read by editors and by scikit-learn.
-    __init__.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    text = "\n".join(lines)
     # The class must belong to ``tune_calib``, where pickle and joblib look it up.
-    names = {"info": info, "__init__": __init__, "__doc__": text, "__module__": "tune_calib"}
-    return type(name, (PostHocEstimator,), names)
+    names = {"info": info, "__doc__": "\n".join(lines), "__module__": "tune_calib"}
+    return type(
+        name, (PostHocEstimator,), {**names, "__signature__": inspect.Signature(parameters)}
+    )
 
 
 BATCH = 500

@@ -10,18 +10,19 @@ from typing import Any
 import torch
 
 from tune_calib.data.splits import Development, load_development
-from tune_calib.engine.artifacts import ensure_bank
 from tune_calib.engine.bank import DevelopmentBank, bank_key
 from tune_calib.engine.classifier import (
     Classifier,
     is_storable,
     judged,
     load_classifier,
+    open_bank,
+    store_classifier,
     train_again,
 )
 from tune_calib.engine.extra import network_behind
 from tune_calib.engine.machine import require_environment, set_switches
-from tune_calib.engine.network import TrainedNetwork
+from tune_calib.engine.predict import TrainedNetwork
 from tune_calib.engine.store import Store
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.library.calibrated import CalibratedNetwork, files_of, write_calibrated
@@ -190,7 +191,6 @@ def _best(out: AnyPath, rows: list[Row], best: str) -> Row:
 
 
 def _chosen_by_search(out: AnyPath) -> Row:
-    """Return the selected trial: as evaluated on test with fresh seeds, or else as searched."""
     evaluation = out / EVALUATION
     if (manifest := find_run_manifest(evaluation)) is not None:
         # By the planned rungs, not the finished ones: in an interrupted evaluation, the baseline is
@@ -238,6 +238,7 @@ def _classifier_of(
     if not _matches(metrics, row):
         # Stored by a run on another machine that shares the store.
         classifier = train_again(spec, store, development, device)
+        store_classifier(store, spec, classifier.tensors, classifier.select)
         metrics = classifier.select
     if not _matches(metrics, row):
         raise UserError(
@@ -259,12 +260,10 @@ def _matches(metrics: Mapping[str, float], row: Row) -> bool:
 def _stored_bank(
     spec: TrialSpec, store: Store, development: Callable[[], Development], device: torch.device
 ) -> DevelopmentBank | None:
-    key = bank_key(spec, spec.head)
-    if spec.data.import_record is None and not store.holds("banks", key.identity):
+    identity = bank_key(spec, spec.head).identity
+    if spec.data.import_record is None and not store.holds("banks", identity):
         return None
-    splits = lambda: (development(), None)  # noqa: E731
-    is_head = spec.head is not None
-    return ensure_bank(DevelopmentBank, spec, key, store, splits, device, is_head)
+    return open_bank(spec, store, development, device)
 
 
 def _describe(row: Row, written: Sequence[Path]) -> str:

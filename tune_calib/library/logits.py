@@ -68,7 +68,7 @@ def export_logits(out: AnyPath, store: AnyPath, data_root: Path | None, file: st
 
 
 def _divide_by_classes(target: Path, rows: list[Row]) -> dict[Path, list[Row]]:
-    """Return the rows by file: CalArena reads models of two and of more classes from two files."""
+    # CalArena reads models of two and of more classes from two files.
     rows_by_kind: dict[str, list[Row]] = {"binary": [], "multiclass": []}
     for row in rows:
         classes = TrialSpec.build(**read_slots(row)).data.info.classes
@@ -83,12 +83,10 @@ def _divide_by_classes(target: Path, rows: list[Row]) -> dict[Path, list[Row]]:
 
 
 def _beside(target: Path) -> tuple[Path, Path]:
-    """Return the data card and the index of a file."""
     return target.with_suffix(".json"), target.with_name(f"{target.stem}-experiments.csv")
 
 
 def _write_models(arrays: Any, rows: list[Row], store: Store, data_root: Path | None) -> _Models:
-    """Write the arrays of all trials, and return their entries in the data card."""
     models: _Models = {}
     evaluation: ExtraEvaluation | None = None
     # The trials of a network follow each other, so that its bank is opened once.

@@ -106,11 +106,9 @@ class _Plain(nn.Module):
         return self.calibrated_of(logits).softmax(-1).float(), logits.clone()
 
     def calibrated_of(self, logits: Tensor) -> Tensor:
-        """Return calibrated logits (N, C), float64."""
         return self.calibrated.classifier.calibrated(logits.unsqueeze(0))[0]
 
     def example(self) -> tuple[str, Tensor]:
-        """Return the name of the input and a fixed example."""
         chance, info = torch.Generator().manual_seed(0), self.calibrated.info
         if self.calibrated.network is not None:
             size = info.stored or info.size

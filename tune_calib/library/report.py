@@ -194,7 +194,6 @@ class CalibrationReport:
 
 
 def _align(cells: pd.DataFrame) -> list[list[str]]:
-    """Return the head, a rule and the rows, each cell as wide as its column."""
     rows = [list(cells), *cells.to_numpy().tolist()]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     rows.insert(1, ["-" * width for width in widths])
@@ -212,7 +211,6 @@ def _print_progress(event: ProgressEvent | None = None) -> None:
 
 
 def _draw_diagram(bins: pd.DataFrame, heading: str) -> "Figure":
-    """Draw bins with the columns lower, upper, count, confidence and accuracy, all fractions."""
     # Here, since most reports need no drawing.
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D

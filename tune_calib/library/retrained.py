@@ -150,15 +150,12 @@ class MemoryBank(DevelopmentBank):
         self.manifest = {"train_views": 1, "accuracy": accuracies}
 
     def train(self, view: int = 0) -> FeatureSplit:
-        """Return the training split."""
         return self._train
 
     def select(self) -> FeatureSplit:
-        """Return the split on which an epoch is selected."""
         return self._select
 
     def own_head(self) -> tuple[Tensor, Tensor]:
-        """Return weight and bias of the network's own head."""
         return self._head.weight, self._head.bias
 
 
@@ -185,17 +182,15 @@ def _refuse_lacking(slot: HeadSlot, has_select: bool, has_head: bool) -> None:
             f"select={slot.select} selects an epoch on held-out images: pass them to fit as "
             "select=(features, labels)"
         )
-    start = getattr(slot.params, "start", None)
-    if start in ("continued", "frozen") and not has_head:
-        raise ValueError(f"start={start} needs own_head=(weight, bias) of the network")
-    if getattr(slot.params, "gamma", None) != "val_ratio":
-        return
-    if not has_head:
-        raise ValueError(
-            "gamma=val_ratio needs own_head=(weight, bias) of the network; "
-            "or give gamma as a number"
-        )
-    if not has_select:
+    needs_head = []
+    if (start := getattr(slot.params, "start", None)) in ("continued", "frozen"):
+        needs_head.append(f"start={start}")
+    is_ratio = getattr(slot.params, "gamma", None) == "val_ratio"
+    if is_ratio:
+        needs_head.append("gamma=val_ratio")
+    if needs_head and not has_head:
+        raise ValueError(f"{needs_head[0]} needs own_head=(weight, bias) of the network")
+    if is_ratio and not has_select:
         raise ValueError(
             "gamma=val_ratio needs select=(features, labels); or give gamma as a number"
         )

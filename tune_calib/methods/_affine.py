@@ -46,7 +46,6 @@ class Affine:
         return torch.addmm(self.intercept, inputs, self.weight.T)
 
     def state(self) -> dict[str, Tensor]:
-        """Return the state of a post-hoc method."""
         return {"weight": self.weight, "intercept": self.intercept}
 
 
@@ -153,7 +152,6 @@ class _Problem:
         self.first = _joined(start.weight, start.intercept)[is_free]
 
     def value(self, rows: Tensor) -> tuple[float, Tensor]:
-        """Return the objective and its gradient (F, D)."""
         away = rows - self._target
         value = (self._penalty * away.square()).sum()
         gradient = 2 * self._penalty * away

@@ -31,7 +31,6 @@ class EstimatorParams(Params):
     estimator: ClassVar[Callable[..., Any]]
 
     def build(self) -> Any:
-        """Build an estimator, which is not fitted yet."""
         return type(self).estimator(**self.model_dump())
 
     @model_validator(mode="after")
@@ -72,11 +71,9 @@ class EstimatorTransform(FittedAlone):
         return logarithm(columns)
 
     def state(self) -> dict[str, Tensor]:
-        """Return nothing, since an estimator could only be pickled."""
         return {}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Refuse to restore an estimator."""
         raise UserError(f"{type(self.params).__name__} cannot be restored from a file")
 
     def _keep_states(self, states: Sequence[Mapping[str, Any]], device: torch.device) -> None:

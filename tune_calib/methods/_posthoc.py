@@ -58,7 +58,6 @@ class FittedAlone(PostHocMethod):
 
     @torch.no_grad()
     def fit(self, logits: Tensor, labels: Tensor) -> None:
-        """Fit every classifier to logits (K, N, C) and labels (N,)."""
         heads = [head.double() for head in logits]
         fits = [self.fit_one(head, labels) for head in heads]
         self._keep_states([fit.state for fit in fits], logits.device)
@@ -76,7 +75,6 @@ class FittedAlone(PostHocMethod):
             self._flags[UNCHECKED] = torch.tensor([harm is None for harm in harms])
 
     def transform(self, logits: Tensor) -> Tensor:
-        """Return logits or log-probabilities of the same shape and type, computed in float64."""
         heads = []
         for k, head in enumerate(logits):
             heads.append(self._apply_in_parts(head, self._state_of(k)).to(logits.dtype))
@@ -98,19 +96,15 @@ class FittedAlone(PostHocMethod):
         return {name: values[k] for name, values in self._state.items()}
 
     def state(self) -> dict[str, Tensor]:
-        """Return the fitted values."""
         return dict(self._state)
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Restore a result of ``state``."""
         self._state = dict(state)
 
     def fitted(self) -> dict[str, Tensor]:
-        """Return the recorded numbers of the fit."""
         return self._record
 
     def flags(self) -> dict[str, Tensor]:
-        """Return the flags of the fit, and the flag of harm on held-out data."""
         return self._flags
 
     def _is_harmful(self, logits: Tensor, labels: Tensor, full_fit: Fit) -> bool | None:

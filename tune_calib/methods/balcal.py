@@ -190,8 +190,11 @@ class BalCal(NetworkMethod):
 
     def forward(self, network: Any, images: Tensor) -> Output:
         output, unit = self.heads(network, images)
-        etf = unit @ self.etf
-        return Output(output.features, self.share * output.logits + (1 - self.share) * etf)
+        return Output(output.features, self.mixed(output.logits, unit))
+
+    def mixed(self, linear: Tensor, unit: Tensor) -> Tensor:
+        """Return the logits (N, C) at evaluation from the linear logits and the unit features."""
+        return self.share * linear + (1 - self.share) * (unit @ self.etf)
 
 
 METHODS.register(

@@ -262,7 +262,6 @@ def _share_at(
 
 
 def _ends(numbers: Tensor) -> tuple[Tensor, Tensor]:
-    """Return both quantiles over the draws where the metric is defined, or NaN without any."""
     defined = numbers[~numbers.isnan()]
     if not len(defined):
         return numbers.new_tensor(torch.nan), numbers.new_tensor(torch.nan)

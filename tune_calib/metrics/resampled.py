@@ -11,7 +11,7 @@ the latter. So share 0 is the contribution of chance to a distance, and share 1 
 ``classwise_debiased`` is computed for ``FINE_SHARES``, since its bins have few samples.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import NamedTuple
 
@@ -165,22 +165,27 @@ class _Draws(Samples):
         means = self._weights @ self._classifier.stacked / self.total
         return dict(zip(self._classifier.columns, means.unbind(-1), strict=True))
 
+    def _mean(self, factors: Factors, values: Callable[[Samples], Tensor]) -> Tensor:
+        """Return the means over the draws, also of values that no metric of ours needs."""
+        if factors in self._means:
+            return self._means[factors]
+        return self._weights @ values(self._classifier.samples) / self.total
+
     def mean(self, values: SampleValues) -> Tensor:
-        if (values,) in self._means:
-            return self._means[values,]
-        return self._weights @ self._classifier.samples.value(values) / self.total
+        return self._mean((values,), values)
 
     def mean_difference(self, values: SampleValues, others: SampleValues) -> Tensor:
-        return self._means[values, others]
+        return self._mean((values, others), lambda samples: values(samples) - others(samples))
 
     def mean_among(self, values: SampleValues, hits: bool) -> Tensor:
+        kind = scoring.hits if hits else _misses
+        among = self._mean((values, kind), lambda samples: values(samples) * kind(samples))
         accuracy = self.mean(scoring.hits)
-        if hits:
-            return self._means[values, scoring.hits] / accuracy
-        return self._means[values, _misses] / (1 - accuracy)
+        return among / (accuracy if hits else 1 - accuracy)
 
     def standard_error(self, values: SampleValues) -> Tensor:
-        variance = self._means[values, values] - self.mean(values).square()
+        square = self._mean((values, values), lambda samples: values(samples).square())
+        variance = square - self.mean(values).square()
         return (variance.clamp(min=0) / self.total).sqrt()
 
 

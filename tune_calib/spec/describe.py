@@ -61,10 +61,12 @@ def describe_method(method: MethodInfo) -> str:
     parts += ["## Settings", *_settings(method), *_recipe(method)]
     if method.needs:
         parts += ["## Needs", "\n".join(f"- {NEEDS[need]}" for need in sorted(method.needs))]
-    if method.keeps_accuracy is True:
-        parts += ["## Accuracy", "It is unchanged: the predicted class stays the same."]
-    elif method.keeps_accuracy is False:
-        parts += ["## Accuracy", "It may change: the predicted class may be a different one."]
+    accuracy = {
+        True: "It is unchanged: the predicted class stays the same.",
+        False: "It may change: the predicted class may be a different one.",
+    }
+    if method.keeps_accuracy in accuracy:
+        parts += ["## Accuracy", accuracy[method.keeps_accuracy]]
     if method.bibtex:
         parts += ["## Reference", f"```bibtex\n{method.bibtex.strip()}\n```"]
     return "\n\n".join(parts) + "\n"

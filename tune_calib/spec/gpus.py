@@ -16,8 +16,7 @@ _IMAGES = "https://images.nvidia.com"
 RATES = Path(__file__).with_name("gpu_rates.json")
 """File of the package with measured rates."""
 
-RATES_SIZE = 32
-"""Width of the images on which networks were measured."""
+RATES_SIZE = 32  # width of the images on which networks were measured
 
 PRECISIONS = ("fp32", "tf32", "bf16")
 
@@ -35,11 +34,12 @@ def read_rates() -> dict[str, Any]:
     return rates
 
 
-def find_head_step(heads: int, execution: str) -> tuple[float, str] | None:
-    """Return the seconds of a step of a head batch on the measured GPU, and their origin.
+Rate = tuple[float, str]
+"""Measured seconds, and their origin for the user."""
 
-    The step is that of the next larger batch that was measured, or in proportion to the largest.
-    """
+
+def find_head_step(heads: int, execution: str) -> Rate | None:
+    """Return the time of a step of the next larger head batch that was measured."""
     for measured in _list_simpler(execution):
         steps = {}
         for count, seconds in read_rates()["head_step_s"].items():
@@ -67,14 +67,8 @@ class Gpu:
     devices: tuple[str, ...]  # prefixes of torch's names for it, which results have
     source: str  # page of the vendor; rates stated with sparsity are halved
 
-    def find_image_s(
-        self, backbone: str, execution: str, precision: str
-    ) -> tuple[float, str] | None:
-        """Return the seconds in which a network is trained on an image, and their origin.
-
-        The rate is that of the measured GPU in proportion to the peak rates; None if the network
-        was not measured in this precision.
-        """
+    def find_image_s(self, backbone: str, execution: str, precision: str) -> Rate | None:
+        """Return the seconds of training an image, in proportion to the peak rates of the GPUs."""
         if precision not in self.teraflops:
             raise UserError(
                 f"network.precision={precision} needs another `gpu_model` than {self.name}, which "

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from itertools import product
 from operator import attrgetter
 from types import MappingProxyType
@@ -113,7 +114,13 @@ def expand(ladder: Ladder, request: ResolvedRequest) -> list[PlannedTrial]:
 
 def select_rungs(ladder: Ladder, request: ResolvedRequest) -> list[Rung]:
     """Return the rungs of a ladder, controls last, without those of ``find_left_out``."""
-    absent = _find_absent(ladder, request)
+    # Those that are left out of all imports, or of the only data.
+    absent = []
+    for left_out in find_left_out(ladder, request).values():
+        for rung in left_out:
+            misfits = [_find_misfit(ladder, rung, classes) for classes in request.class_counts]
+            if not any(misfits) or all(misfits):
+                absent.append(rung)
     if absent and ladder.is_named:
         reason = "trains the network"
         if _runs_network(absent[0]):
@@ -133,17 +140,6 @@ def select_rungs(ladder: Ladder, request: ResolvedRequest) -> list[Rung]:
     return rungs
 
 
-def _find_absent(ladder: Ladder, request: ResolvedRequest) -> list[Rung]:
-    """Return the rungs that are left out of all imports, or of the only data."""
-    absent, counts = [], request.class_counts
-    for rungs in find_left_out(ladder, request).values():
-        for rung in rungs:
-            misfits = [_find_misfit(ladder, rung, classes) for classes in counts]
-            if not any(misfits) or all(misfits):
-                absent.append(rung)
-    return absent
-
-
 def find_left_out(ladder: Ladder, request: ResolvedRequest) -> dict[str, list[Rung]]:
     """Return the rungs that cannot be run as requested, or not on all imports, by the reason."""
     left_out: dict[str, list[Rung]] = defaultdict(list)
@@ -155,27 +151,30 @@ def find_left_out(ladder: Ladder, request: ResolvedRequest) -> dict[str, list[Ru
                 left_out["they train the network"].append(rung)
     if any("posthoc" in rung.slots for rung in ladder.rungs) and not ladder.is_named:
         class_counts = request.class_counts
-        for rung in ladder.rungs:
-            misfits: dict[str, list[str]] = {}
-            for classes in class_counts:
-                if reason := _find_misfit(ladder, rung, classes):
-                    misfits.setdefault(reason, []).append(str(classes))
-            for reason, counts in misfits.items():
-                left_out[f"{reason} {', '.join(counts)} classes"].append(rung)
+        for rung, misfit in product(ladder.rungs, Misfit):
+            counts = [n for n in class_counts if _find_misfit(ladder, rung, n) is misfit]
+            if counts:
+                left_out[misfit.value.format(", ".join(map(str, counts)))].append(rung)
     return dict(left_out)
 
 
-def _find_misfit(ladder: Ladder, rung: Rung, classes: int) -> str:
-    """Return why the post-hoc method of a rung is left out with a number of classes, or ""."""
+class Misfit(Enum):
+    """Why a rung cannot be run with some numbers of classes."""
+
+    OTHER_CLASSES = "they do not take {} classes"
+    TOO_MANY_CLASSES = "a matrix of parameters is too large for {} classes"
+
+
+def _find_misfit(ladder: Ladder, rung: Rung, classes: int) -> Misfit | None:
     name = rung.slots.get("posthoc", {}).get("method")
     # If the user named a rung for another number of classes, its spec is refused instead.
     if name is None or ladder.is_named:
-        return ""
+        return None
     if METHODS[name].classes not in (None, classes):
-        return "they do not take"
+        return Misfit.OTHER_CLASSES
     if METHODS[name].is_quadratic and classes > MOST_QUADRATIC:
-        return "a matrix of parameters is too large for"
-    return ""
+        return Misfit.TOO_MANY_CLASSES
+    return None
 
 
 def _trains_network(rung: Rung) -> bool:

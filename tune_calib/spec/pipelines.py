@@ -3,39 +3,17 @@
 import json
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.names import NOT_SETTINGS
 from tune_calib.spec.strict import Name, Part
-from tune_calib.spec.trial import SLOT_TYPES
 
 Pipeline = Annotated[str, Name(METHODS, joint="+")]
 
 
-def _slot_schema(schema: dict[str, Any]) -> None:
-    for slot in schema["properties"]:
-        keys = SLOT_TYPES[slot].model_json_schema()["properties"]
-        method_keys: dict[str, list[dict[str, Any]]] = {}
-        for method in METHODS.values():
-            if method.kind == slot:
-                for key, value in method.params.model_json_schema()["properties"].items():
-                    method_keys.setdefault(key, []).append(value | {"title": method.name})
-        # Settings of several methods are alternatives.
-        for key, values in method_keys.items():
-            keys[key] = values[0] if len(values) == 1 else {"anyOf": values}
-        properties = {}
-        for key, value in keys.items():
-            if key not in NOT_SETTINGS:
-                # The target of $ref is checked when the file is read.
-                properties[key] = {} if "$ref" in str(value) else value
-        schema["properties"][slot] |= {"properties": properties, "additionalProperties": False}
-
-
 class MethodSettings(Part):
     """Settings of the slots of a pipeline."""
-
-    model_config = ConfigDict(json_schema_extra=_slot_schema)
 
     network: dict[str, Any] = Field(default_factory=dict)
     """Settings of the network and its method."""

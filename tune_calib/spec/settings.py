@@ -60,18 +60,14 @@ def add_import(overrides: Settings) -> Settings:
 def find_recipe(overrides: Settings, name: str | None = None) -> Recipe | None:
     """Return the named recipe, or the quick one, for the data set of some settings."""
     dataset = _named("data", "dataset", overrides)
-    refuse_misfit(overrides, name)
+    # Before slow imports.
+    if not is_frozen(overrides):
+        backbone = overrides.get("network", {}).get("backbone")
+        refuse_unfit(name, _named("data", "dataset", overrides), backbone)
     info: DatasetInfo = DATASETS[dataset]
     if name is None and is_frozen(overrides) and (info.quick is None or info.general is not None):
         return None  # only heads are trained, with the program's defaults and the images as given
     return recipe_for(name, dataset)
-
-
-def refuse_misfit(overrides: Settings, name: str | None = None) -> None:
-    """Refuse a recipe that does not fit some settings, before slow imports."""
-    if not is_frozen(overrides):
-        backbone = overrides.get("network", {}).get("backbone")
-        refuse_unfit(name, _named("data", "dataset", overrides), backbone)
 
 
 def restore_recipe(

@@ -50,7 +50,15 @@ def describe_setting(
     planned: Sequence[PlannedTrial], ladder: Ladder | None, resolved: ResolvedRequest
 ) -> str:
     """Describe the data, networks and heads of a run, and the recipes that train them."""
-    parts = [describe_trials_data(planned), describe_networks(planned)]
+    imports = {}
+    for trial in planned:
+        if record := trial.spec.data.import_record:
+            imports[record.digest] = record.classes
+    parts = [describe_data(planned[0].spec.data)]
+    if len(imports) > 1:
+        counts = ", ".join(map(str, sorted(set(imports.values()))))
+        parts = [f"{len(imports)} imports of {counts} classes"]
+    parts.append(_describe_networks(planned))
     parts += list_left_out(ladder, resolved) if ladder else []
     if heads := list_heads(planned):
         text = f"heads {format_count(heads[0].epochs, 'epoch')}"
@@ -73,18 +81,6 @@ def describe_set(resolved: ResolvedRequest) -> str:
         if key not in SLOT_TYPES[slot].model_fields:
             texts.append(f"{name} {format_setting(value)}")
     return f"set {', '.join(texts)}" if texts else ""
-
-
-def describe_trials_data(planned: Sequence[PlannedTrial]) -> str:
-    """Describe the data of some trials, or the number of their imports."""
-    classes_of_imports: dict[str, int] = {}
-    for trial in planned:
-        if record := trial.spec.data.import_record:
-            classes_of_imports[record.digest] = record.classes
-    if len(classes_of_imports) < 2:
-        return describe_data(planned[0].spec.data)
-    counts = ", ".join(map(str, sorted(set(classes_of_imports.values()))))
-    return f"{len(classes_of_imports)} imports of {counts} classes"
 
 
 def describe_data(data: DataSlot) -> str:
@@ -125,8 +121,7 @@ def describe_data(data: DataSlot) -> str:
     return "; ".join(parts)
 
 
-def describe_networks(planned: Sequence[PlannedTrial]) -> str:
-    """Describe backbone, shared method, epochs and optimiser; return "" for imported data."""
+def _describe_networks(planned: Sequence[PlannedTrial]) -> str:
     networks = [trial.spec.network for trial in planned]
     network = networks[0]
     if planned[0].spec.data.import_record is not None:
@@ -182,11 +177,8 @@ def origin_records(resolved: ResolvedRequest, used: Sequence[Plugin]) -> dict[st
 def titles(planned: Sequence[PlannedTrial], location: RunLocation) -> dict[str, str]:
     """Return titles of data sets and backbones, without parentheses, by registry name."""
     data = {trial.spec.data.dataset: trial.spec.data for trial in planned}
-    backbones = {trial.spec.network.backbone for trial in planned}
-    short = {}
-    for name in sorted(data):
-        short[name] = DATASETS[name].title.partition(" (")[0]
-    for name in sorted(backbones):
+    short = {name: DATASETS[name].title.partition(" (")[0] for name in sorted(data)}
+    for name in sorted({trial.spec.network.backbone for trial in planned}):
         short[name] = BACKBONES[name].title.partition(" (")[0]
     title_of_user = location.dataset_title
     if not title_of_user and location.data_root:
@@ -201,25 +193,17 @@ def titles(planned: Sequence[PlannedTrial], location: RunLocation) -> dict[str, 
 def _recipe(slots: Sequence[OptimisedSlot]) -> str:
     """Describe the settings that all slots share, e.g. ``: SGD, lr 0.1, batch 128``."""
     texts = []
-    for name in _FIELD_TEXTS:
+    for name, text in _FIELD_TEXTS.items():
         if name not in type(slots[0]).model_fields or not _is_shared(name, slots):
             continue
         value = getattr(slots[0], name)
-        if name not in _USUAL or value != _USUAL[name]:
-            texts.append(_describe_field(name, value))
-    if not texts:
-        return ""
-    return f": {', '.join(texts)}"
-
-
-def _describe_field(name: str, value: Any) -> str:
-    if name == "optimizer":
-        value = _OPTIMISERS[value]
-    if name == "schedule":
-        value = value.replace("_", " ")
-    if name == "clip_grad_norm" and value is None:
-        return "no clip"
-    return _FIELD_TEXTS[name].format(value)
+        if name == "clip_grad_norm" and value is None:
+            texts.append("no clip")
+        elif name not in _USUAL or value != _USUAL[name]:
+            if name in ("optimizer", "schedule"):
+                value = _OPTIMISERS.get(value, value.replace("_", " "))
+            texts.append(text.format(value))
+    return f": {', '.join(texts)}" if texts else ""
 
 
 def _is_shared(name: str, slots: Sequence[OptimisedSlot]) -> bool:

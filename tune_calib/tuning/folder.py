@@ -6,7 +6,7 @@ import json
 import math
 import uuid
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -46,18 +46,26 @@ class RunLocation:
 
     @classmethod
     def of_request(
-        cls, request: AblateRequest | CompareRequest | SearchRequest, command: str
+        cls,
+        request: AblateRequest | CompareRequest | SearchRequest,
+        command: str,
+        among: AnyPath | None = None,
     ) -> "RunLocation":
         """Return the location that a request names, with its default folders."""
         out = parse_path(default_folder(request))
-        names = {field.name for field in fields(cls)} & type(request).model_fields.keys()
-        shared = {name: getattr(request, name) for name in names}
-        shared["out"] = out
-        shared["store"] = parse_path(request.store) if request.store else out / "store"
-        shared["dataset_title"] = request.dataset_title or request.imported
-        if chooses_gpus := request.gpus == "auto":
-            shared["gpus"] = 0.0
-        return cls(**shared, command=command, chooses_gpus=chooses_gpus)
+        return cls(
+            out=out,
+            store=parse_path(request.store) if request.store else out / "store",
+            data_root=request.data_root,
+            address=request.address,
+            gpus=0.0 if request.gpus == "auto" else request.gpus,
+            chooses_gpus=request.gpus == "auto",
+            command=command,
+            profile=not isinstance(request, SearchRequest) and request.profile,
+            dataset_title=request.dataset_title or request.imported,
+            study_storage=request.study_storage if isinstance(request, SearchRequest) else None,
+            among=among,
+        )
 
     def build_provenance(self, **of_run: Any) -> Provenance:
         """Build the provenance of trials: what workers need of the location, and of their run."""
@@ -153,18 +161,13 @@ def explain_other_recipe(old: RunManifest, new: RunManifest) -> str:
     """Explain that a folder contains another run because of its recipe; else return ""."""
     # The same command gives another run only with another recipe.
     is_changed = (old.dataset, old.ladder, old.command) == (new.dataset, new.ladder, new.command)
-    name = "none"
-    if new.recipe is not None:
-        name = new.recipe.name
-        if old.recipe is not None and old.recipe.name != name:
-            return f": it uses recipe {old.recipe.name}, not {name}"
-        is_changed |= old.recipe is not None and old.recipe.settings != new.recipe.settings
+    if new.recipe is not None and old.recipe is not None:
+        if old.recipe.name != new.recipe.name:
+            return f": it uses recipe {old.recipe.name}, not {new.recipe.name}"
+        is_changed |= old.recipe.settings != new.recipe.settings
     if not is_changed:
         return ""
-    return (
-        f": the recipe ({name}) of {new.dataset} has changed since it began, and its trials cannot "
-        "be mixed with new ones; report still reads it"
-    )
+    return f": the recipe of {new.dataset} has changed since it began; report still reads it"
 
 
 def build_foreign_error(out: AnyPath, what: str, command: str, why: str = "") -> UserError:

@@ -76,7 +76,7 @@ def find_needs(
             batches.append((job.first.spec, len(heads)))
     evaluations = None
     if reads_shifts or not run.options.shift:
-        of_trial = bool(run.options.bootstrap)
+        of_trial = int(run.options.bootstrap > 0)
         if reads_shifts:
             of_trial += len(run.shift_sets)
         evaluations = unfinished * of_trial + sum(len(job.trials) for job in work.extra)

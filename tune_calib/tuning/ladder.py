@@ -36,7 +36,7 @@ from tune_calib.tuning.folder import (
     refuse_foreign,
 )
 from tune_calib.tuning.resolve import resolve_files
-from tune_calib.tuning.reuse import Copies, copy_rows
+from tune_calib.tuning.reuse import Copies, copy_rows, find_rows
 from tune_calib.tuning.share import resolve_share
 from tune_calib.tuning.work.execution import execute, resources_of
 from tune_calib.tuning.work.executor import Executor
@@ -140,7 +140,7 @@ class LadderRun:
         """Build the manifest of a new folder."""
         planned, ladder, seeds = self.planned_trials, self.ladder, self.resolved.seeds
         identity = self.resolved.identity()
-        request = {"ladder": ladder.name, **identity, "is_paired": seeds.is_paired}
+        identity = {"ladder": ladder.name, **identity, "is_paired": seeds.is_paired}
         rungs = select_rungs(ladder, self.resolved)
         # Controls that were not requested are not part of the run.
         used = sorted({trial.rung for trial in planned})
@@ -157,7 +157,7 @@ class LadderRun:
             further["imports"] = names
         return RunManifest(
             version=VERSION,
-            sweep=hash_request(request),
+            sweep=hash_request(identity),
             ladder=ladder.name,
             title=ladder.title,
             command=self.location.command,
@@ -189,12 +189,15 @@ class LadderRun:
         has_heads = any("head" in rung.slots for rung in self.ladder.rungs)
         if resolved.is_imported and not has_heads and location.address is None:
             location = replace(location, address=IN_PROCESS)  # nothing is trained
-        run = replace(self, resolved=resolved, location=location)
-        if not location.chooses_gpus:
-            return run
-        finished = done(location.out)
-        specs = [trial.spec for trial in run.planned_trials if trial.spec.hash not in finished]
-        return replace(run, location=resolve_share(location, specs))
+        return replace(self, resolved=resolved, location=location)
+
+    def choose_gpus(self) -> "LadderRun":
+        """Return the run with the GPUs of a trial that ``gpus=auto`` chooses."""
+        if not self.location.chooses_gpus:
+            return self
+        finished = done(self.location.out)
+        specs = [trial.spec for trial in self.planned_trials if trial.spec.hash not in finished]
+        return replace(self, location=resolve_share(self.location, specs))
 
     def plan(self, reads_shifts: bool = True) -> RemainingWork:
         """Plan the trials without a row, and the extra evaluations that finished trials lack."""
@@ -217,17 +220,14 @@ class LadderRun:
 
     def reuse(self, work: RemainingWork, copies: Copies) -> RemainingWork:
         """Copy rows of equal trials from other folders; return the remaining work."""
-        is_copied = copy_rows(
-            self.planned_trials,
-            self.location.out,
-            self.location.among,
-            sweep=self.new_manifest.sweep,
-            ladder=self.name,
-            sets=self.shift_sets,
-            copies=copies,
-            record=lambda: self.build_manifest().write(self.location.out),
-        )
-        return self.plan() if is_copied else work
+        trials, out = self.planned_trials, self.location.out
+        found = find_rows(trials, out, self.location.among, copies)
+        if not found:
+            return work
+        manifest = self.build_manifest()
+        manifest.write(out)  # before the first row
+        copy_rows(found, trials, out, manifest.sweep, ladder=self.name, sets=self.shift_sets)
+        return self.plan()
 
     @property
     def deadline(self) -> float:
@@ -282,5 +282,5 @@ def build_ladder_run(
     among: AnyPath | None = None,
 ) -> LadderRun:
     """Build the run of a resolved request; the files that it names are not read yet."""
-    location = replace(RunLocation.of_request(request, command), among=among)
+    location = RunLocation.of_request(request, command, among)
     return LadderRun(ladder, resolved, location, options=request)

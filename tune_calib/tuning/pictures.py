@@ -12,7 +12,7 @@ from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.classifier import load_classifier
 from tune_calib.engine.extra import network_behind
 from tune_calib.engine.machine import require_environment, set_switches
-from tune_calib.engine.network import predict
+from tune_calib.engine.predict import predict
 from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
 from tune_calib.metrics.summary import under_corruption

@@ -6,7 +6,7 @@ re-encoded folder of images, give trials with equal hashes and different numbers
 """
 
 import hashlib
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -130,7 +130,7 @@ def find_rows(
     planned: Iterable[PlannedTrial],
     out: AnyPath,
     among: AnyPath | None,
-    copies: Copies | None = None,
+    copies: Copies,
 ) -> dict[str, AnyPath]:
     """Find rows of missing trials in the run folders ``AMONG/*/*``; return folders by spec hash."""
     if among is None:
@@ -156,10 +156,9 @@ def find_rows(
                 continue
             if row["plugins"] != missing[spec_hash] or row["numbers"] != NUMBERS:
                 continue
-            if copies is not None:
-                if row["data_digest"] is None and row["data"] in copies.by_slot:
-                    continue  # its images are unknown
-                copies.refuse_copy(row, folder)
+            if row["data_digest"] is None and row["data"] in copies.by_slot:
+                continue  # its images are unknown
+            copies.refuse_copy(row, folder)
             if not are_equal(row, first_rows.setdefault(spec_hash, row)):
                 raise contradiction(spec_hash, (folders[spec_hash], folder))
             folders.setdefault(spec_hash, folder)
@@ -167,24 +166,18 @@ def find_rows(
 
 
 def copy_rows(
+    found: Mapping[str, AnyPath],
     planned: Sequence[PlannedTrial],
     out: AnyPath,
-    among: AnyPath | None,
     sweep: str,
     ladder: str,
     sets: Collection[str],
-    copies: Copies,
-    record: Callable[[], None] = lambda: None,  # called before the first row is written
-) -> bool:
-    """Copy rows from other folders, with requested extra evaluations; return whether any exist."""
+) -> None:
+    """Copy rows that were found in other folders, with requested extra evaluations."""
     trials = {trial.spec.hash: trial for trial in planned}
     prefixes = tuple(f"{name}/" for name in sets)
-    folders: dict[AnyPath, list[str]] = {}
-    for spec_hash, folder in find_rows(planned, out, among, copies=copies).items():
-        folders.setdefault(folder, []).append(spec_hash)
-    if folders:
-        record()
-    for folder, hashes in folders.items():
+    for folder in dict.fromkeys(found.values()):
+        hashes = [spec_hash for spec_hash in found if found[spec_hash] == folder]
         # Named after its content: further trials of that folder get another file.
         name = f"shared-{hashlib.sha256(' '.join(sorted(hashes)).encode()).hexdigest()[:16]}"
         intervals = _read_rows(folder, "intervals", hashes)
@@ -206,7 +199,6 @@ def copy_rows(
             "bins": _read_rows(folder, "bins", hashes).to_pylist(),
         }
         write_results(out, name, tables, samples=_read_rows(folder, "samples", hashes))
-    return bool(folders)
 
 
 def _read_rows(folder: AnyPath, table: TableName, hashes: Sequence[str]) -> pa.Table:

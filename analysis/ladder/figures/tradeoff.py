@@ -27,7 +27,6 @@ from tune_calib.spec.names import is_never_best
 
 _METRICS = ["accuracy", "ece"]
 _ARROW = {"arrowstyle": "->", "color": "0.45", "linewidth": 0.8, "shrinkA": 4, "shrinkB": 4}
-MANY = 15  # from this number of rungs on, a legend replaces the labels at the points
 _KEY_IN = 0.15  # height of a line of the legend
 _MOST_POINTS = 1000  # of a rung; more of them become an image in a PDF
 
@@ -85,15 +84,8 @@ def draw_tradeoff(results: LadderResults) -> Drawing | None:
         axis.plot(front["accuracy"], front["ece"], "--", color="0.45", linewidth=0.9, zorder=1)
     axis.set(xlabel="test accuracy (%)", ylabel="test ECE (%)")
     axis.set_ylim(bottom=0)  # so that a small gain does not look large
-    labels = []
-    for rung in rungs:
-        ended = "" if run.is_done(rung.index) else f" ({run.ended(rung.index)})"
-        labels.append(f"{rung.label}{ended}")
-    centres = list(means.loc[[rung.index for rung in rungs]].itertuples(index=False))
-    is_named = len(rungs) < MANY and style.name_points(axis, labels, centres)
-    unnamed = [rung for rung in run.rungs if rung not in rungs or not is_named]
-    if handles := [_legend_mark(run, rung, rung not in rungs) for rung in unnamed]:
-        figure.legend(handles=handles, loc="outside right center", frameon=False, fontsize=7)
+    handles = [_legend_mark(run, rung, rung not in rungs) for rung in run.rungs]
+    figure.legend(handles=handles, loc="outside right center", frameon=False, fontsize=7)
     return figure
 
 

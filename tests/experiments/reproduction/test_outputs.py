@@ -219,13 +219,6 @@ def test_a_claim_is_about_a_foreign_set_that_was_evaluated(tmp_path):
     assert set(pd.read_csv(tmp_path / "table.csv")["split"]) == {"ood/svhn"}
 
 
-def test_no_claim_is_about_the_mean_over_foreign_sets():
-    claims = [claim for name in REPRODUCTIONS for claim in REPRODUCTIONS[name].claims]
-    metrics = [one.metric for claim in claims for one in claim.comparisons]
-    assert {"ood/noise/auroc", "ood/svhn/fpr95"} <= set(metrics)
-    assert not [name for name in metrics if name.startswith("ood/mean/")]
-
-
 def test_pages_name_rungs_that_are_equal_in_every_trial(tmp_path):
     fake_results.write(tmp_path)
     name = "Equal in every trial: + one = + two, so 3 of 4 rungs differ."

@@ -1,17 +1,15 @@
 """Every table of a paper that is registered: what it says holds of what it runs."""
 
-import json
 from pathlib import Path
 
 import pytest
 import torch
 
-import ablations.papers
 from analysis.figure import LADDER_FIGURES
 from analysis.published import published
 from analysis.reproduction.quantities import QUANTITIES
 from analysis.tidy import parted
-from tests.support import here, sample
+from tests.support import sample
 from tune_calib.errors import UserError
 from tune_calib.experiments.entries import build_entries, plan_entries
 from tune_calib.experiments.reproduced import (
@@ -22,7 +20,6 @@ from tune_calib.experiments.reproduced import (
     refuse_lacking,
 )
 from tune_calib.spec.experiment import SeedCounts
-from tune_calib.spec.ladder import LADDERS
 from tune_calib.spec.metrics import METRICS
 from tune_calib.spec.reproduction import REPRODUCTIONS, SCALES, ReproduceRequest, read_reproduction
 
@@ -34,11 +31,6 @@ def table_request(name, scale, tmp_path, **how):
     gpu_model = how.pop("gpu_model", None)
     request = ReproduceRequest(scale=scale, out=str(tmp_path), **how)
     return TableRequest(REPRODUCTIONS[name], request, gpu_model)
-
-
-def test_every_file_of_papers_registers_its_table():
-    files = {path.stem for path in Path(ablations.papers.__file__).parent.glob("*.yaml")}
-    assert files == {name.replace("/", "_") for name in REPRODUCTIONS}
 
 
 @pytest.mark.parametrize(
@@ -224,55 +216,6 @@ def test_a_gpu_is_lacking_unless_nothing_is_started(tmp_path, monkeypatch):
     )
 
 
-@pytest.mark.slow
-def test_a_dry_run_without_a_gpu_names_the_option_that_gives_hours(tmp_path, monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    for name in ("cifar10", "cifar100"):
-        for part in ("train", "test"):
-            (tmp_path / name).mkdir(exist_ok=True)
-            (tmp_path / name / f"{part}.parquet").touch()
-    words = ["maccal/table5", "--scale", "paper", "--data-root", tmp_path, "--out", tmp_path / "o"]
-    dry = here("reproduce", *words, "--dry-run")
-    assert dry.returncode == 0, dry.stderr
-    assert "name it by --gpu-model: A100-40GB, A100-80GB, " in dry.stdout
-    assert not (tmp_path / "o").exists()
-
-
-def test_the_list_has_every_table_and_its_claims():
-    listed = json.loads(here("reproduce", "--list", "--json").stdout)
-    assert [table["name"] for table in listed] == list(REPRODUCTIONS)
-    for table in listed:
-        assert table["claims"] == [claim.text for claim in REPRODUCTIONS[table["name"]].claims]
-    assert all(name in here("reproduce", "--list").stdout for name in REPRODUCTIONS)
-
-
-def test_a_figure_ladder_is_listed_below_its_table_and_not_among_the_ladders():
-    tables = json.loads(here("reproduce", "--list", "--json").stdout)
-    ladder_tables = {ladder: table["name"] for table in tables for ladder in table["ladders"]}
-    studies = {ladder["name"] for ladder in json.loads(here("list", "ladders", "--json").stdout)}
-    assert ladder_tables["mac_cal_gamma"] == "maccal/fig7"
-    assert ladder_tables.keys() | studies == set(LADDERS)
-    assert not ladder_tables.keys() & studies
-    shown = json.loads(here("list", "ladders", "mac_cal_gamma", "--json").stdout)
-    assert shown[0]["table"] == "maccal/fig7"
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ([], "--list"),
-        (["maccal/table5", "--list"], "--list"),
-        (["maccal/table55"], "did you mean 'maccal/table5'"),
-        (["maccal/table5", "--scale", "small"], "--scale"),
-        (["maccal/table5", "--json"], "--json"),
-        (["maccal/table5", "--seeds", "0"], "--seeds"),
-        (["maccal/table5", "--gpu-model", "A100-80GB"], "--gpu-model"),
-    ],
-)
-def test_a_mistake_is_one_line(words, message, refusal):
-    assert message in refusal("reproduce", *words)
-
-
 def test_a_command_chooses_data_sets_gpus_and_settings(tmp_path):
     settings = {"network.precision": "bf16", "network.epochs": 3}
     how = {"dataset": ("cifar10",), "gpus": 0.5, "set": settings}
@@ -284,11 +227,6 @@ def test_a_command_chooses_data_sets_gpus_and_settings(tmp_path):
     assert (entry.datasets, entry.resources.gpus) == (("cifar10",), 0.5)
     preset = all_entries["methods-1"].set
     assert entry.set.network == {**preset.network, "precision": "bf16", "epochs": 3}
-
-
-def test_a_data_set_that_a_scale_lacks_is_refused(tmp_path):
-    request = table_request("maccal/table5", "day", tmp_path, dataset=("digits",))
-    assert find_lacking(request) == ["no digits at scale 'day', only cifar100, cifar10"]
 
 
 def test_only_weights_of_the_chosen_data_sets_are_left_out(tmp_path):

@@ -5,14 +5,11 @@ import json
 import pytest
 
 from tests.tuning.search.support import ECE, GIVEN, row, study_in
-from tune_calib.cli.read import write_search_page
-from tune_calib.errors import UserError
-from tune_calib.spec.names import SEARCH_MANIFEST, SEARCH_OUTCOME
+from tune_calib.spec.names import SEARCH_OUTCOME
 from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.tuning.folder import RunLocation
 from tune_calib.tuning.search.definition import Objective, SearchDefinition, SuggestionResult
 from tune_calib.tuning.search.outcome import write_outcome
-from tune_calib.tuning.search.run import SearchRun
 from tune_calib.tuning.search.state import SearchState
 
 
@@ -85,17 +82,3 @@ def test_an_outcome_without_importance_has_a_reason(tmp_path, count, value, mess
     importance = outcome_of(tmp_path, count, value)["importance"]
     assert importance["shares"] == {}
     assert importance["statement"].startswith(message)
-
-
-def test_a_report_of_a_search_without_results_names_the_status_command(tmp_path):
-    question = SearchDefinition("mac_cal", ResolvedRequest(GIVEN), ECE)
-    job = SearchRun(question, 8, RunLocation(tmp_path, tmp_path / "store", command="it"))
-    job.build_manifest().write(tmp_path)
-    with pytest.raises(UserError, match="no result yet; see: tune-calib status"):
-        write_search_page(tmp_path)
-
-
-def test_a_report_of_a_foreign_folder_is_one_line(tmp_path):
-    (tmp_path / SEARCH_MANIFEST).write_text("[]")
-    with pytest.raises(UserError, match="was not written by tune-calib"):
-        write_search_page(tmp_path)

@@ -9,7 +9,6 @@ import pytest
 from tests.support import here, sample
 from tune_calib.cli import run as commands
 from tune_calib.tuning import plan as planning
-from tune_calib.tuning.describe import describe_run
 from tune_calib.tuning.search.outcome import format_choice
 from tune_calib.tuning.search.study import SearchStudy
 
@@ -62,17 +61,6 @@ def test_the_command_of_a_choice_gives_its_trials(name, tmp_path, monkeypatch):
         assert {trial.spec.hash for trial in again.planned_trials} == chosen
         assert again.location.data_root == job.location.data_root
         assert again.location.store == job.location.store
-
-
-@pytest.mark.parametrize(
-    "name", sample([name for name in FIXED if "cifar10" not in FIXED[name]], 1)
-)
-def test_fixed_settings_are_printed_before_a_search(name, tmp_path):
-    job = job_of("search", *FIXED[name], "--out", tmp_path / "out")
-    line = describe_run(job, job.plan()).partition("\n  setting  ")[2].partition("\n  searched")[0]
-    for slot, settings in job.definition.resolved.overrides.items():
-        for key in settings.keys() - {"dataset"}:
-            assert f"{slot}.{key} " in line
 
 
 def test_a_search_under_a_recipe_of_before_has_no_command(tmp_path):

@@ -174,7 +174,7 @@ entries:
   heads: {methods: [mac_cal], search: {heads: 8}, set: {network: {threads: 2}}}
   timed: {methods: [mac_cal, fl], search: {hours: 1, population: 3}}
 """
-MACHINES = [1, 2, 64]
+MACHINES = [1, 64]
 
 
 def searches_on(cores, tmp_path, monkeypatch):

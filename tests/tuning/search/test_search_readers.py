@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from tests import fake_results
 from tests.tuning.search.support import any_job, definition_of, moved, searched, stored
 from tune_calib.cli import main
 from tune_calib.cli.defaults import format_typed
@@ -129,53 +128,6 @@ def test_a_reader_during_a_run_reports_no_crashes(half):
     assert {standing.status for standing in reader.results.values()} == {"done"}
 
 
-STATUS = """
-import sys
-from pathlib import Path
-from tune_calib.tuning.search.study import search_status
-print(search_status(Path(sys.argv[1])))
-assert "torch" not in sys.modules
-"""
-
-
-def test_the_status_of_a_search_loads_no_torch(half):
-    words = [sys.executable, "-c", STATUS, str(half.out)]
-    ended = subprocess.run(words, capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, ended.stderr
-    assert "5 of 12 suggestions ended" in ended.stdout
-
-
-def test_a_reader_writes_no_study(half):
-    journal = (half.out / JOURNAL).read_bytes()
-    job = replace(any_job(half.out), definition=definition_of("mac_cal", "tpe"))
-    (half.out / SEARCH_MANIFEST).unlink()
-    with pytest.raises(Exception, match="no study of this search"):
-        open_state(job, is_read_only=True)
-    assert (half.out / JOURNAL).read_bytes() == journal
-
-
-@pytest.mark.slow
-def test_a_study_behind_a_password_is_named_to_its_readers(half, capsys, refusal):
-    out, url = half.out, f"sqlite:///{half.out}/study.db"
-    (out / JOURNAL).unlink()
-    question = definition_of("mac_cal", "random")
-    job = moved(replace(any_job(out), definition=question), study_storage=url)
-    state = open_state(job)
-    for number in range(5):
-        suggestion = state.study.suggestion(number)
-        state.read_rows()
-        state.settle(suggestion)
-    path = out / SEARCH_MANIFEST
-    stars = {"study_storage": "postgresql://me:***@host/db"}
-    path.write_bytes(seal(json.loads(path.read_text()) | stars))
-    capsys.readouterr()
-    assert "give its URL as --study-storage" in run_reader("status", out, capsys=capsys)
-    assert "give its URL as --study-storage" in refusal("report", out)
-    for command in ("status", "report"):
-        assert "5 done" in run_reader(command, out, "--study-storage", url, capsys=capsys)
-    assert not (out / JOURNAL).exists()
-
-
 def test_a_password_is_in_no_file_and_is_named_again(tmp_path, monkeypatch):
     out = tmp_path / "out"
     url = f"sqlite:///file:{tmp_path}/study.db?uri=true&password=SECRET"
@@ -198,9 +150,3 @@ def test_a_password_is_in_no_file_and_is_named_again(tmp_path, monkeypatch):
     assert "SECRET" not in SearchManifest.read(out).command
     again.build_manifest().write(out)
     assert "SECRET" not in (out / SEARCH_MANIFEST).read_text()
-
-
-@pytest.mark.parametrize("command", ["report", "status"])
-def test_the_storage_of_a_missing_study_is_refused(tmp_path, refusal, command):
-    fake_results.write(tmp_path)
-    assert "applies to a search" in refusal(command, tmp_path, "--study-storage", "sqlite:///x.db")

@@ -1,16 +1,12 @@
 """One truth of a search: its rows, whatever is lost of them, of its study, or who else writes."""
 
-import contextlib
-import random
 import resource
 import shutil
-import sqlite3
 from dataclasses import replace
 
 import pytest
 
 from analysis.search.load import is_complete
-from tests.support import here, sample
 from tests.tuning.search.support import (
     any_job,
     definition_of,
@@ -25,7 +21,6 @@ from tune_calib.results.selection import EVALUATION
 from tune_calib.results.tables import write_results
 from tune_calib.spec.names import JOURNAL, SEARCH_EVALUATED, SEARCH_MANIFEST
 from tune_calib.spec.request import EvaluateRequest
-from tune_calib.tuning.progress.screen import show_driver
 from tune_calib.tuning.run import execute_run
 from tune_calib.tuning.search import study as study_module
 from tune_calib.tuning.search.definition import SuggestionResult
@@ -33,7 +28,7 @@ from tune_calib.tuning.search.evaluate import evaluate_choice, plan_evaluation
 from tune_calib.tuning.search.execute import StudySource
 from tune_calib.tuning.search.outcome import write_outcome
 from tune_calib.tuning.search.run import count_suggestions, load_search, open_state
-from tune_calib.tuning.search.storage import _Journal, lost_database
+from tune_calib.tuning.search.storage import _Journal
 from tune_calib.tuning.search.study import SearchStudy, search_status
 from tune_calib.tuning.work.provenance import Provenance
 
@@ -57,10 +52,6 @@ def finished_search(tmp_path_factory):
     state.read_rows()
     write_outcome(state, job.location)
     return state
-
-
-def points(state) -> list[dict]:
-    return [dict(suggestion.point) for suggestion in state.study.suggestions(range(TRIALS))]
 
 
 def copy_of(finished_search, out):
@@ -194,65 +185,6 @@ def test_a_full_disk_leaves_the_journal_whole(tmp_path):
     assert (tmp_path / JOURNAL).read_bytes() == b'{"op":1}\n'
 
 
-def use_study(finished_search, out, url):
-    """Continue the search with its study in a database; the results by number."""
-    with lost_database(url):
-        study = SearchStudy(finished_search.definition, out, url)
-        state = replace(finished_search, study=study, results={})
-        state._hashes, state._started = {}, set()
-        run_source(StudySource(state, Provenance("out", "store", git_revision=None), 1))
-        state.reconcile()
-    return state
-
-
-@pytest.mark.slow
-def test_a_locked_database_is_one_line_that_says_so(finished_search, tmp_path):
-    url, out = f"{database(tmp_path)}?timeout=0.1", tmp_path / "out"
-    study, file = study_of(out, url, finished_search), tmp_path / "study.db"
-    locked = rf"no longer responds \(another program, which `fuser {file}` names, has locked it"
-    other = sqlite3.connect(file, isolation_level=None)
-    other.execute("BEGIN IMMEDIATE")  # may be read, but not written to
-    with pytest.raises(UserError, match=locked), lost_database(url):
-        study.suggestions(range(2))
-    other.execute("COMMIT")
-    other.execute("BEGIN EXCLUSIVE")
-    with pytest.raises(UserError, match=r"cannot open .*has locked it"), lost_database(url):
-        study_of(out, url, finished_search)
-    other.close()
-
-
-def test_a_damaged_database_is_one_line(finished_search, tmp_path):
-    url, out = database(tmp_path), tmp_path / "out"
-    study_of(out, url, finished_search).suggestions(range(2))
-    with contextlib.closing(sqlite3.connect(tmp_path / "study.db")) as connection, connection:
-        connection.execute("update trial_params set distribution_json = '{'")
-    with pytest.raises(UserError, match=r"the study in sqlite:.*JSONDecodeError.*damaged"):
-        use_study(finished_search, out, url)
-
-
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize("seed", sample(range(18, 50), 1))
-def test_flipped_bits_of_a_database_change_nothing_in_silence(finished_search, tmp_path, seed):
-    url, out = database(tmp_path), tmp_path / "out"
-    out.mkdir()
-    shutil.copytree(finished_search.out / "trials", out / "trials")
-    state = use_study(finished_search, out, url)
-    assert state.results == finished_search.results
-    content = (tmp_path / "study.db").read_bytes()
-    chance = random.Random(seed)
-    used = [at for at in range(len(content)) if content[at]]
-    for _ in range(2):
-        damaged = bytearray(content)
-        damaged[chance.choice(used)] ^= 1 << chance.randrange(8)
-        (tmp_path / "study.db").write_bytes(damaged)
-        try:
-            again = use_study(finished_search, out, url)
-        except UserError:
-            continue
-        assert again.results == state.results
-        assert points(again) == points(state)
-
-
 NOWHERE = "127.0.0.1:1"
 
 
@@ -312,14 +244,3 @@ def test_a_search_continues_on_another_cluster_or_on_none(finished_search, tmp_p
     assert place() == ("10.0.0.1:6379", 0.25, 3, "10.0.0.1:6379")
     assert place("10.0.0.2:6379") == ("10.0.0.2:6379", 0.25, 3, "10.0.0.2:6379")
     assert place("none") == ("none", 1, 1, "none")
-
-
-def test_the_status_tells_to_continue_unless_the_driver_lives(finished_search, tmp_path):
-    out = tmp_path / "out"
-    copy_of(finished_search, out)
-    lose(finished_search, out, 3)
-    assert "continue with: tune-calib resume" in here("status", out).stdout
-    with show_driver(out):
-        output = here("status", out).stdout
-    assert "continue with" not in output
-    assert "at work" in output

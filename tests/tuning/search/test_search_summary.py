@@ -22,7 +22,6 @@ from tests.tuning.search.support import (
 from tune_calib.documents import seal
 from tune_calib.errors import UserError
 from tune_calib.results.manifests import (
-    CommandRecord,
     ReadRecord,
     SearchEvaluated,
     SearchManifest,
@@ -145,17 +144,6 @@ def test_the_page_lists_every_command_that_extended_the_search(tmp_path, lengths
     assert "\n".join(f"search --trials {count}" for count in commands) in page
 
 
-def test_a_command_that_asks_for_more_than_before_is_listed_once(tmp_path):
-    """An experiment file that was edited, or a budget of hours that grew."""
-    question = definition_of("mac_cal")
-    for length in (8, 16, 24):
-        job = replace(any_job(tmp_path / "out"), definition=question, length=length)
-        manifest = moved(job, command="run experiment.yaml").build_manifest()
-        (tmp_path / "out").mkdir(exist_ok=True)
-        manifest.write(tmp_path / "out")
-    assert manifest.commands == [CommandRecord(command="run experiment.yaml", trials=24)]
-
-
 CHOICE = {"version": 1, "trial": 3, "settings": {"head.lr": 0.1}, "rule": "best"}
 
 
@@ -183,17 +171,6 @@ def test_repeated_evaluations_on_test_are_recorded(tmp_path, seeds, extend):
         assert "\n" not in str(error.value)
     with pytest.raises(UserError, match="the choice is now trial 4"):
         read(tmp_path, 2, extend, {**CHOICE, "trial": 4})
-
-
-@pytest.mark.parametrize("reads", [[2], [2, 5]], ids=len)
-def test_the_page_counts_the_evaluations_on_test(tmp_path, reads):
-    fake_results.write_search(tmp_path, POINTS[:2], [0.07, 0.09])
-    for seeds in reads:
-        read(tmp_path, seeds, extend=True)
-    write_search_report(tmp_path)
-    page = (tmp_path / "report.html").read_text()
-    assert ("test was read once, with 2 fresh seeds" in page) == (len(reads) == 1)
-    assert ("with 2 fresh seeds, then 5 fresh seeds" in page) == (len(reads) == 2)
 
 
 @pytest.mark.parametrize("gap", [0.05, -0.05])

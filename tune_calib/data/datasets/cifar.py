@@ -19,7 +19,7 @@ from tune_calib.data.base import Source, Split
 from tune_calib.data.decode import Format
 from tune_calib.data.huggingface import require_range
 from tune_calib.data.layouts import Layouts, find_unpacked, require_files
-from tune_calib.errors import DamagedFileError, refuse_unreadable
+from tune_calib.errors import DamagedFileError
 from tune_calib.spec.datasets import DATASETS, Quick
 
 CHANNELS, SIZE = 3, 32
@@ -49,7 +49,6 @@ class Cifar:
 
     @property
     def hint(self) -> str:
-        """Return how to get the data."""
         return (
             "set `data_root` to a folder with train.parquet and test.parquet in the Hugging Face "
             f"layout, to the root of torchvision.datasets.{self.torchvision}(root, download=True), "
@@ -57,16 +56,14 @@ class Cifar:
         )
 
     def find(self, root: Path) -> tuple[Path, ...]:
-        """Return the files of one of the archives below a root."""
         if batches := find_unpacked(self.name, root, self.batches):
             return tuple(sorted(batches.glob("*")))
         if binary := find_unpacked(self.name, root, self.binary):
             files = map(binary.joinpath, (*self.train, *self.test))
-            return require_files(list(files), self.hint)
+            return require_files(files, self.hint)
         return ()
 
     def read(self, files: tuple[Path, ...], _: Format) -> Source:
-        """Read the data set with all pixels into memory."""
         folder = files[0].parent
         if files[0].suffix == ".bin":
             return Source(self._binary(folder, self.train), self._binary(folder, self.test))
@@ -79,8 +76,6 @@ class Cifar:
 
         try:
             data = getattr(datasets, self.torchvision)(str(folder), train=is_train, download=False)
-        except PermissionError as error:
-            raise refuse_unreadable(error, folder / self.batches) from None
         except (RuntimeError, OSError):
             raise DamagedFileError(
                 f"{self.name}: {folder / self.batches} does not match torchvision's checksums; "

@@ -24,7 +24,6 @@ def split(samples: int) -> tuple[Tensor, Tensor]:
 
 
 def load(_: Path | None) -> Source:
-    """Read the digits, with intensities 0..16 scaled to 0..255."""
     from sklearn.datasets import load_digits
 
     digits = load_digits()

@@ -17,7 +17,7 @@ import torch
 from tune_calib.data.base import Source
 from tune_calib.data.decode import Format, split_of_files
 from tune_calib.data.huggingface import require_range
-from tune_calib.data.layouts import Layouts, find_unpacked, read_fields, require_files
+from tune_calib.data.layouts import Layouts, read_fields, require_files
 from tune_calib.errors import DamagedFileError
 from tune_calib.spec.datasets import DATASETS
 
@@ -34,11 +34,8 @@ CUB_HINT = _HINT.format(CUB_FOLDER)
 AIRCRAFT_HINT = _HINT.format(f"{AIRCRAFT_FOLDER}, also of torchvision.datasets.FGVCAircraft")
 
 
-def _find_cub(root: Path) -> tuple[Path, ...]:
-    archive = find_unpacked("cub", root, CUB_FOLDER)
-    if archive is None:
-        return ()
-    lists = require_files(list(map(archive.joinpath, CUB_LISTS)), CUB_HINT)
+def _find_cub(archive: Path) -> tuple[Path, ...]:
+    lists = require_files(map(archive.joinpath, CUB_LISTS), CUB_HINT)
     images = [archive / "images" / name for _, name in read_fields(lists[0], 2)]
     return require_files([*lists, *images], CUB_HINT)
 
@@ -55,7 +52,6 @@ def _read_cub(files: tuple[Path, ...], format_: Format) -> Source:
 
 
 def _values(file: Path, numbers: list[str]) -> list[int]:
-    """Return the integer of each image in a list of CUB."""
     try:
         values = {number: int(value) for number, value in read_fields(file, 2)}
         return [values[number] for number in numbers]
@@ -65,11 +61,8 @@ def _values(file: Path, numbers: list[str]) -> list[int]:
         ) from None
 
 
-def _find_aircraft(root: Path) -> tuple[Path, ...]:
-    archive = find_unpacked("aircraft", root, AIRCRAFT_FOLDER)
-    if archive is None:
-        return ()
-    lists = require_files(list(map((archive / "data").joinpath, AIRCRAFT_LISTS)), AIRCRAFT_HINT)
+def _find_aircraft(archive: Path) -> tuple[Path, ...]:
+    lists = require_files(map((archive / "data").joinpath, AIRCRAFT_LISTS), AIRCRAFT_HINT)
     files = [*lists]
     for listed in lists:
         files += [file for file, _ in _listed(listed)]
@@ -97,16 +90,21 @@ def _read_aircraft(files: tuple[Path, ...], format_: Format) -> Source:
 
 
 def _listed(file: Path) -> list[tuple[Path, str]]:
-    """Return the image and the variant in each line of a list of Aircraft."""
     folder = file.parent / "images"
     return [(folder / f"{number}.jpg", variant) for number, variant in read_fields(file, 2)]
 
 
 _birds = Format(3, 256, resize=True, convert_grey=True)
-_cub = Layouts("cub", CUB_CLASSES, CUB_HINT, format=_birds, find=_find_cub, read=_read_cub)
+_cub = Layouts("cub", CUB_CLASSES, CUB_HINT, _birds, _find_cub, _read_cub, CUB_FOLDER)
 _planes = Format(3, 448, resize=True)
 _aircraft = Layouts(
-    "aircraft", AIRCRAFT_CLASSES, AIRCRAFT_HINT, _planes, _find_aircraft, _read_aircraft
+    "aircraft",
+    AIRCRAFT_CLASSES,
+    AIRCRAFT_HINT,
+    _planes,
+    _find_aircraft,
+    _read_aircraft,
+    AIRCRAFT_FOLDER,
 )
 for _layouts, _title, _size, _published in (
     (_cub, "CUB-200-2011", 224, (5_994, 5_794)),

@@ -8,8 +8,7 @@ The layouts are in docs/pages/data.md. The placeholder of imported features and 
 no images, is here too; the registry resolves its name but does not list it.
 """
 
-import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -25,7 +24,7 @@ from tune_calib.data.base import Source, Split
 from tune_calib.data.cache import find_equal_images, open_source, settled, summarise
 from tune_calib.data.decode import Format, is_grey, side_of, split_of_files
 from tune_calib.data.draws import unite
-from tune_calib.data.layouts import require_folder
+from tune_calib.data.layouts import require_classes, require_folder
 from tune_calib.errors import DamagedFileError, DataNotFoundError, UserError
 from tune_calib.spec.datasets import DATASETS, DatasetInfo, Quick, refuse_crop
 from tune_calib.spec.names import IMPORTED
@@ -107,7 +106,6 @@ class General:
         return names if len(names) == slot.info.classes else ()
 
     def _reading(self, slot: DataSlot, channels: int, stored: int) -> dict[str, Any]:
-        """Return the loader of the images, and the text that identifies it in cache files."""
 
         def load(root: Path | None) -> Source:
             scan = self.scan(root, slot)
@@ -142,12 +140,7 @@ def _load(scan: Scan, format_: Format, slot: DataSlot) -> Source:
         )
     else:
         test = scan.test(format_)
-    counts = torch.bincount(train.labels, minlength=scan.classes)
-    if int(counts.min()) == 0:
-        raise DamagedFileError(
-            f"{scan.where} has no training image of class {int(counts.argmin())} (of "
-            f"{scan.classes}); number the classes from 0 without gaps"
-        )
+    require_classes(f"{scan.where} has no training", train, scan.classes)
     if int(test.labels.max()) >= scan.classes:
         raise DamagedFileError(
             f"{scan.where} has test images of class {int(test.labels.max())}, but training images "
@@ -159,7 +152,6 @@ def _load(scan: Scan, format_: Format, slot: DataSlot) -> Source:
 def _folder_parts(
     root: Path | None, classes: Sequence[str] = ()
 ) -> tuple[Images, Images, Sequence[str]]:
-    """Return the images of the training and the test part, and the names of the classes."""
     folder = require_folder(FOLDER, root, FOLDER_HINT)
     train = folder / "train"
     names = _class_folders(train) if train.is_dir() else []
@@ -178,68 +170,62 @@ def _folder_parts(
     return images, test_images, names
 
 
-def _entries(folder: Path) -> list[os.DirEntry[str]]:
-    """Return files and folders in a folder, in order, without those with a dot before the name."""
+def _list_shown(folder: Path) -> list[Path]:
+    """Return files and folders in a folder, without those with a dot before the name."""
     try:
-        with os.scandir(folder) as entries:
-            shown = [entry for entry in entries if not entry.name.startswith(".")]
+        return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
     except OSError as error:
         raise DamagedFileError(f"{folder} cannot be listed: {error.strerror}") from None
-    return sorted(shown, key=lambda entry: entry.name)
 
 
 def _class_folders(part: Path) -> list[str]:
-    """Return the names of the folders in a part, which may be links."""
+    paths = _list_shown(part)
+    for path in paths:
+        if not path.is_dir() and path.suffix.lower() in _image_suffixes():
+            raise DamagedFileError(f"{path} is in no class folder; move it into one, or away")
+    return [path.name for path in paths if path.is_dir()]
+
+
+def _image_suffixes() -> Mapping[str, str]:
     Image.init()
-    entries, names = _entries(part), []
-    for entry in entries:
-        if entry.is_dir():
-            names.append(entry.name)
-        elif not entry.is_file() or Path(entry).suffix.lower() in Image.registered_extensions():
-            raise DamagedFileError(f"{entry.path} is in no class folder; move it into one, or away")
-    return names
+    return Image.registered_extensions()
 
 
-def _files_below(folder: Path, above: tuple[str, ...] = ()) -> Iterator[Path]:
-    """Yield the files in a folder and the folders below it, which may be links."""
-    place = os.path.realpath(folder)
-    if place in above:
-        raise DamagedFileError(f"{folder} links to a folder that contains it; remove the link")
-    for entry in _entries(folder):
-        if entry.is_dir():
-            yield from _files_below(Path(entry), (*above, place))
-        elif entry.is_file():
-            yield Path(entry)
+def _files_below(folder: Path) -> Iterator[Path]:
+    for path in _list_shown(folder):
+        if path.is_dir():
+            yield from _files_below(path)
         else:
-            raise DamagedFileError(f"{entry.path} is not a file, or links to none; remove it")
+            yield path
 
 
 def _list_images(part: Path, classes: Sequence[str]) -> Images:
     """Return every image of a part and its label, sorted by class and path."""
-    folders = _class_folders(part)
-    foreign = sorted({*folders} - {*classes})
+    foreign = sorted({*_class_folders(part)} - {*classes})
     if foreign:
         raise DamagedFileError(f"{part / foreign[0]} belongs to a class that train does not have")
-    suffixes = Image.registered_extensions()
     images: Images = []
     for label, name in enumerate(classes):
-        count = len(images)
-        if name in folders:
-            for file in sorted(_files_below(part / name)):
-                if file.suffix.lower() not in suffixes:
-                    raise DamagedFileError(f"{file} is not named like an image file; move it away")
-                images.append((file, label))
-        if len(images) == count:
+        files = []
+        if (part / name).is_dir():
+            files = sorted(_files_below(part / name))
+        if not files:
             raise DamagedFileError(f"{part / name} contains no images: a class is missing")
+        for file in files:
+            if file.suffix.lower() not in _image_suffixes() or not file.is_file():
+                raise DamagedFileError(
+                    f"{file} is not named like an image file, or links to none; move it away"
+                )
+            images.append((file, label))
     return images
 
 
 def _scan_folder(root: Path | None, slot: DataSlot) -> Scan:
-    """Read the names of all images, and the first image of each class."""
     train, test, classes = _folder_parts(root, slot.classes)
-    samples = train + test
+    files = [file for file, _ in train + test]
     if slot.grey != "convert":  # the first image of each class
-        samples = list({label: (file, label) for file, label in reversed(train)}.values())
+        labels = [label for _, label in train]
+        files = [train[labels.index(label)][0] for label in range(len(classes))]
     read_test = partial(split_of_files, test) if test else None
     return Scan(
         where=require_folder(FOLDER, root, FOLDER_HINT),
@@ -247,7 +233,7 @@ def _scan_folder(root: Path | None, slot: DataSlot) -> Scan:
         test=read_test,
         classes=len(classes),
         names=tuple(classes),
-        is_grey=all(is_grey(file) for file, _ in samples),
+        is_grey=all(map(is_grey, files)),
         side=side_of(train[0][0], str(train[0][0])),
     )
 
@@ -258,7 +244,6 @@ def _locate_folder(root: Path | None) -> tuple[Path, ...]:
 
 
 def _parquet_parts(root: Path | None) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
-    """Return the files of the training part and, if there is one, of the test part."""
     folder = require_folder(PARQUET, root, PARQUET_HINT)
     train = huggingface.find_files(folder, ("train",))
     if not train:
@@ -266,8 +251,12 @@ def _parquet_parts(root: Path | None) -> tuple[tuple[Path, ...], tuple[Path, ...
     return train, huggingface.find_files(train[0].parent, TEST_PARTS)
 
 
+def _locate_parquet(root: Path | None) -> tuple[Path, ...]:
+    train, test = _parquet_parts(root)
+    return train + test
+
+
 def _scan_parquet(root: Path | None, slot: DataSlot) -> Scan:
-    """Read labels and the first images."""
     train, test = _parquet_parts(root)
     image: tuple[str, ...] = huggingface.IMAGE_COLUMNS
     label: tuple[str, ...] = (*huggingface.LABEL_COLUMNS, "labels")
@@ -318,38 +307,19 @@ _QUICK = Quick(
 # Properties that depend on the files have placeholders.
 for _name, _title, _hint, _locate, _scan in (
     (FOLDER, "Folder of images", FOLDER_HINT, _locate_folder, _scan_folder),
-    (
-        PARQUET,
-        "Parquet files",
-        PARQUET_HINT,
-        lambda root: sum(_parquet_parts(root), ()),
-        _scan_parquet,
-    ),
+    (PARQUET, "Parquet files", PARQUET_HINT, _locate_parquet, _scan_parquet),
 ):
     _unread = (
         f"{_name}: its files must be read first; use the command line or an experiment file, or "
         "fill `data.found` with ResolvedRequest.with_scanned_data"
     )
-    DATASETS.register(
-        DatasetInfo(
-            name=_name,
-            title=_title,
-            classes=2,
-            channels=3,
-            size=SIZE,
-            mean=(0.5,) * 3,
-            std=(0.5,) * 3,
-            padding=0,
-            flip=True,
-            load=partial(_refuse, _unread),
-            locate=_locate,
-            split=rules.mukhoti,
-            rules={CARVED: rules.tenth},
-            general=General(_name, _scan),
-            hint=_hint,
-            quick=_QUICK,
-        )
-    )
+    _info = DatasetInfo(
+        _name, _title, classes=2, channels=3, size=SIZE, mean=(0.5,) * 3, std=(0.5,) * 3,
+        padding=0, flip=True, load=partial(_refuse, _unread), locate=_locate, hint=_hint,
+        split=rules.mukhoti, rules={CARVED: rules.tenth}, general=General(_name, _scan),
+        quick=_QUICK,
+    )  # fmt: skip
+    DATASETS.register(_info)
 
 _IMPORTED = DatasetInfo(
     IMPORTED, "Imported", classes=2, channels=1, size=1, mean=(0.5,), std=(0.5,), padding=0,

@@ -9,7 +9,7 @@ from pathlib import Path
 from tune_calib.data import rules
 from tune_calib.data.base import Source
 from tune_calib.data.decode import Format, split_of_files
-from tune_calib.data.layouts import Layouts, find_unpacked, read_fields
+from tune_calib.data.layouts import Layouts, read_fields
 from tune_calib.errors import DamagedFileError
 from tune_calib.spec.datasets import DATASETS
 
@@ -22,10 +22,7 @@ HINT = (
 )
 
 
-def _find(root: Path) -> tuple[Path, ...]:
-    archive = find_unpacked(NAME, root, FOLDER)
-    if archive is None:
-        return ()
+def _find(archive: Path) -> tuple[Path, ...]:
     images = [file for file, _ in _training(archive) + _validation(archive)]
     return (archive / "wnids.txt", archive / "val" / "val_annotations.txt", *images)
 
@@ -75,7 +72,7 @@ def _validation(archive: Path) -> list[tuple[Path, int]]:
 
 
 FORMAT = Format(channels=3, size=64, convert_grey=True)
-FILES = Layouts(NAME, CLASSES, HINT, FORMAT, _find, _read, parts=("train", "valid"))
+FILES = Layouts(NAME, CLASSES, HINT, FORMAT, _find, _read, FOLDER, parts=("train", "valid"))
 
 _rules, _sizes = {"default": rules.tenth_of_each_class}, (100_000, 10_000)
 _info = FILES.record(

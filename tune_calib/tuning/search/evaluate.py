@@ -7,7 +7,7 @@ from analysis.search import tables
 from analysis.tables.render import body
 from tune_calib.console import Prose, Text
 from tune_calib.engine.store import Store
-from tune_calib.errors import DamagedFileError, UserError
+from tune_calib.errors import UserError
 from tune_calib.paths import AnyPath, atomic_write, parse_path
 from tune_calib.results.manifests import VERSION, ReadRecord, SearchEvaluated
 from tune_calib.results.selection import (
@@ -89,14 +89,8 @@ def add_read(choice: SearchEvaluated, request: EvaluateRequest, command: str) ->
     """Add a test read to those before; refuse another choice, and more reads without `extend`."""
     out, seeds = parse_path(request.out), request.seeds
     old = choice
-    try:
-        if (out / SEARCH_EVALUATED).exists():
-            old = SearchEvaluated.read(out)
-    except DamagedFileError as error:
-        raise DamagedFileError(
-            f"{error}, so the trial that was evaluated on test is unknown; its numbers remain: "
-            f"tune-calib report {out / EVALUATION}"
-        ) from None
+    if (out / SEARCH_EVALUATED).exists():
+        old = SearchEvaluated.read(out)
     if (old.trial, old.settings) != (choice.trial, choice.settings):
         raise UserError(
             f"{out} was evaluated on test with trial {old.trial}, but the choice is now "

@@ -9,12 +9,10 @@ from tune_calib.results.folders import read_identity
 from tune_calib.results.manifests import (
     CommandRecord,
     SearchManifest,
-    SearchRequestRecord,
-    SeedsRecord,
 )
 from tune_calib.results.plugin_folders import merge_records
 from tune_calib.spec.names import JOURNAL, SEARCH_EVALUATED, SEARCH_MANIFEST
-from tune_calib.text import format_count, mask_url
+from tune_calib.text import mask_url
 from tune_calib.tuning.folder import build_foreign_error, refuse_foreign
 from tune_calib.tuning.search.definition import Candidates, list_hashes
 
@@ -39,7 +37,11 @@ def extend_manifest(new: SearchManifest, out: AnyPath) -> SearchManifest:
             raise UserError(f"{out} was evaluated on test, and its {SEARCH_MANIFEST} is lost")
         return new
     if old.search != new.search:
-        why = _describe_difference(old.question, new.question)
+        old_fields, new_fields = old.question.plain(), new.question.plain()
+        keys = [key for key in new_fields if old_fields.get(key) != new_fields[key]]
+        why = f", which differs in {', '.join(keys)}"
+        if keys == ["defaults"]:
+            why += ": the recipe has changed since it began; tune-calib resume keeps the old one"
         raise build_foreign_error(out, "search", old.command, why=why)
     recorded = old.study_storage and mask_url(old.study_storage)
     if recorded != new.study_storage:
@@ -62,32 +64,6 @@ def extend_manifest(new: SearchManifest, out: AnyPath) -> SearchManifest:
     if records := merge_records(old.plugins, new.plugins):
         further["plugins"] = records
     return new.model_copy(update=further).over(old)
-
-
-def _describe_difference(old: SearchRequestRecord, new: SearchRequestRecord) -> str:
-    """Describe the difference between two definitions for an error."""
-    old_fields, new_fields = old.plain(), new.plain()
-    keys = [key for key in new_fields if old_fields.get(key) != new_fields[key]]
-    text = f", which differs in {', '.join(keys)}"
-    if keys == ["defaults"]:
-        text += (
-            ": the recipe has changed since it began, and its trials cannot be mixed with new "
-            "ones; tune-calib resume continues with the old recipe"
-        )
-    if keys == ["seeds"]:
-        count = format_count(_count_pairs(old.seeds), "trial")
-        text += (
-            f": a suggestion has {count}, but would now have {_count_pairs(new.seeds)} (seeds of "
-            "an experiment file and of its entries apply to searches too; those below search "
-            "override them)"
-        )
-    return text
-
-
-def _count_pairs(seeds: SeedsRecord) -> int:
-    if seeds.is_paired:
-        return len(seeds.network)
-    return len(seeds.network) * len(seeds.head)
 
 
 def list_first_specs(candidates: Candidates) -> dict[str, list[str]]:

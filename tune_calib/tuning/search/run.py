@@ -138,13 +138,16 @@ class SearchRun:
                 "has no select, by which a search decides; import it without `select` none",
                 "imported",
             )
-        definition, location = replace(self.definition, resolved=resolved), self.location
-        if location.chooses_gpus:
-            candidates = definition.candidates
-            specs = [trial.spec for trial in candidates.trials({}, 0)]
-            networks = min(self.length, self.at_once) if candidates.kind == "network" else 1
-            location = resolve_share(location, specs, suggestions=networks)
-        return replace(self, definition=definition, location=location)
+        return replace(self, definition=replace(self.definition, resolved=resolved))
+
+    def choose_gpus(self) -> "SearchRun":
+        """Return the run with the GPUs of a trial that ``gpus=auto`` chooses."""
+        if not self.location.chooses_gpus:
+            return self
+        candidates = self.definition.candidates
+        specs = [trial.spec for trial in candidates.trials({}, 0)]
+        networks = min(self.length, self.at_once) if candidates.kind == "network" else 1
+        return replace(self, location=resolve_share(self.location, specs, suggestions=networks))
 
     def plan(self, reads_shifts: bool = True) -> RemainingWork:
         """Plan the baseline and the defaults that have no row; the study knows the rest."""
@@ -205,7 +208,7 @@ def build_search_run(
     request: SearchRequest, resolved: ResolvedRequest, command: str, among: AnyPath | None = None
 ) -> SearchRun:
     """Build the run of a resolved request; the files that it names are not read yet."""
-    location = replace(RunLocation.of_request(request, command), among=among)
+    location = RunLocation.of_request(request, command, among)
     definition = SearchDefinition(
         method=request.method,
         resolved=resolved,
@@ -237,12 +240,10 @@ def load_search(out: AnyPath, study_storage: str | None, address: str | None = N
     require_loaded(out)
     manifest = read_search_manifest(out)
     definition = SearchDefinition.read(manifest, out)
-    store = parse_path(manifest.store) if manifest.store else out / "store"
-    data_root = Path(manifest.data_root) if manifest.data_root else None
     location = RunLocation(
         out=out,
-        store=store,
-        data_root=data_root,
+        store=parse_path(manifest.store) if manifest.store else out / "store",
+        data_root=Path(manifest.data_root) if manifest.data_root else None,
         address=address or manifest.address,
         gpus=ceil(manifest.gpus) if address == IN_PROCESS else manifest.gpus,
         command=manifest.command,
@@ -254,20 +255,14 @@ def load_search(out: AnyPath, study_storage: str | None, address: str | None = N
     at_once = manifest.at_once
     if address is not None and IN_PROCESS in (address, manifest.address):
         at_once = count_at_once(definition, location)
-    return SearchRun(
-        definition=definition, length=manifest.trials, location=location, at_once=at_once
-    )
+    return SearchRun(definition, manifest.trials, location, at_once)
 
 
 def open_state(run: SearchRun, is_read_only: bool = False) -> SearchState:
     """Open the state of a search: its folder and its study."""
     refuse_other_specs(run.out, run.definition.candidates)
-    study = SearchStudy(
-        run.definition, run.out, run.location.study_storage, is_read_only=is_read_only
-    )
-    return SearchState(
-        run.out, run.definition, study, length=run.length, retry=run.retry, needs=run.needs
-    )
+    study = SearchStudy(run.definition, run.out, run.location.study_storage, is_read_only)
+    return SearchState(run.out, run.definition, study, run.length, run.retry, run.needs)
 
 
 def count_suggestions(

@@ -79,10 +79,10 @@ class SearchState:
 
     def hashes(self, suggestion: Suggestion) -> list[str]:
         """Return the spec hashes of a suggestion, one for each pair of seeds."""
-        if suggestion.number not in self._hashes:
-            trials = self.candidates.trials(suggestion.point, suggestion.number)
-            self._hashes[suggestion.number] = list_hashes(trials)
-        return self._hashes[suggestion.number]
+        number = suggestion.number
+        if number not in self._hashes:
+            self._hashes[number] = list_hashes(self.candidates.trials(suggestion.point, number))
+        return self._hashes[number]
 
     def start(self, suggestions: Iterable[Suggestion]) -> list[PlannedTrial]:
         """Return the trials of suggestions without a row that were not started yet."""

@@ -387,25 +387,21 @@ def search_status(out: AnyPath, study_storage: str | None = None, is_running: bo
             ended, planned = len(states), study.planned(manifest.trials)
     except UserError as error:
         return f"{out}: {trials}; the number of finished suggestions is unknown: {error}"
+    has_lost = False
+    with contextlib.suppress(FileNotFoundError, DamagedFileError):
+        has_lost = bool(find_lost(SearchOutcome.read(out), rows["spec_hash"].to_pylist()))
     suggestions = f"{ended} of {planned} suggestions ended ({format_counts(states)})"
     lines = [f"{out}: {suggestions}; {trials}"]
     if planned < manifest.trials:
         lines.append(f"{manifest.trials} were requested, but there are no more points")
     if (out / SEARCH_EVALUATED).exists():
         lines.append(f"evaluated on test: {out / 'evaluation'}")
-    elif ended < planned or _has_lost(out, rows["spec_hash"].to_pylist()):
+    elif ended < planned or has_lost:
         if not is_running:
             lines.append(f"continue with: tune-calib resume {out}")
     else:
         lines.append(f"finished; tables, figures and a page: tune-calib report {out}")
     return "\n".join(lines)
-
-
-def _has_lost(out: AnyPath, hashes: Sequence[str]) -> bool:
-    """Return whether a trial in the outcome of a search has no row any more."""
-    with contextlib.suppress(FileNotFoundError, DamagedFileError):
-        return bool(find_lost(SearchOutcome.read(out), hashes))
-    return False
 
 
 def format_counts(states: Iterable[str]) -> str:

@@ -31,7 +31,7 @@ from tune_calib.engine.execution import describe_execution
 from tune_calib.engine.extra import ExtraEvaluation, shifted_bank_key
 from tune_calib.engine.head_batch import HEAD_THREADS, HeadBatchTrainer, in_parts
 from tune_calib.engine.imports import open_import
-from tune_calib.engine.network import TrainedNetwork
+from tune_calib.engine.predict import TrainedNetwork
 from tune_calib.engine.steps import Stopwatch
 from tune_calib.engine.store import artifact_manifest, save_tensors
 from tune_calib.errors import DivergedError
