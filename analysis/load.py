@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from analysis.shifts import read_shifts
 from analysis.text import by_status, format_ended
-from tune_calib.paths import AnyPath
+from tune_calib.files.paths import AnyPath
 from tune_calib.results.folders import read_run_manifest
 from tune_calib.results.manifests import RungRecord, RunManifest
 from tune_calib.results.tables import read_table

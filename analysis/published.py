@@ -11,14 +11,14 @@ from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any
 
 from tune_calib.errors import UserError, reading
-from tune_calib.paths import fetch_files
+from tune_calib.files.paths import fetch_files
 from tune_calib.spec.metrics import METRICS, OOD_METRICS
 
 if TYPE_CHECKING:  # listing the names of tables must not load pandas
     import pandas as pd
 
     from analysis.load import Run
-    from tune_calib.paths import AnyPath
+    from tune_calib.files.paths import AnyPath
 
 _FOLDER = files("analysis") / "published"
 _NUMBERS = (_FOLDER / "published_results.csv", _FOLDER / "reproductions.csv")

@@ -8,7 +8,7 @@ from typing import Any
 from analysis.tables.table import Table
 from analysis.text import Cell, by_status, format_counts
 from tune_calib.console import Part, Text
-from tune_calib.paths import AnyPath, folder_to_fill
+from tune_calib.files.paths import AnyPath, folder_to_fill
 from tune_calib.results.folders import LOST, read_run_manifest
 from tune_calib.results.tables import read_table
 from tune_calib.text import format_count, option_words

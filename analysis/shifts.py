@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from tune_calib.paths import AnyPath
+from tune_calib.files.paths import AnyPath
 from tune_calib.results.columns import TableName
 from tune_calib.results.tables import read_table
 from tune_calib.spec.names import CORRUPTION_KINDS, NOT_GENERATED

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from analysis.load import Run, cached_per_run, load
 from analysis.shifts import foreign_sets
 from tune_calib.errors import UserError
-from tune_calib.paths import AnyPath, atomic_write, refuse_existing
+from tune_calib.files.paths import AnyPath, atomic_write, refuse_existing
 from tune_calib.results.folders import LOST
 from tune_calib.results.tables import is_metric_column
 from tune_calib.spec.metrics import BASE, METRICS, NO_BEST, OOD_METRICS, column, rankable_metrics

@@ -39,7 +39,7 @@ from analysis.tables.render import body
 from analysis.tables.table import Table
 from analysis.text import Cell, ranked, records_of
 from tune_calib.errors import UserError
-from tune_calib.paths import parse_path
+from tune_calib.files.paths import parse_path
 from tune_calib.spec.metrics import METRICS, column
 
 ROOT = Path(__file__).parents[1]

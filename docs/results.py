@@ -39,13 +39,13 @@ from analysis.reproduction.overview import (
 )
 from analysis.tidy import parted
 from docs import result_tables
-from tune_calib.documents import seal, unseal
 from tune_calib.engine.bank import FeatureBank
-from tune_calib.engine.store import read_manifest
 from tune_calib.errors import UserError
-from tune_calib.paths import parse_path
+from tune_calib.files.documents import seal, unseal
+from tune_calib.files.hashes import checksum_of
+from tune_calib.files.paths import parse_path
+from tune_calib.files.store import read_manifest
 from tune_calib.results.columns import TableName
-from tune_calib.results.digests import digest_file
 from tune_calib.results.folders import LOCK, find_entries, read_lock
 from tune_calib.results.manifests import RUN_MANIFEST
 from tune_calib.results.tables import read_table, write_file
@@ -135,7 +135,7 @@ def ship_logits(run: Path, store: Path, target: Path) -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
             logits = outputs.logits.numpy().astype(np.float16)
             np.savez_compressed(path, logits=logits, labels=outputs.labels.numpy())
-            files[path.name] = digest_file(path)
+            files[path.name] = checksum_of(path)
         content = {"network_id": network, "data_digest": digest, "files": files}
         _write_json(target / network / "logits.json", content)
 

@@ -6,7 +6,7 @@ from tests.support import CPU, drive, run_of, small_spec
 from tune_calib.engine.classifier import Classifier, tensors_of_trial
 from tune_calib.engine.evaluate import SplitLogits, fit_transform
 from tune_calib.engine.head_batch import HeadBatchTrainer
-from tune_calib.engine.store import Store
+from tune_calib.files.store import Store
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.trial import TrialSpec

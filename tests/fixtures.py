@@ -18,7 +18,7 @@ from tune_calib.cli import main
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.artifacts import NetworkTraining, ensure_bank
 from tune_calib.engine.bank import FeatureBank, bank_key
-from tune_calib.engine.store import Store
+from tune_calib.files.store import Store
 
 # These two and the fixture `executors` change the program for all tests. A test that needs it as it
 # is undoes them by a fixture (`with_figures`, `every_format`), a mark (`ray`) or a process.

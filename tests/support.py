@@ -19,7 +19,7 @@ import pytest
 import torch
 
 from tune_calib.cli import main
-from tune_calib.paths import parse_path
+from tune_calib.files.paths import parse_path
 from tune_calib.results.columns import TableName
 from tune_calib.results.tables import read_table
 from tune_calib.spec.ladder import LADDERS

@@ -25,7 +25,7 @@ from tune_calib.console import (
     terminal,
 )
 from tune_calib.errors import UserError
-from tune_calib.paths import parse_path
+from tune_calib.files.paths import parse_path
 
 WIDTHS = [60, 80, 100, 120, 200]
 

@@ -3,7 +3,6 @@
 import errno
 import os
 import re
-import shlex
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -88,19 +87,6 @@ def way_out(error: OSError) -> str:
     return _WAYS_OUT.get(error.errno or 0, "fix it, or choose another path")
 
 
-def refuse_unreadable(error: OSError, path: Path) -> RefusedError:
-    """Build the refusal of a file that is there and cannot be read, which is no damage."""
-    hint, unreadable = way_out(error), path
-    if isinstance(error.filename, str | bytes):
-        unreadable = Path(os.fsdecode(error.filename))
-    if error.errno in (errno.EACCES, errno.EPERM):
-        # The outermost folder that stops this user, or else the artifact or file itself.
-        closed = (folder for folder in reversed(path.parents) if not os.access(folder, os.X_OK))
-        hint = f"its owner can run chmod -R a+rX {shlex.quote(str(next(closed, path)))}"
-    reason = error.strerror or error
-    return RefusedError(f"cannot read {unreadable}: {reason}; nothing was removed: {hint}")
-
-
 def find_cause(message: object) -> str:
     """Return the cause from a traceback or the message of a library in one line, without advice."""
     lines = str(message).strip().splitlines()
@@ -122,15 +108,13 @@ def reading(
     """Describe the errors of a library that reads a file in one line: ``<path> <damage>; <way>``.
 
     Raises:
-        RefusedError: This user may not read the file, which may be whole.
+        PermissionError: This user may not read the file, which may be whole.
         DamagedFileError: Any other of the ``errors``.
     """
     try:
         yield
-    except (UserError, MemoryError):
+    except (UserError, MemoryError, PermissionError):
         raise
-    except PermissionError as error:
-        raise refuse_unreadable(error, path) from None
     except errors as error:
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise DamagedFileError(f"{path} {damage} ({reason}); {way}") from None

@@ -22,7 +22,7 @@ from analysis.tables.table import BEST, Table
 from analysis.text import Cell, full_stops, ranked, records_of
 from analysis.tidy import flags_of_methods, tied
 from tune_calib.errors import UserError
-from tune_calib.paths import AnyPath
+from tune_calib.files.paths import AnyPath
 from tune_calib.results.folders import has_result_files
 from tune_calib.spec.metrics import METRICS
 from tune_calib.spec.names import CONTROL, is_never_best

@@ -17,7 +17,7 @@ from analysis.load import Run, cached_per_run, load
 from analysis.published import published, published_titles, read_result_files
 from analysis.shifts import FOREIGN_MEAN
 from tune_calib.errors import UserError
-from tune_calib.paths import AnyPath
+from tune_calib.files.paths import AnyPath
 from tune_calib.results.folders import has_result_files
 from tune_calib.results.tables import contradiction
 from tune_calib.spec.metrics import METRICS, OOD_METRICS

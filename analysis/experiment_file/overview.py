@@ -15,7 +15,7 @@ from analysis.tables.table import Table
 from analysis.text import Cell, Record, format_counts, full_stops
 from analysis.tidy import complaints
 from tune_calib.errors import UserError
-from tune_calib.paths import AnyPath, atomic_write
+from tune_calib.files.paths import AnyPath, atomic_write
 from tune_calib.results.folders import is_search
 from tune_calib.results.manifests import SearchEvaluated
 from tune_calib.spec.metrics import METRICS

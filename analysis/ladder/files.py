@@ -35,7 +35,7 @@ from analysis.text import format_counts
 from analysis.tidy import complaints, tied
 from tune_calib.console import Part, Prose, Text
 from tune_calib.errors import UserError
-from tune_calib.paths import AnyPath
+from tune_calib.files.paths import AnyPath
 from tune_calib.results.selection import EVALUATION
 from tune_calib.spec.metrics import METRICS, column, format_value, metrics_of_trials
 from tune_calib.spec.names import SEARCH_MANIFEST

@@ -25,7 +25,7 @@ from analysis.load import Run
 from analysis.tables.latex import label_of
 from analysis.tables.table import Table
 from analysis.text import Cell, Record
-from tune_calib.paths import AnyPath
+from tune_calib.files.paths import AnyPath
 from tune_calib.results.tables import read_files
 
 COST_PARTS = {"network_s": "network", "bank_s": "feature bank", "own_s": "own"}

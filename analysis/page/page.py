@@ -23,7 +23,7 @@ from analysis.tables.render import marked
 from analysis.tables.table import Table
 from analysis.text import Cell
 from tune_calib.console import Part, Prose, printable
-from tune_calib.paths import AnyPath, atomic_write
+from tune_calib.files.paths import AnyPath, atomic_write
 
 PAGE = "report.html"
 _REVISION_DIGITS = 8

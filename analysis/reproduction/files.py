@@ -26,7 +26,7 @@ from analysis.tables.table import Table
 from analysis.text import full_stops
 from analysis.tidy import parted
 from tune_calib.console import Part, Text, printable
-from tune_calib.paths import AnyPath, atomic_write
+from tune_calib.files.paths import AnyPath, atomic_write
 from tune_calib.results.folders import read_lock
 from tune_calib.spec.reproduction import Claim, Reproduction
 from tune_calib.text import format_count

@@ -28,7 +28,7 @@ from analysis.tables.render import body
 from analysis.tables.table import table_of
 from analysis.text import capital
 from tune_calib.console import printable
-from tune_calib.paths import AnyPath, atomic_write
+from tune_calib.files.paths import AnyPath, atomic_write
 from tune_calib.results.folders import read_lock
 from tune_calib.spec.metrics import METRICS
 from tune_calib.spec.reproduction import REPRODUCTIONS

@@ -26,7 +26,7 @@ from analysis.tables.render import in_files
 from analysis.tables.table import Table
 from analysis.text import capital
 from tune_calib.console import Prose, Text
-from tune_calib.paths import AnyPath
+from tune_calib.files.paths import AnyPath
 from tune_calib.results import selection
 from tune_calib.results.manifests import RUN_MANIFEST
 from tune_calib.spec.datasets import flatten

@@ -12,7 +12,7 @@ from analysis.load import read_trials
 from analysis.text import Cell, by_status, format_ended
 from analysis.tidy import check_metric
 from tune_calib.errors import DamagedFileError, UserError
-from tune_calib.paths import AnyPath
+from tune_calib.files.paths import AnyPath
 from tune_calib.results.folders import read_search_manifest
 from tune_calib.results.manifests import ReadRecord, SearchEvaluated, SearchManifest, SearchOutcome
 from tune_calib.results.selection import BASELINE_AT_CHANCE, describe_no_gain, find_lost

@@ -25,8 +25,8 @@ from analysis.tables.latex import escape, latex
 from analysis.tables.table import table_of
 from tests import fake_results
 from tune_calib.cli import app
-from tune_calib.documents import seal
 from tune_calib.errors import UserError
+from tune_calib.files.documents import seal
 
 EXAMPLE = Path(analysis.__file__).parent / "example"
 ODD = ["∞ ± ↑↓ Δ é ñ ß ² τ Ω", r"a_b & 5% $x$ #1 {y} \z ~ ^", "[x] --set <c>|d", "* 中文 μ µ “q” …"]

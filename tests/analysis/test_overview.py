@@ -9,7 +9,7 @@ from analysis.experiment_file.overview import write_overview
 from analysis.report import write_search_report
 from tests import fake_results
 from tests.support import Reader
-from tune_calib.documents import seal
+from tune_calib.files.documents import seal
 from tune_calib.results.manifests import VERSION, ReadRecord, SearchEvaluated
 from tune_calib.results.selection import BASELINE, CHOSEN, DEFAULTS, EVALUATION
 from tune_calib.results.tables import read_table, write_results

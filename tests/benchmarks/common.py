@@ -12,7 +12,7 @@ import torch
 
 from tune_calib.engine.bank import DevelopmentBank, bank_key
 from tune_calib.engine.head_batch import HeadBatchTrainer
-from tune_calib.engine.store import Store
+from tune_calib.files.store import Store
 from tune_calib.results.tables import read_table
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.slots.head import HeadSlot

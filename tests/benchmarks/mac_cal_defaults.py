@@ -30,8 +30,8 @@ from tune_calib.engine.artifacts import NetworkTraining, ensure_bank
 from tune_calib.engine.bank import DevelopmentBank, FeatureSplit, bank_key, build_bank
 from tune_calib.engine.head_batch import HeadBatchTrainer
 from tune_calib.engine.predict import TrainedNetwork, predict
-from tune_calib.engine.store import Store
 from tune_calib.engine.weights import match_weights, read
+from tune_calib.files.store import Store
 from tune_calib.methods._base import NetworkContext
 from tune_calib.metrics.summary import evaluate
 from tune_calib.models.base import build_network

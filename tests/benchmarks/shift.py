@@ -16,7 +16,7 @@ from tune_calib.engine.bank import BankKey, build_bank
 from tune_calib.engine.extra import ExtraEvaluation
 from tune_calib.engine.network import build
 from tune_calib.engine.predict import EVALUATION_BATCH, TrainedNetwork
-from tune_calib.engine.store import Store
+from tune_calib.files.store import Store
 from tune_calib.spec.trial import TrialSpec
 
 SAMPLES = 200  # of the test split, and so of every severity of every kind

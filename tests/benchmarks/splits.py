@@ -14,7 +14,7 @@ import numpy as np
 
 from tune_calib.api.runs import run_ladder
 from tune_calib.engine.imports import check_files, write_import
-from tune_calib.engine.store import Store
+from tune_calib.files.store import Store
 from tune_calib.spec.request import CompareRequest, build_request
 
 SAMPLES, CLASSES = 10_000, 100

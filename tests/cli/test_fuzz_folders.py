@@ -23,8 +23,8 @@ import pytest
 from analysis.load import load
 from tests import fake_results, support
 from tune_calib.cli import main
-from tune_calib.documents import seal
 from tune_calib.errors import UserError
+from tune_calib.files.documents import seal
 from tune_calib.results.tables import read_table, write_file
 from tune_calib.spec import plugins
 

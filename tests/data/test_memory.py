@@ -18,7 +18,7 @@ from tune_calib.data import cache
 from tune_calib.data.splits import load_development
 from tune_calib.engine.artifacts import NetworkTraining, ensure_bank
 from tune_calib.engine.bank import FeatureBank, bank_key
-from tune_calib.engine.store import Store
+from tune_calib.files.store import (Store)
 from tune_calib.data.splits import load_test
 from tune_calib.data.shift import generated
 from tune_calib.spec.trial import TrialSpec

@@ -32,7 +32,7 @@ import json, sys
 from pathlib import Path
 from tests.support import drive, run_of
 from tune_calib.spec import plugins
-from tune_calib.engine.store import Store
+from tune_calib.files.store import (Store)
 from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.spec.ladder import expand
 from tune_calib.spec.ladder import LADDERS

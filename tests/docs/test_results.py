@@ -15,10 +15,10 @@ from analysis.reproduction.overview import PAGE, TABLES_PAGE
 from docs import result_tables
 from docs.results import PAGES, SHIPPED, pages, read_shipped, ship, ship_logits
 from tests.tuning.test_present_format import ARCHIVE
-from tune_calib.documents import seal, unseal
 from tune_calib.errors import UserError
 from tune_calib.experiments.entries import build_entries
 from tune_calib.experiments.reproduced import ReproduceRequest, TableRequest, build_file
+from tune_calib.files.documents import seal, unseal
 from tune_calib.results.tables import read_table
 from tune_calib.spec.reproduction import REPRODUCTIONS
 

@@ -17,7 +17,7 @@ from tune_calib.engine.evaluate import SplitLogits, evaluate_one, head_batch_log
 from tune_calib.engine.head_batch import HeadBatchTrainer
 from tune_calib.engine.network import NetworkTrainer
 from tune_calib.engine.predict import predict
-from tune_calib.engine.store import Store
+from tune_calib.files.store import Store
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.names import WATCHED
 from tune_calib.spec.slots.head import HeadSlot

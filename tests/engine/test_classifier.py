@@ -17,11 +17,11 @@ from tune_calib.engine.classifier import (
 )
 from tune_calib.engine.evaluate import evaluate_one, head_batch_logits
 from tune_calib.engine.head_batch import HeadBatchTrainer
-from tune_calib.engine.store import ARTIFACT_MANIFEST, Store, artifact_manifest
 from tune_calib.errors import UserError
+from tune_calib.files.paths import RemotePath
+from tune_calib.files.store import ARTIFACT_MANIFEST, Store, artifact_manifest
 from tune_calib.metrics.summary import evaluate
 from tune_calib.metrics.ties import OUTPUTS
-from tune_calib.paths import RemotePath
 from tune_calib.tuning.work.workers import HeadWorker, NetworkWorker
 
 

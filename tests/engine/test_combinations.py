@@ -11,8 +11,8 @@ from tune_calib.engine.artifacts import NetworkTraining, ensure_bank, load_netwo
 from tune_calib.engine.bank import FeatureBank, bank_key
 from tune_calib.engine.evaluate import evaluate_one, head_batch_logits, network_logits
 from tune_calib.engine.head_batch import HeadBatchTrainer
-from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
+from tune_calib.files.store import Store
 from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.trial import TrialSpec

@@ -26,7 +26,7 @@ from tune_calib.engine import execution
 from tune_calib.engine.execution import LEAST_COMPILED, Captured, compiling, resolve_execution
 from tune_calib.engine.head_batch import HeadBatchTrainer
 from tune_calib.engine.network import NetworkTrainer
-from tune_calib.engine.store import read_tensors, write_tensors
+from tune_calib.engine.tensors import read_tensors, write_tensors
 from tune_calib.errors import RefusedError, UserError
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.methods import METHODS

@@ -14,9 +14,9 @@ from tune_calib.engine.artifacts import NetworkTraining, ensure_bank, load_netwo
 from tune_calib.engine.bank import FeatureBank, bank_key
 from tune_calib.engine.network import build
 from tune_calib.engine.predict import predict
-from tune_calib.engine.store import Store
 from tune_calib.engine.weights import start_from
 from tune_calib.errors import UserError
+from tune_calib.files.store import Store
 from tune_calib.metrics import scoring
 from tune_calib.metrics.calibration import ece
 from tune_calib.metrics.samples import Samples

@@ -11,7 +11,6 @@ import torch
 
 from tests.support import drive, small_spec
 from tune_calib.determinism import PORTABLE
-from tune_calib.documents import seal
 from tune_calib.engine import machine as machine_module
 from tune_calib.engine.machine import (
     environment_of,
@@ -19,8 +18,9 @@ from tune_calib.engine.machine import (
     memory_size,
     require_environment,
 )
-from tune_calib.engine.store import ARTIFACT_MANIFEST, Store
 from tune_calib.errors import UserError
+from tune_calib.files.documents import seal
+from tune_calib.files.store import ARTIFACT_MANIFEST, Store
 from tune_calib.results.tables import read_table
 from tune_calib.spec.trial import TrialSpec
 from tune_calib.tuning.ray.trainables import trainable

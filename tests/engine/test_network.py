@@ -14,8 +14,9 @@ from tune_calib.engine import network as engine
 from tune_calib.engine.artifacts import NetworkTraining
 from tune_calib.engine.network import NetworkTrainer, build
 from tune_calib.engine.predict import predict
-from tune_calib.engine.store import Store, artifact_manifest, read_or_remove, read_tensors
+from tune_calib.engine.tensors import read_tensors
 from tune_calib.errors import DivergedError
+from tune_calib.files.store import Store, artifact_manifest, read_or_remove
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.trial import TrialSpec
 

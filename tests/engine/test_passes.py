@@ -13,7 +13,7 @@ from tests.tuning.ray.test_shared_outputs import run
 from tune_calib.data.splits import load_development
 from tune_calib.engine import artifacts, machine, network, predict
 from tune_calib.engine.bank import bank_key
-from tune_calib.engine.store import Store
+from tune_calib.files.store import Store
 from tune_calib.methods._base import NetworkMethod
 from tune_calib.spec.trial import TrialSpec
 

@@ -13,7 +13,7 @@ from tune_calib.engine.bank import FeatureBank, bank_key
 from tune_calib.engine.evaluate import network_logits
 from tune_calib.engine.extra import ExtraEvaluation, network_behind
 from tune_calib.engine.predict import predict
-from tune_calib.engine.store import Store
+from tune_calib.files.store import Store
 from tune_calib.spec.datasets import DATASETS
 
 

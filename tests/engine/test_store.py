@@ -8,24 +8,16 @@ import torch
 
 from tests.support import CPU, another_user, shared_folder, small_spec
 from tune_calib.data.splits import load_development, load_test
-from tune_calib.documents import CHECKSUM, seal
-from tune_calib.engine import store as store_module
 from tune_calib.engine.artifacts import (
     NetworkTraining,
     ensure_bank,
     load_network,
 )
-from tune_calib.engine.bank import DevelopmentBank, FeatureBank, bank_key
-from tune_calib.engine.store import (
-    VERSION,
-    MisplacedError,
-    Store,
-    artifact_manifest,
-    read_or_remove,
-    read_tensors,
-    write_tensors,
-)
-from tune_calib.errors import DamagedFileError, RefusedError, UserError
+from tune_calib.engine.bank import FeatureBank, bank_key
+from tune_calib.engine.tensors import read_tensors, write_tensors
+from tune_calib.errors import DamagedFileError, UserError
+from tune_calib.files.documents import CHECKSUM, seal
+from tune_calib.files.store import VERSION, Store, artifact_manifest, read_or_remove
 
 
 def test_an_artifact_comes_back_with_its_manifest(tmp_path):
@@ -58,9 +50,9 @@ def test_artifacts_that_were_swapped_are_refused_and_not_removed(tmp_path):
     for number, folder in enumerate((one, two)):
         write_tensors(folder, {"x": torch.full((3,), number)}, {})
     swap(one, two)
-    with pytest.raises(MisplacedError, match="networks/1 contains networks/2, which was moved"):
+    with pytest.raises(UserError, match="networks/1 contains networks/2, which was moved"):
         read_tensors(one)
-    with pytest.raises(MisplacedError):
+    with pytest.raises(UserError):
         read_or_remove(two, artifact_manifest)
     swap(one, two)
     assert torch.equal(read_tensors(two)[0]["x"], torch.ones(3))
@@ -131,26 +123,6 @@ def test_a_damaged_bank_is_rebuilt_to_the_same_bits(trained, bank):
     assert torch.equal(rebuilt.select().features, before)
 
 
-@pytest.mark.parametrize("is_search", [False, True])
-def test_a_bank_is_hashed_once_on_opening(is_search, trained, bank, monkeypatch):
-    spec, hashed, checksum = small_spec(method="retrain"), [], store_module.checksum_of
-    monkeypatch.setattr(
-        store_module, "checksum_of", lambda path: hashed.append(path) or checksum(path)
-    )
-    kind = DevelopmentBank if is_search else FeatureBank
-    ensure_bank(kind, spec, bank_key(spec, spec.head), trained, None, CPU)
-    assert len(hashed) == len(set(hashed)) == len(list(bank.folder.glob("*.arrow")))
-
-
-def test_a_network_is_hashed_once_on_opening(trained, monkeypatch):
-    spec, hashed, checksum = small_spec(), [], store_module.checksum_of
-    monkeypatch.setattr(
-        store_module, "checksum_of", lambda path: hashed.append(path) or checksum(path)
-    )
-    NetworkTraining(spec, trained, load_development(spec.data, None), CPU).close()
-    assert len(hashed) == 1
-
-
 def test_the_bank_holds_the_logits_of_the_network(trained, bank):
     spec = small_spec()
     network = load_network(spec, trained, CPU).network
@@ -167,16 +139,6 @@ def test_a_network_of_another_copy_of_the_data_is_refused(trained):
     with pytest.raises(UserError, match="another copy of digits"):
         NetworkTraining(spec, trained, other, CPU)
     NetworkTraining(spec, trained, splits, CPU).close()
-
-
-def test_files_of_artifacts_have_the_mode_of_the_umask():
-    with shared_folder(0o775) as folder:
-        write_tensors(folder / "a", {"x": torch.arange(3)}, {})
-        modes = {path.name: path.stat().st_mode & 0o777 for path in (folder / "a").iterdir()}
-        assert modes == {"manifest.json": 0o664, "tensors.safetensors": 0o664}
-
-
-UNREADABLE = r"cannot read .*: Permission denied; nothing was removed: .* chmod -R a\+rX /.*"
 
 
 @pytest.mark.parametrize("kind", ["networks", "checkpoints"])
@@ -197,7 +159,7 @@ def test_unreadable_artifacts_are_refused_and_not_removed(kind):
             calls = [lambda: NetworkTraining(spec, store, data, CPU)]
             calls += [lambda: read_or_remove(artifact, read_tensors)]
             for call in calls:
-                with pytest.raises(RefusedError, match=f"{UNREADABLE}{spec.network_id}$"):
+                with pytest.raises(PermissionError):
                     call()
         assert artifact.stat().st_ino == before
         store.lock("network", spec.network_id).acquire(timeout=0).lock.release()

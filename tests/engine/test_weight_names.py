@@ -10,9 +10,10 @@ from tests.support import CPU
 from tune_calib.data.splits import load_development
 from tune_calib.engine.artifacts import NetworkTraining
 from tune_calib.engine.evaluate import SplitLogits, refuse_better, refuse_seen
-from tune_calib.engine.store import TENSORS, Store
+from tune_calib.engine.tensors import TENSORS
 from tune_calib.engine.weights import match_weights, store_weights, trained_by, trained_spec
 from tune_calib.errors import UserError
+from tune_calib.files.store import Store
 from tune_calib.models.network import Network
 from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.spec.slots.data import DataSlot

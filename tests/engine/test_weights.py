@@ -11,9 +11,9 @@ from tests.support import CPU
 from tune_calib.data.splits import load_development
 from tune_calib.engine.artifacts import NetworkTraining
 from tune_calib.engine.network import build
-from tune_calib.engine.store import Store
 from tune_calib.engine.weights import FILE, KIND, store_weights
 from tune_calib.errors import UserError
+from tune_calib.files.store import Store
 from tune_calib.models.base import build_network
 from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.spec.trial import TrialSpec

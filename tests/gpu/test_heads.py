@@ -15,7 +15,8 @@ from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.artifacts import NetworkTraining, ensure_bank
 from tune_calib.engine.bank import FeatureBank, bank_key
 from tune_calib.engine.head_batch import HeadBatchTrainer
-from tune_calib.engine.store import Store, read_tensors, write_tensors
+from tune_calib.engine.tensors import read_tensors, write_tensors
+from tune_calib.files.store import Store
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.slots.head import HeadSlot
 from tune_calib.spec.trial import TrialSpec

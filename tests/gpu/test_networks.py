@@ -14,7 +14,8 @@ from tune_calib.data.base import Split
 from tune_calib.data.splits import Development, load_development
 from tune_calib.engine.artifacts import NetworkTraining
 from tune_calib.engine.network import NetworkTrainer
-from tune_calib.engine.store import Store, read_tensors, write_tensors
+from tune_calib.engine.tensors import read_tensors, write_tensors
+from tune_calib.files.store import Store
 from tune_calib.spec.backbones import BACKBONES
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.trial import TrialSpec

@@ -11,8 +11,8 @@ from tests.imports.files import outputs, write
 from tests.support import here
 from tune_calib.engine.bank import FeatureBank
 from tune_calib.engine.imports import check_files, open_import, read_record, write_import
-from tune_calib.engine.store import Store
 from tune_calib.errors import DamagedFileError, UserError
+from tune_calib.files.store import Store
 from tune_calib.metrics.bootstrap import bootstrap
 from tune_calib.metrics.summary import evaluate
 from tune_calib.results.tables import read_table

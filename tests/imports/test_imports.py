@@ -10,8 +10,8 @@ from tests.support import drive, here, rows, run_of
 from tune_calib.data.imported import SMALLEST, halves
 from tune_calib.engine.bank import FeatureBank, bank_key
 from tune_calib.engine.imports import KIND, check_files, read_record, write_import
-from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
+from tune_calib.files.store import Store
 from tune_calib.metrics.summary import measure_network_check, measure_network_check_in_parts
 from tune_calib.spec.ladder import LADDERS, build_comparison, expand
 from tune_calib.spec.resolved import ResolvedRequest

@@ -18,8 +18,8 @@ from tests.support import here
 from tune_calib.engine import import_models as module
 from tune_calib.engine.bank import FeatureBank
 from tune_calib.engine.imports import KIND, check_files, read_record, read_records
-from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
+from tune_calib.files.store import Store
 from tune_calib.results.folders import read_run_manifest
 from tune_calib.results.tables import read_table
 from tune_calib.spec.ladder import build_kind_comparison, expand, find_left_out

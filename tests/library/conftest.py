@@ -7,7 +7,7 @@ import pytest
 from tests import support
 from tests.classifiers import OF_DIGITS, TOLD, run_trials, spec_of
 from tests.support import small_spec
-from tune_calib.engine.store import Store
+from tune_calib.files.store import Store
 from tune_calib.spec.trial import TrialSpec
 from tune_calib.tuning.work.workers import HeadWorker, NetworkWorker
 

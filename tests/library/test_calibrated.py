@@ -17,11 +17,11 @@ from tests.data.archives import image_folder
 from tests.data.support import scanned_slot
 from tests.support import damaged, rows, small_spec
 from tune_calib.data.splits import load_test
-from tune_calib.documents import seal
 from tune_calib.engine.network import build
 from tune_calib.engine.predict import TrainedNetwork
-from tune_calib.engine.store import Store
 from tune_calib.errors import DamagedFileError, UserError
+from tune_calib.files.documents import seal
+from tune_calib.files.store import Store
 from tune_calib.library.calibrated import (
     FORMAT,
     CalibratedNetwork,

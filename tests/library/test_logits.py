@@ -16,10 +16,10 @@ from tests.imports.test_imports import bank_of, outputs, splits_of
 from tests.support import here, rows
 from tune_calib.data.datasets.digits import load
 from tune_calib.data.splits import load_test
-from tune_calib.documents import unseal
 from tune_calib.engine import extra
 from tune_calib.engine.imports import check_files, read_record, write_import
-from tune_calib.engine.store import Store
+from tune_calib.files.documents import unseal
+from tune_calib.files.store import Store
 from tune_calib.library import logits as module
 from tune_calib.metrics.summary import evaluate
 from tune_calib.results.tables import write_results

@@ -17,8 +17,8 @@ from tune_calib.conformance.suite import results
 from tune_calib.data.imported import SMALLEST
 from tune_calib.engine.classifier import KIND, load_classifier
 from tune_calib.engine.evaluate import SplitLogits, evaluate_one, fit_transform
-from tune_calib.engine.store import Store
 from tune_calib.errors import DivergedError, UserError
+from tune_calib.files.store import Store
 from tune_calib.library.export import export
 from tune_calib.methods import from_estimator
 from tune_calib.methods._estimator import probabilities

@@ -10,8 +10,8 @@ from tests.support import CPU
 from tune_calib.data.splits import load_development
 from tune_calib.engine.artifacts import NetworkTraining, load_network
 from tune_calib.engine.network import build
-from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
+from tune_calib.files.store import Store
 from tune_calib.spec import plugins
 from tune_calib.spec.backbones import BACKBONES
 from tune_calib.spec.resolved import ResolvedRequest

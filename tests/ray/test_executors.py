@@ -6,7 +6,7 @@ import pytest
 
 import tune_calib
 from tests.support import QUICK, SETTINGS, drive, here, job_in, on_ray, rows, run_of, shared_ray
-from tune_calib.engine.store import Store
+from tune_calib.files.store import Store
 from tune_calib.results.tables import read_table
 from tune_calib.tuning.run import execute_run
 from tune_calib.tuning.work.jobs import make_plan

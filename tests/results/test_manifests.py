@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests import fake_results
-from tune_calib.documents import CHECKSUM, seal
 from tune_calib.errors import DamagedFileError, UserError
+from tune_calib.files.documents import CHECKSUM, seal
 from tune_calib.results.folders import find_run_manifest
 from tune_calib.results.manifests import (
-    ForeignFileError,
     ReadRecord,
     RunManifest,
     SearchEvaluated,
@@ -70,8 +69,8 @@ def test_further_keys_of_a_later_version_stay(kind, out, tmp_path):
     [
         ("{", DamagedFileError, "is incomplete"),
         ("[" * 100_000, DamagedFileError, "is incomplete"),
-        ("[]", ForeignFileError, "was not written by tune-calib"),
-        ('{"version": 1}', ForeignFileError, "was not written by tune-calib"),
+        ("[]", DamagedFileError, "was not written by tune-calib"),
+        ('{"version": 1}', DamagedFileError, "was not written by tune-calib"),
         ('{"version": 99}', UserError, "later tune-calib"),
     ],
 )
@@ -98,7 +97,7 @@ def test_a_file_that_was_edited_is_damaged(kind, out):
 def test_values_of_another_type_are_refused(value, out):
     path = out / RunManifest.file_name
     path.write_bytes(seal({**content(RunManifest, out), "network_seeds": value}))
-    with pytest.raises(ForeignFileError):
+    with pytest.raises(DamagedFileError):
         RunManifest.read(out)
 
 

@@ -5,7 +5,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tune_calib.errors import DamagedFileError, UserError
-from tune_calib.paths import atomic_write
+from tune_calib.files.paths import atomic_write
 from tune_calib.results.tables import SCHEMAS, read_table, write_file, write_results
 
 

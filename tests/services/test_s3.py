@@ -12,7 +12,7 @@ import pytest
 
 from tests.faults.common import result, run, start, wait_until
 from tests.support import cli
-from tune_calib.paths import fetch_files, parse_path
+from tune_calib.files.paths import fetch_files, parse_path
 
 pytestmark = [pytest.mark.s3, pytest.mark.timeout(600)]
 

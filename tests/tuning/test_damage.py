@@ -11,9 +11,9 @@ import pytest
 
 from tests.support import DAMAGE, damaged, here, sample
 from tune_calib.cli import main
-from tune_calib.documents import seal
 from tune_calib.engine.bank import bank_key
-from tune_calib.engine.store import ARTIFACT_MANIFEST, Store
+from tune_calib.files.documents import seal
+from tune_calib.files.store import ARTIFACT_MANIFEST, Store
 from tune_calib.results.folders import find_run_manifest
 from tune_calib.results.tables import NUMBERS, read_table, write_results
 from tune_calib.spec.ladder import PlannedTrial

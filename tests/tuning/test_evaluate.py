@@ -16,8 +16,8 @@ from tune_calib.engine.classifier import load_classifier
 from tune_calib.engine.extra import ExtraEvaluation, network_behind
 from tune_calib.engine.imports import check_files, write_import
 from tune_calib.engine.predict import predict
-from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
+from tune_calib.files.store import Store
 from tune_calib.metrics.ood import detection
 from tune_calib.metrics.summary import evaluate
 from tune_calib.metrics.ties import OUTPUTS

@@ -14,8 +14,8 @@ from tests.imports.test_imports import bank_of, with_features
 from tests.support import here, rows, sample
 from tune_calib.engine.classifier import KIND
 from tune_calib.engine.imports import check_files, write_import
-from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
+from tune_calib.files.store import Store
 from tune_calib.library.calibrated import load_calibrated
 from tune_calib.library.export import _chosen, export
 from tune_calib.library.onnx_file import CLOSE

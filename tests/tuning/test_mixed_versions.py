@@ -10,8 +10,8 @@ from tests.data.archives import both_parts, parquet, pixels_of
 from tests.support import here, rows
 from tests.tuning.test_reuse import copy_found
 from tune_calib.data.splits import load_development
-from tune_calib.engine.store import Store, write_folder
 from tune_calib.errors import RefusedError, UserError
+from tune_calib.files.store import Store, write_folder
 from tune_calib.results.tables import NUMBERS, SCHEMAS, read_table, write_results
 from tune_calib.spec.ladder import build_comparison, expand
 from tune_calib.spec.resolved import ResolvedRequest, Seeds

@@ -7,8 +7,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
+from tune_calib.files.store import Store
 from tune_calib.results.tables import NUMBERS, SCHEMAS, read_table, write_results, write_table
 from tune_calib.spec.ladder import build_comparison, expand
 from tune_calib.spec.resolved import ResolvedRequest, Seeds

@@ -21,8 +21,8 @@ from tests.support import here
 from tune_calib.engine.bank import FeatureBank
 from tune_calib.engine.evaluate import refuse_seen
 from tune_calib.engine.imports import open_import
-from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
+from tune_calib.files.store import Store
 from tune_calib.results.tables import read_table
 from tune_calib.spec.ladder import build_comparison, expand
 from tune_calib.spec.request import CompareRequest, build_request

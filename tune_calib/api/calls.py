@@ -18,7 +18,7 @@ from tune_calib.api import runs
 from tune_calib.api.opened import OpenExperiment, OpenRun, OpenSearch
 from tune_calib.api.request import add_arguments, bind, build_signature
 from tune_calib.errors import UserError
-from tune_calib.paths import parse_path
+from tune_calib.files.paths import parse_path
 from tune_calib.results.folders import find_entries, is_search
 from tune_calib.spec import plugins
 from tune_calib.spec.names import CRASHES

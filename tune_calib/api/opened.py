@@ -30,7 +30,7 @@ from analysis.tidy import as_columns
 from analysis.tidy import settings as read_settings
 from tune_calib.api.request import as_tuple
 from tune_calib.errors import UserError
-from tune_calib.paths import AnyPath
+from tune_calib.files.paths import AnyPath
 from tune_calib.results.plugin_folders import describe_unloaded, read_records
 from tune_calib.spec import plugins
 from tune_calib.spec.resolved import ResolvedRequest

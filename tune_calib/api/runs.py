@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tune_calib.errors import UserError
-from tune_calib.paths import parse_path
+from tune_calib.files.paths import parse_path
 from tune_calib.results.folders import read_search_manifest
 from tune_calib.results.selection import EVALUATION
 from tune_calib.spec.experiment import spell_keys

@@ -24,7 +24,7 @@ from analysis.tidy import check_metric, check_split, choose, default_split, part
 from tune_calib.api.opened import with_plugins_of
 from tune_calib.api.request import as_tuple
 from tune_calib.errors import UserError
-from tune_calib.paths import AnyPath, parse_path
+from tune_calib.files.paths import AnyPath, parse_path
 from tune_calib.results.folders import has_result_files
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import typer
 from tune_calib.cli.entry import as_option, damage_in_one_line
 from tune_calib.console import echo, shown
 from tune_calib.errors import UserError
-from tune_calib.paths import AnyPath, parse_path
+from tune_calib.files.paths import AnyPath, parse_path
 from tune_calib.results.folders import find_entries, refuse_empty
 from tune_calib.results.plugin_folders import describe_unloaded, require_loaded
 from tune_calib.spec.names import CRASHES

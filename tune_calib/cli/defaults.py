@@ -16,7 +16,7 @@ import typer
 from typer.core import TyperOption
 
 from tune_calib.errors import UserError
-from tune_calib.paths import expand_variables
+from tune_calib.files.paths import expand_variables
 from tune_calib.text import command_line, mask_url, nearest
 
 FILE, PROJECT, TABLE = "tune-calib.toml", "pyproject.toml", "tune-calib"

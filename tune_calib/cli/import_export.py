@@ -17,7 +17,7 @@ from tune_calib.cli.options import DataRoot, StoreRoot, complete, expand, flag
 from tune_calib.cli.read import as_trials_ran
 from tune_calib.console import Text, echo, shown
 from tune_calib.errors import UserError
-from tune_calib.paths import AnyPath, atomic_write, parse_path, refuse_existing
+from tune_calib.files.paths import AnyPath, atomic_write, parse_path, refuse_existing
 from tune_calib.results.folders import find_entries, is_search, read_search_manifest
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.metrics import rankable_metrics
@@ -25,7 +25,7 @@ from tune_calib.spec.slots.data import ImportedData
 from tune_calib.text import format_count
 
 if TYPE_CHECKING:
-    from tune_calib.engine.store import Store
+    from tune_calib.files.store import Store
 
 _FILES = (
     "[ROLE=]FILE[:KEY]: npz, npy, safetensors, Parquet or HDF5; repeat for more arrays, such as "
@@ -72,7 +72,7 @@ def import_(
         tune-calib import calarena --models cv-multiclass.h5 --select none --store store
     """
     from tune_calib.engine.imports import check_files, check_name, write_import
-    from tune_calib.engine.store import Store
+    from tune_calib.files.store import Store
 
     check_name(name)
     artifacts = Store(parse_path(store))
@@ -247,7 +247,7 @@ def check_method(
 
     from tune_calib.conformance.bench import Bench
     from tune_calib.conformance.suite import results
-    from tune_calib.engine.store import Store
+    from tune_calib.files.store import Store
 
     # As in trials: the last digits of a head depend on the number of threads.
     torch.set_num_threads(1)
@@ -282,7 +282,7 @@ def check_gpu(
 
     from tune_calib.conformance.bench import Bench
     from tune_calib.conformance.gpu import check_methods
-    from tune_calib.engine.store import Store
+    from tune_calib.files.store import Store
     from tune_calib.tuning.progress.screen import screen
 
     if not torch.cuda.is_available():

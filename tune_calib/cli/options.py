@@ -12,7 +12,7 @@ import yaml
 
 from tune_calib import console
 from tune_calib.errors import UserError
-from tune_calib.paths import expand_path
+from tune_calib.files.paths import expand_path
 from tune_calib.spec import plugins, request
 from tune_calib.spec.names import SLOTS
 from tune_calib.spec.strict import Part, parse_share

@@ -15,7 +15,7 @@ from tune_calib.cli.options import TABLES, DataRoot, StoreRoot, StudyStorage, co
 from tune_calib.console import echo
 from tune_calib.determinism import PORTABLE, is_portable_process
 from tune_calib.errors import UserError
-from tune_calib.paths import AnyPath, parse_path
+from tune_calib.files.paths import AnyPath, parse_path
 from tune_calib.results.folders import is_search
 from tune_calib.spec import plugins
 from tune_calib.spec.metrics import metrics_of_trials

@@ -20,10 +20,9 @@ from tune_calib.cli.entry import as_option
 from tune_calib.cli.options import DryRun, GpuModel, with_request
 from tune_calib.cli.read import print_report, write_search_page
 from tune_calib.console import Text, echo, shown
-from tune_calib.documents import unseal
 from tune_calib.errors import UserError
-from tune_calib.paths import AnyPath, atomic_write, fetch_files, parse_path
-from tune_calib.results.folders import is_finished
+from tune_calib.files.documents import unseal
+from tune_calib.files.paths import AnyPath, atomic_write, fetch_files, parse_path
 from tune_calib.spec import plugins
 from tune_calib.spec.experiment import ExperimentFile, spell_keys
 from tune_calib.spec.request import (
@@ -36,7 +35,6 @@ from tune_calib.spec.request import (
     format_command,
 )
 from tune_calib.spec.resolve import default_folder
-from tune_calib.tuning.loggers.base import use_loggers
 
 if TYPE_CHECKING:
     from tune_calib.api.opened import OpenSearch
@@ -72,13 +70,6 @@ def _run_ladder(request: AblateRequest | CompareRequest, is_dry: bool) -> None:
     if is_dry:
         print_plan(runs.plan_ladder(request, command, is_dry))
         return
-    if not (request.profile or request.shift or request.bootstrap):
-        out = parse_path(default_folder(request))
-        # This needs neither torch nor the data.
-        if not use_loggers(out) and is_finished(out, command):
-            echo(f"nothing is left to do in {out}", err=True)
-            print_report(str(out))
-            return
     results = run_stoppable(command, lambda: runs.run_ladder(request, command))
     print_report(str(results.out))
     if request.profile:

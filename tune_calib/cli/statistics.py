@@ -15,7 +15,7 @@ from tune_calib.cli.entry import damage_in_one_line
 from tune_calib.cli.options import FORMATS, added, complete, expand, with_options
 from tune_calib.console import echo, shown
 from tune_calib.errors import UserError
-from tune_calib.paths import parse_path
+from tune_calib.files.paths import parse_path
 from tune_calib.results.folders import has_result_files
 from tune_calib.spec.metrics import rankable_metrics
 

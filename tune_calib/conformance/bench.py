@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from tune_calib.data.splits import Development, load_development, load_test
 from tune_calib.engine.artifacts import NetworkTraining, ensure_bank
 from tune_calib.engine.bank import FeatureBank, bank_key
-from tune_calib.engine.store import Store
+from tune_calib.files.store import Store
 from tune_calib.methods._base import Batch, NetworkContext, NetworkMethod
 from tune_calib.models.base import declare_stages
 from tune_calib.models.network import Network

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from safetensors import safe_open
 
 from tune_calib.errors import UserError, reading
-from tune_calib.paths import expand_path
+from tune_calib.files.paths import expand_path
 
 Rows = NDArray[Any]
 _Names = Mapping[str, tuple[str, ...]]

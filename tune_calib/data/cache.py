@@ -25,7 +25,8 @@ from torch import Tensor
 
 from tune_calib.data.base import CHUNK, LazyImages, Places, Source, Split, Summary
 from tune_calib.errors import DamagedFileError, UserError, reading
-from tune_calib.paths import content_digest, remove_abandoned, replacing
+from tune_calib.files.hashes import hash_bytes, hash_text
+from tune_calib.files.paths import content_digest, remove_abandoned, replacing
 from tune_calib.progress import report_progress
 from tune_calib.spec.datasets import DATASETS, DatasetInfo
 
@@ -143,7 +144,7 @@ def open_source(info: DatasetInfo, root: Path | None, cache: Path | None) -> Sou
     key = [CACHE_VERSION, content_digest(files), info.reading]
     if plugin:
         key.append(plugin)
-    identity = hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16]
+    identity = hash_text(json.dumps(key))[:16]
     path = cache / f"{info.name}-{identity}.images"
     with suppress(DamagedFileError):
         return _read(path)
@@ -187,7 +188,7 @@ def _write(file: BinaryIO, source: Source, doing: str) -> None:
 
 
 def _checksum(content: bytes, summary: str) -> str:
-    return hashlib.sha256(content + summary.encode()).hexdigest()
+    return hash_bytes(content, summary.encode())
 
 
 def _read(path: Path) -> Source:

@@ -25,7 +25,7 @@ from tune_calib.data.layouts import find_unpacked
 from tune_calib.data.splits import load_held_out, load_test
 from tune_calib.determinism import child_seed
 from tune_calib.errors import DamagedFileError, DataNotFoundError, UserError, reading
-from tune_calib.paths import content_digest
+from tune_calib.files.paths import content_digest
 from tune_calib.spec.datasets import DATASETS, DatasetInfo
 from tune_calib.spec.names import CORRUPTION_KINDS
 from tune_calib.spec.slots.data import DataSlot

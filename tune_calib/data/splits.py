@@ -5,7 +5,6 @@ to ``train`` only, in this order: ``train_fraction``, ``imbalance``, ``label_noi
 numbers are fixed and do not depend on the seed of a network.
 """
 
-import hashlib
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from tune_calib.data.draws import draw_cut, draw_held_out, unite_cut
 from tune_calib.data.rules import GENERAL, Cut, halved, held_out_of_test, largest_remainders
 from tune_calib.determinism import child_seed
 from tune_calib.errors import DamagedFileError, UserError
+from tune_calib.files.hashes import hash_bytes, hash_text
 from tune_calib.spec.datasets import HELD_OUT, DatasetInfo
 from tune_calib.spec.slots.data import DataSlot
 
@@ -42,14 +42,14 @@ class Development:
 
     def fingerprint(self) -> str:
         """Return a digest of labels, positions and first images, which distinguishes copies."""
-        digest = hashlib.sha256()
+        parts = []
         for split in (self.train, self.select, self.calib):
             # The first images suffice, since copies of a data set differ in the order of rows.
             for tensor in (split.labels, split.indices, split.images[:64]):
-                digest.update(tensor.cpu().contiguous().numpy().tobytes())
+                parts.append(tensor.cpu().contiguous().numpy().tobytes())
             if split.image_ids is not None:
-                digest.update(split.image_ids.numpy().tobytes())
-        return digest.hexdigest()[:16]
+                parts.append(split.image_ids.numpy().tobytes())
+        return hash_bytes(*parts)[:16]
 
     def to(self, device: torch.device | str) -> "Development":
         splits = (self.train.to(device), self.select.to(device), self.calib.to(device))
@@ -133,7 +133,7 @@ def load_development(slot: DataSlot, root: Path | None, cache: Path | None = Non
     digest = summarise(source).digest
     if held_out.image_ids is not None:
         # Otherwise, these rows could be mixed with those of splits that divided equal images.
-        digest = hashlib.sha256(f"{digest} united".encode()).hexdigest()[:16]
+        digest = hash_text(f"{digest} united")[:16]
     return Development(train, select, calib, digest, _describe_equal(source, held_out, part))
 
 

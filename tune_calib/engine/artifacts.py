@@ -19,18 +19,11 @@ from tune_calib.engine.machine import machine
 from tune_calib.engine.network import NetworkTrainer, build, measure_network
 from tune_calib.engine.predict import TrainedNetwork, predict_splits
 from tune_calib.engine.steps import NO_WATCH, Stopwatch
-from tune_calib.engine.store import (
-    Store,
-    artifact_manifest,
-    nest,
-    read_or_remove,
-    read_tensors,
-    unnest,
-    write_tensors,
-)
+from tune_calib.engine.tensors import nest, read_tensors, unnest, write_tensors
 from tune_calib.engine.weights import start_from
 from tune_calib.errors import DamagedFileError, UserError
-from tune_calib.paths import remove_folder
+from tune_calib.files.paths import remove_folder
+from tune_calib.files.store import Store, artifact_manifest, read_or_remove
 from tune_calib.progress import report_progress
 from tune_calib.results.tables import SCHEMAS
 from tune_calib.spec.trial import TrialSpec
@@ -70,7 +63,7 @@ class NetworkTraining:
         self.fingerprint = development.fingerprint()
         try:
             self._start(development, device)
-        except UserError:
+        except Exception:
             self.close()
             raise
 

@@ -30,8 +30,9 @@ from tune_calib.engine.predict import (
     evaluation_batch,
     output_chunks,
 )
-from tune_calib.engine.store import generator, opened, write_folder
-from tune_calib.paths import AnyPath
+from tune_calib.engine.tensors import generator
+from tune_calib.files.paths import AnyPath
+from tune_calib.files.store import opened, write_folder
 from tune_calib.spec.datasets import DatasetInfo
 from tune_calib.spec.methods import Params
 from tune_calib.spec.slots.head import HeadSlot

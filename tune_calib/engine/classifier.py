@@ -25,8 +25,9 @@ from tune_calib.engine.head_batch import (
     tensors_of,
 )
 from tune_calib.engine.machine import on_threads
-from tune_calib.engine.store import Store, nest, opened, read_tensors, unnest, write_tensors
+from tune_calib.engine.tensors import nest, read_tensors, unnest, write_tensors
 from tune_calib.errors import DamagedFileError, UserError
+from tune_calib.files.store import Store, opened
 from tune_calib.methods._base import HeadContext, HeadMethod, PostHocMethod
 from tune_calib.metrics.summary import evaluate
 from tune_calib.metrics.ties import OUTPUTS

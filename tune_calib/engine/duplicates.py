@@ -10,6 +10,7 @@ import numpy as np
 
 from tune_calib.data.imported import ImportedSplit
 from tune_calib.errors import UserError
+from tune_calib.files.hashes import hash_bytes
 
 MOST = 50  # largest number of samples of a row in two splits that may tell copies from chance
 SHARED = 0.01  # share of a split's samples that may be in another split, as in published data sets
@@ -45,7 +46,7 @@ def summarise(split: ImportedSplit) -> Summary:
     rows, counts = np.unique(np.concatenate(sums), return_counts=True)
     digest = f"{features_digest.hexdigest()}+{outputs_digest.hexdigest()}"
     if split.groups is not None:
-        digest += f"+{hashlib.sha256(split.groups.numpy().tobytes()).hexdigest()}"
+        digest += f"+{hash_bytes(split.groups.numpy().tobytes())}"
     return Summary(digest, len(split.labels), rows, counts)
 
 

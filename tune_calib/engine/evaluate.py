@@ -18,9 +18,9 @@ from tune_calib.engine.bank import DevelopmentBank, StoredSamples
 from tune_calib.engine.head_batch import HeadBatchTrainer
 from tune_calib.engine.network import compute_network_check
 from tune_calib.engine.predict import TrainedNetwork, predict_splits
-from tune_calib.engine.store import Store
 from tune_calib.engine.weights import trained_spec
 from tune_calib.errors import RefusedError, UserError
+from tune_calib.files.store import Store
 from tune_calib.methods._base import PostHocMethod
 from tune_calib.metrics.binning import BinTable
 from tune_calib.metrics.refinement import parts_of

@@ -279,7 +279,7 @@ def compiling(network: "Network", name: str, warm_up: Callable[[], None]) -> Ite
     from torch._dynamo.exc import FailOnRecompileLimitHit, TorchDynamoException
     from torch._inductor.runtime.cache_dir_utils import default_cache_dir
 
-    from tune_calib.paths import cache_folder, lock_file
+    from tune_calib.files.paths import cache_folder, lock_file
     from tune_calib.progress import report_progress
 
     # Building an optimiser imports the compiler, which then sets a temporary folder, but it reads

@@ -31,13 +31,13 @@ from tune_calib.engine.bank import (
 )
 from tune_calib.engine.classifier import Classifier, load_classifier
 from tune_calib.engine.predict import ImageCounter, TrainedNetwork, evaluation_batch, output_chunks
-from tune_calib.engine.store import Store, opened, write_folder
 from tune_calib.errors import DamagedFileError, UserError
+from tune_calib.files.paths import AnyPath
+from tune_calib.files.store import Store, opened, write_folder
 from tune_calib.metrics.bootstrap import bootstrap, draw, drawn_detection, drawn_under_corruption
 from tune_calib.metrics.ood import detection
 from tune_calib.metrics.summary import under_corruption
 from tune_calib.metrics.ties import OUTPUTS
-from tune_calib.paths import AnyPath
 from tune_calib.spec.methods import Params
 from tune_calib.spec.metrics import CORRUPTION_METRICS, OOD_METRICS, column
 from tune_calib.spec.trial import TrialSpec, content_hash

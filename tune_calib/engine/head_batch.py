@@ -21,7 +21,7 @@ from tune_calib.engine.execution import (
 from tune_calib.engine.head_steps import StackedOptimizer, Views, squared_norms
 from tune_calib.engine.network import SELECTED_BY, watch_select
 from tune_calib.engine.self_check import build_executor
-from tune_calib.engine.store import generator, nest, unnest
+from tune_calib.engine.tensors import generator, nest, unnest
 from tune_calib.errors import UserError
 from tune_calib.methods._base import EpochStatistics, HeadContext, HeadMethod
 from tune_calib.spec.methods import METHODS

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from tune_calib.data.arrays import FORMATS, ROLES, Array, arrays_in
 from tune_calib.engine.imports import check_files, check_name, write_import
-from tune_calib.engine.store import Store
 from tune_calib.errors import RefusedError, UserError
+from tune_calib.files.store import Store
 from tune_calib.progress import report_progress
 
 _SPLITS = {"select": "select", "cal": "calib", "calib": "calib", "test": "test"}

@@ -4,7 +4,6 @@
 holds the digest that a name currently stands for.
 """
 
-import hashlib
 import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -22,7 +21,10 @@ from tune_calib.data.arrays import stamp_of
 from tune_calib.data.imported import ImportedSplit, LinearHead, halves, read_head, read_split
 from tune_calib.engine.bank import write_arrow, write_split
 from tune_calib.engine.duplicates import Summary, count_shared, refuse_copies, summarise
-from tune_calib.engine.store import (
+from tune_calib.errors import DamagedFileError, UserError
+from tune_calib.files.hashes import hash_bytes, hash_text
+from tune_calib.files.paths import AnyPath, require_writable
+from tune_calib.files.store import (
     ARTIFACT_MANIFEST,
     Read,
     Store,
@@ -31,9 +33,7 @@ from tune_calib.engine.store import (
     read_or_remove,
     write_folder,
 )
-from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.metrics.summary import measure_network_check_in_parts
-from tune_calib.paths import AnyPath, require_writable
 from tune_calib.spec.slots.data import ImportedData
 from tune_calib.text import format_count, short_repr
 
@@ -319,16 +319,16 @@ def _check_equal(first: ImportedSplit, other: ImportedSplit) -> None:
 
 def _digest(summaries: Mapping[str, Summary], head: LinearHead | None, has_select: bool) -> str:
     """Return the digest used in specs, 16 hexadecimal digits."""
-    head_digest = hashlib.sha256()
+    parts = []
     if head is not None:
         for tensor in (head.weight, head.bias):
-            head_digest.update(repr(tuple(tensor.shape)).encode())
-            head_digest.update(tensor.contiguous().numpy().tobytes())
+            parts.append(repr(tuple(tensor.shape)).encode())
+            parts.append(tensor.contiguous().numpy().tobytes())
     content = {
         "layout": LAYOUT,
         "splits": {name: summary.digest for name, summary in summaries.items()},
-        "head": head_digest.hexdigest(),
+        "head": hash_bytes(*parts),
     }
     if not has_select:
         content["without"] = "select"
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+    return hash_text(json.dumps(content, sort_keys=True))[:16]

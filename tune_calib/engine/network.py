@@ -29,7 +29,7 @@ from tune_calib.engine.machine import set_switches
 from tune_calib.engine.predict import predict
 from tune_calib.engine.self_check import build_executor
 from tune_calib.engine.steps import NO_WATCH, StepRule, batches_of, learning_rate, train_epoch
-from tune_calib.engine.store import generator, nest, unnest
+from tune_calib.engine.tensors import generator, nest, unnest
 from tune_calib.errors import DivergedError
 from tune_calib.methods._base import Batch, EpochFeedback, NetworkContext, NetworkMethod, Step
 from tune_calib.metrics.refinement import refined_nll

@@ -1,6 +1,5 @@
 """Proof, before a captured step is used by default, that it equals the eager step and is faster."""
 
-import hashlib
 import json
 import math
 from collections.abc import Callable
@@ -14,7 +13,8 @@ import torch
 from tune_calib.engine.execution import Captured, Eager, Inputs, Prepare, Step, Tensors, first_line
 from tune_calib.engine.steps import Stopwatch
 from tune_calib.errors import RefusedError, UserError
-from tune_calib.paths import AnyPath, atomic_write, cache_folder
+from tune_calib.files.hashes import hash_text
+from tune_calib.files.paths import AnyPath, atomic_write, cache_folder
 from tune_calib.spec.slots.base import OptimisedSlot
 from tune_calib.spec.slots.network import Execution, NetworkSlot
 
@@ -63,7 +63,7 @@ class Subject(NamedTuple):
         """Return the file of the result in the user's cache folder."""
         gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
         key = json.dumps([*self, gpu, torch.__version__, metadata.version("tune-calib")])
-        return cache_folder() / "steps" / f"{hashlib.sha256(key.encode()).hexdigest()}.json"
+        return cache_folder() / "steps" / f"{hash_text(key)}.json"
 
 
 @dataclass(frozen=True)

@@ -18,11 +18,12 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import Tensor
 
-from tune_calib.documents import unseal
-from tune_calib.engine.store import ARTIFACT_MANIFEST, Store, opened, unnest, write_folder
-from tune_calib.errors import DamagedFileError, UserError, refuse_unreadable
+from tune_calib.engine.tensors import unnest
+from tune_calib.errors import DamagedFileError, UserError
+from tune_calib.files.documents import unseal
+from tune_calib.files.hashes import checksum_of
+from tune_calib.files.store import ARTIFACT_MANIFEST, Store, opened, write_folder
 from tune_calib.models.network import Network
-from tune_calib.paths import checksum_of
 from tune_calib.spec.slots.network import NetworkSlot
 from tune_calib.spec.trial import TrialSpec
 from tune_calib.text import format_count
@@ -102,10 +103,7 @@ def hash_of(path: Path) -> str:
 def read(path: Path) -> dict[str, Tensor]:
     """Read a safetensors file of weights; raise if a number is not finite."""
     try:
-        path.open("rb").close()  # safetensors takes a file that it may not read for an absent one
         tensors = load_file(path)
-    except PermissionError as error:
-        raise refuse_unreadable(error, path) from None
     except Exception as error:  # also of torch, for a tensor that it cannot build
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise UserError(

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tune_calib.paths import AnyPath, expand_variables, parse_path
+from tune_calib.files.paths import AnyPath, expand_variables, parse_path
 from tune_calib.spec import plugins
 from tune_calib.spec.experiment import Entry, ExperimentFile
 from tune_calib.spec.gpus import GPUS

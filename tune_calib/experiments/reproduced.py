@@ -12,11 +12,11 @@ from typing import Any
 import torch
 from pydantic import TypeAdapter
 
-from tune_calib.documents import seal
 from tune_calib.engine.machine import machine
 from tune_calib.errors import UserError
 from tune_calib.experiments.file import ReadFile
-from tune_calib.paths import AnyPath, atomic_write, parse_path
+from tune_calib.files.documents import seal
+from tune_calib.files.paths import AnyPath, atomic_write, parse_path
 from tune_calib.results.folders import LOCK, read_lock, read_run_manifest
 from tune_calib.results.tables import read_table
 from tune_calib.spec.datasets import DATASETS

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tune_calib.errors import UserError, describe_os_error, find_cause
 from tune_calib.experiments.file import ReadFile
-from tune_calib.paths import AnyPath
+from tune_calib.files.paths import AnyPath
 from tune_calib.spec.experiment import spell_keys
 from tune_calib.tuning.folder import Result, only_driver
 from tune_calib.tuning.plan import Plan, execute

@@ -4,7 +4,6 @@
 trial that used a plug-in, name the plug-in again.
 """
 
-import hashlib
 import json
 from operator import attrgetter
 from pathlib import Path
@@ -18,15 +17,16 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor, nn
 
-from tune_calib.documents import parse, seal
 from tune_calib.engine.classifier import Classifier
 from tune_calib.engine.network import build
 from tune_calib.engine.predict import TrainedNetwork, predict
-from tune_calib.engine.store import nest, unnest
+from tune_calib.engine.tensors import nest, unnest
 from tune_calib.errors import DamagedFileError, UserError
+from tune_calib.files.documents import parse, seal
+from tune_calib.files.hashes import hash_bytes
+from tune_calib.files.paths import atomic_write, expand_path
 from tune_calib.methods._base import NetworkMethod
 from tune_calib.metrics import validation
-from tune_calib.paths import atomic_write, expand_path
 from tune_calib.spec import plugins
 from tune_calib.spec.datasets import DatasetInfo
 from tune_calib.spec.trial import TrialSpec
@@ -125,7 +125,7 @@ def read_tensors(path: Path, record: Exported) -> dict[str, Tensor]:
     """Read the tensors that ``NAME.json`` describes."""
     try:
         content = path.read_bytes()
-        if hashlib.sha256(content).hexdigest() != record.sha256:
+        if hash_bytes(content) != record.sha256:
             raise DamagedFileError(
                 f"{path} is damaged, or is not the file that its JSON file describes"
             )
@@ -276,7 +276,7 @@ def write_calibrated(network: CalibratedNetwork, file: str | Path, entries: dict
     if network.network is not None:
         images = InputRecord.of(network.spec.data.info)
     network.record = Exported(
-        sha256=hashlib.sha256(content).hexdigest(),
+        sha256=hash_bytes(content),
         trial=network.spec.hash,
         spec=network.spec.model_dump(mode="json"),
         classes=network.info.classes,

@@ -23,11 +23,11 @@ from tune_calib.engine.classifier import (
 from tune_calib.engine.extra import network_behind
 from tune_calib.engine.machine import require_environment, set_switches
 from tune_calib.engine.predict import TrainedNetwork
-from tune_calib.engine.store import Store
 from tune_calib.errors import DamagedFileError, UserError
+from tune_calib.files.paths import AnyPath, refuse_existing
+from tune_calib.files.store import Store
 from tune_calib.library.calibrated import CalibratedNetwork, files_of, write_calibrated
 from tune_calib.library.onnx_file import write_onnx
-from tune_calib.paths import AnyPath, refuse_existing
 from tune_calib.results.folders import find_run_manifest, is_search, read_search_manifest
 from tune_calib.results.manifests import RUN_MANIFEST, SearchOutcome
 from tune_calib.results.selection import BASELINE, CHOSEN, EVALUATION

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from tune_calib.data.arrays import import_h5py
-from tune_calib.documents import seal
 from tune_calib.engine.extra import ExtraEvaluation, shifted_bank_key
-from tune_calib.engine.store import Store
 from tune_calib.errors import DamagedFileError, UserError
+from tune_calib.files.documents import seal
+from tune_calib.files.paths import AnyPath, atomic_write, expand_path, refuse_existing, replacing
+from tune_calib.files.store import Store
 from tune_calib.library.export import Row, describe_trial, read_done, set_up
-from tune_calib.paths import AnyPath, atomic_write, expand_path, refuse_existing, replacing
 from tune_calib.progress import report_progress
 from tune_calib.results.folders import is_search
 from tune_calib.results.selection import EVALUATION

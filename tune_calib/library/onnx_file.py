@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from tune_calib.data.augment import normalise
 from tune_calib.errors import UserError
+from tune_calib.files.paths import atomic_write
 from tune_calib.library.calibrated import CalibratedNetwork
-from tune_calib.paths import atomic_write
 
 CLOSE = 1e-5
 """Largest accepted difference of a number from that of the module."""

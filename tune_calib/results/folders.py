@@ -1,22 +1,18 @@
 """Determine what a folder of results contains, from its manifest or, if that is lost, its rows."""
 
 import contextlib
-import json
 from operator import itemgetter
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tune_calib.documents import unseal
-from tune_calib.errors import DamagedFileError, RefusedError, UserError
-from tune_calib.paths import AnyPath
-from tune_calib.results import digests
+from tune_calib.errors import DamagedFileError, UserError
+from tune_calib.files.documents import unseal
+from tune_calib.files.paths import AnyPath
 from tune_calib.results.manifests import (
     RUN_MANIFEST,
     VERSION,
-    ForeignFileError,
     PlannedRecord,
     RungRecord,
     RunManifest,
@@ -25,7 +21,6 @@ from tune_calib.results.manifests import (
 from tune_calib.results.tables import read_table
 from tune_calib.spec.ladder import LADDERS, Rung
 from tune_calib.spec.names import SEARCH_MANIFEST, SEARCH_OUTCOME
-from tune_calib.text import mask_urls
 
 LOCK = "lock.json"  # of a reproduced table
 LOST = f"{RUN_MANIFEST} is lost or damaged, so trials without a result are not known"
@@ -36,32 +31,11 @@ _SHARED = ["ladder", "rung_label", "dataset", "backbone"]
 
 def find_run_manifest(out: AnyPath) -> RunManifest | None:
     """Read ``sweep.json``, or recover it from the rows, with ``is_lost``; None without a row."""
-    foreign = None
     if (out / RUN_MANIFEST).exists():
-        try:
+        with contextlib.suppress(DamagedFileError):
             return RunManifest.read(out)
-        except DamagedFileError as error:
-            foreign = error if isinstance(error, ForeignFileError) else None
     rows = read_table(out, "trials", columns=[*_PLANNED, *_SHARED])
-    if rows.num_rows:
-        return _recover_manifest(out, rows)
-    if foreign is not None:
-        raise UserError(f"{foreign}; choose another folder")
-    return None
-
-
-def is_finished(out: AnyPath, command: str) -> bool:
-    """Return whether this program ran a command on a folder and left no trial to run."""
-    try:
-        manifest = RunManifest.read(out)
-    except (OSError, UserError):  # the run itself describes a damaged one
-        return False
-    if not manifest.program or manifest.command != mask_urls(command):
-        return False
-    if manifest.program != digests.digest_program():
-        return False
-    rows = read_table(out, "trials", columns=["spec_hash"])
-    return {trial.spec_hash for trial in manifest.planned} <= set(rows["spec_hash"].to_pylist())
+    return _recover_manifest(out, rows) if rows.num_rows else None
 
 
 def read_run_manifest(out: AnyPath) -> RunManifest:
@@ -141,19 +115,7 @@ def find_entries(folder: AnyPath) -> list[AnyPath]:
     entries |= {path.parent for path in folder.glob(f"*/{SEARCH_MANIFEST}")}
     # An entry whose manifest is lost is still known by its rows.
     entries |= {path.parent.parent for path in folder.glob("*/trials/*.parquet")}
-    return sorted(entries) if any(map(_has_results, entries)) else []
-
-
-def _has_results(out: AnyPath) -> bool:
-    for record in (RunManifest, SearchManifest):
-        try:
-            record.read(out)
-        except (FileNotFoundError, ForeignFileError):
-            continue
-        except UserError:  # damaged, or written by a later version
-            return True
-        return True
-    return _has_rows(out)
+    return sorted(entries)
 
 
 def _has_baseline(rows: pa.Table) -> bool:
@@ -231,18 +193,3 @@ def read_lock(out: AnyPath) -> dict[str, Any]:
     if not isinstance(lock.get("runs", {}), dict):
         raise DamagedFileError(f"{path} is damaged; delete it and repeat the command")
     return lock
-
-
-def refuse_moved(out: AnyPath, identity: str) -> None:
-    """Stop a run with this identity if its folder was moved, removed or replaced by another one."""
-    # Trials outside a run have no identity, and a folder of an object store cannot be moved.
-    if not identity or not isinstance(out, Path):
-        return
-    for name, key in ((RUN_MANIFEST, "sweep"), (SEARCH_MANIFEST, "search")):
-        with contextlib.suppress(OSError, ValueError, AttributeError):
-            if json.loads((out / name).read_bytes()).get(key) == identity:
-                return
-    raise RefusedError(
-        f"{out} was moved, removed or replaced during the run, which stopped: to continue, run the "
-        "same command again with the new path of the folder as `out`"
-    )

@@ -10,9 +10,9 @@ from typing import Annotated, Any, ClassVar, Literal, Self, cast
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass
 
-from tune_calib.documents import parse, seal
 from tune_calib.errors import DamagedFileError, UserError
-from tune_calib.paths import AnyPath, atomic_write
+from tune_calib.files.documents import parse, seal
+from tune_calib.files.paths import AnyPath, atomic_write
 from tune_calib.spec.names import SEARCH_EVALUATED, SEARCH_MANIFEST, SEARCH_OUTCOME, TUNED
 from tune_calib.text import mask_urls
 
@@ -23,10 +23,6 @@ Command = Annotated[str, AfterValidator(mask_urls)]
 """A command line, without the passwords in its URLs."""
 
 Settings = dict[str, dict[str, Any]]  # by slot and key
-
-
-class ForeignFileError(DamagedFileError):
-    """A file has the name of one of ours but a different content."""
 
 
 class _Record(BaseModel):
@@ -50,8 +46,7 @@ class _Manifest(_Record):
     def read(cls, folder: AnyPath) -> Self:
         """Read the file of a folder.
 
-        An incomplete file raises a DamagedFileError, one of another program a ForeignFileError, and
-        one of a later version a UserError.
+        An incomplete or foreign file raises a DamagedFileError, one of a later version a UserError.
         """
         path = folder / cls.file_name
         parsed = cast(Self, _parse(cls, path, path.read_bytes()))
@@ -86,7 +81,7 @@ def _parse(kind: type[_Manifest], path: AnyPath, data: bytes) -> _Manifest:
     try:
         parsed = kind.model_validate_json(data)
     except ValidationError:
-        raise ForeignFileError(f"{path} was not written by tune-calib") from None
+        raise DamagedFileError(f"{path} was not written by tune-calib") from None
     if damage is not None:  # the readers of each file say how it is written again
         raise damage
     return parsed
@@ -180,8 +175,7 @@ class RunManifest(_Manifest):
     recipe: RecipeRecord | None = Field(None, description="recipe; null without one")
     program: str = Field(
         "",
-        description="digest of the program that the command ran; empty if the command alone "
-        "does not determine the request",
+        description="digest of the program that the command ran; empty but for earlier versions",
     )
     # The file is lost, and this was recovered from the rows.
     is_lost: bool = Field(False, exclude=True)

@@ -12,7 +12,7 @@ from operator import attrgetter
 from pathlib import Path
 
 from tune_calib.errors import DamagedFileError, UserError
-from tune_calib.paths import AnyPath, atomic_write
+from tune_calib.files.paths import AnyPath, atomic_write
 from tune_calib.results.manifests import PluginRecord, RunManifest, SearchManifest
 from tune_calib.spec import plugins
 from tune_calib.spec.plugins import Plugin
@@ -70,12 +70,9 @@ def _find_unloaded(out: AnyPath) -> tuple[str, str] | None:
     missing = [record for record in read_records(out) if record.content not in contents]
     for record in missing:
         if (other := loaded.get(record.name)) is not None:
-            change = "a change"
-            if parts := plugins.list_changes(record.parts, other.parts):
-                change += f" of {parts}"
             old = shlex.quote(str(_copy(out, record.name, record.content)))
             raise UserError(
-                f"{out} contains results of plug-in {record.name} from before {change} "
+                f"{out} contains results of plug-in {record.name} from before a change "
                 f"({record.content}; {other.where} is {other.content}): run the new one in another "
                 f"`out`, or read and resume these results with the old one, `plugin` {old}"
             )
@@ -89,15 +86,10 @@ def _find_unloaded(out: AnyPath) -> tuple[str, str] | None:
 
 def _locate(out: AnyPath, record: PluginRecord) -> str:
     """Return the module or file of a recorded plug-in, or its stored copy if the file is gone."""
-    # A module is not looked for: even finding it could import the package that contains it.
-    if not record.where.endswith(".py") and "/" not in record.where:
-        return record.where
     copy = _copy(out, record.name, record.content)
-    with contextlib.suppress(OSError, RuntimeError, ValueError):
-        path = Path(record.where).resolve()  # a path may hide its target
-        if path.is_file() or not copy.exists():
-            return str(path)
-    return str(copy)
+    if (path := Path(record.where)).is_file():
+        return str(path.resolve())  # a path may hide its target
+    return str(copy) if copy.exists() else record.where
 
 
 def read_records(out: AnyPath) -> list[PluginRecord]:

@@ -5,7 +5,6 @@ file is written last: a trial is done when its row is on disk.
 """
 
 import fnmatch
-import hashlib
 import json
 import os
 import re
@@ -19,7 +18,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tune_calib.errors import DamagedFileError, UserError, describe_os_error
-from tune_calib.paths import AnyPath, atomic_write, fetch_files
+from tune_calib.files.hashes import hash_bytes
+from tune_calib.files.paths import AnyPath, atomic_write, fetch_files
 from tune_calib.progress import report_progress
 from tune_calib.results.columns import COLUMNS, TableName
 from tune_calib.spec.metrics import METRICS
@@ -108,7 +108,7 @@ def write_file(
         writer.add_key_value_metadata({"tune_calib_checksum": _CHECKSUM + _ZEROS})
     data = bytearray(sink.getvalue())
     start = data.rindex(_CHECKSUM) + len(_CHECKSUM)
-    data[start : start + len(_ZEROS)] = hashlib.sha256(data).hexdigest().encode()
+    data[start : start + len(_ZEROS)] = hash_bytes(data).encode()
     atomic_write(out / table / f"{name}.parquet", bytes(data))
 
 
@@ -243,10 +243,8 @@ def _has_checksum(data: bytes) -> bool:
     written = _DIGEST.match(data, start)
     if start < len(_CHECKSUM) or written is None:
         return False
-    digest = hashlib.sha256(memoryview(data)[:start])
-    digest.update(_ZEROS)
-    digest.update(memoryview(data)[written.end() :])
-    if digest.hexdigest().encode() != written[0]:
+    view = memoryview(data)
+    if hash_bytes(view[:start], _ZEROS, view[written.end() :]).encode() != written[0]:
         raise ValueError("it was changed after it was written: its checksum differs")
     return True
 

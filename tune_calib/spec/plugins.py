@@ -12,7 +12,6 @@ so must the parts of a plug-in.
 
 import ast
 import contextlib
-import hashlib
 import importlib
 import importlib.util
 import os
@@ -29,7 +28,8 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from tune_calib.errors import RefusedError, UserError, locate_error
-from tune_calib.paths import checksum_of, expand_path
+from tune_calib.files.hashes import checksum_of, hash_bytes
+from tune_calib.files.paths import expand_path
 from tune_calib.registry import REGISTRIES, loading
 from tune_calib.spec.backbones import BACKBONES, BackboneInfo
 from tune_calib.spec.datasets import DATASETS
@@ -41,8 +41,6 @@ GROUP = "tune_calib.plugins"
 
 PACKAGES = ("tune_calib", "search_spaces", "ablations", "analysis")
 """The packages of the program."""
-
-LARGEST = 1_000_000
 
 _PROGRAM = Path(__file__).parents[1]
 _STANDARD = {os.path.dirname(os.__file__), *map(sysconfig.get_path, ("stdlib", "platstdlib"))}
@@ -67,10 +65,17 @@ class Plugin:
         return asdict(self)
 
 
-_in_use: dict[str, Plugin] = {}  # by content
-# All that ran, with the records that they registered, so that each of them runs once.
-_ran: dict[str, tuple[Plugin, list[tuple[Any, Any]]]] = {}
-_added_folders: list[str] = []  # to ``sys.path``, for the plug-ins in use
+@dataclass
+class _Loaded:
+    """The plug-ins of this process, by content."""
+
+    in_use: dict[str, Plugin] = field(default_factory=dict)
+    # All that ran, with the records that they registered, so that each of them runs once.
+    ran: dict[str, tuple[Plugin, list[tuple[Any, Any]]]] = field(default_factory=dict)
+    folders: list[str] = field(default_factory=list)  # added to ``sys.path`` for those in use
+
+
+_loaded = _Loaded()
 
 
 def read(name: str, folder: Path = Path()) -> Plugin:
@@ -193,18 +198,11 @@ def _find_data_files(tree: ast.Module, path: Path) -> dict[str, Path]:
     return files
 
 
-def list_changes(old: Mapping[str, str], new: Mapping[str, str]) -> str:
-    """List the names whose digests differ."""
-    return ", ".join(name for name in sorted({*old, *new}) if old.get(name) != new.get(name))
-
-
 def _read_file(path: Path) -> Plugin:
     try:
         raw = path.read_bytes()
     except OSError as error:
         raise UserError(f"cannot read plug-in {path}: {error.strerror}") from None
-    if len(raw) > LARGEST:
-        raise UserError(f"plug-in {path} has more than {LARGEST:,} bytes; install it as a module")
     try:
         source = importlib.util.decode_source(raw)
     except (SyntaxError, UnicodeDecodeError) as error:
@@ -236,10 +234,7 @@ def _digest_module(name: str) -> tuple[str, frozenset[str]]:
 
 
 def _digest(texts: Iterable[tuple[str, bytes]]) -> str:
-    digest = hashlib.sha256()
-    for name, text in texts:
-        digest.update(f"{name} {len(text)}\n".encode() + text)
-    return digest.hexdigest()[:16]
+    return hash_bytes(*(f"{name} {len(text)}\n".encode() + text for name, text in texts))[:16]
 
 
 def installed() -> tuple[Plugin, ...]:
@@ -249,7 +244,7 @@ def installed() -> tuple[Plugin, ...]:
 
 def in_use() -> tuple[Plugin, ...]:
     """Return the plug-ins that are registered in this process."""
-    return tuple(_in_use.values())
+    return tuple(_loaded.in_use.values())
 
 
 def as_options() -> list[str]:
@@ -264,7 +259,7 @@ def as_options() -> list[str]:
 
 def run_before(contents: Iterable[str]) -> tuple[Plugin, ...]:
     """Return the plug-ins with these contents that this process ran because its user named them."""
-    return tuple(_ran[content][0] for content in contents if content in _ran)
+    return tuple(_loaded.ran[content][0] for content in contents if content in _loaded.ran)
 
 
 def used(contents: Iterable[str | None]) -> tuple[Plugin, ...]:
@@ -309,12 +304,12 @@ def use(plugins: Iterable[Plugin]) -> None:
                     f"plug-in {plugin.name} and another one import different modules with the name "
                     f"{name}; rename one of them"
                 )
-    for content in list(_in_use):
+    for content in list(_loaded.in_use):
         if content not in wanted:
             _remove(content)
     _set_folders(wanted.values())
     for content, plugin in wanted.items():
-        if content not in _in_use:
+        if content not in _loaded.in_use:
             _register(plugin)
 
 
@@ -324,15 +319,15 @@ def _modules_of(plugin: Plugin) -> dict[str, str]:
 
 def _set_folders(plugins: Iterable[Plugin]) -> None:
     """Let Python import from the folders of these plug-ins, and no longer from those of others."""
-    for folder in _added_folders:
+    for folder in _loaded.folders:
         with contextlib.suppress(ValueError):  # others may have removed it
             sys.path.remove(folder)
-    _added_folders.clear()
+    _loaded.folders.clear()
     for plugin in plugins:
         for folder in plugin.folders:
-            if folder not in [*_added_folders, *sys.path]:
-                _added_folders.append(folder)
-    sys.path[:0] = _added_folders
+            if folder not in [*_loaded.folders, *sys.path]:
+                _loaded.folders.append(folder)
+    sys.path[:0] = _loaded.folders
 
 
 @contextlib.contextmanager
@@ -348,7 +343,7 @@ def restored() -> Iterator[None]:
 def _remove(content: str) -> None:
     for registry in REGISTRIES:
         registry.remove(content)
-    _in_use.pop(content, None)
+    _loaded.in_use.pop(content, None)
 
 
 def _register(plugin: Plugin) -> None:
@@ -358,8 +353,8 @@ def _register(plugin: Plugin) -> None:
         files = _digest_module(plugin.where)[1]
     try:
         with loading(plugin.content):
-            if _has_run(plugin):
-                for add, record in _ran[plugin.content][1]:
+            if plugin.content in _loaded.ran:
+                for add, record in _loaded.ran[plugin.content][1]:
                     add(record)
             else:
                 _run(plugin, files)
@@ -381,29 +376,18 @@ def _register(plugin: Plugin) -> None:
         if isinstance(error, RefusedError):
             raise RefusedError(message) from None
         raise UserError(message) from None
-    _ran.pop(plugin.content, None)  # the last one that ran is the last one there
-    _ran[plugin.content] = plugin, registered
-    _in_use[plugin.content] = plugin
-
-
-def _has_run(plugin: Plugin) -> bool:
-    """Return whether this process ran a plug-in, and its modules are still those of their names."""
-    loaded: dict[str, str] = {}
-    for other, _ in _ran.values():
-        loaded |= _modules_of(other)
-    return plugin.content in _ran and _modules_of(plugin).items() <= loaded.items()
+    _loaded.ran[plugin.content] = plugin, registered
+    _loaded.in_use[plugin.content] = plugin
 
 
 def _run(plugin: Plugin, files: frozenset[str]) -> None:
-    parts = _digest_parts(plugin)
-    changed = list_changes(plugin.parts, parts)
-    if plugin.source is None and not changed:
-        content = _combine(_digest_module(plugin.where)[0], parts)
-        changed = "" if content == plugin.content else plugin.where
-    if changed:
+    content = plugin.content
+    if plugin.source is None:
+        content = _combine(_digest_module(plugin.where)[0], _digest_parts(plugin))
+    if content != plugin.content or _digest_parts(plugin) != dict(plugin.parts):
         raise RefusedError(
-            f"{changed} differs from the version with which the run began, or was changed since; "
-            "give every node the same files and repeat the run"
+            "it, or a module or file that it uses, differs from the version with which the run "
+            "began; give every node the same files and repeat the run"
         )
     # Loaded modules of these names or files may be those of another plug-in, or from before a
     # change; and a module that was imported before would not register again.

@@ -21,7 +21,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError, core_schema
 
 from tune_calib.errors import UserError
-from tune_calib.paths import check_path, expand_path
+from tune_calib.files.paths import check_path, expand_path
 from tune_calib.registry import Registry
 from tune_calib.text import nearest
 

@@ -4,13 +4,13 @@ A spec contains every setting that can change a number and nothing else (no path
 progress), with all defaults written out, so that its hash is its identity.
 """
 
-import hashlib
 import json
 from typing import Any, Literal, Self
 
 from pydantic import BaseModel, Field, model_validator
 
 from tune_calib.errors import UserError
+from tune_calib.files.hashes import hash_text
 from tune_calib.spec.backbones import BACKBONES
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.names import IMPORTED
@@ -179,4 +179,4 @@ def content_hash(model: BaseModel) -> str:
     """Return 16 hexadecimal digits of the SHA-256 of a model's canonical JSON."""
     # 64 bits: the probability that two of the at most 100,000 trials of a plan share a hash is
     # below 1e-9.
-    return hashlib.sha256(canonical_json(model).encode()).hexdigest()[:16]
+    return hash_text(canonical_json(model))[:16]

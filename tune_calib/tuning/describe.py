@@ -7,7 +7,7 @@ import torch
 from tune_calib.console import entries
 from tune_calib.data.splits import load_development, published_sizes
 from tune_calib.engine.machine import count_cores
-from tune_calib.engine.store import Store
+from tune_calib.files.store import Store
 from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.text import format_count
 from tune_calib.tuning.caption import describe_setting

@@ -1,7 +1,6 @@
 """Folders and cluster of a run, the lock of its driver, and checks of existing results."""
 
 import contextlib
-import hashlib
 import json
 import math
 import uuid
@@ -14,7 +13,8 @@ from filelock import FileLock, Timeout
 
 from tune_calib.console import Text
 from tune_calib.errors import UserError
-from tune_calib.paths import AnyPath, lock_file, parse_path
+from tune_calib.files.hashes import hash_text
+from tune_calib.files.paths import AnyPath, lock_file, parse_path
 from tune_calib.results import plugin_folders
 from tune_calib.results.manifests import RunManifest
 from tune_calib.results.tables import read_table
@@ -141,7 +141,7 @@ def spent_s(out: AnyPath) -> float:
 def hash_request(request: Mapping[str, Any]) -> str:
     """Return 16 hexadecimal digits of a request, given as plain JSON values."""
     text = json.dumps(request, sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return hash_text(text)[:16]
 
 
 def refuse_foreign(out: AnyPath, *damaged: str) -> None:

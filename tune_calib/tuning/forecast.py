@@ -15,7 +15,7 @@ from tune_calib.engine.execution import resolve_execution
 from tune_calib.engine.head_batch import HEAD_THREADS
 from tune_calib.engine.machine import count_cores
 from tune_calib.engine.network import count_compiled_steps
-from tune_calib.engine.store import Store
+from tune_calib.files.store import Store
 from tune_calib.results.tables import read_table
 from tune_calib.spec.gpus import RATES_SIZE, Gpu, find_head_step
 from tune_calib.spec.methods import METHODS

@@ -9,10 +9,9 @@ from typing import Any, ClassVar
 
 from tune_calib.console import echo
 from tune_calib.data.shift import find_sets
-from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
-from tune_calib.paths import AnyPath
-from tune_calib.results import digests
+from tune_calib.files.paths import AnyPath
+from tune_calib.files.store import Store
 from tune_calib.results.folders import find_run_manifest, to_record
 from tune_calib.results.manifests import RUN_MANIFEST, VERSION, PlannedRecord, RunManifest
 from tune_calib.results.plugin_folders import merge_records
@@ -145,11 +144,7 @@ class LadderRun:
         # Controls that were not requested are not part of the run.
         used = sorted({trial.rung for trial in planned})
         further = origin_records(self.resolved, self.plugins)
-        data, network = planned[0].spec.data, planned[0].spec.network
-        # If the plan depends on files, the command and the program do not determine it.
-        is_of_files = data.imported is not None or data.found is not None or network.weights
-        if not is_of_files:
-            further["program"] = digests.digest_program()
+        data = planned[0].spec.data
         if self.resolved.split_seeds:
             further["split_seeds"] = list(self.resolved.split_seeds)
         if self.resolved.imports:

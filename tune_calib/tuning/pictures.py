@@ -13,10 +13,10 @@ from tune_calib.engine.classifier import load_classifier
 from tune_calib.engine.extra import network_behind
 from tune_calib.engine.machine import require_environment, set_switches
 from tune_calib.engine.predict import predict
-from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
+from tune_calib.files.paths import AnyPath
+from tune_calib.files.store import Store
 from tune_calib.metrics.summary import under_corruption
-from tune_calib.paths import AnyPath
 from tune_calib.results.tables import read_slots, read_table, write_table
 from tune_calib.spec.trial import TrialSpec
 from tune_calib.tuning.folder import only_driver

@@ -11,7 +11,7 @@ import torch
 from analysis.compare.hypotheses import describe_blocks
 from analysis.tables.table import table_of
 from tune_calib.console import Prose, Text
-from tune_calib.paths import AnyPath
+from tune_calib.files.paths import AnyPath
 from tune_calib.progress import count_progress
 from tune_calib.spec.gpus import GPUS, Gpu
 from tune_calib.spec.yaml_text import Position

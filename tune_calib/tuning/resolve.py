@@ -11,10 +11,10 @@ from tune_calib.engine import weights
 from tune_calib.engine.evaluate import refuse_seen
 from tune_calib.engine.imports import is_pattern, read_record, read_records
 from tune_calib.engine.network import build
-from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
+from tune_calib.files.paths import AnyPath, expand_path
+from tune_calib.files.store import Store
 from tune_calib.methods._base import NetworkMethod
-from tune_calib.paths import AnyPath, expand_path
 from tune_calib.spec.backbones import BACKBONES, BackboneInfo
 from tune_calib.spec.datasets import NORMS, Constants
 from tune_calib.spec.methods import METHODS

@@ -5,7 +5,6 @@ spec names a data set and not its files: two copies of a data set, such as the a
 re-encoded folder of images, give trials with equal hashes and different numbers.
 """
 
-import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,9 +18,10 @@ import torch
 from tune_calib.data.draws import draw_held_out
 from tune_calib.data.splits import Development, load_development
 from tune_calib.engine.imports import open_import
-from tune_calib.engine.store import Store, artifact_manifest, read_manifest
 from tune_calib.errors import DamagedFileError, UserError
-from tune_calib.paths import AnyPath
+from tune_calib.files.hashes import hash_text
+from tune_calib.files.paths import AnyPath
+from tune_calib.files.store import Store, artifact_manifest, read_manifest
 from tune_calib.results.columns import TableName
 from tune_calib.results.manifests import RUN_MANIFEST
 from tune_calib.results.tables import (
@@ -179,7 +179,7 @@ def copy_rows(
     for folder in dict.fromkeys(found.values()):
         hashes = [spec_hash for spec_hash in found if found[spec_hash] == folder]
         # Named after its content: further trials of that folder get another file.
-        name = f"shared-{hashlib.sha256(' '.join(sorted(hashes)).encode()).hexdigest()[:16]}"
+        name = f"shared-{hash_text(' '.join(sorted(hashes)))[:16]}"
         intervals = _read_rows(folder, "intervals", hashes)
         if intervals.num_rows:
             write_table(out, "intervals", name, content=intervals)

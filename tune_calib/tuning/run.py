@@ -5,9 +5,9 @@ from typing import Any
 from tune_calib.console import echo
 from tune_calib.engine.execution import refuse_captured
 from tune_calib.engine.machine import environment_of
-from tune_calib.engine.store import Store
 from tune_calib.errors import DamagedFileError
-from tune_calib.paths import require_writable
+from tune_calib.files.paths import require_writable
+from tune_calib.files.store import Store
 from tune_calib.progress import report_progress
 from tune_calib.results.plugin_folders import require_loaded, store_sources
 from tune_calib.spec.datasets import DATASETS

@@ -1,4 +1,4 @@
-"""The share of a GPU that each trial gets with ``gpus=auto``, from a few steps that are taken on it."""
+"""The share of a GPU that each trial gets with ``gpus=auto``, from a few steps taken on it."""
 
 import gc
 import math

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from tune_calib.console import echo
 from tune_calib.errors import UserError
-from tune_calib.paths import AnyPath
+from tune_calib.files.paths import AnyPath
 from tune_calib.results.folders import find_run_manifest
 from tune_calib.results.manifests import (
     VERSION,

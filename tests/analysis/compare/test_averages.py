@@ -13,8 +13,8 @@ from analysis.compare.ranks import view_averages as view
 from tests import fake_results
 from tests.support import here, sample
 from tune_calib.api import statistics
-from tune_calib.documents import seal
 from tune_calib.errors import UserError
+from tune_calib.files.documents import seal
 from tune_calib.spec.names import CHANCE
 
 

@@ -22,8 +22,8 @@ from tests import fake_results
 from tests.analysis.compare.test_claims import written
 from tests.support import here
 from tune_calib.console import Screen
-from tune_calib.documents import seal
 from tune_calib.errors import UserError
+from tune_calib.files.documents import seal
 from tune_calib.spec.metrics import METRICS
 from tune_calib.spec.reproduction import Comparison
 

@@ -11,8 +11,8 @@ from analysis.compare.difference import difference
 from analysis.load import load
 from tests import fake_results
 from tests.support import sample
-from tune_calib.documents import seal
 from tune_calib.errors import UserError
+from tune_calib.files.documents import seal
 from tune_calib.results.tables import read_table, write_results
 
 

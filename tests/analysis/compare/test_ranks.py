@@ -10,8 +10,8 @@ from analysis.published import published
 from analysis.tidy import COLUMNS
 from tests import fake_results
 from tune_calib.cli import app
-from tune_calib.documents import seal
 from tune_calib.errors import UserError
+from tune_calib.files.documents import seal
 from tune_calib.results.folders import read_run_manifest
 from tune_calib.spec.metrics import METRICS, OOD_METRICS
 from tune_calib.spec.names import CHANCE

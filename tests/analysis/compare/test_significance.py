@@ -23,8 +23,8 @@ from analysis.report import write_report
 from tests import drawing, fake_results
 from tests.support import sample
 from tune_calib.cli import app
-from tune_calib.documents import seal
 from tune_calib.errors import UserError
+from tune_calib.files.documents import seal
 
 RIVALS = ("base", "variant", "variant", "variant")
 

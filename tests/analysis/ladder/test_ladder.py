@@ -22,8 +22,8 @@ from analysis.tables.table import BEST, Table
 from analysis.text import Cell, ranked
 from tests import fake_results
 from tune_calib.console import Screen
-from tune_calib.documents import seal
 from tune_calib.errors import UserError
+from tune_calib.files.documents import seal
 from tune_calib.results.tables import write_results
 from tune_calib.spec.metrics import METRICS
 

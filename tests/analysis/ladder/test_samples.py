@@ -12,8 +12,8 @@ from tests.support import CPU, sample
 from tune_calib.data.splits import load_development
 from tune_calib.engine import artifacts
 from tune_calib.engine.artifacts import NetworkTraining, read_samples
-from tune_calib.engine.store import Store
 from tune_calib.errors import DamagedFileError
+from tune_calib.files.store import Store
 from tune_calib.results.tables import SCHEMAS, write_results
 from tune_calib.spec.trial import TrialSpec
 

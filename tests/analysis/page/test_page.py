@@ -27,7 +27,7 @@ from tests import fake_results
 from tests.drawing import FORMATS
 from tests.drawing import figures as drawn
 from tests.support import Reader, here
-from tune_calib.documents import seal
+from tune_calib.files.documents import seal
 from tune_calib.results.tables import SCHEMAS, write_results
 from tune_calib.spec.metrics import METRICS
 

@@ -27,8 +27,8 @@ from analysis.search.load import is_complete, load_search
 from tests import drawing, fake_results
 from tests.support import Reader, sample
 from tune_calib.cli import app
-from tune_calib.documents import seal
 from tune_calib.errors import UserError
+from tune_calib.files.documents import seal
 from tune_calib.spec.space import SPACES
 
 

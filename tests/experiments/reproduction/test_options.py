@@ -12,8 +12,8 @@ import pytest
 
 from tests import fake_results
 from tests.support import cli, command_line, here, rows
-from tune_calib.documents import seal
 from tune_calib.experiments.reproduced import TableRequest, build_file, update_lock
+from tune_calib.files.documents import seal
 from tune_calib.results.folders import LOCK, read_lock
 from tune_calib.spec.recipe import RECIPES
 from tune_calib.spec.reproduction import REPRODUCTIONS, ReproduceRequest

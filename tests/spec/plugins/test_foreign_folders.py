@@ -10,8 +10,8 @@ import pytest
 import tune_calib
 from tests import fake_results
 from tests.support import here
-from tune_calib.documents import seal
 from tune_calib.errors import UserError
+from tune_calib.files.documents import seal
 from tune_calib.spec import plugins
 
 MARK = """
@@ -128,20 +128,6 @@ def test_a_plug_in_that_python_ran_for_its_user_stays_known_there(home):
     (home / "canary").unlink()
     assert "vanilla" in tune_calib.open_results(out).table()  # without a warning
     assert not (home / "canary").exists()
-
-
-def test_nothing_is_written_through_a_link_of_a_folder(home, refusal):
-    (home / "outside").mkdir()
-    out, secret = home / "out", home / "outside" / "ladder.md"
-    secret.write_text("secret")
-    for name in ("tables", "figures"):
-        (out / name).symlink_to(home / "outside")
-        assert f"{out / name} is a link" in refusal("report", out)
-        (out / name).unlink()
-    (out / "report.html").symlink_to(secret)
-    assert here("report", out).returncode == 0
-    assert [path.name for path in (home / "outside").iterdir()] == ["ladder.md"]
-    assert secret.read_text() == "secret"
 
 
 def test_no_database_is_created_at_the_url_of_a_folder(home):

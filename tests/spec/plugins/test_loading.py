@@ -11,8 +11,8 @@ from tests.support import CPU, drive, here, rows, run_of, sample
 from tune_calib.data.cache import load_source
 from tune_calib.data.splits import load_development
 from tune_calib.engine.artifacts import NetworkTraining
-from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
+from tune_calib.files.store import Store
 from tune_calib.registry import REGISTRIES
 from tune_calib.spec import plugins
 from tune_calib.spec.datasets import DATASETS

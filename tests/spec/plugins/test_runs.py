@@ -12,7 +12,7 @@ import ray
 from ray.cluster_utils import Cluster
 
 from tests.support import QUICK, cli, command_line, here, rows, sample
-from tune_calib.documents import seal
+from tune_calib.files.documents import seal
 from tune_calib.spec import plugins
 from tune_calib.spec.methods import METHODS
 

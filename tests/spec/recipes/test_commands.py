@@ -9,7 +9,6 @@ from tests.spec.recipes.support import request_for
 from tests.support import here
 from tune_calib.experiments.entries import plan_entries
 from tune_calib.experiments.file import read_experiment_file
-from tune_calib.results import digests
 from tune_calib.spec.datasets import DATASETS, Quick
 from tune_calib.spec.ladder import build_comparison, expand
 from tune_calib.spec.recipe import QUICK, RECIPES, Recipe
@@ -115,8 +114,6 @@ def test_the_recipe_of_an_entry_stands_above_that_of_the_file(at, tmp_path, cifa
 def test_a_folder_of_another_quick_setting_or_recipe_is_refused(
     command, tmp_path, refusal, monkeypatch
 ):
-    # What is changed below is no source, so that the program seems to be the same.
-    monkeypatch.setattr(digests, "digest_program", lambda: "")
     words = [*command, "--epochs", "1", "--out", tmp_path / "out"]
     assert here(*words).returncode == 0
     quick = DATASETS["digits"].quick

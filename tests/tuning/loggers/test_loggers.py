@@ -14,8 +14,8 @@ from tests import fake_results
 from tests.support import here
 from tests.tuning.loggers.readers import READERS
 from tune_calib.api.calls import logged
-from tune_calib.documents import unseal
 from tune_calib.errors import UserError
+from tune_calib.files.documents import unseal
 from tune_calib.results.tables import read_table, write_results
 from tune_calib.spec.ladder import LADDERS, expand
 from tune_calib.spec.names import SLOTS

@@ -10,7 +10,7 @@ import ray
 from ray.exceptions import RaySystemError
 
 from tune_calib.errors import RefusedError, UserError
-from tune_calib.paths import atomic_write
+from tune_calib.files.paths import atomic_write
 from tune_calib.tuning.ray import executor, session
 from tune_calib.tuning.ray.executor import _SourceSearcher, _Watcher
 from tune_calib.tuning.ray.trainables import JobTrainable

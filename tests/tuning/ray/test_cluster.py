@@ -153,7 +153,6 @@ def test_the_slurm_script_makes_a_cluster_of_its_nodes_and_ends_with_the_driver(
 
 
 def test_workers_that_are_ready_are_counted_among_those_that_fit(monkeypatch):
-    monkeypatch.setattr(ray_executor, "refuse_moved", lambda *words: None)
     monkeypatch.setattr(ray_executor, "parse_path", lambda path: path)
     watcher, heard = ray_executor._Watcher(Mock(), Mock(), 3), list[ProgressEvent]()
     trials = [Mock(status=status) for status in ("TERMINATED", "RUNNING", *["PENDING"] * 4)]

@@ -1,14 +1,10 @@
 """Order of the Ray trials of a plan."""
 
-import shutil
-
 import pytest
 
 from tests.support import small_spec
-from tune_calib.errors import RefusedError
 from tune_calib.spec.ladder import LADDERS, expand
 from tune_calib.spec.resolved import ResolvedRequest, Seeds
-from tune_calib.tuning.ray.trainables import trainable
 from tune_calib.tuning.work.execution import JobSource
 from tune_calib.tuning.work.executor import OVER
 from tune_calib.tuning.work.jobs import make_plan
@@ -55,25 +51,3 @@ def test_heads_of_a_network_that_failed_do_not_start(plan_and_source):
         assert work["kind"] == "head"
         assert work["trials"][0]["spec"]["network"]["seed"] == 0
         source.end("h")
-
-
-@pytest.mark.parametrize("now", ["nothing", "another sweep", "no manifest"])
-def test_a_trial_writes_no_row_into_a_folder_that_is_not_its_own(trained, tmp_path, now):
-    slots = small_spec(method="mac_cal", epochs=1).model_dump(mode="json")
-    out = tmp_path / "out"
-    out.mkdir()
-    (out / "sweep.json").write_text('{"sweep": "mine"}')
-    run = Provenance(str(out), str(trained.root), sweep="mine", git_revision=None)
-    actor = trainable("mac_cal")({**slots, "run": run.plain()})
-    out.rename(tmp_path / "moved")
-    if now != "nothing":
-        out.mkdir()
-    if now == "another sweep":
-        (out / "sweep.json").write_text('{"sweep": "other"}')
-    with pytest.raises(RefusedError, match="was moved, removed or replaced"):
-        actor.step()
-    assert not (out / "trials").exists()
-    assert out.exists() == (now != "nothing")
-    shutil.rmtree(out, ignore_errors=True)
-    (tmp_path / "moved").rename(out)
-    assert actor.step()["status"] == "done"

@@ -14,8 +14,8 @@ from tune_calib.data.augment import normalise
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.artifacts import ensure_bank
 from tune_calib.engine.bank import FeatureBank, bank_key
-from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
+from tune_calib.files.store import Store
 from tune_calib.spec.ladder import build_comparison, expand
 from tune_calib.spec.resolved import ResolvedRequest, Seeds
 from tune_calib.spec.slots.data import DataSlot

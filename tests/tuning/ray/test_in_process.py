@@ -15,7 +15,6 @@ from tests.support import QUICK, here, on_ray, rows
 from tune_calib.engine import artifacts
 from tune_calib.errors import RefusedError, UserError
 from tune_calib.spec.names import CRASHES
-from tune_calib.tuning.work import execution
 from tune_calib.tuning.work.workers import KINDS
 
 COMMAND = ["compare", "ce", "retrain", *QUICK, "--address", "none"]
@@ -149,22 +148,6 @@ def test_no_trial_starts_after_the_time_limit_and_the_same_command_continues(tmp
         tune_calib.compare(["ce", "ls"], epochs=2, address="none", out=out, max_hours=1e-9)
     assert here(*command, "--max-hours", 9).returncode == 0
     assert sorted(row["network_method"] for row in rows(out)) == ["ce", "ls"]
-
-
-def test_a_folder_that_is_moved_ends_the_run(tmp_path, monkeypatch):
-    out = tmp_path / "out"
-
-    def move(step, worker):
-        if out.exists():
-            out.rename(tmp_path / "moved")
-        return step(worker)
-
-    wrap_steps(monkeypatch, move)
-    monkeypatch.setattr(execution.time, "monotonic", iter(range(10**6)).__next__)
-    done = here(*COMMAND, "--out", out, "--store", tmp_path / "store")
-    assert done.returncode == 2
-    assert "was moved, removed or replaced" in done.stderr
-    assert not list(tmp_path.glob("*/trials/*"))
 
 
 def test_watchers_see_the_running_trial(tmp_path, monkeypatch):

@@ -1,7 +1,6 @@
 """Ray trials of several Tuners after each other, and what workers say of what they do."""
 
 import time
-from pathlib import Path
 
 import pytest
 import ray
@@ -9,7 +8,6 @@ from ray import tune
 
 from tests.support import shared_ray
 from tests.tuning.ray.counting_trainable import Counted, Killed
-from tune_calib.errors import RefusedError
 from tune_calib.progress import ProgressEvent, report_progress
 from tune_calib.spec.names import CRASHES
 from tune_calib.tuning.ray import executor as ray_executor
@@ -111,46 +109,3 @@ def test_a_driver_hears_what_its_workers_do():
     trainables.clear_events("one")
     assert trainables.read_events("one", names) == {}
     assert list(trainables.read_events("two", names)) == ["a"]
-
-
-def test_a_run_whose_folder_is_moved_ends_with_a_line(tmp_path):
-    out = tmp_path / "out"
-    out.mkdir()
-    (out / "sweep.json").write_text('{"sweep": "s"}')
-    run = Provenance(str(out), str(out / "store"), sweep="s")
-    ray_executor._Watcher(run, ray_executor._SourceSearcher(None)).on_step_begin(0, [])
-    out.rename(tmp_path / "moved")
-    with pytest.raises(RefusedError, match="was moved, removed or replaced during the run"):
-        ray_executor._Watcher(run, ray_executor._SourceSearcher(None)).on_step_begin(1, [])
-
-
-class Endless(tune.Trainable):
-    """Moves the folder of its run at its second step, and never ends."""
-
-    def step(self):
-        out = Path(self.config["job"]["out"])
-        if self.iteration == 1:
-            out.rename(out.with_name("moved"))
-        time.sleep(0.1)
-        return {}
-
-
-class Moved(Numbers):
-    def __init__(self, out):
-        super().__init__(1)
-        self.out = out
-
-    def suggest(self, trial_id):
-        told = super().suggest(trial_id)
-        return {"job": {**told["job"], "out": str(self.out)}} if isinstance(told, dict) else told
-
-
-@pytest.mark.slow
-def test_a_run_whose_folder_is_moved_ends_with_a_line_and_makes_no_new_one(tmp_path):
-    out = tmp_path / "out"
-    out.mkdir()
-    (out / "sweep.json").write_text('{"sweep": "s"}')
-    run = Provenance(str(out), str(out / "store"), sweep="s")
-    with pytest.raises(RefusedError, match="was moved, removed or replaced during the run"):
-        fit(1, tune.with_resources(Endless, placement(Resources(1))), run, Moved(out))
-    assert [path.name for path in tmp_path.iterdir()] == ["moved"]

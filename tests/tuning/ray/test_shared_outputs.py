@@ -11,7 +11,7 @@ from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.artifacts import ensure_bank, load_network
 from tune_calib.engine.bank import FeatureBank, bank_key
 from tune_calib.engine.evaluate import bank_logits, network_logits
-from tune_calib.engine.store import Store
+from tune_calib.files.store import Store
 from tune_calib.results.tables import read_table
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.trial import TrialSpec

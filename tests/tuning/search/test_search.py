@@ -13,8 +13,8 @@ from tests.tuning.search.support import ECE, GIVEN, row, run_source, study_in
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.artifacts import NetworkTraining, ensure_bank
 from tune_calib.engine.bank import DevelopmentBank, FeatureBank, bank_key
-from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
+from tune_calib.files.store import Store
 from tune_calib.results.tables import read_table, write_results
 from tune_calib.spec.names import JOURNAL
 from tune_calib.spec.resolved import ResolvedRequest
@@ -28,7 +28,7 @@ from tune_calib.tuning.search.definition import (
 )
 from tune_calib.tuning.search.execute import StudySource
 from tune_calib.tuning.search.state import SearchState
-from tune_calib.tuning.search.storage import is_network_path, open_storage
+from tune_calib.tuning.search.storage import open_storage
 from tune_calib.tuning.search.study import SearchStudy
 from tune_calib.tuning.work.jobs import make_plan
 from tune_calib.tuning.work.provenance import Provenance
@@ -164,14 +164,6 @@ def test_a_crashed_suggestion_is_suggested_again_once(tmp_path):
     assert study._study.trials[1].user_attrs == {"retry_of": 0}
     second = Candidates("mac_cal", ResolvedRequest(GIVEN)).first()[1]
     assert study.suggestion(2).point == second
-
-
-def test_sqlite_on_a_network_path_is_refused_and_elsewhere_it_works(tmp_path):
-    mounts = "/dev/sda1 / ext4 rw 0 0\nserver:/x /mnt/shared\\040disk nfs4 rw 0 0\n"
-    assert is_network_path(Path("/mnt/shared disk/a/study.db"), mounts)
-    assert not is_network_path(Path("/mnt/study.db"), mounts)
-    open_storage(f"sqlite:///{tmp_path}/study.db", tmp_path)
-    assert (tmp_path / "study.db").exists()
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from tests.tuning.ray.test_frozen_networks import saw_what_is_held_out
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.artifacts import NetworkTraining, load_network
 from tune_calib.engine.evaluate import network_logits
-from tune_calib.engine.store import Store
+from tune_calib.files.store import Store
 from tune_calib.metrics.samples import Samples
 from tune_calib.metrics.scoring import accuracy
 from tune_calib.spec.trial import TrialSpec

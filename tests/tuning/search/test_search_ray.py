@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from tests.support import QUICK, cli, command_line, here, rows
-from tune_calib.documents import seal
+from tune_calib.files.documents import seal
 
 # Each test starts Ray several times; on two busy cores that takes its time.
 pytestmark = pytest.mark.timeout(300)

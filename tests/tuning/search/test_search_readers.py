@@ -10,8 +10,8 @@ import pytest
 from tests.tuning.search.support import any_job, definition_of, moved, searched, stored
 from tune_calib.cli import main
 from tune_calib.cli.defaults import format_typed
-from tune_calib.documents import seal
 from tune_calib.errors import UserError
+from tune_calib.files.documents import seal
 from tune_calib.results.manifests import SearchManifest
 from tune_calib.results.tables import write_results
 from tune_calib.spec.names import SEARCH_MANIFEST, SEARCH_OUTCOME

@@ -19,8 +19,8 @@ from tests.tuning.search.support import (
     row,
     searched,
 )
-from tune_calib.documents import seal
 from tune_calib.errors import UserError
+from tune_calib.files.documents import seal
 from tune_calib.results.manifests import (
     ReadRecord,
     SearchEvaluated,

@@ -5,7 +5,6 @@ metric of test.
 """
 
 import contextlib
-import hashlib
 import json
 import math
 from abc import ABC, abstractmethod
@@ -18,9 +17,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from tune_calib.console import echo
-from tune_calib.documents import seal, unseal
 from tune_calib.errors import DamagedFileError, UserError, find_cause
-from tune_calib.paths import AnyPath, atomic_write, fetch_files
+from tune_calib.files.documents import seal, unseal
+from tune_calib.files.hashes import checksum_of, hash_texts
+from tune_calib.files.paths import AnyPath, atomic_write, fetch_files
 from tune_calib.progress import report_progress
 from tune_calib.results.folders import read_identity
 from tune_calib.results.tables import is_metric_column, read_slots, read_table
@@ -128,10 +128,7 @@ class Logger(ABC):
 
     def send_figures(self, paths: Sequence[Path]) -> None:
         """Send figures unless they were sent already."""
-        digest = hashlib.sha256()
-        for path in paths:
-            digest.update(path.name.encode() + hashlib.sha256(path.read_bytes()).digest())
-        content = digest.hexdigest()[:16]
+        content = hash_texts(f"{path.name} {checksum_of(path)}" for path in paths)[:16]
         if self._sent.get("report") != content:
             self._write_figures(paths)
             self._note("report", content)

@@ -1,6 +1,5 @@
 """Weights & Biases: a run for each trial, sent as the variables ``WANDB_...`` specify."""
 
-import hashlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 import wandb
 
 from tune_calib.errors import UserError
+from tune_calib.files.hashes import hash_text
 from tune_calib.tuning.loggers.base import Logger, Run, Values
 
 PROJECT = "tune-calib"
@@ -34,12 +34,12 @@ class WeightsAndBiases(Logger):
 
     def _run(self, key: str, name: str, config: dict[str, Any]) -> Any:
         # A trial in two folders has two runs; sent twice from one folder, it has one.
-        identity = hashlib.sha256(f"{self.group} {self.sweep} {key}".encode())
+        identity = hash_text(f"{self.group} {self.sweep} {key}")
         return wandb.init(
             project=os.environ.get("WANDB_PROJECT", PROJECT),
             group=self.group,
             name=name,
-            id=identity.hexdigest()[:16],
+            id=identity[:16],
             resume="allow",
             config=config,
             reinit="create_new",

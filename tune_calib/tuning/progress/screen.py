@@ -16,9 +16,9 @@ from rich.console import Console
 from rich.live import Live
 
 from tune_calib.console import echo, printable
-from tune_calib.documents import unseal
 from tune_calib.errors import DamagedFileError, UserError
-from tune_calib.paths import AnyPath
+from tune_calib.files.documents import unseal
+from tune_calib.files.paths import AnyPath
 from tune_calib.progress import ProgressEvent, listening
 from tune_calib.spec.names import PROGRESS
 from tune_calib.tuning.progress.tracker import (

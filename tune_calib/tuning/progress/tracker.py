@@ -18,8 +18,8 @@ from rich.table import Table
 from rich.text import Text
 
 from tune_calib.console import printable
-from tune_calib.documents import seal
-from tune_calib.paths import AnyPath, atomic_write
+from tune_calib.files.documents import seal
+from tune_calib.files.paths import AnyPath, atomic_write
 from tune_calib.progress import ProgressEvent
 from tune_calib.spec.metrics import METRICS, column, format_value
 from tune_calib.spec.names import PROGRESS

@@ -1,8 +1,6 @@
 """Execute trials on Ray with Ray Tune, which reuses actors."""
 
-import math
 import tempfile
-import time
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,9 +11,7 @@ from ray.tune.search import Searcher
 
 from tune_calib.engine.machine import MOST_CHUNKS
 from tune_calib.errors import RefusedError
-from tune_calib.paths import parse_path
 from tune_calib.progress import ProgressEvent, report_progress
-from tune_calib.results.folders import refuse_moved
 from tune_calib.tuning.loggers.base import report_network
 from tune_calib.tuning.ray.trainables import REFUSED, JobTrainable, read_events
 from tune_calib.tuning.work.executor import (
@@ -181,10 +177,10 @@ class _SourceSearcher(Searcher):
 
 
 class _Watcher(tune.Callback):
-    """Reports events to screen and loggers, and ends a run that failed or was moved."""
+    """Reports events to screen and loggers, and ends a run that failed."""
 
     def __init__(self, run: Provenance, searcher: _SourceSearcher, cores: int = 1) -> None:
-        self.run, self.searcher, self._last = run, searcher, -math.inf
+        self.run, self.searcher = run, searcher
         self.most = cores  # each worker has at least one, and more trials wait for a worker
 
     def __getstate__(self) -> dict[str, Any]:
@@ -195,10 +191,6 @@ class _Watcher(tune.Callback):
         counts = Counter(trial.status for trial in trials)
         running, pending = counts["RUNNING"], counts["PENDING"]
         report_progress("starting workers", running, min(pending + running, self.most))
-        # Once a second: Ray steps more often.
-        if time.monotonic() - self._last >= 1:
-            refuse_moved(parse_path(self.run.out), self.run.sweep)
-            self._last = time.monotonic()
 
     def on_trial_start(self, iteration: int, trials: Any, trial: Any, **_: Any) -> None:
         show_begin(trial.config["job"])

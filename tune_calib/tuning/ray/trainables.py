@@ -30,7 +30,7 @@ from ray.experimental.internal_kv import _internal_kv_del, _internal_kv_get, _in
 
 from tune_calib.engine.machine import set_cores
 from tune_calib.errors import RefusedError
-from tune_calib.paths import parse_path
+from tune_calib.files.paths import parse_path
 from tune_calib.progress import ProgressEvent, add_listener
 from tune_calib.spec import plugins
 from tune_calib.spec.ladder import PlannedTrial

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from tune_calib.errors import UserError
-from tune_calib.paths import AnyPath
+from tune_calib.files.paths import AnyPath
 from tune_calib.results.folders import foreign_search
 from tune_calib.results.manifests import SearchManifest, SearchRequestRecord
 from tune_calib.results.selection import BASELINE, Row

@@ -6,9 +6,9 @@ from dataclasses import replace
 from analysis.search import tables
 from analysis.tables.render import body
 from tune_calib.console import Prose, Text
-from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
-from tune_calib.paths import AnyPath, atomic_write, parse_path
+from tune_calib.files.paths import AnyPath, atomic_write, parse_path
+from tune_calib.files.store import Store
 from tune_calib.results.manifests import VERSION, ReadRecord, SearchEvaluated
 from tune_calib.results.selection import (
     BASELINE,

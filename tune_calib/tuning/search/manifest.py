@@ -4,7 +4,7 @@ import contextlib
 from typing import Any
 
 from tune_calib.errors import DamagedFileError, UserError
-from tune_calib.paths import AnyPath
+from tune_calib.files.paths import AnyPath
 from tune_calib.results.folders import read_identity
 from tune_calib.results.manifests import (
     CommandRecord,

@@ -10,7 +10,7 @@ from analysis.tables.table import table_of
 from analysis.text import Cell
 from tune_calib.console import Part, Prose, Text
 from tune_calib.engine.imports import find_names
-from tune_calib.engine.store import Store
+from tune_calib.files.store import Store
 from tune_calib.results.manifests import VERSION, Importance, SearchOutcome, SuggestionRecord
 from tune_calib.spec import plugins
 from tune_calib.spec.datasets import DATASETS

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import ClassVar
 
 from tune_calib.engine.head_batch import HEAD_THREADS
-from tune_calib.engine.store import Store
 from tune_calib.errors import UserError
-from tune_calib.paths import AnyPath, parse_path
+from tune_calib.files.paths import AnyPath, parse_path
+from tune_calib.files.store import Store
 from tune_calib.results.folders import read_search_manifest
 from tune_calib.results.manifests import VERSION, CommandRecord, SearchManifest
 from tune_calib.results.plugin_folders import require_loaded

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from tune_calib.errors import UserError
-from tune_calib.paths import AnyPath
+from tune_calib.files.paths import AnyPath
 from tune_calib.results.selection import BASELINE_AT_CHANCE, Row, describe_no_gain
 from tune_calib.results.tables import read_table
 from tune_calib.spec.ladder import PlannedTrial

@@ -4,7 +4,6 @@ import contextlib
 import errno
 import json
 import os
-import re
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,14 +14,9 @@ from optuna.storages import BaseStorage, JournalStorage
 from optuna.storages.journal import JournalFileBackend
 
 from tune_calib.errors import UserError
-from tune_calib.paths import AnyPath, expand_path
+from tune_calib.files.paths import AnyPath, expand_path
 from tune_calib.spec.names import JOURNAL
 from tune_calib.text import STARS, mask_url, mask_urls
-
-MOUNTS = Path("/proc/self/mounts")
-NETWORK_FILE_SYSTEMS = re.compile(
-    r"(fuse\.)?(nfs4?|cifs|smb3|smbfs|lustre|gpfs|beegfs|ceph|afs|9p|panfs|glusterfs|sshfs|s3fs)"
-)
 
 
 def open_storage(url: str | None, out: AnyPath, is_read_only: bool = False) -> BaseStorage:
@@ -46,15 +40,6 @@ def open_storage(url: str | None, out: AnyPath, is_read_only: bool = False) -> B
                 f"{path} is damaged; move it away and run the search again: trials with a result "
                 "are skipped"
             ) from None
-    scheme, _, rest = url.partition("://")
-    if scheme.partition("+")[0] == "sqlite" and MOUNTS.exists():
-        file = Path(rest.removeprefix("/").partition("?")[0]).resolve()
-        if is_network_path(file, MOUNTS.read_text()):
-            raise UserError(
-                f"{mask_url(url)}: SQLite loses data on a network path; leave it out to use a "
-                "journal file, or name a postgresql:// or mysql:// database",
-                setting="study_storage",
-            )
     from optuna.storages import RDBStorage
 
     try:
@@ -167,13 +152,3 @@ class _Journal(JournalFileBackend):
             if file.write(content) != len(content):  # the disk is full
                 file.truncate(start)
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._path))
-
-
-def is_network_path(path: Path, mounts: str) -> bool:
-    """Return whether a path lies on a network file system."""
-    kinds = {}
-    for line in mounts.splitlines():
-        _, point, kind, *_ = line.split()
-        kinds[Path(point.replace("\\040", " "))] = kind
-    nearest = next((kinds[p] for p in (path, *path.parents) if p in kinds), "")
-    return NETWORK_FILE_SYSTEMS.fullmatch(nearest) is not None

@@ -31,7 +31,7 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 
 from tune_calib.determinism import child_seed
 from tune_calib.errors import DamagedFileError, RefusedError, UserError
-from tune_calib.paths import AnyPath
+from tune_calib.files.paths import AnyPath
 from tune_calib.results.folders import read_search_manifest
 from tune_calib.results.manifests import SearchOutcome
 from tune_calib.results.selection import find_lost

@@ -21,8 +21,8 @@ from threadpoolctl import threadpool_limits
 from tune_calib.console import echo
 from tune_calib.engine.artifacts import has_network
 from tune_calib.engine.machine import count_cores, machine, memory_size, on_threads, set_cores
-from tune_calib.engine.store import Store
-from tune_calib.paths import AnyPath, environment, parse_path
+from tune_calib.files.paths import AnyPath, environment, parse_path
+from tune_calib.files.store import Store
 from tune_calib.progress import ProgressEvent, listening
 from tune_calib.results.tables import read_table
 from tune_calib.spec import plugins

@@ -13,7 +13,7 @@ import torch
 from tune_calib.determinism import PORTABLE, is_portable_process
 from tune_calib.engine.machine import count_cores, refuse_slow
 from tune_calib.errors import UserError, find_cause
-from tune_calib.paths import atomic_write, parse_path
+from tune_calib.files.paths import atomic_write, parse_path
 from tune_calib.progress import ProgressEvent
 from tune_calib.spec.names import CRASHES, IN_PROCESS
 from tune_calib.spec.slots.network import Precision

@@ -1,6 +1,5 @@
 """Group trials into jobs, each of one worker: networks, head batches, extra evaluations."""
 
-import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,9 +10,10 @@ from tune_calib.engine.artifacts import has_network
 from tune_calib.engine.bank import bank_key
 from tune_calib.engine.extra import shifted_bank_key
 from tune_calib.engine.head_batch import HEAD_THREADS, head_batch_key
-from tune_calib.engine.store import Store, read_manifest
 from tune_calib.errors import DamagedFileError
-from tune_calib.paths import AnyPath
+from tune_calib.files.hashes import hash_text
+from tune_calib.files.paths import AnyPath
+from tune_calib.files.store import Store, read_manifest
 from tune_calib.results.tables import read_table
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.metrics import column
@@ -304,7 +304,7 @@ def group_extra_jobs(
             members, measured = zip(*group[start : start + TOGETHER], strict=True)
             hashes = "".join(trial.spec.hash for trial in members)
             # The name of its file depends only on the specs.
-            digest = hashlib.sha256(hashes.encode()).hexdigest()[:16]
+            digest = hash_text(hashes)[:16]
             job = ExtraJob(
                 f"{name.replace('/', '-')}-{digest}",
                 members,

@@ -4,7 +4,6 @@ import contextlib
 import itertools
 import subprocess
 import sys
-import time
 import traceback
 from collections.abc import Callable
 from multiprocessing.connection import Connection, Pipe, wait
@@ -13,9 +12,7 @@ from typing import Any
 from threadpoolctl import threadpool_limits
 
 from tune_calib.errors import RefusedError
-from tune_calib.paths import parse_path
 from tune_calib.progress import ProgressEvent, listening
-from tune_calib.results.folders import refuse_moved
 from tune_calib.tuning.loggers.base import report_network
 from tune_calib.tuning.work.executor import Source, show_begin, show_end
 from tune_calib.tuning.work.worker import DONE, Worker
@@ -33,13 +30,10 @@ class JobRunner:
 
     def run(self, config: dict[str, Any]) -> dict[str, Any] | str:
         """Execute a job to its end; return its last report, or the traceback of a crash."""
-        run, checked, result = config["run"], float("-inf"), dict[str, Any]()
+        result: dict[str, Any] = {}
         try:
             self._worker = begin_job(config, self._worker)
             while not result.get(DONE):
-                if time.monotonic() - checked >= 1:
-                    refuse_moved(parse_path(run["out"]), run["sweep"])
-                    checked = time.monotonic()
                 result = self._worker.step()
                 report_network(config["job"], result)
         except RefusedError:

@@ -19,12 +19,11 @@ from tune_calib.engine.classifier import store_classifier, tensors_of_trial
 from tune_calib.engine.evaluate import SplitLogits, evaluate_one
 from tune_calib.engine.head_batch import HEAD_THREADS, HeadBatchTrainer
 from tune_calib.engine.machine import require_environment, set_switches
-from tune_calib.engine.store import Store
 from tune_calib.errors import DivergedError, RefusedError
-from tune_calib.paths import parse_path
+from tune_calib.files.paths import parse_path
+from tune_calib.files.store import Store
 from tune_calib.progress import report_progress
 from tune_calib.results.columns import TableName
-from tune_calib.results.folders import refuse_moved
 from tune_calib.results.tables import write_results
 from tune_calib.spec import plugins
 from tune_calib.spec.ladder import PlannedTrial
@@ -164,7 +163,6 @@ class Worker:
             tables["curves"].extend(curve_rows(trial, result))
             tables["bins"].extend(bin_rows(trial, result))
         out = parse_path(self.provenance.out)
-        refuse_moved(out, self.provenance.sweep)
         write_results(out, self.name, tables, samples=samples)
 
 

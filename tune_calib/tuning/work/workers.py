@@ -14,7 +14,6 @@ import pyarrow as pa
 import torch
 from safetensors.torch import load_file
 
-from tune_calib.documents import seal
 from tune_calib.engine.artifacts import NetworkTraining, has_network, load_network, read_samples
 from tune_calib.engine.bank import BankKey, DevelopmentBank, bank_key
 from tune_calib.engine.evaluate import (
@@ -33,12 +32,13 @@ from tune_calib.engine.head_batch import HEAD_THREADS, HeadBatchTrainer, in_part
 from tune_calib.engine.imports import open_import
 from tune_calib.engine.predict import TrainedNetwork
 from tune_calib.engine.steps import Stopwatch
-from tune_calib.engine.store import artifact_manifest, save_tensors
+from tune_calib.engine.tensors import save_tensors
 from tune_calib.errors import DivergedError
-from tune_calib.paths import atomic_write, parse_path
+from tune_calib.files.documents import seal
+from tune_calib.files.paths import atomic_write, parse_path
+from tune_calib.files.store import artifact_manifest
 from tune_calib.progress import part_of_progress, report_progress
 from tune_calib.results.columns import TableName
-from tune_calib.results.folders import refuse_moved
 from tune_calib.results.tables import write_table
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.metrics import METRICS, column
@@ -403,7 +403,6 @@ class ExtraWorker(Worker):
                     rows += self.evaluation.rows_on(shift, trial.spec, resamples)
         if rows:
             out = parse_path(self.provenance.out)
-            refuse_moved(out, self.provenance.sweep)
             table: TableName = "intervals" if shift is None else "shifts"
             write_table(out, table, self.name, content=pa.Table.from_pylist(rows))
         return {"status": "done", DONE: True}

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from tune_calib.documents import CHECKSUM, seal, unseal
 from tune_calib.errors import DamagedFileError
+from tune_calib.files.documents import CHECKSUM, seal, unseal
 
 CONTENT = {"b": [1, 2.5, None, True], "a": {"é": "x", "n": 1e-05}, "chosen": 4}
 

@@ -1,11 +1,11 @@
 """JSON files of the program, with a checksum of their content against damage and edits."""
 
-import hashlib
 import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from tune_calib.errors import DamagedFileError
+from tune_calib.files.hashes import hash_text
 
 CHECKSUM = "checksum"
 """Key of the SHA-256 of all other keys and their values, whatever their order and layout."""
@@ -55,4 +55,4 @@ def parse(data: bytes | str, path: object) -> tuple[Any, DamagedFileError | None
 
 def _checksum_of(content: dict[str, Any]) -> str:
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
+    return hash_text(text)

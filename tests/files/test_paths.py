@@ -10,15 +10,10 @@ from tests.support import CPU, small_spec
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.artifacts import NetworkTraining, ensure_bank, load_network
 from tune_calib.engine.bank import FeatureBank, bank_key
-from tune_calib.engine.store import (
-    Store,
-    artifact_manifest,
-    read_or_remove,
-    read_tensors,
-    write_tensors,
-)
+from tune_calib.engine.tensors import read_tensors, write_tensors
 from tune_calib.errors import DamagedFileError, UserError
-from tune_calib.paths import cache_folder, fetch_files, parse_path
+from tune_calib.files.paths import cache_folder, fetch_files, parse_path
+from tune_calib.files.store import Store, artifact_manifest, read_or_remove
 from tune_calib.results.tables import read_table, write_results
 
 ROW = {"schema_version": 1, "spec_hash": "a", "status": "done"}

@@ -9,7 +9,6 @@ moment leaves a complete artifact. It is read from a local copy with the same ch
 """
 
 import contextlib
-import hashlib
 import json
 import os
 import shutil
@@ -17,19 +16,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-import torch
 from filelock import FileLock
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
-from torch import Tensor
 
-from tune_calib.documents import parse, seal
-from tune_calib.errors import DamagedFileError, RefusedError, UserError, refuse_unreadable
-from tune_calib.paths import (
+from tune_calib.errors import DamagedFileError, RefusedError, UserError
+from tune_calib.files.documents import parse, seal
+from tune_calib.files.hashes import checksum_of, hash_bytes
+from tune_calib.files.paths import (
     AnyPath,
     RemotePath,
     cache_folder,
-    checksum_of,
     is_writable,
     lock_file,
     name_temporary,
@@ -46,10 +42,6 @@ _ABSENT = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 _NOT_A_MANIFEST = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 Read = TypeVar("Read")
-
-
-class MisplacedError(DamagedFileError):
-    """A folder of the store contains the artifact of another folder."""
 
 
 class Store:
@@ -168,10 +160,8 @@ def _checked(files: Path, folder: AnyPath) -> dict[str, Any]:
         recorded_name = manifest[_NAME]
     except (*_ABSENT, *_NOT_A_MANIFEST) as error:
         raise DamagedFileError(f"{folder} is not a complete artifact ({error})") from None
-    except OSError as error:  # e.g. of another user: the artifact may be whole
-        raise refuse_unreadable(error, files) from None
     if recorded_name != _name_of(folder):
-        raise MisplacedError(
+        raise UserError(  # not damaged: it is not removed
             f"{folder} contains {recorded_name}, which was moved or renamed; restore its name, or "
             "delete it"
         )
@@ -232,7 +222,7 @@ def _fetched(folder: RemotePath) -> tuple[Path, dict[str, Any]]:
         raise DamagedFileError(f"{folder} contains no artifact")
     # Named by its content: a later artifact of the same name gets its own copy, so that readers of
     # the earlier one are not affected.
-    copy = cache_folder() / "artifacts" / hashlib.sha256(content).hexdigest()
+    copy = cache_folder() / "artifacts" / hash_bytes(content)
     with contextlib.suppress(DamagedFileError):
         return copy, _checked(copy, folder)
     copy.parent.mkdir(parents=True, exist_ok=True)
@@ -280,49 +270,7 @@ def read_or_remove(folder: AnyPath, read: Callable[[AnyPath], Read]) -> Read | N
         return None
     try:
         return read(folder)
-    except MisplacedError:
-        raise
     except DamagedFileError:
         # Callers hold the lock of the artifact, so no process is writing it.
         remove_folder(folder)
         return None
-
-
-TENSORS = "tensors.safetensors"
-
-
-def write_tensors(folder: AnyPath, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
-    """Write an artifact that consists of one safetensors file."""
-    # safetensors needs contiguous tensors, and weights in channels_last are not.
-    content = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    write_folder(folder, lambda path: save_tensors(content, path / TENSORS), facts)
-
-
-def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
-    """Write a safetensors file that others may read as the umask allows."""
-    path.touch()
-    mode = path.stat().st_mode
-    save_file(tensors, path)  # by way of a private temporary file
-    path.chmod(mode)
-
-
-def read_tensors(folder: AnyPath) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Read an artifact of one safetensors file and its manifest, checked by ``opened``."""
-    files, manifest = opened(folder)
-    return load_file(files / TENSORS), manifest
-
-
-def nest(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Add a prefix and a dot to every name."""
-    return {f"{prefix}.{name}": tensor for name, tensor in tensors.items()}
-
-
-def unnest(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Return the tensors with a prefix, without it."""
-    start = f"{prefix}."
-    return {k.removeprefix(start): tensor for k, tensor in tensors.items() if k.startswith(start)}
-
-
-def generator(seed: int) -> torch.Generator:
-    """Return a CPU generator, so that random numbers do not depend on the device."""
-    return torch.Generator().manual_seed(seed)

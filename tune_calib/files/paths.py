@@ -6,7 +6,6 @@ read from one are kept in the cache folder of this machine, which may be deleted
 """
 
 import contextlib
-import hashlib
 import os
 import re
 import shutil
@@ -26,8 +25,9 @@ import fsspec
 import pyarrow as pa
 from pyarrow import fs
 
-from tune_calib.documents import seal, unseal
 from tune_calib.errors import RefusedError, UserError, way_out
+from tune_calib.files.documents import seal, unseal
+from tune_calib.files.hashes import checksum_of, hash_text
 
 READERS = 16
 """Number of files that are fetched in parallel, since an object store is slow to respond."""
@@ -140,7 +140,7 @@ class RemotePath:
         def copy(info: fs.FileInfo) -> tuple[RemotePath, Path]:
             path = self / info.base_name
             # A rewritten file has another size or time, and so another copy.
-            name = _digest(f"{path} {info.size} {info.mtime_ns}")
+            name = hash_text(f"{path} {info.size} {info.mtime_ns}")[:32]
             if not (target := cache_folder() / "files" / name).exists():
                 path.download(target)
             return path, target
@@ -231,12 +231,6 @@ def remove_abandoned(folder: Path) -> None:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
-def checksum_of(path: Path) -> str:
-    """Return the SHA-256 of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def content_digest(files: Sequence[Path]) -> str:
     """Return the SHA-256 of the names and contents of some files, in their order.
 
@@ -246,33 +240,24 @@ def content_digest(files: Sequence[Path]) -> str:
     Raises:
         OSError: A file cannot be read.
     """
-    stamps = _stamps(files)
-    path = None
-    # E.g. there is no home folder, or the file is damaged.
-    with contextlib.suppress(RuntimeError, OSError, ValueError, UserError):
-        path = cache_folder() / "digests" / hashlib.sha256(repr(stamps).encode()).hexdigest()
-        return str(unseal(path.read_bytes(), path)["digest"])
-    content = hashlib.sha256()
-    # Folder names are class names; the path of their common parent is irrelevant.
-    base = os.path.commonpath([file.absolute().parent for file in files])
-    for file in files:
-        name = file.absolute().relative_to(base).as_posix()
-        content.update(f"{checksum_of(file)} {name!a}\n".encode())
-    digest = content.hexdigest()
-    if path is not None and _stamps(files) == stamps:
-        with contextlib.suppress(UserError):
-            atomic_write(path, seal({"digest": digest}))
-    return digest
-
-
-def _stamps(files: Sequence[Path]) -> list[tuple[str, int, int, int, int, int]]:
-    """Return path, device, inode, size, modification and change of files, the change last."""
     stamps = []
     for file in files:
         stat = file.stat()
         times = stat.st_mtime_ns, stat.st_ctime_ns
         stamps.append((str(file.absolute()), stat.st_dev, stat.st_ino, stat.st_size, *times))
-    return stamps
+    path = cache_folder() / "digests" / hash_text(repr(stamps))
+    with contextlib.suppress(OSError, UserError):  # e.g. it is damaged
+        return str(unseal(path.read_bytes(), path)["digest"])
+    # Folder names are class names; the path of their common parent is irrelevant.
+    base = os.path.commonpath([file.absolute().parent for file in files])
+    lines = []
+    for file in files:
+        name = file.absolute().relative_to(base).as_posix()
+        lines.append(f"{checksum_of(file)} {name!a}\n")
+    digest = hash_text("".join(lines))
+    with contextlib.suppress(UserError):
+        atomic_write(path, seal({"digest": digest}))
+    return digest
 
 
 def expand_variables(text: str) -> str:
@@ -354,7 +339,7 @@ def lock_file(folder: AnyPath, name: str) -> Path:
     both write the same results, the last one to finish changes nothing.
     """
     if isinstance(folder, RemotePath):
-        path = cache_folder() / "locks" / f"{_digest(folder.url)}-{name}"
+        path = cache_folder() / "locks" / f"{hash_text(folder.url)[:32]}-{name}"
     else:
         path = folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -394,10 +379,6 @@ def environment(*paths: AnyPath) -> dict[str, str]:
     """Return the variables for reaching S3 from other nodes; none for local paths."""
     is_remote = any(isinstance(path, RemotePath) for path in paths)
     return {name: os.environ[name] for name in _ENVIRONMENT if is_remote and name in os.environ}
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 @lru_cache

@@ -1,0 +1,1 @@
+"""Files of results and artifacts: paths, JSON, checksums, locks and the store."""
