@@ -45,8 +45,8 @@ def test_every_row_that_a_ladder_names_is_printed(name):
 
 
 def test_every_file_of_ablations_registers_its_ladder():
-    found = Path(ablations.__file__).parent.iterdir()
-    files = {path.stem for path in found if path.suffix in (".py", ".yaml")}
+    paths = Path(ablations.__file__).parent.iterdir()
+    files = {path.stem for path in paths if path.suffix in (".py", ".yaml")}
     assert files - {"__init__", "ladders"} == set(LADDERS)
 
 

@@ -33,18 +33,18 @@ NOT_OF_CALLS = {"dry_run", "gpu_model", "help", "columns", "wide", "print_schema
 
 @pytest.mark.parametrize("name", CALLS)
 def test_a_call_takes_what_the_command_takes_by_the_same_defaults(name):
-    options = {each.name.rstrip("_"): each for each in COMMANDS[name].params}
-    told = {key: each for key, each in options.items() if key not in NOT_OF_CALLS}
+    options = {option.name.rstrip("_"): option for option in COMMANDS[name].params}
+    shared = {key: option for key, option in options.items() if key not in NOT_OF_CALLS}
     parameters = inspect.signature(getattr(tune_calib, name)).parameters
-    assert set(parameters) == set(told)
+    assert set(parameters) == set(shared)
     for key, parameter in parameters.items():
-        default = told[key].default
-        expected = parameter.empty if told[key].required else default
+        default = shared[key].default
+        expected = parameter.empty if shared[key].required else default
         if isinstance(parameter.default, tuple):  # options of several values have none typed
             assert expected is None, key
         else:
             assert parameter.default == expected, key
-        is_argument = told[key].param_type_name == "argument"
+        is_argument = shared[key].param_type_name == "argument"
         assert (parameter.kind is parameter.POSITIONAL_OR_KEYWORD) == is_argument, key
 
 
@@ -182,17 +182,17 @@ def test_a_search_in_python_is_that_of_the_command_line_and_is_evaluated(tmp_pat
         "head_epochs": 3,
         "guard": 0.5,
     }
-    found = tune_calib.search("mac_cal", **asked, set=quick, out=tmp_path / "called")
+    results = tune_calib.search("mac_cal", **asked, set=quick, out=tmp_path / "called")
     words = [word for key, value in asked.items() for word in (f"--{key}".replace("_", "-"), value)]
     words += [word for key, value in quick.items() for word in ("--set", f"{key}={value}")]
     assert here("search", "mac_cal", *words, "--out", tmp_path / "typed").returncode == 0
     assert rows(tmp_path / "called") == rows(tmp_path / "typed")
-    assert len(found.suggestions) == 4
-    assert "chosen: trial" in str(found)
-    longer = tune_calib.search("mac_cal", **{**asked, "trials": 6}, set=quick, out=found.out)
+    assert len(results.suggestions) == 4
+    assert "chosen: trial" in str(results)
+    longer = tune_calib.search("mac_cal", **{**asked, "trials": 6}, set=quick, out=results.out)
     assert len(longer.suggestions) == 6
     evaluated = longer.evaluate(seeds=1)
     assert "optimism" in str(evaluated)
     assert set(evaluated.rows["rung_label"]) >= {"baseline", "chosen"}
     assert evaluated.rows["test/ece"].notna().all()
-    assert tune_calib.open_results(found.out).chosen == longer.chosen
+    assert tune_calib.open_results(results.out).chosen == longer.chosen

@@ -79,15 +79,15 @@ def test_a_comparison_accepts_the_choice_of_a_search(folder):
 
 
 def test_a_sweep_file_gives_its_entries(folder):
-    whole = tune_calib.open_results(folder)
-    assert list(whole) == ["sweep", "tuned"]
-    assert repr(whole["sweep"]) == repr(tune_calib.open_results(folder / "sweep"))
-    rows = whole.rows
+    results = tune_calib.open_results(folder)
+    assert list(results) == ["sweep", "tuned"]
+    assert repr(results["sweep"]) == repr(tune_calib.open_results(folder / "sweep"))
+    rows = results.rows
     assert next(iter(rows)) == "entry"
     assert set(rows["entry"]) == {"sweep", "tuned"}
-    assert len(rows) == sum(len(each.rows) for each in whole.values())
-    html, table, message = whole._repr_html_(), whole.table(), str(whole)
-    for name in whole:
+    assert len(rows) == sum(len(part.rows) for part in results.values())
+    html, table, message = results._repr_html_(), results.table(), str(results)
+    for name in results:
         assert f"## {name}" in table
         assert f"== {name} ==" in message
         assert f"<h3>{name}</h3>" in html
@@ -96,13 +96,13 @@ def test_a_sweep_file_gives_its_entries(folder):
 
 @pytest.mark.slow
 def test_reports_are_written_into_the_result_folders(folder):
-    whole = tune_calib.open_results(folder)
-    over_all = whole.report().read_text()
-    for name in whole:
+    results = tune_calib.open_results(folder)
+    over_all = results.report().read_text()
+    for name in results:
         assert f'href="{name}/report.html"' in over_all
         assert (folder / name / "report.html").stat().st_size > 10_000
-    assert whole["sweep"].table() == (folder / "sweep/tables/ladder.md").read_text()
-    assert whole["tuned"].table() == (folder / "tuned/tables/best.md").read_text()
+    assert results["sweep"].table() == (folder / "sweep/tables/ladder.md").read_text()
+    assert results["tuned"].table() == (folder / "tuned/tables/best.md").read_text()
 
 
 @pytest.mark.parametrize(
@@ -113,9 +113,9 @@ def test_an_evaluation_of_an_opened_search_is_the_call_with_its_options(
     options, folder, monkeypatch
 ):
     calls = []
-    monkeypatch.setattr(tune_calib, "evaluate", lambda out, **given: calls.append((out, given)))
+    monkeypatch.setattr(tune_calib, "evaluate", lambda out, **words: calls.append((out, words)))
     search = tune_calib.open_results(folder / "tuned")
     replace(search, study_storage="sqlite:///s.db").evaluate(**options)
     defaults = {"seeds": 5, "extend": False, "shift": (), "bootstrap": 0}
-    told = {**defaults, **options, "study_storage": "sqlite:///s.db"}
-    assert calls == [(str(folder / "tuned"), told)]
+    settings = {**defaults, **options, "study_storage": "sqlite:///s.db"}
+    assert calls == [(str(folder / "tuned"), settings)]

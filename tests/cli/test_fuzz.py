@@ -86,19 +86,19 @@ def no_ray(*_, **__):
 def mutated(words: list[str], chance: random.Random) -> list[str]:
     """A command line with a word changed, to a path or a number among others."""
     place = chance.randrange(len(words))
-    before, word, after = words[:place], words[place], words[place + 1 :]
+    head, word, after = words[:place], words[place], words[place + 1 :]
     cut = chance.randrange(len(word) + 1)
     return chance.choice(
         [
-            [*before, *after],
-            [*before, word, word, *after],
-            [*before, chance.choice(JUNK), *after],
-            [*before, word, chance.choice(JUNK), *after],
-            [*before, chance.choice(PATHS), *after],
-            [*before, chance.choice(NUMBERS), *after],
-            [*before, word[:cut] + chance.choice("abz019-=._") + word[cut:], *after],
-            [*before, word[:cut] + word[cut + 1 :], *after],
-            [*after, *before, word],
+            [*head, *after],
+            [*head, word, word, *after],
+            [*head, chance.choice(JUNK), *after],
+            [*head, word, chance.choice(JUNK), *after],
+            [*head, chance.choice(PATHS), *after],
+            [*head, chance.choice(NUMBERS), *after],
+            [*head, word[:cut] + chance.choice("abz019-=._") + word[cut:], *after],
+            [*head, word[:cut] + word[cut + 1 :], *after],
+            [*after, *head, word],
         ]
     )
 
@@ -190,10 +190,10 @@ def test_mutated_commands_are_refused_in_one_line_or_right(seed, tmp_path, monke
     refused = 0
     count = 50 if support.EVERY_CASE else 20
     for number in range(50 * seed, 50 * seed + count):
-        words, code, told = attempt(number, tmp_path / str(number), monkeypatch)
+        words, code, message = attempt(number, tmp_path / str(number), monkeypatch)
         if code:
-            assert code == 2, (words, told)
-            assert len(told.strip().splitlines()) == 1, (words, told)
-            assert told.startswith("error: "), (words, told)
+            assert code == 2, (words, message)
+            assert len(message.strip().splitlines()) == 1, (words, message)
+            assert message.startswith("error: "), (words, message)
             refused += 1
     assert refused > count / 4

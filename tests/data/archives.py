@@ -194,8 +194,8 @@ GENERAL = {"imagefolder": image_folder, "parquet": parquet_folder}
 
 def replaced(file: Path) -> None:
     """Flip the last byte of a file, whose size and time of modification stay."""
-    before, content = file.stat(), bytearray(file.read_bytes())
+    stat, content = file.stat(), bytearray(file.read_bytes())
     content[-1] ^= 255
     file.write_bytes(content)
-    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
-    assert file.stat().st_size == before.st_size
+    os.utime(file, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    assert file.stat().st_size == stat.st_size

@@ -29,13 +29,13 @@ def naive(images: torch.Tensor, padding: int, flip: bool, seed: int) -> torch.Te
 @pytest.mark.parametrize("shape", [(1, 1, 8, 8), (64, 3, 32, 32), (5, 3, 6, 9)])
 def test_augmentation_equals_the_naive_one(padding: int, flip: bool, shape: tuple[int, ...]):
     images = torch.randint(0, 256, shape, dtype=torch.uint8)
-    before = images.clone()
+    copy = images.clone()
     generator = torch.Generator().manual_seed(3)
     augmented = crop_flip(images, draw_views([len(images)], padding, flip, generator))
     assert augmented.dtype == torch.uint8
     assert augmented.is_contiguous()
     assert torch.equal(augmented, naive(images, padding, flip, 3))
-    assert torch.equal(images, before)
+    assert torch.equal(images, copy)
 
 
 def test_augmentation_reaches_every_offset_and_both_sides():

@@ -30,8 +30,10 @@ def test_a_search_reports_what_it_may_optimise_and_a_ladder_everything(posthoc):
 
 
 def test_a_metric_that_is_not_defined_is_left_out_and_is_null_in_the_row():
-    found = evaluate_one({"select": split(50), "calib": split(50), "test": split(50, True)}, None)
+    evaluation = evaluate_one(
+        {"select": split(50), "calib": split(50), "test": split(50, True)}, None
+    )
     absent = {"error_auroc", "entropy_wrong"}
-    assert {column("select", name) for name in absent} <= set(found.metrics)
-    assert not {column("test", name) for name in absent} & set(found.metrics)
-    assert not any(map(math.isnan, found.metrics.values()))
+    assert {column("select", name) for name in absent} <= set(evaluation.metrics)
+    assert not {column("test", name) for name in absent} & set(evaluation.metrics)
+    assert not any(map(math.isnan, evaluation.metrics.values()))

@@ -52,8 +52,8 @@ def result(out: Path) -> dict[str, object]:
             found[f"{name} {table}"] = rows(folder, "sweep", "git_revision", table=table)
         if (folder / "outcome.json").exists():
             outcome = json.loads((folder / "outcome.json").read_text())
-            kept = ("chosen", "front", "suggestions", "baseline", "importance")
-            found[f"{name} choice"] = {key: outcome[key] for key in kept}
+            names = ("chosen", "front", "suggestions", "baseline", "importance")
+            found[f"{name} choice"] = {key: outcome[key] for key in names}
     return found
 
 
@@ -173,10 +173,10 @@ def test_a_run_that_lost_files_repeats_them(kind, fault, number, runs, store, tm
 
 @pytest.mark.parametrize("number", range(3))
 def test_a_search_on_ray_that_is_killed_and_loses_rows_goes_on(number, tmp_path, note):
-    out, whole = tmp_path / "out", tmp_path / "whole"
+    out, complete = tmp_path / "out", tmp_path / "whole"
     words = ["search", "mac_cal", "--trials", 8, "--population", 2, *QUICK]
     words += ["--at-once", 1, "--store", tmp_path / "store"]
-    code, output = finish(spawn(command_line(*words, "--out", whole)))
+    code, output = finish(spawn(command_line(*words, "--out", complete)))
     assert code == 0, output
     process = spawn(command_line(*words, "--out", out))
     assert wait_until(lambda: len(files_of(out, "trials")) > 2 * number, process)
@@ -186,5 +186,5 @@ def test_a_search_on_ray_that_is_killed_and_loses_rows_goes_on(number, tmp_path,
     delete(out, random.Random(number))
     code, output = finish(spawn(command_line(*words, "--out", out)))
     assert code == 0, output
-    assert result(out) == result(whole)
+    assert result(out) == result(complete)
     note("search on Ray killed, rows deleted", "same rows, same choice")

@@ -133,8 +133,8 @@ def is_busy(info):
 
 def test_two_sweeps_that_want_the_same_networks_train_them_once(reference, tmp_path, note):
     store = tmp_path / "store"
-    both = [start(tmp_path / name, "--store", store) for name in ("one", "two")]
-    for process in both:
+    processes = [start(tmp_path / name, "--store", store) for name in ("one", "two")]
+    for process in processes:
         code, output = finish(process)
         assert code == 0, output
     assert all(result(tmp_path / name) == reference for name in ("one", "two"))

@@ -19,22 +19,22 @@ def methods(**settings):
 def test_joint_variants_start_from_equal_heads():
     network, joint, gaussian = methods(evaluation="mean")
     images = toy_batch(4).images
-    given, expected = (each(network, images).logits for each in (gaussian, joint))
-    assert torch.allclose(given, expected, atol=1e-6)
+    logits, expected = (head(network, images).logits for head in (gaussian, joint))
+    assert torch.allclose(logits, expected, atol=1e-6)
 
 
 def test_a_sample_is_judged_alike_in_any_batch_and_under_averaged_draws():
     network, _, gaussian = methods()
     images = toy_batch(4).images
     with torch.no_grad():
-        whole = gaussian(network, images)
+        output = gaussian(network, images)
         alone = torch.cat([gaussian(network, image[None]).logits for image in images])
-        moments = gaussian.moments(whole.features)
+        moments = gaussian.moments(output.features)
         draws = [gaussian.decode(*moments, noise).log_softmax(-1) for noise in gaussian.noise]
-    assert torch.allclose(whole.logits, alone, atol=1e-5)
-    assert torch.equal(whole.logits, log_mean_exp(draws))
+    assert torch.allclose(output.logits, alone, atol=1e-5)
+    assert torch.equal(output.logits, log_mean_exp(draws))
     assert len(draws) == gaussian.params.mc_samples == 10
-    assert torch.allclose(whole.logits.exp().sum(1), torch.ones(len(images)))
+    assert torch.allclose(output.logits.exp().sum(1), torch.ones(len(images)))
 
 
 @pytest.mark.parametrize("weight", [0.0, 1.0, 3.0])

@@ -24,8 +24,8 @@ def of_probmetrics(name):
         return getattr(importlib.import_module("probmetrics.calibrators"), name)
 
 
-def probabilities(found, logits):
-    return found.transform(logits[None])[0].softmax(1).numpy()
+def probabilities(method, logits):
+    return method.transform(logits[None])[0].softmax(1).numpy()
 
 
 def of_labels(probs, labels):
@@ -66,12 +66,12 @@ def test_vector_scaling_is_not_above_that_of_probmetrics(size):
     oracle.fit_torch(CategoricalLogits(logits), labels)
     transform, flags = fitted("vector", logits, labels)
     assert not flags
-    own, theirs = (
+    ours, theirs = (
         -values.log_softmax(1)[torch.arange(len(labels)), labels].mean()
         for values in (transform.transform(logits[None])[0], logits / oracle.temp_ + oracle.bias_)
     )
-    assert float(own) == pytest.approx(float(theirs), abs=1e-6)
-    assert own <= theirs + 1e-12
+    assert float(ours) == pytest.approx(float(theirs), abs=1e-6)
+    assert ours <= theirs + 1e-12
     expected = (new / oracle.temp_ + oracle.bias_).softmax(1)
     assert probabilities(transform, new) == pytest.approx(expected.numpy(), abs=2e-3)
 
@@ -234,15 +234,15 @@ def test_splines_of_the_top_label_are_those_of_probmetrics(size):
     logits, labels, new = case(*size)
     transform, _ = fitted("spline", logits, labels)
     oracle = of_probmetrics("CDFSplineCalibrator")()
-    (own, named), (others, first) = (z.softmax(1).max(1) for z in (logits, new))
-    oracle.fit(torch.stack([1 - own, own], 1).numpy(), (named == labels).long().numpy())
+    (peaks, named), (others, first) = (z.softmax(1).max(1) for z in (logits, new))
+    oracle.fit(torch.stack([1 - peaks, peaks], 1).numpy(), (named == labels).long().numpy())
     expected = oracle.predict_proba(torch.stack([1 - others, others], 1).numpy())[:, 1]
     top = probabilities(transform, new)[np.arange(len(new)), first.numpy()]
     # Where theirs is below what the second class would have, the first one would not be first.
     second = new.softmax(1).topk(2).values[:, 1] / (1 - others)
-    kept = expected > (second / (1 + second)).numpy()
-    assert top[kept] == pytest.approx(expected[kept].clip(0, 1), abs=1e-4)
-    assert (top[~kept] >= expected[~kept]).all()
+    is_kept = expected > (second / (1 + second)).numpy()
+    assert top[is_kept] == pytest.approx(expected[is_kept].clip(0, 1), abs=1e-4)
+    assert (top[~is_kept] >= expected[~is_kept]).all()
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -272,7 +272,7 @@ def test_a_weight_of_beta_that_would_be_negative_is_dropped():
     assert "posthoc_unconverged" not in flags
     weights = transform.fitted()
     assert min(float(weights["a"]), float(weights["b"])) == 0
-    kept = "a" if float(weights["a"]) > 0 else "b"
-    column = logits.log_softmax(1)[:, 1] if kept == "a" else -logits.log_softmax(1)[:, 0]
+    name = "a" if float(weights["a"]) > 0 else "b"
+    column = logits.log_softmax(1)[:, 1] if name == "a" else -logits.log_softmax(1)[:, 0]
     oracle = LogisticRegression(C=np.inf, tol=1e-10).fit(column[:, None].numpy(), labels)
-    assert float(weights[kept]) == pytest.approx(float(oracle.coef_[0, 0]), rel=1e-3)
+    assert float(weights[name]) == pytest.approx(float(oracle.coef_[0, 0]), rel=1e-3)

@@ -22,28 +22,28 @@ def drawn_indices(counts):
 def test_detection_on_each_draw_is_that_of_the_drawn_samples(sizes, ties, scale):
     (inside, _), (outside, _) = (case(size, 4, ties=ties) for size in sizes)
     inside, outside = scale * inside, 0.6 * scale * outside.flip(0)
-    own, foreign = (draw(size, 12, seed) for seed, size in enumerate(sizes))
-    found = drawn_detection(inside, outside, own, foreign)
+    counts_inside, foreign = (draw(size, 12, seed) for seed, size in enumerate(sizes))
+    draws = drawn_detection(inside, outside, counts_inside, foreign)
     for number in range(12):
         wanted = detection(
-            inside[drawn_indices(own[number])], outside[drawn_indices(foreign[number])]
+            inside[drawn_indices(counts_inside[number])], outside[drawn_indices(foreign[number])]
         )
-        for name, values in found.items():
+        for name, values in draws.items():
             assert float(values[number]) == pytest.approx(wanted[name], abs=1e-12), name
 
 
 def test_the_standard_error_is_that_of_a_loop_of_scikit_learn():
     (inside, _), (outside, _) = case(200, 4), case(150, 4)
     outside = 0.5 * outside
-    own, foreign = draw(200, 300, 0), draw(150, 300, 1)
-    found = drawn_detection(inside, outside, own, foreign)["auroc"].std()
-    scores = torch.cat([each.softmax(-1).amax(-1) for each in (inside, outside)])
+    counts_inside, foreign = draw(200, 300, 0), draw(150, 300, 1)
+    spread = drawn_detection(inside, outside, counts_inside, foreign)["auroc"].std()
+    scores = torch.cat([logits.softmax(-1).amax(-1) for logits in (inside, outside)])
     truth = torch.cat([torch.ones(200), torch.zeros(150)])
     errors = [
         roc_auc_score(truth, scores, sample_weight=torch.cat(counts))
-        for counts in zip(own, foreign, strict=True)
+        for counts in zip(counts_inside, foreign, strict=True)
     ]
-    assert float(found) == pytest.approx(np.std(errors, ddof=1), rel=1e-9)
+    assert float(spread) == pytest.approx(np.std(errors, ddof=1), rel=1e-9)
 
 
 @pytest.mark.parametrize("ties", [False, True])
@@ -51,8 +51,8 @@ def test_the_standard_error_is_that_of_a_loop_of_scikit_learn():
 def test_corruptions_on_each_draw_are_those_of_the_drawn_samples(size, ties):
     logits, labels = case(*size, ties=ties)
     counts = draw(len(labels), 12, seed=3)
-    found = drawn_under_corruption(logits, labels, counts)
-    for number, own in enumerate(counts):
-        wanted = under_corruption(logits[drawn_indices(own)], labels[drawn_indices(own)])
-        for name, values in found.items():
+    draws = drawn_under_corruption(logits, labels, counts)
+    for number, weights in enumerate(counts):
+        wanted = under_corruption(logits[drawn_indices(weights)], labels[drawn_indices(weights)])
+        for name, values in draws.items():
             assert float(values[number]) == pytest.approx(wanted[name], abs=1e-12), name

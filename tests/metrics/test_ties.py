@@ -36,10 +36,10 @@ def numbers(probs, labels, dtype=torch.float64):
 def test_tied_samples_share_a_bin_of_the_debiased_error(samples):
     labels = np.arange(samples) % 2
     probs = np.array([[0.6, 0.4]] * samples)
-    found = numbers(probs, labels)["debiased_ece"]
-    assert found == pytest.approx(kumar.lower_bound_scaling_top_ce(probs, labels), abs=1e-9)
+    error = numbers(probs, labels)["debiased_ece"]
+    assert error == pytest.approx(kumar.lower_bound_scaling_top_ce(probs, labels), abs=1e-9)
     if samples == 200:
-        assert found == pytest.approx(0.0935, abs=5e-5)
+        assert error == pytest.approx(0.0935, abs=5e-5)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -55,10 +55,10 @@ def test_groups_of_ties_share_bins_as_in_the_code_of_its_authors(seed):
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_rounding_divides_no_equal_confidences(dtype):
     probs, labels = [[0, 0.4, 0.6], [0.1, 0.3, 0.6]] * 50, [2, 0] * 50
-    found = numbers(probs, labels, dtype)
-    assert found["ece"] == pytest.approx(0.1, abs=1e-7)
-    assert found["mce"] == pytest.approx(0.1, abs=1e-7)
-    assert found["error_auroc"] == 0.5
+    measured = numbers(probs, labels, dtype)
+    assert measured["ece"] == pytest.approx(0.1, abs=1e-7)
+    assert measured["mce"] == pytest.approx(0.1, abs=1e-7)
+    assert measured["error_auroc"] == 0.5
     logits = torch.from_numpy(np.log(np.clip(probs, 1e-12, None))).to(dtype)
     report = tune_calib.calibration_report(logits, labels, resamples=2)
     values = report.metrics.set_index("metric").value
@@ -98,8 +98,8 @@ def test_equal_scores_of_two_sets_are_ties():
     logits = rows.log().float()
     assert detection(logits[:1].repeat(20, 1), logits[1:].repeat(20, 1))["auroc"] == 0.5
     # The entropy of the same probabilities in another order.
-    found = detection((logits[1:2] + 2).repeat(20, 1), logits[2:].repeat(20, 1))
-    assert found["auroc"] == found["auroc_entropy"] == 0.5
+    scores = detection((logits[1:2] + 2).repeat(20, 1), logits[2:].repeat(20, 1))
+    assert scores["auroc"] == scores["auroc_entropy"] == 0.5
 
 
 def test_a_class_at_the_threshold_is_in_the_conformal_set():
@@ -123,11 +123,11 @@ def exact_case(seed):
     """Probabilities as fractions with one top class each, labels, and logits that were rounded."""
     chance = np.random.default_rng(seed)
     samples, classes = int(chance.integers(20, 120)), int(chance.integers(2, 8))
-    whole = int(chance.choice([15, 20, 30, 60]))
+    denominator = int(chance.choice([15, 20, 30, 60]))
     rows = []
     while len(rows) < samples:
-        cuts = np.sort(chance.integers(0, whole + 1, classes - 1))
-        parts = np.diff([0, *cuts, whole])
+        cuts = np.sort(chance.integers(0, denominator + 1, classes - 1))
+        parts = np.diff([0, *cuts, denominator])
         if (parts == parts.max()).sum() == 1:
             repeats = int(chance.choice([1, 1, 3, 10]))
             rows += [chance.permutation(parts) for _ in range(repeats)]
@@ -135,10 +135,10 @@ def exact_case(seed):
     labels = chance.integers(0, max(1, classes - int(chance.integers(0, 2))), samples)
     hits = chance.random(samples) < 0.6
     labels = np.where(hits, parts.argmax(1), labels)
-    probs = np.clip(parts / whole, 1e-12, None)
+    probs = np.clip(parts / denominator, 1e-12, None)
     dtype = [torch.float64, torch.float32][seed % 2]
     logits = torch.from_numpy(np.log(probs) + chance.choice([0, 1, -3.7])).to(dtype)
-    fractions = [[Fraction(int(part), whole) for part in row] for row in parts]
+    fractions = [[Fraction(int(part), denominator) for part in row] for row in parts]
     return fractions, labels.tolist(), logits
 
 

@@ -76,15 +76,15 @@ def test_smooth_ece_equals_relplot(monkeypatch, size, scale):
     logits, labels = case(*size, scale=scale)
     confidence, correct = top(logits, labels)
     theirs = relplot.smECE(confidence, correct)
-    found = float(evaluate(logits, labels)["smooth_ece"])
-    assert found == pytest.approx(theirs, rel=0.05, abs=1e-3)
+    error = float(evaluate(logits, labels)["smooth_ece"])
+    assert error == pytest.approx(theirs, rel=0.05, abs=1e-3)
     over = binning.on_grid(*map(torch.from_numpy, (confidence, confidence - correct)))
     for width in (0.02, 0.1):
-        found = smooth_at(over / len(labels), width)
+        error = smooth_at(over / len(labels), width)
         theirs = relplot.smECE_sigma(confidence, correct, width)
-        assert found == pytest.approx(theirs, rel=0.05)
+        assert error == pytest.approx(theirs, rel=0.05)
         if size == SIZES[0]:  # of more samples the kernels fill memory
-            assert found == pytest.approx(integrated(confidence, correct, width), rel=2e-3)
+            assert error == pytest.approx(integrated(confidence, correct, width), rel=2e-3)
 
 
 def integrated(confidence, correct, width):
@@ -98,10 +98,10 @@ def integrated(confidence, correct, width):
 @pytest.mark.parametrize("scale", [0.7, 1.0, 2.0])
 def test_the_width_of_smooth_ece_equals_the_error(scale):
     logits, labels = case(scale=scale)
-    found = float(evaluate(logits, labels)["smooth_ece"])
+    error = float(evaluate(logits, labels)["smooth_ece"])
     confidence, correct = map(torch.from_numpy, top(logits, labels))
     over = binning.on_grid(confidence, confidence - correct) / len(labels)
-    assert smooth_at(over, found) == pytest.approx(found, abs=1e-9)
+    assert smooth_at(over, error) == pytest.approx(error, abs=1e-9)
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -138,9 +138,9 @@ def test_sweep_ece_equals_a_loop(size):
 def test_error_auroc_equals_scikit_learn(ties):
     logits, labels = case(ties=ties)
     confidence, correct = top(logits, labels)
-    found = float(evaluate(logits, labels)["error_auroc"])
+    auroc = float(evaluate(logits, labels)["error_auroc"])
     # Rounding would divide equal confidences.
-    assert found == pytest.approx(roc_auc_score(correct, confidence.round(12)))
+    assert auroc == pytest.approx(roc_auc_score(correct, confidence.round(12)))
 
 
 def test_ranks_of_equal_confidences_average_over_their_orders():
@@ -154,8 +154,8 @@ def test_ranks_of_equal_confidences_average_over_their_orders():
         order = mixed[np.argsort(-confidence[mixed], kind="stable")]
         areas.append((np.cumsum(1 - correct[order]) / np.arange(1, len(labels) + 1)).mean())
     error = np.std(areas) / len(areas) ** 0.5
-    found = float(evaluate(logits, labels)["aurc"])
-    assert abs(found - np.mean(areas)) < 4 * error
+    aurc = float(evaluate(logits, labels)["aurc"])
+    assert abs(aurc - np.mean(areas)) < 4 * error
 
 
 @pytest.mark.parametrize("ties", [False, True])
@@ -200,8 +200,8 @@ def test_a_risk_of_exactly_five_percent_is_covered(samples, errors):
 def test_no_metric_but_those_of_folds_depends_on_the_order_of_samples(ties):
     logits, labels = case(ties=ties)
     mixed = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
-    before, after = evaluate(logits, labels), evaluate(logits[mixed], labels[mixed])
-    for name, value in before.items():
+    scores, after = evaluate(logits, labels), evaluate(logits[mixed], labels[mixed])
+    for name, value in scores.items():
         if not name.endswith(("_calibration", "_refinement")):
             assert float(after[name]) == pytest.approx(float(value), abs=1e-12), name
 
@@ -212,15 +212,15 @@ def test_parts_of_scores_are_of_the_temperature_of_the_other_folds():
     # Classes follow each other in the order of their first samples.
     order = sorted(range(len(labels)), key=lambda place: labels.tolist().index(labels[place]))
     for fold in range(5):
-        own = np.isin(np.arange(len(labels)), order[fold::5])
-        rest = torch.from_numpy(~own)
+        fold_mask = np.isin(np.arange(len(labels)), order[fold::5])
+        rest = torch.from_numpy(~fold_mask)
 
         def loss(log_t, rest=rest):
             return log_loss(labels[rest], (logits[rest] / np.exp(log_t)).softmax(-1).numpy())
 
         best = np.exp(minimize_scalar(loss, bounds=(-4, 4), method="bounded").x)
-        probs = (logits[torch.from_numpy(own)] / best).softmax(-1).numpy()
-        held[own] = -np.log(probs[np.arange(own.sum()), labels.numpy()[own]])
+        probs = (logits[torch.from_numpy(fold_mask)] / best).softmax(-1).numpy()
+        held[fold_mask] = -np.log(probs[np.arange(fold_mask.sum()), labels.numpy()[fold_mask]])
     values = evaluate(logits, labels)
     assert float(values["nll_refinement"]) == pytest.approx(held.mean(), abs=1e-6)
     assert float(values["nll_calibration"]) == pytest.approx(
@@ -250,8 +250,8 @@ def test_refinement_is_that_of_shuffled_samples_where_labels_come_in_turn():
 @pytest.mark.parametrize("scale", [1e-3, 1e9])
 def test_the_parts_of_scores_do_not_depend_on_the_scale_of_the_logits(scale):
     logits, labels = case(300)
-    expected, found = (refinement.cross_fitted(s * logits, labels)[0].mean() for s in (1, scale))
-    assert float(found) == pytest.approx(float(expected), abs=1e-6)
+    expected, value = (refinement.cross_fitted(s * logits, labels)[0].mean() for s in (1, scale))
+    assert float(value) == pytest.approx(float(expected), abs=1e-6)
 
 
 @pytest.mark.parametrize("samples", [40, 3000])  # fewer and more than those of the first estimate
@@ -279,7 +279,7 @@ def test_an_unbounded_temperature_stays_in_its_range():
 @pytest.mark.parametrize("classes", [3, 50])
 def test_conformal_sets_cover_nine_of_ten(classes):
     logits, labels = case(8000, classes)
-    parts = [(logits[own], labels[own]) for own in (slice(0, 4000), slice(4000, 8000))]
+    parts = [(logits[part], labels[part]) for part in (slice(0, 4000), slice(4000, 8000))]
     values = evaluate(*parts[0], calib=parts[1])
     assert float(values["conformal_coverage"]) == pytest.approx(0.9, abs=0.02)
     limit = conformal.threshold(parts[1][0].softmax(-1), parts[1][1])

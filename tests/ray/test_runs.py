@@ -75,14 +75,14 @@ def check_killed_run(words, total, out, where=()):
     assert done.returncode == 0, done.stderr
     assert {path: path.stat().st_mtime_ns for path in left} == left
     assert max(read_table(out, "trials")["actor_resets"].to_pylist()) > 0
-    whole = out.with_name("whole")
+    complete = out.with_name("whole")
     with on_ray(False):
-        alone = here(*words, "--out", whole)
+        alone = here(*words, "--out", complete)
     assert alone.returncode == 0, alone.stderr
     for table in ("trials", "curves", "bins", "intervals"):
-        assert rows(out, table=table) == rows(whole, table=table)
-    for path in whole.glob("tables/*.csv"):
-        assert (out / path.relative_to(whole)).read_text() == path.read_text()
+        assert rows(out, table=table) == rows(complete, table=table)
+    for path in complete.glob("tables/*.csv"):
+        assert (out / path.relative_to(complete)).read_text() == path.read_text()
     return done
 
 
@@ -174,10 +174,10 @@ def test_a_killed_search_on_a_cluster_goes_on_and_is_that_of_one_process(own_ray
     second = cluster.add_node(num_cpus=2)
     try:
         # Two nodes of two cores have no room for a trial of four.
-        told = "the largest node of the Ray cluster has 2 CPU cores and 1 GPUs"
+        message = "the largest node of the Ray cluster has 2 CPU cores and 1 GPUs"
         for wrong in (Resources(4), Resources(3, 1.0)):
             with (
-                pytest.raises(UserError, match=told),
+                pytest.raises(UserError, match=message),
                 ray_session(cluster.address, needs=[Resources(1), wrong]),
             ):
                 pass

@@ -72,10 +72,10 @@ def test_a_second_driver_is_refused_and_writes_nothing(name, tmp_path, refusal):
     begin(out)
     file.write_text(SWEEP.replace("OUT", str(out)))
     with only_driver(out):
-        before = tree(tmp_path)
+        files = tree(tmp_path)
         places = {"OUT": out, "FILE": file}
         message = refusal(*(places.get(argument, argument) for argument in command))
-        assert tree(tmp_path) == before
+        assert tree(tmp_path) == files
     assert "another tune-calib is running on" in message
 
 
@@ -89,11 +89,11 @@ def test_an_entry_whose_folder_another_driver_holds_shows_none_of_its_numbers(tm
     (folder / RUN_MANIFEST).write_text(manifest)
     file.write_text(SWEEP.replace("OUT", str(out)))
     with only_driver(folder):
-        before = tree(folder)
+        files = tree(folder)
         with pytest.raises(SystemExit) as ended:
             main(["run", str(file)])
-        assert tree(folder) == before
+        assert tree(folder) == files
     assert ended.value.code == 1
-    told = capsys.readouterr()
-    assert "another tune-calib is running on" in told.out
-    assert "vanilla" not in told.out
+    printed = capsys.readouterr()
+    assert "another tune-calib is running on" in printed.out
+    assert "vanilla" not in printed.out

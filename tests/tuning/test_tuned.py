@@ -142,12 +142,12 @@ def test_a_further_method_or_seed_is_a_further_read_and_keeps_the_rungs(complete
     out = tmp_path / "out"
     shutil.copytree(complete[0], out)
     shutil.copytree(complete[0].parent / "store", tmp_path / "store")
-    before = load(out).labels
+    labels = load(out).labels
     done = compare(out, *METHODS, "matrix", "--seeds", 2, *TUNE)
     assert done.returncode == 0, done.stderr
     after = load(out).labels
-    assert {index: after[index] for index in before} == before
-    assert len(after) > len(before)
+    assert {index: after[index] for index in labels} == labels
+    assert len(after) > len(labels)
     reads = TunedManifest.read(out).reads
     assert [(len(read.methods), read.seeds) for read in reads] == [(3, 1), (4, 2)]
     assert "Test was read 2 times: with 3 methods and 1 fresh seed, then 4 methods and 2" in (

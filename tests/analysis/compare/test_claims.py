@@ -30,9 +30,9 @@ def draw(out, own=0.001, but=()):
             continue
         for metric in ("ece", "accuracy"):
             draws = row[f"test/{metric}"] + COMMON + RNG.normal(0, own, 200)
-            told = {"spec_hash": row["spec_hash"], "split": "test", "metric": metric}
+            fields = {"spec_hash": row["spec_hash"], "split": "test", "metric": metric}
             ends = {"lower": draws.min(), "upper": draws.max(), "se": draws.std(ddof=1)}
-            rows.append({**told, **ends, "resamples": 200, "draws": draws.tolist()})
+            rows.append({**fields, **ends, "resamples": 200, "draws": draws.tolist()})
     write_table(out, "intervals", "drawn", pa.Table.from_pylist(rows))
 
 
@@ -196,15 +196,15 @@ def test_an_interval_wider_than_the_margin_does_not_decide_a_claim(tmp_path):
 @pytest.mark.parametrize("than", [(), ("vanilla",)])
 def test_other_quantities_are_judged_over_seeds_alone(seeds, than, tmp_path):
     sweep = written(tmp_path, seeds)
-    own = sweep.trials["rung"] + 0.01 * sweep.trials["network_seed"] ** 2
-    sweep = replace(sweep, trials=sweep.trials.assign(**{"test/own": own}))
+    values = sweep.trials["rung"] + 0.01 * sweep.trials["network_seed"] ** 2
+    sweep = replace(sweep, trials=sweep.trials.assign(**{"test/own": values}))
     claim = claimed("+ two", than, "own", kind="sign", is_rise=True)
     verdict = judge([[sweep]], claim)
     if seeds < 3:
         assert (verdict.outcome, verdict.why) == ("not decided", "2 of at least 3 seeds")
         return
     assert verdict.outcome == "held"
-    spread = own[sweep.trials["rung"] == 2] if not than else own[:0]
+    spread = values[sweep.trials["rung"] == 2] if not than else values[:0]
     expected = t_interval(spread.to_numpy()) if len(spread) else (2, 2)
     assert (verdict.low, verdict.high) == pytest.approx(expected)
 

@@ -50,9 +50,9 @@ def test_the_sentence_about_the_base_has_its_interval(name, seeds, only_heads, t
     assert check.gap == pytest.approx(GAPS[name] - 0.002 * (seeds == 1))
     least = 1.96 * 0.004
     assert least <= check.half + 1e-5 <= (least if seeds == 1 else 2 * least) + 2e-5
-    told = {"over": "is over-confident by", "under": "is under-confident by"}
-    said = told.get(name, "not significantly over- or under-confident")
-    assert said in check.sentence
+    sentences = {"over": "is over-confident by", "under": "is under-confident by"}
+    sentence = sentences.get(name, "not significantly over- or under-confident")
+    assert sentence in check.sentence
     assert f"fits train to {100 * check.train:.2f} %" in check.sentence
     assert bool(check.why_no_verdict) == (name != "over") == (WARNING in check.sentence)
 
@@ -81,14 +81,14 @@ def test_unmasked_heads_show_whether_networks_fit_their_views(tmp_path):
 @pytest.mark.parametrize("drift", [-0.01, 0.01])
 @pytest.mark.parametrize("order", [1, -1])
 def test_the_check_prefers_rows_of_networks_to_rows_of_heads(order, drift):
-    own = {"head_method": None, "test/confidence_gap": 0.05, "base/test/confidence_gap": None}
+    cells = {"head_method": None, "test/confidence_gap": 0.05, "base/test/confidence_gap": None}
     head = {
         "head_method": "tst",
         "test/confidence_gap": 0.2,
         "base/test/confidence_gap": 0.05 + drift,
     }
     same = {"network_id": "a", "network_method": "ce", "posthoc_method": None, "status": "done"}
-    rows = pd.DataFrame([{**same, **row} for row in (own, head)][::order])
+    rows = pd.DataFrame([{**same, **row} for row in (cells, head)][::order])
     assert known_networks(rows)["gap"].tolist() == [0.05]
 
 
@@ -124,12 +124,14 @@ def test_tests_of_any_networks_have_a_p_and_a_warning(name, test, tmp_path):
 def test_each_of_several_runs_has_its_warning(gaps, tmp_path):
     for number, gap in enumerate(gaps):
         written(tmp_path / str(number), gap)
-    found = collect([tmp_path / "0", tmp_path / "1"], None, "ece")
-    parts = [note.split(": ", 1) for note in found.notes if note[0] in "01"]
-    told = {run: sentence for runs, sentence in parts for run in runs.split(", ")}
-    assert set(told) == {"0", "1"}
-    assert sum("was not recorded" in sentence for sentence in told.values()) == gaps.count(None)
-    matched = over_columns(rank(found.frame, "ece", notes=found.notes))
+    collected = collect([tmp_path / "0", tmp_path / "1"], None, "ece")
+    parts = [note.split(": ", 1) for note in collected.notes if note[0] in "01"]
+    sentences = {run: sentence for runs, sentence in parts for run in runs.split(", ")}
+    assert set(sentences) == {"0", "1"}
+    assert sum("was not recorded" in sentence for sentence in sentences.values()) == gaps.count(
+        None
+    )
+    matched = over_columns(rank(collected.frame, "ece", notes=collected.notes))
     warned = [gap for gap in gaps if gap is not None and gap < 0.01]
     assert sum(WARNING in note for note in matched.notes) == len(warned)
     assert friedman(matched).statement == (
@@ -181,17 +183,17 @@ def test_the_table_has_columns_of_the_check_on_request(tmp_path):
 def test_the_interval_of_the_gap_has_its_nominal_coverage(networks, spread):
     """Networks of one recipe on one set of images: of both there are others."""
     chance = np.random.default_rng(0)
-    images, sd, repeats, found = 400, 0.3, 600, 0
+    images, sd, repeats, covered = 400, 0.3, 600, 0
     if networks == 1:
         spread = 0.0  # of one network no spread is known, which the sentence says
     for _ in range(repeats):
         hardness = chance.normal(0, sd, images)
-        own = chance.normal(0, sd / 2, (networks, images)) + hardness
-        gaps = own + 0.05 + chance.normal(0, spread, (networks, 1))
+        logits = chance.normal(0, sd / 2, (networks, images)) + hardness
+        gaps = logits + 0.05 + chance.normal(0, spread, (networks, 1))
         errors = gaps.std(1) / images**0.5
         gap, half = over_both(gaps.mean(1), errors.mean())
-        found += abs(gap - 0.05) <= half
-    assert found / repeats > 0.93
+        covered += abs(gap - 0.05) <= half
+    assert covered / repeats > 0.93
 
 
 @pytest.mark.parametrize("name", sample(GAPS, 1))

@@ -23,12 +23,12 @@ def sweep_of(gap: float, samples: int, chance: np.random.Generator, bins: int = 
     is_right = chance.random(samples) < confidence - gap  # beyond 0 and 1: all wrong, all right
     place = np.ceil(confidence * bins).astype(int) - 1
     frame = pd.DataFrame({"bin": place, "confidence": confidence, "accuracy": is_right})
-    told = frame.groupby("bin").agg(
+    groups = frame.groupby("bin").agg(
         count=("accuracy", "size"), confidence=("confidence", "mean"), accuracy=("accuracy", "mean")
     )
     trial = {"spec_hash": "a", "rung": 0, "network_seed": 0, "head_seed": None, "split_seed": None}
     return SimpleNamespace(
-        bins=told.assign(spec_hash="a", split="test"),
+        bins=groups.assign(spec_hash="a", split="test"),
         done=pd.DataFrame([trial]),
         intervals=pd.DataFrame(
             columns=["lower", "upper"], index=pd.MultiIndex.from_arrays([[], []])
@@ -67,10 +67,10 @@ def test_every_interval_holds_its_estimate_and_stays_in_the_unit_range(gap, samp
 
 @pytest.mark.parametrize("right", [50, 80])
 def test_the_interval_of_a_one_bin_ece_is_that_of_the_accuracy(right):
-    one = (np.array([100.0]), np.array([right / 100]), np.array([0.9]))
+    bin_ = (np.array([100.0]), np.array([right / 100]), np.array([0.9]))
     wilson = stats.binomtest(right, 100).proportion_ci(method="wilson")
-    found = ece_interval(*one)
-    assert found == pytest.approx(
+    interval = ece_interval(*bin_)
+    assert interval == pytest.approx(
         (0.9 - right / 100, 0.9 - wilson.high, 0.9 - wilson.low), abs=0.01
     )
 

@@ -41,23 +41,23 @@ def test_captions_count_the_present_trials(tmp_path, kinds, seeds, lost):
     fake_results.write(tmp_path, seeds=seeds, kinds=kinds)
     for name in lost:
         (tmp_path / "trials" / f"{name}.parquet").unlink(missing_ok=True)
-    sweep, told = load(tmp_path), captions(tmp_path)
+    sweep, texts = load(tmp_path), captions(tmp_path)
     numbers = sorted({int(n) for n in ladder_table(sweep)["n"] if n})
     span = f"{numbers[0]}" + (f" to {numbers[-1]}" if len(numbers) > 1 else "")
-    assert f"n = {span} trial" in told["confidence"][1]
+    assert f"n = {span} trial" in texts["confidence"][1]
     trials = f"{seeds} seeds of network and head" if seeds > 1 and not lost else f"n = {span} trial"
     for name in ("tradeoff", "reliability"):
-        assert trials in told[name][1] or "1 seed: no spread" in told[name][1]
+        assert trials in texts[name][1] or "1 seed: no spread" in texts[name][1]
     of_q = len(sweep.of_rung(2))  # the only rung whose curves move
-    assert not of_q or f"n = {of_q} trial" in told["sparsity"][1]
-    has_spread = [name for name, (_, text) in told.items() if "mean ± sd" in text.lower()]
+    assert not of_q or f"n = {of_q} trial" in texts["sparsity"][1]
+    has_spread = [name for name, (_, text) in texts.items() if "mean ± sd" in text.lower()]
     assert has_spread == (["ood", "reliability", "tradeoff"] if numbers[-1] > 1 else [])
     assert ("± sd" in mean_over(sweep)) == (numbers[-1] > 1)
     for name in ("prototypes", "norm_confidence"):
-        assert told[name][1].endswith("the one with the smallest seeds.")
+        assert texts[name][1].endswith("the one with the smallest seeds.")
     if kinds == RIVALS:
         blocks = min(filter(None, (len(sweep.of_rung(index)) for index in sweep.labels)))
-        assert f"blocks: {blocks}; a block is a network seed." in told["critical_difference"][1]
+        assert f"blocks: {blocks}; a block is a network seed." in texts["critical_difference"][1]
 
 
 def measured(out, **changes):
@@ -78,8 +78,8 @@ def test_costs_are_medians_and_post_hoc_methods_exclude_their_network(
     posthoc = {"head": None, "posthoc": "{}"}
     table = cost_table(measured(tmp_path)).set_index(["rung", "quantity"])
     assert table.index.to_list() == [(0, "memory_mib"), (1, "memory_mib")]
-    own = {"1-0": posthoc | {"own_s": 0.5}, "1-1": posthoc | {"own_s": 0.75}}
-    table = cost_table(measured(tmp_path, **own)).set_index(["rung", "quantity"])
+    rows = {"1-0": posthoc | {"own_s": 0.5}, "1-1": posthoc | {"own_s": 0.75}}
+    table = cost_table(measured(tmp_path, **rows)).set_index(["rung", "quantity"])
     assert table.loc[(1, "own_s"), ["n", "median"]].tolist() == [2, 0.625]
     text = captions(tmp_path)["cost"][1]
     assert "n = 2 to 3 trials of each rung" in text
@@ -169,13 +169,13 @@ def test_heads_far_below_their_network_have_a_remark(tmp_path, lost, error, is_t
 
 
 def test_a_head_below_its_network_changes_no_number(tmp_path):
-    one, two = (with_heads(tmp_path / name, lost) for name, lost in (("a", 0.18), ("b", 0.02)))
-    for out in (one, two):
+    first, second = (with_heads(tmp_path / name, lost) for name, lost in (("a", 0.18), ("b", 0.02)))
+    for out in (first, second):
         for path in (out / "trials").glob("2-*.parquet"):
             fake_results.set_cells(path, {"test/accuracy": 0.66})
     pd.testing.assert_frame_equal(
-        ladder_table(load(one)).drop(columns="flags"),
-        ladder_table(load(two)).drop(columns="flags"),
+        ladder_table(load(first)).drop(columns="flags"),
+        ladder_table(load(second)).drop(columns="flags"),
     )
 
 
@@ -191,5 +191,5 @@ def test_the_rows_of_a_comparison_are_methods_the_best_of_them_first(tmp_path):
     assert "ΔECE base: change of the mean ECE from vanilla, in points." in table.notes
     eces = [row["ECE (%) ↓"].value for row in table.records]
     assert eces == sorted(eces)
-    for own in (plan(compared), trials(compared)):
-        assert "rung" not in own.heads
+    for listing in (plan(compared), trials(compared)):
+        assert "rung" not in listing.heads

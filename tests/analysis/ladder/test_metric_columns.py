@@ -131,8 +131,8 @@ def test_a_rung_of_which_one_trial_has_no_interval_has_none(tmp_path):
     fake_results.write(tmp_path)
     fake_results.add_intervals(tmp_path, ["ece"], but=1)
     sweep = load(tmp_path)
-    found = [ends(sweep, rung.index, "ece") for rung in sweep.rungs]
-    assert sum(low != low for low, _ in found) == 1
+    intervals = [ends(sweep, rung.index, "ece") for rung in sweep.rungs]
+    assert sum(low != low for low, _ in intervals) == 1
 
 
 def test_the_larger_of_two_counts_of_draws_is_used(tmp_path):

@@ -22,9 +22,9 @@ def request_for(
     dataset: str, name: str | None, own_recipes: bool = False, **network
 ) -> ResolvedRequest:
     """With what only files say of some data sets, and with weights where they are needed."""
-    found = {"found": FOUND} if DATASETS[dataset].general else {}
+    facts = {"found": FOUND} if DATASETS[dataset].general else {}
     weights = {"weights": WEIGHTS} if name and RECIPES[name].pretrained else {}
-    settings = {"data": {"dataset": dataset, **found}, "network": {**weights, **network}}
+    settings = {"data": {"dataset": dataset, **facts}, "network": {**weights, **network}}
     return ResolvedRequest(settings, own_recipes=own_recipes).with_recipe(name)
 
 

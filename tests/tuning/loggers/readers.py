@@ -12,30 +12,30 @@ def of_tensorboard(out):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
     from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
-    found = {}
+    runs = {}
     for folder in (out / FOLDER).iterdir():
         events = EventAccumulator(str(folder), size_guidance={"images": 0, "scalars": 0})
         events.Reload()
         tags = events.Tags()
         points = {tag: [(e.step, e.value) for e in events.Scalars(tag)] for tag in tags["scalars"]}
-        told = events.summary_metadata.get("_hparams_/session_start_info")
+        start_info = events.summary_metadata.get("_hparams_/session_start_info")
         settings = {}
-        if told is not None:
-            info = HParamsPluginData.FromString(told.plugin_data.content).session_start_info
+        if start_info is not None:
+            info = HParamsPluginData.FromString(start_info.plugin_data.content).session_start_info
             settings = {
                 key: getattr(value, value.WhichOneof("kind")) for key, value in info.hparams.items()
             }
-        found[folder.name.rpartition("-")[0] or folder.name] = SimpleNamespace(
+        runs[folder.name.rpartition("-")[0] or folder.name] = SimpleNamespace(
             points=points, settings=settings, images=tags["images"], status=settings.get("status")
         )
-    return found
+    return runs
 
 
 def of_mlflow(out):
     from mlflow import MlflowClient
 
     client = MlflowClient()
-    found = {}
+    runs = {}
     for experiment in client.search_experiments():
         for run in client.search_runs([experiment.experiment_id]):
             points = {
@@ -43,29 +43,29 @@ def of_mlflow(out):
                 for name in run.data.metrics
             }
             images = [file.path for file in client.list_artifacts(run.info.run_id, "figures")]
-            found[run.info.run_name] = SimpleNamespace(
+            runs[run.info.run_name] = SimpleNamespace(
                 points=points,
                 settings=dict(run.data.params),
                 images=images,
                 status=run.data.tags.get("status"),
             )
-    return found
+    return runs
 
 
 def records(path):
     """Contents of an offline file of W&B: a log as LevelDB has it, in blocks of 32 KiB."""
-    content, at, whole = path.read_bytes(), 7, b""
+    content, at, content_parts = path.read_bytes(), 7, b""
     while at < len(content):
         left = 32768 - at % 32768
         if left < 7:
             at += left
             continue
         _, length, kind = struct.unpack("<IHB", content[at : at + 7])
-        whole += content[at + 7 : at + 7 + length]
+        content_parts += content[at + 7 : at + 7 + length]
         at += 7 + length
         if kind in (1, 4):  # whole, or the last part
-            yield whole
-            whole = b""
+            yield content_parts
+            content_parts = b""
 
 
 def of_wandb(out):
@@ -74,7 +74,7 @@ def of_wandb(out):
 
     # A finished run is written by a process of its own, which may not have got to it yet.
     wandb.teardown()
-    found = {}
+    runs = {}
     for path in sorted(out.rglob("*.wandb")):
         run = SimpleNamespace(points={}, settings={}, images=[], status=None)
         name = None
@@ -84,12 +84,12 @@ def of_wandb(out):
             if kind == "run":
                 name = record.run.display_name
                 run.settings |= {
-                    each.key: json.loads(each.value_json) for each in record.run.config.update
+                    update.key: json.loads(update.value_json) for update in record.run.config.update
                 }
             elif kind == "history":
                 row = {
-                    ".".join(each.nested_key) or each.key: json.loads(each.value_json)
-                    for each in record.history.item
+                    ".".join(update.nested_key) or update.key: json.loads(update.value_json)
+                    for update in record.history.item
                 }
                 for key, value in row.items():
                     if key.endswith("._type") and value == "image-file":
@@ -98,12 +98,12 @@ def of_wandb(out):
                         run.images.append(key)
                     run.points.setdefault(key, []).append((row.get("epoch"), value))
             elif kind == "summary":
-                for each in record.summary.update:
-                    key = ".".join(each.nested_key) or each.key
-                    run.points.setdefault(key, []).append((None, json.loads(each.value_json)))
+                for update in record.summary.update:
+                    key = ".".join(update.nested_key) or update.key
+                    run.points.setdefault(key, []).append((None, json.loads(update.value_json)))
         run.status = dict(run.points.get("status", [])).get(None)
-        found[name] = run
-    return found
+        runs[name] = run
+    return runs
 
 
 READERS = {"tensorboard": of_tensorboard, "mlflow": of_mlflow, "wandb": of_wandb}

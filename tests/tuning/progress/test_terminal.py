@@ -30,7 +30,7 @@ def text_of(sent: str) -> str:
 def run(tmp_path_factory):
     """What a run sent to its terminal, longest time without another text; its watcher; bytes."""
     out = tmp_path_factory.mktemp("terminal") / "out"
-    own, other = os.openpty()
+    terminal, other = os.openpty()
     # Long enough to be seen: what workers do is asked for once a second.
     words = command_line("ablate", "mac_cal", "--epochs", 60, "--head-epochs", 60, "--out", out)
     process = subprocess.Popen(words, stdout=other, stderr=other, env=ENVIRONMENT)
@@ -39,9 +39,9 @@ def run(tmp_path_factory):
     began = changed = time.monotonic()
     first = None
     while True:
-        is_ready = select.select([own], [], [], 0.2)[0]
+        is_ready = select.select([terminal], [], [], 0.2)[0]
         try:
-            part = os.read(own, 65536) if is_ready else b""
+            part = os.read(terminal, 65536) if is_ready else b""
         except OSError:  # the other end is closed
             break
         more, raw = text_of(part.decode(errors="replace")), raw + part
@@ -54,11 +54,11 @@ def run(tmp_path_factory):
                 command_line("status", out, "--watch"), text=True,
                 stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             )  # fmt: skip
-    os.close(own)
+    os.close(terminal)
     assert process.wait() == 0
     assert watcher is not None
-    told, line = watcher.communicate()
-    return sent, longest, (watcher.returncode, told, line), raw.decode()
+    output, line = watcher.communicate()
+    return sent, longest, (watcher.returncode, output, line), raw.decode()
 
 
 def test_the_live_view_redraws_between_events(run):
@@ -69,9 +69,9 @@ def test_the_live_view_redraws_between_events(run):
              "drawing figures"]  # fmt: skip
     at = 0
     for step in steps:
-        found = re.compile(step).search(sent, at)
-        assert found, f"{step} in {sent[at:]}"
-        at = found.start()
+        match = re.compile(step).search(sent, at)
+        assert match, f"{step} in {sent[at:]}"
+        at = match.start()
     # The table stands below, on stdout; the view is drawn below it once more and erased.
     assert "figures  " in sent[sent.index("drawing figures") :]
     last = raw[raw.rindex("drawing figures") :]
@@ -80,8 +80,8 @@ def test_the_live_view_redraws_between_events(run):
 
 
 def test_a_watcher_sees_the_end_of_a_run(run):
-    code, told, lines = run[2]
+    code, output, lines = run[2]
     assert code == 0
     assert re.match(r"\d+:\d\d \w+", lines)
-    assert "6 done" in told
-    assert told.endswith("no driver is running\n")
+    assert "6 done" in output
+    assert output.endswith("no driver is running\n")
