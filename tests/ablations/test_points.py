@@ -4,11 +4,13 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.ladder import LADDERS, expand
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.resolved import ResolvedRequest
+from tune_calib.spec.trial import content_hash
 
 ROOT = Path(__file__).parents[2]
 IMAGES = [name for name in DATASETS if DATASETS[name].quick]
@@ -72,3 +74,13 @@ def test_heads_without_training_ignore_the_requested_epochs():
     epochs = {label: spec.head.epochs for label, spec in trial_specs.items() if spec.head}
     assert all((own == 1) == label.startswith("at inference") for label, own in epochs.items())
     assert {own for own in epochs.values() if own > 1} == {7}
+
+
+def test_the_example_of_imbalance_runs_each_factor_on_a_training_set_of_its_own():
+    file = yaml.safe_load((ROOT / "docs/examples/imbalance.yaml").read_text())
+    given = [entry.get("set", {}) for entry in file["entries"].values()]
+    planned = [expand(LADDERS["imbalance"], ResolvedRequest(own)) for own in given]
+    assert [trials[0].spec.data.imbalance for trials in planned] == [1, 10, 50, 100]
+    assert all(len({content_hash(t.spec.data) for t in trials}) == 1 for trials in planned)
+    hashes = [trial.spec.hash for trials in planned for trial in trials]
+    assert len(set(hashes)) == len(hashes) == 20

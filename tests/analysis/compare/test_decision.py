@@ -373,3 +373,13 @@ def rows_of(made):
 
     with mock.patch("analysis.reproduction.tables.describe_print", return_value=""):
         return made.verdict_rows
+
+
+def test_a_margin_of_diff_belongs_to_one_metric(tmp_path, refusal):
+    first, second = written(tmp_path / "a").out, written(tmp_path / "b", noise=0.0001).out
+    for path in (second / "trials").glob("2-*.parquet"):
+        fake_results.set_cells(path, {"test/ece": 0.03})
+    rows = tune_calib.diff(first, second, metric="ece", margin=50.0).rows
+    assert set(rows["decision"]) == {"equivalent"}
+    message = refusal("analyze", "diff", first, second, "--margin", "1")
+    assert "--margin applies to a single --metric" in message

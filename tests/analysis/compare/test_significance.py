@@ -23,6 +23,7 @@ from analysis.report import write_report
 from tests import fake_results
 from tests.support import sample
 from tune_calib.cli import app
+from tune_calib.errors import UserError
 from tune_calib.files.documents import seal
 
 RIVALS = ("base", "variant", "variant", "variant")
@@ -360,3 +361,20 @@ def test_bars_of_the_diagram_have_one_order_of_points_in_every_process():
     bars = [line for line in figure.axes[0].lines if line.get_linewidth() == 2.5]
     assert bars
     assert all((np.diff(bar.get_xdata()) >= 0).all() for bar in bars)
+
+
+@pytest.mark.parametrize(
+    ("values", "test", "baseline", "message"),
+    [
+        ({"a": [0.1], "b": [0.1]}, "anova", "a", "unknown `test` 'anova'; known: wilcoxon, t"),
+        ({"a": [0.1], "b": [0.1]}, "t", None, "`test` t needs a `baseline`, one of a, b"),
+        ({"abc": [0.1], "b": [0.1]}, "t", "abd", "no method 'abd' in these results; did you mean"),
+        ({"a": [0.1]}, "t", "a", "'a' is the only method"),
+        ({"a": [np.nan]}, "t", "a", "no method has ECE in these results"),
+        ({}, "friedman", None, "no method has ECE in these results"),
+    ],
+)
+def test_a_mistake_is_one_line(values, test, baseline, message):
+    with pytest.raises(UserError, match=message) as told:
+        judge(matched(values), test, baseline)
+    assert "\n" not in str(told.value)

@@ -226,3 +226,8 @@ def test_corruptions_without_accuracy_have_no_figure(out):
     reduced = replace(sweep, trials=sweep.trials.drop(columns=lost))
     assert draw_corruption(LadderResults(sweep)) is not None
     assert draw_corruption(LadderResults(reduced)) is None
+
+
+def test_published_corruptions_are_drawn_before_generated_ones(out):
+    fake_results.add_shifts(out, ["generated/fog", "corrupt/fog"])
+    assert corruption_rows(load(out))[0] == "corrupt"

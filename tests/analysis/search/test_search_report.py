@@ -339,3 +339,11 @@ def test_figures_show_the_settings_and_the_metric_that_are_chosen():
 def test_a_wrong_choice_for_a_figure_is_one_line(name, options, message):
     with pytest.raises(UserError, match=message):
         tune_calib.open_results(EXAMPLE).figure(name, **options)
+
+
+def test_lines_of_parallel_coordinates_are_logarithmic_where_the_search_is(out):
+    search = load_search(out)
+    heights = coordinates(search, search.table())
+    assert heights["head.lr"].tolist() == pytest.approx([0.5, 0, 0.849, 1], abs=0.001)
+    assert heights["head.width"].isna().tolist() == [False, True, False, True]
+    assert heights["head.shape"].tolist() == [0, 1, 0, 1]
