@@ -18,6 +18,7 @@ from tune_calib.spec.ladder import (
 )
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.recipe import RECIPES
+from tune_calib.spec.request import CompareRequest, build_request
 from tune_calib.spec.resolved import ResolvedRequest, Seeds
 
 TWO = Seeds((0, 1), (0, 1), is_paired=True)
@@ -147,3 +148,8 @@ def test_a_method_that_was_named_is_refused_and_not_left_out():
     assert find_left_out(named, request) == {}
     with pytest.raises(UserError, match="'beta' takes 2 classes, and 'digits' has 10"):
         expand(named, request)
+
+
+def test_an_unknown_kind_is_refused():
+    with pytest.raises(UserError, match="`all` 'posthocs' is unknown; did you mean 'posthoc'"):
+        build_request(CompareRequest, {"all": "posthocs"})

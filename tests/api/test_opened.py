@@ -5,11 +5,14 @@ import io
 import re
 from dataclasses import replace
 
+import matplotlib as mpl
+import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
 from PIL import Image
 
 import tune_calib
+from analysis.figure import LADDER_FIGURES, SEARCH_FIGURES
 from analysis.ladder.tables import ladder
 from analysis.load import load
 from analysis.tables.render import markdown
@@ -60,6 +63,20 @@ def test_a_notebook_shows_table_and_figure(folder):
     assert Image.open(io.BytesIO(base64.b64decode(data))).width > 500
 
 
+def test_a_figure_leaves_the_notebook_as_it_was(folder):
+    before, style = mpl.get_backend(), dict(mpl.rcParams)
+    sweep = tune_calib.open_results(folder / "sweep")
+    drawn = sweep.figure("reliability")
+    assert drawn.axes
+    assert sweep.figure("tradeoff").axes
+    assert (mpl.get_backend(), dict(mpl.rcParams)) == (before, style)
+    assert plt.get_fignums() == []  # else it would be shown twice, and kept
+    with pytest.raises(UserError, match=r"reliabilty.*reliability"):
+        sweep.figure("reliabilty")
+    with pytest.raises(UserError, match="samples: not drawn"):
+        sweep.figure("samples")
+
+
 def test_a_search_gives_its_suggestions_and_the_choice(folder):
     search = tune_calib.open_results(folder / "tuned")
     assert list(search.suggestions["number"]) == [0, 1]
@@ -103,6 +120,11 @@ def test_reports_are_written_into_the_result_folders(folder):
         assert (folder / name / "report.html").stat().st_size > 10_000
     assert results["sweep"].table() == (folder / "sweep/tables/ladder.md").read_text()
     assert results["tuned"].table() == (folder / "tuned/tables/best.md").read_text()
+
+
+def test_the_default_figures_exist():
+    assert "reliability" in LADDER_FIGURES
+    assert "history" in SEARCH_FIGURES
 
 
 @pytest.mark.parametrize(

@@ -107,6 +107,18 @@ def test_object_arrays_are_refused(tmp_path, name):
         array.read()
 
 
+def test_other_arrays_of_an_npz_file_are_ignored(tmp_path):
+    beside = {"epoch": np.int64(3), "paths": np.array([Trap(), None], dtype=object)}
+    path = write(tmp_path / "a.npz", logits=MATRIX, labels=LABELS, **beside)
+    arrays = find_arrays("`test`", [str(path)], ROLES)
+    assert {"logits", "labels"} == set(arrays)
+
+
+def test_texts_of_an_hdf5_file_are_ignored(tmp_path):
+    path = write(tmp_path / "a.h5", logits=MATRIX, labels=LABELS, names=["cat", "dog"])
+    assert {"logits", "labels"} == set(find_arrays("`test`", [str(path)], ROLES))
+
+
 @pytest.mark.parametrize("how", ["external storage", "virtual", "an external link", "a soft link"])
 def test_numbers_of_other_files_are_not_read_from_hdf5(tmp_path, how):
     secret = write(tmp_path / "secret.h5", logits=MATRIX)
@@ -148,6 +160,13 @@ def test_a_truncated_file_is_one_line(tmp_path, kind, share):
     assert "\n" not in str(error.value)
 
 
+def test_a_missing_file_or_another_format_is_refused(tmp_path):
+    with pytest.raises(UserError, match="does not exist"):
+        arrays_in(tmp_path / "a.npz")
+    with pytest.raises(UserError, match="is not one of"):
+        arrays_in(tmp_path / "a.csv")
+
+
 def test_roles_are_named_by_name_by_file_and_by_key(tmp_path):
     one = write(tmp_path / "one.npz", probs=MATRIX, y=LABELS, other=MATRIX)
     np.save(tmp_path / "lone.npy", MATRIX)
@@ -173,10 +192,22 @@ def test_missing_keys_are_refused(tmp_path, text, message):
         find_arrays("`test`", [text.format(one=one)], ROLES)
 
 
+def test_the_home_of_nobody_is_one_line():
+    with pytest.raises(UserError, match="has no such user"):
+        find_arrays("`test`", ["~nobody-of-this-name/a.npz"], ROLES)
+
+
 def test_two_arrays_of_one_role_are_refused(tmp_path):
     one = write(tmp_path / "one.npz", label=LABELS, targets=LABELS)
     with pytest.raises(UserError, match="are both labels"):
         find_arrays("`test`", [str(one)], ROLES)
+
+
+def test_without_h5py_it_is_one_line(tmp_path, monkeypatch):
+    path = write(tmp_path / "a.h5", logits=MATRIX)
+    monkeypatch.setitem(sys.modules, "h5py", None)
+    with pytest.raises(UserError, match=r"pip install tune-calib\[hdf5\]"):
+        arrays_in(path)
 
 
 @pytest.mark.parametrize("seed", sample(range(60), 2))

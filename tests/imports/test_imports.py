@@ -211,6 +211,22 @@ def test_two_classes_may_have_one_column_and_labels_that_are_true_or_false(tmp_p
     assert check_files(**splits_of(tmp_path, scores((-1, 1), bool))).record == expected
 
 
+def test_the_import_command_notes_labels_that_fit_the_logits_by_chance(tmp_path):
+    def unrelated(samples, seed):
+        made = outputs(3 * samples, seed=seed)
+        return {**made, "labels": np.roll(made["labels"], 7)}
+
+    files = splits_of(tmp_path, unrelated, names=("calib", "test"))
+    words = [f"--{name}={path}" for name in ("calib", "test") for path in files[name]]
+    run = here("import", "mine", *words, "--store", tmp_path / "store")
+    assert run.returncode == 0, run.stderr
+    for name in ("calib", "test"):
+        assert f"note: {files[name][0]}:labels agree with the largest logits in" in run.stdout
+
+
+# --- what is refused
+
+
 def changed(role, how):
     def make(samples, seed):
         made = outputs(samples, seed=seed)
@@ -369,6 +385,16 @@ def test_probabilities_of_few_digits_are_equal_by_chance(tmp_path):
     rows = [set(np.load(files[name][0])["probs"][:, 0].tolist()) for name in ("calib", "test")]
     assert len(rows[0] & rows[1]) > 100
     assert check_files(**files).record.outputs == "probs"
+
+
+@pytest.mark.parametrize("make", [as_probs(saturated), of_two_classes, features, outputs])
+@pytest.mark.parametrize("two", ["train", "test"])
+def test_the_same_file_for_two_splits_is_refused(tmp_path, make, two):
+    files = splits_of(tmp_path, make)
+    if make is features:
+        files["head"] = [str(write(tmp_path / "head.npz", **head()))]
+    with pytest.raises(UserError, match=r"`(train|calib)` and `(calib|test)` share"):
+        check_files(**{**files, two: files["calib"]})
 
 
 @pytest.mark.parametrize("make", [of_two_classes, outputs])
@@ -632,6 +658,28 @@ def test_ladders_run_as_far_as_they_need_no_network(ladder):
     assert all(trial.spec.head.augment == "none" for trial in trials if trial.spec.head)
 
 
+def test_decoupling_leaves_out_what_runs_the_network():
+    request = ResolvedRequest({"data": {"imported": record()}}).with_recipe()
+    labels = {trial.label for trial in expand(LADDERS["decoupling"], request)}
+    assert labels
+    assert not any("BN train" in label for label in labels)
+
+
+@pytest.mark.parametrize("name", ["mac_cal", "decoupling"])
+def test_heads_of_a_ladder_need_features(name):
+    request = ResolvedRequest({"data": {"imported": record(width=0)}}).with_recipe()
+    with pytest.raises(UserError, match="has no features"):
+        expand(LADDERS[name], request)
+
+
+def test_an_unknown_import_names_the_import_command(store):
+    with pytest.raises(UserError, match="tune-calib import mine"):
+        request_for("mine", store)
+
+
+# --- the command
+
+
 def test_the_import_command_prints_its_decisions(tmp_path):
     files = splits_of(tmp_path, as_probs(np.asarray), names=("calib", "test"))
     arguments = [
@@ -660,6 +708,12 @@ def test_the_command_ends_with_2_and_writes_nothing(tmp_path, how):
     assert not (tmp_path / "store").exists()
 
 
+def test_imported_excludes_a_data_set(tmp_path):
+    done = here("compare", "ce", "--imported", "mine", "--dataset", "cifar10", "--out", tmp_path)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "takes the place of --dataset" in done.stderr
+
+
 def test_rows_of_two_imports_are_two_columns():
     slots = [{"dataset": "imported", "imported": record(digest=each * 16)} for each in "ab"]
     asked = [resolve_spec(ResolvedRequest({"data": slot}).overrides) for slot in slots]
@@ -667,3 +721,13 @@ def test_rows_of_two_imports_are_two_columns():
         "#" + "a" * 16,
         "#" + "b" * 16,
     ]
+
+
+def test_labels_of_text_in_a_parquet_file_are_named_as_such(tmp_path):
+    arrays = outputs(20)
+    names = np.array(["ant", "bee", "cow", "dog"])[arrays["labels"]]
+    file = write(tmp_path / "x.parquet", logits=arrays["logits"], labels=names)
+    with pytest.raises(
+        UserError, match=r"x\.parquet:labels contains text; labels must be integers"
+    ):
+        check_files((), ("none",), (str(file),), (str(file),), head=())

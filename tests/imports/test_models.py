@@ -1,6 +1,8 @@
 """Many models are imported from one file or folder, and compared in one run."""
 
 import json
+from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -9,17 +11,20 @@ import torch
 
 from analysis.compare.benchmark import benchmark
 from analysis.ladder.figures.bins import pooled_bins
+from analysis.ladder.files import import_tables
 from analysis.load import load
-from tests.imports.files import outputs, write
+from tests.imports.files import features, head, outputs, write
 from tests.support import here
 from tune_calib.engine import import_models as module
 from tune_calib.engine.bank import FeatureBank
-from tune_calib.engine.imports import KIND, read_record, read_records
+from tune_calib.engine.imports import KIND, check_files, read_record, read_records
+from tune_calib.errors import UserError
 from tune_calib.files.store import Store
 from tune_calib.results.folders import read_run_manifest
 from tune_calib.results.tables import read_table
 from tune_calib.spec.ladder import build_kind_comparison, expand, find_left_out
 from tune_calib.spec.resolved import ResolvedRequest
+from tune_calib.spec.settings import resolve_spec
 from tune_calib.tuning.work import execution
 from tune_calib.tuning.work.jobs import RemainingWork
 from tune_calib.tuning.work.processes import JobProcess
@@ -114,6 +119,16 @@ def test_logits_are_imported_by_their_name(tmp_path):
     process = take(tmp_path, "--select", "none", models={"d/m": arrays})
     assert process.returncode == 0, process.stderr
     assert read_record("arena/d/m", Store(tmp_path / "store")).outputs == "logits"
+
+
+def test_a_file_without_any_usable_model_says_that_none_is_imported(tmp_path):
+    arrays = {name.replace("_cal", "_val"): array for name, array in model().items()}
+    process = take(tmp_path, "--select", "none", models={"d/m": arrays})
+    assert process.returncode == 2
+    (line,) = process.stderr.strip().splitlines()
+    assert "no model is imported; d/m: --calib is missing" in line
+    assert "end in _select, _cal and _test" in line
+    assert "imported as" not in process.stdout
 
 
 def wrong(name, value=None):
@@ -228,6 +243,37 @@ def test_intervals_need_no_select_and_are_shown_for_each_import(arena, tmp_path)
         assert [pooled_bins(part, rung)["count"].sum() for rung in part.labels] == [samples] * 2
 
 
+def test_an_import_that_lacks_a_method_has_a_table_with_the_others(arena):
+    run = load(arena[0] / "out")
+    lacking = next(iter(run.manifest.imports))
+    planned = [plan for plan in run.manifest.planned if (plan.imported, plan.rung) != (lacking, 1)]
+    run = replace(run, manifest=run.manifest.model_copy(update={"planned": planned}))
+    first, *others = import_tables(run)
+    for table, is_absent in ((first, True), *((table, False) for table in others)):
+        cells = {record["method"].text: record["NLL (nats) ↓"] for record in table.records}
+        assert len(cells) == 3
+        values = [cell.value for method, cell in cells.items() if method.startswith("temperature")]
+        assert (values == [None]) == is_absent
+        assert cells["ce"].value is not None
+
+
+def test_a_killed_comparison_goes_on(arena):
+    folder, words, _ = arena
+    files = sorted((folder / "out/trials").glob("*.parquet"))
+    times = {path: path.stat().st_mtime_ns for path in files}
+    files[0].unlink()
+    run = load(folder / "out")
+    assert run.counts() == {"done": 6, "missing": 3}
+    lost = benchmark([folder / "out"])
+    assert lost.is_run.shape == (3, 3)  # missing trials are known by their import
+    assert any("INCOMPLETE" in note for note in lost.notes)
+    again = here(*words)
+    assert again.returncode == 0, again.stderr
+    assert "3 of 9 trials" in again.stderr
+    assert [path for path in files if path.stat().st_mtime_ns == times[path]] == files[1:]
+    assert "nothing is left to do" in here(*words).stderr
+
+
 @pytest.fixture
 def processes(monkeypatch):
     """Two processes, as for large imports."""
@@ -271,6 +317,22 @@ def test_processes_end_with_their_driver():
     for process in processes:
         process.connection.close()
     assert [process._process.wait(timeout=60) for process in processes] == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("samples", "classes", "gigabytes", "expected"),
+    [(100, 10, 8, 0), (10_000, 1000, 8, 2), (10_000, 1000, 3, 1), (10**10, 1000, 8, 1)],
+)
+def test_large_imports_have_processes_within_the_memory(
+    monkeypatch, samples, classes, gigabytes, expected
+):
+    monkeypatch.setattr(execution, "count_cores", lambda: 2)
+    monkeypatch.setattr(execution, "memory_size", lambda: gigabytes * 10**9)
+    record = SimpleNamespace(calib=samples, test=samples, classes=classes)
+    data = SimpleNamespace(import_record=record)
+    trial = SimpleNamespace(spec=SimpleNamespace(data=data))
+    job = SimpleNamespace(first=trial, trials=[trial] * 10)
+    assert execution.count_processes([job, job]) == expected
 
 
 @pytest.mark.parametrize(("gpus", "expected"), [(0.0, [2]), (1.0, [])])
@@ -343,6 +405,19 @@ def test_methods_are_left_out_by_their_classes():
     }
     assert reasons["they do not take 100, 101 classes"] == ["beta"]
     assert len(reasons["a matrix of parameters is too large for 101 classes"]) == 3
+
+
+def test_a_head_needs_select(tmp_path):
+    files = {"head": [str(write(tmp_path / "head.npz", **head()))], "select": ("none",)}
+    for seed, name in enumerate(("train", "calib", "test")):
+        files[name] = [str(write(tmp_path / f"{name}.npz", **features(40, seed=seed)))]
+    slot = {"dataset": "imported", "imported": check_files(**files).record.model_dump()}
+    network = {"backbone": "imported", "epochs": 0}
+    with pytest.raises(UserError, match="the import has no select"):
+        resolve_spec({"data": slot, "network": network, "head": {"method": "retrain"}})
+
+
+# --- the whole benchmark
 
 
 @pytest.mark.slow

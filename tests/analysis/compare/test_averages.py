@@ -11,7 +11,7 @@ from analysis.compare.ranks import average
 from analysis.compare.ranks import draw_averages as draw
 from analysis.compare.ranks import view_averages as view
 from tests import fake_results
-from tests.support import here
+from tests.support import here, sample
 from tune_calib.api import statistics
 from tune_calib.errors import UserError
 from tune_calib.files.documents import seal
@@ -114,3 +114,20 @@ def test_only_the_selected_columns_count(command):
     called = getattr(statistics, command)(published="fedlas/table1", metric="ece", where=where)
     assert {row["columns"] for row in typed} == {"4"}
     assert set(called.rows["columns"]) == {4}
+
+
+@pytest.mark.parametrize("form", sample(["plain", "markdown", "latex", "html", "csv", "json"], 2))
+def test_every_format_has_every_mean(form, tmp_path):
+    fake_results.write(tmp_path)
+    text = view(averages_of(tmp_path)).render(form)
+    for label in fake_results.LABELS:
+        assert label in text
+    if form == "csv":
+        rows = list(csv.DictReader(io.StringIO(text)))
+        assert {row["metric"]: row["columns"] for row in rows} == {"ece": "1", "accuracy": "1"}
+        assert float(rows[0]["mean"]) == pytest.approx(0.11)
+    elif form == "json":
+        assert json.loads(text)["means"]["vanilla"]["ece"] == pytest.approx(0.11)
+    else:
+        assert "11.00" in text
+        assert "he over-confidence of the base network was not recorded" in text

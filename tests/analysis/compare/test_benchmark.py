@@ -1,5 +1,6 @@
 """Methods are compared over many experiments with the definitions of CalArena."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -10,6 +11,7 @@ from scipy.stats import rankdata
 from analysis.compare import gather
 from analysis.compare.benchmark import benchmark, view
 from analysis.published import read_result_files
+from tests.support import here
 
 # Log losses by hand: B has none in the second experiment, and ties with the base in the third.
 LOSSES = {"Base-model": [3.0, 1.0, 2.0], "A": [1.0, 2.0, 1.0], "B": [2.0, np.nan, 2.0]}
@@ -131,3 +133,23 @@ def test_published_results_of_calarena_are_reproduced(calarena_results, name):
             assert summary.loc[method, f"{metric}_improvement"] == pytest.approx(gain, abs=1e-9)
             rank = np.nanmean(ranks[row])
             assert summary.loc[method, f"{metric}_rank"] == pytest.approx(rank, abs=1e-9)
+
+
+def test_the_command_prints_a_row_for_each_method(tmp_path):
+    folder = files(tmp_path / "results")
+    printed = here("analyze", "benchmark", folder, "--json")
+    assert [row["method"] for row in json.loads(printed.stdout)] == ["A", "Base-model", "B"]
+    text = here("analyze", "benchmark", folder, "--wide").stdout
+    assert "3 experiments on 2 data sets" in text
+    assert "without NLL in some experiments" in text
+    assert "B (1)" in text
+    other = here("analyze", "benchmark", folder, "--baseline", "A", "--json")
+    gains = {row["method"]: row["nll_improvement"] for row in json.loads(other.stdout)}
+    assert gains["A"] == 0
+    assert gains["Base-model"] == pytest.approx(-2 / 3)
+
+
+def test_an_unknown_base_is_refused(tmp_path, refusal):
+    folder = files(tmp_path / "results")
+    assert "no method 'C'" in refusal("analyze", "benchmark", folder, "--baseline", "C")
+    assert "known: datasets, experiments" in refusal("analyze", "benchmark", folder, "--unit", "x")

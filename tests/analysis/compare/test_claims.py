@@ -350,3 +350,8 @@ def test_ranks_are_among_all_rungs(usual):
     order = usual.trials.groupby("rung")["test/ece"].mean().rank()
     labels = {label: rung for rung, label in usual.labels.items()}
     assert verdict.difference == order[labels["+ two"]] - order[labels["vanilla"]]
+
+
+def test_a_rung_that_was_not_run_is_named(usual):
+    verdict = judge([[usual]], claimed("+ three", ("vanilla",)))
+    assert (verdict.outcome, verdict.why) == ("not decided", "not run: + three")

@@ -139,3 +139,8 @@ def test_rungs_of_one_sweep_are_named_and_left_out(first, tmp_path):
     }  # fmt: skip
     assert {"Only in A: + one.", "Only in B: + other."} <= set(comparison.notes)
     assert any("B: INCOMPLETE: + two: 5 of 5 diverged" in note for note in comparison.notes)
+
+
+def test_one_folder_twice_is_refused(first):
+    with pytest.raises(UserError, match="given twice"):
+        difference(first, load(first.out))

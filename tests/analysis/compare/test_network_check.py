@@ -209,3 +209,8 @@ def test_every_page_and_table_has_the_check(name, tmp_path):
     assert "Holm's correction over" in significance
     assert "chi-square" in significance
     assert (WARNING in significance) == (name != "over")
+
+
+def test_a_search_has_no_such_columns(tmp_path, refusal):
+    fake_results.write_search(tmp_path, [fake_results.DEFAULTS] * 2, [0.1, 0.2])
+    assert "contains a search" in refusal("report", tmp_path, "--regime")

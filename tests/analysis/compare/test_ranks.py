@@ -12,7 +12,7 @@ from tests import fake_results
 from tune_calib.cli import app
 from tune_calib.errors import UserError
 from tune_calib.results.folders import read_run_manifest
-from tune_calib.spec.metrics import METRICS
+from tune_calib.spec.metrics import METRICS, OOD_METRICS
 from tune_calib.spec.names import CHANCE
 
 # Averages of MaC-Cal's table 3 that are not the means of its table 1, in percent: table 1's mean
@@ -230,3 +230,36 @@ def test_folders_with_different_numbers_of_a_trial_are_not_ranked(tmp_path):
     run(str(tmp_path / "a"), str(tmp_path / "b"), "--json")
     with pytest.raises(UserError, match=r"has different numbers in .*/a and .*/c"):
         run(str(tmp_path / "a"), str(tmp_path / "c"), "--json")
+
+
+def test_html_and_latex_escape_names():
+    table = rank(frame({"<a> & b": [0.1], "c_d": [0.2]}), "ece")
+    assert "&lt;a&gt; &amp; b" in view(table).render("html")
+    assert r"$<$a$>$ \& b" in view(table).render("latex")
+    assert r"c\_d" in view(table).render("latex")
+
+
+@pytest.mark.parametrize("metric", OOD_METRICS)
+def test_a_missing_metric_of_foreign_images_names_the_option_that_adds_it(metric, tmp_path):
+    fake_results.write(tmp_path)
+    with pytest.raises(UserError, match="repeat the command of the run with `shift`"):
+        collect([tmp_path], None, metric)
+    assert collect([], "fedlas/table3", metric)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "name either folders of runs or a table by `published`"),
+        (("x", "--published", "fedlas/table1"), "name either folders"),
+        (("x",), "x contains no sweep.json"),
+        (("--published", "fedlas/table9"), "no published table 'fedlas/table9'; known: fedlas/"),
+        (("--published", "maccal/table3"), "no column of these results has ECE; only averages"),
+        (("--published", "fedlas/table1", "--json", "--csv"), "one format, not --json and --csv"),
+        (("--published", "fedlas/table1", "--where", "x"), "write column=value"),
+        (("--published", "fedlas/table1", "--split", "val"), "no result has split 'val'"),
+    ],
+)
+def test_a_mistake_on_the_command_line_is_one_line(arguments, message):
+    with pytest.raises(UserError, match=message):
+        run(*arguments)

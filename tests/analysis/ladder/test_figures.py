@@ -18,6 +18,7 @@ from analysis.ladder.figures.shift import corruption_rows, draw_corruption
 from analysis.ladder.figures.tradeoff import PANELS, cost_table, draw_cost, draw_tradeoff
 from analysis.ladder.results import LadderResults, angles, costs
 from analysis.load import load
+from analysis.shifts import FAMILIES
 from analysis.tidy import unbeaten
 from tests import fake_results
 from tune_calib.results.tables import SCHEMAS, write_results, write_table
@@ -231,3 +232,19 @@ def test_corruptions_without_accuracy_have_no_figure(out):
 def test_published_corruptions_are_drawn_before_generated_ones(out):
     fake_results.add_shifts(out, ["generated/fog", "corrupt/fog"])
     assert corruption_rows(load(out))[0] == "corrupt"
+
+
+def test_many_kinds_are_boxes_and_few_have_panels_of_their_own(out):
+    for kinds, shown in ((FAMILIES["generated"][:2], 4), (FAMILIES["generated"], 2)):
+        fake_results.add_shifts(out, [f"generated/{kind}" for kind in kinds])
+        sweep = load(out)
+        family, table = corruption_rows(sweep)
+        assert family == "generated"
+        assert set(table["severity"]) == set(range(6))
+        assert set(table["kind"]) == set(kinds)
+        drawn = draw_corruption(LadderResults(sweep))
+        assert len(drawn.axes) == shown
+        caption = LADDER_FIGURES["corruption"].full_caption(LadderResults(sweep))
+        assert "generated corruptions" in caption
+        assert "n = 3 trials of each rung" in caption
+        assert ("over 14 kinds" in caption) is (shown == 2)

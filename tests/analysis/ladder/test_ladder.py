@@ -1,3 +1,4 @@
+import json
 import math
 import subprocess
 import sys
@@ -14,12 +15,13 @@ from analysis.ladder.results import LadderResults
 from analysis.load import load
 from analysis.published import published
 from analysis.report import run_status, write_report
-from analysis.tables.render import markdown
+from analysis.tables.latex import latex, markdown
 from analysis.tables.table import BEST, Table
 from analysis.text import Cell, ranked
 from tests import fake_results
 from tune_calib.console import Screen
 from tune_calib.errors import UserError
+from tune_calib.files.documents import seal
 from tune_calib.results.tables import write_results
 from tune_calib.spec.metrics import METRICS
 
@@ -211,3 +213,22 @@ def test_each_base_starts_a_chain_and_controls_stand_after_a_rule(out):
     assert "*controls*" in markdown(tables.ladder(sweep))
     sweep.manifest.rungs[2] = sweep.manifest.rungs[2].model_copy(update={"kind": "base"})
     assert chains(replace(sweep)) == [[0, 1], [2]]
+
+
+def test_a_folder_without_a_sweep_is_one_line(tmp_path):
+    with pytest.raises(UserError, match="contains no sweep"):
+        load(tmp_path / "absent")
+
+
+def test_latex_has_the_states_of_trials_and_escapes_labels(tmp_path):
+    fake_results.write(tmp_path, bad="crashed")
+    path = tmp_path / "sweep.json"
+    manifest = json.loads(path.read_text())
+    manifest["rungs"][1]["label"] = "+ q_0 & 5%"
+    path.write_bytes(seal(manifest))
+    text = latex(tables.ladder(load(tmp_path)))
+    assert r"+ q\_0 \& 5\%" in text
+    ended = [record["trials"] for record in tables.ladder(load(tmp_path)).records]
+    assert ended == [Cell("3", 3.0), Cell("3", 3.0), Cell("3 crashed"), Cell("3", 3.0)]
+    assert "crashed (3/3)" in text
+    assert "$-$2.00" in text

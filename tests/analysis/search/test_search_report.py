@@ -347,3 +347,10 @@ def test_lines_of_parallel_coordinates_are_logarithmic_where_the_search_is(out):
     assert heights["head.lr"].tolist() == pytest.approx([0.5, 0, 0.849, 1], abs=0.001)
     assert heights["head.width"].isna().tolist() == [False, True, False, True]
     assert heights["head.shape"].tolist() == [0, 1, 0, 1]
+
+
+def test_a_search_report_refuses_a_published_table(out):
+    told = CliRunner().invoke(app, ["report", str(out), "--published", "fedlas/table1"])
+    assert "contains a search" in str(told.exception)
+    told = CliRunner().invoke(app, ["report", str(out)])
+    assert "2 (chosen)" in told.stdout

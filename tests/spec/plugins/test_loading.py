@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import CPU, drive, here, rows, run_of
+from tests.support import CPU, drive, here, rows, run_of, sample
 from tune_calib.data.cache import load_source
 from tune_calib.data.splits import load_development
 from tune_calib.engine.artifacts import NetworkTraining
@@ -107,6 +107,13 @@ def test_a_broken_plug_in_is_one_line_and_leaves_nothing(case, tmp_path):
         assert "\n" not in str(told.value)
     assert everything() == before
     assert plugins.in_use() == ()
+
+
+@pytest.mark.parametrize(
+    "plugin", sample(["nothing.py", "nothing/here.py", "no.such.module", "tests.nothing"], 2)
+)
+def test_a_missing_plug_in_is_one_line_at_the_command(plugin, refusal):
+    assert plugin.removesuffix(".py") in refusal("list", "methods", "--plugin", plugin)
 
 
 def test_a_plug_in_named_twice_is_loaded_once_and_unloaded_after_the_command(tmp_path):

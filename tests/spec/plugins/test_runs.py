@@ -1,6 +1,7 @@
 """Plug-ins at work: in one process, on two nodes, in an experiment file, and after a change."""
 
 import json
+import shlex
 import shutil
 import subprocess
 import time
@@ -13,6 +14,7 @@ from ray.cluster_utils import Cluster
 from tests.support import QUICK, cli, command_line, here, rows, sample
 from tune_calib.files.documents import seal
 from tune_calib.spec import plugins
+from tune_calib.spec.methods import METHODS
 
 EXAMPLES = Path(__file__).parents[3] / "docs/examples"
 NAMES = ("loss", "head", "metric")
@@ -176,6 +178,13 @@ def file(tmp_path) -> Path:
     return path
 
 
+def test_a_sweep_file_is_forecast(file):
+    done = here("run", file, "--dry-run")
+    assert done.returncode == 0, done.stderr
+    assert "losses" in done.stdout
+    assert "poly" not in METHODS
+
+
 def test_a_broken_plug_in_names_its_line_and_that_of_the_experiment_file(file, refusal):
     file.write_text(FILE.format(broken="lab/broken.py, "))
     (file.parent / "lab/broken.py").write_text("\n1 / 0\n")
@@ -214,3 +223,16 @@ def test_a_sweep_file_runs_on_two_nodes_that_have_no_such_file(own_ray, file, re
     finally:
         ray.shutdown()
         cluster.shutdown()
+
+
+def test_the_command_that_goes_on_can_be_typed_whatever_the_names_of_its_files(tmp_path):
+    folder = tmp_path / "a lab's"
+    (folder / "out" / "bad-digits").mkdir(parents=True)
+    (folder / "out" / "bad-digits" / "foreign.txt").touch()
+    plugin, file = shutil.copy(EXAMPLES / "plugin_metric.py", folder), folder / "experiment.yaml"
+    out, entries = str(folder / "out"), {"bad": {"methods": ["ls"]}}
+    file.write_text(json.dumps({"out": out, "entries": entries}))
+    ended = here("run", file, "--plugin", plugin)
+    assert ended.returncode == 1
+    again = shlex.split(ended.stderr.strip().rpartition("run them again: ")[2])
+    assert again == ["tune-calib", "run", str(file), "--plugin", plugin, "--retry", "crashed"]
