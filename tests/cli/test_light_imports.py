@@ -38,7 +38,6 @@ REFUSED = {
     "nothing to rank": ["analyze", "ranks", "NOTHING"],
     "no method in a file": ["run", "wrong.yaml"],
     "no quick setting for a backbone": ["ablate", "mac_cal", *OTHER],
-    "no quick setting for a backbone in a file": ["run", "other.yaml"],
 }
 SCRIPT = """
 import json, sys
@@ -95,9 +94,6 @@ def outcomes(tmp_path_factory):
     fake_results.write(folder / "RUN")
     fake_results.write(folder / "ALL" / "one")
     (folder / "wrong.yaml").write_text("entries: {a: {methods: [nope]}}")
-    (folder / "other.yaml").write_text(
-        "{datasets: [cifar10], backbones: [resnet50], entries: {a: {methods: [ls]}}}"
-    )
     with tarfile.open(ARCHIVE) as archive:
         archive.extractall(folder / "made", filter="data")
     given = json.dumps([SLOW, str(folder / "found.json"), REFUSED | QUICK])

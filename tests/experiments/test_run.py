@@ -12,6 +12,7 @@ from tests.support import cli, rows
 from tests.tuning.search.support import any_job
 from tune_calib.results.tables import read_table
 from tune_calib.tuning import plan as planning
+from tune_calib.tuning.context import Context
 from tune_calib.tuning.folder import spent_s
 from tune_calib.tuning.plan import affordable
 from tune_calib.tuning.search.outcome import SearchResult
@@ -63,7 +64,7 @@ def test_a_search_for_some_hours_ends_with_a_result_and_at_its_budget(
 ):
     executed = []
 
-    def execute(run):
+    def execute(run, context):
         """Execute a search without trials, whose suggestions take four seconds each."""
         executed.append(run.length)
         state = SimpleNamespace(results=range(max(run.length, ended)))
@@ -77,7 +78,9 @@ def test_a_search_for_some_hours_ends_with_a_result_and_at_its_budget(
     monkeypatch.setattr(planning, "count_batch", lambda run: 8)
     monkeypatch.setattr(planning, "count_suggestions", lambda *_: (ended, ended))
     monkeypatch.setattr(planning, "execute_run", execute)
-    result = planning._search_for(replace(any_job(tmp_path / "out"), at_once=1), 100 / 3600)
+    result = planning._search_for(
+        replace(any_job(tmp_path / "out"), at_once=1), 100 / 3600, Context()
+    )
     assert len(result.state.results) == reached
     assert executed == lengths
 

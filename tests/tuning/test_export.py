@@ -84,12 +84,17 @@ def test_export_overwrites_nothing_and_refuses_folders_without_results(sweep, tm
     assert "give the --store of the run" in absent
 
 
-def test_a_foreign_stored_head_is_retrained_and_other_numbers_are_refused(run_copy, bank, tmp_path):
+def test_a_foreign_stored_head_and_other_numbers_are_refused_and_a_missing_one_is_retrained(
+    run_copy, bank, tmp_path
+):
     spec, other = HEAD(seed=0), HEAD(seed=1)
     stored = run_copy / "store" / KIND
     export(run_copy, run_copy / "store", None, str(tmp_path / "a"), spec.hash)
     shutil.rmtree(stored / spec.hash)
     shutil.copytree(stored / other.hash, stored / spec.hash)
+    with pytest.raises(UserError, match="was moved or renamed"):
+        export(run_copy, run_copy / "store", None, str(tmp_path / "b"), spec.hash)
+    shutil.rmtree(stored / spec.hash)
     export(run_copy, run_copy / "store", None, str(tmp_path / "b"), spec.hash)
     features = bank.test().features
     first, second = (load_calibrated(tmp_path / name).from_features(features) for name in "ab")

@@ -353,7 +353,10 @@ def _register(plugin: Plugin) -> None:
         files = _digest_module(plugin.where)[1]
     try:
         with loading(plugin.content):
-            if plugin.content in _loaded.ran:
+            loaded: dict[str, str] = {}  # the modules of each name that were imported last
+            for other, _ in _loaded.ran.values():
+                loaded |= _modules_of(other)
+            if plugin.content in _loaded.ran and _modules_of(plugin).items() <= loaded.items():
                 for add, record in _loaded.ran[plugin.content][1]:
                     add(record)
             else:
@@ -376,6 +379,7 @@ def _register(plugin: Plugin) -> None:
         if isinstance(error, RefusedError):
             raise RefusedError(message) from None
         raise UserError(message) from None
+    _loaded.ran.pop(plugin.content, None)  # the last one that ran is the last one there
     _loaded.ran[plugin.content] = plugin, registered
     _loaded.in_use[plugin.content] = plugin
 

@@ -15,7 +15,8 @@ from analysis.ladder.results import LadderResults
 from analysis.load import load
 from analysis.published import published
 from analysis.report import run_status, write_report
-from analysis.tables.latex import latex, markdown
+from analysis.tables.latex import latex
+from analysis.tables.render import markdown
 from analysis.tables.table import BEST, Table
 from analysis.text import Cell, ranked
 from tests import fake_results
