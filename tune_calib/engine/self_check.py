@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib import metadata
@@ -17,6 +17,7 @@ from tune_calib.files.hashes import hash_text
 from tune_calib.files.paths import AnyPath, atomic_write, cache_folder
 from tune_calib.spec.slots.base import OptimisedSlot
 from tune_calib.spec.slots.network import Execution, NetworkSlot
+from tune_calib.spec.trial import TrialSpec
 
 STEPS, ROUNDS = 3, 2
 
@@ -185,6 +186,19 @@ def find_difference(start: Tensors, eager: Tensors, captured: Tensors) -> tuple[
 
 def _copy(tensors: Tensors) -> Tensors:
     return {name: tensor.detach().clone() for name, tensor in tensors.items()}
+
+
+def list_refusals(specs: Iterable[TrialSpec]) -> list[str]:
+    """Describe captured steps of trials that this machine has refused, each once."""
+    slots: dict[OptimisedSlot, None] = {}
+    for spec in specs:
+        slots |= dict.fromkeys(slot for slot in (spec.network, spec.head) if slot is not None)
+    refusals: dict[str, None] = {}
+    for slot in slots:
+        for execution in ("graph", "compiled"):
+            if (check := Subject.of(execution, slot).read()) and check.refusal:
+                refusals[f"{execution} of {slot.method}: refused ({check.refusal})"] = None
+    return list(refusals)
 
 
 def build_executor(
