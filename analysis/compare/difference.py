@@ -6,7 +6,7 @@ from functools import partial
 
 import pandas as pd
 
-from analysis.compare.decision import decide_runs, describe_rules
+from analysis.compare.decision import Decision, decide_runs, describe_rules
 from analysis.compare.gather import Matched, over_seeds
 from analysis.compare.hypotheses import MIN_PAIRS, compare_pairs
 from analysis.load import Run
@@ -47,11 +47,7 @@ def difference(
         name = column(common_split, metric)
         decisions = decide_runs(first, second, changes, name, margin)
         for label, decision in zip(shared, decisions, strict=True):
-            pair, result = pairs[label], compare_pairs(metric, pairs[label], "t")
-            del result["p"], result["statement"]
-            row = {"rung": label, "metric": metric, "first": pair["a"].mean()}
-            row |= {"second": pair["b"].mean(), **result, "decision": decision.outcome}
-            rows.append(row)
+            rows.append(_row(label, metric, pairs[label], decision))
         if lines := describe_rules(decisions):
             rules.append(f"Decisions on {METRICS[metric].title}: {'; '.join(lines)}")
         remarks += [f"A: {note}" for note in a.notes]
@@ -75,6 +71,13 @@ def difference(
         lines.append(f"The {first.row_name}s of both runs have the same settings")
     lines += [*_describe_overlap(first, second, shared), *dict.fromkeys(remarks)]
     return _view(table, changed, full_stops(lines), first.row_name)
+
+
+def _row(label: str, metric: str, pair: pd.DataFrame, decision: Decision) -> dict[str, object]:
+    result = compare_pairs(metric, pair, "t")
+    del result["p"], result["statement"]
+    row = {"rung": label, "metric": metric, "first": pair["a"].mean(), "second": pair["b"].mean()}
+    return {**row, **result, "decision": decision.outcome}
 
 
 def _shared_rungs(first: Run, second: Run) -> list[str]:

@@ -9,6 +9,7 @@ from tune_calib.errors import DamagedFileError
 from tune_calib.files.paths import require_writable
 from tune_calib.files.store import Store
 from tune_calib.progress import report_progress
+from tune_calib.results.manifests import RunManifest, SearchManifest
 from tune_calib.results.plugin_folders import require_loaded, store_sources
 from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.ladder import PlannedTrial
@@ -60,13 +61,6 @@ def execute_run(run: AnyRun, context: Context, label: str = "") -> Result:
         copies = read_copies(run, work)
         state: Any = run.open(work)
 
-        def write_plan() -> None:
-            """Write what is planned: before the first row, and after all that may fail."""
-            for record, folder in run.records:
-                record.write(folder)
-            manifest.write(out)
-            store_sources(out, run.plugins)
-
         try:
             type(manifest).read(out)
         except (FileNotFoundError, DamagedFileError):
@@ -80,7 +74,7 @@ def execute_run(run: AnyRun, context: Context, label: str = "") -> Result:
             else:
                 echo(f"nothing is left to do in {out}", err=True)
             if state.is_over:
-                write_plan()
+                _write_plan(run, manifest)
                 return run.finish(state)
             provenance = location.build_provenance(
                 sweep=manifest.identity,
@@ -91,9 +85,17 @@ def execute_run(run: AnyRun, context: Context, label: str = "") -> Result:
                 digests=copies.digests,
             )
             with open_executor(location, state.needs, everywhere, provenance, of_run) as executor:
-                write_plan()
+                _write_plan(run, manifest)
                 run.execute(state, executor)
         return run.finish(state)
+
+
+def _write_plan(run: AnyRun, manifest: RunManifest | SearchManifest) -> None:
+    """Write what is planned: before the first row, and after all that may fail."""
+    for record, folder in run.records:
+        record.write(folder)
+    manifest.write(run.location.out)
+    store_sources(run.location.out, run.plugins)
 
 
 def read_copies(run: AnyRun, work: RemainingWork) -> Copies:
