@@ -126,7 +126,11 @@ def test_the_command_of_a_request_makes_it_again(name):
         ("compare", {"methods": ["ce"], "all": "head"}, "exactly one of `methods` and `all`"),
         ("compare", {"all": "heads"}, "heads"),
         ("compare", {"methods": ["ls", 3]}, "methods"),
-        ("search", {"method": "mac_cal", "sampler": "tpee"}, "`sampler` 'tpee' is unknown"),
+        (
+            "search",
+            {"method": "mac_cal", "sampler": "tpee"},
+            "unknown sampler 'tpee'; did you mean 'tpe'",
+        ),
         ("search", {"method": "mac_cal", "metric": "ecee"}, "unknown metric 'ecee'"),
         ("search", {"method": "mac_cal", "guard": 2}, "`guard` must be at most 1"),
         ("search", {"method": "mac_cal", "trials": 0}, "`trials` must be at least 1"),

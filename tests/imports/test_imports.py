@@ -266,7 +266,10 @@ WRONG = {
     "transposed": (changed("logits", np.transpose), "has 4 samples, but there are 60 labels"),
     "a number a sample": (changed("logits", lambda v: v[:, 0]), "must be in 0 to 1, the 2 classes"),
     "whole numbers": (changed("logits", lambda v: v.astype("i8")), "floating-point"),
-    "one class": (changed("logits", lambda v: v[:, :0]), "at least 2 classes|is empty"),
+    "one class": (
+        changed("logits", lambda v: v[:, :0]),
+        r"at least 2 classes|is empty|must be \(samples, columns\)",
+    ),
     "too few labels": (changed("labels", lambda v: v[:-1]), "but there are 59 labels"),
     "one-hot labels": (
         changed("labels", lambda v: np.eye(4, dtype=int)[v]), r"must be \(60,\), one per sample",

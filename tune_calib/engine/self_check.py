@@ -190,15 +190,15 @@ def _copy(tensors: Tensors) -> Tensors:
 
 def list_refusals(specs: Iterable[TrialSpec]) -> list[str]:
     """Describe captured steps of trials that this machine has refused, each once."""
-    slots: dict[OptimisedSlot, None] = {}
+    subjects: dict[Subject, None] = {}
     for spec in specs:
-        slots |= dict.fromkeys(slot for slot in (spec.network, spec.head) if slot is not None)
-    refusals: dict[str, None] = {}
-    for slot in slots:
-        for execution in ("graph", "compiled"):
-            if (check := Subject.of(execution, slot).read()) and check.refusal:
-                refusals[f"{execution} of {slot.method}: refused ({check.refusal})"] = None
-    return list(refusals)
+        for slot in filter(None, (spec.network, spec.head)):
+            subjects |= dict.fromkeys(Subject.of(name, slot) for name in ("graph", "compiled"))
+    refusals = []
+    for subject in subjects:
+        if (check := subject.read()) and check.refusal:
+            refusals.append(f"{subject.execution} of {subject.method}: refused ({check.refusal})")
+    return refusals
 
 
 def build_executor(

@@ -11,6 +11,7 @@ from tune_calib.engine.machine import count_cores
 from tune_calib.engine.self_check import list_refusals
 from tune_calib.files.store import Store
 from tune_calib.spec.resolved import ResolvedRequest
+from tune_calib.spec.trial import canonical_json
 from tune_calib.text import format_count
 from tune_calib.tuning.caption import describe_setting
 from tune_calib.tuning.forecast import Forecast, count_parallel, find_needs
@@ -64,7 +65,9 @@ def describe_run(run: LadderRun | SearchRun, work: RemainingWork, is_dry: bool =
 def describe_images(run: LadderRun | SearchRun, is_elsewhere: bool) -> str:
     """Describe the images and sizes of the splits, and warn of repeated or too few images."""
     texts: dict[str, None] = {}
-    for slot in dict.fromkeys(trial.spec.data for trial in run.planned_trials):
+    # By content, since the groups of an import have no hash.
+    slots = {canonical_json(trial.spec.data): trial.spec.data for trial in run.planned_trials}
+    for slot in slots.values():
         info, remark = slot.info, ""
         if slot.import_record is not None:
             calib = slot.import_record.calib

@@ -165,6 +165,9 @@ class _SourceSearcher(Searcher):
         self.to_repeat.append((self._first_ids.pop(trial_id, trial_id), config))
         self.repeats += 1
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {}  # Ray pickles searchers for a restore, which is not used
+
     def save(self, checkpoint_path: str) -> None: ...
 
     def restore(self, checkpoint_path: str) -> None: ...
