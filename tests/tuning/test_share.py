@@ -83,7 +83,7 @@ def test_networks_are_measured_by_a_task_that_inherits_the_variables_of_mps(
     network = {"backbone": "small_cnn", "execution": "compiled"}
     specs = [TrialSpec.build(network={**network, "seed": seed}) for seed in range(8)]
     location = RunLocation(Path("out"), Path("store"))
-    with pytest.raises(UserError, match=r"^the timed step of `gpus` auto failed: .*; give `gpus`"):
+    with pytest.raises(UserError, match=r"^the steps of `gpus` auto failed: .*; give `gpus`"):
         resolve_share(location, specs)  # there is no GPU in truth
     monkeypatch.setattr(share, "measure_networks", measure_networks)
     shared = resolve_share(location, specs)

@@ -245,7 +245,7 @@ class ResourcesRequest(Part):
     """The resources of one Ray trial."""
 
     gpus: Annotated[Share, OptionHelp(WHERE)] = 0.0
-    """GPUs per trial: 0, 1, 1/k, or auto, which chooses k from a step that is timed on a GPU"""
+    """GPUs per trial: 0, 1, 1/k, or auto, which chooses k by the memory of a few steps on a GPU"""
 
 
 class Forecast(Part):

@@ -38,7 +38,7 @@ _QUIET = {
     "TUNE_MAX_PENDING_TRIALS_PG": "16",
 }
 
-GPU_WAIT_S = 900  # for a free GPU of a cluster and a timed step on it
+GPU_WAIT_S = 900  # for a free GPU of a cluster and a few steps on it
 
 NODE_CHECK_S = 5.0  # between two checks that the Ray node of this process is alive
 _ANSWER_S = 30.0  # for the answer to the last of these checks
@@ -172,13 +172,13 @@ def run_on_gpu(function: Callable[..., T], *arguments: Any) -> tuple[T, int]:
         result = ray.get(task.remote(*arguments), timeout=GPU_WAIT_S)
     except GetTimeoutError:
         raise UserError(
-            f"no GPU became free for the timed step of `gpus` auto in {GPU_WAIT_S} s; give `gpus` "
+            f"no GPU became free for the steps of `gpus` auto in {GPU_WAIT_S} s; give `gpus` "
             "1 or 1/k"
         ) from None
     except RayTaskError as error:
         reason = find_cause(error.cause) or type(error.cause).__name__
         raise UserError(
-            f"the timed step of `gpus` auto failed: {reason}; give `gpus` 1 or 1/k"
+            f"the steps of `gpus` auto failed: {reason}; give `gpus` 1 or 1/k"
         ) from None
     return result, int(ray.cluster_resources().get("GPU", 1))
 
