@@ -20,9 +20,9 @@ NO_COPIES = Copies({}, None, Store(Path("store")))
 
 def copy_found(planned, out, among, sweep, ladder, sets, copies):
     """Copy the rows of other folders, as a run does; return whether there are any."""
-    found = find_rows(planned, out, among, copies)
-    copy_rows(found, planned, out, sweep, ladder, sets)
-    return bool(found)
+    folders = find_rows(planned, out, among, copies)
+    copy_rows(folders, planned, out, sweep, ladder, sets)
+    return bool(folders)
 
 
 ASKED = ResolvedRequest(

@@ -104,8 +104,8 @@ app.add_typer(analyze, name="analyze", rich_help_panel="Read results", no_args_i
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run a command; a user's mistake is one line and exit code 2."""
     os.environ["MPLBACKEND"] = "Agg"  # figures of plug-ins are drawn without a screen
-    # The modules of torch and pandas have a million objects, through which Python would look for
-    # garbage again and again: a tenth of the time of short commands.
+    # With torch and pandas loaded, each search for garbage is long: with the usual thresholds they
+    # take a tenth of the time of a short command.
     gc.set_threshold(50_000, 20, 20)
     if arguments is None:
         arguments = sys.argv[1:]

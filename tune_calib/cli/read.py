@@ -23,6 +23,14 @@ from tune_calib.spec.metrics import metrics_of_trials
 _OUT = typer.Argument(help="folder or URL of a run, a search or an experiment file's entries")
 
 
+Intervals = Annotated[
+    bool,
+    flag(
+        "--intervals", "show intervals over test samples instead of the spread over seeds", TABLES
+    ),
+]
+
+
 def report(
     out: Annotated[str, _OUT],
     shell: typer.Context,
@@ -53,14 +61,7 @@ def report(
             rich_help_panel=TABLES,
         ),
     ] = None,
-    intervals: Annotated[
-        bool,
-        flag(
-            "--intervals",
-            "show intervals over test samples instead of the spread over seeds",
-            TABLES,
-        ),
-    ] = False,
+    intervals: Intervals = False,
     with_pictures: Annotated[
         bool, flag("--pictures", "first compute the logits that some figures need")
     ] = False,

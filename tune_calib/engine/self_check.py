@@ -149,6 +149,7 @@ class Proven(Captured):
 
 
 def _vary(inputs: Inputs, number: int) -> Inputs:
+    """Return other inputs for each step, so that a captured step that fixed one is found."""
     varied = {}
     for name, tensor in inputs.items():
         if tensor.dim():

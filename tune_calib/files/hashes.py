@@ -1,4 +1,4 @@
-"""SHA-256 of bytes, texts and files: the only place that computes one."""
+"""SHA-256 of bytes, texts and files."""
 
 import hashlib
 from collections.abc import Iterable

@@ -216,12 +216,12 @@ class LadderRun:
     def reuse(self, work: RemainingWork, copies: Copies) -> RemainingWork:
         """Copy rows of equal trials from other folders; return the remaining work."""
         trials, out = self.planned_trials, self.location.out
-        found = find_rows(trials, out, self.location.among, copies)
-        if not found:
+        folders = find_rows(trials, out, self.location.among, copies)
+        if not folders:
             return work
         manifest = self.build_manifest()
         manifest.write(out)  # before the first row
-        copy_rows(found, trials, out, manifest.sweep, ladder=self.name, sets=self.shift_sets)
+        copy_rows(folders, trials, out, manifest.sweep, ladder=self.name, sets=self.shift_sets)
         return self.plan()
 
     @property

@@ -166,7 +166,7 @@ def find_rows(
 
 
 def copy_rows(
-    found: Mapping[str, AnyPath],
+    folders: Mapping[str, AnyPath],  # by spec hash
     planned: Sequence[PlannedTrial],
     out: AnyPath,
     sweep: str,
@@ -176,8 +176,8 @@ def copy_rows(
     """Copy rows that were found in other folders, with requested extra evaluations."""
     trials = {trial.spec.hash: trial for trial in planned}
     prefixes = tuple(f"{name}/" for name in sets)
-    for folder in dict.fromkeys(found.values()):
-        hashes = [spec_hash for spec_hash in found if found[spec_hash] == folder]
+    for folder in dict.fromkeys(folders.values()):
+        hashes = [spec_hash for spec_hash in folders if folders[spec_hash] == folder]
         # Named after its content: further trials of that folder get another file.
         name = f"shared-{hash_text(' '.join(sorted(hashes)))[:16]}"
         intervals = _read_rows(folder, "intervals", hashes)

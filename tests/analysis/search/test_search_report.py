@@ -350,7 +350,7 @@ def test_lines_of_parallel_coordinates_are_logarithmic_where_the_search_is(out):
 
 
 def test_a_search_report_refuses_a_published_table(out):
-    told = CliRunner().invoke(app, ["report", str(out), "--published", "fedlas/table1"])
-    assert "contains a search" in str(told.exception)
-    told = CliRunner().invoke(app, ["report", str(out)])
-    assert "2 (chosen)" in told.stdout
+    refusal = CliRunner().invoke(app, ["report", str(out), "--published", "fedlas/table1"])
+    assert "contains a search" in str(refusal.exception)
+    report = CliRunner().invoke(app, ["report", str(out)])
+    assert "2 (chosen)" in report.stdout
