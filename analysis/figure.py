@@ -25,11 +25,9 @@ class Figure:
     position: int = 1000  # sort key in the page; equal ones are sorted by name
 
     def __call__(self, results: Any) -> "Drawing | None":
-        """Draw it; return None if there is nothing to draw."""
         return self.draw(results)
 
     def full_caption(self, results: Any) -> str:
-        """Return the instructions for reading it, and the sentences on these results."""
         return f"{self.reading} {self.caption(results)}".rstrip()
 
     def why_absent(self, results: Any) -> str:

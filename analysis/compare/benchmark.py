@@ -49,7 +49,6 @@ class Benchmark(Flagged):
 
     @property
     def datasets(self) -> "pd.Index[str]":
-        """Return the data set of each experiment."""
         return self.is_run.columns.get_level_values("dataset")
 
     def win_rates(self, metric: str) -> pd.DataFrame:
@@ -104,7 +103,6 @@ class Benchmark(Flagged):
 
     @cached_property
     def friedman(self) -> Friedman:
-        """Run Friedman's test by log loss on the methods with numbers for all experiments."""
         controls = [method for method, cells in self.flags.items() if CONTROL in cells[0]]
         values = self.values[SCORES[0]].dropna().drop(index=controls, errors="ignore")
         left_out = [method for method in self.is_run.index if method not in values.index]
@@ -160,7 +158,6 @@ def benchmark(
 
 
 def _find_base(folders: Sequence[AnyPath]) -> str:
-    """Return the base of runs, which must agree, or of result files."""
     bases = set()
     for folder in folders:
         if has_result_files(folder):
@@ -227,7 +224,6 @@ def _columns(
 
 
 def _describe_partial(result: Benchmark) -> list[str]:
-    """Name the methods without numbers for some experiments."""
     lines = []
     counts = result.is_run.sum(axis="columns")
     if names := [f"{name} ({count})" for name, count in counts.items() if count < counts.max()]:
@@ -245,7 +241,6 @@ def _describe_partial(result: Benchmark) -> list[str]:
 
 
 def tidy_scores(result: Benchmark) -> pd.DataFrame:
-    """Return a row per experiment and method with its scores."""
     parts = {}
     for metric, scores in result.values.items():
         parts[metric] = scores.stack(KEY, future_stack=True)

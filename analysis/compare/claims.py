@@ -73,7 +73,6 @@ class Changes:
 
     @property
     def mean(self) -> float:
-        """Return the mean over the pairs; NaN without any."""
         return float(self.values.mean()) if len(self.values) else math.nan
 
 
@@ -129,7 +128,6 @@ def _decide(undecided: Verdict, changes: Changes, comparisons: int) -> Verdict:
 
 
 def _measure_all(runs: Sequence[Run], comparison: Comparison, than: str) -> Changes:
-    """Return the sums of one run with a pair per seed, or of several with a pair per network."""
     parts = [measure(run, comparison, than) for run in runs]
     if len(parts) == 1:
         return parts[0]
@@ -281,7 +279,6 @@ def _drawn(run: Run, metric: str, split: str) -> tuple[pd.DataFrame, dict[str, F
 
 
 def _hashes(rows: pd.DataFrame, blocks: "pd.Index[int]") -> list[list[str]]:
-    """Return the trials of a rung in each block; a trial without the block's seed is in all."""
     name = str(blocks.name)
     shared = rows.loc[rows[name].isna(), "spec_hash"].tolist()
     return [rows.loc[rows[name] == block, "spec_hash"].tolist() or shared for block in blocks]

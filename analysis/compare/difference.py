@@ -101,7 +101,6 @@ def _shared_rungs(first: Run, second: Run) -> list[str]:
 
 
 def _pairs(label: str, first: Matched, second: Matched) -> pd.DataFrame:
-    """Return the matched values of a rung in both runs, as columns ``b`` and ``a``."""
     pairs = pd.concat([second.values[label], first.values[label]], axis=1, keys=["b", "a"])
     pairs = pairs.astype(float).dropna()
     if label in first.fixed and label in second.fixed:
@@ -110,7 +109,6 @@ def _pairs(label: str, first: Matched, second: Matched) -> pd.DataFrame:
 
 
 def _describe_overlap(first: Run, second: Run, shared: Sequence[str]) -> list[str]:
-    """Describe the rungs that only one of them has, and the trials that both have."""
     lines = []
     for name, run in (("A", first), ("B", second)):
         if others := [label for label in run.labels.values() if label not in shared]:
@@ -123,7 +121,6 @@ def _describe_overlap(first: Run, second: Run, shared: Sequence[str]) -> list[st
 
 
 def _changed_settings(first: Run, second: Run, shared: Sequence[str]) -> pd.DataFrame:
-    """Return the settings of shared rungs that differ, in the columns ``first`` and ``second``."""
     columns = {"first": _settings(first, shared), "second": _settings(second, shared)}
     settings = pd.DataFrame(columns).fillna("-").rename_axis("setting").reset_index()
     return settings[settings["first"] != settings["second"]]

@@ -50,7 +50,6 @@ def compare(matched: Matched, baseline: str, test: str) -> pd.DataFrame:
 
 
 def holm(p: Iterable[float]) -> intervals.Floats:
-    """Return p-values with Holm's correction over those that are not NaN."""
     corrected = np.array(list(p), dtype=np.float64)
     is_tested = ~np.isnan(corrected)
     if is_tested.sum() > 1:  # the function collects garbage, which takes a tenth of a second
@@ -59,7 +58,6 @@ def holm(p: Iterable[float]) -> intervals.Floats:
 
 
 def compare_pairs(metric: str, pairs: pd.DataFrame, test: str) -> dict[str, Any]:
-    """Test the first of two columns of pairs against the second, see ``compare``."""
     difference = tied(pairs.iloc[:, 0] - pairs.iloc[:, 1]).to_numpy()
     sign = -1 if METRICS[metric].is_less_better else 1
     statement = _explain_no_test(difference, test)

@@ -47,7 +47,6 @@ def interaction(run: Run, of: str, with_: str, metric: str, margin: float | None
 
 
 def _find_rung(run: Run, names: Sequence[str]) -> str:
-    """Return the label of the rung with a pipeline of these methods, in any order."""
     wanted = sorted(map(METHODS.canonical, names))
     for label in run.labels.values():
         # A label begins with the pipeline; settings follow it.

@@ -107,7 +107,6 @@ def is_exact(differences: Floats) -> bool:
 
 
 def _pair_means(values: Floats, *positions: int) -> list[float]:
-    """Return the pair means (with pairs of equal elements) at some positions in sorted order."""
     left, right = np.triu_indices(len(values))
     pair_means = np.sort((values[left] + values[right]) / 2)
     return list(map(float, pair_means[list(positions)]))
@@ -209,7 +208,6 @@ def noise_floor(counts: Floats, confidence: Floats) -> float:
 
 @cached_per_run
 def noise_floors(run: Run) -> "pd.Series[float]":
-    """Return the mean noise floor on test of each rung, by label; NaN without bins."""
     bins = run.bins[run.bins["split"] == "test"].astype({"spec_hash": str})
     floors = {}
     for name, rows in bins.groupby("spec_hash"):
@@ -221,7 +219,6 @@ def noise_floors(run: Run) -> "pd.Series[float]":
 
 
 def _crossing(rising: Callable[[float], float], level: float) -> float:
-    """Return the point in [0, 1] where a rising function reaches a level, or the closest end."""
     if rising(0.0) >= level:
         return 0.0
     return bisect_left(range(_STEPS), level, key=lambda step: rising(step / _STEPS)) / _STEPS

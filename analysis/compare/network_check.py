@@ -41,12 +41,10 @@ class NetworkCheck:
 
     @property
     def is_recorded(self) -> bool:
-        """Return whether the confidence gap is known."""
         return not math.isnan(self.gap)
 
     @property
     def is_over_confident(self) -> bool:
-        """Return whether the networks are significantly over-confident."""
         return self.gap > self.half
 
     @property
@@ -64,7 +62,6 @@ class NetworkCheck:
 
     @property
     def brief(self) -> str:
-        """Describe the networks in a part of a sentence, for the head of a page."""
         if not self.is_recorded:
             return "whether the base network is over-confident was not recorded"
         train = format_value("accuracy", self.train)
@@ -75,7 +72,6 @@ class NetworkCheck:
 
     @property
     def sentence(self) -> str:
-        """Describe the networks for captions and pages, without a full stop."""
         if not self.is_recorded:
             return "The over-confidence of the base network was not recorded"
         name = f" ({self.method})" if self.method else ""

@@ -45,7 +45,6 @@ class DeclaredTest:
 
 
 def judge(matched: Matched, test: str, baseline: str | None = None) -> DeclaredTest:
-    """Run a declared test."""
     if test not in (*PAIRED_TESTS, "friedman"):
         raise UserError(f"unknown `test` {test!r}; known: {', '.join(PAIRED_TESTS)}, friedman")
     methods = list(map(str, matched.values))
@@ -61,7 +60,6 @@ def judge(matched: Matched, test: str, baseline: str | None = None) -> DeclaredT
 
 
 def are_rivals(run: Run) -> bool:
-    """Return whether the rungs are alternatives, not steps of a ladder."""
     return {rung.kind for rung in run.rungs} <= {"base", "variant"}
 
 
@@ -82,7 +80,6 @@ def for_report(run: Run, test: str) -> list[DeclaredTest]:
 def add_decisions(
     run: Run, verdict: DeclaredTest, margin: float | None = None, split: str = "test"
 ) -> DeclaredTest:
-    """Add the decisions between each method of a run and the baseline of a test."""
     if verdict.baseline is None:
         return verdict
     name, reference = column(split, verdict.matched.metric), (verdict.baseline,)
@@ -112,7 +109,6 @@ def spreads_of(matched: Matched) -> pd.DataFrame:
 
 
 def view(verdict: DeclaredTest) -> View:
-    """Return the spread of each method, then the declared test."""
     metric, result = verdict.matched.metric, verdict.friedman
     label = label_of("significance", metric)
     spreads, cell = verdict.spreads, partial(Cell.number, metric)
@@ -145,7 +141,6 @@ def view(verdict: DeclaredTest) -> View:
 
 
 def _comparisons(verdict: DeclaredTest) -> list[Record]:
-    """Return a row per comparison, with a statement if there is no p-value."""
     table, metric = verdict.comparisons, verdict.matched.metric
     number = partial(Cell.number, metric, signed=True)
     span = partial(Cell.span, metric, signed=True)
@@ -204,7 +199,6 @@ def _sentences(verdict: DeclaredTest) -> list[str]:
 
 
 def friedman_sentence(result: Friedman) -> str:
-    """Describe the result of Friedman's test, or the reason for having none."""
     if result.statement:
         return f"No p-value: {result.statement}."
     text = f"Friedman over {result.blocks} blocks: chi-square {result.statistic:.2f}, "

@@ -37,7 +37,6 @@ class Gallery:
 
 
 def in_order(registry: Registry[Figure]) -> list[Figure]:
-    """Return the figures of a registry in the order of the page."""
     return sorted(registry.values(), key=lambda f: (f.position, f.name))
 
 
@@ -82,7 +81,6 @@ def draw_in_notebook(figure: Figure, results: Any) -> Drawing:
 
 
 def png_image(content: bytes, alt: str, width: int | None = None) -> Markup:
-    """Return an ``img`` element that contains a PNG, ``width`` CSS pixels wide."""
     size = Markup(' width="{}"').format(width) if width else ""
     data = base64.b64encode(content).decode()
     return Markup('<img alt="{}"{} src="data:image/png;base64,{}">').format(alt, size, data)

@@ -41,7 +41,6 @@ class Section:
 
     @property
     def is_empty(self) -> bool:
-        """Return whether there is nothing below the heading."""
         return not (self.texts or self.figures or any(table.records for table in self.tables))
 
 
@@ -62,7 +61,6 @@ class Page:
     details: str = ""  # the full settings, which a reader unfolds
 
     def render(self) -> str:
-        """Return the page as HTML."""
         templates = _load_templates()
         script = templates.get_template("report.js").render()
         # Only this script may run, so that no text of the results can inject one.
@@ -129,7 +127,6 @@ def list_files(out: AnyPath, names: Sequence[str]) -> list[Part]:
 
 
 def environment(rows: pd.DataFrame) -> Table:
-    """Return a table of the versions, devices and revisions that the trials recorded."""
     counts_by_name = defaultdict[str, Counter[Any]](Counter)
     facts = ("device", "threads", "processor", "gpu", "instruction_set", "execution")
     for name in (*facts, "git_revision"):

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 
 def markdown(table: Table) -> str:
-    """Return the table in Markdown, its caption and notes below."""
     return "\n\n".join(filter(None, [body(table), table.text, *table.notes]))
 
 
@@ -68,7 +67,6 @@ def html(table: Table) -> str:
 
 
 def marked(cell: Cell) -> Markup:
-    """Return the escaped text of a cell with the mark of its rank."""
     return Markup(MARKS["html"][cell.rank]).format(cell.text)
 
 
@@ -87,7 +85,6 @@ class View:
     notes: Sequence[str] = ()
 
     def __str__(self) -> str:
-        """Return the text for a terminal."""
         return self.render("plain")
 
     def render(self, form: str, caption: str | None = None, label: str | None = None) -> str:

@@ -47,12 +47,10 @@ class Table:
 
     @property
     def heads(self) -> list[str]:
-        """Return the heads of the columns."""
         return list(self.records[0]) if self.records else []
 
     @property
     def text(self) -> str:
-        """Return the caption in one line."""
         cells = chain.from_iterable(map(self.column, self.heads))
         return self.caption.replace("\n", " ").replace(BEST, _explain_marks(cells, BEST))
 
@@ -78,15 +76,12 @@ class Table:
 
     @property
     def rows(self) -> list[list[Cell]]:
-        """Return the cells of the rows that a page shows."""
         return [list(record.values()) for record in self.records[:MAX_ROWS]]
 
     def column(self, head: str) -> list[Cell]:
-        """Return the cells of a column."""
         return [record[head] for record in self.records]
 
     def options(self, head: str) -> list[str]:
-        """Return the values of a column in the order in which they appear."""
         return list(dict.fromkeys(cell.text for cell in self.column(head)[:MAX_ROWS]))
 
     # Cached, since a page reads it for each cell.
@@ -100,7 +95,6 @@ class Table:
         return flags
 
     def without_blank(self) -> "Table":
-        """Return the table without blank columns."""
         columns = {}
         for head in self.heads:
             if not all(cell.is_blank for cell in self.column(head)):
@@ -108,12 +102,10 @@ class Table:
         return replace(self, records=records_of(columns))
 
     def with_requested(self) -> "Table":
-        """Return the table with the columns that are shown on request."""
         columns = {head: self.column(head) for head in self.heads}
         return replace(self, records=records_of({**columns, **self.on_request}))
 
     def __str__(self) -> str:
-        """Return the table in plain text, however wide."""
         return self.on(WIDE)
 
     def on(self, screen: Screen) -> str:
@@ -136,7 +128,6 @@ class Table:
 
 
 def _explain_marks(cells: Iterable[Cell], best: str) -> str:
-    """Explain the marks of cells, and columns without any."""
     is_barred = any(cell.is_barred for cell in cells)
     return f"{best} {_BARRED}" if is_barred else best
 
