@@ -111,8 +111,10 @@ class Cell:
         return cls(text, float(text))
 
     @classmethod
-    def p(cls, p: float) -> "Cell":
-        """Return the cell of a p-value; a tiny one is printed as an upper bound."""
+    def p(cls, p: float, statement: str = "") -> "Cell":
+        """Return the cell of a p-value, or of the reason for having none."""
+        if statement:
+            return cls(statement)
         if p < LEAST_P:
             return cls(f"< {LEAST_P}", LEAST_P)
         return cls.formatted(p, ".2g")

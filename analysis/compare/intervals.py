@@ -53,11 +53,7 @@ def half_width(spread: float, n: int, error: float, alpha: float = ALPHA) -> flo
 
 def hodges_lehmann(differences: Floats) -> float:
     """Compute the median of the pair means, with pairs of equal elements; NaN without values."""
-    n = len(differences)
-    if n == 0:
-        return np.nan
-    last = n * (n + 1) // 2 - 1
-    return float(np.mean(_pair_means(differences, last // 2, (last + 1) // 2)))
+    return float(np.median(_pair_means(differences))) if len(differences) else np.nan
 
 
 def signed_rank_interval(differences: Floats) -> tuple[float, float]:
@@ -79,8 +75,8 @@ def signed_rank_interval(differences: Floats) -> tuple[float, float]:
         rejected = int((below < ALPHA).sum())  # rank sums at each end
     if rejected == 0 or not is_exact(differences):
         return np.nan, np.nan
-    low, high = _pair_means(differences, rejected - 1, count - rejected)
-    return low, high
+    means = _pair_means(differences)
+    return float(means[rejected - 1]), float(means[-rejected])
 
 
 def is_exact(differences: Floats) -> bool:
@@ -89,10 +85,9 @@ def is_exact(differences: Floats) -> bool:
     return bool(sizes.all()) and len(np.unique(sizes)) == len(sizes)
 
 
-def _pair_means(values: Floats, *positions: int) -> list[float]:
+def _pair_means(values: Floats) -> Floats:
     left, right = np.triu_indices(len(values))
-    pair_means = np.sort((values[left] + values[right]) / 2)
-    return list(map(float, pair_means[list(positions)]))
+    return np.sort((values[left] + values[right]) / 2)
 
 
 @lru_cache(maxsize=4)  # most methods of a comparison have the same number of pairs
@@ -101,8 +96,7 @@ def _rank_sums(n: int) -> Floats:
     share: Floats = np.ones(1)
     for rank in range(1, n + 1):
         # A further rank has an even chance of being added to the sum.
-        none = np.zeros(rank)
-        share = (np.concatenate([share, none]) + np.concatenate([none, share])) / 2
+        share = (np.pad(share, (0, rank)) + np.pad(share, (rank, 0))) / 2
     return share
 
 

@@ -69,7 +69,7 @@ def rank(
     ranks = printed.rank(method=TIES[ranking], ascending=is_less_better)
     # Tables show the values of these columns without ranks.
     ranks.loc[:, list(scores.uncounted)] = math.nan
-    remarks = list(scores.notes)
+    remarks = [*notes, *scores.notes]
     counted = ranks[scores.counted]
     if len(counted) == 1:
         remarks.append("ranks are meaningless with only one method")
@@ -84,7 +84,7 @@ def rank(
         titles = published_titles()
     counts = Counter(titles.values())
     return RankTable(
-        **{**vars(scores), "notes": (*notes, *remarks)},
+        **{**vars(scores), "notes": tuple(remarks)},
         ranking=ranking,
         ranks=ranks,
         # Columns with the same title would be indistinguishable.
@@ -148,17 +148,18 @@ def tidy_ranks(table: RankTable) -> pd.DataFrame:
     return rows.assign(metric=table.metric, ranking=table.ranking, source=table.source)
 
 
-def _without_nan(frame: pd.DataFrame) -> pd.DataFrame:
-    return frame.astype(object).where(frame.notna(), None)
+def _without_nan(frame: pd.DataFrame) -> dict[Any, dict[str, Any]]:
+    """Return the rows of a frame, with None for NaN, which JSON does not have."""
+    return frame.astype(object).where(frame.notna(), None).to_dict("index")
 
 
 def _entries(table: RankTable) -> list[dict[str, Any]]:
     names = list(map(column_name, table.values.columns))
-    ranks = _without_nan(table.ranks.set_axis(names, axis="columns")).to_dict("index")
-    values = _without_nan(table.values.set_axis(names, axis="columns")).to_dict("index")
-    summaries: Any = table.summary.to_dict("index")
+    ranks, values = (
+        _without_nan(frame.set_axis(names, axis="columns")) for frame in (table.ranks, table.values)
+    )
     entries = []
-    for method, summary in summaries.items():
+    for method, summary in table.summary.to_dict("index").items():
         entry = {"method": method, **summary, "metric": table.metric, "ranking": table.ranking}
         entries.append(entry | {"ranks": ranks[method], "values": values[method]})
     return entries
@@ -184,15 +185,13 @@ def average(collected: Mapping[str, Collected]) -> Averages:
     columns = [column for column in tables[0].counted if column in common]
     if not columns:
         raise UserError("no column has a number for every method and metric; request fewer metrics")
-    means: dict[str, pd.Series[float]] = {}
+    means = {table.metric: table.values[columns].mean(axis="columns") for table in tables}
     methods: dict[str, None] = {}
     flags: dict[str, list[str]] = {}
     never_best: set[str] = set()
-    lost, notes = [], []
-    for results in collected.values():
-        notes += results.notes
+    notes = list(chain.from_iterable(results.notes for results in collected.values()))
+    lost = []
     for table in tables:
-        means[table.metric] = table.values[columns].mean(axis="columns")
         methods |= dict.fromkeys(table.values.index)
         flags |= table.flags
         is_barred = table.never_best[columns].any(axis="columns")
@@ -225,7 +224,7 @@ def view_averages(averages: Averages) -> View:
     lines += full_stops(averages.notes)
     label = label_of("averages")
     table = Table("averages", "\n".join(lines), records_of(columns), label=label, is_main=True)
-    means = _without_nan(averages.values).to_dict("index")
+    means = _without_nan(averages.values)
     content = {"columns": averages.columns, "means": means, "notes": averages.notes}
     long = averages.values.rename_axis("method").reset_index()
     long = long.melt(id_vars="method", var_name="metric", value_name="mean")

@@ -75,6 +75,12 @@ def _row(tag: str, texts: Iterable[str]) -> Markup:
     return Markup("<tr>{}</tr>\n").format(Markup().join(cells))
 
 
+def json_records(frame: "pd.DataFrame") -> list[dict[str, Any]]:
+    """Return the rows of a frame for JSON, with None for NaN."""
+    records: list[dict[str, Any]] = json.loads(frame.to_json(orient="records"))
+    return records
+
+
 @dataclass(frozen=True)
 class View:
     """The output of a command: tables, with their content for JSON and as a frame for CSV."""

@@ -11,7 +11,6 @@ import pandas as pd
 
 from analysis import style
 from analysis.compare import benchmark as benchmark_
-from analysis.compare import interaction as interaction_
 from analysis.compare import ranks as ranks_
 from analysis.compare import significance as significance_
 from analysis.compare.decision import margin_of
@@ -299,7 +298,7 @@ def interaction(
     with _opened(folder) as (path,):
         check_metric(parted(metric)[0])
         run = _load_one(path)
-        return Statistics(interaction_.interaction(run, of, with_, metric, margin=margin))
+        return Statistics(significance_.interaction(run, of, with_, metric, margin=margin))
 
 
 def _has_columns(folder: AnyPath) -> bool:

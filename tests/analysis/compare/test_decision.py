@@ -12,8 +12,8 @@ import tune_calib
 from analysis.compare.claims import Changes, measure
 from analysis.compare.decision import decide, decide_runs, decide_sums, margin_of
 from analysis.compare.difference import difference
-from analysis.compare.interaction import interaction
 from analysis.compare.intervals import noise_floor
+from analysis.compare.significance import interaction
 from analysis.ladder import tables
 from analysis.ladder.files import describe_best
 from analysis.load import load
@@ -339,14 +339,14 @@ def test_blocks_over_several_runs_are_their_seeds(tmp_path, refusal):
 
 @pytest.mark.parametrize(("comparisons", "least"), [(1, 6), (3, 7), (10, 9)])
 def test_the_least_number_of_blocks_makes_wilcoxon_significant(comparisons, least):
-    from analysis.compare.hypotheses import count_least, describe_blocks
+    from analysis.compare.hypotheses import describe_blocks
 
-    assert count_least(comparisons) == least
     for blocks, is_enough in ((least - 1, False), (least, True)):
         p = stats.wilcoxon(np.arange(1, blocks + 1)).pvalue
         assert (comparisons * p < 0.05) == is_enough
     text = describe_blocks(3, comparisons + 1)
     assert text.startswith("this plan has 3 blocks; Wilcoxon's test needs at least 6")
+    assert (f"({least} with Holm's" in text) == (comparisons > 1)
 
 
 def test_seeds_added_after_a_look_are_marked(tmp_path):
