@@ -1,13 +1,12 @@
 """The style of all figures: widths of a two-column paper, colour-blind-safe, reproducible bytes."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from textwrap import wrap
 from typing import Any
 
 import matplotlib as mpl
-import matplotlib.pyplot as plt
 import seaborn as sns
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
@@ -21,8 +20,8 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
 FORMATS = ("png", "pdf")  # for pages and for papers
 
 # Seaborn's colour-blind-safe colours, with pale pink and yellow darkened for thin open marks.
-COLORS = tuple(sns.color_palette("colorblind"))
-COLORS = (*COLORS[:6], (0.33, 0.15, 0.53), COLORS[7], (0.55, 0.53, 0.0), COLORS[9])
+COLORS = list(map(tuple, sns.color_palette("colorblind")))
+COLORS[6], COLORS[8] = (0.33, 0.15, 0.53), (0.55, 0.53, 0.0)
 
 # No date and no version, so that the same results give the same bytes.
 _METADATA = {
@@ -33,19 +32,10 @@ _METADATA = {
 
 @contextmanager
 def applied() -> Iterator[None]:
-    """Set the style in the block; the backend and style of a notebook's own figures stay."""
-    # Loaded before anything is set: a backend of notebooks changes pyplot as it is loaded.
-    with suppress(ImportError):  # of one for which this machine has no screen
-        plt.draw_if_interactive()  # type: ignore[no-untyped-call]
-    open_figures = set(plt.get_fignums())
-    with mpl.rc_context(), plt.ioff():
+    """Set the style in the block; that of a notebook's own figures stays."""
+    with mpl.rc_context():
         theme()
-        try:
-            yield
-        finally:
-            # Of plug-ins: pyplot keeps all open figures, and a notebook would show them.
-            for number in set(plt.get_fignums()) - open_figures:
-                plt.close(number)
+        yield
 
 
 def theme() -> None:

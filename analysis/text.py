@@ -33,16 +33,10 @@ class _Format(Protocol):
     def format(self, value: float, signed: bool = False) -> str: ...
 
 
-def _format_of(metric: str | _Format) -> _Format:
-    if isinstance(metric, str):
-        return METRICS[metric]
-    return metric
-
-
 def rounded(metric: str | _Format, value: float) -> float:
     """Return a value rounded as printed, so that values printed alike share a rank."""
     # Python rounds a float as it formats it, unlike NumPy. Adding 0.0 turns -0.0 into 0.0.
-    record = _format_of(metric)
+    record = METRICS[metric] if isinstance(metric, str) else metric
     return round(float(record.scale * value), record.digits) + 0.0
 
 
@@ -53,7 +47,6 @@ class Cell:
     text: str
     value: float | None = None  # rounded as printed; None if the text is not a number
     rank: int = 0  # 1 for the best of its column, 2 for the second
-    is_barred: bool = False  # the best of its column, which may not be marked
 
     @classmethod
     def of(cls, value: object) -> "Cell":
@@ -77,7 +70,7 @@ class Cell:
         """Return the cell of a value, with its spread unless that is NaN."""
         if math.isnan(value):
             return NOTHING
-        record = _format_of(metric)
+        record = METRICS[metric] if isinstance(metric, str) else metric
         text = record.format(value, signed)
         if not math.isnan(sd):
             text += f" ± {record.format(sd)}"
@@ -98,7 +91,7 @@ class Cell:
         """Return the cell of an interval, sorted by its lower end; ``-`` for NaN."""
         if math.isnan(low):
             return NOTHING
-        record = _format_of(metric)
+        record = METRICS[metric] if isinstance(metric, str) else metric
         text = f"{record.format(low, signed)} to {record.format(high, signed)}"
         return cls(text, rounded(record, low))
 
@@ -162,16 +155,15 @@ def ranked(
     values = {cell.value for cell in marked if cell.value is not None}
     is_more = direction == "max"
     for rank, value in enumerate(sorted(values, reverse=is_more)[:2], start=1):
-        places = [place for place, cell in enumerate(marked) if cell.value == value]
-        winners = [place for place in places if flags[place]]
         if record and record.chance is not None:
             level = rounded(record, record.chance)
-            winners = winners if (value > level if is_more else value < level) else []
+            if not (value > level if is_more else value < level):
+                break
+        winners = [place for place, cell in enumerate(marked) if cell.value == value]
+        winners = [place for place in winners if flags[place]]
         for place in winners:
             marked[place] = replace(marked[place], rank=rank)
         if not winners:
-            if rank == 1:
-                marked[places[0]] = replace(marked[places[0]], is_barred=True)
             break
     return marked
 

@@ -112,7 +112,7 @@ def over_samples(run: Run) -> pd.DataFrame:
         ends = drawn[drawn.index.get_level_values("metric") == metric].droplevel("metric")
         rows[metric] = trials.get(column("test", metric))
         rows[f"{metric}_low"], rows[f"{metric}_high"] = ends["lower"], ends["upper"]
-    return rows.dropna(subset=["accuracy_low", "ece_low"], how="all").reset_index()
+    return rows.dropna(subset=["accuracy_low", "ece_low"], how="all").reset_index(drop=True)
 
 
 def noise_floor(counts: Floats, confidence: Floats) -> float:

@@ -116,9 +116,9 @@ def write_folder(
 
 def list_files(out: AnyPath, names: Sequence[str]) -> list[Part]:
     """Return a line per folder with its files; a file in several formats is listed once."""
-    stems: dict[str, dict[str, None]] = {}
+    stems = defaultdict[str, dict[str, None]](dict)
     for path in map(PurePosixPath, names):
-        stems.setdefault(path.parent.name, {})[path.stem] = None
+        stems[path.parent.name][path.stem] = None
     lines: list[Part] = [f"page     {out / name}" for name in names if "/" not in name]
     for folder, files in stems.items():
         if folder:
@@ -130,15 +130,14 @@ def environment(rows: pd.DataFrame) -> Table:
     counts_by_name = defaultdict[str, Counter[Any]](Counter)
     facts = ("device", "threads", "processor", "gpu", "instruction_set", "execution")
     for name in (*facts, "git_revision"):
-        head = {"threads": "threads per trial"}.get(name, name.replace("_", " "))
-        counts_by_name[head].update(rows.reindex(columns=[name])[name].value_counts().to_dict())
-    texts = rows.reindex(columns=["versions"])["versions"].astype(object)
-    for text, count in texts.value_counts().items():
-        for name, version in json.loads(str(text)).items():
-            counts_by_name[name][version] += count
+        head = "threads per trial" if name == "threads" else name.replace("_", " ")
+        counts_by_name[head].update(rows.reindex(columns=[name])[name].dropna())
+    for text in rows.reindex(columns=["versions"])["versions"].dropna():
+        for name, version in json.loads(text).items():
+            counts_by_name[name][version] += 1
     records = []
     for name, counts in counts_by_name.items():
-        for value, count in counts.items():
+        for value, count in counts.most_common():
             records.append({"item": Cell(name), "value": Cell.of(value), "trials": Cell.of(count)})
     note = "As recorded by each trial; a + after a revision means uncommitted changes."
     return Table("versions", note, records)
@@ -167,9 +166,8 @@ def steps(rows: pd.DataFrame, command: str, options: Sequence[str]) -> dict[str,
     revisions = rows["git_revision"].dropna().unique()
     commands = {}
     if len(revisions):
-        text = "Check out the program and install the pinned versions."
-        if len(revisions) > 1:
-            text += " The trials ran at several revisions."
+        several = " The trials ran at several revisions." if len(revisions) > 1 else ""
+        text = f"Check out the program and install the pinned versions.{several}"
         checkout = [f"git checkout {revision.rstrip('+')}" for revision in revisions]
         commands[text] = "\n".join([*checkout, "pip install -c constraints.txt -e ."])
     text = "Run the trials; finished ones are skipped. Paths are those of the original machine."

@@ -102,7 +102,7 @@ def test_equal_results_give_equal_bytes_wherever_they_lie(whole, tmp_path):
         return {path.name: path.read_bytes() for path in found}
 
     first = files(whole)
-    assert {"ladder.md", "ladder.tex", "ladder.csv", "intervals.csv"} <= first.keys()
+    assert {"ladder.md", "ladder.tex", "ladder.csv"} <= first.keys()
     assert {"tradeoff.png", "tradeoff.pdf"} <= first.keys()
     fake_results.write(tmp_path / "elsewhere" / "two")
     with drawn(*FORMATS, names=SOME):
