@@ -161,10 +161,9 @@ class Run:
     @property
     def _plain(self) -> RungRecord | None:
         """Return the method of a comparison that is plain cross entropy; None if it has none."""
-        for rung in self.manifest.rungs:
+        for rung in self.manifest.rungs if self.row_name == "method" else ():
             # A label begins with the pipeline; settings follow it.
-            pipeline = rung.label.split(" ")[0]
-            if self.row_name == "method" and METHODS.canonical(pipeline) == "ce":
+            if METHODS.canonical(rung.label.split(" ")[0]) == "ce":
                 return rung
         return None
 
@@ -237,22 +236,18 @@ class Run:
         return set(self.counts(index)) == {"done"}
 
     def ended(self, index: int) -> str:
-        """Return ``n = 5`` if every trial of a rung is done, otherwise the count of each status."""
         return format_ended(self.counts(index))
 
     @cached_per_run
     def counts(self, index: int | None = None) -> dict[str, int]:
         """Count the trials of one rung or all rungs by status, with ``missing`` last."""
-        rows, planned = self.trials, self._planned.total()
+        planned = Counter(map(attrgetter("rung"), self.manifest.planned))
+        rows, count = self.trials, planned.total()
         if index is not None:
-            rows, planned = self.of_rung(index, done_only=False), self._planned[index]
+            rows, count = self.of_rung(index, done_only=False), planned[index]
         counts = Counter(rows["status"])
-        counts["missing"] = planned - len(rows)
+        counts["missing"] = count - len(rows)
         return by_status(counts)
-
-    @cached_property
-    def _planned(self) -> Counter[int]:
-        return Counter(map(attrgetter("rung"), self.manifest.planned))
 
     def curves_of(self, rung: int, name: str) -> pd.DataFrame:
         curves = self.recorded(name)
@@ -286,9 +281,7 @@ def _flag_flat_confidences(run: Run) -> Run:
         return run
     sharpness, rungs = run.trials[name].astype(float), run.trials["rung"]
     # Only the base on the same import is comparable.
-    imports = run.trials["network_id"]
-    if not run.has_imports:
-        imports = pd.Series("", index=run.trials.index)
+    imports = run.trials["network_id"] if run.has_imports else rungs * 0
     means = sharpness.groupby([rungs, imports]).mean()
     base_rungs = [run.bases[index].index for index in rungs]
     bases = means.reindex(pd.MultiIndex.from_arrays([base_rungs, imports])).to_numpy()

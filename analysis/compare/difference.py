@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import pandas as pd
 
@@ -116,16 +117,12 @@ def _describe_overlap(first: Run, second: Run, shared: Sequence[str]) -> list[st
     return lines
 
 
-def _settings(run: Run, shared: Sequence[str]) -> dict[str, str]:
+def _settings(run: Run, shared: Sequence[str]) -> dict[Any, str]:
     rows = planned_trials(run).dropna(subset="data")
     rows = by_rung(rows[rows["method"].isin(shared)], run.labels)
     suffixes = rows["rungs"].map(lambda names: "" if names == "all" else f" ({names})")
-    texts = rows["value"].map(str) + suffixes
-    return (
-        texts.groupby(rows["setting"], sort=False)
-        .agg(lambda values: "; ".join(sorted(values)))
-        .to_dict()
-    )
+    texts = (rows["value"].map(str) + suffixes).groupby(rows["setting"], sort=False)
+    return texts.agg(lambda values: "; ".join(sorted(values))).to_dict()
 
 
 def _view(table: pd.DataFrame, changed: pd.DataFrame, notes: list[str], row_name: str) -> View:

@@ -8,6 +8,7 @@ although it fits the images themselves.
 import math
 from dataclasses import dataclass, replace
 from statistics import fmean
+from typing import Any
 
 import pandas as pd
 
@@ -118,10 +119,8 @@ def measure_views(run: Run) -> dict[str, float]:
     curves = run.recorded(column("train", "accuracy")).sort_values("epoch", kind="stable")
     last = curves.drop_duplicates("spec_hash", keep="last").astype({"spec_hash": str})
     accuracies = heads["spec_hash"].map(last.set_index("spec_hash")["value"]).astype(float)
-    best: dict[str, float] = (
-        accuracies.groupby(heads["network_id"].astype(str)).max().dropna().to_dict()
-    )
-    return best
+    best: Any = accuracies.groupby(heads["network_id"].astype(str)).max().dropna().to_dict()
+    return dict(best)
 
 
 def explain_rival(run: Run, label: str) -> str:

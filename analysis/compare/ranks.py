@@ -148,7 +148,7 @@ def tidy_ranks(table: RankTable) -> pd.DataFrame:
     return rows.assign(metric=table.metric, ranking=table.ranking, source=table.source)
 
 
-def _without_nan(frame: pd.DataFrame) -> dict[Any, dict[str, Any]]:
+def _without_nan(frame: pd.DataFrame) -> dict[Any, Any]:
     """Return the rows of a frame, with None for NaN, which JSON does not have."""
     return frame.astype(object).where(frame.notna(), None).to_dict("index")
 
