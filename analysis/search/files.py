@@ -10,12 +10,13 @@ from analysis.compare.hypotheses import describe_change
 from analysis.compare.network_check import compute_baseline_check
 from analysis.figure import SEARCH_FIGURES
 from analysis.load import load
-from analysis.page.figures import Gallery, in_order
 from analysis.page.page import (
+    Gallery,
     Page,
     Section,
     describe_programs,
     environment,
+    in_order,
     list_files,
     steps,
     write_folder,

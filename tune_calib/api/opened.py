@@ -19,7 +19,7 @@ from analysis.ladder.files import import_tables, load_run
 from analysis.ladder.results import LadderResults
 from analysis.ladder.tables import weak_heads
 from analysis.load import Run, load
-from analysis.page.figures import draw_in_notebook, png_image
+from analysis.page.page import draw_in_notebook, png_image
 from analysis.report import write_report, write_search_report
 from analysis.search import tables as search_tables
 from analysis.search.load import SearchResults, is_complete, load_search

@@ -12,7 +12,7 @@ from analysis import style
 from analysis.figure import LADDER_FIGURES, SEARCH_FIGURES, Figure
 from analysis.ladder.results import LadderResults
 from analysis.load import load
-from analysis.page.figures import draw_all
+from analysis.page.page import draw_all
 from analysis.report import write_report, write_search_report
 from analysis.search.load import load_search
 from tests import fake_results

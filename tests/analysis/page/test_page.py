@@ -14,8 +14,7 @@ from analysis.ladder import tables
 from analysis.ladder.files import page
 from analysis.ladder.results import LadderResults
 from analysis.load import load
-from analysis.page.figures import Gallery
-from analysis.page.page import describe_programs, environment
+from analysis.page.page import Gallery, describe_programs, environment
 from analysis.report import write_report
 from analysis.tables import table
 from analysis.tables.render import html
