@@ -181,8 +181,9 @@ def choose(frame: pd.DataFrame, **wanted: object) -> pd.DataFrame:
         if name not in frame:
             columns = list(map(str, frame))
             raise UserError(f"no column {name!r} in the results{nearest(name, columns)}")
-        is_one = isinstance(value, str) or not isinstance(value, Iterable)
-        choices, texts = list(map(str, [value] if is_one else value)), frame[name].astype(str)
+        if isinstance(value, str) or not isinstance(value, Iterable):
+            value = [value]
+        choices, texts = list(map(str, value)), frame[name].astype(str)
         present = sorted(texts.unique())
         for text in choices:
             if text not in present:

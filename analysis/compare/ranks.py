@@ -159,7 +159,8 @@ def _entries(table: RankTable) -> list[dict[str, Any]]:
         _without_nan(frame.set_axis(names, axis="columns")) for frame in (table.ranks, table.values)
     )
     entries = []
-    for method, summary in table.summary.to_dict("index").items():
+    summaries: Any = table.summary.to_dict("index")
+    for method, summary in summaries.items():
         entry = {"method": method, **summary, "metric": table.metric, "ranking": table.ranking}
         entries.append(entry | {"ranks": ranks[method], "values": values[method]})
     return entries
