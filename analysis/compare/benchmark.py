@@ -205,12 +205,14 @@ def view(result: Benchmark) -> View:
 def _columns(
     summary: pd.DataFrame, metric: str, may_win: "pd.Series[bool]"
 ) -> dict[str, list[Cell]]:
-    title, of = METRICS[metric].title, f"{metric}_{{}}".format
-    ranks = [Cell.formatted(value, ".2f") for value in summary[of("rank")]]
-    percent = [Cell.formatted(100 * value, ".1f") for value in summary[of("win_rate")]]
-    ends = zip(100 * summary[of("win_rate_low")], 100 * summary[of("win_rate_high")], strict=True)
+    title, name = METRICS[metric].title, f"{metric}_{{}}".format
+    ranks = [Cell.formatted(value, ".2f") for value in summary[name("rank")]]
+    percent = [Cell.formatted(100 * value, ".1f") for value in summary[name("win_rate")]]
+    ends = zip(
+        100 * summary[name("win_rate_low")], 100 * summary[name("win_rate_high")], strict=True
+    )
     number = partial(Cell.number, metric, signed=True)
-    gains = list(map(number, summary[of("improvement")], summary[of("improvement_half")]))
+    gains = list(map(number, summary[name("improvement")], summary[name("improvement_half")]))
     return {
         f"{title} mean rank": ranked(ranks, "min", may_win),
         f"{title} win rate (%)": ranked(percent, "max", may_win),

@@ -118,13 +118,13 @@ def decide_runs(
     first: Run, second: Run, pairs: Mapping[str, Floats], name: str, margin: float | None = None
 ) -> list[Decision]:
     """Decide between rungs of one label in two runs, from the changes of their pairs by label."""
-    share_samples = _samples(first) == _samples(second)
+    is_shared = _samples(first) == _samples(second)
     comparisons, changes = [], []
     for label, values in pairs.items():
         alone = Comparison(label, metric=name)
         change, reference = _measure(second, alone, ""), _measure(first, alone, "")
         draws, error = np.array([]), math.hypot(change.error, reference.error)
-        if share_samples and 0 < len(change.draws) == len(reference.draws):
+        if is_shared and 0 < len(change.draws) == len(reference.draws):
             draws = change.draws - reference.draws
             error = float(np.nanstd(draws, ddof=1))
         why = reference.why or change.why

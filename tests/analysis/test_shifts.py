@@ -76,17 +76,6 @@ def test_single_corruption_kinds_have_no_mean_over_kinds(out):
     ]  # fmt: skip
 
 
-def test_a_mean_over_some_trials_shows_their_number(out):
-    fake_results.add_shifts(out, ["generated/fog"], left_out="generated/fog/3")
-    sweep = load(out)
-    table = shift_tables(sweep)[-1]
-    found = means(sweep, table)
-    assert sorted(found["of"] - found["n"]) == [0] * (len(found) - 1) + [1]
-    for row, (_, number) in zip(printed(sweep, table).records, found.iterrows(), strict=True):
-        text = row[f"{table.columns[0].group}: fog"].text
-        assert text.endswith(f"(n = {number['n']})") == (number["n"] < number["of"])
-
-
 def test_rows_that_stand_twice_count_once(out):
     fake_results.add_shifts(out, ["ood/svhn"])
     once = read_shifts(out)

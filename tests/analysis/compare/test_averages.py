@@ -1,7 +1,5 @@
 """Averages over columns, and the bars of ECE's two parts."""
 
-import csv
-import io
 import json
 
 import pytest
@@ -11,7 +9,6 @@ from analysis.compare.ranks import average
 from analysis.compare.ranks import draw_averages as draw
 from analysis.compare.ranks import view_averages as view
 from tests import fake_results
-from tests.support import sample
 from tune_calib.files.documents import seal
 from tune_calib.spec.names import CHANCE
 
@@ -72,20 +69,3 @@ def test_the_bars_of_a_method_are_its_ece():
     ends = [over + under for over, under in zip(widths[:methods], widths[methods:], strict=True)]
     assert ends == pytest.approx(list(100 * averages.values.sum(axis=1)))
     assert [label.get_text() for label in axis.get_yticklabels()] == list(averages.values.index)
-
-
-@pytest.mark.parametrize("form", sample(["plain", "markdown", "latex", "html", "csv", "json"], 2))
-def test_every_format_has_every_mean(form, tmp_path):
-    fake_results.write(tmp_path)
-    text = view(averages_of(tmp_path)).render(form)
-    for label in fake_results.LABELS:
-        assert label in text
-    if form == "csv":
-        rows = list(csv.DictReader(io.StringIO(text)))
-        assert {row["metric"]: row["columns"] for row in rows} == {"ece": "1", "accuracy": "1"}
-        assert float(rows[0]["mean"]) == pytest.approx(0.11)
-    elif form == "json":
-        assert json.loads(text)["means"]["vanilla"]["ece"] == pytest.approx(0.11)
-    else:
-        assert "11.00" in text
-        assert "he over-confidence of the base network was not recorded" in text
