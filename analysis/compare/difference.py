@@ -47,24 +47,18 @@ def difference(
         name = column(common_split, metric)
         decisions = decide_runs(first, second, changes, name, margin)
         for label, decision in zip(shared, decisions, strict=True):
-            row = {"rung": label, "metric": metric, "first": pairs[label]["a"].mean()}
-            row |= {"second": pairs[label]["b"].mean()}
-            row |= compare_pairs(metric, pairs[label], "t")
-            rows.append(row | {"decision": decision.outcome})
+            means = {"first": pairs[label]["a"].mean(), "second": pairs[label]["b"].mean()}
+            row = {"rung": label, "metric": metric, **means, "decision": decision.outcome}
+            rows.append(row | compare_pairs(metric, pairs[label], "t"))
         if lines := describe_rules(decisions):
             rules.append(f"Decisions on {METRICS[metric].title}: {'; '.join(lines)}")
-        remarks += [f"A: {note}" for note in a.notes]
-        remarks += [f"B: {note}" for note in b.notes]
+        remarks += [*map("A: {}".format, a.notes), *map("B: {}".format, b.notes)]
     table = pd.DataFrame(rows).drop(columns=["p", "statement"])
+    table["decision"] = table.pop("decision")  # behind the numbers that it rests on
     if not table["pairs"].any():
-        raise UserError(
-            f"no seed has a number in both runs: {first.out} has seeds "
-            f"{', '.join(map(str, first.manifest.network_seeds))}, and {second.out} has "
-            f"{', '.join(map(str, second.manifest.network_seeds))}; run both with the same seeds"
-        )
-    columns = {"first": _settings(first, shared), "second": _settings(second, shared)}
-    settings = pd.DataFrame(columns).fillna("-").rename_axis("setting").reset_index()
-    changed = settings[settings["first"] != settings["second"]]
+        folders = f"{first.out} and {second.out}"
+        raise UserError(f"no seed has a number in both {folders}; run both with the same seeds")
+    changed = _changed_settings(first, second, shared)
     lines = [
         f"A: {first.out} ({first.manifest.title}; {first.manifest.setting})",
         f"B: {second.out} ({second.manifest.title}; {second.manifest.setting})",
@@ -115,6 +109,12 @@ def _describe_overlap(first: Run, second: Run, shared: Sequence[str]) -> list[st
     if count := len(set.intersection(*hashes)):
         lines.append(f"Trials with equal settings and seeds in both: {count}")
     return lines
+
+
+def _changed_settings(first: Run, second: Run, shared: Sequence[str]) -> pd.DataFrame:
+    columns = {"first": _settings(first, shared), "second": _settings(second, shared)}
+    settings = pd.DataFrame(columns).fillna("-").rename_axis("setting").reset_index()
+    return settings[settings["first"] != settings["second"]]
 
 
 def _settings(run: Run, shared: Sequence[str]) -> dict[Any, str]:

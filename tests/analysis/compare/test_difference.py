@@ -93,7 +93,7 @@ def test_different_settings_are_listed(first, tmp_path):
     [
         ({"rename": {n: f"{n}!" for n in fake_results.LABELS}}, "no rung has the same name"),
         ({"seeds": 1, "is_paired": False}, "cannot be matched"),
-        ({"bad": "diverged", "bad_rungs": (0, 1, 2, 3)}, "no seed has a number in both runs"),
+        ({"bad": "diverged", "bad_rungs": (0, 1, 2, 3)}, "no seed has a number in both"),
     ],
 )
 def test_unmatched_runs_are_refused(first, tmp_path, options, words):
