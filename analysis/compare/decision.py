@@ -1,12 +1,10 @@
 """Decide whether a method is better than a reference, worse, equivalent, or neither is shown.
 
-A decision rests on what varies. With three or more networks, its interval is over networks and test
-samples. With one network, it is over the test samples (and over the heads, if several were trained)
-and holds for that network alone.
-
-The difference in question is the mean over test sets of this size. Chance raises an ECE, and it may
-raise that of one method more than that of another (``intervals.noise_floor``). The interval of a
-difference of ECEs therefore contains the differences with and without that of the noise floors.
+With three or more networks, the interval of a decision is over networks and test samples; with one
+network, over the test samples (and heads, if several were trained), and it holds for that network
+alone. Chance raises an ECE, and may raise that of one method more than that of another
+(``intervals.noise_floor``): the interval of a difference of ECEs contains the differences with and
+without that of the noise floors.
 """
 
 import math
