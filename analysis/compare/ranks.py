@@ -170,8 +170,7 @@ def _entries(table: RankTable) -> list[dict[str, Any]]:
 class Averages(Flagged):
     """Means of methods over the columns in which every method has every metric."""
 
-    source: str  # the published tables, or the ids of the runs
-    is_published: bool
+    kind: str  # what the means are over
     values: pd.DataFrame  # index method, columns metric; fractions; NaN without a number
     columns: tuple[str, ...]  # names of the columns that count
     never_best: frozenset[str]  # methods with a trial of ``NEVER_BEST`` in a column
@@ -187,26 +186,22 @@ def average(collected: Mapping[str, Collected]) -> Averages:
     if not columns:
         raise UserError("no column has a number for every method and metric; request fewer metrics")
     means = {table.metric: table.values[columns].mean(axis="columns") for table in tables}
-    methods: dict[str, None] = {}
+    is_barred = pd.concat([table.never_best[columns].any(axis="columns") for table in tables])
     flags: dict[str, list[str]] = {}
-    never_best: set[str] = set()
-    notes = list(chain.from_iterable(results.notes for results in collected.values()))
-    lost = []
+    notes = list(chain.from_iterable(part.notes for part in (*collected.values(), *tables)))
     for table in tables:
-        methods |= dict.fromkeys(table.values.index)
         flags |= table.flags
-        is_barred = table.never_best[columns].any(axis="columns")
-        never_best.update(map(str, is_barred.index[is_barred]))
-        notes += table.notes
-        lost += [column_name(key) for key in table.counted if key not in common]
-    notes += [f"{column} does not count, since a metric has no number there" for column in lost]
+        for key in table.counted:
+            if key not in common:
+                name = column_name(key)
+                notes.append(f"{name} does not count, since a metric has no number there")
     notes += legend(chain.from_iterable(flags.values()))
+    is_published = tables[0].is_published
     return Averages(
-        source=tables[0].source,
-        is_published=tables[0].is_published,
-        values=pd.DataFrame(means).reindex(list(methods)),
+        kind=f"printed in {tables[0].source}" if is_published else "each the mean over trials",
+        values=pd.concat(means, axis="columns"),
         columns=tuple(map(column_name, columns)),
-        never_best=frozenset(never_best),
+        never_best=frozenset(map(str, is_barred.index[is_barred])),
         flags=flags,
         notes=tuple(dict.fromkeys(notes)),
     )
@@ -219,9 +214,8 @@ def view_averages(averages: Averages) -> View:
         record = METRICS[str(metric)]
         cells = [Cell.number(record, value) for value in values]
         columns[record.head] = ranked(cells, record, may_win)
-    kind = f"printed in {averages.source}" if averages.is_published else "each the mean over trials"
     count = format_count(len(averages.columns), "column")
-    lines = [f"Mean over {count} ({', '.join(averages.columns)}), {kind}. {BEST}"]
+    lines = [f"Mean over {count} ({', '.join(averages.columns)}), {averages.kind}. {BEST}"]
     lines += full_stops(averages.notes)
     label = label_of("averages")
     table = Table("averages", "\n".join(lines), records_of(columns), label=label, is_main=True)
