@@ -54,7 +54,7 @@ def floor(asked: SearchRun) -> float:
     batches = []
     for first in range(0, asked.length, step):
         batch = suggestions[first : first + size]
-        planned = [state.candidates.trials(s.point, s.number)[0] for s in batch]
+        planned = [state.candidates.trials(s.params, s.number)[0] for s in batch]
         head_batches = make_plan(planned, set(), max(MIN_SHARE, size // CORES)).head_batches
         batches += [head_batch.trials for head_batch in head_batches]
     return bare_loops(asked.location.store, batches)

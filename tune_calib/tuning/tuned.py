@@ -236,7 +236,7 @@ def _record_choice(label: str, search: SearchRun, result: SearchResult) -> Tuned
     space = search.definition.candidates.space
     tuned, value = None, None
     if chosen is not None:
-        tuned = dict(state.study.suggestion(chosen).point)
+        tuned = dict(state.study.suggestion(chosen).params)
         value = state.results[chosen].values[0]
     return TunedMethod(
         label=label,

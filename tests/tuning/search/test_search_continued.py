@@ -26,7 +26,7 @@ from tune_calib.spec.space import SPACES
 from tune_calib.tuning.forecast import find_needs
 from tune_calib.tuning.search.definition import Candidates, SuggestionResult
 from tune_calib.tuning.search.evaluate import plan_evaluation
-from tune_calib.tuning.search.manifest import refuse_other_specs
+from tune_calib.tuning.search.run import refuse_other_specs
 from tune_calib.tuning.search.storage import JOURNAL
 from tune_calib.tuning.search.study import search_status
 
@@ -35,7 +35,7 @@ SAMPLERS = ["tpe", "random", "nsga2", "grid"]
 
 def points(state) -> list[dict]:
     study = state.study
-    return [dict(study.suggestion(number).point) for number in range(len(study.states()))]
+    return [dict(study.suggestion(number).params) for number in range(len(study.states()))]
 
 
 @pytest.mark.parametrize("metrics", sample([(("ece",),), (("ece", "accuracy"),)], 1))
@@ -118,7 +118,7 @@ def test_retried_suggestions_are_added_to_an_exhausted_space(tmp_path, sampler):
     study = searched(tmp_path / "out", question, 1).study
     study.suggestion(1)
     study.write_result(1, SuggestionResult("crashed"))
-    assert study.retry("crashed") == [2]
+    study.retry("crashed")
     suggestions = points(searched(tmp_path / "out", question, 50))
     assert suggestions[2] == suggestions[1]
     assert {point["posthoc.fit"] for point in suggestions} == {"nll", "grid_ece", "grid_nll"}

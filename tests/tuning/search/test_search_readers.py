@@ -32,7 +32,7 @@ def write_rows(state, numbers) -> None:
     """The result files of some suggestions and of the baseline, as their Ray trials leave them."""
     rungs = {trial.spec.hash: -1 for trial in state.candidates.baseline()}
     for number in numbers:
-        point = state.study.suggestion(number).point
+        point = state.study.suggestion(number).params
         for trial in state.candidates.trials(point, number):
             rungs.setdefault(trial.spec.hash, number)
     rows = []

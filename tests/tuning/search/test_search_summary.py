@@ -236,6 +236,5 @@ def test_retries_do_not_make_a_space_larger(tmp_path):
     state = searched(tmp_path / "out", definition_of("temperature"), 64)
     points = len(state.study.states())
     assert state.study.planned(64) == points
-    again = state.study.retry("done")
-    assert len(again) == points
+    state.study.retry("done")
     assert state.study.planned(64) == 2 * points

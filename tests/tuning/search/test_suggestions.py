@@ -47,7 +47,7 @@ def suggested(out, objective, sampler, size, how, count=COUNT):
     study = opened()
     for start in range(0, count, size):
         for number in range(max(0, start - LAG * size), start - (LAG - 1) * size):
-            if not study.suggestion(number).is_finished:
+            if not study.suggestion(number).state.is_finished():
                 standing = result_of(number, points[number], objective.metrics)
                 study.write_result(number, standing)
         numbers, ended = range(start, min(start + size, count)), max(0, start - size)
@@ -59,7 +59,7 @@ def suggested(out, objective, sampler, size, how, count=COUNT):
             suggestions = [opened().suggestion(number, ended) for number in numbers]
             study = opened()
         assert [suggestion.number for suggestion in suggestions] == list(numbers)
-        points += [dict(suggestion.point) for suggestion in suggestions]
+        points += [dict(suggestion.params) for suggestion in suggestions]
     return points
 
 
@@ -110,7 +110,7 @@ def test_a_study_shorter_than_its_batch_and_a_later_search_agree(tmp_path, read)
     suggested(tmp_path / "longer", objective, "tpe", 8, "together", count=13)
     study = study_in(tmp_path / "longer", objective=objective)
     for number in range(13):
-        if not study.suggestion(number).is_finished:
+        if not study.suggestion(number).state.is_finished():
             study.write_result(number, result_of(number, uninterrupted[number], objective.metrics))
     assert suggested(tmp_path / "longer", objective, "tpe", 8, "together") == uninterrupted
 
@@ -170,7 +170,7 @@ def suggest_all(study, count):
         if len(suggestions) == number:
             break
         study.write_result(number, SuggestionResult("done", (float(number > 0),), 0.0))
-    return [dict(suggestion.point) for suggestion in suggestions]
+    return [dict(suggestion.params) for suggestion in suggestions]
 
 
 @pytest.mark.parametrize("draws", [1, 10])
@@ -199,7 +199,7 @@ def test_repeats_of_an_earlier_version_count_and_only_new_points_follow(study_ov
     suggest_all(study, 1)
     study._study.add_trials(study._trials() * 3)
     assert [study.planned(length) for length in (4, 10, 50)] == [4, 10, 19]
-    points = [dict(suggestion.point) for suggestion in study.suggestions(range(50))]
+    points = [dict(suggestion.params) for suggestion in study.suggestions(range(50))]
     assert points[:4] == [points[0]] * 4
     assert len({tuple(point.items()) for point in points[3:]}) == len(points[3:]) == 16
 
@@ -208,6 +208,6 @@ def test_a_point_that_is_tried_again_leaves_the_others_to_be_suggested(study_ove
     study = study_over(STEPS, "random")
     study.suggestions([0])
     study.write_result(0, SuggestionResult("crashed"))
-    assert study.retry("crashed") == [1]
+    study.retry("crashed")
     assert study.planned(50) == 17
     assert len(study.suggestions(range(50))) == 17

@@ -81,7 +81,7 @@ def _find_choice(state: SearchState) -> SearchEvaluated:
     return SearchEvaluated(
         version=VERSION,
         trial=number,
-        settings=dict(state.study.suggestion(number).point),
+        settings=dict(state.study.suggestion(number).params),
         rule=state.objective.describe_rule(),
     )
 

@@ -5,10 +5,11 @@ from dataclasses import replace
 from math import ceil, inf
 from typing import Any
 
+from optuna.trial import FrozenTrial
+
 from tune_calib.tuning.progress.tracker import Tracker
 from tune_calib.tuning.search.definition import SearchDefinition
 from tune_calib.tuning.search.state import SearchState
-from tune_calib.tuning.search.study import Suggestion
 from tune_calib.tuning.work.executor import OVER, configuration
 from tune_calib.tuning.work.jobs import MAX_HEAD_BATCH, Job, format_suggestions, make_plan
 from tune_calib.tuning.work.provenance import Provenance
@@ -48,7 +49,7 @@ class StudySource:
         self.suggested = 0
         self.queue: deque[Job] = deque()
         self.running: dict[str, Job] = {}
-        self.open: list[list[Suggestion]] = []  # batches without results
+        self.open: list[list[FrozenTrial]] = []  # batches without results
 
     def suggest(self, trial_id: str) -> Any:
         """Return the configuration of the next Ray trial, None to wait for others, or ``OVER``."""

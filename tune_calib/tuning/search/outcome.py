@@ -59,7 +59,7 @@ def format_summary(state: SearchState, outcome: SearchOutcome, counts: str) -> T
         lines.append(f"no trial keeps the accuracy within {guard} of the baseline")
         return Text(lines)
     number = outcome.front[0]
-    settings = {**state.definition.resolved.fixed, **state.study.suggestion(number).point}
+    settings = {**state.definition.resolved.fixed, **state.study.suggestion(number).params}
     choice = outcome.command or " ".join(_list_settings(settings))
     lines.append(f"chosen: trial {number} ({objective.describe_rule()}): {choice}")
     lines.append(f"on the test split, once: {_format_command('evaluate', state, ('seeds', 5))}")
@@ -74,7 +74,7 @@ def write_outcome(state: SearchState, location: RunLocation) -> SearchOutcome:
     suggestions = state.study.suggestions(sorted(state.results))
     chosen, command = objective.choose(state.results), None
     if chosen is not None:
-        point = state.study.suggestion(chosen).point
+        point = state.study.suggestion(chosen).params
         command = format_choice(state.definition, location, point) or None
     records = []
     for suggestion in suggestions:
@@ -85,7 +85,7 @@ def write_outcome(state: SearchState, location: RunLocation) -> SearchOutcome:
         record = SuggestionRecord(
             number=suggestion.number,
             status=result.status,
-            point=dict(suggestion.point),
+            point=dict(suggestion.params),
             drop=drop,
             is_within=is_within,
             specs=state.hashes(suggestion),

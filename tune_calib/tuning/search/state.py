@@ -5,6 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from optuna.trial import FrozenTrial
+
 from tune_calib.errors import UserError
 from tune_calib.files.paths import AnyPath
 from tune_calib.results.selection import BASELINE_AT_CHANCE, Row, describe_no_gain
@@ -22,7 +24,7 @@ from tune_calib.tuning.search.definition import (
     compute_means,
     list_hashes,
 )
-from tune_calib.tuning.search.study import SearchStudy, Suggestion, format_counts
+from tune_calib.tuning.search.study import SearchStudy, format_counts, status_of
 from tune_calib.tuning.work.executor import Resources
 from tune_calib.tuning.work.jobs import Job
 
@@ -44,7 +46,6 @@ class SearchState:
     crashed: dict[str, str] = field(default_factory=dict)  # names of Ray trials by spec hash
     errors: Mapping[str, str] = field(default_factory=dict)  # of Ray trials, by name
     results: dict[int, SuggestionResult] = field(default_factory=dict)  # by number
-    ended: set[str] = field(default_factory=set)  # names of the Ray trials of this session
     _hashes: dict[int, list[str]] = field(default_factory=dict)
     _started: set[str] = field(default_factory=set)
 
@@ -77,18 +78,18 @@ class SearchState:
         hashes = table["spec_hash"].to_pylist()
         self.rows |= zip(hashes, table.drop_columns("spec_hash").to_pylist(), strict=True)
 
-    def hashes(self, suggestion: Suggestion) -> list[str]:
+    def hashes(self, suggestion: FrozenTrial) -> list[str]:
         """Return the spec hashes of a suggestion, one for each pair of seeds."""
         number = suggestion.number
         if number not in self._hashes:
-            self._hashes[number] = list_hashes(self.candidates.trials(suggestion.point, number))
+            self._hashes[number] = list_hashes(self.candidates.trials(suggestion.params, number))
         return self._hashes[number]
 
-    def start(self, suggestions: Iterable[Suggestion]) -> list[PlannedTrial]:
+    def start(self, suggestions: Iterable[FrozenTrial]) -> list[PlannedTrial]:
         """Return the trials of suggestions without a row that were not started yet."""
         new: dict[str, PlannedTrial] = {}
         for suggestion in suggestions:
-            trials = self.candidates.trials(suggestion.point, suggestion.number)
+            trials = self.candidates.trials(suggestion.params, suggestion.number)
             self._hashes[suggestion.number] = list_hashes(trials)
             for trial in trials:
                 if trial.spec.hash not in self.rows and trial.spec.hash not in self._started:
@@ -98,22 +99,21 @@ class SearchState:
 
     def collect(self, trial: Job) -> None:
         """Record the end of a Ray trial; without rows on disk it crashed."""
-        self.ended.add(trial.name)
         if (self.out / "trials" / f"{trial.name}.parquet").exists():
             self.read_rows(trial.name)
         else:
             self.crashed |= dict.fromkeys(list_hashes(trial.trials), trial.name)
 
-    def has_ended(self, suggestion: Suggestion) -> bool:
+    def has_ended(self, suggestion: FrozenTrial) -> bool:
         """Return whether every trial of a suggestion has a row or crashed.
 
         The rows are the truth: a suggestion that the study has finished may have lost them.
         """
-        if suggestion.status == "crashed":
+        if status_of(suggestion) == "crashed":
             return True
         return all(h in self.rows or h in self.crashed for h in self.hashes(suggestion))
 
-    def list_ended(self) -> list[Suggestion]:
+    def list_ended(self) -> list[FrozenTrial]:
         """List the suggestions with a result in the study that have ended."""
         return list(filter(self.has_ended, self.study.suggestions(self.study.finished())))
 
@@ -121,13 +121,13 @@ class SearchState:
         """Count the suggestions to be made or to be repeated."""
         return self.planned - len(self.list_ended())
 
-    def settle(self, suggestion: Suggestion) -> None:
+    def settle(self, suggestion: FrozenTrial) -> None:
         """Compute the result of a finished suggestion, and write it to the study once."""
         rows = list(map(self.rows.get, self.hashes(suggestion)))
         result = self.objective.summarise(rows, self.baseline)
         self.results[suggestion.number] = result
         # Optuna accepts no second result.
-        if not suggestion.is_finished:
+        if not suggestion.state.is_finished():
             self.study.write_result(suggestion.number, result)
 
     def settle_ended(self) -> bool:
@@ -196,7 +196,7 @@ class SearchState:
         ended = Counter(result.status for result in self.results.values())
         tracker.set(ended=dict(ended), notes=notes)
 
-    def reconcile(self, unit: str = "Ray trials") -> str:
+    def reconcile(self) -> str:
         """Return the counts of plan, study and rows in one line; refuse a mismatch."""
         planned, states = self.planned, self.study.states()
         suggestions = self.study.suggestions(self.study.finished())
@@ -208,8 +208,7 @@ class SearchState:
         absent = expected.difference(hashes, *map(self.hashes, crashed))
         line = (
             f"{planned} planned = {len(states)} trials of the study ({format_counts(states)}); "
-            f"{len(expected)} specs, {len(hashes)} result rows, {len(self.ended)} {unit} in this "
-            "session"
+            f"{len(expected)} specs, {len(hashes)} result rows"
         )
         is_complete = planned == len(states) == len(suggestions) and not absent
         if not is_complete or sorted(hashes) != sorted(expected.intersection(hashes)):
