@@ -11,13 +11,11 @@ import torch
 
 from tune_calib.data.splits import published_sizes
 from tune_calib.engine.artifacts import has_network
-from tune_calib.engine.execution import resolve_execution
 from tune_calib.engine.head_batch import HEAD_THREADS
 from tune_calib.engine.machine import count_cores
-from tune_calib.engine.network import count_compiled_steps
 from tune_calib.files.store import Store
 from tune_calib.results.tables import read_table
-from tune_calib.spec.gpus import RATES_SIZE, Gpu, find_head_step
+from tune_calib.spec.gpus import RATES_SIZE, Gpu, Rate, find_head_step
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.samplers import SAMPLERS
 from tune_calib.spec.trial import TrialSpec
@@ -145,10 +143,10 @@ class Forecast:
         trained = [spec for spec in specs if not spec.network.is_frozen]
         device = "cuda" if self.gpu or run.location.gpus else "cpu"
         if trained:
-            times = [self._network_s(spec, device) for spec in trained]
+            times = [self._estimate_s(spec, "network", device) for spec in trained]
             self._add_seconds(NETWORKS, times, run, threads=trained[0].network.threads)
         if needs.head_batches:
-            times = [self._heads_s(spec, count, device) for spec, count in needs.head_batches]
+            times = [self._estimate_s(spec, "head", device, n) for spec, n in needs.head_batches]
             self._add_seconds(HEADS, times, run, threads=HEAD_THREADS)
         if needs.hours:
             self.seconds[SEARCHES] = self.seconds.get(SEARCHES, 0.0) + 3600 * needs.hours
@@ -165,45 +163,23 @@ class Forecast:
         longest = max(sum(times) / parallel, *times)
         self.seconds[activity] = self.seconds.get(activity, 0.0) + longest
 
-    def _network_s(self, spec: TrialSpec, device: str) -> float:
-        slot, method, rate = spec.network, METHODS[spec.network.method], None
-        epoch_s = self._measured.get(_kind_of(spec.model_dump(mode="json"), "network", device))
+    def _estimate_s(self, spec: TrialSpec, part: str, device: str, heads: int = 1) -> float:
+        """Estimate the seconds of a network or of a batch of heads; NaN if unknown."""
+        slot = getattr(spec, part)
+        subject = f"{spec.network.backbone} on {spec.data.dataset}"
+        if part == "head":
+            subject = f"heads of {slot.method} on {spec.data.dataset}"
+        epoch_s = self._measured.get(_kind_of(spec.model_dump(mode="json"), part, device))
+        rate: Rate | None = None
         if epoch_s is not None:
-            rate = epoch_s, f"earlier rows in {self.location.out}"
-        elif self.gpu is not None and spec.data.info.size == RATES_SIZE:
-            sizes, is_capturable = published_sizes(spec.data), method.implementation.is_capturable
-            steps = count_compiled_steps(slot, sizes.train)
-            execution = resolve_execution(
-                slot.execution, torch.device(device), is_capturable, steps, has_compiler=True
-            )
-            if image := self.gpu.find_image_s(slot.backbone, execution, slot.precision):
-                passes = 2 if "two_forward_passes" in method.needs else 1
-                # A forward pass takes a third of a step.
-                rate = image[0] * (passes * sizes.train + sizes.select / 3), image[1]
-        return slot.epochs * self._note(f"{slot.backbone} on {spec.data.dataset}", rate)
-
-    def _heads_s(self, spec: TrialSpec, count: int, device: str) -> float:
-        assert spec.head is not None
-        slot, rate = spec.head, None
-        epoch_s = self._measured.get(_kind_of(spec.model_dump(mode="json"), "head", device))
-        if epoch_s is not None:
-            rate = count * epoch_s, f"earlier rows in {self.location.out}"
+            rate = heads * epoch_s, f"earlier rows in {self.location.out}"
         elif self.gpu is not None:
-            is_capturable = METHODS[slot.method].implementation.is_capturable
-            execution = resolve_execution(
-                spec.network.execution, torch.device(device), is_capturable
-            )
-            if step := find_head_step(count, execution):
-                steps = math.ceil(published_sizes(spec.data).train / slot.batch_size)
-                rate = steps * step[0], step[1]
-        return slot.epochs * self._note(f"heads of {slot.method} on {spec.data.dataset}", rate)
-
-    def _note(self, subject: str, rate: tuple[float, str] | None) -> float:
+            rate = _find_epoch_s(spec, part, self.gpu, heads)
         if rate is None:
             self.sources.setdefault(subject, f"  {subject}: unknown: not measured")
             return math.nan
         self.sources.setdefault(subject, f"  {subject}: {rate[0]:.3g} s an epoch, {rate[1]}")
-        return rate[0]
+        return float(slot.epochs * rate[0])
 
     @cached_property
     def _measured(self) -> dict[Hashable, float]:
@@ -222,6 +198,22 @@ class Forecast:
                     seconds, epochs = sums.get(key, (0.0, 0))
                     sums[key] = seconds + row["own_s"], epochs + slots[slot]["epochs"]
         return {key: seconds / epochs for key, (seconds, epochs) in sums.items()}
+
+
+def _find_epoch_s(spec: TrialSpec, part: str, gpu: Gpu, heads: int) -> Rate | None:
+    """Return the seconds of an epoch by the measured rates, and their origin."""
+    slot, sizes = getattr(spec, part), published_sizes(spec.data)
+    method = METHODS[slot.method]
+    is_captured = spec.network.execution != "eager" and method.implementation.is_capturable
+    if part == "head":
+        step = find_head_step(heads, is_captured)
+        return step and (math.ceil(sizes.train / slot.batch_size) * step[0], step[1])
+    if spec.data.info.size != RATES_SIZE:
+        return None
+    image = gpu.find_image_s(slot.backbone, slot.precision, is_captured)
+    passes = 2 if "two_forward_passes" in method.needs else 1
+    # A forward pass takes a third of a step.
+    return image and (image[0] * (passes * sizes.train + sizes.select / 3), image[1])
 
 
 def _kind_of(slots: dict[str, Any], slot: str, device: str) -> Hashable:
