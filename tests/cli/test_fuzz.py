@@ -37,7 +37,6 @@ LINES = [
     "analyze averages DIR --metric accuracy,ece --json",
     "analyze ranks DIR --metric ece",
     "analyze significance DIR --test t --baseline vanilla --metric ece",
-    "pictures DIR --store OUT",
     "report DIR --pictures --store OUT",
     "resume DIR --trials 3 --retry crashed",
     "evaluate DIR --seeds 2",

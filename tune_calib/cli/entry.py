@@ -8,7 +8,7 @@ import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NoReturn, TextIO
+from typing import Any, NoReturn
 
 import typer
 from typer.core import TyperCommand, TyperOption
@@ -69,18 +69,11 @@ def collect_failed_figures() -> Iterator[list[str]]:
     remarks: list[str] = []
     show = warnings.showwarning
 
-    def collect(
-        message: Warning | str,
-        category: type[Warning],
-        filename: str,
-        lineno: int,
-        file: TextIO | None = None,
-        line: str | None = None,
-    ) -> None:
+    def collect(message: Warning | str, category: type[Warning], *place: Any, **to: Any) -> None:
         if issubclass(category, FailedFigureWarning):
             remarks.append(str(message))
         else:
-            show(message, category, filename, lineno, file, line)
+            show(message, category, *place, **to)
 
     with warnings.catch_warnings():
         warnings.simplefilter("always", FailedFigureWarning)

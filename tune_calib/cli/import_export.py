@@ -14,7 +14,7 @@ from analysis.tables.table import table_of
 from tune_calib.cli.common import open_folder
 from tune_calib.cli.entry import as_option
 from tune_calib.cli.options import DataRoot, StoreRoot, complete, expand, flag
-from tune_calib.cli.read import as_trials_ran
+from tune_calib.cli.read import run_as_trials_ran
 from tune_calib.console import Text, echo, shown
 from tune_calib.errors import UserError
 from tune_calib.files.paths import AnyPath, atomic_write, parse_path, refuse_existing
@@ -210,13 +210,7 @@ def export(
     if is_table:
         echo(_write_table(folder, parse_path(file)))
         return
-    command = ["export", out, file]
-    for name, is_given in (("--logits", logits), ("--onnx", onnx)):
-        if is_given:
-            command.append(name)
-    options = {"--trial": trial, "--best": best}
-    if as_trials_ran(folder, shell, command, store, data_root=data_root, options=options):
-        return
+    run_as_trials_ran(folder, shell)
 
     from tune_calib.library.export import export as write
     from tune_calib.library.logits import export_logits
