@@ -136,7 +136,6 @@ def test_the_command_of_a_request_makes_it_again(name):
         ("search", {"method": "mac_cal", "trials": 0}, "`trials` must be at least 1"),
         ("evaluate", {"out": "nowhere"}, "nowhere contains no"),
         ("evaluate", {"out": "nowhere", "seeds": 0}, "`seeds` must be at least 1"),
-        ("run", {"file": "nowhere.yaml"}, "cannot read nowhere.yaml"),
         ("run", {"file": "nowhere.yaml", "retry": "done"}, "`retry` 'done' is unknown"),
         ("open_results", {"out": "nowhere"}, "nowhere contains no"),
     ],

@@ -18,7 +18,6 @@ from tune_calib.spec.describe import describe, list_settings
 from tune_calib.spec.ladder import LADDERS, build_comparison
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.request import CompareRequest, LadderOptions, build_request
-from tune_calib.tuning import describe as plans
 from tune_calib.tuning import forecast
 from tune_calib.tuning.describe import describe_run, format_duration, format_time
 from tune_calib.tuning.forecast import HEADS, NETWORKS, Forecast, count_parallel, find_needs
@@ -190,17 +189,6 @@ def test_a_forecast_names_what_is_unknown_and_adds_up_the_rest(tmp_path):
     assert format_time(sums) == "hours unknown for networks, which were not measured; heads 8 s"
     sums.seconds |= {NETWORKS: 4.0}
     assert format_time(sums) == "about 12 s of training = networks 4 s + heads 8 s"
-
-
-@pytest.mark.parametrize(("address", "compiles"), [(None, True), (None, False), ("auto", False)])
-def test_a_plan_says_where_auto_cannot_compile(address, compiles, tmp_path, monkeypatch):
-    job = job_of(tmp_path, ["ce"])
-    job = replace(job, location=replace(job.location, gpus=1, address=address))
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "H100")
-    monkeypatch.setattr(plans, "can_compile", lambda: compiles)
-    is_named = address is None and not compiles
-    assert ("not compiled: Triton, gcc" in describe_run(job, job.plan())) == is_named
 
 
 @pytest.mark.parametrize(("gpus", "share", "count"), [(1, 1, 1), (1, 1 / 4, 4), (2, 1 / 2, 4)])

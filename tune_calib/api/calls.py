@@ -37,6 +37,7 @@ from tune_calib.text import format_count, option_words
 from tune_calib.tuning.context import Context
 from tune_calib.tuning.loggers.base import LoggerRequest, load_loggers, send_figures
 from tune_calib.tuning.progress.screen import screen
+from tune_calib.tuning.search.outcome import SearchResult
 from tune_calib.tuning.work.execution import restored_process
 
 R = TypeVar("R", bound=Part)
@@ -171,11 +172,10 @@ def run(request: RunRequest, command: str, context: Context) -> OpenExperiment:
     failures: list[str] = []
     for entry in ended:
         failures += [f"{entry.name}: {line}" for line in entry.failures]
-        crashed, result = tuple(entry.failures), entry.result
-        if result is not None and result.summary is not None:
-            entries[entry.name] = OpenSearch(
-                entry.folder, crashed, result.summary, study_storage=file.content.study_storage
-            )
+        crashed = tuple(entry.failures)
+        if isinstance(entry.result, SearchResult):
+            storage = file.content.study_storage
+            entries[entry.name] = OpenSearch(entry.folder, crashed, storage)
         elif not entry.is_refused:
             entries[entry.name] = OpenRun(entry.folder, crashed, stopped=entry.stopped)
     return OpenExperiment(file.out, entries, tuple(failures))

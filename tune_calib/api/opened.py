@@ -22,6 +22,7 @@ from analysis.load import Run, load
 from analysis.page.figures import draw_in_notebook, png_image
 from analysis.report import write_report, write_search_report
 from analysis.search import tables as search_tables
+from analysis.search.files import describe
 from analysis.search.load import SearchResults, is_complete, load_search
 from analysis.tables.render import html, markdown
 from analysis.tables.table import Table
@@ -33,7 +34,6 @@ from tune_calib.errors import UserError
 from tune_calib.files.paths import AnyPath
 from tune_calib.results.plugin_folders import describe_unloaded, read_records
 from tune_calib.spec import plugins
-from tune_calib.spec.resolved import ResolvedRequest
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -164,13 +164,11 @@ class OpenSearch:
     Attributes:
         out: Folder of the search.
         crashed: A line for each trial that crashed in this call.
-        notes: Its summary as printed in a terminal; empty if another process ran it.
         study_storage: URL of its study, if that is a database.
     """
 
     out: AnyPath
     crashed: tuple[str, ...] = ()
-    notes: str = ""
     study_storage: str | None = None
     stopped: ClassVar[str] = ""  # a search has no limit of time
 
@@ -201,16 +199,12 @@ class OpenSearch:
 
         Return None if no suggestion keeps the accuracy within the guard.
         """
-        outcome = self._results().outcome
-        if outcome.chosen is None:
-            return None
-        points = {suggestion.number: suggestion.point for suggestion in outcome.suggestions}
-        return dict(points[outcome.chosen])
+        return self._results().chosen or None
 
     @property
     def fixed(self) -> dict[str, Any]:
         """Return the requested settings that were not searched, as ``set`` takes them."""
-        return ResolvedRequest(self._results().manifest.question.given).fixed
+        return self._results().fixed
 
     @property
     def command(self) -> str | None:
@@ -296,7 +290,7 @@ class OpenSearch:
 
     def __str__(self) -> str:
         """Return the summary as a terminal shows it."""
-        return self.notes or self.table()
+        return str(describe(self._results()))
 
     def __repr__(self) -> str:
         """Return the folder and the status of its suggestions."""

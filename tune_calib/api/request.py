@@ -2,11 +2,12 @@
 
 import functools
 import operator
+import re
 from collections.abc import Mapping, Sequence
-from inspect import Parameter, Signature
+from inspect import Parameter, Signature, formatannotation
 from os import PathLike
-from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
 
 from tune_calib.errors import UserError
 from tune_calib.spec.pipelines import Method
@@ -72,16 +73,9 @@ def add_arguments(model: type[Part], signature: Signature, text: str) -> str:
 
 def format_type(annotation: Any) -> str:
     """Format a type as in a signature, e.g. ``str | None``."""
-    kind, parts = get_origin(annotation), get_args(annotation)
-    if kind in (Union, UnionType):
-        return " | ".join(map(format_type, parts))
-    if annotation is NoneType:
-        return "None"
-    if kind is Literal:
-        return f"Literal[{', '.join(map(repr, parts))}]"
-    if kind is not None:
-        return f"{kind.__name__}[{', '.join(map(format_type, parts))}]"
-    return str(getattr(annotation, "__name__", annotation))
+    if get_origin(annotation) in (Union, UnionType):
+        return " | ".join(map(format_type, get_args(annotation)))
+    return re.sub(r"(\w+\.)+", "", formatannotation(annotation)).replace("NoneType", "None")
 
 
 def bind(

