@@ -1,6 +1,5 @@
 """What surrounds every command: paths, streams, empty and doubled options, signals."""
 
-import io
 import signal
 import subprocess
 import sys
@@ -70,26 +69,6 @@ def test_output_on_a_full_disk_is_one_line(out):
     assert ended.returncode == 2
     assert ended.stderr.startswith(b"error: cannot write")
     assert ended.stderr.count(b"\n") == 1
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
-def test_an_encoding_without_the_characters_prints_the_rest(encoding, out, monkeypatch):
-
-    def printed(encoding):
-        stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
-        monkeypatch.setattr(sys, "stdout", stream)
-        with pytest.raises(SystemExit) as ended:
-            main(["report", str(out)])
-        assert not ended.value.code
-        return stream.buffer.getvalue()
-
-    utf8 = printed("utf-8")
-    text = utf8.decode()
-    assert "Δ" in text
-    # Typer takes ASCII for a terminal that is not configured, and writes UTF-8.
-    bare = text.encode(encoding, errors="replace") if encoding != "ascii" else utf8
-    assert printed(encoding) == bare
 
 
 def test_a_defect_of_the_program_stays_a_traceback(monkeypatch, out, refusal):

@@ -199,7 +199,7 @@ def test_a_full_disk_in_a_search_is_no_crash_of_a_suggestion(fails, tmp_path):
     assert full.stderr.strip().endswith("cannot write heads.parquet: No space left on device")
     again = here("resume", out)
     assert again.returncode == 0, again.stderr
-    assert "all 2 planned suggestions ended (2 done)" in again.stdout
+    assert "all 2 planned suggestions ended" in again.stdout
 
 
 @pytest.mark.slow

@@ -48,7 +48,7 @@ def started(out: Path, store: Path, *further: object) -> subprocess.Popen:
 
 def test_a_search_of_heads_prints_its_choice_and_its_counts(finished_search):
     out, printed = finished_search
-    assert "Complete: all 16 planned suggestions ended (16 done)" in " ".join(printed.split())
+    assert "Complete: all 16 planned suggestions ended" in " ".join(printed.split())
     assert "chosen: trial" in printed
     assert len(rows(out)) == 17
     assert not any(name.startswith("test/") for name in rows(out)[0])
