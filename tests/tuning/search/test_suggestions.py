@@ -2,10 +2,8 @@
 
 import random
 
-import optuna
 import pytest
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
-from optuna.trial import TrialState, create_trial
 
 from tests.support import sample
 from tests.tuning.search.support import study_in
@@ -17,15 +15,6 @@ from tune_calib.tuning.search.study import SearchStudy
 
 COUNT, LAG = 32, 2
 METRICS = [("ece",), ("accuracy",), ("ece", "accuracy")]
-
-
-@pytest.fixture(
-    params=[pytest.param(300, marks=pytest.mark.slow, id="all"), pytest.param(9, id="window")]
-)
-def read(request, monkeypatch):
-    """How many ended trials TPE reads: all, or the last 9 and the best 3."""
-    monkeypatch.setattr(study_module, "LAST", request.param)
-    monkeypatch.setattr(study_module, "BEST", 3)
 
 
 def result_of(number, point, metrics) -> SuggestionResult:
@@ -75,7 +64,7 @@ def suggested(out, objective, sampler, size, how, count=COUNT):
         1,
     ),
 )
-def test_a_batch_equals_single_suggestions(tmp_path, read, sampler, metrics, guard):
+def test_a_batch_equals_single_suggestions(tmp_path, sampler, metrics, guard):
     objective = Objective(metrics, guard)
     together = suggested(tmp_path / "together", objective, sampler, 8, "together")
     assert suggested(tmp_path / "single", objective, sampler, 8, "one by one") == together
@@ -83,7 +72,7 @@ def test_a_batch_equals_single_suggestions(tmp_path, read, sampler, metrics, gua
 
 
 @pytest.mark.parametrize("size", sample([1, 5, 40], 1))
-def test_batches_of_any_size_equal_single_suggestions(tmp_path, read, size):
+def test_batches_of_any_size_equal_single_suggestions(tmp_path, size):
     objective = Objective(("ece",), 0.01)
     together = suggested(tmp_path / "together", objective, "tpe", size, "together")
     assert suggested(tmp_path / "single", objective, "tpe", size, "one by one") == together
@@ -91,7 +80,7 @@ def test_batches_of_any_size_equal_single_suggestions(tmp_path, read, size):
 
 
 @pytest.mark.parametrize("metrics", sample(zip(METRICS), 1))
-def test_a_batch_cut_at_any_byte_is_finished_as_it_would_have_been(tmp_path, read, metrics):
+def test_a_batch_cut_at_any_byte_is_finished_as_it_would_have_been(tmp_path, metrics):
     objective = Objective(metrics, 0.01)
     uninterrupted = suggested(tmp_path / "whole", objective, "tpe", 8, "together")
     journal = (tmp_path / "whole" / JOURNAL).read_bytes()
@@ -103,7 +92,7 @@ def test_a_batch_cut_at_any_byte_is_finished_as_it_would_have_been(tmp_path, rea
         assert suggested(out, objective, "tpe", 8, "together") == uninterrupted, cut
 
 
-def test_a_study_shorter_than_its_batch_and_a_later_search_agree(tmp_path, read):
+def test_a_study_shorter_than_its_batch_and_a_later_search_agree(tmp_path):
     """A search of 13 that is made longer to 32: its last batch was cut short."""
     objective = Objective(("ece",), 0.01)
     uninterrupted = suggested(tmp_path / "whole", objective, "tpe", 8, "together")
@@ -121,24 +110,6 @@ def test_suggestions_of_a_batch_differ(tmp_path):
     points = suggested(tmp_path, objective, "tpe", 16, "together", count=64)
     rates = [point["head.lr"] for point in points[48:]]
     assert len(set(rates)) == len(rates)
-
-
-@pytest.mark.parametrize("direction", ["minimize", "maximize"])
-def test_the_last_the_best_feasible_and_the_open_ones_are_read(direction):
-    study = optuna.create_study(direction=direction)
-    chance = random.Random(0)
-    for number in range(500):
-        study.add_trial(
-            create_trial(
-                value=chance.random(), constraints={"accuracy": -1.0 if number % 3 else 1.0}
-            )
-        )
-    study.add_trial(create_trial(state=TrialState.RUNNING))
-    numbers = [trial.number for trial in study_module._select_recent(study.trials, study.direction)]
-    sign = 1 if direction == "minimize" else -1
-    feasible = [trial for trial in study.trials[:200] if trial.number % 3]
-    best = sorted(feasible, key=lambda trial: sign * trial.value)[:25]
-    assert numbers == [*sorted(trial.number for trial in best), *range(200, 501)]
 
 
 STEPS = {

@@ -18,12 +18,11 @@ import uuid
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence, Set
-from operator import attrgetter
 from typing import Any
 
 import optuna
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
-from optuna.study import Study, StudyDirection
+from optuna.study import Study
 from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
 from tune_calib.determinism import child_seed
@@ -44,7 +43,6 @@ STATUS = "status"
 RETRY_OF = "retry_of"
 GUARD = "accuracy"
 OWNER = "owner"  # attribute of a study in a database: folder and session of its driver
-LAST, BEST = 300, 25  # trials that TPE reads: the last that ended, and the best before them
 DRAWS = 10  # of a sampler that repeats points, before a new one is drawn uniformly
 
 FrozenPoint = frozenset[tuple[str, Choice]]
@@ -139,8 +137,6 @@ class SearchStudy:
         if first_hidden is None:
             first_hidden = len(trials)
         seen = [*trials[:first_hidden], *map(_reopen, trials[first_hidden:])]
-        if self._sampler.reads_recent and len(visible.directions) == 1:
-            seen = _select_recent(seen, visible.direction)
         visible.add_trials(seen)
         return visible
 
@@ -243,23 +239,6 @@ class SearchStudy:
     @_quiet()
     def _trials(self) -> list[FrozenTrial]:
         return self._study.get_trials(deepcopy=False)
-
-
-def _select_recent(trials: Sequence[FrozenTrial], direction: StudyDirection) -> list[FrozenTrial]:
-    """Return the trials without those that ended long ago, except for the best of them.
-
-    The time of TPE grows with the trials that it reads. Its density of good settings is that of the
-    25 best at most, and the density of the others changes little beyond a few hundred.
-    """
-    older = [trial for trial in trials if trial.state.is_finished()][:-LAST]
-    feasible = list(filter(_is_feasible, older))
-    feasible.sort(key=attrgetter("values"), reverse=direction == StudyDirection.MAXIMIZE)
-    left_out = {trial.number for trial in older} - {trial.number for trial in feasible[:BEST]}
-    return [trial for trial in trials if trial.number not in left_out]
-
-
-def _is_feasible(trial: FrozenTrial) -> bool:
-    return trial.state == TrialState.COMPLETE and max(trial.constraints.values(), default=0) <= 0
 
 
 def _reopen(trial: FrozenTrial) -> FrozenTrial:
