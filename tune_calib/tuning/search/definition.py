@@ -227,8 +227,8 @@ class SearchDefinition:
         """Restore the definition of the search in a folder; a recipe imports torch."""
         record = manifest.question
         plain, seeds = record.plain(), record.seeds
-        del plain["seeds"], plain["scheduler"]
-        plain.pop("plugins", None)  # the current ones are recorded again
+        for name in ("seeds", "scheduler", "plugins"):  # plug-ins in use are recorded again
+            plain.pop(name, None)
         try:
             overrides, defaults = plain.pop("given"), plain.pop("defaults")
             record_of_recipe = plain.pop("recipe", None)
