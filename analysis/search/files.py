@@ -201,10 +201,9 @@ def _evaluation(search: SearchResults) -> Section:
     note = f"{capital(selection.OPTIMISM)} ± is the standard deviation over the seeds."
     note += "".join(f" {line}." for line in legend(run.flags()))
     done = run.trials[run.trials["status"] == "done"].groupby("rung_label")
-    means = done[[column("test", metric) for metric in search.metrics]].mean()
-    if {selection.BASELINE, selection.CHOSEN} <= set(means.index):
-        means.columns = search.metrics
-        texts += selection.describe_no_gain_on_test(
-            search.metrics, means.loc[selection.BASELINE], means.loc[selection.CHOSEN]
-        )
+    columns = {column("test", metric): metric for metric in search.metrics}
+    means: dict[Any, Any] = done[list(columns)].mean().rename(columns=columns).to_dict("index")
+    if {selection.BASELINE, selection.CHOSEN} <= means.keys():
+        values = means[selection.BASELINE], means[selection.CHOSEN]
+        texts += selection.describe_no_gain_on_test(search.metrics, *values)
     return Section("on-test", "On test", texts, [replace(table, key="on-test-rows", caption=note)])
