@@ -12,7 +12,6 @@ import pytest
 from PIL import Image
 
 import tune_calib
-from analysis.figure import LADDER_FIGURES, SEARCH_FIGURES
 from analysis.ladder.tables import ladder
 from analysis.load import load
 from analysis.tables.render import markdown
@@ -120,11 +119,6 @@ def test_reports_are_written_into_the_result_folders(folder):
         assert (folder / name / "report.html").stat().st_size > 10_000
     assert results["sweep"].table() == (folder / "sweep/tables/ladder.md").read_text()
     assert results["tuned"].table() == (folder / "tuned/tables/best.md").read_text()
-
-
-def test_the_default_figures_exist():
-    assert "reliability" in LADDER_FIGURES
-    assert "history" in SEARCH_FIGURES
 
 
 @pytest.mark.parametrize(

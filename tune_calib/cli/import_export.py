@@ -12,7 +12,6 @@ import typer
 
 from analysis.tables.table import table_of
 from tune_calib.cli.common import open_folder
-from tune_calib.cli.entry import as_option
 from tune_calib.cli.options import DataRoot, StoreRoot, complete, expand, flag
 from tune_calib.cli.read import run_as_trials_ran
 from tune_calib.console import Text, echo, shown
@@ -102,21 +101,12 @@ def _import_models(
 
     models = find_models(path)
     refused = import_models(name, models, select, store, replace=replace)
-    count = len(models) - len(refused)
-    if not count:
-        echo("\n".join(map(as_option, refused[1:])), err=True)
-        raise UserError(
-            f"{path}: no model is imported; {refused[0]}; arrays of the splits end in _select, "
-            "_cal and _test"
-        )
-    echo(f"{format_count(count, 'model')} of {path} imported as {name}/...")
-    if len(refused) == 1:
-        raise UserError(f"{path}: {refused[0]}; the other models are imported")
+    if count := len(models) - len(refused):
+        echo(f"{format_count(count, 'model')} of {path} imported as {name}/...")
     if refused:
-        echo("\n".join(map(as_option, refused)), err=True)
         raise UserError(
-            f"{path}: {format_count(len(refused), 'model')} refused; the others are imported, and "
-            "the same command skips them"
+            f"{path}: {format_count(len(refused), 'model')} refused, first {refused[0]}; arrays of "
+            "the splits end in _select, _cal and _test; the same command skips what is imported"
         )
 
 

@@ -245,11 +245,12 @@ class LadderRun:
             return Result(work.crashed)
         trials = sum(len(job.dependents) for job in remaining.networks)
         evaluations = sum(len(job.trials) for job in remaining.extra)
-        parts = [f"{trials} of {format_count(len(self.planned_trials), 'trial')}"]
-        if evaluations:
-            parts.append(format_count(evaluations, "extra evaluation"))
-        reason = f"the time limit of {self.options.max_hours:g} h is over"
-        return Result(work.crashed, f"{reason}: {' and '.join(parts)} left")
+        planned = format_count(len(self.planned_trials), "trial")
+        return Result(
+            work.crashed,
+            f"the time limit of {self.options.max_hours:g} h is over: {trials} of {planned} and "
+            f"{format_count(evaluations, 'extra evaluation')} left",
+        )
 
 
 def _to_planned_record(trial: PlannedTrial, resolved: ResolvedRequest) -> PlannedRecord:

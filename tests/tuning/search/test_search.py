@@ -16,7 +16,6 @@ from tune_calib.engine.bank import DevelopmentBank, FeatureBank, bank_key
 from tune_calib.errors import UserError
 from tune_calib.files.store import Store
 from tune_calib.results.tables import read_table, write_results
-from tune_calib.spec.names import JOURNAL
 from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.text import command_line, mask_url, mask_urls
 from tune_calib.tuning.progress.tracker import Tracker
@@ -108,19 +107,6 @@ def test_equal_seeds_suggest_equally_and_others_do_not(tmp_path, sampler, metric
     published = len(Candidates("mac_cal", ResolvedRequest(GIVEN)).first())
     assert other[:published] == first[:published]
     assert all(a != b for a, b in zip(other[published:], first[published:], strict=True))
-
-
-@pytest.mark.slow
-def test_a_study_cut_at_any_byte_goes_on_as_if_nothing_had_happened(tmp_path):
-    points = suggested_points(study_in(tmp_path / "whole"), 18)
-    journal = (tmp_path / "whole" / JOURNAL).read_bytes()
-    chance = random.Random(0)
-    for cut in [0, *(chance.randrange(len(journal)) for _ in range(40))]:
-        out = tmp_path / f"cut-{cut}"
-        out.mkdir()
-        (out / JOURNAL).write_bytes(journal[:cut])
-        (out / f"{JOURNAL}.lock").symlink_to(out / JOURNAL)
-        assert suggested_points(study_in(out), 18) == points, cut
 
 
 def test_failed_suggestions_have_no_value_in_the_study(tmp_path):

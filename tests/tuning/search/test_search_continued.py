@@ -14,13 +14,11 @@ from tests.tuning.search.support import (
     searched,
     stored,
 )
-from tune_calib.api import runs
-from tune_calib.engine import machine
 from tune_calib.experiments.entries import plan_entries
 from tune_calib.results.tables import write_results
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.recipe import RECIPES
-from tune_calib.spec.request import EvaluateRequest, SearchRequest, build_request
+from tune_calib.spec.request import EvaluateRequest
 from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.spec.space import SPACES
 from tune_calib.tuning.forecast import find_needs
@@ -164,48 +162,6 @@ def test_a_planned_evaluation_writes_nothing(tmp_path):
     assert planned.run.resolved.seeds.network == (1, 2, 3)
     needs = find_needs(planned.run, planned.stages[0].work)
     assert (needs.done, needs.planned, len(needs.networks)) == (0, 9, 3)
-
-
-SEARCHES = """
-out: OUT
-entries:
-  few: {methods: [mac_cal, ls, temperature], search: {trials: 8}}
-  one: {methods: [mac_cal, ls], search: {trials: 8, at_once: 1}}
-  heads: {methods: [mac_cal], search: {heads: 8}, set: {network: {threads: 2}}}
-  timed: {methods: [mac_cal, fl], search: {hours: 1, population: 3}}
-"""
-MACHINES = [1, 64]
-
-
-def searches_on(cores, tmp_path, monkeypatch):
-    """The searches of an experiment file and of the command line on a machine with some cores."""
-    monkeypatch.setattr(machine, "count_cores", lambda: cores)
-    read = read_file(tmp_path, SEARCHES.replace("OUT", str(tmp_path / "out")))
-    asked = {entry.name: entry.run for entry in plan_entries(read, "it")}
-    for at_once in (None, 1, 3):
-        fields = {"method": "mac_cal", "at_once": at_once, "out": tmp_path / "typed"}
-        request = build_request(SearchRequest, fields)
-        asked[f"typed {at_once}"] = runs.plan_search(request, "it").run
-    return asked
-
-
-@pytest.mark.parametrize("second_cores", MACHINES)
-@pytest.mark.parametrize("first_cores", MACHINES)
-def test_a_search_goes_on_on_a_machine_with_other_cores(
-    tmp_path, monkeypatch, first_cores, second_cores
-):
-    begun = searches_on(first_cores, tmp_path, monkeypatch)
-    elsewhere = searches_on(second_cores, tmp_path, monkeypatch)
-    assert len(begun) == 11
-    for name, job in begun.items():
-        out = tmp_path / "at" / name
-        out.mkdir(parents=True)
-        manifest = moved(job, out=out).build_manifest()
-        manifest.write(out)
-        again = moved(elsewhere[name], out=out).build_manifest()
-        assert again.search == manifest.search
-        assert again.question == manifest.question
-    assert len({job.definition.lag for job in begun.values()}) == 1
 
 
 CHANGES = {

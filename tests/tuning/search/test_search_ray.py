@@ -226,22 +226,3 @@ def test_diverging_networks_fail_in_the_study_and_do_not_end_the_search(tmp_path
     statuses = {row["rung_label"]: row["status"] for row in rows(tmp_path)}
     assert statuses.pop("baseline") == "done"
     assert set(statuses.values()) == {"diverged"}
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["search", "mac_call"], "did you mean 'mac_cal'"),
-        (["search", "mac_cal", "--metric", "fpr95"], "sees only select"),
-        (["search", "mac_cal", "--guard", "-1"], "--guard"),
-        (["search", "mac_cal", "--trials", "0"], "--trials"),
-        (["search", "mac_cal", "--set", "head.gamma=2"], "(0, 1]"),
-        (["search", "mac_cal", "--study-storage", "nonsense"], "--study-storage"),
-        (["resume", "nowhere"], "nowhere"),
-        (["evaluate", "nowhere", "--seeds", "0"], "--seeds"),
-    ],
-)
-def test_a_mistake_is_one_line_and_exit_code_2(arguments, message, tmp_path, monkeypatch, refusal):
-    monkeypatch.chdir(tmp_path)
-    out = ["--out", tmp_path / "out"] if arguments[0] == "search" else []
-    assert message in refusal(*arguments, *out)
