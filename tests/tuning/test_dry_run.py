@@ -19,7 +19,7 @@ from tune_calib.spec.ladder import LADDERS, build_comparison
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.request import CompareRequest, LadderOptions, build_request
 from tune_calib.tuning import forecast
-from tune_calib.tuning.describe import describe_run, format_duration, format_time
+from tune_calib.tuning.describe import describe_run, format_time
 from tune_calib.tuning.forecast import HEADS, NETWORKS, Forecast, count_parallel, find_needs
 from tune_calib.tuning.work.provenance import Provenance
 from tune_calib.tuning.work.rows import TrialResult, trial_row
@@ -157,13 +157,6 @@ def test_a_second_run_is_forecast_from_the_rows_of_the_first(tmp_path):
     assert re.search(rf"^  time +{pattern}$", plan, re.M)
     assert re.search(rf"small_cnn on digits: {times} an epoch, earlier rows in", plan)
     assert re.search(rf"heads of mac_cal on digits: {times} an epoch, earlier rows in", plan)
-
-
-@pytest.mark.parametrize(("seconds", "message"), [
-    (119, "119 s"), (7199, "120 min"), (5400 * 4, "6 h"), (4e6, "1,111 h"),
-])  # fmt: skip
-def test_durations_are_rounded_to_readable_units(seconds, message):
-    assert format_duration(seconds) == message
 
 
 @pytest.mark.parametrize("name", sample(sorted({*METHODS, *LADDERS}), 5))

@@ -1,6 +1,5 @@
 """Searches that go on elsewhere: longer, at the end of their space, on another machine."""
 
-import itertools
 from dataclasses import replace
 
 import pytest
@@ -20,9 +19,8 @@ from tune_calib.spec.methods import METHODS
 from tune_calib.spec.recipe import RECIPES
 from tune_calib.spec.request import EvaluateRequest
 from tune_calib.spec.resolved import ResolvedRequest
-from tune_calib.spec.space import SPACES
 from tune_calib.tuning.forecast import find_needs
-from tune_calib.tuning.search.definition import Candidates, SuggestionResult
+from tune_calib.tuning.search.definition import SuggestionResult
 from tune_calib.tuning.search.evaluate import plan_evaluation
 from tune_calib.tuning.search.run import refuse_other_specs
 from tune_calib.tuning.search.storage import JOURNAL
@@ -51,63 +49,6 @@ def test_a_search_that_was_made_longer_is_the_search_of_that_length(
         longer = searched(tmp_path / "longer", question, length)
     assert points(longer) == points(complete)
     assert longer.results == complete.results
-
-
-FEW = 10
-
-
-def few_points(method) -> dict:
-    """Settings that leave a method only some that are no real numbers, with few points."""
-    settings = {"network": {"backbone": "small_cnn", "epochs": 1}}
-    candidates = Candidates(method, ResolvedRequest())
-    fixed = [n for n, s in candidates.space.settings.items() if s.values() is None]
-    left = candidates.space.without({name: candidates.defaults[name] for name in fixed})
-    while left.size > FEW:
-        fixed.append(next(iter(left.settings)))
-        left = left.without({fixed[-1]: candidates.defaults[fixed[-1]]})
-    for name in fixed:
-        slot, _, key = name.partition(".")
-        settings.setdefault(slot, {})[key] = candidates.defaults[name]
-    return settings
-
-
-# Each method under one sampler, and each sampler under a quarter of them; all pairs are slow.
-PAIRS = list(zip(SPACES, itertools.cycle(SAMPLERS), strict=False))
-
-
-@pytest.mark.parametrize(
-    "pairs",
-    [
-        pytest.param(PAIRS, id="each"),
-        pytest.param(
-            [pair for pair in itertools.product(SPACES, SAMPLERS) if pair not in PAIRS],
-            id="others",
-            marks=[pytest.mark.slow, pytest.mark.timeout(600)],
-        ),
-    ],
-)
-def test_a_finite_space_is_exhausted(tmp_path, pairs):
-    for method, sampler in pairs:
-        comes_to_its_end(tmp_path / f"{method}-{sampler}", method, sampler)
-
-
-def comes_to_its_end(tmp_path, method, sampler):
-    tmp_path.mkdir()
-    question = definition_of(method, sampler, few_points(method))
-    state = searched(tmp_path / "out", question, 200)
-    space, study = state.candidates.space, state.study
-    assert space.size <= FEW
-    suggestions = points(state)
-    assert len({tuple(point.items()) for point in suggestions}) == space.size
-    assert len(study.finished()) == len(suggestions) == study.planned(200) == space.size
-    for length in (1, max(1, space.size - 1), 300):
-        again = searched(tmp_path / "in-steps", question, length)
-        assert len(points(again)) == again.study.planned(length) == min(length, space.size)
-    assert points(again) == suggestions
-    again = searched(tmp_path / "out", question, 300)
-    assert points(again) == suggestions
-    assert again.study.planned(300) == len(suggestions)
-    assert again.objective.choose(again.results) == state.objective.choose(state.results)
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)

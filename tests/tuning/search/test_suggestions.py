@@ -71,14 +71,6 @@ def test_a_batch_equals_single_suggestions(tmp_path, sampler, metrics, guard):
     assert suggested(tmp_path / "anew", objective, sampler, 8, "anew") == together
 
 
-@pytest.mark.parametrize("size", sample([1, 5, 40], 1))
-def test_batches_of_any_size_equal_single_suggestions(tmp_path, size):
-    objective = Objective(("ece",), 0.01)
-    together = suggested(tmp_path / "together", objective, "tpe", size, "together")
-    assert suggested(tmp_path / "single", objective, "tpe", size, "one by one") == together
-    assert len({tuple(point.items()) for point in together}) == COUNT
-
-
 @pytest.mark.parametrize("metrics", sample(zip(METRICS), 1))
 def test_a_batch_cut_at_any_byte_is_finished_as_it_would_have_been(tmp_path, metrics):
     objective = Objective(metrics, 0.01)
@@ -102,14 +94,6 @@ def test_a_study_shorter_than_its_batch_and_a_later_search_agree(tmp_path):
         if not study.suggestion(number).state.is_finished():
             study.write_result(number, result_of(number, uninterrupted[number], objective.metrics))
     assert suggested(tmp_path / "longer", objective, "tpe", 8, "together") == uninterrupted
-
-
-def test_suggestions_of_a_batch_differ(tmp_path):
-    """Constant liar: of a batch no two suggestions are near each other."""
-    objective = Objective(("ece",), 1.0)
-    points = suggested(tmp_path, objective, "tpe", 16, "together", count=64)
-    rates = [point["head.lr"] for point in points[48:]]
-    assert len(set(rates)) == len(rates)
 
 
 STEPS = {
@@ -163,16 +147,6 @@ def test_a_space_with_a_continuous_setting_is_never_exhausted(study_over, sample
     assert study.planned(400) == 400
     assert len({tuple(point.items()) for point in suggestions}) == len(suggestions) == 40
     assert suggestions.count({"mode": "off"}) <= 1
-
-
-def test_repeats_of_an_earlier_version_count_and_only_new_points_follow(study_over):
-    study = study_over(STEPS, "random")
-    suggest_all(study, 1)
-    study._study.add_trials(study._trials() * 3)
-    assert [study.planned(length) for length in (4, 10, 50)] == [4, 10, 19]
-    points = [dict(suggestion.params) for suggestion in study.suggestions(range(50))]
-    assert points[:4] == [points[0]] * 4
-    assert len({tuple(point.items()) for point in points[3:]}) == len(points[3:]) == 16
 
 
 def test_a_point_that_is_tried_again_leaves_the_others_to_be_suggested(study_over):
