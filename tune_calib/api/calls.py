@@ -88,7 +88,6 @@ def _command(
 
 
 def _list_unfinished(results: object) -> Iterator[str]:
-    """Yield what the same call would run again or complete."""
     if isinstance(results, OpenExperiment) and results.failures:
         yield f"{len(results.failures)} failed; first: {results.failures[0]}"
     if isinstance(results, OpenRun | OpenSearch) and results.crashed:

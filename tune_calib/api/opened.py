@@ -42,7 +42,6 @@ _WIDTH = 640  # width of a figure in a notebook, in CSS pixels
 
 
 def _main_table(run: Run) -> Table:
-    """Return the table of a run; over several imports, that of the benchmark."""
     if run.has_imports:
         return benchmark_view(benchmark([run.out])).tables[0]
     return tables.ladder(run)
@@ -147,7 +146,6 @@ class OpenRun:
         return f"<OpenRun {self.out}: {format_counts(load(self.out).counts())}>"
 
     def _repr_html_(self) -> str:
-        """Return the table and, if there are bins, the reliability diagrams, for notebooks."""
         with with_plugins_of(self.out):
             parts = [html(_main_table(load(self.out)).without_blank())]
         with contextlib.suppress(UserError):  # results without bins
@@ -297,7 +295,6 @@ class OpenSearch:
         return f"<OpenSearch {self.out}: {self._results().note()}>"
 
     def _repr_html_(self) -> str:
-        """Return the best suggestions, for notebooks."""
         with with_plugins_of(self.out):
             return html(search_tables.best(self._results()))
 
@@ -358,7 +355,6 @@ class OpenExperiment(Mapping[str, OpenRun | OpenSearch]):
         return f"<OpenExperiment {self.out}: {len(self)} {noun}>"
 
     def _repr_html_(self) -> str:
-        """Return every entry under its name, for notebooks."""
         parts = []
         for name, entry in self.items():
             parts.append(f"<h3>{escape(name)}</h3>\n{entry._repr_html_()}")

@@ -303,12 +303,10 @@ def interaction(
 
 
 def _has_columns(folder: AnyPath) -> bool:
-    """Return whether a folder has several columns: several imports, or files of CalArena."""
     return has_result_files(folder) or load(folder, "ece").has_imports
 
 
 def _load_one(folder: AnyPath) -> Run:
-    """Load a run whose trials are matched by seeds alone; refuse several columns."""
     if not has_result_files(folder) and not (run := load(folder)).has_imports:
         return run
     raise UserError(f"{folder} has several data sets; use tune-calib analyze benchmark")
@@ -316,7 +314,6 @@ def _load_one(folder: AnyPath) -> Run:
 
 @contextlib.contextmanager
 def _opened(folders: Folders) -> Iterator[list[AnyPath]]:
-    """Provide the paths of folders, with the plug-ins that they depend on."""
     several = (folders,) if isinstance(folders, str | PathLike) else folders
     paths = [parse_path(fspath(folder)) for folder in several]
     with contextlib.ExitStack() as stack:

@@ -103,7 +103,6 @@ def _as_typed(where: str, key: str, value: Any, option: TyperOption) -> list[str
 
 
 def _read() -> tuple[str, dict[str, Any]]:
-    """Return the name of the file of defaults and its content; both may be empty."""
     table = _parse(Path(PROJECT)).get("tool", {}).get(TABLE)
     if not Path(FILE).exists():
         return PROJECT, table or {}
@@ -120,7 +119,6 @@ def _parse(path: Path) -> dict[str, Any]:
 
 
 def _for_command(where: str, content: Mapping[str, Any], context: Any) -> dict[str, Any]:
-    """Return a file's defaults for a command, after checking all names in the file."""
     root = context.find_root()
     commands: dict[str, Options] = {}
     all_options: dict[str, TyperOption] = {}
@@ -144,7 +142,6 @@ def _for_command(where: str, content: Mapping[str, Any], context: Any) -> dict[s
 
 
 def _check_names(where: str, values: Mapping[str, Any], options: Options) -> dict[str, Any]:
-    """Return values by option, after checking that each is known, unique and may have a default."""
     checked: dict[str, Any] = {}
     for written, value in values.items():
         key = written.replace("_", "-")

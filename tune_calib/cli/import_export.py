@@ -96,7 +96,6 @@ def import_(
 def _import_models(
     name: str, path: Path, select: Sequence[str], store: "Store", replace: bool
 ) -> None:
-    """Import every model of a file or folder; print a line for each that is refused."""
     from tune_calib.engine.import_models import find_models, import_models
 
     models = find_models(path)
@@ -153,7 +152,6 @@ _Best = Annotated[
 
 
 def _write_table(folder: AnyPath, file: AnyPath) -> str:
-    """Write the results of a run, or the suggestions of a search, to one file."""
     if not is_search(folder):
         from analysis.tidy import write_results_file
 

@@ -127,7 +127,6 @@ def write_search_page(out: AnyPath, study_storage: str | None = None) -> str:
 
 
 def _refuse_storage(out: AnyPath, study_storage: str | None) -> None:
-    """Refuse ``--study-storage`` for a folder without a search."""
     if study_storage is not None:
         raise UserError(f"--study-storage applies to a search, and {out} contains none")
 

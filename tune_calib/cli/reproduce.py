@@ -81,7 +81,6 @@ def reproduce(
 
 
 def _every(scale: Scale) -> list[str]:
-    """Return the tables that have a scale, and print the names of the others."""
     without = [name for name in REPRODUCTIONS if scale not in REPRODUCTIONS[name].scales]
     if without:
         console.echo(f"skipped because they have no scale {scale}: {', '.join(without)}", err=True)
@@ -89,8 +88,6 @@ def _every(scale: Scale) -> list[str]:
 
 
 class _Table(NamedTuple):
-    """A requested table, its file, the plans of its entries, and the command of only this table."""
-
     request: "TableRequest"
     file: "ReadFile"
     plans: "list[Plan]"

@@ -82,7 +82,6 @@ def _run_ladder(
 
 
 def _format_profiles(out: AnyPath) -> str:
-    """Format the time of an epoch of each network by phase, as a table."""
     from analysis.tables.table import table_of
     from tune_calib.tuning.folder import PROFILES
 
@@ -146,7 +145,6 @@ def _report_search(results: "OpenSearch", again: str) -> None:
 
 
 def _rewrite_page(out: AnyPath, study_storage: str | None) -> str:
-    """Rewrite the page of a search and that of its experiment file; return the text to print."""
     text = write_search_page(out, study_storage)
     if (out.parent / "report.html").exists():
         echo("\n".join(write_overview(out.parent)))
@@ -232,7 +230,6 @@ def run(
 
 
 def _report_entries(out: AnyPath, entries: Iterable["Ended"]) -> None:
-    """Print one report over all folders, and write it to ``OUT/report.txt``."""
     texts = {f"== {entry.name} ==": _describe_entry(entry) for entry in entries}
     # The file has every column, regardless of the width of the terminal.
     in_file = "\n\n".join(f"{title}\n{text}" for title, text in texts.items())

@@ -201,7 +201,6 @@ class Forecast:
 
 
 def _find_epoch_s(spec: TrialSpec, part: str, gpu: Gpu, heads: int) -> Rate | None:
-    """Return the seconds of an epoch by the measured rates, and their origin."""
     slot, sizes = getattr(spec, part), published_sizes(spec.data)
     method = METHODS[slot.method]
     is_captured = spec.network.execution != "eager" and method.implementation.is_capturable
@@ -217,7 +216,6 @@ def _find_epoch_s(spec: TrialSpec, part: str, gpu: Gpu, heads: int) -> Rate | No
 
 
 def _kind_of(slots: dict[str, Any], slot: str, device: str) -> Hashable:
-    """Return what the time of an epoch depends on."""
     settings = {key: value for key, value in slots[slot].items() if key not in _OTHER}
     data = {key: value for key, value in slots["data"].items() if key != "split_seed"}
     kind = [data, slots["network"]["backbone"], settings]

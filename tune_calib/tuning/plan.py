@@ -179,7 +179,6 @@ def describe_file(
 
 
 def _list_blocks(runs: Sequence[AnyRun]) -> list[str]:
-    """Describe the blocks of tests over the runs of each ladder or comparison of several rungs."""
     blocks: Counter[str] = Counter()
     methods: dict[str, int] = {}
     for run in runs:

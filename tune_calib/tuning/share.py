@@ -75,7 +75,6 @@ def _shorten(spec: TrialSpec) -> TrialSpec:
 def _measure_on_ray(
     address: str | None, specs: tuple[TrialSpec, ...]
 ) -> tuple[list[int], int, int]:
-    """Return the bytes that networks take, and the memory and number of GPUs."""
     from tune_calib.tuning.ray.session import ray_session, run_on_gpu
 
     # As plain values, since a node knows plug-ins only after the task has registered them.

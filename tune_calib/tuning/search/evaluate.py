@@ -49,7 +49,6 @@ def evaluate_choice(request: EvaluateRequest, command: str, context: Context) ->
 
 
 def _find_choice(state: SearchState) -> SearchEvaluated:
-    """Find the trial of a search that its rule chooses."""
     if not state.settle_ended():
         raise UserError(f"the search is not finished; run tune-calib resume {state.out} first")
     if not state.results:

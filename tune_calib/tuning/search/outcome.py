@@ -128,7 +128,6 @@ def format_choice(definition: SearchDefinition, location: RunLocation, point: Po
 
 
 def _find_recipe_name(resolved: ResolvedRequest, backbone: str | None) -> str | None:
-    """Return the value of the option for the recipe; None for the default recipe."""
     recipe = resolved.recipe
     if recipe is None:
         return None

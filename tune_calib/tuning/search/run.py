@@ -269,11 +269,9 @@ def refuse_other_specs(out: AnyPath, candidates: Candidates) -> None:
             )
 
 
-def build_search_run(
-    request: SearchRequest, resolved: ResolvedRequest, command: str, among: AnyPath | None = None
-) -> SearchRun:
+def build_search_run(request: SearchRequest, resolved: ResolvedRequest, command: str) -> SearchRun:
     """Build the run of a resolved request; the files that it names are not read yet."""
-    location = RunLocation.of_request(request, command, among)
+    location = RunLocation.of_request(request, command)
     definition = SearchDefinition(
         method=request.method,
         resolved=resolved,

@@ -82,7 +82,6 @@ def lost_database(url: str | None) -> Iterator[None]:
 
 
 def _reason(error: Exception, url: str) -> str:
-    """Return the first line of a database error, without the secrets of the URL."""
     masked = mask_url(url)
     if masked.endswith(f"://{STARS}"):  # any word may be part of the password
         return "write : / ? @ in the user name and password as %3A %2F %3F %40"
