@@ -58,21 +58,17 @@ def journal_file(out: AnyPath) -> Path:
     return out / JOURNAL
 
 
-def _database_errors() -> tuple[type[Exception], ...]:
-    """Return the exceptions of databases; call it only when handling an error."""
-    # The import is slow, and most searches need no database.
-    from sqlalchemy.exc import SQLAlchemyError
-
-    return SQLAlchemyError, StorageInternalError
-
-
 @contextlib.contextmanager
 def lost_database(url: str | None) -> Iterator[None]:
     """Report a database that stops responding in the block in one line."""
     try:
         yield
     except Exception as error:
-        if url is None or not isinstance(error, _database_errors()):
+        if url is None:
+            raise
+        from sqlalchemy.exc import SQLAlchemyError  # slow, and most searches need no database
+
+        if not isinstance(error, SQLAlchemyError | StorageInternalError):
             raise
         raise UserError(
             f"{mask_url(url)} no longer responds ({_reason(error, url)}); no finished trial is "

@@ -5,8 +5,7 @@ the study in which trials are open if their results were not known when the sugg
 interrupted or extended search thus gets the same suggestions as one that ran as a whole. Each is
 added to the study in one write, so that none is incomplete.
 
-No suggestion repeats a point, so that searches of equal length try equally many. Studies of earlier
-versions have repeats, which count as suggestions.
+No suggestion repeats a point, so that searches of equal length try equally many.
 """
 
 import contextlib
