@@ -18,9 +18,16 @@ from tune_calib.spec.describe import describe, list_settings
 from tune_calib.spec.ladder import LADDERS, build_comparison
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.request import CompareRequest, LadderOptions, build_request
-from tune_calib.tuning import forecast
-from tune_calib.tuning.describe import describe_run, format_time
-from tune_calib.tuning.forecast import HEADS, NETWORKS, Forecast, count_parallel, find_needs
+from tune_calib.tuning import describe as plans
+from tune_calib.tuning.describe import (
+    HEADS,
+    NETWORKS,
+    Forecast,
+    count_parallel,
+    describe_run,
+    find_needs,
+    format_time,
+)
 from tune_calib.tuning.work.provenance import Provenance
 from tune_calib.tuning.work.rows import TrialResult, trial_row
 
@@ -189,7 +196,7 @@ def test_trials_in_parallel_are_those_that_the_gpus_hold(tmp_path, monkeypatch, 
     job = job_of(tmp_path, ["ce"])
     job = replace(job, location=replace(job.location, gpus=share))
     monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
-    monkeypatch.setattr(forecast, "count_cores", lambda: 16)
+    monkeypatch.setattr(plans, "count_cores", lambda: 16)
     assert count_parallel(job, 1) == count
 
 

@@ -29,7 +29,6 @@ from analysis.tables.table import Table
 from analysis.text import format_counts
 from analysis.tidy import as_columns
 from analysis.tidy import settings as read_settings
-from tune_calib.api.request import as_tuple
 from tune_calib.errors import UserError
 from tune_calib.files.paths import AnyPath
 from tune_calib.results.plugin_folders import describe_unloaded, read_records
@@ -38,7 +37,13 @@ from tune_calib.spec import plugins
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+Words = str | Sequence[str]
 _WIDTH = 640  # width of a figure in a notebook, in CSS pixels
+
+
+def as_tuple(words: Words) -> tuple[str, ...]:
+    """Return an argument that takes one string or several as a tuple."""
+    return (words,) if isinstance(words, str) else tuple(words)
 
 
 def _main_table(run: Run) -> Table:

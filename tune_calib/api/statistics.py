@@ -21,8 +21,7 @@ from analysis.ladder.figures.tradeoff import draw_critical_difference
 from analysis.load import Run, load
 from analysis.tables.render import View
 from analysis.tidy import check_metric, check_split, choose, default_split, parted
-from tune_calib.api.opened import with_plugins_of
-from tune_calib.api.request import as_tuple
+from tune_calib.api.opened import as_tuple, with_plugins_of
 from tune_calib.errors import UserError
 from tune_calib.files.paths import AnyPath, parse_path
 from tune_calib.results.folders import has_result_files

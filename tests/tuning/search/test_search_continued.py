@@ -19,7 +19,7 @@ from tune_calib.spec.methods import METHODS
 from tune_calib.spec.recipe import RECIPES
 from tune_calib.spec.request import EvaluateRequest
 from tune_calib.spec.resolved import ResolvedRequest
-from tune_calib.tuning.forecast import find_needs
+from tune_calib.tuning.describe import find_needs
 from tune_calib.tuning.search.definition import SuggestionResult
 from tune_calib.tuning.search.evaluate import plan_evaluation
 from tune_calib.tuning.search.run import refuse_other_specs

@@ -26,9 +26,9 @@ from tune_calib.tuning.progress.tracker import Tracker
 from tune_calib.tuning.run import execute_run
 from tune_calib.tuning.search.definition import SuggestionResult
 from tune_calib.tuning.search.evaluate import evaluate_choice, plan_evaluation
-from tune_calib.tuning.search.execute import StudySource
 from tune_calib.tuning.search.outcome import write_outcome
 from tune_calib.tuning.search.run import count_suggestions, load_search, open_state
+from tune_calib.tuning.search.state import StudySource
 from tune_calib.tuning.search.storage import _Journal
 from tune_calib.tuning.search.study import SearchStudy, search_status
 from tune_calib.tuning.work.provenance import Provenance

@@ -26,9 +26,8 @@ from tune_calib.tuning.caption import origin_records, titles
 from tune_calib.tuning.folder import RunLocation, build_foreign_error, done, refuse_foreign
 from tune_calib.tuning.resolve import resolve_files
 from tune_calib.tuning.search.definition import Candidates, Objective, SearchDefinition, list_hashes
-from tune_calib.tuning.search.execute import StudySource
 from tune_calib.tuning.search.outcome import SearchResult, write_outcome
-from tune_calib.tuning.search.state import SearchState
+from tune_calib.tuning.search.state import SearchState, StudySource
 from tune_calib.tuning.search.storage import find_storage, lost_database
 from tune_calib.tuning.search.study import SearchStudy
 from tune_calib.tuning.share import resolve_share
