@@ -139,5 +139,5 @@ def test_no_database_is_created_at_the_url_of_a_folder(home):
     (out / "search.json").write_bytes(
         seal(manifest | needed | {"search": "x", "study_storage": url})
     )
-    assert "give its URL as --study-storage" in here("status", out).stdout
+    assert "give its URL as --study-storage" in here("status", out).stderr
     assert not (home / "made.db").exists()

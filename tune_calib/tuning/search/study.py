@@ -285,18 +285,15 @@ def search_status(out: AnyPath, study_storage: str | None = None, is_running: bo
     statuses = rows["status"].to_pylist()
     trials = f"{format_count(len(statuses), 'trial')} with a result ({format_counts(statuses)})"
     manifest = read_search_manifest(out)
-    try:
-        with lost_database(study_storage):
-            url = find_storage(out, study_storage, manifest.study_storage)
-            # A grid depends on the method's defaults, and these on the recipe.
-            needs_recipe = SAMPLERS[manifest.question.sampler].tries_grid
-            definition = SearchDefinition.read(manifest, out, needs_recipe)
-            # By the identity in the manifest, so that plug-ins need not be loaded.
-            study = SearchStudy(definition, out, url, is_read_only=True, identity=manifest.search)
-            states = [state for state in study.states() if state != "running"]
-            ended, planned = len(states), study.planned(manifest.trials)
-    except UserError as error:
-        return f"{out}: {trials}; the number of finished suggestions is unknown: {error}"
+    with lost_database(study_storage):
+        url = find_storage(out, study_storage, manifest.study_storage)
+        # A grid depends on the method's defaults, and these on the recipe.
+        needs_recipe = SAMPLERS[manifest.question.sampler].tries_grid
+        definition = SearchDefinition.read(manifest, out, needs_recipe)
+        # By the identity in the manifest, so that plug-ins need not be loaded.
+        study = SearchStudy(definition, out, url, is_read_only=True, identity=manifest.search)
+        states = [state for state in study.states() if state != "running"]
+        ended, planned = len(states), study.planned(manifest.trials)
     has_lost = False
     with contextlib.suppress(FileNotFoundError, DamagedFileError):
         has_lost = bool(find_lost(SearchOutcome.read(out), rows["spec_hash"].to_pylist()))
