@@ -188,7 +188,8 @@ def average(collected: Mapping[str, Collected]) -> Averages:
     means = {table.metric: table.values[columns].mean(axis="columns") for table in tables}
     is_barred = pd.concat([table.never_best[columns].any(axis="columns") for table in tables])
     flags: dict[str, list[str]] = {}
-    notes = list(chain.from_iterable(part.notes for part in (*collected.values(), *tables)))
+    notes = list(chain.from_iterable(results.notes for results in collected.values()))
+    notes += chain.from_iterable(table.notes for table in tables)
     for table in tables:
         flags |= table.flags
         for key in table.counted:
