@@ -8,7 +8,6 @@ from tune_calib.console import entries
 from tune_calib.data.splits import load_development, published_sizes
 from tune_calib.engine.execution import can_compile
 from tune_calib.engine.machine import count_cores
-from tune_calib.engine.self_check import list_refusals
 from tune_calib.files.store import Store
 from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.spec.trial import canonical_json
@@ -134,15 +133,12 @@ def describe_machine(run: LadderRun | SearchRun) -> str:
 
 
 def _describe_execution(run: LadderRun | SearchRun) -> str:
-    """Describe what keeps steps on the GPUs of this machine from being captured or compiled."""
-    specs = [trial.spec for trial in run.planned_trials]
+    """Describe what keeps steps on the GPUs of this machine from being compiled."""
     is_here = run.location.gpus and run.location.address is None and torch.cuda.is_available()
-    if not is_here or "auto" not in {spec.network.execution for spec in specs}:
+    is_chosen = "auto" in {trial.spec.network.execution for trial in run.planned_trials}
+    if not is_here or not is_chosen or can_compile():
         return ""
-    texts = list_refusals(specs)
-    if not can_compile():
-        texts.insert(0, "not compiled: Triton, gcc or the header Python.h is missing")
-    return "; ".join(texts)
+    return "not compiled: Triton, gcc or the header Python.h is missing"
 
 
 def format_time(sums: Forecast) -> str:
