@@ -7,7 +7,6 @@ inputs once, and its operations are repeated on them without Python.
 It needs only torch, so that it can be benchmarked where nothing else is installed.
 """
 
-import os
 import shutil
 import sysconfig
 import warnings
@@ -267,27 +266,13 @@ def sent(tensor: Tensor, device: torch.device) -> Tensor:
 
 @contextmanager
 def compiling(network: "Network", name: str, warm_up: Callable[[], None]) -> Iterator[Any]:
-    """Compile a network's backbone, by the warm-up, for the steps in the block.
-
-    The code is cached in the user's cache folder. One process of a machine at a time compiles
-    backbones of the same name, and the others find it there.
-    """
-    # Not needed by a benchmark of captured steps.
-    from filelock import FileLock
-
+    """Compile a network's backbone, by the warm-up, for the steps in the block."""
     # Private, but the only names of what a compiler raises (torch 2.12 to 2.15).
     from torch._dynamo.exc import FailOnRecompileLimitHit, TorchDynamoException
-    from torch._inductor.runtime.cache_dir_utils import default_cache_dir
 
-    from tune_calib.files.paths import cache_folder, lock_file
-    from tune_calib.progress import report_progress
+    from tune_calib.progress import report_progress  # not needed by a benchmark of captured steps
 
-    # Building an optimiser imports the compiler, which then sets a temporary folder, but it reads
-    # the variable whenever it compiles. A folder that the user chose stays.
-    variable = "TORCHINDUCTOR_CACHE_DIR"
-    if os.environ.get(variable) in (None, os.path.abspath(default_cache_dir())):
-        os.environ[variable] = str(cache_folder() / "compiled")
-    report_progress(f"compiling {name}, or waiting for a process that does")
+    report_progress(f"compiling {name}")
     with ExitStack() as stack:
         try:
             backbone = stack.enter_context(network.compiled())
@@ -296,12 +281,11 @@ def compiling(network: "Network", name: str, warm_up: Callable[[], None]) -> Ite
                 torch.are_deterministic_algorithms_enabled(),
                 warn_only=torch.is_deterministic_algorithms_warn_only_enabled(),
             )
-            with FileLock(lock_file(cache_folder() / "locks", f"compile-{name}")):
-                warm_up()
+            warm_up()
         except (OSError, TorchDynamoException, FailOnRecompileLimitHit) as error:
             reason = first_line(getattr(error, "inner_exception", error))
             raise RefusedError(
-                f"cannot compile {name} in {os.environ[variable]} ({reason}): free space or repair "
-                "it, or use network.execution=graph"
+                f"cannot compile {name} ({reason}): free space for compiled code "
+                "(TORCHINDUCTOR_CACHE_DIR), or use network.execution=graph"
             ) from error
         yield backbone
