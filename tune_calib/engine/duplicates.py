@@ -30,7 +30,6 @@ class Summary:
 
 
 def summarise(split: ImportedSplit) -> Summary:
-    """Summarise a split, whose values are checked while they are read."""
     shapes = repr((len(split.labels), split.width, split.classes, split.kind)).encode()
     features_digest, outputs_digest = hashlib.sha256(shapes), hashlib.sha256(shapes)
     outputs_digest.update(split.labels.numpy().tobytes())
@@ -99,7 +98,6 @@ def refuse_copies(calib: Summary) -> None:
 
 
 def _bound_tail(count: int, total: int, chance: float) -> float:
-    """Return Chernoff's bound of the probability of ``count`` or more of ``total``."""
     log = count * math.log(total * chance / count)
     if count < total:
         log += (total - count) * math.log(total * (1 - chance) / (total - count))

@@ -56,14 +56,11 @@ class SplitLogits(StoredSamples):
     image_ids: Tensor | None = None  # as in ``data.Split``
 
     def one(self, k: int) -> "SplitLogits":
-        """Return the logits of classifier k only, K = 1."""
         return replace(self, logits=self.logits[k : k + 1])
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The results of one classifier at the end of its trial."""
-
     metrics: dict[str, float]  # values by ``<split>/<name>``
     bins: dict[str, BinTable]  # reliability bins of each split, (1, B)
     fitted: dict[str, float]  # recorded numbers of the post-hoc fit
@@ -86,7 +83,6 @@ def network_logits(
 
 
 def head_batch_logits(trainer: HeadBatchTrainer, bank: DevelopmentBank) -> dict[str, SplitLogits]:
-    """Return the logits of all heads of a finished head batch on the evaluated splits of a bank."""
     logits = {}
     for name, split in bank.evaluated().items():
         labels = split.labels.to(trainer.device)
@@ -104,7 +100,6 @@ def bank_logits(bank: DevelopmentBank, device: torch.device) -> dict[str, SplitL
 
 
 def read_train_check(manifest: Mapping[str, Any]) -> dict[str, float]:
-    """Return the network check on train from a manifest, by column."""
     return {column("train", name): value for name, value in manifest["regime"].items()}
 
 
@@ -121,7 +116,6 @@ def compute_base_check(
 
 
 def compute_bank_check(bank: DevelopmentBank) -> dict[str, float]:
-    """Compute ``compute_base_check`` for a bank, on the splits that a trial may read."""
     logits = bank_logits(bank, torch.device("cpu"))
     return compute_base_check(logits, read_train_check(bank.manifest))
 

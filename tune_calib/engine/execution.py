@@ -72,7 +72,6 @@ def resolve_execution(
 
 
 def refuse_captured(requested: "Execution", has_gpu: bool) -> None:
-    """Refuse captured steps without a GPU."""
     if requested in ("graph", "compiled") and not has_gpu:
         raise UserError(
             f"network.execution={requested} needs a GPU: set `gpus`, or use network.execution=auto"
@@ -80,7 +79,6 @@ def refuse_captured(requested: "Execution", has_gpu: bool) -> None:
 
 
 def can_compile() -> bool:
-    """Return whether this machine has what compilation for its GPU needs."""
     # No public function tells it (torch 2.12 to 2.15).
     from torch.utils import _triton
 
@@ -112,7 +110,6 @@ class Eager:
         self.step: Step = _weak(step)
 
     def __call__(self, inputs: Inputs) -> Tensors:
-        """Take a step and return its outputs."""
         return self.step(inputs)
 
     def forget(self) -> None:
@@ -157,7 +154,6 @@ class Captured(Eager):
             torch.cuda.empty_cache()
 
     def __call__(self, inputs: Inputs) -> Tensors:
-        """Take a step and return copies of its outputs."""
         repeat, outputs = self.recording or self._capture(inputs)
         if any(tensor.shape != self.inputs[name].shape for name, tensor in inputs.items()):
             return self.step(inputs)
@@ -215,7 +211,6 @@ def _warm_up(step: Callable[[], Tensors], is_on_gpu: bool) -> None:
 
 
 def record_graph(step: Callable[[], Tensors]) -> Recording:
-    """Capture a step as a CUDA graph."""
     graph = torch.cuda.CUDAGraph()
     try:
         with torch.cuda.graph(graph):
@@ -235,7 +230,6 @@ def record_graph(step: Callable[[], Tensors]) -> Recording:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error's message, or its name if it has none."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
@@ -266,7 +260,6 @@ def sent(tensor: Tensor, device: torch.device) -> Tensor:
 
 @contextmanager
 def compiling(network: "Network", name: str, warm_up: Callable[[], None]) -> Iterator[Any]:
-    """Compile a network's backbone, by the warm-up, for the steps in the block."""
     # Private, but the only names of what a compiler raises (torch 2.12 to 2.15).
     from torch._dynamo.exc import FailOnRecompileLimitHit, TorchDynamoException
 

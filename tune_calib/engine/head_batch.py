@@ -92,7 +92,6 @@ class HeadBatchTrainer(Iterator[dict[str, Tensor]]):
         self.diverged_epoch = torch.full((len(slots),), -1)
 
     def __next__(self) -> dict[str, Tensor]:
-        """Train one epoch and return its report, each value (K,) float64."""
         if self.epoch >= self.slot.epochs:
             raise StopIteration
         view = self.epoch % self.bank.views
@@ -113,7 +112,6 @@ class HeadBatchTrainer(Iterator[dict[str, Tensor]]):
         return report
 
     def _order(self, samples: int) -> Tensor:
-        """Return the order of an epoch: (N,), or (K, N) if every head has its own order."""
         if self.slot.batch_order == "shared":
             # The seed of a head would make the order depend on the other heads of the batch.
             seed = child_seed(self.network_seed, "head order", self.epoch)
@@ -192,7 +190,6 @@ class HeadBatchTrainer(Iterator[dict[str, Tensor]]):
         return {**values, **nest("norm", norms)}
 
     def changing(self) -> Tensors:
-        """Return all tensors that a step may change."""
         return {**tensors_of(self.method), **nest("optimizer", self.optimizer.moments)}
 
     def _gradient_norms(self) -> dict[str, Tensor]:
@@ -251,7 +248,6 @@ class HeadBatchTrainer(Iterator[dict[str, Tensor]]):
             restore_tensors(self.method, in_training)
 
     def state(self) -> dict[str, Tensor]:
-        """Return all tensors that a resumed run needs."""
         return {
             **tensors_of(self.method),
             **nest("optimizer", self.optimizer.state()),
@@ -264,7 +260,6 @@ class HeadBatchTrainer(Iterator[dict[str, Tensor]]):
         }
 
     def load_state(self, state: dict[str, Tensor]) -> None:
-        """Restore a ``state``, or raise if another version with a different layout stored it."""
         if int(state.get("layout", 1)) != LAYOUT:
             raise UserError(
                 "this checkpoint of heads was written by another version of tune-calib, which "
@@ -286,14 +281,12 @@ def tensors_of(method: HeadMethod) -> dict[str, Tensor]:
 
 
 def restore_tensors(method: HeadMethod, tensors: dict[str, Tensor]) -> None:
-    """Restore the tensors of ``tensors_of``."""
     for name, weights in unnest("head", tensors).items():
         method.parameters[name].data.copy_(weights)
     method.load_state(unnest("method", tensors))
 
 
 def logits_of(method: HeadMethod, features: Tensor) -> Tensor:
-    """Return logits (K, N, C) of the features (N, D) of a split."""
     # Copies, since features of a mapped bank are aligned differently, on which the last digit of a
     # product depends on some processors.
     logits = []
@@ -304,7 +297,6 @@ def logits_of(method: HeadMethod, features: Tensor) -> Tensor:
 
 
 def head_context(slot: HeadSlot, bank: DevelopmentBank, device: torch.device) -> HeadContext:
-    """Return the facts about the network of a bank that a method may use."""
     weight, bias = bank.own_head()
     accuracies = bank.manifest["accuracy"]
     return HeadContext(

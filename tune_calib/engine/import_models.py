@@ -46,7 +46,6 @@ def find_models(path: Path) -> Models:
 
 
 def _list_arrays(path: Path) -> Iterator[tuple[str, Array]]:
-    """Yield the arrays of a file or of all files below a folder, with their full names."""
     if not path.is_dir():
         yield from arrays_in(path).items()
         return

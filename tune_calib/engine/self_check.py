@@ -46,7 +46,6 @@ class Proven(Captured):
         super().__init__(*arguments, **options)
 
     def __call__(self, inputs: Inputs) -> Tensors:
-        """Take a step, after the self-check if it is the first one."""
         if self.check is None:
             self._use(self._prove(inputs))
         if self.is_captured:
@@ -149,7 +148,6 @@ def build_executor(
     state: Callable[[], Tensors],
     prepare: Prepare | None = None,
 ) -> Eager:
-    """Build what takes the steps of a training, given its requested and its resolved execution."""
     if execution == "eager":
         return Eager(step)
     if requested != "auto":

@@ -250,7 +250,6 @@ def _by_newton(problem: _Problem) -> tuple[Tensor, bool]:
 
 
 def _by_lbfgs(problem: _Problem, tolerance: float, steps: int) -> tuple[Tensor, bool]:
-    """Minimise by L-BFGS; only the gradient decides when to stop, not the size of a step."""
     scale = _scale(problem)
     point = (problem.first * scale).requires_grad_()
     solver = torch.optim.LBFGS(

@@ -58,8 +58,6 @@ def exclusion(wrong: Tensor, largest: int = LARGEST) -> Tensor:
 
 
 class PairwiseConstraints(NetworkMethod):
-    """Cross entropy plus the weighted means of both constraints."""
-
     params: PairwiseConstraintsParams
 
     def loss(self, logits: Tensor, labels: Tensor, features: Tensor, indices: Tensor) -> Tensor:
