@@ -115,11 +115,6 @@ def compute_base_check(
     return {f"{BASE}/{name}": value for name, value in metrics.items()}
 
 
-def compute_bank_check(bank: DevelopmentBank) -> dict[str, float]:
-    logits = bank_logits(bank, torch.device("cpu"))
-    return compute_base_check(logits, read_train_check(bank.manifest))
-
-
 def evaluate_one(
     logits: dict[str, SplitLogits],
     posthoc: PostHocSlot | None,

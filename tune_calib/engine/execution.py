@@ -46,17 +46,9 @@ def resolve_execution(
     device: torch.device,
     is_capturable: bool,
     steps: int = 0,
-    has_compiler: bool | None = None,
+    has_compiler: bool | None = None,  # None stands for this machine
 ) -> "Execution":
-    """Return how steps are executed on a device: ``eager``, ``graph`` or ``compiled``.
-
-    Args:
-        requested: the setting ``network.execution``.
-        device: device of the training.
-        is_capturable: whether steps of the method can be captured.
-        steps: steps of the training; 0 if nothing can be compiled.
-        has_compiler: whether the machine can compile; None stands for this machine.
-    """
+    """Return how a number of steps is executed, which is 0 if nothing can be compiled."""
     refuse_captured(requested, device.type == "cuda")
     if requested == "compiled" and not steps:
         return "graph"
@@ -119,14 +111,9 @@ class Eager:
 class Captured(Eager):
     """Captures a step at its first call, and repeats it in further ones.
 
-    Inputs of another shape, such as a smaller last batch, run eagerly.
-
-    Args:
-        step: the step.
-        state: returns all tensors that the step changes, by name; those that it creates itself
-            must be 0 before its first call.
-        prepare: context of the capture, which takes the warm-up, in which a backbone is compiled.
-        record: records a step; by default as a CUDA graph.
+    Inputs of another shape, such as a smaller last batch, run eagerly. ``state`` returns all
+    tensors that the step changes, of which those that it creates must be 0 before its first call.
+    ``prepare`` is the context of the capture, which takes the warm-up.
     """
 
     is_captured = True

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from tune_calib.engine.bank import DevelopmentBank, FeatureSplit
     from tune_calib.spec.slots.head import HeadSlot
 
-GATHERED_BYTES = 2**20  # of features gathered together: several batches, which fit that memory
 SHARE_OF_VIEWS = 0.5  # of the memory of a GPU that a process may use; the rest is for training
 BETAS = 0.9, 0.999  # of Adam, as in torch
 
@@ -104,16 +103,9 @@ class Views:
 
         ``order`` holds the order of an epoch on the CPU, (N,), or (K, N) with one per head.
         """
-        order = sent(order, split.features.device)
-        row = split.features[:1].nbytes
-        together = max(1, GATHERED_BYTES // (row * size)) if order.ndim == 1 else 1
-        for positions in order.split(together * size, dim=-1):
+        for positions in sent(order, split.features.device).split(size, dim=-1):
             features = sent(_take_rows(split.features, positions), self.device)
-            labels = sent(_take_rows(split.labels, positions), self.device)
-            if order.ndim == 2:
-                yield features, labels
-            else:
-                yield from zip(features.split(size), labels.split(size), strict=True)
+            yield features, sent(_take_rows(split.labels, positions), self.device)
 
 
 def _take_rows(rows: Tensor, positions: Tensor) -> Tensor:

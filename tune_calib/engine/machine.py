@@ -86,18 +86,15 @@ def refuse_slow(precision: Precision, device: torch.device) -> None:
         return
     if device.type == "cuda":
         # Ampere is the first generation with bfloat16 and TF32.
-        kind, is_fast = "GPU", torch.cuda.get_device_capability(device) >= (8, 0)
+        is_fast = torch.cuda.get_device_capability(device) >= (8, 0)
     else:
         capabilities = torch.cpu.get_capabilities()
         has_bf16 = bool(capabilities.get("amx_bf16") or capabilities.get("avx512_bf16"))
-        kind, is_fast = "processor", precision == "bf16" and has_bf16
+        is_fast = precision == "bf16" and has_bf16
     if not is_fast:
-        need = "bfloat16 (a CPU with AMX or AVX512-BF16, or a GPU from Ampere on)"
-        if precision == "tf32":
-            need = "TF32 (a GPU from Ampere on)"
         raise UserError(
-            f"network.precision={precision} needs a device with fast {need}, which this {kind} "
-            "lacks; use network.precision=fp32"
+            f"network.precision={precision} needs a GPU from Ampere on (or, for bf16, a CPU with "
+            "AMX or AVX512-BF16); use network.precision=fp32"
         )
 
 

@@ -32,19 +32,13 @@ PROBABILITIES = (
 )
 """Error message for logits that are probabilities."""
 
-_MANY = 10  # rows from which on the share of those that sum to 1 decides
-
 
 def are_probabilities(rows: Tensor) -> bool:
-    """Return whether rows (N, C) are not negative and sum to 1: most of many, or all of a few.
-
-    Logits do so by chance only in a few rows. A single class has no probabilities.
-    """
+    """Return whether most rows (N, C) of more than one class are not negative and sum to 1."""
     if rows.shape[1] < 2 or not len(rows):
         return False
     is_even = (rows.amin(1) >= -UNEVEN) & ((rows.double().sum(1) - 1).abs() <= ROUNDED)
-    share = float(is_even.double().mean())
-    return share == 1 or (len(rows) >= _MANY and share >= 0.5)
+    return float(is_even.double().mean()) > 0.5
 
 
 def check(probs: Tensor, labels: Tensor) -> None:

@@ -19,7 +19,6 @@ from tune_calib.engine.bank import BankKey, DevelopmentBank, bank_key
 from tune_calib.engine.evaluate import (
     SplitLogits,
     bank_logits,
-    compute_bank_check,
     compute_base_check,
     head_batch_logits,
     network_logits,
@@ -287,7 +286,9 @@ class HeadWorker(Worker):
         if self.spec.network.is_frozen:
             refuse_better(self.spec, self.store, bank_logits(bank, self.device))
         self.opened = wanted
-        self.base = compute_bank_check(bank)
+        self.base = compute_base_check(
+            bank_logits(bank, torch.device("cpu")), read_train_check(bank.manifest)
+        )
         return bank
 
     def step(self) -> dict[str, Any]:
