@@ -1,7 +1,7 @@
 """Networks, their per-sample records and feature banks in the store, each made by one process."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -16,7 +16,7 @@ from tune_calib.engine.bank import BankKey, DevelopmentBank, FeatureBank, build_
 from tune_calib.engine.execution import describe_execution
 from tune_calib.engine.imports import open_import
 from tune_calib.engine.machine import machine
-from tune_calib.engine.network import NetworkTrainer, build, measure_network
+from tune_calib.engine.network import NetworkTrainer, build, compute_network_check
 from tune_calib.engine.predict import TrainedNetwork, predict_splits
 from tune_calib.engine.steps import NO_WATCH, Stopwatch
 from tune_calib.engine.tensors import nest, read_tensors, unnest, write_tensors
@@ -35,21 +35,11 @@ CHECKPOINT_S = 30
 
 
 class NetworkTraining:
-    """Training of a network from its last checkpoint to its artifact, under its lock.
-
-    If ``open_bank`` is given, it opens or builds the bank of the trained network, whose pass over
-    the images also gives the numbers that the artifact records.
-    """
+    """Training of a network from its last checkpoint to its artifact, under its lock."""
 
     def __init__(
-        self,
-        spec: TrialSpec,
-        store: Store,
-        development: Development,
-        device: torch.device,
-        open_bank: Callable[[TrainedNetwork], DevelopmentBank] | None = None,
+        self, spec: TrialSpec, store: Store, development: Development, device: torch.device
     ) -> None:
-        self.open_bank = open_bank
         self.spec = spec
         self.store = store
         self.identity = spec.network_id
@@ -137,7 +127,12 @@ class NetworkTraining:
         # First, because it loads the selected epoch into the network, whose accuracy is measured
         # below.
         weights = trainer.selected()
-        measured = self._measure(trainer)
+        trained = TrainedNetwork(trainer.network, trainer.method, {})
+        splits = {"train": (trainer.train, trainer.info), "select": (trainer.select, trainer.info)}
+        outputs = predict_splits(trained, splits)
+        accuracies = {}
+        for name, (logits, labels) in outputs.items():
+            accuracies[name] = float((logits.argmax(1) == labels).double().mean())
         manifest = {
             "spec": self.spec.canonical_json(),
             "epoch": trainer.best.epoch + 1,
@@ -150,8 +145,8 @@ class NetworkTraining:
             "machine": machine(),
             "execution": describe_execution(trainer.execution, trainer.executor),
             "device": trainer.device.type,
-            "accuracy": measured["accuracy"],
-            "regime": measured["regime"],
+            "accuracy": accuracies,
+            "regime": compute_network_check(*outputs["train"]),
         }
         # On a remote store, another node may have been faster, since locks are local to a machine.
         if not self.store.holds("networks", self.identity):
@@ -159,13 +154,6 @@ class NetworkTraining:
         # Last: a run that dies before this line creates the artifact again from the checkpoint.
         remove_folder(self.checkpoint)
         self.trainer = None
-
-    def _measure(self, trainer: NetworkTrainer) -> Mapping[str, Any]:
-        trained = TrainedNetwork(trainer.network, trainer.method, {})
-        if self.open_bank is not None:
-            return self.open_bank(trained).manifest
-        splits = {"train": (trainer.train, trainer.info), "select": (trainer.select, trainer.info)}
-        return measure_network(predict_splits(trained, splits))
 
     def close(self) -> None:
         self.trainer = None
@@ -193,21 +181,16 @@ def ensure_bank(
     splits: Callable[[], tuple[Development, Split | None]],
     device: torch.device,
     with_train: bool = True,
-    trained: TrainedNetwork | None = None,
 ) -> _Bank:
     """Return the bank of a trained network, building it if it is absent or lacks a split.
 
     A ``DevelopmentBank`` is that of a search, whose ``splits`` load no test split. Without
     ``with_train``, the bank may lack the training split, which only the training of heads needs.
-    ``trained`` is a network that is not in the store yet.
     """
     if spec.data.imported is not None:
         return open_import(kind, spec.data.imported, store)
 
     def suffices(bank: _Bank) -> bool:
-        # The bank of an earlier training may differ in its last digits.
-        if trained is not None and not spec.network.is_frozen:
-            return False
         return (bank.views > 0 or not with_train) and (bank.has_test or kind is not FeatureBank)
 
     folder = store.folder("banks", key.identity)
@@ -219,7 +202,7 @@ def ensure_bank(
             test = test.to(device)
         # A bank with a training split is replaced by one with it, because heads use it.
         has_train = with_train or (old is not None and old.views > 0)
-        network = trained or load_network(spec, store, device)
+        network = load_network(spec, store, device)
         build_bank(folder, key, network, spec.data.info, development, test, with_train=has_train)
 
     return store.ensure(folder, "bank", kind, make, suffices)

@@ -124,10 +124,8 @@ def evaluate_one(
     """Evaluate one classifier (K = 1); return None if a logit is not finite.
 
     A transform is fitted on ``calib`` first. Without logits on ``test``, only the metrics that
-    trials of a search report are computed. The result includes the ``network_check``, of
-    ``read_train_check`` or ``compute_base_check``. Metrics that are not defined are left out. One
-    of hundreds of draws ``is_brief``: without the metrics that take longest, as in searches, and
-    without the cross-validation of its transform.
+    trials of a search report are computed; those that are not defined are left out. One of hundreds
+    of draws ``is_brief``: without the metrics that take longest and without cross-validation.
     """
     # None, not an error: a diverged trial is a result, and the other heads of its batch continue.
     if not all(bool(split.logits.isfinite().all()) for split in logits.values()):

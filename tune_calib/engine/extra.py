@@ -225,10 +225,18 @@ class ExtraEvaluation:
     @cached_property
     def bank(self) -> FeatureBank:
         """Return the bank of ``calib`` and ``test``, with views of train only if they matter."""
-        splits = lambda: (self._development(), self._test)  # noqa: E731
-        with_train = self.key.bn_mode == "train"
+
+        def load_splits() -> tuple[Development, Split]:
+            return self._development(), self._test
+
         return ensure_bank(
-            FeatureBank, self.spec, self.key, self.store, splits, self.device, with_train=with_train
+            FeatureBank,
+            self.spec,
+            self.key,
+            self.store,
+            load_splits,
+            self.device,
+            with_train=self.key.bn_mode == "train",
         )
 
     def indices(self, spec: TrialSpec) -> dict[str, Tensor]:

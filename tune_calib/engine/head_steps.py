@@ -51,11 +51,7 @@ class Views:
         return self.mapped[index]
 
     def hold(self, index: int) -> int | None:
-        """Copy a view to a place on the device where it stays; return its place.
-
-        It takes that of another view if the memory does not suffice for all. Return None if it does
-        not even suffice for one.
-        """
+        """Copy a view to its place on the device, or return None if there is no memory for one."""
         if self.places is None:
             self.places = self._allocate(self._read(index))
         if self.held is None:
@@ -115,12 +111,10 @@ def _take_rows(rows: Tensor, positions: Tensor) -> Tensor:
 
 
 def squared_norms(tensor: Tensor) -> Tensor:
-    """Return the squared L2 norm of each head's part: (K, ...) to (K,).
-
-    On a CPU, each head is summed separately: in one sum over an axis, the order of the terms and
-    thus the last bit of a head's result would depend on K. On a GPU, separate sums would take
-    longer than the rest of the step.
-    """
+    """Return the squared L2 norm of each head's part: (K, ...) to (K,)."""
+    # On a CPU, each head is summed separately: in one sum over an axis, the order of the terms and
+    # thus the last bit of a head's result would depend on K. On a GPU, separate sums would take
+    # longer than the rest of the step.
     if tensor.device.type != "cpu":
         return tensor.flatten(1).square().sum(1)
     return torch.stack([part.square().sum() for part in tensor])

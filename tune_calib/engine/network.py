@@ -5,7 +5,7 @@ only the tensors and the epoch to reproduce the numbers of an uninterrupted run.
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -28,7 +28,7 @@ from tune_calib.engine.execution import (
 from tune_calib.engine.machine import set_switches
 from tune_calib.engine.predict import predict
 from tune_calib.engine.self_check import build_executor
-from tune_calib.engine.steps import NO_WATCH, StepRule, batches_of, learning_rate, train_epoch
+from tune_calib.engine.steps import NO_WATCH, batches_of, learning_rate
 from tune_calib.engine.tensors import generator, nest, unnest
 from tune_calib.errors import DivergedError
 from tune_calib.methods._base import Batch, EpochFeedback, NetworkContext, NetworkMethod, Step
@@ -79,13 +79,6 @@ class NetworkTrainer(Iterator[dict[str, float]]):
             self.slot.execution, device, self.method.is_capturable, steps
         )
         self.optimizer = self._optimizer()
-        self.rule = StepRule(
-            self.optimizer,
-            # Only the network's parameters: FeDLaS's program does not clip its gate either.
-            self.parameters,
-            self.slot.clip_grad_norm,
-            is_summed=self.slot.loss_reduction == "sum",
-        )
         self.epoch = 0
         self.best = Best()
         # Per-sample records of the method in the last epoch, by split.
@@ -161,12 +154,7 @@ class NetworkTrainer(Iterator[dict[str, float]]):
         padding, flip, spare = 0, False, 0
         if is_augmented:
             padding, flip, spare = info.padding, info.flip, info.spare
-        chance = generator(child_seed(self.slot.seed, "order", self.epoch))
-        shuffled = torch.randperm(len(self.train), generator=chance)
-        order = shuffled.to(self.device).split(self.slot.batch_size)
-        # A split smaller than a batch counts as full, so that drop_last does not drop everything.
-        if self.slot.drop_last and len(order[-1]) < min(self.slot.batch_size, len(self.train)):
-            order = order[:-1]
+        order = self._draw_order()
         self._freeze()
         # The phases of a repeated step cannot be told apart.
         is_captured = self.executor.is_captured
@@ -174,8 +162,17 @@ class NetworkTrainer(Iterator[dict[str, float]]):
         watch = self.watch if is_captured else NO_WATCH
         schedule = partial(learning_rate, self.slot, self.epoch, batches=len(order))
         rates: Any = as_inputs(list(map(schedule, range(len(order)))), self.executor, self.device)
-
-        def step(number: int, positions: Tensor, images: Tensor) -> tuple[Tensor, Tensor]:
+        chance = generator(child_seed(self.slot.seed, "augment", self.epoch))
+        batches = batches_of(self.train.images, order, padding, flip, chance, spare)
+        # Sums stay on the device, so that no batch waits for a GPU.
+        total = correct = torch.tensor(0)
+        seen = 0
+        for number in range(len(order) + 1):
+            with self.watch.phase("images"):
+                batch = next(batches, None)
+            if batch is None:
+                break
+            positions, images = batch
             # Cropped here, so that all batches have the shape that is captured.
             images = crop_centre(images, info)
             inputs: Inputs = {"positions": positions, "images": images, "lr": rates[number]}
@@ -184,15 +181,22 @@ class NetworkTrainer(Iterator[dict[str, float]]):
             with watch.phase("captured step"):
                 outputs = self.executor(inputs)
             self.method.records.append(unnest("record", outputs))
-            return outputs["loss"], outputs["correct"]
-
-        chance = generator(child_seed(self.slot.seed, "augment", self.epoch))
-        batches = batches_of(self.train.images, order, padding, flip, chance, spare)
-        total, correct, seen = train_epoch(batches, step, self.watch)
+            size = len(positions)
+            total, correct = total + outputs["loss"] * size, correct + outputs["correct"]
+            seen += size
         if not math.isfinite(float(total)):
             raise DivergedError(f"the loss of epoch {self.epoch + 1} is {float(total)}")
         report = {"lr": schedule(0)}
         return report | {"train/loss": float(total) / seen, "train/accuracy": float(correct) / seen}
+
+    def _draw_order(self) -> tuple[Tensor, ...]:
+        chance = generator(child_seed(self.slot.seed, "order", self.epoch))
+        shuffled = torch.randperm(len(self.train), generator=chance)
+        order = shuffled.to(self.device).split(self.slot.batch_size)
+        # A split smaller than a batch counts as full, so that drop_last does not drop everything.
+        if self.slot.drop_last and len(order[-1]) < min(self.slot.batch_size, len(self.train)):
+            order = order[:-1]
+        return order
 
     def _freeze(self) -> None:
         moved = {id(parameter) for parameter in self.method.trained(self.parameters)}
@@ -212,13 +216,30 @@ class NetworkTrainer(Iterator[dict[str, float]]):
         with watch.phase("forward"):
             self.method.drawn = unnest("draw", inputs)
             output: Step = self.method.step(self.network, batch)
-        self.rule.step(output.loss, len(labels), self.frozen, watch)
+        self._update(output.loss, len(labels))
         with watch.phase("records"):
             logits = output.logits.detach()
             self.method.after_step(logits, labels, positions)
             correct = (logits.argmax(1) == labels).sum()
         records = nest("record", self.method.record)
         return {"loss": output.loss.detach(), "correct": correct, **records}
+
+    def _update(self, loss: Tensor, size: int) -> None:
+        with self.step_watch.phase("backward"):
+            self.optimizer.zero_grad(set_to_none=True)
+            # Methods return means. The factor would only scale the learning rate if there were no
+            # clipping, which applies to the gradient of the sum in Mukhoti's program.
+            if self.slot.loss_reduction == "sum":
+                loss = loss * size
+            loss.backward()
+        with self.step_watch.phase("optimiser"):
+            for parameter in self.frozen:
+                # None, not zeros: the optimiser then skips it, including decay and momentum.
+                parameter.grad = None
+            if self.slot.clip_grad_norm is not None:
+                # Only the network's parameters: FeDLaS's program does not clip its gate either.
+                nn.utils.clip_grad_norm_(self.parameters, self.slot.clip_grad_norm)
+            self.optimizer.step()
 
     def _store_best(self, report: dict[str, float]) -> None:
         rule = self.slot.select
@@ -313,17 +334,6 @@ def build(spec: TrialSpec, samples: int) -> tuple[Network, NetworkMethod]:
     method.adapt(network)
     # Convolutions take a quarter to a third less time on a CPU, and no more on a GPU.
     return network.to(memory_format=torch.channels_last), method
-
-
-def measure_network(outputs: Mapping[str, tuple[Tensor, Tensor]]) -> dict[str, Any]:
-    """Return what manifests record of a network, from its logits (N, C) and labels (N,) by split.
-
-    It is the accuracy on each split, and the network check on ``train``.
-    """
-    accuracies = {}
-    for name, (logits, labels) in outputs.items():
-        accuracies[name] = float((logits.argmax(1) == labels).double().mean())
-    return {"accuracy": accuracies, "regime": compute_network_check(*outputs["train"])}
 
 
 def compute_network_check(logits: Tensor, labels: Tensor) -> dict[str, float]:

@@ -17,6 +17,7 @@ For ablations, the gate can be fixed, random or an oracle, and other indicators 
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -194,14 +195,7 @@ class FedlasLabelSmoothing(NetworkMethod):
 
     @torch.no_grad()
     def sample_record(self, logits: Tensor, labels: Tensor, features: Tensor) -> dict[str, Tensor]:
-        """Return per-sample values without changing the state or the epoch's random numbers.
-
-        Random values are drawn again, identically in every call of an epoch.
-
-        Returns:
-            Each (N,): ``gate``, ``indicator`` (as used in the loss), ``amount`` of smoothing,
-            ``confidence`` (largest probability) and ``correct``, bool.
-        """
+        # Random values are drawn again, identically in every call of an epoch.
         seed = child_seed(self.context.seed, "record", self.epoch)
         draws = self._draw(len(logits), torch.Generator().manual_seed(seed))
         indicator = self.normalised(self.values(logits, features, draws))
@@ -222,39 +216,33 @@ class FedlasMargin(FedlasLabelSmoothing):
         return margin_excess(logits, self.params.margin)
 
 
-METHODS.register(
-    name="fedlas_ls",
+_register = partial(
+    METHODS.register,
     kind="network",
-    title="FeDLaS with label smoothing",
     paper="FeDLaS, ECCV",
     **cited("bahavan2026fedlas", url="https://github.com/nadarasarbahavan/FEDLAS"),
-    formula=r"""
-        L = \frac{1}{N} \sum_i \Big[ (1 - a_i) (-\log p_{i,y_i})
-            + a_i \frac{1}{C} \sum_k -\log p_{i,k} \Big],
-        \quad a_i = 2 \alpha \, \sigma \Big( \beta \, s_i
-            \frac{\| h_i \|_1 - \mu}{\nu + 10^{-3}} \Big), \quad s_i \in \{-1, 0, 1\}
-    """,
+    recipe="fedlas",
+)
+_FORMULA = r"""
+    L = \frac{1}{N} \sum_i \Big[ (1 - a_i) (-\log p_{i,y_i})
+        + a_i \frac{1}{C} \sum_k TERM \Big],
+    \quad a_i = 2 \alpha \, \sigma \Big( \beta \, s_i
+        \frac{\| h_i \|_1 - \mu}{\nu + 10^{-3}} \Big), \quad s_i \in \{-1, 0, 1\}
+"""
+_register(
+    name="fedlas_ls",
+    title="FeDLaS with label smoothing",
+    formula=_FORMULA.replace("TERM", r"-\log p_{i,k}"),
     params=FedlasParams,
     implementation=FedlasLabelSmoothing,
-    recipe="fedlas",
     dataset_defaults={"cifar100": {"alpha": 0.1, "theta": 0.5}, **as_on_tiny(theta=0.5)},
 )
-
-METHODS.register(
+_register(
     name="fedlas_mbls",
-    kind="network",
     title="FeDLaS with margin-based label smoothing",
-    paper="FeDLaS, ECCV",
-    **cited("bahavan2026fedlas", url="https://github.com/nadarasarbahavan/FEDLAS"),
-    formula=r"""
-        L = \frac{1}{N} \sum_i \Big[ (1 - a_i) (-\log p_{i,y_i})
-            + a_i \frac{1}{C} \sum_k [\max_l z_{i,l} - z_{i,k} - m]_+ \Big],
-        \quad a_i = 2 \alpha \, \sigma \Big( \beta \, s_i
-            \frac{\| h_i \|_1 - \mu}{\nu + 10^{-3}} \Big), \quad s_i \in \{-1, 0, 1\}
-    """,
+    formula=_FORMULA.replace("TERM", r"[\max_l z_{i,l} - z_{i,k} - m]_+"),
     params=FedlasMarginParams,
     implementation=FedlasMargin,
-    recipe="fedlas",
     dataset_defaults={
         "cifar100": {"beta": 1.0, "theta": 0.5},
         **as_on_tiny(alpha=0.05, margin=10.0, theta=0.5),

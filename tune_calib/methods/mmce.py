@@ -8,6 +8,7 @@ so it is the default. The weighted term of a batch without correct or without wr
 (the code raises for one sample and gives NaN for two of a kind).
 """
 
+from functools import partial
 from typing import Literal
 
 import torch
@@ -85,12 +86,12 @@ class WeightedMmce(Mmce):
         return mean / (pairs + 1e-5) if self.params.normalisation == "code" else mean
 
 
-METHODS.register(
+_register = partial(
+    METHODS.register, kind="network", paper="Kumar et al., ICML", **cited("kumar2018trainable")
+)
+_register(
     name="mmce",
-    kind="network",
     title="maximum mean calibration error",
-    paper="Kumar et al., ICML",
-    **cited("kumar2018trainable"),
     formula=r"""
         L = \frac{1}{N} \sum_i -\log p_{i,y_i} + \lambda \frac{1}{N^2} \sum_{i,j}
             e_i e_j \, e^{-|\kappa_i - \kappa_j| / 0.4},
@@ -100,13 +101,9 @@ METHODS.register(
     implementation=Mmce,
     recipe="acls",
 )
-
-METHODS.register(
+_register(
     name="mmce_weighted",
-    kind="network",
     title="maximum mean calibration error, weighted for correct and wrong samples",
-    paper="Kumar et al., ICML",
-    **cited("kumar2018trainable"),
     formula=r"""
         L = \frac{1}{N} \sum_i -\log p_{i,y_i} + \lambda \sqrt{
             \frac{S_{AA}}{m^2 + 10^{-5}} + \frac{S_{BB}}{n^2 + 10^{-5}}

@@ -73,12 +73,7 @@ METHODS.register(
     title="V-TST's head trained end to end (control)",
     paper="Jordahn and Olmos, ICML",
     **cited("jordahn2024decoupling"),
-    formula=r"""
-        L = \frac{1}{N} \sum_i \Big[ -\log \operatorname{softmax}(W u_i + b)_{y_i}
-            - \frac{w}{2 Z} \sum_j (1 + \log v_{i,j} - \mu_{i,j}^2 - v_{i,j}) \Big],
-        \quad u_i = \mu(h_i) + \sqrt{v(h_i)} \odot \epsilon_i, \quad \epsilon_i \sim N(0, I),
-        \quad h_i \text{ trained too}
-    """,
+    formula=rf"{METHODS['vtst'].formula.rstrip()}, \quad h_i \text{{ trained too}}",
     params=VariationalTwoStageParams,
     implementation=JointVariational,
     pairs_by_order=True,

@@ -74,12 +74,7 @@ class Resampled:
         self.cells_once = self.cells.sums(once)
 
     def metrics(self, weights: Tensor) -> dict[str, Tensor]:
-        """Compute every metric on draws (R, N) float64, whose rows sum to N.
-
-        Returns:
-            A tensor for each metric: (R,), or (S, R) for distances, with the S shares of
-            ``shares_of``. NaN where a metric is not defined.
-        """
+        """Compute every metric on draws (R, N) float64: (R,), or (S, R) for distances."""
         return measure(_Draws(self, weights), computed_metrics(has_calib=self.has_calib))
 
     def plug_in(self) -> dict[str, Tensor]:

@@ -38,16 +38,9 @@ class CalibSplit(NamedTuple):
 class Samples:
     """The samples of a split and the predictions of any number of classifiers for them.
 
-    Args:
-        probs: (..., N, C), rows sum to 1.
-        labels: (N,), int64.
-        logits: (..., N, C), needed only for NLL, refinement and calibration parts.
-        confidence: (..., N), for ranks (``ties.settled``); the largest probability by default.
-        calib: the split on which conformal sets are calibrated, needed only for their metrics.
-        bins: number of bins.
-
-    Raises:
-        ValueError: an input is out of range, not finite or of the wrong shape.
+    Probabilities ``probs`` and ``logits`` are (..., N, C), and labels (N,) int64. The logits are
+    needed only for NLL, refinement and calibration parts, and ``calib`` for conformal sets.
+    ``confidence`` (..., N) is that for ranks, the largest probability by default.
     """
 
     def __init__(

@@ -64,10 +64,7 @@ def collect_samples(
 
 def measure_samples(samples: Samples, names: Iterable[str]) -> dict[str, Tensor]:
     """Compute built-in metrics by name, and those of plug-ins."""
-    return {
-        **measure(samples, names),
-        **compute_plugin_metrics(samples.logits, samples.labels),
-    }
+    return measure(samples, names) | compute_plugin_metrics(samples.logits, samples.labels)
 
 
 def computed_metrics(
@@ -102,9 +99,7 @@ def measure_network_check(logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
 
 def under_corruption(logits: Tensor, labels: Tensor) -> dict[str, float]:
     """Compute ``spec.metrics.CORRUPTION_METRICS`` of one classifier from its logits (N, C)."""
-    probs, confidence, _ = settled(logits, OUTPUTS)
-    samples = Samples(probs, labels, logits=logits, confidence=confidence)
-    metrics = measure(samples, CORRUPTION_METRICS)
+    metrics = measure(collect_samples(logits, labels, dtype=OUTPUTS), CORRUPTION_METRICS)
     return {name: float(value) for name, value in metrics.items()}
 
 
