@@ -192,7 +192,7 @@ class NetworkTrainer(Iterator[dict[str, float]]):
     def _draw_order(self) -> tuple[Tensor, ...]:
         chance = generator(child_seed(self.slot.seed, "order", self.epoch))
         shuffled = torch.randperm(len(self.train), generator=chance)
-        order = shuffled.to(self.device).split(self.slot.batch_size)
+        order: tuple[Tensor, ...] = shuffled.to(self.device).split(self.slot.batch_size)
         # A split smaller than a batch counts as full, so that drop_last does not drop everything.
         if self.slot.drop_last and len(order[-1]) < min(self.slot.batch_size, len(self.train)):
             order = order[:-1]
