@@ -1,1 +1,0 @@
-"""Metrics that are computed only if asked for: each module is a plug-in."""
