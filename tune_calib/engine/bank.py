@@ -94,10 +94,7 @@ def draw_splits(splits: Mapping[str, S], spec: TrialSpec) -> dict[str, S]:
 
 @dataclass(frozen=True)
 class FeatureSplit(StoredSamples):
-    """Features (N, D) float32, logits (N, C) float32 of the network's own head, labels (N,).
-
-    Imported samples may have ``groups`` (N,) int64, and images ``image_ids`` as in ``data.Split``.
-    """
+    """Features (N, D) and logits (N, C) of the network's own head, float32, and labels (N,)."""
 
     features: Tensor
     logits: Tensor

@@ -107,10 +107,7 @@ class Classifier(nn.Module):
 
     @torch.no_grad()
     def forward(self, features: Tensor, logits: Tensor) -> Tensor:
-        """Return calibrated logits (1, N, C) in float64, as ``evaluate_one`` uses them.
-
-        A head reads the features (N, D). Without it, the network's own logits (N, C) are used.
-        """
+        """Return calibrated logits (1, N, C) in float64, as ``evaluate_one`` uses them."""
         return self.calibrated(self.uncalibrated(features, logits))
 
     def calibrated(self, logits: Tensor) -> Tensor:

@@ -201,13 +201,7 @@ def fit_transform(
     weights: Tensor | None = None,
     checks_harm: bool = True,
 ) -> PostHocMethod:
-    """Fit the transform of a slot on the original float32 logits, with positive weights (N,).
-
-    Without ``checks_harm``, it is not cross-validated and has no flag of harm.
-
-    Raises:
-        ValueError: the method counts samples, and a weight is not a whole number.
-    """
+    """Fit the transform of a slot on float32 logits, with positive weights (N,)."""
     transform: PostHocMethod = METHODS[slot.method].implementation(slot.params)
     if weights is not None and not transform.takes_weights:
         counts = whole_numbers(weights, slot.method)

@@ -228,10 +228,8 @@ def describe_execution(execution: "Execution", executor: Eager) -> str:
 def as_inputs(
     numbers: Sequence[float], executor: Eager, device: torch.device
 ) -> Sequence[float] | Tensor:
-    """Return numbers of consecutive steps; as tensors on a GPU and for captured steps.
-
-    A captured step would repeat a number. On a CPU, rounding it would change last digits.
-    """
+    """Return numbers of consecutive steps; as tensors on a GPU and for captured steps."""
+    # A captured step would repeat a number. On a CPU, rounding it would change last digits.
     if device.type == "cpu" and not executor.is_captured:
         return numbers
     return torch.tensor(numbers, device=device)

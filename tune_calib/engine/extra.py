@@ -99,10 +99,7 @@ _DRAWN = ("accuracy", "ece", "aece", "mce", "o_ece", "u_ece", "nll", "brier")
 
 
 class ExtraEvaluation:
-    """Extra evaluations of trials of one network, whose features are read or computed once.
-
-    All trials must have the same ``shifted_bank_key`` as ``spec``.
-    """
+    """Extra evaluations of trials with the same ``shifted_bank_key``."""
 
     def __init__(
         self, spec: TrialSpec, store: Store, root: Path | None, device: torch.device
@@ -240,10 +237,7 @@ class ExtraEvaluation:
         )
 
     def indices(self, spec: TrialSpec) -> dict[str, Tensor]:
-        """Return the position (N,) of each sample of a trial's splits in the stored data set.
-
-        Imported samples are numbered from ``select`` through ``calib`` to ``test``.
-        """
+        """Return the position (N,) of each sample of a trial's splits in the stored data set."""
         splits = self.bank.evaluated()
         counts = [len(split.labels) for split in splits.values()]
         positions = torch.arange(sum(counts)).split(counts)

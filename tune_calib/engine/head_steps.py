@@ -21,10 +21,7 @@ BETAS = 0.9, 0.999  # of Adam, as in torch
 
 
 class Views:
-    """Views of the training split on a device, with as few as possible in memory.
-
-    ``share`` is the part of a GPU that this process has; others may use the rest.
-    """
+    """Views of the training split on a device, of which this process has a ``share``."""
 
     def __init__(self, bank: "DevelopmentBank", device: torch.device, share: float = 1.0) -> None:
         self.bank, self.device, self.share = bank, device, share
@@ -95,10 +92,7 @@ class Views:
     def batches(
         self, split: "FeatureSplit", order: Tensor, size: int
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield features (B, D) and labels (B,), or (K, B, D) and (K, B), on the device.
-
-        ``order`` holds the order of an epoch on the CPU, (N,), or (K, N) with one per head.
-        """
+        """Yield features ([K,] B, D) and labels ([K,] B) in an order ([K,] N), on the device."""
         for positions in sent(order, split.features.device).split(size, dim=-1):
             features = sent(_take_rows(split.features, positions), self.device)
             yield features, sent(_take_rows(split.labels, positions), self.device)

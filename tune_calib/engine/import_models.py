@@ -61,10 +61,7 @@ def _list_arrays(path: Path) -> Iterator[tuple[str, Array]]:
 def import_models(
     name: str, models: Models, select: Sequence[str], store: Store, replace: bool
 ) -> list[str]:
-    """Import models as ``NAME/DATASET/MODEL``; return a line for each that is refused.
-
-    Models that the store has are read and compared, and not written again.
-    """
+    """Import models as ``NAME/DATASET/MODEL``; return a line for each that is refused."""
     refused = []
     for number, (model, files) in enumerate(models.items()):
         report_progress(f"importing {model}", number, len(models))

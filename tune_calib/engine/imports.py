@@ -169,10 +169,7 @@ def read_record(name: str, store: Store) -> ImportedData:
 
 
 def read_records(pattern: str, store: Store) -> dict[str, ImportedData]:
-    """Return the records of the imports whose names match a pattern, by name.
-
-    Of several names of one import, the first counts.
-    """
+    """Return the records of the imports whose names match a pattern, by their first name."""
     names = _list_names(store)
     records: dict[str, ImportedData] = {}
     digests: dict[str, str] = {}
@@ -277,10 +274,7 @@ def _with_labels(
 def _count_groups(
     groups: Mapping[str, Tensor], names: Collection[str], is_cut: bool
 ) -> dict[str, int] | None:
-    """Return the number of groups of each split but train; None without groups.
-
-    Raises if a split lacks groups or has too few, or if two splits share a group.
-    """
+    """Return the number of groups of each split but train; None without groups."""
     if not groups:
         return None
     counts = {name: len(groups[name].unique()) for name in groups if name != "train"}

@@ -148,10 +148,7 @@ def set_cores(count: int) -> None:
 
 
 def map_at_once(function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
-    """Yield the results of a function in the order of its items, several computed at once.
-
-    Each is computed on as many torch threads as the calling thread has, so that no digit changes.
-    """
+    """Yield the results of a function in the order of its items, several computed at once."""
     threads = torch.get_num_threads()
     at_once = min(MOST_CHUNKS, _cores // threads)
     if at_once <= 1:

@@ -313,10 +313,7 @@ def count_compiled_steps(slot: NetworkSlot, samples: int) -> int:
 
 
 def watch_select(logits: Tensor, labels: Tensor, rule: str) -> dict[str, Tensor]:
-    """Return what is reported of select after an epoch, given logits (..., N, C) in float64.
-
-    It is the metrics of ``names.WATCHED`` and what the rule ``select`` needs beyond them.
-    """
+    """Return what is reported of select after an epoch, given logits (..., N, C) in float64."""
     values = measure(Samples(logits.softmax(-1), labels, logits), WATCHED)
     report = {column("select", name): value for name, value in values.items()}
     if rule == "min_refined_nll":

@@ -112,10 +112,8 @@ def _vary(inputs: Inputs, number: int) -> Inputs:
 
 
 def find_difference(start: Tensors, eager: Tensors, captured: Tensors) -> tuple[str, float]:
-    """Return the tensor whose change in captured steps differs most, and by which share.
-
-    Tensors that are not in ``start``, since the steps create them, were 0.
-    """
+    """Return the tensor whose change in captured steps differs most, and by which share."""
+    # Tensors that are not in ``start``, since the steps create them, were 0.
     changes, errors = {}, {}
     for name, expected in eager.items():
         if not expected.is_floating_point():

@@ -40,10 +40,7 @@ class BalCalParams(Params):
 
 
 def simplex_etf(orthonormal: Tensor) -> Tensor:
-    """Return the simplex equiangular tight frame of orthonormal columns (D, C), C >= 2.
-
-    Its columns (D, C) have unit length and cosine -1 / (C - 1) between any two.
-    """
+    """Return the simplex ETF (D, C) of orthonormal columns (D, C): cosines of -1 / (C - 1)."""
     classes = orthonormal.shape[1]
     centred = orthonormal - orthonormal.mean(1, keepdim=True)
     return math.sqrt(classes / (classes - 1)) * centred

@@ -105,10 +105,7 @@ class Gate(nn.Module):
 
 
 class FedlasLabelSmoothing(NetworkMethod):
-    """Mean of ``(1 - a_i) * -log p[y] + a_i * mean_k(-log p[k])``, with a_i from ``amounts``.
-
-    ``mean`` and ``deviation`` are the running moments of the indicator.
-    """
+    """Mean of ``(1 - a_i) * -log p[y] + a_i * mean_k(-log p[k])``, with a_i from ``amounts``."""
 
     gate: Gate | None
     mean: Tensor

@@ -100,11 +100,7 @@ class VariationalTwoStage(HeadMethod):
         return mean, F.logsigmoid(apply_stack(self._part("variance."), features, ["relu"]))
 
     def noise_at(self, first: int, draw: int, like: Tensor) -> Tensor:
-        """Draw standard normal noise (K, B, Z) for consecutive samples of a split.
-
-        The noise of a sample depends only on the seed of the head, the draw and the position of the
-        sample.
-        """
+        """Draw noise (K, B, Z), which depends on head seed, draw and position of the sample."""
         last = first + like.shape[1] - 1
         # In blocks at fixed positions, so that a later part of a split gets its own noise without
         # drawing the noise of all samples before it.

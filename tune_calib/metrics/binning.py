@@ -69,10 +69,7 @@ def confidence_table(confidence: Tensor, correct: Tensor, bins: int = 15) -> Bin
 
 
 def tabulate(confidence: Tensor, correct: Tensor, index: Tensor, edges: Tensor) -> BinTable:
-    """Build the table from samples (..., N) in bins ``index``, -1 for no bin, and edges (B + 1,).
-
-    The edges may also differ between leading axes, (..., B + 1).
-    """
+    """Build the table from samples (..., N) in bins ``index``, -1 for none; edges (..., B + 1)."""
     bins = edges.shape[-1] - 1
     place = index.clamp(max=bins - 1) + 1
     count = summed(place, (index >= 0).to(confidence.dtype), bins)

@@ -158,11 +158,8 @@ def some_at_a_time(weights: Tensor) -> Iterator[Tensor]:
 
 
 def drawn_under_corruption(logits: Tensor, labels: Tensor, weights: Tensor) -> dict[str, Tensor]:
-    """Compute accuracy and ECE, each (R,) float64, of one classifier on each bootstrap draw.
-
-    Keeping the draws of all metrics for dozens of corrupted splits would take too much space. The
-    logits are (N, C), and the weights (R, N) those of ``draw``.
-    """
+    """Compute accuracy and ECE of logits (N, C), each (R,), on draws with weights (R, N)."""
+    # The draws of all metrics for dozens of corrupted splits would take too much space.
     confidence, correct = top_label(settled(logits.double(), OUTPUTS).probs, labels)
     bins = in_bins(confidence)
     over = bins * (confidence - correct)[:, None]
@@ -176,11 +173,7 @@ def drawn_under_corruption(logits: Tensor, labels: Tensor, weights: Tensor) -> d
 def drawn_detection(
     inside: Tensor, outside: Tensor, inside_weights: Tensor, outside_weights: Tensor
 ) -> dict[str, Tensor]:
-    """Compute AUROC and FPR95 of ``ood.detection``, each (R,) float64, on each draw.
-
-    The logits of the test split are (N, C) with weights (R, N) of ``draw``, and those of the OOD
-    images (M, C) with weights (R, M).
-    """
+    """Compute AUROC and FPR95 of ``ood.detection``, each (R,), on draws of both sets of images."""
     weights = torch.cat([inside_weights, outside_weights], -1).to(inside.device)
     areas = {}
     for tail, (positive, negative) in detection_scores(inside, outside).items():

@@ -17,10 +17,7 @@ from tune_calib.metrics.ties import OUTPUTS, merged, settled
 
 
 def detection(inside: Tensor, outside: Tensor) -> dict[str, float]:
-    """Compute ``spec.metrics.OOD_METRICS`` of one classifier; positives are in distribution.
-
-    ``inside`` (N, C) are logits of the test split and ``outside`` (M, C) those of the OOD images.
-    """
+    """Compute ``spec.metrics.OOD_METRICS`` from logits (N, C) and (M, C) of OOD images."""
     metrics = {}
     for tail, (positive, negative) in detection_scores(inside, outside).items():
         metrics[f"auroc{tail}"] = auroc(positive, negative)
@@ -60,10 +57,7 @@ def auroc(positive: Tensor, negative: Tensor) -> float:
 
 
 def aupr(positive: Tensor, negative: Tensor) -> float:
-    """Return the average precision, the area under the precision-recall curve.
-
-    It depends on the share of positives.
-    """
+    """Return the average precision, which depends on the share of positives."""
     from sklearn.metrics import average_precision_score
 
     return float(average_precision_score(*_joined(positive, negative)))

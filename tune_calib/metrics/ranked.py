@@ -70,10 +70,7 @@ class Ranked:
 
     @cached_property
     def over(self) -> Tensor:
-        """Return the sum of score minus hit below each rank, ([S,] ..., N + 1).
-
-        It rises where the scores are over-confident.
-        """
+        """Return the sum of score minus hit below each rank, ([S,] ..., N + 1)."""
         weights = self._weights
         if self._shift is not None:
             weights = weights - self._shift[:, None, None]

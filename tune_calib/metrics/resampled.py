@@ -44,11 +44,7 @@ def shares_of(name: str) -> tuple[float, ...]:
 
 
 class Resampled:
-    """One classifier, prepared for any number of draws; raises ValueError for invalid inputs.
-
-    Logits are (N, C), float64, finite; labels (N,), int64. Without ``calib``, the conformal
-    metrics are left out. ``dtype`` is that of ``ties.settled``.
-    """
+    """One classifier, logits (N, C) float64 and labels (N,), prepared for any number of draws."""
 
     def __init__(
         self,
@@ -99,10 +95,7 @@ class Resampled:
 
 
 class _Draws(Samples):
-    """The samples of one classifier with weights (R, N), their counts in R draws.
-
-    Sums of differences have a leading axis of ``SHARES``, and so have the distances.
-    """
+    """The samples of one classifier with weights (R, N); distances have an axis of ``SHARES``."""
 
     def __init__(self, classifier: Resampled, weights: Tensor) -> None:
         samples = classifier.samples

@@ -119,10 +119,7 @@ class Samples:
         return table.expected_gap(self.total)
 
     def class_gaps(self) -> Iterator[Tensor]:
-        """Yield the sums of p[:, k] - 1[y = k] in its bins (lo, hi], (..., c, B), for some classes.
-
-        Samples with p = 0 are in no bin.
-        """
+        """Yield the sums of p[:, k] - 1[y = k] in its bins (lo, hi], (..., c, B), in parts."""
         for scores, is_class, place in self._by_class():
             yield binning.summed(place, scores - is_class, self.bins)
 

@@ -27,18 +27,12 @@ def evaluate(
         logits: (..., N, C), unnormalised (or log-probabilities), finite.
         labels: (N,), int64.
         calib: logits and labels of ``calib``; without them, conformal metrics are left out.
-        in_search: compute only the metrics that trials of a search report, and with ``calib`` the
-            conformal ones.
+        in_search: compute only the metrics that trials of a search report.
         dtype: type in which the logits were rounded (``ties.settled``), their own by default.
 
     Returns:
-        A tensor (...) for each name: fractions in [0, 1], NLL in nats, Brier score summed over
-        classes. NaN where a metric is not defined, such as a mean over correct samples where no
-        sample is correct.
-
-    Raises:
-        ValueError: an input is out of range or not finite, or a metric of a plug-in is out of
-            bounds.
+        A tensor (...) for each name: fractions, NLL in nats, Brier score summed over classes. NaN
+        where a metric is not defined.
     """
     calib_split = None if calib is None else collect_calib(*calib, dtype)
     samples = collect_samples(logits, labels, calib_split, dtype)
@@ -70,10 +64,7 @@ def measure_samples(samples: Samples, names: Iterable[str]) -> dict[str, Tensor]
 def computed_metrics(
     in_search: bool = False, has_calib: bool = True, in_draw: bool = False
 ) -> list[str]:
-    """Return the built-in metrics of a labelled split, with or without logits of ``calib``.
-
-    Trials of a search have fewer, and those on one of hundreds of draws have fewer still.
-    """
+    """Return the built-in metrics of a labelled split; searches and draws have fewer."""
     records = [metric for metric in METRICS.values() if metric.module]
     if in_search or in_draw:
         records = [record for record in records if record.is_in_searches or record.needs_calib]

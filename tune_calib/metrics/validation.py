@@ -42,11 +42,7 @@ def are_probabilities(rows: Tensor) -> bool:
 
 
 def check(probs: Tensor, labels: Tensor) -> None:
-    """Raise ValueError unless metrics are defined on probabilities and labels.
-
-    Rows of ``probs`` (..., N, C), float32 or float64, must sum to 1, and ``labels`` (N,), int64,
-    be in [0, C). The message names the argument, the rule and the value.
-    """
+    """Raise ValueError unless metrics are defined on probabilities (..., N, C) and labels (N,)."""
     if probs.ndim < 2 or labels.ndim != 1 or probs.shape[-2] != len(labels):
         shapes = f"{tuple(probs.shape)} and {tuple(labels.shape)}"
         raise ValueError(f"probs must be (..., N, C) and labels (N,), got {shapes}")
@@ -210,10 +206,8 @@ def logits_to_predict(values: Any, outputs: str | None, classes: NDArray[Any]) -
 
 
 def order_by_columns(classes: NDArray[Any], values: Any, is_fixed: bool) -> NDArray[Any]:
-    """Return the classes in the order of the columns of a data frame that are named after them.
-
-    Names are compared as text, as files store them. With ``is_fixed``, another order is refused.
-    """
+    """Return the classes in the order of the columns of a data frame that are named after them."""
+    # Names are compared as text, as files store them.
     indices = {str(label): index for index, label in enumerate(classes.tolist())}
     names = list(map(str, getattr(values, "columns", ())))
     if sorted(names) != sorted(indices) or names == list(indices):
