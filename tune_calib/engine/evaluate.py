@@ -82,21 +82,20 @@ def network_logits(
     return outputs
 
 
-def head_batch_logits(trainer: HeadBatchTrainer, bank: DevelopmentBank) -> dict[str, SplitLogits]:
+def bank_logits(
+    bank: DevelopmentBank, device: torch.device, trainer: HeadBatchTrainer | None = None
+) -> dict[str, SplitLogits]:
+    """Return logits on the evaluated splits of a bank: of all heads, or of the network's own."""
     logits = {}
     for name, split in bank.evaluated().items():
-        labels = split.labels.to(trainer.device)
-        logits[name] = SplitLogits(trainer.predict(split), labels, split.groups, split.image_ids)
-    return logits
-
-
-def bank_logits(bank: DevelopmentBank, device: torch.device) -> dict[str, SplitLogits]:
-    """Return the logits of a network's own head from its clean bank, as ``network_logits``."""
-    logits = {}
-    for name, split in bank.evaluated().items():
-        values, labels = split.logits.unsqueeze(0).to(device), split.labels.to(device)
+        values = split.logits.unsqueeze(0).to(device) if trainer is None else trainer.predict(split)
+        labels = split.labels.to(device)
         logits[name] = SplitLogits(values, labels, split.groups, split.image_ids)
     return logits
+
+
+def head_batch_logits(trainer: HeadBatchTrainer, bank: DevelopmentBank) -> dict[str, SplitLogits]:
+    return bank_logits(bank, trainer.device, trainer)
 
 
 def read_train_check(manifest: Mapping[str, Any]) -> dict[str, float]:

@@ -17,7 +17,6 @@ from tune_calib.data.augment import crop_centre, normalise
 from tune_calib.data.splits import Development
 from tune_calib.determinism import child_seed
 from tune_calib.engine.execution import (
-    Eager,
     Inputs,
     Tensors,
     as_inputs,
@@ -86,7 +85,12 @@ class NetworkTrainer(Iterator[dict[str, float]]):
         self.watch = NO_WATCH
         self.step_watch = NO_WATCH  # for the phases of a step
         self.frozen: list[nn.Parameter] = []  # parameters that this epoch does not train
-        self.executor = self._build_executor()
+        prepare = None
+        if self.execution == "compiled":
+            prepare = partial(compiling, self.network, self.slot.backbone)
+        self.executor = build_executor(
+            self.slot.execution, self.execution, self.slot, self._step, self.changing, prepare
+        )
 
     def __next__(self) -> dict[str, float]:
         if self.epoch >= self.slot.epochs:
@@ -121,14 +125,6 @@ class NetworkTrainer(Iterator[dict[str, float]]):
         self.epoch += 1
         return report
 
-    def _build_executor(self) -> Eager:
-        prepare = None
-        if self.execution == "compiled":
-            prepare = partial(compiling, self.network, self.slot.backbone)
-        return build_executor(
-            self.slot.execution, self.execution, self.slot, self._step, self.changing, prepare
-        )
-
     def _optimizer(self) -> torch.optim.Optimizer:
         # One optimiser for the parameters of network and method, as in FeDLaS's program. Weight
         # decay also applies to biases and BN, as in the programs of all papers.
@@ -136,13 +132,11 @@ class NetworkTrainer(Iterator[dict[str, float]]):
         # One kernel for all tensors on a GPU. Not on a CPU, where it would change last digits.
         fused = self.device.type == "cuda" or None
         options: Any = {"lr": slot.lr, "weight_decay": slot.weight_decay, "fused": fused}
-        if slot.optimizer != "sgd":
-            options["capturable"] = self.execution != "eager"
         if slot.optimizer == "sgd":
-            momentum, nesterov = slot.momentum, slot.nesterov
-            return torch.optim.SGD(trained, momentum=momentum, nesterov=nesterov, **options)
+            options |= {"momentum": slot.momentum, "nesterov": slot.nesterov}
+            return torch.optim.SGD(trained, **options)
         kind = torch.optim.Adam if slot.optimizer == "adam" else torch.optim.AdamW
-        return kind(trained, **options)
+        return kind(trained, capturable=self.execution != "eager", **options)
 
     def _train_epoch(self) -> dict[str, float]:
         # In each epoch, since feedback and evaluation leave both in evaluation mode.

@@ -111,9 +111,9 @@ def read(path: Path) -> dict[str, Tensor]:
         ) from None
     for name, tensor in tensors.items():
         if not bool(tensor.isfinite().all()):
-            value = "NaN" if bool(tensor.isnan().any()) else "infinity"
             raise UserError(
-                f"network.weights: {path}: {name} contains {value}; did its training diverge?"
+                f"network.weights: {path}: {name} contains NaN or infinity; did its training "
+                "diverge?"
             )
     return tensors
 
