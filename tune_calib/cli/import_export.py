@@ -98,7 +98,7 @@ def _import_models(
     name: str, path: Path, select: Sequence[str], store: "Store", replace: bool
 ) -> None:
     """Import every model of a file or folder; print a line for each that is refused."""
-    from tune_calib.engine.import_models import find_models, import_models
+    from tune_calib.engine.imports import find_models, import_models
 
     models = find_models(path)
     refused = import_models(name, models, select, store, replace=replace)

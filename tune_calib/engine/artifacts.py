@@ -16,7 +16,7 @@ from tune_calib.engine.bank import BankKey, DevelopmentBank, FeatureBank, build_
 from tune_calib.engine.execution import describe_execution
 from tune_calib.engine.imports import open_import
 from tune_calib.engine.machine import machine
-from tune_calib.engine.network import NetworkTrainer, build, compute_network_check
+from tune_calib.engine.network import NetworkTrainer, build
 from tune_calib.engine.predict import TrainedNetwork, predict_splits
 from tune_calib.engine.steps import NO_WATCH, Stopwatch
 from tune_calib.engine.tensors import nest, read_tensors, unnest, write_tensors
@@ -24,6 +24,7 @@ from tune_calib.engine.weights import start_from
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.files.paths import remove_folder
 from tune_calib.files.store import Store, artifact_manifest, read_or_remove
+from tune_calib.metrics.summary import measure_network_check
 from tune_calib.progress import report_progress
 from tune_calib.results.tables import SCHEMAS
 from tune_calib.spec.trial import TrialSpec
@@ -146,7 +147,7 @@ class NetworkTraining:
             "execution": describe_execution(trainer.execution, trainer.executor),
             "device": trainer.device.type,
             "accuracy": accuracies,
-            "regime": compute_network_check(*outputs["train"]),
+            "regime": measure_network_check(*outputs["train"]),
         }
         # On a remote store, another node may have been faster, since locks are local to a machine.
         if not self.store.holds("networks", self.identity):

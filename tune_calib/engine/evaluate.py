@@ -16,7 +16,6 @@ from tune_calib.data.base import Split
 from tune_calib.data.splits import Development
 from tune_calib.engine.bank import DevelopmentBank, StoredSamples
 from tune_calib.engine.head_batch import HeadBatchTrainer
-from tune_calib.engine.network import compute_network_check
 from tune_calib.engine.predict import TrainedNetwork, predict_splits
 from tune_calib.engine.weights import trained_spec
 from tune_calib.errors import RefusedError, UserError
@@ -30,6 +29,7 @@ from tune_calib.metrics.summary import (
     collect_calib,
     collect_samples,
     computed_metrics,
+    measure_network_check,
     measure_samples,
 )
 from tune_calib.metrics.ties import OUTPUTS
@@ -109,7 +109,7 @@ def compute_base_check(
     metrics = dict(train_check)
     for split in REPORTED:
         if split in logits:
-            values = compute_network_check(logits[split].logits[0], logits[split].labels)
+            values = measure_network_check(logits[split].logits[0], logits[split].labels)
             metrics |= {column(split, name): value for name, value in values.items()}
     return {f"{BASE}/{name}": value for name, value in metrics.items()}
 

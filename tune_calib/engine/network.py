@@ -33,7 +33,7 @@ from tune_calib.errors import DivergedError
 from tune_calib.methods._base import Batch, EpochFeedback, NetworkContext, NetworkMethod, Step
 from tune_calib.metrics.refinement import refined_nll
 from tune_calib.metrics.samples import Samples
-from tune_calib.metrics.summary import measure, measure_network_check
+from tune_calib.metrics.summary import measure
 from tune_calib.models.base import build_network
 from tune_calib.models.network import Network
 from tune_calib.spec.datasets import DatasetInfo
@@ -325,11 +325,3 @@ def build(spec: TrialSpec, samples: int) -> tuple[Network, NetworkMethod]:
     method.adapt(network)
     # Convolutions take a quarter to a third less time on a CPU, and no more on a GPU.
     return network.to(memory_format=torch.channels_last), method
-
-
-def compute_network_check(logits: Tensor, labels: Tensor) -> dict[str, float]:
-    """Return the network check of logits (N, C), or an empty dict if a logit is not finite."""
-    if not bool(logits.isfinite().all()):
-        return {}
-    metrics = measure_network_check(logits.double(), labels)
-    return {name: float(value) for name, value in metrics.items()}

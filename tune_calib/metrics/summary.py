@@ -82,10 +82,13 @@ def measure(samples: Samples, names: Iterable[str]) -> dict[str, Tensor]:
     return values
 
 
-def measure_network_check(logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
-    """Compute the network check: does a network fit these samples, is it over-confident?"""
-    probs = settled(logits, OUTPUTS).probs
-    return measure(Samples(probs, labels, logits), _NETWORK_CHECK)
+def measure_network_check(logits: Tensor, labels: Tensor) -> dict[str, float]:
+    """Compute the network check of logits (N, C); an empty dict if a logit is not finite."""
+    if not bool(logits.isfinite().all()):
+        return {}
+    logits = logits.double()
+    metrics = measure(Samples(settled(logits, OUTPUTS).probs, labels, logits), _NETWORK_CHECK)
+    return {name: float(value) for name, value in metrics.items()}
 
 
 def under_corruption(logits: Tensor, labels: Tensor) -> dict[str, float]:
