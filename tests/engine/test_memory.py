@@ -74,22 +74,3 @@ def gpu(monkeypatch):
 def test_views_take_half_of_a_process_s_share_of_a_gpu(gpu, bank, memory, share, expected):
     bank = SimpleNamespace(views=99)
     assert Views(bank, gpu(*memory), share).count_places(size=1) == expected
-
-
-@pytest.mark.parametrize(("fits", "expected"), [(9, 9), (4, 4), (3, 2), (0, 0)])
-def test_fewer_views_are_held_where_memory_is_less_than_it_seems(
-    gpu, bank, monkeypatch, fits, expected
-):
-    views = Views(bank, gpu(80, 0, 0))
-    monkeypatch.setattr(views, "count_places", lambda size: 9)
-    new_empty = torch.Tensor.new_empty
-
-    def allocate(tensor, count, *shape, **options):
-        if count > fits:
-            raise torch.OutOfMemoryError("CUDA out of memory")
-        return new_empty(tensor, count, *shape, **options)
-
-    monkeypatch.setattr(torch.Tensor, "new_empty", allocate)
-    views.hold(0)
-    assert len(views.places) == expected
-    assert (views.held is not None) == (expected > 0)

@@ -63,14 +63,11 @@ class Views:
 
     def _allocate(self, split: "FeatureSplit") -> list[int]:
         count, shape = self.count_places(split.features.nbytes), split.features.shape
-        while count and self.held is None:
-            try:
-                features = split.features.new_empty(count, *shape, device=self.device)
-                labels = split.labels.new_empty(count, shape[0], device=self.device)
-                logits = features[..., :0]
-                self.held = replace(split, features=features, logits=logits, labels=labels)
-            except torch.OutOfMemoryError:  # in pieces, or taken by another process
-                count //= 2
+        if count:
+            features = split.features.new_empty(count, *shape, device=self.device)
+            labels = split.labels.new_empty(count, shape[0], device=self.device)
+            logits = features[..., :0]
+            self.held = replace(split, features=features, logits=logits, labels=labels)
         return [-1] * count
 
     def count_places(self, size: int) -> int:

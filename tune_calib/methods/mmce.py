@@ -3,8 +3,7 @@
 https://proceedings.mlr.press/v80/kumar18a.html. Cross entropy plus a kernel distance between
 confidence and correctness on the batch. ``mmce`` is the plain form without the paper's square root.
 ``mmce_weighted`` treats correct and wrong samples separately. Both follow torrvision/
-focal_calibration. The weighted code divides by the group sizes twice; ``lam`` was tuned for that,
-so it is the default. The weighted term of a batch without correct or without wrong samples is 0
+focal_calibration. The weighted term of a batch without correct or without wrong samples is 0
 (the code raises for one sample and gives NaN for two of a kind).
 """
 

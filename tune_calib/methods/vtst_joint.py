@@ -73,7 +73,7 @@ METHODS.register(
     title="V-TST's head trained end to end (control)",
     paper="Jordahn and Olmos, ICML",
     **cited("jordahn2024decoupling"),
-    formula=rf"{METHODS['vtst'].formula.rstrip()}, \quad h_i \text{{ trained too}}",
+    formula=METHODS["vtst"].formula.rstrip() + ",\n" + r"\quad h_i \text{ trained too}",
     params=VariationalTwoStageParams,
     implementation=JointVariational,
     pairs_by_order=True,

@@ -19,8 +19,8 @@ Davison and Hinkley, 1997, section 3.8). There are two kinds of interval, both a
   interpolated linearly. The lower end is 0 where chance alone explains the distance. The interval
   always contains the observed distance; with tied confidences, the ends alone might exclude it.
 
-The calibration parts of NLL and Brier score have percentile intervals too. Their true values are
-never below 0, so their upper end is at least 0.
+The calibration parts of NLL and Brier score have percentile intervals too, whose upper end is at
+least 0, as their true values are.
 """
 
 from collections.abc import Iterator
