@@ -77,7 +77,7 @@ def test_the_gap_is_the_signed_ece_and_its_error_that_of_the_bootstrap(samples, 
     assert torch.allclose(values["confidence_gap"], values["o_ece"] - values["u_ece"])
     for k, classifier in enumerate(logits):
         expected = {name: float(values[name][k]) for name in NETWORK_CHECK}
-        assert measure_network_check(classifier, labels) == expected
+        assert measure_network_check(classifier, labels) == pytest.approx(expected, rel=1e-12)
     confidence, predicted = logits.softmax(-1).max(-1)
     gaps = confidence - (predicted == labels).double()
     draws = torch.randint(samples, (4000, samples), generator=chance)

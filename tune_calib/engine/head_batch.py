@@ -18,7 +18,7 @@ from tune_calib.engine.execution import (
     resolve_execution,
     sent,
 )
-from tune_calib.engine.head_steps import StackedOptimizer, Views, squared_norms
+from tune_calib.engine.head_steps import StackedOptimizer, Views
 from tune_calib.engine.network import SELECTED_BY, watch_select
 from tune_calib.engine.self_check import build_executor
 from tune_calib.engine.tensors import generator, nest, unnest
@@ -138,7 +138,6 @@ class HeadBatchTrainer(Iterator[dict[str, Tensor]]):
         samples, batch_size = len(self.views.view(view).labels), self.slot.batch_size
         # These stay on the device until the end of the epoch, since reading one would stall a GPU.
         losses, rights, confidences = torch.zeros(3, len(self.slots), device=self.device)
-        norms: dict[str, Tensor] = {}
         steps = math.ceil(samples / batch_size)
         corrections: dict[str, Any] = {}
         for name, numbers in self.optimizer.begin_steps(steps).items():
@@ -150,21 +149,17 @@ class HeadBatchTrainer(Iterator[dict[str, Tensor]]):
             inputs |= nest("draw", self.method.draw(step, size))
             for name, values in corrections.items():
                 inputs[f"correction.{name}"] = values[number]
-            if number < steps - 1:
-                outputs = self.executor(inputs)
-            else:
-                outputs = self._step(inputs, is_last=True)
-                norms = unnest("norm", outputs)
+            outputs = self.executor(inputs)
             losses += outputs["loss"] * size
             rights += outputs["rights"]
             confidences += outputs["confidence"]
         report = {"train/loss": losses / samples, "train/accuracy": rights / samples}
         report["train/confidence"] = confidences / samples
         statistics = EpochStatistics(report["train/accuracy"], report["train/confidence"])
-        return {**report, **norms}, statistics
+        return report, statistics
 
-    def _step(self, inputs: Inputs, is_last: bool = False) -> Tensors:
-        """Take a step; return values (K,), in the last one of an epoch with gradient norms."""
+    def _step(self, inputs: Inputs) -> Tensors:
+        """Take a step; return values (K,)."""
         if "positions" in inputs:
             features, labels = self.views.rows(inputs["positions"])
         else:
@@ -175,10 +170,6 @@ class HeadBatchTrainer(Iterator[dict[str, Tensor]]):
         # Heads share no parameters, so the gradient of the sum is the gradient of each head.
         factor = labels.shape[-1] if self.slot.loss_reduction == "sum" else 1
         loss.backward(torch.full_like(loss, factor))
-        norms: Tensors = {}
-        if is_last:
-            # For the record only, and before the step, whose masks would hide what they remove.
-            norms = self._gradient_norms()
         self.optimizer.step(
             frozen=self.method.update_masks(),
             restricted=self.method.gradient_masks(),
@@ -186,23 +177,10 @@ class HeadBatchTrainer(Iterator[dict[str, Tensor]]):
         )
         top, predicted = log_probs.detach().max(-1)
         rights, confidence = (predicted == labels).sum(-1), top.exp_().sum(-1)
-        values = {"loss": loss.detach(), "rights": rights, "confidence": confidence}
-        return {**values, **nest("norm", norms)}
+        return {"loss": loss.detach(), "rights": rights, "confidence": confidence}
 
     def changing(self) -> Tensors:
         return {**tensors_of(self.method), **nest("optimizer", self.optimizer.moments)}
-
-    def _gradient_norms(self) -> dict[str, Tensor]:
-        masks = getattr(self.method, "masks", {})
-        if not masks:
-            return {}
-        unmasked = masked = torch.zeros(len(self.slots), device=self.device)
-        for name, parameter in self.method.parameters.items():
-            if name not in masks or parameter.grad is None:
-                continue
-            unmasked = unmasked + squared_norms(parameter.grad * masks[name])
-            masked = masked + squared_norms(parameter.grad * (1 - masks[name]))
-        return {"grad_norm_kept": unmasked.sqrt(), "grad_norm_masked": masked.sqrt()}
 
     def _pass(self, train: FeatureSplit) -> EpochStatistics:
         totals = torch.zeros(2, len(self.slots), device=self.device)

@@ -18,7 +18,6 @@ def evaluate(
     logits: Tensor,
     labels: Tensor,
     calib: tuple[Tensor, Tensor] | None = None,
-    in_search: bool = False,
     dtype: torch.dtype | None = None,
 ) -> dict[str, Tensor]:
     """Compute every metric of a head batch on one split, with the bins counted once.
@@ -27,7 +26,6 @@ def evaluate(
         logits: (..., N, C), unnormalised (or log-probabilities), finite.
         labels: (N,), int64.
         calib: logits and labels of ``calib``; without them, conformal metrics are left out.
-        in_search: compute only the metrics that trials of a search report.
         dtype: type in which the logits were rounded (``ties.settled``), their own by default.
 
     Returns:
@@ -36,7 +34,7 @@ def evaluate(
     """
     calib_split = None if calib is None else collect_calib(*calib, dtype)
     samples = collect_samples(logits, labels, calib_split, dtype)
-    return measure_samples(samples, computed_metrics(in_search, has_calib=calib is not None))
+    return measure_samples(samples, computed_metrics(has_calib=calib is not None))
 
 
 def collect_calib(logits: Tensor, labels: Tensor, dtype: torch.dtype | None = None) -> CalibSplit:
