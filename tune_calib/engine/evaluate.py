@@ -195,10 +195,7 @@ def _calibrate(split: SplitLogits, transform: PostHocMethod | None) -> SplitLogi
 
 @torch.no_grad()
 def fit_transform(
-    slot: PostHocSlot,
-    calib: SplitLogits,
-    weights: Tensor | None = None,
-    checks_harm: bool = True,
+    slot: PostHocSlot, calib: SplitLogits, weights: Tensor | None = None, checks_harm: bool = True
 ) -> PostHocMethod:
     """Fit the transform of a slot on float32 logits, with positive weights (N,)."""
     transform: PostHocMethod = METHODS[slot.method].implementation(slot.params)

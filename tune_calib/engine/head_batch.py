@@ -11,13 +11,7 @@ from torch import Tensor
 
 from tune_calib.determinism import child_seed
 from tune_calib.engine.bank import DevelopmentBank, FeatureSplit
-from tune_calib.engine.execution import (
-    Inputs,
-    Tensors,
-    as_inputs,
-    resolve_execution,
-    sent,
-)
+from tune_calib.engine.execution import Inputs, Tensors, as_inputs, resolve_execution, sent
 from tune_calib.engine.head_steps import StackedOptimizer, Views
 from tune_calib.engine.network import SELECTED_BY, watch_select
 from tune_calib.engine.self_check import build_executor
