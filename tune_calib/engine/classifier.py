@@ -183,7 +183,7 @@ def store_classifier(
         )
 
 
-def load_classifier(
+def ensure_classifier(
     spec: TrialSpec, store: Store, development: Callable[[], Development], device: torch.device
 ) -> Classifier:
     """Load the classifier of a finished trial, or train it again and store it."""

@@ -94,10 +94,6 @@ def bank_logits(
     return logits
 
 
-def head_batch_logits(trainer: HeadBatchTrainer, bank: DevelopmentBank) -> dict[str, SplitLogits]:
-    return bank_logits(bank, trainer.device, trainer)
-
-
 def read_train_check(manifest: Mapping[str, Any]) -> dict[str, float]:
     return {column("train", name): value for name, value in manifest["regime"].items()}
 

@@ -29,7 +29,7 @@ from tune_calib.engine.bank import (
     train_outputs,
     write_split,
 )
-from tune_calib.engine.classifier import Classifier, load_classifier
+from tune_calib.engine.classifier import Classifier, ensure_classifier
 from tune_calib.engine.predict import ImageCounter, TrainedNetwork, evaluation_batch, output_chunks
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.files.paths import AnyPath
@@ -262,6 +262,6 @@ class ExtraEvaluation:
 
     def calibrated(self, spec: TrialSpec, split: FeatureSplit) -> Tensor:
         if spec.hash not in self._classifiers:
-            classifier = load_classifier(spec, self.store, self._development, self.device)
+            classifier = ensure_classifier(spec, self.store, self._development, self.device)
             self._classifiers[spec.hash] = classifier
         return self._classifiers[spec.hash].logits(split).logits[0].double()

@@ -20,7 +20,6 @@ from tune_calib.engine.evaluate import (
     SplitLogits,
     bank_logits,
     compute_base_check,
-    head_batch_logits,
     network_logits,
     read_train_check,
     refuse_better,
@@ -329,7 +328,7 @@ class HeadWorker(Worker):
         """Evaluate the current part, whose first head has the number ``first``."""
         trainer, results = self.trainer, list[tuple[PlannedTrial, TrialResult]]()
         trainer.executor.forget()  # its memory is for the evaluation
-        logits = head_batch_logits(trainer, self.bank)
+        logits = bank_logits(self.bank, trainer.device, trainer)
         part = self.heads[first : first + len(trainer.slots)]
         count = sum(map(len, part))
         for k, trials in enumerate(part):
