@@ -16,7 +16,6 @@ from torch import Tensor
 from tune_calib.metrics import binning
 from tune_calib.metrics.ranked import Ranked, Ranking
 from tune_calib.metrics.refinement import cross_fitted
-from tune_calib.metrics.validation import check
 
 BinSums = tuple[Tensor, Tensor, Tensor]
 """Sums over bins: number of samples, number of hits, and the sum of score minus hit."""
@@ -52,7 +51,7 @@ class Samples:
         calib: CalibSplit | None = None,
         bins: int = 15,
     ) -> None:
-        self._probs, self.labels, self.bins = probs, labels, bins
+        self.probs, self.labels, self.bins = probs, labels, bins
         self._logits, self._confidence_for_ranks, self._calib = logits, confidence, calib
         self.total = len(labels)
         self._values: dict[Callable[[Samples], Tensor], Tensor] = {}
@@ -62,12 +61,6 @@ class Samples:
         if metric not in self._values:
             self._values[metric] = metric(self)
         return self._values[metric]
-
-    @cached_property
-    def probs(self) -> Tensor:
-        """Return the probabilities, (..., N, C), after checking them and the labels."""
-        check(self._probs, self.labels)
-        return self._probs
 
     @property
     def logits(self) -> Tensor:

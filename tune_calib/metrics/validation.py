@@ -15,10 +15,6 @@ from tune_calib.errors import UserError
 SMALLEST = 1e-12
 """Lower bound of probabilities, since the logarithm of 0 is not finite."""
 
-# Rows of float32 softmax over a thousand classes sum to 1 within this, and so do rows in which
-# ``ties.settled`` moved probabilities to the edges of bins.
-_TOLERANCE = 1e-4
-
 UNEVEN = 4e-3
 """Largest deviation of a sample's probabilities from a sum of one; bfloat16 rounds each by up to a
 relative 2e-3."""
@@ -39,28 +35,6 @@ def are_probabilities(rows: Tensor) -> bool:
         return False
     is_even = (rows.amin(1) >= -UNEVEN) & ((rows.double().sum(1) - 1).abs() <= ROUNDED)
     return float(is_even.double().mean()) > 0.5
-
-
-def check(probs: Tensor, labels: Tensor) -> None:
-    """Raise ValueError unless metrics are defined on probabilities (..., N, C) and labels (N,)."""
-    if probs.ndim < 2 or labels.ndim != 1 or probs.shape[-2] != len(labels):
-        shapes = f"{tuple(probs.shape)} and {tuple(labels.shape)}"
-        raise ValueError(f"probs must be (..., N, C) and labels (N,), got {shapes}")
-    if len(labels) == 0:
-        raise ValueError("labels must hold at least one sample, got none")
-    if probs.dtype not in (torch.float32, torch.float64):
-        raise ValueError(f"probs must be float32 or float64, got {probs.dtype}; convert them")
-    low, high = float(probs.min()), float(probs.max())
-    # The conditions are stated positively and negated: every comparison with NaN is false, so NaN
-    # fails here and below.
-    if not (low >= 0 and high <= 1 + _TOLERANCE):
-        raise ValueError(f"probs must be in [0, 1], got [{low}, {high}]; apply softmax to logits")
-    error = float((probs.sum(-1) - 1).abs().max())
-    if not error <= _TOLERANCE:
-        raise ValueError(f"rows of probs must sum to 1, got a row off by {error}")
-    first, last = int(labels.min()), int(labels.max())
-    if not (first >= 0 and last < probs.shape[-1]):
-        raise ValueError(f"labels must be in [0, {probs.shape[-1]}), got [{first}, {last}]")
 
 
 def whole_numbers(weights: Tensor, name: str) -> Tensor:
