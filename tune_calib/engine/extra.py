@@ -31,7 +31,7 @@ from tune_calib.engine.bank import (
 )
 from tune_calib.engine.classifier import Classifier, ensure_classifier
 from tune_calib.engine.predict import ImageCounter, TrainedNetwork, evaluation_batch, output_chunks
-from tune_calib.errors import DamagedFileError, UserError
+from tune_calib.errors import UserError
 from tune_calib.files.paths import AnyPath
 from tune_calib.files.store import Store, opened, write_folder
 from tune_calib.metrics.bootstrap import bootstrap, draw, drawn_detection, drawn_under_corruption
@@ -73,12 +73,10 @@ def shifted_bank_key(spec: TrialSpec) -> BankKey:
 
 
 def read_shifted(folder: AnyPath) -> dict[str, FeatureSplit]:
-    """Return stored features of a shift set by part, memory-mapped; raise if one is missing."""
+    """Return stored features of a shift set by part, memory-mapped."""
     local, manifest = opened(folder)
     parts = {}
     for name in manifest["parts"]:
-        if _file(name) not in manifest["files"]:
-            raise DamagedFileError(f"{folder} lacks the part {name!a} listed in its manifest")
         parts[name] = read_split(local / _file(name))
     return parts
 

@@ -8,7 +8,7 @@ were drawn, which only changes how ``Samples`` sums over them.
 
 from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -52,7 +52,10 @@ class Samples:
         bins: int = 15,
     ) -> None:
         self.probs, self.labels, self.bins = probs, labels, bins
-        self._logits, self._confidence_for_ranks, self._calib = logits, confidence, calib
+        # Only metrics that need them read these.
+        self.logits: Any = logits
+        self.calib: Any = calib
+        self._confidence_for_ranks = confidence
         self.total = len(labels)
         self._values: dict[Callable[[Samples], Tensor], Tensor] = {}
 
@@ -61,20 +64,6 @@ class Samples:
         if metric not in self._values:
             self._values[metric] = metric(self)
         return self._values[metric]
-
-    @property
-    def logits(self) -> Tensor:
-        """Return the logits, (..., N, C)."""
-        if self._logits is None:
-            raise ValueError("this metric needs logits")
-        return self._logits
-
-    @property
-    def calib(self) -> CalibSplit:
-        """Return the split on which conformal sets are calibrated."""
-        if self._calib is None:
-            raise ValueError("this metric needs the logits of calib")
-        return self._calib
 
     @cached_property
     def top_label(self) -> tuple[Tensor, Tensor]:
