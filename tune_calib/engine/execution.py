@@ -46,7 +46,6 @@ def resolve_execution(
     device: torch.device,
     is_capturable: bool,
     steps: int = 0,
-    has_compiler: bool | None = None,  # None stands for this machine
 ) -> "Execution":
     """Return how a number of steps is executed, which is 0 if nothing can be compiled."""
     refuse_captured(requested, device.type == "cuda")
@@ -58,9 +57,7 @@ def resolve_execution(
         return "eager"
     if steps < LEAST_COMPILED:
         return "graph"
-    if has_compiler is None:
-        has_compiler = can_compile()
-    return "compiled" if has_compiler else "graph"
+    return "compiled" if can_compile() else "graph"
 
 
 def refuse_captured(requested: "Execution", has_gpu: bool) -> None:
