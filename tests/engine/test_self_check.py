@@ -14,14 +14,18 @@ from tune_calib.engine import self_check
 from tune_calib.engine.execution import describe_execution
 from tune_calib.engine.head_batch import HeadBatchTrainer
 from tune_calib.engine.network import NetworkTrainer
-from tune_calib.engine.self_check import Proven, find_difference
-from tune_calib.errors import RefusedError
+from tune_calib.engine.self_check import Proven, SelfCheck, Subject, find_difference, list_refusals
+from tune_calib.errors import DivergedError, RefusedError
 from tune_calib.spec.trial import TrialSpec
+
+SUBJECT = Subject("graph", "ls", None, "small_cnn", "fp32")
 
 
 @pytest.fixture(autouse=True)
-def of_any_time(monkeypatch):
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("TUNE_CALIB_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(self_check, "SLOWER", math.inf)  # a tape is slower than eager steps
+    return tmp_path / "cache"
 
 
 def trainer(how=record, **network) -> NetworkTrainer:
@@ -32,7 +36,7 @@ def trainer(how=record, **network) -> NetworkTrainer:
     for group in built.optimizer.param_groups:
         group["fused"] = True
     if how is not None:
-        built.executor = Proven("fp32", built._step, built.changing, record=how)
+        built.executor = Proven(SUBJECT, built._step, built.changing, record=how)
     return built
 
 
@@ -122,18 +126,27 @@ def failing(error):
 
 
 @pytest.mark.parametrize(
-    "error",
+    ("error", "is_stored"),
     [
-        RefusedError("a step cannot be captured"),
-        torch.OutOfMemoryError("of this batch"),
-        RuntimeError("an error of CUDA\nand its advice"),
+        (RefusedError("a step cannot be captured"), True),
+        (torch.OutOfMemoryError("of this batch"), False),
+        (RuntimeError("an error of CUDA\nand its advice"), False),
     ],
 )
-def test_a_capture_that_fails_is_refused_and_leaves_no_trace(error):
+def test_a_capture_that_fails_is_refused_and_leaves_no_trace(error, is_stored):
     run = trainer(failing(error))
     assert_equal_training(run)
     assert run.executor.refusal
     assert "\n" not in run.executor.refusal
+    assert (SUBJECT.read() is not None) == is_stored
+
+
+def test_steps_that_diverge_prove_nothing_about_others():
+    run = trainer(lr=1e30)
+    with pytest.raises(DivergedError):
+        next(run)
+    assert math.isnan(run.executor.check.difference)
+    assert SUBJECT.read() is None
 
 
 def test_a_slower_captured_step_is_refused(monkeypatch):
@@ -149,13 +162,53 @@ def test_a_slower_captured_step_is_refused(monkeypatch):
     assert slow.executor.refusal.endswith(" times as long as the eager step")
 
 
+def test_a_check_is_done_once_for_each_subject_and_version(monkeypatch):
+    prove, checks = Proven._prove, []
+    monkeypatch.setattr(Proven, "_prove", lambda *words: checks.append(1) or prove(*words))
+    for _ in range(2):
+        next(trainer())
+    assert len(checks) == 1
+    assert SUBJECT.read().refusal == ""
+    for other in ({"execution": "compiled"}, {"backbone": ""}, {"precision": "bf16"},
+                  {"plugin": "a"}, {"method": "ce"}):  # fmt: skip
+        assert SUBJECT._replace(**other).read() is None
+    monkeypatch.setattr(torch, "__version__", "0")
+    next(trainer())
+    assert len(checks) == 2
+
+
+@pytest.mark.parametrize("damage", ["damaged", "unwritable"])
+def test_without_a_readable_result_the_check_is_repeated(damage, cache):
+    next(trainer())
+    (file,) = (cache / "steps").iterdir()
+    if damage == "damaged":
+        file.write_bytes(b"{")
+    else:
+        file.unlink()
+        file.parent.rmdir()
+        file.parent.touch()  # a file where a folder is needed
+    again = trainer()
+    next(again)
+    assert again.executor.check.captured_s > 0
+    assert (SUBJECT.read() is None) == (damage == "unwritable")
+
+
 def test_heads_are_proven_with_the_numbers_of_eager_heads(bank):
     slots = [small_spec(method="mac_cal", seed=k).head for k in range(2)]
     eager, proven = (HeadBatchTrainer(slots, bank, 0, CPU) for _ in range(2))
-    proven.executor = Proven("fp32", proven._step, proven.changing, record=record)
+    subject = Subject.of("graph", slots[0])
+    proven.executor = Proven(subject, proven._step, proven.changing, record=record)
     for reports in itertools.islice(zip(eager, proven, strict=True), 2):
         assert all(torch.equal(reports[0][name], reports[1][name]) for name in reports[0])
-    assert (proven.executor.refusal, proven.executor.check.difference) == ("", 0.0)
+    assert (proven.executor.refusal, subject.read().difference) == ("", 0.0)
+
+
+def test_a_plan_names_the_methods_whose_captured_steps_were_refused():
+    spec = small_spec(method="mac_cal")
+    assert list_refusals([spec]) == []
+    Subject.of("graph", spec.network).write(SelfCheck())
+    Subject.of("graph", spec.head).write(SelfCheck(refusal="it is slow"))
+    assert list_refusals([spec, spec]) == ["graph of mac_cal: refused (it is slow)"]
 
 
 def test_differences_are_shares_of_the_changes():

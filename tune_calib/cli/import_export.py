@@ -251,8 +251,7 @@ def check_gpu(
 ) -> None:
     """Check on this GPU, for all methods, whether captured steps equal eager ones and are faster.
 
-    Trainings with network.execution=auto make this check themselves. Attach what it prints to a bug
-    report.
+    Trainings with network.execution=auto use the results. Attach what it prints to a bug report.
 
     Examples:
         tune-calib check-gpu

@@ -1,17 +1,23 @@
 """Proof, before a captured step is used by default, that it equals the eager step and is faster."""
 
+import json
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from typing import Any, NamedTuple
 
 import torch
 
 from tune_calib.engine.execution import Captured, Eager, Inputs, Prepare, Step, Tensors, first_line
 from tune_calib.engine.steps import Stopwatch
-from tune_calib.errors import UserError
+from tune_calib.errors import RefusedError, UserError
+from tune_calib.files.hashes import hash_text
+from tune_calib.files.paths import AnyPath, atomic_write, cache_folder
 from tune_calib.spec.slots.base import OptimisedSlot
 from tune_calib.spec.slots.network import Execution, NetworkSlot
+from tune_calib.spec.trial import TrialSpec
 
 STEPS, ROUNDS = 3, 2
 
@@ -23,6 +29,42 @@ TOLERANCES = {"fp32": 1e-3, "tf32": 1e-2, "bf16": 0.1}
 LEAST_CHANGE = 0.01
 
 SLOWER = 1.1  # times the seconds of eager steps; a smaller difference may be chance
+
+
+class Subject(NamedTuple):
+    """What a self-check depends on, besides the GPU and the versions of program and torch."""
+
+    execution: str  # graph or compiled
+    method: str
+    plugin: str | None  # content hash
+    backbone: str  # empty for heads
+    precision: str
+
+    @classmethod
+    def of(cls, execution: str, slot: OptimisedSlot) -> "Subject":
+        """Return what the steps of a network or of heads depend on."""
+        backbone, precision = "", "fp32"
+        if isinstance(slot, NetworkSlot):
+            backbone, precision = slot.backbone, slot.precision
+        return cls(execution, slot.method, slot.plugin, backbone, precision)
+
+    def read(self) -> "SelfCheck | None":
+        """Return the result of an earlier check on this machine; None if there is none."""
+        with suppress(OSError, ValueError, TypeError):
+            return SelfCheck(**json.loads(self.path.read_bytes()))
+        return None
+
+    def write(self, check: "SelfCheck") -> None:
+        """Store a result; if that is impossible, each training checks."""
+        with suppress(OSError, UserError):
+            atomic_write(self.path, json.dumps(asdict(check)).encode())
+
+    @property
+    def path(self) -> AnyPath:
+        """Return the file of the result in the user's cache folder."""
+        gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
+        key = json.dumps([*self, gpu, torch.__version__, metadata.version("tune-calib")])
+        return cache_folder() / "steps" / f"{hash_text(key)}.json"
 
 
 @dataclass(frozen=True)
@@ -40,14 +82,14 @@ class SelfCheck:
 class Proven(Captured):
     """Captures a step if a self-check at its first call allows it, else calls it eagerly."""
 
-    def __init__(self, precision: str, *arguments: Any, **options: Any) -> None:
+    def __init__(self, subject: Subject, *arguments: Any, **options: Any) -> None:
         self.check: SelfCheck | None = None
-        self.tolerance = TOLERANCES[precision]
+        self.subject, self.reads_cache = subject, True
         super().__init__(*arguments, **options)
 
     def __call__(self, inputs: Inputs) -> Tensors:
         if self.check is None:
-            self._use(self._prove(inputs))
+            self._use((self.reads_cache and self.subject.read()) or self._prove(inputs))
         if self.is_captured:
             try:
                 return super().__call__(inputs)
@@ -69,15 +111,21 @@ class Proven(Captured):
             captured_s, captured_bytes = self._take_steps(capture, inputs, start)
             name, difference = find_difference(start, eager, captured=self.state())
         except (RuntimeError, UserError) as error:
-            return SelfCheck(first_line(error))
+            check = SelfCheck(first_line(error))
+            if isinstance(error, RefusedError):  # not due to this training, like little memory
+                self.subject.write(check)
+            return check
         finally:
             self.restore(start)
         refusal = ""
-        if not difference <= self.tolerance:
+        if not difference <= TOLERANCES[self.subject.precision]:
             refusal = f"after {STEPS} steps {name} differs by {difference:.1g} of its change"
         elif captured_s > SLOWER * eager_s:
             refusal = f"it takes {captured_s / eager_s:.2g} times as long as the eager step"
-        return SelfCheck(refusal, difference, eager_s, captured_s, eager_bytes, captured_bytes)
+        check = SelfCheck(refusal, difference, eager_s, captured_s, eager_bytes, captured_bytes)
+        if not math.isnan(difference):  # the training diverges
+            self.subject.write(check)
+        return check
 
     def _take_steps(
         self, step: Callable[[Inputs], Tensors], inputs: Inputs, start: Tensors
@@ -138,6 +186,19 @@ def _copy(tensors: Tensors) -> Tensors:
     return {name: tensor.detach().clone() for name, tensor in tensors.items()}
 
 
+def list_refusals(specs: Iterable[TrialSpec]) -> list[str]:
+    """Describe captured steps of trials that this machine has refused, each once."""
+    subjects: dict[Subject, None] = {}
+    for spec in specs:
+        for slot in filter(None, (spec.network, spec.head)):
+            subjects |= dict.fromkeys(Subject.of(name, slot) for name in ("graph", "compiled"))
+    refusals = []
+    for subject in subjects:
+        if (check := subject.read()) and check.refusal:
+            refusals.append(f"{subject.execution} of {subject.method}: refused ({check.refusal})")
+    return refusals
+
+
 def build_executor(
     requested: Execution,
     execution: Execution,
@@ -150,5 +211,4 @@ def build_executor(
         return Eager(step)
     if requested != "auto":
         return Captured(step, state, prepare)
-    precision = slot.precision if isinstance(slot, NetworkSlot) else "fp32"
-    return Proven(precision, step, state, prepare)
+    return Proven(Subject.of(execution, slot), step, state, prepare)
