@@ -1,7 +1,7 @@
 """Networks, their per-sample records and feature banks in the store, each made by one process."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -16,7 +16,7 @@ from tune_calib.engine.bank import BankKey, DevelopmentBank, FeatureBank, build_
 from tune_calib.engine.execution import describe_execution
 from tune_calib.engine.imports import open_import
 from tune_calib.engine.machine import machine
-from tune_calib.engine.network import NetworkTrainer, build
+from tune_calib.engine.network import NetworkTrainer, build, measure_network
 from tune_calib.engine.predict import TrainedNetwork, predict_splits
 from tune_calib.engine.steps import NO_WATCH, Stopwatch
 from tune_calib.engine.tensors import nest, read_tensors, unnest, write_tensors
@@ -24,7 +24,6 @@ from tune_calib.engine.weights import start_from
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.files.paths import remove_folder
 from tune_calib.files.store import Store, artifact_manifest, read_or_remove
-from tune_calib.metrics.summary import measure_network_check
 from tune_calib.progress import report_progress
 from tune_calib.results.tables import SCHEMAS
 from tune_calib.spec.trial import TrialSpec
@@ -36,11 +35,21 @@ CHECKPOINT_S = 30
 
 
 class NetworkTraining:
-    """Training of a network from its last checkpoint to its artifact, under its lock."""
+    """Training of a network from its last checkpoint to its artifact, under its lock.
+
+    If ``open_bank`` is given, it opens or builds the bank of the trained network, whose pass over
+    the images also gives the numbers that the artifact records.
+    """
 
     def __init__(
-        self, spec: TrialSpec, store: Store, development: Development, device: torch.device
+        self,
+        spec: TrialSpec,
+        store: Store,
+        development: Development,
+        device: torch.device,
+        open_bank: Callable[[TrainedNetwork], DevelopmentBank] | None = None,
     ) -> None:
+        self.open_bank = open_bank
         self.spec = spec
         self.store = store
         self.identity = spec.network_id
@@ -128,12 +137,7 @@ class NetworkTraining:
         # First, because it loads the selected epoch into the network, whose accuracy is measured
         # below.
         weights = trainer.selected()
-        trained = TrainedNetwork(trainer.network, trainer.method, {})
-        splits = {"train": (trainer.train, trainer.info), "select": (trainer.select, trainer.info)}
-        outputs = predict_splits(trained, splits)
-        accuracies = {}
-        for name, (logits, labels) in outputs.items():
-            accuracies[name] = float((logits.argmax(1) == labels).double().mean())
+        measured = self._measure(trainer)
         manifest = {
             "spec": self.spec.canonical_json(),
             "epoch": trainer.best.epoch + 1,
@@ -146,8 +150,8 @@ class NetworkTraining:
             "machine": machine(),
             "execution": describe_execution(trainer.execution, trainer.executor),
             "device": trainer.device.type,
-            "accuracy": accuracies,
-            "regime": measure_network_check(*outputs["train"]),
+            "accuracy": measured["accuracy"],
+            "regime": measured["regime"],
         }
         # On a remote store, another node may have been faster, since locks are local to a machine.
         if not self.store.holds("networks", self.identity):
@@ -155,6 +159,13 @@ class NetworkTraining:
         # Last: a run that dies before this line creates the artifact again from the checkpoint.
         remove_folder(self.checkpoint)
         self.trainer = None
+
+    def _measure(self, trainer: NetworkTrainer) -> Mapping[str, Any]:
+        trained = TrainedNetwork(trainer.network, trainer.method, {})
+        if self.open_bank is not None:
+            return self.open_bank(trained).manifest
+        splits = {"train": (trainer.train, trainer.info), "select": (trainer.select, trainer.info)}
+        return measure_network(predict_splits(trained, splits))
 
     def close(self) -> None:
         self.trainer = None
@@ -182,16 +193,21 @@ def ensure_bank(
     splits: Callable[[], tuple[Development, Split | None]],
     device: torch.device,
     with_train: bool = True,
+    trained: TrainedNetwork | None = None,
 ) -> _Bank:
     """Return the bank of a trained network, building it if it is absent or lacks a split.
 
     A ``DevelopmentBank`` is that of a search, whose ``splits`` load no test split. Without
     ``with_train``, the bank may lack the training split, which only the training of heads needs.
+    ``trained`` is a network that is not in the store yet.
     """
     if spec.data.imported is not None:
         return open_import(kind, spec.data.imported, store)
 
     def suffices(bank: _Bank) -> bool:
+        # The bank of an earlier training may differ in its last digits.
+        if trained is not None and not spec.network.is_frozen:
+            return False
         return (bank.views > 0 or not with_train) and (bank.has_test or kind is not FeatureBank)
 
     folder = store.folder("banks", key.identity)
@@ -203,7 +219,7 @@ def ensure_bank(
             test = test.to(device)
         # A bank with a training split is replaced by one with it, because heads use it.
         has_train = with_train or (old is not None and old.views > 0)
-        network = load_network(spec, store, device)
+        network = trained or load_network(spec, store, device)
         build_bank(folder, key, network, spec.data.info, development, test, with_train=has_train)
 
     return store.ensure(folder, "bank", kind, make, suffices)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +22,7 @@ from tune_calib.data.base import Split
 from tune_calib.data.draws import draw_held_out
 from tune_calib.data.splits import Development
 from tune_calib.determinism import child_seed
+from tune_calib.engine.network import measure_network
 from tune_calib.engine.predict import (
     ImageCounter,
     Outputs,
@@ -174,23 +175,27 @@ def build_bank(
     test: Split | None,
     with_train: bool = True,
 ) -> None:
-    """Write the features of a trained network; a search has no ``test`` split."""
+    """Write the features of a trained network; a search has no ``test`` split.
+
+    A network whose manifest is still empty is measured in the same pass.
+    """
     views = max(1, key.views) if with_train else 0
     manifest = {"key": key.model_dump(), "train_views": views, "has_test": test is not None}
-    # So that heads (gamma = val_ratio) and the network check need only the bank.
-    manifest |= {name: trained.manifest[name] for name in ("accuracy", "regime")}
 
     def fill(path: Path) -> None:
         started = time.monotonic()
-        train = development.train
+        train, is_measured = development.train, bool(trained.manifest)
         clean = {"select": (development.select, info), "calib": (development.calib, info)}
         if test is not None:
             clean["test"] = (test, info.of_test())
-        counter = ImageCounter(views * len(train) + sum(len(split) for split, _ in clean.values()))
+        passes = views if is_measured else max(1, views)
+        counter = ImageCounter(passes * len(train) + sum(len(split) for split, _ in clean.values()))
         # Train first: with bn_mode = train, its views update the statistics used for the other
         # splits.
-        if with_train:
+        if passes:
             for view, outputs in enumerate(train_outputs(key, trained, info, train)):
+                if not with_train:
+                    outputs = ((features[:, :0], logits) for features, logits in outputs)
                 counted = counter.count(outputs)
                 write_split(path / f"train-{view:03d}.arrow", counted, train.labels)
         for name, (split, normalised_by) in clean.items():
@@ -198,12 +203,27 @@ def build_bank(
             outputs = output_chunks(trained.method, trained.network, images, normalised_by)
             counted = counter.count(outputs)
             write_split(path / f"{name}.arrow", counted, split.labels, image_ids=split.image_ids)
+        measured = trained.manifest
+        if not is_measured:
+            measured = _measure_splits(path, development)
+            if not with_train:
+                (path / "train-000.arrow").unlink()
+        # So that heads (gamma = val_ratio) and the network check need only the bank.
+        manifest["accuracy"], manifest["regime"] = measured["accuracy"], measured["regime"]
         head = trained.network.head
         write_arrow(path / "head.arrow", {"weight": head.weight, "bias": head.bias[:, None]})
         # Known only now; the manifest is written after the files.
         manifest["made_s"] = time.monotonic() - started
 
     write_folder(folder, fill, manifest)
+
+
+def _measure_splits(path: Path, development: Development) -> dict[str, Any]:
+    outputs = {}
+    for name, file in (("train", "train-000"), ("select", "select")):
+        labels = getattr(development, name).labels
+        outputs[name] = read_split(path / f"{file}.arrow").logits.to(labels.device), labels
+    return measure_network(outputs)
 
 
 def train_outputs(

@@ -5,7 +5,7 @@ only the tensors and the epoch to reproduce the numbers of an uninterrupted run.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -33,7 +33,7 @@ from tune_calib.errors import DivergedError
 from tune_calib.methods._base import Batch, EpochFeedback, NetworkContext, NetworkMethod, Step
 from tune_calib.metrics.refinement import refined_nll
 from tune_calib.metrics.samples import Samples
-from tune_calib.metrics.summary import measure
+from tune_calib.metrics.summary import measure, measure_network_check
 from tune_calib.models.base import build_network
 from tune_calib.models.network import Network
 from tune_calib.spec.datasets import DatasetInfo
@@ -320,3 +320,14 @@ def build(spec: TrialSpec, samples: int) -> tuple[Network, NetworkMethod]:
     method.adapt(network)
     # Convolutions take a quarter to a third less time on a CPU, and no more on a GPU.
     return network.to(memory_format=torch.channels_last), method
+
+
+def measure_network(outputs: Mapping[str, tuple[Tensor, Tensor]]) -> dict[str, Any]:
+    """Return what manifests record of a network, from its logits (N, C) and labels (N,) by split.
+
+    It is the accuracy on each split, and the network check on ``train``.
+    """
+    accuracies = {}
+    for name, (logits, labels) in outputs.items():
+        accuracies[name] = float((logits.argmax(1) == labels).double().mean())
+    return {"accuracy": accuracies, "regime": measure_network_check(*outputs["train"])}

@@ -28,6 +28,7 @@ from tune_calib.engine.execution import describe_execution
 from tune_calib.engine.extra import ExtraEvaluation, shifted_bank_key
 from tune_calib.engine.head_batch import HEAD_THREADS, HeadBatchTrainer, in_parts
 from tune_calib.engine.imports import open_import
+from tune_calib.engine.predict import TrainedNetwork
 from tune_calib.engine.steps import Stopwatch
 from tune_calib.engine.tensors import save_tensors
 from tune_calib.errors import DivergedError
@@ -60,7 +61,13 @@ class NetworkWorker(Worker):
         if self.spec.data.imported is not None:
             return
         self.splits = self.development().to(self.device)
-        self.network_run = NetworkTraining(self.spec, self.store, self.splits, self.device)
+        self.network_run = NetworkTraining(
+            self.spec,
+            self.store,
+            self.splits,
+            device=self.device,
+            open_bank=self._open_clean_bank if self._needs_bank and self._can_share else None,
+        )
 
     def step(self) -> dict[str, Any]:
         """Train an epoch; the step after the last epoch evaluates and writes the rows."""
@@ -157,10 +164,7 @@ class NetworkWorker(Worker):
             reads_bank = self._needs_bank or is_complete
         if reads_bank:
             # The bank of clean images has the same numbers as a separate pass.
-            key = bank_key(self.spec, None)
-            # Without train, heads would build it again.
-            has_heads = key in self._bank_keys
-            bank = self.open_bank(key, lambda: self.splits, with_train=has_heads)
+            bank = self._open_clean_bank()
             return bank_logits(bank, self.device), read_train_check(manifest)
         trained = load_network(self.spec, self.store, self.device)
         info = self.spec.data.info
@@ -187,6 +191,12 @@ class NetworkWorker(Worker):
             return True
         without_head = [t.spec for t in (*self.trials, *self.dependents) if t.spec.head is None]
         return any(spec.network.is_frozen or spec.posthoc for spec in without_head)
+
+    def _open_clean_bank(self, trained: TrainedNetwork | None = None) -> DevelopmentBank:
+        key = bank_key(self.spec, None)
+        # Without train, heads would build it again.
+        has_heads = key in self._bank_keys
+        return self.open_bank(key, lambda: self.splits, with_train=has_heads, trained=trained)
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
         """Write a checkpoint to the store, from which ``setup`` continues."""
