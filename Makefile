@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 VIEWERS := $(VENV)/viewers/.ready
 
 .PHONY: demo test test-slow test-faults test-services test-browser test-lowest test-gpu lint \
-	generate results examples docs wheel bench bench-analysis bench-growth clean
+	generate results examples docs wheel bench bench-analysis clean
 
 # Tests start many processes: without the bytecode of the first, each compiles the program anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -112,10 +112,6 @@ bench: $(READY)
 # A year of results, generated: minutes, 1.5 GB in the temporary folder.
 bench-analysis: $(READY)
 	$(BIN)/python -m tests.benchmarks.analysis
-
-# Time and memory against sizes: minutes; `bench-growth GROWTH="trials=10000 nodes"` for parts of it.
-bench-growth: $(READY)
-	$(BIN)/python -m tests.benchmarks.growth $(GROWTH)
 
 clean:
 	rm -rf $(VENV) runs build dist *.egg-info

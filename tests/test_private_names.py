@@ -28,7 +28,6 @@ NAMES = {
     "torch._foreach_lerp_",
     "torch._foreach_mul_",
     "torch._foreach_sqrt_",
-    "torch._inductor.runtime.cache_dir_utils.default_cache_dir",
     "torch._standard_gamma",
     "torch.utils._python_dispatch.TorchDispatchMode",
     "torch.utils._triton.has_triton",

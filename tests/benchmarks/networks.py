@@ -98,7 +98,9 @@ def measured(backbone: str, precision: Precision, device: torch.device) -> dict[
 
         def build() -> None:
             parts = Development(train, none, none)
-            trained = TrainedNetwork(trainer.network, trainer.method, {"accuracy": {}})
+            trained = TrainedNetwork(
+                trainer.network, trainer.method, {"accuracy": {}, "regime": {}}
+            )
             build_bank(Path(folder) / "bank", key, trained, trainer.info, parts, None)
 
         return in_turns(

@@ -10,10 +10,8 @@ import torch
 from tests.benchmarks import (
     floor,
     gpu,
-    growth,
     networks,
     overhead,
-    precision,
     search,
     shift,
     start,
@@ -21,13 +19,11 @@ from tests.benchmarks import (
 
 PARTS = {
     "networks": networks.main,
-    "precision": precision.main,
     "gpu": gpu.main,
     "floor": floor.main,
     "shift": shift.main,
     "overhead": overhead.main,
     "search": search.main,
-    "growth": growth.main,
     "start": start.main,
 }
 

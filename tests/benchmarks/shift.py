@@ -30,7 +30,7 @@ def main() -> None:
     images = torch.randint(0, 256, (SAMPLES, 3, 32, 32), dtype=torch.uint8)
     split = Split(images, torch.arange(SAMPLES) % 10, torch.arange(SAMPLES))
     network, method = build(spec, SAMPLES)
-    trained = TrainedNetwork(network.eval(), method, {"accuracy": {}})
+    trained = TrainedNetwork(network.eval(), method, {"accuracy": {}, "regime": {}})
     names = ["ood/noise", *(f"generated/{kind}" for kind in MAIN)]
     key = BankKey(network_id="0" * 16, views=0, bn_mode="eval")
     development = Development(split, split, split)

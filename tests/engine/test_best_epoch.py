@@ -13,7 +13,7 @@ from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine import head_batch
 from tune_calib.engine.artifacts import NetworkTraining, ensure_bank
 from tune_calib.engine.bank import FeatureBank, bank_key
-from tune_calib.engine.evaluate import SplitLogits, evaluate_one, head_batch_logits
+from tune_calib.engine.evaluate import SplitLogits, bank_logits, evaluate_one
 from tune_calib.engine.head_batch import HeadBatchTrainer
 from tune_calib.engine.network import NetworkTrainer
 from tune_calib.engine.predict import predict
@@ -108,7 +108,7 @@ def equal(first, second):
 def test_the_reported_head_is_the_judged_one(name, params, rule, count, bank):
     trainer = HeadBatchTrainer(slots(name, params, rule, count), bank, 0, CPU)
     reports = list(trainer)
-    logits = head_batch_logits(trainer, bank)
+    logits = bank_logits(bank, trainer.device, trainer)
     for k in range(count):
         judged = reports[int(trainer.best_epoch[k])]
         own = {split: values.one(k) for split, values in logits.items()}

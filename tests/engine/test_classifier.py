@@ -10,12 +10,12 @@ from tests.support import CPU, rows, sample
 from tune_calib.engine.bank import FeatureSplit
 from tune_calib.engine.classifier import (
     KIND,
-    load_classifier,
+    ensure_classifier,
     store_classifier,
     tensors_of_trial,
     train_again,
 )
-from tune_calib.engine.evaluate import evaluate_one, head_batch_logits
+from tune_calib.engine.evaluate import bank_logits, evaluate_one
 from tune_calib.engine.head_batch import HeadBatchTrainer
 from tune_calib.errors import UserError
 from tune_calib.files.paths import RemotePath
@@ -48,14 +48,14 @@ def test_one_head_of_a_population_is_stored_with_its_transform(message, rule, ba
     trainer = HeadBatchTrainer([s.head for s in specs], bank, 0, CPU)
     for _ in trainer:
         pass
-    logits = head_batch_logits(trainer, bank)
+    logits = bank_logits(bank, trainer.device, trainer)
     for k, spec in enumerate(specs):
         logits_of_head = {name: split.one(k) for name, split in logits.items()}
         stored = evaluate_one(logits_of_head, spec.posthoc)
         store_classifier(
             store, spec, tensors_of_trial(trainer, k, stored.transform), stored.metrics
         )
-        classifier = load_classifier(spec, store, never, CPU)
+        classifier = ensure_classifier(spec, store, never, CPU)
         for name in ("select", "test"):
             given = classifier.logits(split_of(bank, name))
             after = evaluate(given.logits, given.labels, dtype=OUTPUTS)
@@ -70,7 +70,7 @@ def test_one_head_of_a_population_is_stored_with_its_transform(message, rule, ba
 
 @pytest.mark.parametrize("message", ["vtst", "mac_cal drawn", "tst", "mac_cal"])
 def test_a_part_of_a_split_has_the_digits_of_the_whole(message, bank, store):
-    classifier = load_classifier(spec_of(message, "temperature"), store, never, CPU)
+    classifier = ensure_classifier(spec_of(message, "temperature"), store, never, CPU)
     split = split_of(bank)
     whole = classifier.logits(split).logits
     first = 300
@@ -93,7 +93,7 @@ def test_classifiers_of_trials_are_stored_but_not_of_suggestions(store, bank, tm
     assert len(told) == 5
     for row in told:
         spec = next(s for s in (*heads, *networks) if s.hash == row["spec_hash"])
-        given = load_classifier(spec, store, never, CPU).logits(split_of(bank))
+        given = ensure_classifier(spec, store, never, CPU).logits(split_of(bank))
         scores = evaluate(given.logits, given.labels, dtype=OUTPUTS)
         assert {name: float(score) for name, score in scores.items()} == {
             name: row[f"test/{name}"] for name in scores
@@ -102,34 +102,34 @@ def test_classifiers_of_trials_are_stored_but_not_of_suggestions(store, bank, tm
 
 def test_stored_classifiers_stay_and_damaged_ones_are_rebuilt(store, bank):
     spec = spec_of("retrain", "temperature")
-    first = load_classifier(spec, store, never, CPU)
+    first = ensure_classifier(spec, store, never, CPU)
     folder = store.folder(KIND, spec.hash)
     written = (folder / ARTIFACT_MANIFEST).stat().st_mtime_ns
     tensors = {n: each + 1 for n, each in first.tensors.items() if n.startswith("head.")}
     store_classifier(store, spec, tensors, {"select/ece": 0.0})
     assert (folder / ARTIFACT_MANIFEST).stat().st_mtime_ns == written
     (folder / "tensors.safetensors").write_bytes(b"x")
-    second = load_classifier(spec, store, never, CPU)
+    second = ensure_classifier(spec, store, never, CPU)
     assert second.select == first.select
-    third = load_classifier(spec, store, never, CPU)
+    third = ensure_classifier(spec, store, never, CPU)
     assert first.state_dict().keys() == third.state_dict().keys()
     assert all(torch.equal(t, third.state_dict()[name]) for name, t in first.state_dict().items())
 
 
 def test_a_store_out_of_reach_breaks_no_trial(store):
     spec = spec_of("retrain", "temperature")
-    tensors = load_classifier(spec, store, never, CPU).tensors
+    tensors = ensure_classifier(spec, store, never, CPU).tensors
     with pytest.raises(UserError, match="cannot read nowhere://bucket"):
         artifact_manifest(RemotePath("nowhere://bucket/store"))
     store_classifier(Store(RemotePath("nowhere://bucket/store")), spec, tensors, {})
 
 
 def test_a_classifier_moves_and_is_saved_as_any_module(store, bank):
-    classifier = load_classifier(spec_of("mac_cal", "temperature"), store, never, CPU)
+    classifier = ensure_classifier(spec_of("mac_cal", "temperature"), store, never, CPU)
     split = split_of(bank)
     before = classifier.logits(split).logits
     state = {name: tensor.clone() for name, tensor in classifier.state_dict().items()}
-    other = load_classifier(spec_of("mac_cal", "temperature", seed=1), store, never, CPU)
+    other = ensure_classifier(spec_of("mac_cal", "temperature", seed=1), store, never, CPU)
     assert not torch.equal(other.logits(split).logits, before)
     other.load_state_dict(state)
     other.slots = classifier.slots

@@ -9,7 +9,7 @@ from tests.support import CPU, sample
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.artifacts import NetworkTraining, ensure_bank, load_network
 from tune_calib.engine.bank import FeatureBank, bank_key
-from tune_calib.engine.evaluate import evaluate_one, head_batch_logits, network_logits
+from tune_calib.engine.evaluate import bank_logits, evaluate_one, network_logits
 from tune_calib.engine.head_batch import HeadBatchTrainer
 from tune_calib.errors import UserError
 from tune_calib.files.store import Store
@@ -54,7 +54,7 @@ def metrics_of(spec, store):
         bank = ensure_bank(FeatureBank, spec, key, store, lambda: (development, test), CPU)
         trainer = HeadBatchTrainer([spec.head], bank, spec.network.seed, CPU)
         list(trainer)
-        logits = head_batch_logits(trainer, bank)
+        logits = bank_logits(bank, trainer.device, trainer)
     evaluation = evaluate_one(logits, spec.posthoc)
     assert evaluation is not None
     return evaluation.metrics

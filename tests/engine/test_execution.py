@@ -1,20 +1,15 @@
 """Execution of steps: captured ones equal eager ones, on a CPU by a tape instead of a graph."""
 
-import errno
 import gc
 import json
-import os
-import subprocess
-import sys
 import weakref
-from contextlib import contextmanager
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
-from filelock import FileLock, Timeout
 from torch.nn import functional as F
 from torch.utils import _triton as triton
 
@@ -280,109 +275,24 @@ def test_a_capture_that_fails_tells_its_first_error(monkeypatch):
         execution.record_graph(dict)
 
 
-class _Compiled:
-    """A network whose compilation fails, or not."""
-
-    def __init__(self, error: Exception | None = None) -> None:
-        self.error = error
-
-    @contextmanager
-    def compiled(self):
-        if self.error:
-            raise self.error
-        yield
-
-
-def compiled_in(network: _Compiled, warm_up=lambda: None, record=lambda: None) -> None:
+def compile_steps(warm_up=lambda: None, record=lambda: None) -> None:
     """Compile a network of the name ``small_vgg``, and record its step."""
-    with compiling(network, "small_vgg", warm_up):
+    with compiling(SimpleNamespace(compiled=nullcontext), "small_vgg", warm_up):
         record()
 
 
-def test_code_is_compiled_into_the_cache_of_the_user(monkeypatch, tmp_path):
-    monkeypatch.setenv("TUNE_CALIB_CACHE", str(tmp_path))
-    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
-    torch.optim.SGD([torch.ones(1)])  # which lets the compiler choose a temporary folder
-    compiled_in(_Compiled())
-    assert Path(os.environ["TORCHINDUCTOR_CACHE_DIR"]) == tmp_path / "compiled"
-    assert (tmp_path / "locks" / "compile-small_vgg").exists()
-    error = OSError(errno.ENOSPC, "No space left on device")
-    with pytest.raises(RefusedError, match=r"cannot compile small_vgg in .*No space left"):
-        compiled_in(_Compiled(error))
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "/chosen/by/the/user")
-    compiled_in(_Compiled())
-    assert os.environ["TORCHINDUCTOR_CACHE_DIR"] == "/chosen/by/the/user"
-
-
-IN_A_NEW_PROCESS = """
-import os, torch
-from contextlib import contextmanager
-import tune_calib
-from tune_calib.engine.execution import compiling
-
-net = torch.nn.Linear(3, 3)
-torch.optim.SGD(net.parameters())
-print(os.environ.get("TORCHINDUCTOR_CACHE_DIR"))
-
-class Network:
-    @contextmanager
-    def compiled(self):
-        self.backbone = torch.compile(net)
-        yield self.backbone
-
-network = Network()
-with compiling(network, "net", lambda: network.backbone(torch.ones(2, 3)).sum().backward()):
-    print(os.environ["TORCHINDUCTOR_CACHE_DIR"])
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("chosen", [None, "chosen"])
-def test_a_new_process_compiles_into_the_cache_of_the_user_or_where_the_user_says(chosen, tmp_path):
-    environment = {**os.environ, "TUNE_CALIB_CACHE": str(tmp_path / "cache")}
-    environment.pop("TORCHINDUCTOR_CACHE_DIR", None)
-    folder = tmp_path / "cache" / "compiled"
-    if chosen is not None:
-        folder = tmp_path / chosen
-        environment["TORCHINDUCTOR_CACHE_DIR"] = str(folder)
-    command = [sys.executable, "-c", IN_A_NEW_PROCESS]
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, ended.stderr
-    initial_folder, code_folder = ended.stdout.split()
-    assert code_folder == str(folder)
-    assert (initial_folder == code_folder) == (chosen is not None)
-    assert list(folder.rglob("*.py"))
-
-
-def test_only_an_error_of_the_compiler_reads_as_one(tmp_path, monkeypatch):
-    monkeypatch.setenv("TUNE_CALIB_CACHE", str(tmp_path))
-
+def test_only_an_error_of_the_compiler_reads_as_one():
     def fails(error):
         raise error
 
     for error in (RuntimeError("a wrong shape"), torch.OutOfMemoryError("CUDA out of memory")):
         with pytest.raises(type(error), match=str(error)):
-            compiled_in(_Compiled(), partial(fails, error))
+            compile_steps(partial(fails, error))
         with pytest.raises(type(error), match=str(error)):
-            compiled_in(_Compiled(), record=partial(fails, error))
+            compile_steps(record=partial(fails, error))
     failed = torch.compile(lambda x: x + 1, backend=lambda *_: fails(OSError("no space")))
-    with pytest.raises(RefusedError, match=r"cannot compile small_vgg in .*no space"):
-        compiled_in(_Compiled(), partial(failed, torch.ones(2)))
-
-
-def test_processes_compile_in_turn_but_capture_at_once(tmp_path, monkeypatch):
-    monkeypatch.setenv("TUNE_CALIB_CACHE", str(tmp_path))
-    is_held = []
-
-    def look():
-        try:
-            with FileLock(tmp_path / "locks" / "compile-small_vgg", timeout=0):
-                is_held.append(False)
-        except Timeout:
-            is_held.append(True)
-
-    compiled_in(_Compiled(), look, look)
-    assert is_held == [True, False]
+    with pytest.raises(RefusedError, match=r"cannot compile small_vgg .*no space"):
+        compile_steps(partial(failed, torch.ones(2)))
 
 
 def test_execution_is_no_part_of_the_identity_but_reaches_the_worker():

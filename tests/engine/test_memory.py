@@ -1,7 +1,5 @@
-"""Banks and head batches larger than the memory that there is: each in a process with a limit."""
+"""Head batches in parts, and views on a GPU with little memory."""
 
-import resource
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -13,21 +11,6 @@ from tune_calib.engine.head_steps import Views
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.tuning.work.jobs import make_plan
 from tune_calib.tuning.work.workers import HeadWorker
-
-MIB = 2**20
-
-
-def limit_data(mebibytes: int) -> None:
-    """Private memory that this process may take from here on."""
-    fields = Path("/proc/self/status").read_text().split()
-    now = int(fields[fields.index("VmData:") + 1]) * 1024
-    resource.setrlimit(resource.RLIMIT_DATA, (now + mebibytes * MIB,) * 2)
-
-
-# --- in the processes with a limit
-
-
-# --- tests
 
 
 @pytest.mark.parametrize("size", sample([1, 2, 10**9], 1))
@@ -54,9 +37,7 @@ def test_the_rows_of_a_population_do_not_depend_on_its_parts(
 
 
 @pytest.mark.parametrize("shape", [(100,), (3, 100)])
-@pytest.mark.parametrize("gathered", [1, 2**30])
-def test_batches_are_those_of_the_order(shape, gathered, bank, monkeypatch):
-    monkeypatch.setattr("tune_calib.engine.head_steps.GATHERED_BYTES", gathered)
+def test_batches_are_those_of_the_order(shape, bank):
     views = Views(bank, CPU)
     split = views.view(0)
     order = torch.stack([torch.randperm(len(split.labels)) for _ in range(3)])
@@ -93,22 +74,3 @@ def gpu(monkeypatch):
 def test_views_take_half_of_a_process_s_share_of_a_gpu(gpu, bank, memory, share, expected):
     bank = SimpleNamespace(views=99)
     assert Views(bank, gpu(*memory), share).count_places(size=1) == expected
-
-
-@pytest.mark.parametrize(("fits", "expected"), [(9, 9), (4, 4), (3, 2), (0, 0)])
-def test_fewer_views_are_held_where_memory_is_less_than_it_seems(
-    gpu, bank, monkeypatch, fits, expected
-):
-    views = Views(bank, gpu(80, 0, 0))
-    monkeypatch.setattr(views, "count_places", lambda size: 9)
-    new_empty = torch.Tensor.new_empty
-
-    def allocate(tensor, count, *shape, **options):
-        if count > fits:
-            raise torch.OutOfMemoryError("CUDA out of memory")
-        return new_empty(tensor, count, *shape, **options)
-
-    monkeypatch.setattr(torch.Tensor, "new_empty", allocate)
-    views.hold(0)
-    assert len(views.places) == expected
-    assert (views.held is not None) == (expected > 0)

@@ -85,5 +85,5 @@ def test_a_device_without_it_is_one_line_before_anything_starts(
     ended = here("ablate", "mac_cal", *settings, "--out", out)
     assert ended.returncode == 2
     assert ended.stderr.count("\n") == 1
-    assert f"network.precision={precision} needs a device with fast" in ended.stderr
+    assert f"network.precision={precision} needs a GPU from Ampere on" in ended.stderr
     assert not out.exists()

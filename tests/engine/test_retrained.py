@@ -7,8 +7,8 @@ from tests.support import CPU, sample, small_spec
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.artifacts import ensure_bank
 from tune_calib.engine.bank import FeatureBank, bank_key
-from tune_calib.engine.classifier import load_classifier
-from tune_calib.engine.evaluate import SplitLogits, evaluate_one, head_batch_logits
+from tune_calib.engine.classifier import ensure_classifier
+from tune_calib.engine.evaluate import SplitLogits, bank_logits, evaluate_one
 from tune_calib.engine.extra import network_behind
 from tune_calib.engine.head_batch import HeadBatchTrainer
 from tune_calib.engine.predict import predict
@@ -28,7 +28,7 @@ def outputs_of(spec, store, images, info):
 def judged(spec, store, test):
     """Evaluate a trial again from the images, with a new fit of its transform."""
     development, info = load_development(spec.data, None), spec.data.info
-    classifier = load_classifier(spec, store, lambda: development, CPU)
+    classifier = ensure_classifier(spec, store, lambda: development, CPU)
     splits = {"select": development.select, "calib": development.calib, "test": test}
     logits = {}
     for name, split in splits.items():
@@ -51,7 +51,7 @@ def test_a_head_gives_its_numbers_again(bn_mode, augment, posthoc, trained, test
     trainer = HeadBatchTrainer([spec.head], bank, spec.network.seed, CPU)
     for _ in trainer:
         pass
-    trained_now = evaluate_one(head_batch_logits(trainer, bank), spec.posthoc)
+    trained_now = evaluate_one(bank_logits(bank, trainer.device, trainer), spec.posthoc)
     again = judged(spec, trained, test_split)
     assert again.metrics == trained_now.metrics
     assert again.fitted == trained_now.fitted

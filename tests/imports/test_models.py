@@ -15,7 +15,7 @@ from analysis.ladder.files import import_tables
 from analysis.load import load
 from tests.imports.files import features, head, outputs, write
 from tests.support import here
-from tune_calib.engine import import_models as module
+from tune_calib.engine import imports as module
 from tune_calib.engine.bank import FeatureBank
 from tune_calib.engine.imports import KIND, check_files, read_record, read_records
 from tune_calib.errors import UserError

@@ -15,7 +15,7 @@ from tests.support import CPU
 from tune_calib.conformance.bench import Bench
 from tune_calib.conformance.suite import results
 from tune_calib.data.imported import SMALLEST
-from tune_calib.engine.classifier import KIND, load_classifier
+from tune_calib.engine.classifier import KIND, ensure_classifier
 from tune_calib.engine.evaluate import SplitLogits, evaluate_one, fit_transform
 from tune_calib.errors import DivergedError, UserError
 from tune_calib.files.store import Store
@@ -193,7 +193,7 @@ def test_it_is_fitted_again_instead_of_stored_and_cannot_be_exported(neighbours,
     transform = fit_transform(spec.posthoc, SplitLogits(calib.logits[None], calib.labels))
     expected = transform.transform(test.logits[None].double())
     for _ in range(2):
-        classifier = load_classifier(spec, store, never, CPU)
+        classifier = ensure_classifier(spec, store, never, CPU)
         assert torch.equal(classifier.logits(test).logits, expected)
     assert not store.holds(KIND, spec.hash)
     out = store.root.parent / "out"

@@ -10,7 +10,6 @@ import torch
 from torch.nn import functional as F
 
 from tests import support
-from tune_calib.methods import cpc
 from tune_calib.methods._base import EpochFeedback, NetworkContext
 from tune_calib.spec.methods import METHODS
 
@@ -97,19 +96,6 @@ def test_a_focal_gradient_vanishes_at_certainty_in_single_precision(gamma):
     zero = torch.zeros(1, dtype=torch.int64)
     method.loss(logits, zero, torch.zeros(1, 1), zero).backward()
     assert float(logits.grad.abs().max()) < 1e-6
-
-
-def test_pairs_in_chunks_equal_pairs_at_once():
-    values, gradients = [], []
-    for largest in (1, 40, 10**6):
-        wrong = batch()[0].detach().requires_grad_()
-        value = cpc.exclusion(wrong, largest)
-        value.backward()
-        values.append(value.detach())
-        gradients.append(wrong.grad)
-    for value, gradient in zip(values[:-1], gradients[:-1], strict=True):
-        torch.testing.assert_close(value, values[-1])
-        torch.testing.assert_close(gradient, gradients[-1])
 
 
 def test_adafocal_moves_gamma_up_where_it_is_too_sure():

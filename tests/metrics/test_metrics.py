@@ -146,30 +146,3 @@ def test_ood_scores():
     assert ood.fpr95(known + 100, foreign) == 0
     assert ood.auroc(known + 100, foreign) == 1
     assert ood.fpr95(foreign, foreign) == pytest.approx(0.95, abs=0.02)
-
-
-PROBS = torch.tensor([[0.5, 0.5], [0.9, 0.1]])
-LABELS = torch.tensor([0, 1])
-
-
-@pytest.mark.parametrize(
-    ("probs", "labels", "message"),
-    [
-        (PROBS * float("nan"), LABELS, "in \\[0, 1\\]"),
-        (PROBS * 3, LABELS, "in \\[0, 1\\]"),
-        (PROBS - 0.2, LABELS, "in \\[0, 1\\]|sum to 1"),
-        (PROBS / 2, LABELS, "sum to 1"),
-        (PROBS, LABELS + 1, "labels must be in"),
-        (PROBS, LABELS - 1, "labels must be in"),
-        (PROBS, LABELS[:1], "\\(N,\\)"),
-        (PROBS[:0], LABELS[:0], "at least one"),
-        (PROBS.half(), LABELS, "float32 or float64"),
-    ],
-)
-@pytest.mark.parametrize(
-    "metric",
-    [calibration.ece, calibration.aece, calibration.cece, scoring.accuracy, scoring.brier],
-)
-def test_a_wrong_input_is_refused(metric, probs, labels, message):
-    with pytest.raises(ValueError, match=message):
-        metric(Samples(probs, labels))

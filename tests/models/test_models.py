@@ -307,7 +307,7 @@ def test_another_size_of_batches_is_compiled_as_such(compiled_for):
 def test_a_backbone_that_torch_compiles_too_often_is_refused_and_not_left_uncompiled(compiled_for):
     network = Network(_Flat(3), 3, 2)
     with (
-        pytest.raises(RefusedError, match=r"cannot compile flat in .*recompile_limit"),
+        pytest.raises(RefusedError, match=r"cannot compile flat .*recompile_limit"),
         compiling(network, "flat", lambda: list(map(network.features, IMAGES_OF_MANY_SIZES))),
     ):
         pass

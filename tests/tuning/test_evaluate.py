@@ -12,7 +12,7 @@ from tests.tuning.ray.test_shared_outputs import HEAD, planned, run
 from tune_calib.data.corruptions.kinds import corrupted
 from tune_calib.data.shift import find_sets, foreign_set
 from tune_calib.data.splits import load_development, load_test
-from tune_calib.engine.classifier import load_classifier
+from tune_calib.engine.classifier import ensure_classifier
 from tune_calib.engine.extra import ExtraEvaluation, network_behind
 from tune_calib.engine.imports import check_files, write_import
 from tune_calib.engine.predict import predict
@@ -52,7 +52,7 @@ def again(trial, store):
     spec = trial.spec
     development = partial(load_development, spec.data, None)
     trained = network_behind(spec, store, development, CPU)
-    classifier = load_classifier(spec, store, development, CPU)
+    classifier = ensure_classifier(spec, store, development, CPU)
     info = spec.data.info.of_test()
 
     def calibrated(images):

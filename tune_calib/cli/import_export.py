@@ -96,7 +96,7 @@ def import_(
 def _import_models(
     name: str, path: Path, select: Sequence[str], store: "Store", replace: bool
 ) -> None:
-    from tune_calib.engine.import_models import find_models, import_models
+    from tune_calib.engine.imports import find_models, import_models
 
     models = find_models(path)
     refused = import_models(name, models, select, store, replace=replace)

@@ -68,7 +68,6 @@ class NetworkTraining:
             raise
 
     def _start(self, development: Development, device: torch.device) -> None:
-        """Find the network, or lock it and build its trainer in the state of the checkpoint."""
         # Try without the lock first: a complete network may be in a read-only store, where not even
         # a lock file can be written.
         manifest = None
@@ -126,7 +125,6 @@ class NetworkTraining:
         return report
 
     def save(self) -> None:
-        """Write a checkpoint, unless the network is finished."""
         if self.trainer is None:
             return
         tensors, manifest = self.trainer.state()
@@ -163,7 +161,6 @@ class NetworkTraining:
         self.trainer = None
 
     def _measure(self, trainer: NetworkTrainer) -> Mapping[str, Any]:
-        """Return the accuracies and the network check of the trained network."""
         trained = TrainedNetwork(trainer.network, trainer.method, {})
         if self.open_bank is not None:
             return self.open_bank(trained).manifest
@@ -171,14 +168,12 @@ class NetworkTraining:
         return measure_network(predict_splits(trained, splits))
 
     def close(self) -> None:
-        """Release the lock, and the memory of a training that is not finished."""
         self.trainer = None
         if self._lock is not None:
             self._lock.release()
 
 
 def load_network(spec: TrialSpec, store: Store, device: torch.device) -> TrainedNetwork:
-    """Read the trained network of a spec."""
     if spec.data.imported is not None:
         raise UserError("this needs a network, which imported data do not have")
     tensors, manifest = read_tensors(store.folder("networks", spec.network_id))
@@ -231,7 +226,6 @@ def ensure_bank(
 
 
 def has_network(spec: TrialSpec, store: Store) -> bool:
-    """Return whether a spec's network is stored or not needed."""
     return spec.data.imported is not None or store.holds("networks", spec.network_id)
 
 

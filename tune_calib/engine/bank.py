@@ -48,7 +48,6 @@ class BankKey(Params):
 
     @property
     def identity(self) -> str:
-        """Return the folder name of the bank."""
         return content_hash(self)
 
 
@@ -96,10 +95,7 @@ def draw_splits(splits: Mapping[str, S], spec: TrialSpec) -> dict[str, S]:
 
 @dataclass(frozen=True)
 class FeatureSplit(StoredSamples):
-    """Features (N, D) float32, logits (N, C) float32 of the network's own head, labels (N,).
-
-    Imported samples may have ``groups`` (N,) int64, and images ``image_ids`` as in ``data.Split``.
-    """
+    """Features (N, D) and logits (N, C) of the network's own head, float32, and labels (N,)."""
 
     features: Tensor
     logits: Tensor
@@ -117,7 +113,6 @@ class DevelopmentBank:
         self.folder, self.manifest = opened(folder)
 
     def for_trial(self, spec: TrialSpec) -> Self:
-        """Return the bank with ``select`` and ``calib`` of a trial."""
         bank = copy.copy(self)
         bank.drawn_for = spec
         return bank
@@ -138,15 +133,12 @@ class DevelopmentBank:
         return bool(self.manifest.get("imported", {}).get("select", True))
 
     def train(self, view: int = 0) -> FeatureSplit:
-        """Return one view of the training split."""
         return read_split(self.folder / f"train-{view:03d}.arrow")
 
     def select(self) -> FeatureSplit:
-        """Return the split on which epochs and hyper-parameters are selected."""
         return self._held_out("select")
 
     def calib(self) -> FeatureSplit:
-        """Return the split on which post-hoc transforms are fitted."""
         return self._held_out("calib")
 
     def _held_out(self, wanted: str) -> FeatureSplit:
@@ -158,25 +150,19 @@ class DevelopmentBank:
         return draw_splits(splits, self.drawn_for)[wanted]
 
     def evaluated(self) -> dict[str, FeatureSplit]:
-        """Return the splits that a trial reads at its end."""
         splits = {"select": self.select()} if self.has_select else {}
         return {**splits, "calib": self.calib()}
 
     def own_head(self) -> tuple[Tensor, Tensor]:
-        """Return weight (C, D) and bias (C,) of the network's own head."""
         head = _read_arrow(self.folder / "head.arrow")
         return head["weight"], head["bias"].squeeze(1)
 
 
 class FeatureBank(DevelopmentBank):
-    """A bank on disk, with its test split."""
-
     def test(self) -> FeatureSplit:
-        """Return the split that is read once, by ``evaluate``, at the end of a trial."""
         return read_split(self.folder / "test.arrow")
 
     def evaluated(self) -> dict[str, FeatureSplit]:
-        """Return the splits that a trial reads at its end."""
         return {**super().evaluated(), "test": self.test()}
 
 
@@ -233,7 +219,6 @@ def build_bank(
 
 
 def _measure_splits(path: Path, development: Development) -> dict[str, Any]:
-    """Measure a network by the logits in the files of its clean bank."""
     outputs = {}
     for name, file in (("train", "train-000"), ("select", "select")):
         labels = getattr(development, name).labels
@@ -251,7 +236,6 @@ def train_outputs(
 
 
 def _view(train: Split, info: DatasetInfo, key: BankKey, view: int) -> Iterator[Tensor]:
-    """Yield the images of a view in chunks, never all of them in memory."""
     # The draws depend on the chunk size: a different size would give different views under the same
     # key.
     chunks = train.images.split(evaluation_batch(info))
@@ -267,7 +251,6 @@ def _view(train: Split, info: DatasetInfo, key: BankKey, view: int) -> Iterator[
 
 
 def read_split(path: Path) -> FeatureSplit:
-    """Return a split of a bank, memory-mapped."""
     columns = _read_arrow(path)
     labels = columns["label"].squeeze(1).long()
     logits = columns["logits"]

@@ -64,7 +64,6 @@ class Classifier(nn.Module):
 
     @cached_property
     def head(self) -> HeadMethod | None:
-        """Return the head at its selected epoch, or None without one."""
         slot = self.slots[0]
         if slot is None:
             return None
@@ -87,7 +86,6 @@ class Classifier(nn.Module):
 
     @cached_property
     def transform(self) -> PostHocMethod | None:
-        """Return the fitted transform, or None without one."""
         slot = self.slots[1]
         if slot is None:
             return None
@@ -109,10 +107,7 @@ class Classifier(nn.Module):
 
     @torch.no_grad()
     def forward(self, features: Tensor, logits: Tensor) -> Tensor:
-        """Return calibrated logits (1, N, C) in float64, as ``evaluate_one`` uses them.
-
-        A head reads the features (N, D). Without it, the network's own logits (N, C) are used.
-        """
+        """Return calibrated logits (1, N, C) in float64, as ``evaluate_one`` uses them."""
         return self.calibrated(self.uncalibrated(features, logits))
 
     def calibrated(self, logits: Tensor) -> Tensor:
@@ -127,11 +122,9 @@ class Classifier(nn.Module):
 
     @torch.no_grad()
     def uncalibrated(self, features: Tensor, logits: Tensor) -> Tensor:
-        """Return logits (1, N, C) of the head, float32, before the transform."""
         return logits.unsqueeze(0) if self.head is None else logits_of(self.head, features)
 
     def logits(self, split: FeatureSplit) -> SplitLogits:
-        """Return calibrated logits of a split of a bank."""
         calibrated = self(split.features, split.logits)
         return SplitLogits(calibrated, split.labels.to(calibrated.device))
 
@@ -146,12 +139,10 @@ class Classifier(nn.Module):
 
     @property
     def tensors(self) -> dict[str, Tensor]:
-        """Return the tensors as in ``tensors_of_trial``."""
         return {name.replace("/", "."): buffer for name, buffer in self.named_buffers()}
 
     @property
     def width(self) -> int | None:
-        """Return the number of features that the head takes, or None without a head."""
         return None if self.head is None else self.head.context.width
 
 
@@ -171,7 +162,6 @@ def tensors_of_trial(
 
 
 def is_storable(spec: TrialSpec) -> bool:
-    """Return whether tensors restore the classifier of a trial."""
     return spec.posthoc is None or bool(METHODS[spec.posthoc.method].implementation.is_storable)
 
 
@@ -193,7 +183,7 @@ def store_classifier(
         )
 
 
-def load_classifier(
+def ensure_classifier(
     spec: TrialSpec, store: Store, development: Callable[[], Development], device: torch.device
 ) -> Classifier:
     """Load the classifier of a finished trial, or train it again and store it."""
@@ -208,7 +198,6 @@ def load_classifier(
 
 
 def judged(classifier: Classifier, bank: DevelopmentBank) -> dict[str, float]:
-    """Return the metrics of a classifier on ``select``, as ``select/<name>``; {} without it."""
     if not bank.has_select:
         return {}
     select = classifier.logits(bank.select())
@@ -243,7 +232,6 @@ def train_again(
 def open_bank(
     spec: TrialSpec, store: Store, development: Callable[[], Development], device: torch.device
 ) -> DevelopmentBank:
-    """Return the bank of a trial, built if it is absent, with training data if it has a head."""
     return ensure_bank(
         DevelopmentBank,
         spec,

@@ -2,7 +2,6 @@
 
 import hashlib
 import math
-from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,8 +14,7 @@ from tune_calib.files.hashes import hash_bytes
 MOST = 50  # largest number of samples of a row in two splits that may tell copies from chance
 SHARED = 0.01  # share of a split's samples that may be in another split, as in published data sets
 COPIED = 0.1  # share of the rows of a split that may be copies; data sets contain a few
-SURE = 3.0  # standard deviations by which copies must exceed the number expected by chance
-RARE = 0.001  # largest probability that equal rows taken for shared samples are equal by chance
+SURE = 4.0  # standard deviations by which copies must exceed the number expected by chance
 
 
 @dataclass(frozen=True)
@@ -30,7 +28,6 @@ class Summary:
 
 
 def summarise(split: ImportedSplit) -> Summary:
-    """Summarise a split, whose values are checked while they are read."""
     shapes = repr((len(split.labels), split.width, split.classes, split.kind)).encode()
     features_digest, outputs_digest = hashlib.sha256(shapes), hashlib.sha256(shapes)
     outputs_digest.update(split.labels.numpy().tobytes())
@@ -55,8 +52,7 @@ def count_shared(left: Summary, right: Summary) -> int:
 
     Rows may be repeated in a split, and probabilities of two classes, with few digits or near 1 can
     be equal by chance. Chance divides the n samples of a row between the splits at random: whatever
-    its rates there, a of n are in the first with a probability of at most C(n, a) (a/n)^a (b/n)^b,
-    where b = n - a. Copies are divided in the same way more often.
+    its rates there, both get some with a probability of at most 1 - 2^(1 - n).
     """
     if left.digest == right.digest:
         return left.samples
@@ -65,19 +61,12 @@ def count_shared(left: Summary, right: Summary) -> int:
     # All samples of a split may be repeated equally often.
     counts[indices[: len(left.rows)], 0] = left.counts // np.gcd.reduce(left.counts)
     counts[indices[len(left.rows) :], 1] = right.counts // np.gcd.reduce(right.counts)
-    totals = Counter(counts.sum(1).tolist())
-    in_both = counts[(counts > 0).all(1) & (counts.sum(1) <= MOST)]
-    shared = 0
-    for (a, b), frequency in Counter(map(tuple, in_both.tolist())).items():
-        n, total = a + b, totals[a + b]
-        chance = math.comb(n, a) * (a / n) ** a * (b / n) ** b
-        alike = min(int((counts[:, 0] == a).sum()), int((counts[:, 1] == b).sum()))
-        # Less evidence is needed for the divisions that are more plausible of copies.
-        rare = RARE / (n - 1) / 2.0 ** (n - 2)
-        is_sure = frequency > chance * total and _bound_tail(frequency, total, chance) < rare
-        if is_sure and frequency - chance * total > SHARED * chance * alike:
-            shared += frequency
-    return shared
+    counts = counts[counts.sum(1) <= MOST]
+    by_chance = 1 - 2.0 ** (1 - counts.sum(1))
+    shared = int((counts > 0).all(1).sum())
+    excess = shared - by_chance.sum()
+    is_sure = excess > SURE * math.sqrt((by_chance * (1 - by_chance)).sum())
+    return shared if is_sure and excess > SHARED * min(len(left.rows), len(right.rows)) else 0
 
 
 def refuse_copies(calib: Summary) -> None:
@@ -96,11 +85,3 @@ def refuse_copies(calib: Summary) -> None:
                 "share them; remove the copies, or give `select`",
                 setting="calib",
             )
-
-
-def _bound_tail(count: int, total: int, chance: float) -> float:
-    """Return Chernoff's bound of the probability of ``count`` or more of ``total``."""
-    log = count * math.log(total * chance / count)
-    if count < total:
-        log += (total - count) * math.log(total * (1 - chance) / (total - count))
-    return math.exp(log)

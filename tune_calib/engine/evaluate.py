@@ -16,7 +16,6 @@ from tune_calib.data.base import Split
 from tune_calib.data.splits import Development
 from tune_calib.engine.bank import DevelopmentBank, StoredSamples
 from tune_calib.engine.head_batch import HeadBatchTrainer
-from tune_calib.engine.network import compute_network_check
 from tune_calib.engine.predict import TrainedNetwork, predict_splits
 from tune_calib.engine.weights import trained_spec
 from tune_calib.errors import RefusedError, UserError
@@ -30,6 +29,7 @@ from tune_calib.metrics.summary import (
     collect_calib,
     collect_samples,
     computed_metrics,
+    measure_network_check,
     measure_samples,
 )
 from tune_calib.metrics.ties import OUTPUTS
@@ -56,14 +56,11 @@ class SplitLogits(StoredSamples):
     image_ids: Tensor | None = None  # as in ``data.Split``
 
     def one(self, k: int) -> "SplitLogits":
-        """Return the logits of classifier k only, K = 1."""
         return replace(self, logits=self.logits[k : k + 1])
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The results of one classifier at the end of its trial."""
-
     metrics: dict[str, float]  # values by ``<split>/<name>``
     bins: dict[str, BinTable]  # reliability bins of each split, (1, B)
     fitted: dict[str, float]  # recorded numbers of the post-hoc fit
@@ -85,26 +82,19 @@ def network_logits(
     return outputs
 
 
-def head_batch_logits(trainer: HeadBatchTrainer, bank: DevelopmentBank) -> dict[str, SplitLogits]:
-    """Return the logits of all heads of a finished head batch on the evaluated splits of a bank."""
+def bank_logits(
+    bank: DevelopmentBank, device: torch.device, trainer: HeadBatchTrainer | None = None
+) -> dict[str, SplitLogits]:
+    """Return logits on the evaluated splits of a bank: of all heads, or of the network's own."""
     logits = {}
     for name, split in bank.evaluated().items():
-        labels = split.labels.to(trainer.device)
-        logits[name] = SplitLogits(trainer.predict(split), labels, split.groups, split.image_ids)
-    return logits
-
-
-def bank_logits(bank: DevelopmentBank, device: torch.device) -> dict[str, SplitLogits]:
-    """Return the logits of a network's own head from its clean bank, as ``network_logits``."""
-    logits = {}
-    for name, split in bank.evaluated().items():
-        values, labels = split.logits.unsqueeze(0).to(device), split.labels.to(device)
+        values = split.logits.unsqueeze(0).to(device) if trainer is None else trainer.predict(split)
+        labels = split.labels.to(device)
         logits[name] = SplitLogits(values, labels, split.groups, split.image_ids)
     return logits
 
 
 def read_train_check(manifest: Mapping[str, Any]) -> dict[str, float]:
-    """Return the network check on train from a manifest, by column."""
     return {column("train", name): value for name, value in manifest["regime"].items()}
 
 
@@ -115,15 +105,9 @@ def compute_base_check(
     metrics = dict(train_check)
     for split in REPORTED:
         if split in logits:
-            values = compute_network_check(logits[split].logits[0], logits[split].labels)
+            values = measure_network_check(logits[split].logits[0], logits[split].labels)
             metrics |= {column(split, name): value for name, value in values.items()}
     return {f"{BASE}/{name}": value for name, value in metrics.items()}
-
-
-def compute_bank_check(bank: DevelopmentBank) -> dict[str, float]:
-    """Compute ``compute_base_check`` for a bank, on the splits that a trial may read."""
-    logits = bank_logits(bank, torch.device("cpu"))
-    return compute_base_check(logits, read_train_check(bank.manifest))
 
 
 def evaluate_one(
@@ -135,10 +119,8 @@ def evaluate_one(
     """Evaluate one classifier (K = 1); return None if a logit is not finite.
 
     A transform is fitted on ``calib`` first. Without logits on ``test``, only the metrics that
-    trials of a search report are computed. The result includes the ``network_check``, of
-    ``read_train_check`` or ``compute_base_check``. Metrics that are not defined are left out. One
-    of hundreds of draws ``is_brief``: without the metrics that take longest, as in searches, and
-    without the cross-validation of its transform.
+    trials of a search report are computed; those that are not defined are left out. One of hundreds
+    of draws ``is_brief``: without the metrics that take longest and without cross-validation.
     """
     # None, not an error: a diverged trial is a result, and the other heads of its batch continue.
     if not all(bool(split.logits.isfinite().all()) for split in logits.values()):
@@ -209,18 +191,9 @@ def _calibrate(split: SplitLogits, transform: PostHocMethod | None) -> SplitLogi
 
 @torch.no_grad()
 def fit_transform(
-    slot: PostHocSlot,
-    calib: SplitLogits,
-    weights: Tensor | None = None,
-    checks_harm: bool = True,
+    slot: PostHocSlot, calib: SplitLogits, weights: Tensor | None = None, checks_harm: bool = True
 ) -> PostHocMethod:
-    """Fit the transform of a slot on the original float32 logits, with positive weights (N,).
-
-    Without ``checks_harm``, it is not cross-validated and has no flag of harm.
-
-    Raises:
-        ValueError: the method counts samples, and a weight is not a whole number.
-    """
+    """Fit the transform of a slot on float32 logits, with positive weights (N,)."""
     transform: PostHocMethod = METHODS[slot.method].implementation(slot.params)
     if weights is not None and not transform.takes_weights:
         counts = whole_numbers(weights, slot.method)

@@ -7,7 +7,6 @@ inputs once, and its operations are repeated on them without Python.
 It needs only torch, so that it can be benchmarked where nothing else is installed.
 """
 
-import os
 import shutil
 import sysconfig
 import warnings
@@ -48,14 +47,7 @@ def resolve_execution(
     is_capturable: bool,
     steps: int = 0,
 ) -> "Execution":
-    """Return how steps are executed on a device: ``eager``, ``graph`` or ``compiled``.
-
-    Args:
-        requested: the setting ``network.execution``.
-        device: device of the training.
-        is_capturable: whether steps of the method can be captured.
-        steps: steps of the training; 0 if nothing can be compiled.
-    """
+    """Return how a number of steps is executed, which is 0 if nothing can be compiled."""
     refuse_captured(requested, device.type == "cuda")
     if requested == "compiled" and not steps:
         return "graph"
@@ -69,7 +61,6 @@ def resolve_execution(
 
 
 def refuse_captured(requested: "Execution", has_gpu: bool) -> None:
-    """Refuse captured steps without a GPU."""
     if requested in ("graph", "compiled") and not has_gpu:
         raise UserError(
             f"network.execution={requested} needs a GPU: set `gpus`, or use network.execution=auto"
@@ -77,7 +68,6 @@ def refuse_captured(requested: "Execution", has_gpu: bool) -> None:
 
 
 def can_compile() -> bool:
-    """Return whether this machine has what compilation for its GPU needs."""
     # No public function tells it (torch 2.12 to 2.15).
     from torch.utils import _triton
 
@@ -109,7 +99,6 @@ class Eager:
         self.step: Step = _weak(step)
 
     def __call__(self, inputs: Inputs) -> Tensors:
-        """Take a step and return its outputs."""
         return self.step(inputs)
 
     def forget(self) -> None:
@@ -119,14 +108,9 @@ class Eager:
 class Captured(Eager):
     """Captures a step at its first call, and repeats it in further ones.
 
-    Inputs of another shape, such as a smaller last batch, run eagerly.
-
-    Args:
-        step: the step.
-        state: returns all tensors that the step changes, by name; those that it creates itself
-            must be 0 before its first call.
-        prepare: context of the capture, which takes the warm-up, in which a backbone is compiled.
-        record: records a step; by default as a CUDA graph.
+    Inputs of another shape, such as a smaller last batch, run eagerly. ``state`` returns all
+    tensors that the step changes, of which those that it creates must be 0 before its first call.
+    ``prepare`` is the context of the capture, which takes the warm-up.
     """
 
     is_captured = True
@@ -154,7 +138,6 @@ class Captured(Eager):
             torch.cuda.empty_cache()
 
     def __call__(self, inputs: Inputs) -> Tensors:
-        """Take a step and return copies of its outputs."""
         repeat, outputs = self.recording or self._capture(inputs)
         if any(tensor.shape != self.inputs[name].shape for name, tensor in inputs.items()):
             return self.step(inputs)
@@ -212,7 +195,6 @@ def _warm_up(step: Callable[[], Tensors], is_on_gpu: bool) -> None:
 
 
 def record_graph(step: Callable[[], Tensors]) -> Recording:
-    """Capture a step as a CUDA graph."""
     graph = torch.cuda.CUDAGraph()
     try:
         with torch.cuda.graph(graph):
@@ -232,7 +214,6 @@ def record_graph(step: Callable[[], Tensors]) -> Recording:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error's message, or its name if it has none."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
@@ -244,10 +225,8 @@ def describe_execution(execution: "Execution", executor: Eager) -> str:
 def as_inputs(
     numbers: Sequence[float], executor: Eager, device: torch.device
 ) -> Sequence[float] | Tensor:
-    """Return numbers of consecutive steps; as tensors on a GPU and for captured steps.
-
-    A captured step would repeat a number. On a CPU, rounding it would change last digits.
-    """
+    """Return numbers of consecutive steps; as tensors on a GPU and for captured steps."""
+    # A captured step would repeat a number. On a CPU, rounding it would change last digits.
     if device.type == "cpu" and not executor.is_captured:
         return numbers
     return torch.tensor(numbers, device=device)
@@ -263,27 +242,12 @@ def sent(tensor: Tensor, device: torch.device) -> Tensor:
 
 @contextmanager
 def compiling(network: "Network", name: str, warm_up: Callable[[], None]) -> Iterator[Any]:
-    """Compile a network's backbone, by the warm-up, for the steps in the block.
-
-    The code is cached in the user's cache folder. One process of a machine at a time compiles
-    backbones of the same name, and the others find it there.
-    """
-    # Not needed by a benchmark of captured steps.
-    from filelock import FileLock
-
     # Private, but the only names of what a compiler raises (torch 2.12 to 2.15).
     from torch._dynamo.exc import FailOnRecompileLimitHit, TorchDynamoException
-    from torch._inductor.runtime.cache_dir_utils import default_cache_dir
 
-    from tune_calib.files.paths import cache_folder, lock_file
-    from tune_calib.progress import report_progress
+    from tune_calib.progress import report_progress  # not needed by a benchmark of captured steps
 
-    # Building an optimiser imports the compiler, which then sets a temporary folder, but it reads
-    # the variable whenever it compiles. A folder that the user chose stays.
-    variable = "TORCHINDUCTOR_CACHE_DIR"
-    if os.environ.get(variable) in (None, os.path.abspath(default_cache_dir())):
-        os.environ[variable] = str(cache_folder() / "compiled")
-    report_progress(f"compiling {name}, or waiting for a process that does")
+    report_progress(f"compiling {name}")
     with ExitStack() as stack:
         try:
             backbone = stack.enter_context(network.compiled())
@@ -292,12 +256,11 @@ def compiling(network: "Network", name: str, warm_up: Callable[[], None]) -> Ite
                 torch.are_deterministic_algorithms_enabled(),
                 warn_only=torch.is_deterministic_algorithms_warn_only_enabled(),
             )
-            with FileLock(lock_file(cache_folder() / "locks", f"compile-{name}")):
-                warm_up()
+            warm_up()
         except (OSError, TorchDynamoException, FailOnRecompileLimitHit) as error:
             reason = first_line(getattr(error, "inner_exception", error))
             raise RefusedError(
-                f"cannot compile {name} in {os.environ[variable]} ({reason}): free space or repair "
-                "it, or use network.execution=graph"
+                f"cannot compile {name} ({reason}): free space for compiled code "
+                "(TORCHINDUCTOR_CACHE_DIR), or use network.execution=graph"
             ) from error
         yield backbone

@@ -29,9 +29,9 @@ from tune_calib.engine.bank import (
     train_outputs,
     write_split,
 )
-from tune_calib.engine.classifier import Classifier, load_classifier
+from tune_calib.engine.classifier import Classifier, ensure_classifier
 from tune_calib.engine.predict import ImageCounter, TrainedNetwork, evaluation_batch, output_chunks
-from tune_calib.errors import DamagedFileError, UserError
+from tune_calib.errors import UserError
 from tune_calib.files.paths import AnyPath
 from tune_calib.files.store import Store, opened, write_folder
 from tune_calib.metrics.bootstrap import bootstrap, draw, drawn_detection, drawn_under_corruption
@@ -60,8 +60,6 @@ def network_behind(
 
 
 class ShiftKey(Params):
-    """Everything that determines shifted features: equal keys mean the same artifact."""
-
     bank: BankKey
     name: str
     made: str
@@ -75,12 +73,10 @@ def shifted_bank_key(spec: TrialSpec) -> BankKey:
 
 
 def read_shifted(folder: AnyPath) -> dict[str, FeatureSplit]:
-    """Return stored features of a shift set by part, memory-mapped; raise if one is missing."""
+    """Return stored features of a shift set by part, memory-mapped."""
     local, manifest = opened(folder)
     parts = {}
     for name in manifest["parts"]:
-        if _file(name) not in manifest["files"]:
-            raise DamagedFileError(f"{folder} lacks the part {name!a} listed in its manifest")
         parts[name] = read_split(local / _file(name))
     return parts
 
@@ -101,10 +97,7 @@ _DRAWN = ("accuracy", "ece", "aece", "mce", "o_ece", "u_ece", "nll", "brier")
 
 
 class ExtraEvaluation:
-    """Extra evaluations of trials of one network, whose features are read or computed once.
-
-    All trials must have the same ``shifted_bank_key`` as ``spec``.
-    """
+    """Extra evaluations of trials with the same ``shifted_bank_key``."""
 
     def __init__(
         self, spec: TrialSpec, store: Store, root: Path | None, device: torch.device
@@ -160,7 +153,6 @@ class ExtraEvaluation:
         return values, drawn_detection(test_logits, logits, test_weights, weights)
 
     def ensure_shifted(self, shift: ShiftSet) -> dict[str, FeatureSplit]:
-        """Return the features of a shift set by part, computing them if need be."""
         key = ShiftKey(bank=self.key, name=shift.name, made=shift.made)
         folder = self.store.folder("shifts", content_hash(key))
 
@@ -228,17 +220,22 @@ class ExtraEvaluation:
     @cached_property
     def bank(self) -> FeatureBank:
         """Return the bank of ``calib`` and ``test``, with views of train only if they matter."""
-        splits = lambda: (self._development(), self._test)  # noqa: E731
-        with_train = self.key.bn_mode == "train"
+
+        def load_splits() -> tuple[Development, Split]:
+            return self._development(), self._test
+
         return ensure_bank(
-            FeatureBank, self.spec, self.key, self.store, splits, self.device, with_train=with_train
+            FeatureBank,
+            self.spec,
+            self.key,
+            self.store,
+            load_splits,
+            self.device,
+            with_train=self.key.bn_mode == "train",
         )
 
     def indices(self, spec: TrialSpec) -> dict[str, Tensor]:
-        """Return the position (N,) of each sample of a trial's splits in the stored data set.
-
-        Imported samples are numbered from ``select`` through ``calib`` to ``test``.
-        """
+        """Return the position (N,) of each sample of a trial's splits in the stored data set."""
         splits = self.bank.evaluated()
         counts = [len(split.labels) for split in splits.values()]
         positions = torch.arange(sum(counts)).split(counts)
@@ -262,8 +259,7 @@ class ExtraEvaluation:
         return load_development(self.spec.network_data, self.root, self.store.images)
 
     def calibrated(self, spec: TrialSpec, split: FeatureSplit) -> Tensor:
-        """Return the logits (N, C) of a trial's classifier, float64."""
         if spec.hash not in self._classifiers:
-            classifier = load_classifier(spec, self.store, self._development, self.device)
+            classifier = ensure_classifier(spec, self.store, self._development, self.device)
             self._classifiers[spec.hash] = classifier
         return self._classifiers[spec.hash].logits(split).logits[0].double()

@@ -11,14 +11,8 @@ from torch import Tensor
 
 from tune_calib.determinism import child_seed
 from tune_calib.engine.bank import DevelopmentBank, FeatureSplit
-from tune_calib.engine.execution import (
-    Inputs,
-    Tensors,
-    as_inputs,
-    resolve_execution,
-    sent,
-)
-from tune_calib.engine.head_steps import StackedOptimizer, Views, squared_norms
+from tune_calib.engine.execution import Inputs, Tensors, as_inputs, resolve_execution, sent
+from tune_calib.engine.head_steps import StackedOptimizer, Views
 from tune_calib.engine.network import SELECTED_BY, watch_select
 from tune_calib.engine.self_check import build_executor
 from tune_calib.engine.tensors import generator, nest, unnest
@@ -92,7 +86,6 @@ class HeadBatchTrainer(Iterator[dict[str, Tensor]]):
         self.diverged_epoch = torch.full((len(slots),), -1)
 
     def __next__(self) -> dict[str, Tensor]:
-        """Train one epoch and return its report, each value (K,) float64."""
         if self.epoch >= self.slot.epochs:
             raise StopIteration
         view = self.epoch % self.bank.views
@@ -113,7 +106,6 @@ class HeadBatchTrainer(Iterator[dict[str, Tensor]]):
         return report
 
     def _order(self, samples: int) -> Tensor:
-        """Return the order of an epoch: (N,), or (K, N) if every head has its own order."""
         if self.slot.batch_order == "shared":
             # The seed of a head would make the order depend on the other heads of the batch.
             seed = child_seed(self.network_seed, "head order", self.epoch)
@@ -140,7 +132,6 @@ class HeadBatchTrainer(Iterator[dict[str, Tensor]]):
         samples, batch_size = len(self.views.view(view).labels), self.slot.batch_size
         # These stay on the device until the end of the epoch, since reading one would stall a GPU.
         losses, rights, confidences = torch.zeros(3, len(self.slots), device=self.device)
-        norms: dict[str, Tensor] = {}
         steps = math.ceil(samples / batch_size)
         corrections: dict[str, Any] = {}
         for name, numbers in self.optimizer.begin_steps(steps).items():
@@ -152,21 +143,17 @@ class HeadBatchTrainer(Iterator[dict[str, Tensor]]):
             inputs |= nest("draw", self.method.draw(step, size))
             for name, values in corrections.items():
                 inputs[f"correction.{name}"] = values[number]
-            if number < steps - 1:
-                outputs = self.executor(inputs)
-            else:
-                outputs = self._step(inputs, is_last=True)
-                norms = unnest("norm", outputs)
+            outputs = self.executor(inputs)
             losses += outputs["loss"] * size
             rights += outputs["rights"]
             confidences += outputs["confidence"]
         report = {"train/loss": losses / samples, "train/accuracy": rights / samples}
         report["train/confidence"] = confidences / samples
         statistics = EpochStatistics(report["train/accuracy"], report["train/confidence"])
-        return {**report, **norms}, statistics
+        return report, statistics
 
-    def _step(self, inputs: Inputs, is_last: bool = False) -> Tensors:
-        """Take a step; return values (K,), in the last one of an epoch with gradient norms."""
+    def _step(self, inputs: Inputs) -> Tensors:
+        """Take a step; return values (K,)."""
         if "positions" in inputs:
             features, labels = self.views.rows(inputs["positions"])
         else:
@@ -177,10 +164,6 @@ class HeadBatchTrainer(Iterator[dict[str, Tensor]]):
         # Heads share no parameters, so the gradient of the sum is the gradient of each head.
         factor = labels.shape[-1] if self.slot.loss_reduction == "sum" else 1
         loss.backward(torch.full_like(loss, factor))
-        norms: Tensors = {}
-        if is_last:
-            # For the record only, and before the step, whose masks would hide what they remove.
-            norms = self._gradient_norms()
         self.optimizer.step(
             frozen=self.method.update_masks(),
             restricted=self.method.gradient_masks(),
@@ -188,24 +171,10 @@ class HeadBatchTrainer(Iterator[dict[str, Tensor]]):
         )
         top, predicted = log_probs.detach().max(-1)
         rights, confidence = (predicted == labels).sum(-1), top.exp_().sum(-1)
-        values = {"loss": loss.detach(), "rights": rights, "confidence": confidence}
-        return {**values, **nest("norm", norms)}
+        return {"loss": loss.detach(), "rights": rights, "confidence": confidence}
 
     def changing(self) -> Tensors:
-        """Return all tensors that a step may change."""
         return {**tensors_of(self.method), **nest("optimizer", self.optimizer.moments)}
-
-    def _gradient_norms(self) -> dict[str, Tensor]:
-        masks = getattr(self.method, "masks", {})
-        if not masks:
-            return {}
-        unmasked = masked = torch.zeros(len(self.slots), device=self.device)
-        for name, parameter in self.method.parameters.items():
-            if name not in masks or parameter.grad is None:
-                continue
-            unmasked = unmasked + squared_norms(parameter.grad * masks[name])
-            masked = masked + squared_norms(parameter.grad * (1 - masks[name]))
-        return {"grad_norm_kept": unmasked.sqrt(), "grad_norm_masked": masked.sqrt()}
 
     def _pass(self, train: FeatureSplit) -> EpochStatistics:
         totals = torch.zeros(2, len(self.slots), device=self.device)
@@ -251,7 +220,6 @@ class HeadBatchTrainer(Iterator[dict[str, Tensor]]):
             restore_tensors(self.method, in_training)
 
     def state(self) -> dict[str, Tensor]:
-        """Return all tensors that a resumed run needs."""
         return {
             **tensors_of(self.method),
             **nest("optimizer", self.optimizer.state()),
@@ -264,7 +232,6 @@ class HeadBatchTrainer(Iterator[dict[str, Tensor]]):
         }
 
     def load_state(self, state: dict[str, Tensor]) -> None:
-        """Restore a ``state``, or raise if another version with a different layout stored it."""
         if int(state.get("layout", 1)) != LAYOUT:
             raise UserError(
                 "this checkpoint of heads was written by another version of tune-calib, which "
@@ -286,14 +253,12 @@ def tensors_of(method: HeadMethod) -> dict[str, Tensor]:
 
 
 def restore_tensors(method: HeadMethod, tensors: dict[str, Tensor]) -> None:
-    """Restore the tensors of ``tensors_of``."""
     for name, weights in unnest("head", tensors).items():
         method.parameters[name].data.copy_(weights)
     method.load_state(unnest("method", tensors))
 
 
 def logits_of(method: HeadMethod, features: Tensor) -> Tensor:
-    """Return logits (K, N, C) of the features (N, D) of a split."""
     # Copies, since features of a mapped bank are aligned differently, on which the last digit of a
     # product depends on some processors.
     logits = []
@@ -304,7 +269,6 @@ def logits_of(method: HeadMethod, features: Tensor) -> Tensor:
 
 
 def head_context(slot: HeadSlot, bank: DevelopmentBank, device: torch.device) -> HeadContext:
-    """Return the facts about the network of a bank that a method may use."""
     weight, bias = bank.own_head()
     accuracies = bank.manifest["accuracy"]
     return HeadContext(

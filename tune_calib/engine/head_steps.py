@@ -3,8 +3,6 @@
 It needs only torch, so that it can be benchmarked where nothing else is installed.
 """
 
-import itertools
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -18,20 +16,12 @@ if TYPE_CHECKING:
     from tune_calib.engine.bank import DevelopmentBank, FeatureSplit
     from tune_calib.spec.slots.head import HeadSlot
 
-CACHE_BYTES = 2**20  # approximate size of the fast memory of a processor core
-GATHERED_BYTES = 2**20  # of features gathered together: several batches, which fit that memory
 SHARE_OF_VIEWS = 0.5  # of the memory of a GPU that a process may use; the rest is for training
 BETAS = 0.9, 0.999  # of Adam, as in torch
 
-# Tensors (K, ...) by kind (parameter, gradient, moment, mask) and name of the parameter.
-_Groups = dict[str, dict[str, Tensor]]
-
 
 class Views:
-    """Views of the training split on a device, with as few as possible in memory.
-
-    ``share`` is the part of a GPU that this process has; others may use the rest.
-    """
+    """Views of the training split on a device, of which this process has a ``share``."""
 
     def __init__(self, bank: "DevelopmentBank", device: torch.device, share: float = 1.0) -> None:
         self.bank, self.device, self.share = bank, device, share
@@ -58,11 +48,7 @@ class Views:
         return self.mapped[index]
 
     def hold(self, index: int) -> int | None:
-        """Copy a view to a place on the device where it stays; return its place.
-
-        It takes that of another view if the memory does not suffice for all. Return None if it does
-        not even suffice for one.
-        """
+        """Copy a view to its place on the device, or return None if there is no memory for one."""
         if self.places is None:
             self.places = self._allocate(self._read(index))
         if self.held is None:
@@ -77,14 +63,11 @@ class Views:
 
     def _allocate(self, split: "FeatureSplit") -> list[int]:
         count, shape = self.count_places(split.features.nbytes), split.features.shape
-        while count and self.held is None:
-            try:
-                features = split.features.new_empty(count, *shape, device=self.device)
-                labels = split.labels.new_empty(count, shape[0], device=self.device)
-                logits = features[..., :0]
-                self.held = replace(split, features=features, logits=logits, labels=labels)
-            except torch.OutOfMemoryError:  # in pieces, or taken by another process
-                count //= 2
+        if count:
+            features = split.features.new_empty(count, *shape, device=self.device)
+            labels = split.labels.new_empty(count, shape[0], device=self.device)
+            logits = features[..., :0]
+            self.held = replace(split, features=features, logits=logits, labels=labels)
         return [-1] * count
 
     def count_places(self, size: int) -> int:
@@ -106,20 +89,10 @@ class Views:
     def batches(
         self, split: "FeatureSplit", order: Tensor, size: int
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield features (B, D) and labels (B,), or (K, B, D) and (K, B), on the device.
-
-        ``order`` holds the order of an epoch on the CPU, (N,), or (K, N) with one per head.
-        """
-        order = sent(order, split.features.device)
-        row = split.features[:1].nbytes
-        together = max(1, GATHERED_BYTES // (row * size)) if order.ndim == 1 else 1
-        for positions in order.split(together * size, dim=-1):
+        """Yield features ([K,] B, D) and labels ([K,] B) in an order ([K,] N), on the device."""
+        for positions in sent(order, split.features.device).split(size, dim=-1):
             features = sent(_take_rows(split.features, positions), self.device)
-            labels = sent(_take_rows(split.labels, positions), self.device)
-            if order.ndim == 2:
-                yield features, labels
-            else:
-                yield from zip(features.split(size), labels.split(size), strict=True)
+            yield features, sent(_take_rows(split.labels, positions), self.device)
 
 
 def _take_rows(rows: Tensor, positions: Tensor) -> Tensor:
@@ -129,12 +102,10 @@ def _take_rows(rows: Tensor, positions: Tensor) -> Tensor:
 
 
 def squared_norms(tensor: Tensor) -> Tensor:
-    """Return the squared L2 norm of each head's part: (K, ...) to (K,).
-
-    On a CPU, each head is summed separately: in one sum over an axis, the order of the terms and
-    thus the last bit of a head's result would depend on K. On a GPU, separate sums would take
-    longer than the rest of the step.
-    """
+    """Return the squared L2 norm of each head's part: (K, ...) to (K,)."""
+    # On a CPU, each head is summed separately: in one sum over an axis, the order of the terms and
+    # thus the last bit of a head's result would depend on K. On a GPU, separate sums would take
+    # longer than the rest of the step.
     if tensor.device.type != "cpu":
         return tensor.flatten(1).square().sum(1)
     return torch.stack([part.square().sum() for part in tensor])
@@ -188,67 +159,55 @@ class StackedOptimizer:
         0, an entry and its moments do not change. Adam divides its moments by ``corrections``,
         numbers or tensors () of this step from ``begin_steps``.
         """
-        rates = {"lr": self.lr, "down": self.down, "decay": self.decay}
-        masks = {"frozen": frozen, "restricted": restricted}
-        groups: _Groups = {"parameter": {}, "gradient": {}, **{kind: {} for kind in masks}}
-        groups |= {moment: {} for moment in self._kinds} | {"rate": rates}
+        trained: dict[str, Tensor] = {}
+        gradients: dict[str, Tensor] = {}
         for name, parameter in self.parameters.items():
-            if parameter.grad is None:
-                continue
-            groups["parameter"][name] = parameter.data
-            groups["gradient"][name] = parameter.grad
-            for moment in self._kinds:
-                groups[moment][name] = self.moments[f"{name}.{moment}"]
-            for kind, masks_by_name in masks.items():
-                if name in masks_by_name:
-                    groups[kind][name] = masks_by_name[name]
-        for block in _blocks(groups, len(self.lr)):
-            self._step(block, corrections)
-        for parameter in self.parameters.values():
-            parameter.grad = None
-
-    def _step(self, block: _Groups, corrections: Mapping[str, Any]) -> None:
-        for name, mask in block["restricted"].items():
-            block["gradient"][name].mul_(mask)
+            if parameter.grad is not None:
+                trained[name], gradients[name] = parameter.data, parameter.grad
+        for name, mask in restricted.items():
+            if name in trained:
+                gradients[name].mul_(mask)
         if self.clip is not None:
             # Not clip_grad_norm_, whose common norm would couple the heads. The 1e-6 and the limit
             # of 1 are taken from it.
-            gradients = list(block["gradient"].values())
-            squares = torch.zeros_like(block["rate"]["lr"][:, 0, 0])
-            for gradient in gradients:
+            squares = torch.zeros_like(self.lr[:, 0, 0])
+            for gradient in gradients.values():
                 squares = squares + squared_norms(gradient)
             factor = (self.clip / (squares.sqrt() + 1e-6)).clamp(max=1.0)
-            torch._foreach_mul_(gradients, [factor[:, None, None]] * len(gradients))
+            torch._foreach_mul_(list(gradients.values()), [factor[:, None, None]] * len(gradients))
         # All entries are updated and frozen ones restored afterwards. A masked gradient would not
         # suffice, since weight decay and momentum change entries without a gradient.
         restored = []
-        for name, mask in block["frozen"].items():
-            for kind in ("parameter", *self._kinds):
-                restored.append((block[kind][name], block[kind][name].clone(), mask > 0))
-        self._update(block, corrections)
+        for name in trained.keys() & frozen.keys():
+            moments = [self.moments[f"{name}.{moment}"] for moment in self._kinds]
+            for tensor in (trained[name], *moments):
+                restored.append((tensor, tensor.clone(), frozen[name] > 0))
+        self._update(trained, list(gradients.values()), corrections)
         for new, old, is_updated in restored:
             torch.where(is_updated, new, old, out=new)
+        for parameter in self.parameters.values():
+            parameter.grad = None
 
-    def _update(self, block: _Groups, corrections: Mapping[str, Any]) -> None:
+    def _update(
+        self, trained: dict[str, Tensor], gradients: list[Tensor], corrections: Mapping[str, Any]
+    ) -> None:
         # Lists of tensors in one call save most of the calls from Python. torch documents these
         # functions, although their names begin with an underscore (2.12 to 2.15).
-        parameters = list(block["parameter"].values())
-        gradients, firsts = list(block["gradient"].values()), list(block["first"].values())
-        rate = {name: [tensor] * len(parameters) for name, tensor in block["rate"].items()}
+        parameters, count = list(trained.values()), len(trained)
+        firsts = [self.moments[f"{name}.first"] for name in trained]
         if self.kind == "adamw":
-            shrink = 1 - block["rate"]["lr"] * block["rate"]["decay"]
-            torch._foreach_mul_(parameters, [shrink] * len(parameters))
+            torch._foreach_mul_(parameters, [1 - self.lr * self.decay] * count)
         elif self.has_decay:
-            torch._foreach_addcmul_(gradients, parameters, rate["decay"])
+            torch._foreach_addcmul_(gradients, parameters, [self.decay] * count)
         if self.kind == "sgd":
             # Starting at zero, this equals torch's first step, which uses the gradient as the
             # momentum.
             torch._foreach_mul_(firsts, self.momentum)
             torch._foreach_add_(firsts, gradients)
-            torch._foreach_addcmul_(parameters, firsts, rate["down"])
+            torch._foreach_addcmul_(parameters, firsts, [self.down] * count)
             return
         beta1, beta2 = BETAS
-        seconds = list(block["second"].values())
+        seconds = [self.moments[f"{name}.second"] for name in trained]
         torch._foreach_lerp_(firsts, gradients, 1 - beta1)
         torch._foreach_mul_(seconds, beta2)
         torch._foreach_addcmul_(seconds, gradients, gradients, 1 - beta2)
@@ -256,31 +215,12 @@ class StackedOptimizer:
         torch._foreach_sqrt_(scales)
         torch._foreach_add_(scales, 1e-8)
         moves = torch._foreach_div(firsts, scales)
-        down = [block["rate"]["down"] / corrections["first"]] * len(parameters)
-        torch._foreach_addcmul_(parameters, moves, down)
+        torch._foreach_addcmul_(parameters, moves, [self.down / corrections["first"]] * count)
 
     def state(self) -> dict[str, Tensor]:
-        """Return moments and step count."""
         return {**self.moments, "steps": torch.tensor(self.steps)}
 
     def load_state(self, state: dict[str, Tensor]) -> None:
-        """Restore a ``state``."""
         self.steps = int(state["steps"])
         for name, moment in self.moments.items():
             moment.copy_(state[name])
-
-
-def _blocks(groups: _Groups, heads: int) -> Iterator[_Groups]:
-    """Yield all tensors (K, ...) in parts of a few heads, each of which fits into a CPU's cache."""
-    tensors = list(itertools.chain.from_iterable(group.values() for group in groups.values()))
-    bytes_of_a_head = sum(tensor[0].nbytes for tensor in tensors)
-    size = max(1, CACHE_BYTES // bytes_of_a_head)
-    if size >= heads or tensors[0].device.type != "cpu":
-        yield groups
-        return
-    blocks: list[_Groups] = [defaultdict(dict) for _ in range(0, heads, size)]
-    for kind, group in groups.items():
-        for name, tensor in group.items():
-            for block, part in zip(blocks, tensor.split(size), strict=True):
-                block[kind][name] = part
-    yield from blocks

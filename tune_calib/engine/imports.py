@@ -17,11 +17,11 @@ from urllib.parse import quote, unquote
 import numpy as np
 from torch import Tensor
 
-from tune_calib.data.arrays import stamp_of
+from tune_calib.data.arrays import FORMATS, ROLES, Array, arrays_in
 from tune_calib.data.imported import ImportedSplit, LinearHead, halves, read_head, read_split
 from tune_calib.engine.bank import write_arrow, write_split
 from tune_calib.engine.duplicates import Summary, count_shared, refuse_copies, summarise
-from tune_calib.errors import DamagedFileError, UserError
+from tune_calib.errors import DamagedFileError, RefusedError, UserError
 from tune_calib.files.hashes import hash_bytes, hash_text
 from tune_calib.files.paths import AnyPath, require_writable
 from tune_calib.files.store import (
@@ -34,6 +34,7 @@ from tune_calib.files.store import (
     write_folder,
 )
 from tune_calib.metrics.summary import measure_network_check_in_parts
+from tune_calib.progress import report_progress
 from tune_calib.spec.slots.data import ImportedData
 from tune_calib.text import format_count, short_repr
 
@@ -47,15 +48,20 @@ _NAME = re.compile(rf"(?=.{{1,200}}$){_PART}(/{_PART})*")
 
 Files = Sequence[str]
 
+_SPLITS = {"select": "select", "cal": "calib", "calib": "calib", "test": "test"}
+_ROLES = {name: role for role, names in ROLES.items() for name in names}
+
+Models = Mapping[str, Mapping[str, Sequence[str]]]
+"""The files of each split of each model, as ``check_files`` takes them."""
+
 
 @dataclass(frozen=True)
 class Import:
-    """Checked files of an import before they are stored, with the stamp of each file."""
+    """Checked files of an import before they are stored."""
 
     record: ImportedData
     files: Mapping[str, Files]
     head: LinearHead | None
-    stamps: Mapping[Path, tuple[int, int]]
 
 
 def check_files(train: Files, select: Files, calib: Files, test: Files, head: Files) -> Import:
@@ -72,7 +78,6 @@ def check_files(train: Files, select: Files, calib: Files, test: Files, head: Fi
             raise UserError(f"`{name}` is missing; specify the files of this split")
     files = {name: paths for name, paths in splits.items() if paths}
     last_layer = read_head(head) if head else None
-    stamps: dict[Path, tuple[int, int]] = {}
     summaries: dict[str, Summary] = {}
     labels: dict[str, Tensor] = {}
     groups: dict[str, Tensor] = {}
@@ -82,7 +87,6 @@ def check_files(train: Files, select: Files, calib: Files, test: Files, head: Fi
         split = read_split(name, paths, last_layer)
         first = first or split
         _check_equal(first, split)
-        stamps |= {array.path: array.stamp for array in split.arrays.values()}
         summaries[name] = summarise(split)
         split.check_order()
         counts[name], labels[name] = len(split.labels), split.labels
@@ -113,7 +117,7 @@ def check_files(train: Files, select: Files, calib: Files, test: Files, head: Fi
         outputs=first.kind,
         **counts,
     )
-    return Import(record, files, last_layer, stamps=stamps)
+    return Import(record, files, last_layer)
 
 
 def write_import(name: str, checked: Import, store: Store, replace: bool) -> None:
@@ -136,23 +140,19 @@ def write_import(name: str, checked: Import, store: Store, replace: bool) -> Non
 
 
 def find_names(digest: str, store: Store) -> list[str]:
-    """Return the names of an import in a store, sorted."""
     return [name for name in _list_names(store) if _digest_named(name, store) == digest]
 
 
 def _list_names(store: Store) -> list[str]:
-    """Return the names of all imports in a store, sorted."""
     paths = (store.root / NAMES).glob(f"*/{ARTIFACT_MANIFEST}")
     return sorted(unquote(path.parent.name) for path in paths)
 
 
 def is_pattern(name: str) -> bool:
-    """Return whether a name has wildcards, so that it may name several imports."""
     return any(character in name for character in "*?[")
 
 
 def check_name(name: str) -> None:
-    """Raise if the name of an import is invalid."""
     if not _NAME.fullmatch(name):
         raise UserError(
             f"{short_repr(name)} is not a valid name of an import: use letters, digits, _.- and / "
@@ -161,7 +161,6 @@ def check_name(name: str) -> None:
 
 
 def read_record(name: str, store: Store) -> ImportedData:
-    """Return the record of the import with a name."""
     check_name(name)
     digest = _digest_named(name, store)
     if digest is None:
@@ -174,10 +173,7 @@ def read_record(name: str, store: Store) -> ImportedData:
 
 
 def read_records(pattern: str, store: Store) -> dict[str, ImportedData]:
-    """Return the records of the imports whose names match a pattern, by name.
-
-    Of several names of one import, the first counts.
-    """
+    """Return the records of the imports whose names match a pattern, by their first name."""
     names = _list_names(store)
     records: dict[str, ImportedData] = {}
     digests: dict[str, str] = {}
@@ -259,10 +255,6 @@ def _write_bank(checked: Import, store: Store) -> None:
                     write_split(folder / "train-000.arrow", split.chunks(mask), labels)
         if head is not None:
             write_arrow(folder / "head.arrow", {"weight": head.weight, "bias": head.bias[:, None]})
-        # Otherwise the digest would not match the stored numbers.
-        for path, stamp in checked.stamps.items():
-            if stamp_of(path) != stamp:
-                raise UserError(f"{path} changed while it was read; import it again")
         accuracies = {part: metrics["accuracy"] for part, metrics in network_checks.items()}
         manifest["accuracy"], manifest["regime"] = accuracies, network_checks.get("train", {})
 
@@ -282,10 +274,7 @@ def _with_labels(
 def _count_groups(
     groups: Mapping[str, Tensor], names: Collection[str], is_cut: bool
 ) -> dict[str, int] | None:
-    """Return the number of groups of each split but train; None without groups.
-
-    Raises if a split lacks groups or has too few, or if two splits share a group.
-    """
+    """Return the number of groups of each split but train; None without groups."""
     if not groups:
         return None
     counts = {name: len(groups[name].unique()) for name in groups if name != "train"}
@@ -307,7 +296,6 @@ def _count_groups(
 
 
 def _check_equal(first: ImportedSplit, other: ImportedSplit) -> None:
-    """Raise if splits cannot belong to the same network."""
     for name, key in (("classes", "classes"), ("features", "width"), ("outputs", "kind")):
         expected, actual = getattr(first, key), getattr(other, key)
         if expected != actual:
@@ -332,3 +320,64 @@ def _digest(summaries: Mapping[str, Summary], head: LinearHead | None, has_selec
     if not has_select:
         content["without"] = "select"
     return hash_text(json.dumps(content, sort_keys=True))[:16]
+
+
+def find_models(path: Path) -> Models:
+    """Find the models of an HDF5 file or a folder in the layout of CalArena, by their arrays.
+
+    The arrays of a model are ``DATASET/MODEL/ROLE_SPLIT`` or ``DATASET/MODEL/SPLIT/ROLE``, e.g.
+    ``cifar10/resnet110/probas_cal``. Below a folder, the path of a file without its suffix is the
+    beginning of the names of its arrays.
+    """
+    models: dict[str, dict[str, list[str]]] = {}
+    for name, array in _list_arrays(path):
+        parent, _, leaf = name.rpartition("/")
+        role, _, split = leaf.rpartition("_")
+        if split not in _SPLITS:
+            role = leaf
+            parent, _, split = parent.rpartition("/")
+        if parent and split in _SPLITS and role in _ROLES:
+            files = models.setdefault(parent, {"select": [], "calib": [], "test": []})
+            files[_SPLITS[split]].append(f"{_ROLES[role]}={array.path}:{array.name}")
+    for splits in models.values():
+        for split, arrays in splits.items():
+            if any(array.startswith("logits=") for array in arrays):  # they are exact
+                splits[split] = [array for array in arrays if not array.startswith("probs=")]
+    if not models:
+        raise UserError(
+            f"{path} has no model; the names of its arrays must be DATASET/MODEL/probas_cal, "
+            "labels_cal, probas_test and labels_test (logits_ for logits)"
+        )
+    return models
+
+
+def _list_arrays(path: Path) -> Iterator[tuple[str, Array]]:
+    if not path.is_dir():
+        yield from arrays_in(path).items()
+        return
+    for file in sorted(path.rglob("*")):
+        if file.suffix.lower() not in FORMATS or not file.is_file():
+            continue
+        parent = file.relative_to(path).with_suffix("").as_posix()
+        for name, array in arrays_in(file).items():
+            is_named_by_file = file.suffix.lower() == ".npy"
+            yield parent if is_named_by_file else f"{parent}/{name}", array
+
+
+def import_models(
+    name: str, models: Models, select: Sequence[str], store: Store, replace: bool
+) -> list[str]:
+    """Import models as ``NAME/DATASET/MODEL``; return a line for each that is refused."""
+    refused = []
+    for number, (model, files) in enumerate(models.items()):
+        report_progress(f"importing {model}", number, len(models))
+        try:
+            check_name(f"{name}/{model}")
+            select_files = select or files["select"]
+            checked = check_files((), select_files, files["calib"], files["test"], head=())
+            write_import(f"{name}/{model}", checked, store, replace=replace)
+        except RefusedError:  # it concerns all of them, e.g. a full disk
+            raise
+        except UserError as error:
+            refused.append(f"{model}: {error}")
+    return refused

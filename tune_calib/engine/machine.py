@@ -42,7 +42,6 @@ def machine() -> dict[str, str | None]:
 
 @lru_cache
 def processor() -> str:
-    """Return the model name of the processor, or its architecture if the name is unknown."""
     # On Linux, platform.processor() returns the architecture at most.
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
@@ -87,18 +86,15 @@ def refuse_slow(precision: Precision, device: torch.device) -> None:
         return
     if device.type == "cuda":
         # Ampere is the first generation with bfloat16 and TF32.
-        kind, is_fast = "GPU", torch.cuda.get_device_capability(device) >= (8, 0)
+        is_fast = torch.cuda.get_device_capability(device) >= (8, 0)
     else:
         capabilities = torch.cpu.get_capabilities()
         has_bf16 = bool(capabilities.get("amx_bf16") or capabilities.get("avx512_bf16"))
-        kind, is_fast = "processor", precision == "bf16" and has_bf16
+        is_fast = precision == "bf16" and has_bf16
     if not is_fast:
-        need = "bfloat16 (a CPU with AMX or AVX512-BF16, or a GPU from Ampere on)"
-        if precision == "tf32":
-            need = "TF32 (a GPU from Ampere on)"
         raise UserError(
-            f"network.precision={precision} needs a device with fast {need}, which this {kind} "
-            "lacks; use network.precision=fp32"
+            f"network.precision={precision} needs a GPU from Ampere on (or, for bf16, a CPU with "
+            "AMX or AVX512-BF16); use network.precision=fp32"
         )
 
 
@@ -123,7 +119,6 @@ def set_switches(slot: NetworkSlot, device: torch.device) -> None:
 
 @contextmanager
 def on_threads(count: int) -> Iterator[None]:
-    """Set the number of torch threads, on which last digits depend, within a block."""
     previous_count = torch.get_num_threads()
     torch.set_num_threads(count)
     try:
@@ -133,7 +128,6 @@ def on_threads(count: int) -> Iterator[None]:
 
 
 def count_cores() -> int:
-    """Return the CPU cores that this process may use, by its affinity and its container's quota."""
     from joblib import cpu_count  # as scikit-learn counts them
 
     return int(cpu_count())
@@ -154,10 +148,7 @@ def set_cores(count: int) -> None:
 
 
 def map_at_once(function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
-    """Yield the results of a function in the order of its items, several computed at once.
-
-    Each is computed on as many torch threads as the calling thread has, so that no digit changes.
-    """
+    """Yield the results of a function in the order of its items, several computed at once."""
     threads = torch.get_num_threads()
     at_once = min(MOST_CHUNKS, _cores // threads)
     if at_once <= 1:

@@ -17,7 +17,6 @@ from tune_calib.data.augment import crop_centre, normalise
 from tune_calib.data.splits import Development
 from tune_calib.determinism import child_seed
 from tune_calib.engine.execution import (
-    Eager,
     Inputs,
     Tensors,
     as_inputs,
@@ -28,7 +27,7 @@ from tune_calib.engine.execution import (
 from tune_calib.engine.machine import set_switches
 from tune_calib.engine.predict import predict
 from tune_calib.engine.self_check import build_executor
-from tune_calib.engine.steps import NO_WATCH, StepRule, batches_of, learning_rate, train_epoch
+from tune_calib.engine.steps import NO_WATCH, batches_of, learning_rate
 from tune_calib.engine.tensors import generator, nest, unnest
 from tune_calib.errors import DivergedError
 from tune_calib.methods._base import Batch, EpochFeedback, NetworkContext, NetworkMethod, Step
@@ -54,16 +53,12 @@ SELECTED_BY = {
 
 @dataclass
 class Best:
-    """The best epoch so far according to ``select``, and its weights."""
-
     score: float = -math.inf
     epoch: int = -1
     weights: dict[str, Tensor] = field(default_factory=dict)
 
 
 class NetworkTrainer(Iterator[dict[str, float]]):
-    """Trains the network of a spec; each ``next`` trains one epoch."""
-
     def __init__(self, spec: TrialSpec, development: Development, device: torch.device) -> None:
         self.slot: NetworkSlot = spec.network
         self.info: DatasetInfo = spec.data.info
@@ -85,13 +80,6 @@ class NetworkTrainer(Iterator[dict[str, float]]):
             self.slot.execution, device, self.method.is_capturable, steps
         )
         self.optimizer = self._optimizer()
-        self.rule = StepRule(
-            self.optimizer,
-            # Only the network's parameters: FeDLaS's program does not clip its gate either.
-            self.parameters,
-            self.slot.clip_grad_norm,
-            is_summed=self.slot.loss_reduction == "sum",
-        )
         self.epoch = 0
         self.best = Best()
         # Per-sample records of the method in the last epoch, by split.
@@ -99,10 +87,14 @@ class NetworkTrainer(Iterator[dict[str, float]]):
         self.watch = NO_WATCH
         self.step_watch = NO_WATCH  # for the phases of a step
         self.frozen: list[nn.Parameter] = []  # parameters that this epoch does not train
-        self.executor = self._build_executor()
+        prepare = None
+        if self.execution == "compiled":
+            prepare = partial(compiling, self.network, self.slot.backbone)
+        self.executor = build_executor(
+            self.slot.execution, self.execution, self.slot, self._step, self.changing, prepare
+        )
 
     def __next__(self) -> dict[str, float]:
-        """Train one epoch and return its report."""
         if self.epoch >= self.slot.epochs:
             raise StopIteration
         # For dropout and other draws from torch's global generators.
@@ -135,14 +127,6 @@ class NetworkTrainer(Iterator[dict[str, float]]):
         self.epoch += 1
         return report
 
-    def _build_executor(self) -> Eager:
-        prepare = None
-        if self.execution == "compiled":
-            prepare = partial(compiling, self.network, self.slot.backbone)
-        return build_executor(
-            self.slot.execution, self.execution, self.slot, self._step, self.changing, prepare
-        )
-
     def _optimizer(self) -> torch.optim.Optimizer:
         # One optimiser for the parameters of network and method, as in FeDLaS's program. Weight
         # decay also applies to biases and BN, as in the programs of all papers.
@@ -150,13 +134,11 @@ class NetworkTrainer(Iterator[dict[str, float]]):
         # One kernel for all tensors on a GPU. Not on a CPU, where it would change last digits.
         fused = self.device.type == "cuda" or None
         options: Any = {"lr": slot.lr, "weight_decay": slot.weight_decay, "fused": fused}
-        if slot.optimizer != "sgd":
-            options["capturable"] = self.execution != "eager"
         if slot.optimizer == "sgd":
-            momentum, nesterov = slot.momentum, slot.nesterov
-            return torch.optim.SGD(trained, momentum=momentum, nesterov=nesterov, **options)
+            options |= {"momentum": slot.momentum, "nesterov": slot.nesterov}
+            return torch.optim.SGD(trained, **options)
         kind = torch.optim.Adam if slot.optimizer == "adam" else torch.optim.AdamW
-        return kind(trained, **options)
+        return kind(trained, capturable=self.execution != "eager", **options)
 
     def _train_epoch(self) -> dict[str, float]:
         # In each epoch, since feedback and evaluation leave both in evaluation mode.
@@ -168,12 +150,7 @@ class NetworkTrainer(Iterator[dict[str, float]]):
         padding, flip, spare = 0, False, 0
         if is_augmented:
             padding, flip, spare = info.padding, info.flip, info.spare
-        chance = generator(child_seed(self.slot.seed, "order", self.epoch))
-        shuffled = torch.randperm(len(self.train), generator=chance)
-        order = shuffled.to(self.device).split(self.slot.batch_size)
-        # A split smaller than a batch counts as full, so that drop_last does not drop everything.
-        if self.slot.drop_last and len(order[-1]) < min(self.slot.batch_size, len(self.train)):
-            order = order[:-1]
+        order = self._draw_order()
         self._freeze()
         # The phases of a repeated step cannot be told apart.
         is_captured = self.executor.is_captured
@@ -181,8 +158,17 @@ class NetworkTrainer(Iterator[dict[str, float]]):
         watch = self.watch if is_captured else NO_WATCH
         schedule = partial(learning_rate, self.slot, self.epoch, batches=len(order))
         rates: Any = as_inputs(list(map(schedule, range(len(order)))), self.executor, self.device)
-
-        def step(number: int, positions: Tensor, images: Tensor) -> tuple[Tensor, Tensor]:
+        chance = generator(child_seed(self.slot.seed, "augment", self.epoch))
+        batches = batches_of(self.train.images, order, padding, flip, chance, spare)
+        # Sums stay on the device, so that no batch waits for a GPU.
+        total = correct = torch.tensor(0)
+        seen = 0
+        for number in range(len(order) + 1):
+            with self.watch.phase("images"):
+                batch = next(batches, None)
+            if batch is None:
+                break
+            positions, images = batch
             # Cropped here, so that all batches have the shape that is captured.
             images = crop_centre(images, info)
             inputs: Inputs = {"positions": positions, "images": images, "lr": rates[number]}
@@ -191,15 +177,22 @@ class NetworkTrainer(Iterator[dict[str, float]]):
             with watch.phase("captured step"):
                 outputs = self.executor(inputs)
             self.method.records.append(unnest("record", outputs))
-            return outputs["loss"], outputs["correct"]
-
-        chance = generator(child_seed(self.slot.seed, "augment", self.epoch))
-        batches = batches_of(self.train.images, order, padding, flip, chance, spare)
-        total, correct, seen = train_epoch(batches, step, self.watch)
+            size = len(positions)
+            total, correct = total + outputs["loss"] * size, correct + outputs["correct"]
+            seen += size
         if not math.isfinite(float(total)):
             raise DivergedError(f"the loss of epoch {self.epoch + 1} is {float(total)}")
         report = {"lr": schedule(0)}
         return report | {"train/loss": float(total) / seen, "train/accuracy": float(correct) / seen}
+
+    def _draw_order(self) -> tuple[Tensor, ...]:
+        chance = generator(child_seed(self.slot.seed, "order", self.epoch))
+        shuffled = torch.randperm(len(self.train), generator=chance)
+        order: tuple[Tensor, ...] = shuffled.to(self.device).split(self.slot.batch_size)
+        # A split smaller than a batch counts as full, so that drop_last does not drop everything.
+        if self.slot.drop_last and len(order[-1]) < min(self.slot.batch_size, len(self.train)):
+            order = order[:-1]
+        return order
 
     def _freeze(self) -> None:
         moved = {id(parameter) for parameter in self.method.trained(self.parameters)}
@@ -219,13 +212,30 @@ class NetworkTrainer(Iterator[dict[str, float]]):
         with watch.phase("forward"):
             self.method.drawn = unnest("draw", inputs)
             output: Step = self.method.step(self.network, batch)
-        self.rule.step(output.loss, len(labels), self.frozen, watch)
+        self._update(output.loss, len(labels))
         with watch.phase("records"):
             logits = output.logits.detach()
             self.method.after_step(logits, labels, positions)
             correct = (logits.argmax(1) == labels).sum()
         records = nest("record", self.method.record)
         return {"loss": output.loss.detach(), "correct": correct, **records}
+
+    def _update(self, loss: Tensor, size: int) -> None:
+        with self.step_watch.phase("backward"):
+            self.optimizer.zero_grad(set_to_none=True)
+            # Methods return means. The factor would only scale the learning rate if there were no
+            # clipping, which applies to the gradient of the sum in Mukhoti's program.
+            if self.slot.loss_reduction == "sum":
+                loss = loss * size
+            loss.backward()
+        with self.step_watch.phase("optimiser"):
+            for parameter in self.frozen:
+                # None, not zeros: the optimiser then skips it, including decay and momentum.
+                parameter.grad = None
+            if self.slot.clip_grad_norm is not None:
+                # Only the network's parameters: FeDLaS's program does not clip its gate either.
+                nn.utils.clip_grad_norm_(self.parameters, self.slot.clip_grad_norm)
+            self.optimizer.step()
 
     def _store_best(self, report: dict[str, float]) -> None:
         rule = self.slot.select
@@ -247,7 +257,6 @@ class NetworkTrainer(Iterator[dict[str, float]]):
         return {**nest("network", network), **nest("method", method)}
 
     def changing(self) -> Tensors:
-        """Return all tensors that a step changes: weights, statistics and moments."""
         tensors = self._weights()
         for index, moments in self.optimizer.state_dict()["state"].items():
             for key, moment in moments.items():
@@ -272,7 +281,6 @@ class NetworkTrainer(Iterator[dict[str, float]]):
         return tensors, {"epoch": self.epoch, **best}
 
     def load_state(self, tensors: dict[str, Tensor], values: dict[str, Any]) -> None:
-        """Restore a ``state``."""
         self.network.load_state_dict(unnest("network", tensors))
         self.method.load_state_dict(unnest("method", tensors))
         trained = [*self.parameters, *self.method.parameters()]
@@ -294,10 +302,7 @@ class NetworkTrainer(Iterator[dict[str, float]]):
 
 
 def watch_select(logits: Tensor, labels: Tensor, rule: str) -> dict[str, Tensor]:
-    """Return what is reported of select after an epoch, given logits (..., N, C) in float64.
-
-    It is the metrics of ``names.WATCHED`` and what the rule ``select`` needs beyond them.
-    """
+    """Return what is reported of select after an epoch, given logits (..., N, C) in float64."""
     values = measure(Samples(logits.softmax(-1), labels, logits), WATCHED)
     report = {column("select", name): value for name, value in values.items()}
     if rule == "min_refined_nll":
@@ -306,7 +311,6 @@ def watch_select(logits: Tensor, labels: Tensor, rule: str) -> dict[str, Tensor]
 
 
 def build(spec: TrialSpec, samples: int) -> tuple[Network, NetworkMethod]:
-    """Build the untrained network of a spec and its method, for a number of training samples."""
     info, slot = spec.data.info, spec.network
     shape = info.channels, info.size, info.classes
     is_bf16 = slot.precision == "bf16"
@@ -326,12 +330,4 @@ def measure_network(outputs: Mapping[str, tuple[Tensor, Tensor]]) -> dict[str, A
     accuracies = {}
     for name, (logits, labels) in outputs.items():
         accuracies[name] = float((logits.argmax(1) == labels).double().mean())
-    return {"accuracy": accuracies, "regime": compute_network_check(*outputs["train"])}
-
-
-def compute_network_check(logits: Tensor, labels: Tensor) -> dict[str, float]:
-    """Return the network check of logits (N, C), or an empty dict if a logit is not finite."""
-    if not bool(logits.isfinite().all()):
-        return {}
-    metrics = measure_network_check(logits.double(), labels)
-    return {name: float(value) for name, value in metrics.items()}
+    return {"accuracy": accuracies, "regime": measure_network_check(*outputs["train"])}

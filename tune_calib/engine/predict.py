@@ -30,8 +30,6 @@ STATELESS = ("torch", "torchvision", "timm", "tune_calib")
 
 @dataclass(frozen=True)
 class TrainedNetwork:
-    """A network, the method that trained it, and the manifest of their artifact."""
-
     network: Network
     method: NetworkMethod
     manifest: dict[str, Any]
@@ -118,10 +116,8 @@ def output_chunks(
 
 
 def can_share(network: Network, method: NetworkMethod) -> bool:
-    """Return whether threads may evaluate a network at once: on a CPU, by code of libraries.
-
-    A module of a user, or a hook, may keep a part of a forward pass for a later part.
-    """
+    """Return whether threads may evaluate a network at once: on a CPU, by code of libraries."""
+    # A module of a user, or a hook, may keep a part of a forward pass for a later part.
     if next(network.parameters()).device.type != "cpu":
         return False
     for module in [*network.modules(), *method.modules()]:

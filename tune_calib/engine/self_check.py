@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib import metadata
@@ -17,6 +17,7 @@ from tune_calib.files.hashes import hash_text
 from tune_calib.files.paths import AnyPath, atomic_write, cache_folder
 from tune_calib.spec.slots.base import OptimisedSlot
 from tune_calib.spec.slots.network import Execution, NetworkSlot
+from tune_calib.spec.trial import TrialSpec
 
 STEPS, ROUNDS = 3, 2
 
@@ -87,7 +88,6 @@ class Proven(Captured):
         super().__init__(*arguments, **options)
 
     def __call__(self, inputs: Inputs) -> Tensors:
-        """Take a step, after the self-check if it is the first one."""
         if self.check is None:
             self._use((self.reads_cache and self.subject.read()) or self._prove(inputs))
         if self.is_captured:
@@ -160,10 +160,8 @@ def _vary(inputs: Inputs, number: int) -> Inputs:
 
 
 def find_difference(start: Tensors, eager: Tensors, captured: Tensors) -> tuple[str, float]:
-    """Return the tensor whose change in captured steps differs most, and by which share.
-
-    Tensors that are not in ``start``, since the steps create them, were 0.
-    """
+    """Return the tensor whose change in captured steps differs most, and by which share."""
+    # Tensors that are not in ``start``, since the steps create them, were 0.
     changes, errors = {}, {}
     for name, expected in eager.items():
         if not expected.is_floating_point():
@@ -188,6 +186,19 @@ def _copy(tensors: Tensors) -> Tensors:
     return {name: tensor.detach().clone() for name, tensor in tensors.items()}
 
 
+def list_refusals(specs: Iterable[TrialSpec]) -> list[str]:
+    """Describe captured steps of trials that this machine has refused, each once."""
+    subjects: dict[Subject, None] = {}
+    for spec in specs:
+        for slot in filter(None, (spec.network, spec.head)):
+            subjects |= dict.fromkeys(Subject.of(name, slot) for name in ("graph", "compiled"))
+    refusals = []
+    for subject in subjects:
+        if (check := subject.read()) and check.refusal:
+            refusals.append(f"{subject.execution} of {subject.method}: refused ({check.refusal})")
+    return refusals
+
+
 def build_executor(
     requested: Execution,
     execution: Execution,
@@ -196,7 +207,6 @@ def build_executor(
     state: Callable[[], Tensors],
     prepare: Prepare | None = None,
 ) -> Eager:
-    """Build what takes the steps of a training, given its requested and its resolved execution."""
     if execution == "eager":
         return Eager(step)
     if requested != "auto":

@@ -1,17 +1,14 @@
-"""The inner loop of training: learning rates, batches, steps, and the time of each phase.
-
-It needs only torch, so that it can be benchmarked where nothing else is installed.
-"""
+"""Parts of the training loop: learning rates, batches, and the time of each phase."""
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from tune_calib.data.augment import crop_flip, draw_views
 
@@ -29,7 +26,6 @@ class Stopwatch:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Add the time of a block to a phase."""
         if not self.is_on:
             yield
             return
@@ -47,35 +43,6 @@ class Stopwatch:
 
 
 NO_WATCH = Stopwatch(is_on=False)
-
-
-@dataclass(frozen=True)
-class StepRule:
-    """The rule that turns a gradient into a step of the optimiser."""
-
-    optimizer: torch.optim.Optimizer  # optimiser of all parameters
-    clipped: Sequence[nn.Parameter]  # parameters whose gradients are clipped together
-    clip: float | None  # largest L2 norm of the clipped gradient, or None
-    is_summed: bool  # whether the loss is summed over the batch, not averaged
-
-    def step(
-        self, loss: Tensor, size: int, frozen: Sequence[nn.Parameter], watch: Stopwatch
-    ) -> None:
-        """Update the parameters, except frozen ones, by the gradient of a batch's mean loss."""
-        with watch.phase("backward"):
-            self.optimizer.zero_grad(set_to_none=True)
-            # Methods return means. The factor would only scale the learning rate if there were no
-            # clipping, which applies to the gradient of the sum in Mukhoti's program.
-            if self.is_summed:
-                loss = loss * size
-            loss.backward()
-        with watch.phase("optimiser"):
-            for parameter in frozen:
-                # None, not zeros: the optimiser then skips it, including decay and momentum.
-                parameter.grad = None
-            if self.clip is not None:
-                nn.utils.clip_grad_norm_(self.clipped, self.clip)
-            self.optimizer.step()
 
 
 def batches_of(
@@ -98,31 +65,6 @@ def batches_of(
         last = first + len(batch)
         yield batch, crop_flip(raw_images, draws.part(first, last))
         first = last
-
-
-def train_epoch(
-    batches: Iterator[tuple[Tensor, Tensor]],
-    step: Callable[[int, Tensor, Tensor], tuple[Tensor, Tensor]],
-    watch: Stopwatch,
-) -> tuple[Tensor, Tensor, int]:
-    """Take a step on every batch; return the summed loss and how many samples are correct and seen.
-
-    ``step`` takes the number of a batch, its positions and its images, and returns its mean loss
-    and its number of correct samples. Results stay on the device, so that no batch waits for a GPU.
-    """
-    total = correct = torch.tensor(0)
-    seen = number = 0
-    while True:
-        with watch.phase("images"):
-            batch = next(batches, None)
-        if batch is None:
-            break
-        positions, images = batch
-        loss, right = step(number, positions, images)
-        size = len(positions)
-        total, correct = total + loss * size, correct + right
-        seen, number = seen + size, number + 1
-    return total, correct, seen
 
 
 _ONE_CYCLE_START, _ONE_CYCLE_END = 1 / 25, 1 / 250_000  # as in torch's OneCycleLR

@@ -48,8 +48,6 @@ def store_weights(path: Path, store: Store) -> str:
 
     def fill(at: Path) -> None:
         shutil.copyfile(path, at / FILE)
-        if hash_of(at / FILE) != identity:
-            raise UserError(f"network.weights: {path} changed while it was read; try again")
 
     def make(_: object) -> None:
         spec = trained_by(path)
@@ -96,7 +94,6 @@ def _parse_spec(text: Any) -> TrialSpec | None:
 
 
 def hash_of(path: Path) -> str:
-    """Return the digest by which specs name a file."""
     return checksum_of(path)[:16]
 
 
@@ -112,15 +109,14 @@ def read(path: Path) -> dict[str, Tensor]:
         ) from None
     for name, tensor in tensors.items():
         if not bool(tensor.isfinite().all()):
-            value = "NaN" if bool(tensor.isnan().any()) else "infinity"
             raise UserError(
-                f"network.weights: {path}: {name} contains {value}; did its training diverge?"
+                f"network.weights: {path}: {name} contains NaN or infinity; did its training "
+                "diverge?"
             )
     return tensors
 
 
 def start_from(network: Network, slot: NetworkSlot, store: Store) -> None:
-    """Load the stored weights of a slot into its network."""
     identity = slot.weights
     assert identity is not None
     try:
@@ -213,33 +209,27 @@ def _refuse_other_network(
     expected: Mapping[str, Tensor], matched: Mapping[str, Tensor], file: str
 ) -> None:
     """Raise if names or shapes of tensors differ from those of a network's body."""
-    differences: dict[str, dict[str, str]] = {"of another shape": {}, "missing": {}, "unknown": {}}
+    names: dict[str, list[str]] = {"of another shape": [], "missing": [], "unknown": []}
     for name, tensor in expected.items():
-        if name not in matched:
-            # Results do not depend on the counter of batches, and some programs leave it out.
-            if not name.endswith("num_batches_tracked"):
-                differences["missing"][name] = ""
-        elif matched[name].shape != tensor.shape:
-            shapes = f" {tuple(matched[name].shape)} there and {tuple(tensor.shape)} here"
-            differences["of another shape"][name] = shapes
-    differences["unknown"] = dict.fromkeys(sorted(matched.keys() - expected.keys()), "")
-    descriptions: list[str] = []
-    names: list[str] = []
-    for kind, shapes_by_name in differences.items():
-        if not shapes_by_name:
-            continue
-        names += shapes_by_name
-        texts = [name.removeprefix("backbone.") + text for name, text in shapes_by_name.items()]
-        if len(texts) > _NAMED:
-            texts[_NAMED:] = ["..."]
-        descriptions.append(
-            f"{format_count(len(shapes_by_name), 'tensor')} {kind}: {', '.join(texts)}"
-        )
-    if not names:
+        # Results do not depend on the counter of batches, and some programs leave it out.
+        if name not in matched and not name.endswith("num_batches_tracked"):
+            names["missing"].append(name)
+        elif name in matched and matched[name].shape != tensor.shape:
+            names["of another shape"].append(name)
+    names["unknown"] = sorted(matched.keys() - expected.keys())
+    descriptions = []
+    for kind, tensors in names.items():
+        if tensors:
+            named = [name.removeprefix("backbone.") for name in tensors[:_NAMED]]
+            named += ["..."] * (len(tensors) > _NAMED)
+            descriptions.append(
+                f"{format_count(len(tensors), 'tensor')} {kind}: {', '.join(named)}"
+            )
+    if not descriptions:
         return
     way = "use the backbone from which it was saved, or provide the network as FILE.py:FUNCTION"
     # The stem of ResNets for small images, which weights of ImageNet do not have.
-    if names == ["backbone.conv1.weight"]:
+    if descriptions == ["1 tensor of another shape: conv1.weight"]:
         way = (
             "a ResNet of timm has a different stem for images of up to 64 pixels; for images of "
             "your own, set data.crop (and data.resize) to the size that the network was trained "

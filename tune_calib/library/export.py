@@ -13,9 +13,9 @@ from tune_calib.data.splits import Development, load_development
 from tune_calib.engine.bank import DevelopmentBank, bank_key
 from tune_calib.engine.classifier import (
     Classifier,
+    ensure_classifier,
     is_storable,
     judged,
-    load_classifier,
     open_bank,
     store_classifier,
     train_again,
@@ -230,7 +230,7 @@ def _classifier_of(
     development: Callable[[], Development],
     device: torch.device,
 ) -> Classifier:
-    classifier = load_classifier(spec, store, development, device)
+    classifier = ensure_classifier(spec, store, development, device)
     metrics = classifier.select
     if metrics and (bank := _stored_bank(spec, store, development, device)) is not None:
         # Evaluated again: a plug-in's method may store less than it needs to predict.

@@ -72,13 +72,10 @@ def minimised(
 ) -> Affine:
     """Fit the affine map of inputs (N, C) float64 that minimises the mean NLL plus the penalty.
 
-    The mean is weighted if there are weights (N,).
-
-    The problem is convex. The solver is Newton's method for up to 500 parameters and L-BFGS for
-    more. Parameters are scaled by the diagonal of the Hessian at the start, so that one tolerance
-    suits all problems: 1e-6 gives an NLL within about 1e-12 times the number of parameters. A
-    million parameters (1,000 classes) take 0.4 GB and, with 2,500 samples, about 0.3 s per step on
-    one core.
+    The mean is weighted if there are weights (N,). The problem is convex. The solver is Newton's
+    method for up to 500 parameters and L-BFGS for more. Parameters are scaled by the diagonal of
+    the Hessian at the start, so that one tolerance suits all problems: 1e-6 gives an NLL within
+    about 1e-12 times the number of parameters.
 
     Both solvers use only torch: scipy's L-BFGS calls a BLAS that starts as many threads as the
     machine has cores, which turned seconds into minutes on a busy machine.
@@ -250,7 +247,6 @@ def _by_newton(problem: _Problem) -> tuple[Tensor, bool]:
 
 
 def _by_lbfgs(problem: _Problem, tolerance: float, steps: int) -> tuple[Tensor, bool]:
-    """Minimise by L-BFGS; only the gradient decides when to stop, not the size of a step."""
     scale = _scale(problem)
     point = (problem.first * scale).requires_grad_()
     solver = torch.optim.LBFGS(

@@ -42,9 +42,6 @@ def margin_excess(logits: Tensor, margin: float) -> Tensor:
 
 
 def gaussian_kl(mean: Tensor, log_variance: Tensor) -> Tensor:
-    """Return the mean KL divergence of N(mean, variance) from N(0, I), divided by the width Z.
-
-    The inputs are (..., N, Z), the result is (...).
-    """
+    """Return the mean KL divergence (...) of N(mean, variance) from N(0, I), divided by Z."""
     terms = 1 + log_variance - mean.square() - log_variance.exp()
     return -0.5 * terms.sum(-1).mean(-1) / mean.shape[-1]

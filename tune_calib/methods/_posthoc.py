@@ -142,19 +142,13 @@ class FittedAlone(PostHocMethod):
 
 
 def exact(value: float, like: Tensor) -> Tensor:
-    """Return a number as a tensor, which is exported to ONNX in double precision.
-
-    The exporter rounds Python numbers to single precision, where 1 - 1e-12 is 1 and the smallest
-    double is 0.
-    """
+    """Return a number as a tensor, which is exported to ONNX in double precision."""
+    # The exporter rounds Python numbers to single precision, where 1 - 1e-12 is 1.
     return like.new_tensor(value)
 
 
 def logarithm(probabilities: Tensor) -> Tensor:
-    """Normalise rows (N, C) and return their logarithms, at least log 1e-12.
-
-    A row of zeros becomes uniform.
-    """
+    """Normalise rows (N, C), zeros to uniform ones; return logarithms, at least log 1e-12."""
     total = probabilities.sum(-1, keepdim=True)
     shares = probabilities / total.clamp_min(exact(_TINY, total))
     uniform = torch.full_like(shares, 1 / shares.shape[-1])
@@ -239,10 +233,8 @@ def first_of_equal(values: NDArray[np.float64]) -> NDArray[np.intp]:
 
 
 def count_below(places: Tensor, values: Tensor) -> Tensor:
-    """Count the sorted places (C, M) that do not exceed each of the values (C, N): (C, N).
-
-    Exported models use bisection, because ``torch.searchsorted`` cannot be exported to ONNX.
-    """
+    """Count the sorted places (C, M) that do not exceed each of the values (C, N): (C, N)."""
+    # Exported models use bisection: ``torch.searchsorted`` cannot be exported to ONNX.
     if not torch.onnx.is_in_onnx_export():
         return torch.searchsorted(places.contiguous(), values.contiguous(), right=True)
     size = places.shape[1]

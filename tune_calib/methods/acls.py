@@ -1,9 +1,7 @@
 """Adaptive and conditional label smoothing (Park et al., ICCV 2023).
 
 https://arxiv.org/abs/2308.11911. Cross entropy plus two squared penalties: on the largest logit
-where it exceeds a margin, and on logits more than the margin below the largest. The default follows
-the authors' code, where the first penalty applies to the raw logit, so that adding a constant to
-all logits changes it.
+where it exceeds a margin, and on logits more than the margin below the largest.
 """
 
 from typing import Literal
@@ -36,8 +34,6 @@ class AclsParams(Params):
 
 
 class Acls(NetworkMethod):
-    """Cross entropy plus ``alpha`` times the two penalties."""
-
     params: AclsParams
 
     def loss(self, logits: Tensor, labels: Tensor, features: Tensor, indices: Tensor) -> Tensor:

@@ -81,10 +81,7 @@ class AdaFocal(NetworkMethod):
         return (base ** gamma.abs() * -log_probs).mean()
 
     def exponents(self, probs: Tensor) -> Tensor:
-        """Return the exponent of each sample from its p[y]: (N,) to (N,) float64.
-
-        Values outside of the bins belong to the first or the last bin.
-        """
+        """Return the exponent of each sample from its p[y]: (N,) to (N,) float64."""
         index = torch.bucketize(probs.to(self.lower.dtype), self.lower[1:], right=True)
         return self.gamma[index]
 

@@ -40,10 +40,7 @@ class BalCalParams(Params):
 
 
 def simplex_etf(orthonormal: Tensor) -> Tensor:
-    """Return the simplex equiangular tight frame of orthonormal columns (D, C), C >= 2.
-
-    Its columns (D, C) have unit length and cosine -1 / (C - 1) between any two.
-    """
+    """Return the simplex ETF (D, C) of orthonormal columns (D, C): cosines of -1 / (C - 1)."""
     classes = orthonormal.shape[1]
     centred = orthonormal - orthonormal.mean(1, keepdim=True)
     return math.sqrt(classes / (classes - 1)) * centred
@@ -131,8 +128,6 @@ class Adaptor(nn.Module):
 
 
 class BalCal(NetworkMethod):
-    """A linear head and an ETF head that both train the backbone."""
-
     share: Tensor
     etf: Tensor
     adaptor: Adaptor
@@ -161,7 +156,6 @@ class BalCal(NetworkMethod):
         self.adaptor.to(memory_format=torch.channels_last)
 
     def heads(self, network: Any, images: Tensor) -> tuple[Output, Tensor]:
-        """Return the network's logits, and the unit features (N, D) that the ETF receives."""
         *stages, pool = network.stages()
         maps = images
         for stage in stages:
@@ -193,7 +187,6 @@ class BalCal(NetworkMethod):
         return Output(output.features, self.mixed(output.logits, unit))
 
     def mixed(self, linear: Tensor, unit: Tensor) -> Tensor:
-        """Return the logits (N, C) at evaluation from the linear logits and the unit features."""
         return self.share * linear + (1 - self.share) * (unit @ self.etf)
 
 

@@ -26,10 +26,7 @@ _TOLERANCE = 1e-6  # largest entry of the projected gradient, for features of un
 
 
 class BetaCalibration(FittedAlone):
-    """Two weights and an intercept."""
-
     def fit_one(self, logits: Tensor, labels: Tensor) -> Fit:
-        """Fit a, b and c; raise UserError for more than two classes."""
         if logits.shape[-1] != 2:
             raise UserError(
                 f"beta calibration supports two classes only, got {logits.shape[-1]}; use "
@@ -49,7 +46,6 @@ class BetaCalibration(FittedAlone):
 
 
 def _features(logits: Tensor) -> Tensor:
-    """Return log p and -log(1 - p) of the second class, (N, 2)."""
     log_probs = logits.log_softmax(-1).clamp_min(log(SMALLEST))
     return torch.stack([log_probs[:, 1], -log_probs[:, 0]], -1)
 

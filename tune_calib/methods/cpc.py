@@ -4,22 +4,17 @@ The loss is the cross entropy plus two terms: binary discrimination of the true 
 other class, and binary exclusion, by which neither of two wrong classes should win. As in the code
 (by-liu/CALS), the second term runs over ordered pairs and includes the pair of each class with
 itself. With two classes there is no pair of wrong classes, and the term is 0 (the code divides by
-0). Beyond ``LARGEST`` pairs, samples are processed in chunks and their pairs are recomputed in the
-backward pass, which bounds the memory.
+0).
 """
-
-from functools import partial
 
 import torch
 from pydantic import Field
 from torch import Tensor
 from torch.nn import functional as F
-from torch.utils.checkpoint import checkpoint
 
 from tune_calib.methods._base import NetworkMethod
 from tune_calib.spec.methods import METHODS, Params, cited
 
-LARGEST = 2**24  # largest number of pairs (samples x classes^2) in memory at once
 SHIFT = 1e-10  # from the authors' code, so that the terms are equal
 
 
@@ -30,36 +25,20 @@ class PairwiseConstraintsParams(Params):
     """Weight of the binary exclusion constraints."""
 
 
-def wrong_pairs(wrong: Tensor) -> Tensor:
-    """Sum ``-0.5 log sigmoid(z_j - z_k)`` over all pairs of wrong classes: (N, C - 1) to ()."""
-    return -0.5 * F.logsigmoid(wrong[:, :, None] - wrong[:, None, :] + SHIFT).sum()
-
-
-def exclusion(wrong: Tensor, largest: int = LARGEST) -> Tensor:
-    """Return the mean binary exclusion term of wrong classes' logits (N, C - 1); 0 for C = 2.
-
-    ``largest`` is the number of pairs in memory at once.
-    """
+def exclusion(wrong: Tensor) -> Tensor:
+    """Return the mean binary exclusion term of wrong classes' logits (N, C - 1); 0 for C = 2."""
     samples, classes = wrong.shape
     if classes < 2:
         return wrong.new_zeros(())
-    size = max(1, largest // classes**2)
-    if size >= samples:
-        # Pairs of a class with itself add the constant 0.5 log 2 / (C - 2). The authors' code has
-        # it too, so that losses can be compared.
-        total = wrong_pairs(wrong)
-    else:
-        recomputed = partial(checkpoint, use_reentrant=False, preserve_rng_state=False)
-        parts = [recomputed(wrong_pairs, chunk) for chunk in wrong.split(size)]
-        total = torch.stack(parts).sum()
+    # Pairs of a class with itself add the constant 0.5 log 2 / (C - 2). The authors' code has it
+    # too, so that losses can be compared.
+    total = -0.5 * F.logsigmoid(wrong[:, :, None] - wrong[:, None, :] + SHIFT).sum()
     # As in the authors' code, the sum is divided by the number of pairs of different classes,
     # although it includes pairs of a class with itself.
     return total / (samples * classes * (classes - 1))
 
 
 class PairwiseConstraints(NetworkMethod):
-    """Cross entropy plus the weighted means of both constraints."""
-
     params: PairwiseConstraintsParams
 
     def loss(self, logits: Tensor, labels: Tensor, features: Tensor, indices: Tensor) -> Tensor:

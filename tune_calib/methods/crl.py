@@ -36,8 +36,6 @@ class CorrectnessRankingParams(Params):
 
 
 class CorrectnessRanking(NetworkMethod):
-    """Cross entropy plus ``weight`` times the ranking loss."""
-
     params: CorrectnessRankingParams
     n_correct: Tensor  # (samples,) int64, correct predictions of each sample in training
     max_correct: Tensor  # () int64, largest possible number; 1 in the first two epochs
@@ -65,10 +63,7 @@ class CorrectnessRanking(NetworkMethod):
         return F.cross_entropy(logits, labels) + self.params.weight * ranking
 
     def shares(self, indices: Tensor) -> Tensor:
-        """Return the normalised share of epochs in which samples were correct, (N,) float64.
-
-        It is 0 while all samples have been correct equally often.
-        """
+        """Return the normalised share of epochs in which samples were correct, (N,) float64."""
         # The minimum over the whole training split, not over the batch.
         lowest = self.n_correct.min()
         span = self.max_correct - lowest

@@ -1,8 +1,7 @@
 """Entropy (confidence) penalty (Pereyra et al., ICLR workshop 2017).
 
 https://arxiv.org/abs/1701.06548. The loss is the cross entropy minus the weighted entropy of the
-prediction. By default the entropy is averaged over classes, as in the code behind all published
-comparisons (by-liu/MbLS). The paper sums it, which makes the weight C times larger.
+prediction.
 """
 
 from typing import Literal
@@ -23,8 +22,8 @@ class EntropyPenaltyParams(Params):
     entropy_reduction: Literal["mean_classes", "sum_classes"] = "mean_classes"
     """How the terms of the entropy are reduced.
 
-    - `mean_classes`: the mean over classes, as in the code behind all published comparisons, for
-      which `alpha` was chosen.
+    - `mean_classes`: the mean over classes, as in the code behind all published comparisons
+      (by-liu/MbLS), for which `alpha` was chosen.
     - `sum_classes`: the sum over classes, as in the paper, which makes the weight C times larger.
     """
 

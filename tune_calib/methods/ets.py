@@ -42,8 +42,6 @@ class EtsParams(Params):
 
 
 class EnsembleTemperatureScaling(FittedAlone):
-    """A temperature and three weights."""
-
     def fit_one(self, logits: Tensor, labels: Tensor) -> Fit:
         if self.params.loss == "nll":
             return self._fit_weights(logits, labels, converged(logits, labels))
@@ -85,7 +83,6 @@ class EnsembleTemperatureScaling(FittedAlone):
 
 
 def _mixed_parts(logits: Tensor, temperature: float) -> Tensor:
-    """Return the scaled, unscaled and uniform probabilities, (3, N, C)."""
     plain = logits.softmax(-1)
     uniform = torch.full_like(plain, 1 / plain.shape[-1])
     return torch.stack([(logits / temperature).softmax(-1), plain, uniform])

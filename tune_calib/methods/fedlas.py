@@ -17,6 +17,7 @@ For ablations, the gate can be fixed, random or an oracle, and other indicators 
 """
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -81,8 +82,6 @@ class FedlasParams(Params):
 
 
 class FedlasMarginParams(FedlasParams):
-    """Hyper-parameters of ``fedlas_mbls``, where alpha weights the penalty, and a margin."""
-
     alpha: float = Field(0.1, ge=0, le=0.5)
     """Mean weight of the penalty; the weight of a sample lies between 0 and 2 `alpha`."""
     beta: float = Field(0.5, ge=0)
@@ -106,10 +105,7 @@ class Gate(nn.Module):
 
 
 class FedlasLabelSmoothing(NetworkMethod):
-    """Mean of ``(1 - a_i) * -log p[y] + a_i * mean_k(-log p[k])``, with a_i from ``amounts``.
-
-    ``mean`` and ``deviation`` are the running moments of the indicator.
-    """
+    """Mean of ``(1 - a_i) * -log p[y] + a_i * mean_k(-log p[k])``, with a_i from ``amounts``."""
 
     gate: Gate | None
     mean: Tensor
@@ -159,22 +155,18 @@ class FedlasLabelSmoothing(NetworkMethod):
         return ((1 - amounts) * plain + amounts * self.regulariser(logits)).mean()
 
     def regulariser(self, logits: Tensor) -> Tensor:
-        """Return the cross entropy of each sample to the uniform distribution, (N,)."""
         return -logits.log_softmax(1).mean(1)
 
     def amounts(self, signs: Tensor, indicator: Tensor) -> Tensor:
-        """Return the amount of smoothing of each sample, (N,) in (0, 2 alpha)."""
         amounts: Tensor = 2 * self.params.alpha * (self.params.beta * signs * indicator).sigmoid()
         return amounts
 
     def values(self, logits: Tensor, features: Tensor, draws: Mapping[str, Tensor]) -> Tensor:
-        """Return the indicator before normalisation, (N,)."""
         if self.params.indicator == "random":
             return draws["indicator"].to(logits)
         return _INDICATORS[self.params.indicator](logits, features)
 
     def normalised(self, values: Tensor) -> Tensor:
-        """Return the indicator as used in the loss, (N,)."""
         if not self.params.normalise or self.params.indicator in ("constant", "random"):
             return values
         return (values - self.mean) / (self.deviation + SHIFT)
@@ -200,14 +192,7 @@ class FedlasLabelSmoothing(NetworkMethod):
 
     @torch.no_grad()
     def sample_record(self, logits: Tensor, labels: Tensor, features: Tensor) -> dict[str, Tensor]:
-        """Return per-sample values without changing the state or the epoch's random numbers.
-
-        Random values are drawn again, identically in every call of an epoch.
-
-        Returns:
-            Each (N,): ``gate``, ``indicator`` (as used in the loss), ``amount`` of smoothing,
-            ``confidence`` (largest probability) and ``correct``, bool.
-        """
+        # Random values are drawn again, identically in every call of an epoch.
         seed = child_seed(self.context.seed, "record", self.epoch)
         draws = self._draw(len(logits), torch.Generator().manual_seed(seed))
         indicator = self.normalised(self.values(logits, features, draws))
@@ -218,7 +203,6 @@ class FedlasLabelSmoothing(NetworkMethod):
 
 
 def _judged(logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
-    """Return the largest probability of each sample, and whether it is correct, each (N,)."""
     return {"confidence": logits.softmax(1).amax(1), "correct": logits.argmax(1) == labels}
 
 
@@ -226,43 +210,36 @@ class FedlasMargin(FedlasLabelSmoothing):
     """Mean of ``(1 - a_i) * -log p[y] + a_i * mean_k relu(max z - z[k] - margin)``."""
 
     def regulariser(self, logits: Tensor) -> Tensor:
-        """Return the margin penalty of each sample, (N,)."""
         return margin_excess(logits, self.params.margin)
 
 
-METHODS.register(
-    name="fedlas_ls",
+_register = partial(
+    METHODS.register,
     kind="network",
-    title="FeDLaS with label smoothing",
     paper="FeDLaS, ECCV",
     **cited("bahavan2026fedlas", url="https://github.com/nadarasarbahavan/FEDLAS"),
-    formula=r"""
-        L = \frac{1}{N} \sum_i \Big[ (1 - a_i) (-\log p_{i,y_i})
-            + a_i \frac{1}{C} \sum_k -\log p_{i,k} \Big],
-        \quad a_i = 2 \alpha \, \sigma \Big( \beta \, s_i
-            \frac{\| h_i \|_1 - \mu}{\nu + 10^{-3}} \Big), \quad s_i \in \{-1, 0, 1\}
-    """,
+    recipe="fedlas",
+)
+_FORMULA = r"""
+    L = \frac{1}{N} \sum_i \Big[ (1 - a_i) (-\log p_{i,y_i})
+        + a_i \frac{1}{C} \sum_k TERM \Big],
+    \quad a_i = 2 \alpha \, \sigma \Big( \beta \, s_i
+        \frac{\| h_i \|_1 - \mu}{\nu + 10^{-3}} \Big), \quad s_i \in \{-1, 0, 1\}
+"""
+_register(
+    name="fedlas_ls",
+    title="FeDLaS with label smoothing",
+    formula=_FORMULA.replace("TERM", r"-\log p_{i,k}"),
     params=FedlasParams,
     implementation=FedlasLabelSmoothing,
-    recipe="fedlas",
     dataset_defaults={"cifar100": {"alpha": 0.1, "theta": 0.5}, **as_on_tiny(theta=0.5)},
 )
-
-METHODS.register(
+_register(
     name="fedlas_mbls",
-    kind="network",
     title="FeDLaS with margin-based label smoothing",
-    paper="FeDLaS, ECCV",
-    **cited("bahavan2026fedlas", url="https://github.com/nadarasarbahavan/FEDLAS"),
-    formula=r"""
-        L = \frac{1}{N} \sum_i \Big[ (1 - a_i) (-\log p_{i,y_i})
-            + a_i \frac{1}{C} \sum_k [\max_l z_{i,l} - z_{i,k} - m]_+ \Big],
-        \quad a_i = 2 \alpha \, \sigma \Big( \beta \, s_i
-            \frac{\| h_i \|_1 - \mu}{\nu + 10^{-3}} \Big), \quad s_i \in \{-1, 0, 1\}
-    """,
+    formula=_FORMULA.replace("TERM", r"[\max_l z_{i,l} - z_{i,k} - m]_+"),
     params=FedlasMarginParams,
     implementation=FedlasMargin,
-    recipe="fedlas",
     dataset_defaults={
         "cifar100": {"beta": 1.0, "theta": 0.5},
         **as_on_tiny(alpha=0.05, margin=10.0, theta=0.5),

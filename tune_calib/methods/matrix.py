@@ -3,10 +3,8 @@
 The off-diagonal and intercept regularisation (ODIR) is that of Kull et al. (NeurIPS 2019), who also
 apply it to matrix scaling. Guo et al. use none: `off_diagonal` = 0 and `intercept` = 0. Without
 regularisation the method overfits badly with many classes. Where it classifies every sample of
-``calib`` correctly, there is no optimum, and the trial is flagged. A ``calib`` that lacks a class
-is flagged too: the diagonal is not penalised, so that the probability of the class would fall
-without end. Here such a class keeps the scale of the best temperature and gets no intercept, and
-the other classes are fitted without it.
+``calib`` correctly, there is no optimum, and the trial is flagged. So is a ``calib`` that lacks a
+class, which is treated as in Dirichlet calibration.
 """
 
 from torch import Tensor
@@ -19,7 +17,6 @@ class MatrixScaling(DirichletCalibration):
     """An affine map of the logits, not of the log-probabilities."""
 
     def inputs(self, logits: Tensor) -> Tensor:
-        """Return the logits unchanged."""
         return logits
 
 

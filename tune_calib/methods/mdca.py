@@ -49,8 +49,6 @@ def difference(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 class Mdca(NetworkMethod):
-    """A classification loss plus ``beta`` times the difference."""
-
     params: MdcaParams
 
     def loss(self, logits: Tensor, labels: Tensor, features: Tensor, indices: Tensor) -> Tensor:

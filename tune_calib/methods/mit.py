@@ -39,12 +39,7 @@ class MitParams(Params):
 
 
 def draw_shares(draw: Callable[[], float], margin: float) -> tuple[float, float]:
-    """Draw the shares lam1 >= 1/2 >= lam2 of the first sample in two mixtures.
-
-    ``draw`` returns one Beta variable per call. The shares are redrawn while they are closer than
-    ``margin``, or than ``SMALLEST_GAP``, which matters for a margin near 0 only. Raises UserError
-    if no such shares are found.
-    """
+    """Draw the shares lam1 >= 1/2 >= lam2 of the first sample, at least ``margin`` apart."""
     for _ in range(_ATTEMPTS):
         first, second = draw(), draw()
         shares = max(first, 1 - first), min(second, 1 - second)
@@ -56,11 +51,7 @@ def draw_shares(draw: Callable[[], float], margin: float) -> tuple[float, float]
 
 
 def unmix(mixed1: Tensor, mixed2: Tensor, share1: Tensor, share2: Tensor) -> tuple[Tensor, Tensor]:
-    """Solve two mixtures for their components, the inverse of ``mix`` with share1 > share2.
-
-    This equals ``(o1 - k o2) / (lam1 - k lam2)`` with ``k = (1 - lam1) / (1 - lam2)`` and its
-    counterpart, but avoids the quotients.
-    """
+    """Solve two mixtures for their components, the inverse of ``mix`` with share1 > share2."""
     gap = share1 - share2
     first = ((1 - share2) * mixed1 - (1 - share1) * mixed2) / gap
     second = (share1 * mixed2 - share2 * mixed1) / gap
@@ -102,11 +93,9 @@ class MitAll(MitLogits):
     """MIT-A: the mixtures are solved after every stage; pooling and head are the last section."""
 
     def adapt(self, network: Any) -> None:
-        """Count the stages; raise UserError if the backbone cannot be split into them."""
         self.count = len(network.stages())
 
     def sections(self, network: Any) -> list[Any]:
-        """Return the stages, with the head after the last of them."""
         # Built for each step: as an attribute, these wrappers would put the network's weights into
         # the checkpoint and the optimiser a second time.
         *stages, last = network.stages()

@@ -41,10 +41,7 @@ def mix(first: Tensor, second: Tensor, share: Tensor) -> Tensor:
 
 
 def mixup_loss(logits: Tensor, labels: Tensor, partners: Tensor, share: Tensor) -> Tensor:
-    """Return the mean cross entropy in nats to both labels of a mixture, weighted by their shares.
-
-    ``labels`` (N,) are those of the samples with share ``share``, ``partners`` (N,) the others.
-    """
+    """Return the mean cross entropy to both labels of a mixture, weighted by their shares."""
     label_loss, partner_loss = F.cross_entropy(logits, labels), F.cross_entropy(logits, partners)
     # Of the type of the losses, which a share in double precision would change.
     share, rest = share.to(logits.dtype), (1 - share).to(logits.dtype)

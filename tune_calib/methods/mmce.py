@@ -3,11 +3,11 @@
 https://proceedings.mlr.press/v80/kumar18a.html. Cross entropy plus a kernel distance between
 confidence and correctness on the batch. ``mmce`` is the plain form without the paper's square root.
 ``mmce_weighted`` treats correct and wrong samples separately. Both follow torrvision/
-focal_calibration. The weighted code divides by the group sizes twice; ``lam`` was tuned for that,
-so it is the default. The weighted term of a batch without correct or without wrong samples is 0
+focal_calibration. The weighted term of a batch without correct or without wrong samples is 0
 (the code raises for one sample and gives NaN for two of a kind).
 """
 
+from functools import partial
 from typing import Literal
 
 import torch
@@ -85,12 +85,12 @@ class WeightedMmce(Mmce):
         return mean / (pairs + 1e-5) if self.params.normalisation == "code" else mean
 
 
-METHODS.register(
+_register = partial(
+    METHODS.register, kind="network", paper="Kumar et al., ICML", **cited("kumar2018trainable")
+)
+_register(
     name="mmce",
-    kind="network",
     title="maximum mean calibration error",
-    paper="Kumar et al., ICML",
-    **cited("kumar2018trainable"),
     formula=r"""
         L = \frac{1}{N} \sum_i -\log p_{i,y_i} + \lambda \frac{1}{N^2} \sum_{i,j}
             e_i e_j \, e^{-|\kappa_i - \kappa_j| / 0.4},
@@ -100,13 +100,9 @@ METHODS.register(
     implementation=Mmce,
     recipe="acls",
 )
-
-METHODS.register(
+_register(
     name="mmce_weighted",
-    kind="network",
     title="maximum mean calibration error, weighted for correct and wrong samples",
-    paper="Kumar et al., ICML",
-    **cited("kumar2018trainable"),
     formula=r"""
         L = \frac{1}{N} \sum_i -\log p_{i,y_i} + \lambda \sqrt{
             \frac{S_{AA}}{m^2 + 10^{-5}} + \frac{S_{BB}}{n^2 + 10^{-5}}

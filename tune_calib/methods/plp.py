@@ -45,11 +45,7 @@ class PlpParams(Params):
 
 
 def schedule(boundaries: tuple[int, ...], gamma: float, epochs: int) -> list[int]:
-    """Return the number of leading parameter tensors to train in each epoch.
-
-    ``boundaries`` are decreasing numbers of tensors; the first is the number of all tensors.
-    Boundary j of L applies from epoch ``int((j / L) ** gamma * epochs)`` on.
-    """
+    """Return how many leading tensors each epoch trains: boundary j from (j / L)^gamma on."""
     total = len(boundaries)
     starts = [int((j / total) ** gamma * epochs) for j in range(total)]
     return [boundaries[bisect_right(starts, epoch) - 1] for epoch in range(epochs)]

@@ -16,7 +16,6 @@ from tune_calib.metrics.refinement import (
     NEAR,
     derivatives,
     ends,
-    folds,
     has_best_temperature,
     inverse_temperature,
     parts_of,
@@ -41,28 +40,21 @@ class TemperatureParams(Params):
 
 
 class TemperatureScaling(FittedAlone):
-    """One temperature per head; the accuracy does not change."""
-
     @property
     def takes_weights(self) -> bool:  # type: ignore[override]
-        """Return whether the objective is an NLL; the ECE counts samples."""
         return bool(self.params.fit != "grid_ece")
 
     harm_flag = "temperature_harms"  # the name is older than the flags of other methods
 
     def fit_one(self, logits: Tensor, labels: Tensor) -> Fit:
-        of_folds = None
-        if self.params.fit == "grid_ece":
-            temperature, of_folds = _by_ece(logits, labels, self.checks_harm)
-        else:
-            temperature = self._best(logits, labels)
+        temperature = self._best(logits, labels)
         is_at_bound = not has_best_temperature(logits, labels, self.weights)
         if self.params.fit != "nll":
             is_inside = _GRID[0] * NEAR < temperature < _GRID[-1] / NEAR
             is_at_bound = is_all_right(logits, labels) or not is_inside
         flags = frozenset({AT_BOUND}) if is_at_bound else frozenset()
         state = {"temperature": torch.tensor(temperature, dtype=torch.float64)}
-        return Fit(state, {"temperature": temperature}, flags, of_folds)
+        return Fit(state, {"temperature": temperature}, flags)
 
     def fit_fold(self, logits: Tensor, labels: Tensor, full_fit: Fit) -> Fit:
         temperature = torch.tensor(self._best(logits, labels, full_fit), dtype=torch.float64)
@@ -76,31 +68,22 @@ class TemperatureScaling(FittedAlone):
             if full_fit is None:
                 return converged(logits, labels, weights=self.weights)
             return near(full_fit, logits, labels, self.weights)
+        if self.params.fit == "grid_ece":
+            return _by_ece(logits, labels)
         return _first_best(_nll(logits, labels, self.weights, float(point)) for point in _GRID)
 
 
-def _by_ece(
-    logits: Tensor, labels: Tensor, has_folds: bool
-) -> tuple[float, list[dict[str, Tensor]] | None]:
+def _by_ece(logits: Tensor, labels: Tensor) -> float:
     # Created before the temporary tensors: between them, small results would keep freed memory from
     # being used again.
     confidences, hits = logits.new_empty(2, len(_GRID), len(labels))
-    # A few rows at a time, which stay in the cache; all fits need only their confidences.
+    # A few rows at a time, which stay in the cache.
     for rows in parts_of(logits):
         for k, temperature in enumerate(_GRID):
             probs = (logits[rows] / float(temperature)).softmax(-1)
             confidences[k, rows], hits[k, rows] = top_label(probs, labels[rows])
-
-    def best(used: Tensor) -> float:
-        table = confidence_table(confidences[:, used], hits[:, used])
-        return _first_best(table.expected_gap(int(used.sum())).tolist())
-
-    of_folds = None
-    if has_folds:
-        of_folds = []
-        for held in folds(labels):
-            of_folds.append({"temperature": torch.tensor(best(~held), dtype=torch.float64)})
-    return best(torch.ones_like(labels, dtype=torch.bool)), of_folds
+    gaps = confidence_table(confidences, hits).expected_gap(len(labels))
+    return _first_best(gaps.tolist())
 
 
 def _first_best(values: Iterable[float]) -> float:

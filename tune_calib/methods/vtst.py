@@ -96,16 +96,11 @@ class VariationalTwoStage(HeadMethod):
         return bool(self.params.evaluation == "mc")
 
     def moments(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        """Return mean and log-variance of z: (B, D) or (K, B, D) to (K, B, Z) each."""
         mean = apply_stack(self._part("mean."), features, ["relu"])
         return mean, F.logsigmoid(apply_stack(self._part("variance."), features, ["relu"]))
 
     def noise_at(self, first: int, draw: int, like: Tensor) -> Tensor:
-        """Draw standard normal noise (K, B, Z) for consecutive samples of a split.
-
-        The noise of a sample depends only on the seed of the head, the draw and the position of the
-        sample.
-        """
+        """Draw noise (K, B, Z), which depends on head seed, draw and position of the sample."""
         last = first + like.shape[1] - 1
         # In blocks at fixed positions, so that a later part of a split gets its own noise without
         # drawing the noise of all samples before it.
@@ -126,7 +121,6 @@ class VariationalTwoStage(HeadMethod):
         return {"noise": torch.stack(noise)}
 
     def decode(self, mean: Tensor, log_variance: Tensor, noise: Tensor) -> Tensor:
-        """Return the logits (K, B, C) of z for standard normal noise (K, B, Z)."""
         return self._output(mean + (0.5 * log_variance).exp() * noise)
 
     def _output(self, latent: Tensor) -> Tensor:

@@ -60,11 +60,9 @@ class JointVariational(NetworkMethod):
         return Step(F.cross_entropy(logits, batch.labels) + kl, logits)
 
     def moments(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        """Return mean and log-variance of z: (N, D) to (N, Z) each."""
         return self.mean(features), F.logsigmoid(self.variance(features))
 
     def decode(self, mean: Tensor, log_variance: Tensor, noise: Tensor) -> Tensor:
-        """Return the logits (N, C) of z for standard normal noise (N, Z) or (Z,)."""
         logits: Tensor = self.output(mean + (0.5 * log_variance).exp() * noise)
         return logits
 
@@ -75,12 +73,7 @@ METHODS.register(
     title="V-TST's head trained end to end (control)",
     paper="Jordahn and Olmos, ICML",
     **cited("jordahn2024decoupling"),
-    formula=r"""
-        L = \frac{1}{N} \sum_i \Big[ -\log \operatorname{softmax}(W u_i + b)_{y_i}
-            - \frac{w}{2 Z} \sum_j (1 + \log v_{i,j} - \mu_{i,j}^2 - v_{i,j}) \Big],
-        \quad u_i = \mu(h_i) + \sqrt{v(h_i)} \odot \epsilon_i, \quad \epsilon_i \sim N(0, I),
-        \quad h_i \text{ trained too}
-    """,
+    formula=METHODS["vtst"].formula.rstrip() + ",\n" + r"\quad h_i \text{ trained too}",
     params=VariationalTwoStageParams,
     implementation=JointVariational,
     pairs_by_order=True,

@@ -1,7 +1,6 @@
 """Reliability bins of top-label confidence, batched over leading axes.
 
-Functions map probabilities (..., N, C), whose rows sum to 1, and labels (N,) int64 to a table. They
-raise ValueError if an input is out of range, not finite or of the wrong shape.
+Functions map probabilities (..., N, C), whose rows sum to 1, and labels (N,) int64 to a table.
 """
 
 from collections.abc import Callable
@@ -9,8 +8,6 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-
-from tune_calib.metrics.validation import check
 
 # The spacing is about the smallest bandwidth of the smooth ECE, so splitting a sample between its
 # two nearest grid points hardly widens the kernel.
@@ -55,7 +52,6 @@ def at_labels(values: Tensor, labels: Tensor) -> Tensor:
 
 def bin_table(probs: Tensor, labels: Tensor, bins: int = 15) -> BinTable:
     """Sort samples into equal-width bins (lo, hi] of confidence, as in the papers."""
-    check(probs, labels)
     return confidence_table(*top_label(probs, labels), bins=bins)
 
 
@@ -69,10 +65,7 @@ def confidence_table(confidence: Tensor, correct: Tensor, bins: int = 15) -> Bin
 
 
 def tabulate(confidence: Tensor, correct: Tensor, index: Tensor, edges: Tensor) -> BinTable:
-    """Build the table from samples (..., N) in bins ``index``, -1 for no bin, and edges (B + 1,).
-
-    The edges may also differ between leading axes, (..., B + 1).
-    """
+    """Build the table from samples (..., N) in bins ``index``, -1 for none; edges (..., B + 1)."""
     bins = edges.shape[-1] - 1
     place = index.clamp(max=bins - 1) + 1
     count = summed(place, (index >= 0).to(confidence.dtype), bins)
@@ -99,7 +92,6 @@ def adaptive_table(
     equal confidences share a bin or are in none. ``confidence`` (..., N) replaces the largest
     probabilities (``ties.settled``).
     """
-    check(probs, labels)
     largest, correct = top_label(probs, labels)
     confidence = largest if confidence is None else confidence
     ordered = confidence.sort(-1).values

@@ -19,8 +19,8 @@ Davison and Hinkley, 1997, section 3.8). There are two kinds of interval, both a
   interpolated linearly. The lower end is 0 where chance alone explains the distance. The interval
   always contains the observed distance; with tied confidences, the ends alone might exclude it.
 
-The calibration parts of NLL and Brier score have percentile intervals too. Their true values are
-never below 0, so their upper end is at least 0.
+The calibration parts of NLL and Brier score have percentile intervals too, whose upper end is at
+least 0, as their true values are.
 """
 
 from collections.abc import Iterator
@@ -72,21 +72,16 @@ def bootstrap(
     that classifiers can be compared draw by draw.
 
     Args:
-        logits: (K, N, C), unnormalised (or log-probabilities), finite.
+        logits: (K, N, C), as for ``evaluate``, and so are ``calib`` and ``dtype``.
         labels: (N,), int64.
         resamples: number of draws of N samples with replacement.
         seed: seed of the draws.
-        calib: logits (K, M, C) and labels (M,) of ``calib``, which determine the threshold of the
-            conformal sets. Without them, the conformal metrics are left out.
-        dtype: type in which the logits were rounded (``ties.settled``), their own by default.
+        calib: logits (K, M, C) and labels (M,) of ``calib``.
+        dtype: type in which the logits were rounded.
         groups: (N,), int64, equal for samples that are drawn together; none by default.
 
     Returns:
-        The intervals of each metric of ``evaluate``, by name. Metrics of plug-ins do not support
-        weights and are computed draw by draw.
-
-    Raises:
-        ValueError: an input is out of range or not finite.
+        The intervals of each metric of ``evaluate``, by name.
     """
     if groups is None:
         weights = draw(len(labels), resamples, seed).to(labels.device)
@@ -163,12 +158,8 @@ def some_at_a_time(weights: Tensor) -> Iterator[Tensor]:
 
 
 def drawn_under_corruption(logits: Tensor, labels: Tensor, weights: Tensor) -> dict[str, Tensor]:
-    """Compute accuracy and ECE, each (R,) float64, of one classifier on each bootstrap draw.
-
-    Only these two metrics, which papers report, are resampled. Keeping the draws of all metrics for
-    dozens of corrupted splits would take too much space. The logits are (N, C), and the weights
-    (R, N) those of ``draw``.
-    """
+    """Compute accuracy and ECE of logits (N, C), each (R,), on draws with weights (R, N)."""
+    # The draws of all metrics for dozens of corrupted splits would take too much space.
     confidence, correct = top_label(settled(logits.double(), OUTPUTS).probs, labels)
     bins = in_bins(confidence)
     over = bins * (confidence - correct)[:, None]
@@ -182,12 +173,7 @@ def drawn_under_corruption(logits: Tensor, labels: Tensor, weights: Tensor) -> d
 def drawn_detection(
     inside: Tensor, outside: Tensor, inside_weights: Tensor, outside_weights: Tensor
 ) -> dict[str, Tensor]:
-    """Compute AUROC and FPR95 of ``ood.detection``, each (R,) float64, on each draw.
-
-    Scores are sorted once. The cumulative counts of a draw give its results. The logits of the test
-    split ``inside`` (N, C) have the weights ``inside_weights`` (R, N) of ``draw``, and those of the
-    OOD images ``outside`` (M, C) have the weights ``outside_weights`` (R, M).
-    """
+    """Compute AUROC and FPR95 of ``ood.detection``, each (R,), on draws of both sets of images."""
     weights = torch.cat([inside_weights, outside_weights], -1).to(inside.device)
     areas = {}
     for tail, (positive, negative) in detection_scores(inside, outside).items():
@@ -199,6 +185,7 @@ def _intervals(
     classifier: Resampled, logits: Tensor, labels: Tensor, weights: Tensor
 ) -> dict[str, tuple[Tensor, Tensor, Tensor, Tensor]]:
     drawn = drawn_metrics(classifier, weights)
+    # Metrics of plug-ins do not support weights.
     if compute_plugin_metrics(logits, labels, only_drawn=True):
         places = torch.arange(len(labels), device=labels.device)
         plugin_values: dict[str, list[Tensor]] = {}

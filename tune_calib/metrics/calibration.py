@@ -116,10 +116,7 @@ def _equal_mass_sums(samples: Samples) -> BinSums:
 
 
 def debiased(count: Tensor, right: Tensor, over: Tensor) -> Tensor:
-    """Return the debiased squared error (...), clipped at 0, from sums over bins.
-
-    They are the number of samples, of hits, and the sum of score minus hit, each (..., B).
-    """
+    """Return the debiased squared error (...), clipped at 0, from ``BinSums`` (..., B)."""
     some = count.clamp(min=2)
     accuracy = right / some
     squares = (over / some).square() - accuracy * (1 - accuracy) / (some - 1)
@@ -164,10 +161,7 @@ def ks_error(samples: Samples) -> Tensor:
 def _in_bins(
     ranked: Ranked, bins: int, is_divided: bool = True
 ) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-    """Return the number of samples in each bin, (B,), and the function that sums over bins.
-
-    Without ``is_divided``, the sizes are those before equal scores are joined.
-    """
+    """Return the number of samples in each bin, (B,), and the function that sums over bins."""
     least, more = divmod(ranked.samples, bins)
     numbers = torch.arange(bins, device=ranked.count.device)
     sizes = least + (numbers < more).to(ranked.count.dtype)
@@ -213,10 +207,7 @@ def cosine_transform(over: Tensor) -> Tensor:
 
 
 def smoothed(waves: Tensor, width: Tensor) -> Tensor:
-    """Return the integral (...) of the absolute differences, smoothed with bandwidths (...).
-
-    ``waves`` (..., GRID + 1) is the cosine transform of the differences.
-    """
+    """Return the integral (...) of absolute differences, smoothed, from their cosine transform."""
     numbers = torch.arange(GRID + 1, dtype=waves.dtype, device=waves.device)
     damping = torch.exp(-0.5 * (torch.pi * numbers * width[..., None]).square())
     values: Tensor = torch.fft.irfft((waves * damping).to(torch.complex128), n=2 * GRID)

@@ -22,7 +22,6 @@ from torch import Tensor
 
 from tune_calib.metrics.binning import at_labels
 from tune_calib.metrics.samples import Samples, SampleValues
-from tune_calib.metrics.validation import check
 
 COVERAGE = 0.9
 """Requested probability that a set holds the true class."""
@@ -35,10 +34,8 @@ def threshold(probs: Tensor, labels: Tensor, error: Tensor | None = None) -> Ten
     """Return the largest 1 - p[k] of a class in a set: (..., M, C), (M,) on ``calib`` to (...).
 
     Where M is too small for ``COVERAGE``, it is 1, and every set holds every class. With the
-    ``error`` of the log-odds (..., M), classes at the threshold but for rounding are in the set. It
-    raises ValueError for an input that is out of range, not finite or of the wrong shape.
+    ``error`` of the log-odds (..., M), classes at the threshold but for rounding are in the set.
     """
-    check(probs, labels)
     rank = math.ceil((len(labels) + 1) * COVERAGE)
     if rank > len(labels):
         return torch.ones_like(probs[..., 0, 0])

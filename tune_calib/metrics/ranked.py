@@ -35,13 +35,9 @@ class Ranked:
     They are either the scores of many classifiers, or many weightings of the samples of one
     classifier.
 
-    Args:
-        ranking: ranking of the scores, (..., N), or (N,) with weights.
-        hits: outcomes in {0, 1}, of the shape of the scores. A calibrated score is the
-            probability of a hit.
-        weights: (R, N), integers with equal row sums. By default each sample counts once.
-        shift: (S,), values subtracted from every weight, which give S versions of the differences.
-            By default nothing is subtracted, and there is no such axis.
+    ``hits`` in {0, 1} have the shape of the scores, (..., N), or (N,) with weights (R, N), which
+    are integers with equal row sums. The values of ``shift`` (S,) are subtracted from every weight
+    and give S versions of the differences.
     """
 
     def __init__(
@@ -74,10 +70,7 @@ class Ranked:
 
     @cached_property
     def over(self) -> Tensor:
-        """Return the sum of score minus hit below each rank, ([S,] ..., N + 1).
-
-        It rises where the scores are over-confident.
-        """
+        """Return the sum of score minus hit below each rank, ([S,] ..., N + 1)."""
         weights = self._weights
         if self._shift is not None:
             weights = weights - self._shift[:, None, None]

@@ -32,10 +32,7 @@ _CHUNK = 2**17  # logits processed at once, so that they stay in the cache
 
 
 def cross_fitted(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Return NLL and Brier score of each sample at the temperature of the other folds.
-
-    Both are (..., N). With a single sample the temperature is 1.
-    """
+    """Return NLL and Brier score of samples, (..., N), at the temperature of the other folds."""
     scale = torch.ones_like(logits[..., 0])
     start = inverse_temperature(logits, labels) if len(labels) > 1 else None
     for is_held_out in folds(labels):
@@ -63,10 +60,7 @@ def refined_nll(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def folds(labels: Tensor) -> list[Tensor]:
-    """Return masks (N,) of the held-out samples of each fold; no folds for a single sample.
-
-    The samples of a class are divided evenly, and so are all samples.
-    """
+    """Return masks (N,) of the held-out samples of each fold, with an even part of each class."""
     # By position, not at random: the flag of a fit must not depend on a seed. Classes follow each
     # other in the order of their first samples, so that renumbering them changes nothing.
     places = torch.arange(len(labels), device=labels.device)
@@ -80,10 +74,7 @@ def folds(labels: Tensor) -> list[Tensor]:
 
 
 def scores(logits: Tensor, labels: Tensor, scale: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Return NLL in nats and Brier score (sum over classes) of each sample, both (..., N).
-
-    ``scale`` (..., N) holds factors of the logits of each sample; 1 by default.
-    """
+    """Return NLL and Brier score of each sample, (..., N), at scales (..., N) of the logits."""
     nll, brier = [], []
     for rows in parts_of(logits):
         part = logits[..., rows, :]

@@ -44,11 +44,7 @@ def shares_of(name: str) -> tuple[float, ...]:
 
 
 class Resampled:
-    """One classifier, prepared for any number of draws; raises ValueError for invalid inputs.
-
-    Logits are (N, C), float64, finite; labels (N,), int64. Without ``calib``, the conformal
-    metrics are left out. ``dtype`` is that of ``ties.settled``.
-    """
+    """One classifier, logits (N, C) float64 and labels (N,), prepared for any number of draws."""
 
     def __init__(
         self,
@@ -74,12 +70,7 @@ class Resampled:
         self.cells_once = self.cells.sums(once)
 
     def metrics(self, weights: Tensor) -> dict[str, Tensor]:
-        """Compute every metric on draws (R, N) float64, whose rows sum to N.
-
-        Returns:
-            A tensor for each metric: (R,), or (S, R) for distances, with the S shares of
-            ``shares_of``. NaN where a metric is not defined.
-        """
+        """Compute every metric on draws (R, N) float64: (R,), or (S, R) for distances."""
         return measure(_Draws(self, weights), computed_metrics(has_calib=self.has_calib))
 
     def plug_in(self) -> dict[str, Tensor]:
@@ -104,10 +95,7 @@ class Resampled:
 
 
 class _Draws(Samples):
-    """The samples of one classifier with weights (R, N), their counts in R draws.
-
-    Sums of differences have a leading axis of ``SHARES``, and so have the distances.
-    """
+    """The samples of one classifier with weights (R, N); distances have an axis of ``SHARES``."""
 
     def __init__(self, classifier: Resampled, weights: Tensor) -> None:
         samples = classifier.samples

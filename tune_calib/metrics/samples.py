@@ -8,7 +8,7 @@ were drawn, which only changes how ``Samples`` sums over them.
 
 from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -16,7 +16,6 @@ from torch import Tensor
 from tune_calib.metrics import binning
 from tune_calib.metrics.ranked import Ranked, Ranking
 from tune_calib.metrics.refinement import cross_fitted
-from tune_calib.metrics.validation import check
 
 BinSums = tuple[Tensor, Tensor, Tensor]
 """Sums over bins: number of samples, number of hits, and the sum of score minus hit."""
@@ -38,16 +37,9 @@ class CalibSplit(NamedTuple):
 class Samples:
     """The samples of a split and the predictions of any number of classifiers for them.
 
-    Args:
-        probs: (..., N, C), rows sum to 1.
-        labels: (N,), int64.
-        logits: (..., N, C), needed only for NLL, refinement and calibration parts.
-        confidence: (..., N), for ranks (``ties.settled``); the largest probability by default.
-        calib: the split on which conformal sets are calibrated, needed only for their metrics.
-        bins: number of bins.
-
-    Raises:
-        ValueError: an input is out of range, not finite or of the wrong shape.
+    Probabilities ``probs`` and ``logits`` are (..., N, C), and labels (N,) int64. The logits are
+    needed only for NLL, refinement and calibration parts, and ``calib`` for conformal sets.
+    ``confidence`` (..., N) is that for ranks, the largest probability by default.
     """
 
     def __init__(
@@ -59,8 +51,11 @@ class Samples:
         calib: CalibSplit | None = None,
         bins: int = 15,
     ) -> None:
-        self._probs, self.labels, self.bins = probs, labels, bins
-        self._logits, self._confidence_for_ranks, self._calib = logits, confidence, calib
+        self.probs, self.labels, self.bins = probs, labels, bins
+        # Only metrics that need them read these.
+        self.logits: Any = logits
+        self.calib: Any = calib
+        self._confidence_for_ranks = confidence
         self.total = len(labels)
         self._values: dict[Callable[[Samples], Tensor], Tensor] = {}
 
@@ -69,26 +64,6 @@ class Samples:
         if metric not in self._values:
             self._values[metric] = metric(self)
         return self._values[metric]
-
-    @cached_property
-    def probs(self) -> Tensor:
-        """Return the probabilities, (..., N, C), after checking them and the labels."""
-        check(self._probs, self.labels)
-        return self._probs
-
-    @property
-    def logits(self) -> Tensor:
-        """Return the logits, (..., N, C)."""
-        if self._logits is None:
-            raise ValueError("this metric needs logits")
-        return self._logits
-
-    @property
-    def calib(self) -> CalibSplit:
-        """Return the split on which conformal sets are calibrated."""
-        if self._calib is None:
-            raise ValueError("this metric needs the logits of calib")
-        return self._calib
 
     @cached_property
     def top_label(self) -> tuple[Tensor, Tensor]:
@@ -126,10 +101,7 @@ class Samples:
         return table.expected_gap(self.total)
 
     def class_gaps(self) -> Iterator[Tensor]:
-        """Yield the sums of p[:, k] - 1[y = k] in its bins (lo, hi], (..., c, B), for some classes.
-
-        Samples with p = 0 are in no bin.
-        """
+        """Yield the sums of p[:, k] - 1[y = k] in its bins (lo, hi], (..., c, B), in parts."""
         for scores, is_class, place in self._by_class():
             yield binning.summed(place, scores - is_class, self.bins)
 

@@ -122,10 +122,7 @@ def is_at_chance(predicted: Tensor, labels: Tensor) -> bool:
 
 
 def is_by_chance(predicted: Tensor, labels: Tensor) -> bool:
-    """Return whether classes (N,) agree with labels no better than if they were independent.
-
-    It is False where fewer than a hundred samples, or a single class, cannot tell.
-    """
+    """Return whether classes (N,) agree with labels no better than if they were independent."""
     classes = 1 + int(torch.maximum(predicted, labels).max())
     shares = [part.bincount(minlength=classes) / len(labels) for part in (predicted, labels)]
     if len(labels) < 100 or any(bool((share == 1).any()) for share in shares):
@@ -154,15 +151,11 @@ def check_order(
     for other, remedy in orders:
         better = top == other
         gain = int(better.sum()) - int(hits.sum())
-        errors = gain / max(1, int((better != hits).sum())) ** 0.5  # standard errors
-        if errors > 2:
-            text = (
+        if gain > 4 * max(1, int((better != hits).sum())) ** 0.5:  # standard errors
+            raise ValueError(
                 f"{name} agree with the largest logits in {share:.0%} of the samples, but in "
                 f"{float(better.double().mean()):.0%} {remedy}; {way}"
             )
-            if errors > 4:
-                raise ValueError(text)
-            warnings.warn(text, stacklevel=3)
     if is_by_chance(top, numbers):
         warnings.warn(
             f"{name} agree with the largest logits in {share:.1%} of the samples, which is no "

@@ -18,7 +18,6 @@ def evaluate(
     logits: Tensor,
     labels: Tensor,
     calib: tuple[Tensor, Tensor] | None = None,
-    in_search: bool = False,
     dtype: torch.dtype | None = None,
 ) -> dict[str, Tensor]:
     """Compute every metric of a head batch on one split, with the bins counted once.
@@ -27,22 +26,15 @@ def evaluate(
         logits: (..., N, C), unnormalised (or log-probabilities), finite.
         labels: (N,), int64.
         calib: logits and labels of ``calib``; without them, conformal metrics are left out.
-        in_search: compute only the metrics that trials of a search report, and with ``calib`` the
-            conformal ones.
         dtype: type in which the logits were rounded (``ties.settled``), their own by default.
 
     Returns:
-        A tensor (...) for each name: fractions in [0, 1], NLL in nats, Brier score summed over
-        classes. NaN where a metric is not defined, such as a mean over correct samples where no
-        sample is correct.
-
-    Raises:
-        ValueError: an input is out of range or not finite, or a metric of a plug-in is out of
-            bounds.
+        A tensor (...) for each name: fractions, NLL in nats, Brier score summed over classes. NaN
+        where a metric is not defined.
     """
     calib_split = None if calib is None else collect_calib(*calib, dtype)
     samples = collect_samples(logits, labels, calib_split, dtype)
-    return measure_samples(samples, computed_metrics(in_search, has_calib=calib is not None))
+    return measure_samples(samples, computed_metrics(has_calib=calib is not None))
 
 
 def collect_calib(logits: Tensor, labels: Tensor, dtype: torch.dtype | None = None) -> CalibSplit:
@@ -64,19 +56,13 @@ def collect_samples(
 
 def measure_samples(samples: Samples, names: Iterable[str]) -> dict[str, Tensor]:
     """Compute built-in metrics by name, and those of plug-ins."""
-    return {
-        **measure(samples, names),
-        **compute_plugin_metrics(samples.logits, samples.labels),
-    }
+    return measure(samples, names) | compute_plugin_metrics(samples.logits, samples.labels)
 
 
 def computed_metrics(
     in_search: bool = False, has_calib: bool = True, in_draw: bool = False
 ) -> list[str]:
-    """Return the built-in metrics of a labelled split, with or without logits of ``calib``.
-
-    Trials of a search have fewer, and those on one of hundreds of draws have fewer still.
-    """
+    """Return the built-in metrics of a labelled split; searches and draws have fewer."""
     records = [metric for metric in METRICS.values() if metric.module]
     if in_search or in_draw:
         records = [record for record in records if record.is_in_searches or record.needs_calib]
@@ -94,17 +80,18 @@ def measure(samples: Samples, names: Iterable[str]) -> dict[str, Tensor]:
     return values
 
 
-def measure_network_check(logits: Tensor, labels: Tensor) -> dict[str, Tensor]:
-    """Compute the network check: does a network fit these samples, is it over-confident?"""
-    probs = settled(logits, OUTPUTS).probs
-    return measure(Samples(probs, labels, logits), _NETWORK_CHECK)
+def measure_network_check(logits: Tensor, labels: Tensor) -> dict[str, float]:
+    """Compute the network check of logits (N, C); an empty dict if a logit is not finite."""
+    if not bool(logits.isfinite().all()):
+        return {}
+    logits = logits.double()
+    metrics = measure(Samples(settled(logits, OUTPUTS).probs, labels, logits), _NETWORK_CHECK)
+    return {name: float(value) for name, value in metrics.items()}
 
 
 def under_corruption(logits: Tensor, labels: Tensor) -> dict[str, float]:
     """Compute ``spec.metrics.CORRUPTION_METRICS`` of one classifier from its logits (N, C)."""
-    probs, confidence, _ = settled(logits, OUTPUTS)
-    samples = Samples(probs, labels, logits=logits, confidence=confidence)
-    metrics = measure(samples, CORRUPTION_METRICS)
+    metrics = measure(collect_samples(logits, labels, dtype=OUTPUTS), CORRUPTION_METRICS)
     return {name: float(value) for name, value in metrics.items()}
 
 

@@ -15,10 +15,6 @@ from tune_calib.errors import UserError
 SMALLEST = 1e-12
 """Lower bound of probabilities, since the logarithm of 0 is not finite."""
 
-# Rows of float32 softmax over a thousand classes sum to 1 within this, and so do rows in which
-# ``ties.settled`` moved probabilities to the edges of bins.
-_TOLERANCE = 1e-4
-
 UNEVEN = 4e-3
 """Largest deviation of a sample's probabilities from a sum of one; bfloat16 rounds each by up to a
 relative 2e-3."""
@@ -32,45 +28,13 @@ PROBABILITIES = (
 )
 """Error message for logits that are probabilities."""
 
-_MANY = 10  # rows from which on the share of those that sum to 1 decides
-
 
 def are_probabilities(rows: Tensor) -> bool:
-    """Return whether rows (N, C) are not negative and sum to 1: most of many, or all of a few.
-
-    Logits do so by chance only in a few rows. A single class has no probabilities.
-    """
+    """Return whether most rows (N, C) of more than one class are not negative and sum to 1."""
     if rows.shape[1] < 2 or not len(rows):
         return False
     is_even = (rows.amin(1) >= -UNEVEN) & ((rows.double().sum(1) - 1).abs() <= ROUNDED)
-    share = float(is_even.double().mean())
-    return share == 1 or (len(rows) >= _MANY and share >= 0.5)
-
-
-def check(probs: Tensor, labels: Tensor) -> None:
-    """Raise ValueError unless metrics are defined on probabilities and labels.
-
-    Rows of ``probs`` (..., N, C), float32 or float64, must sum to 1, and ``labels`` (N,), int64,
-    be in [0, C). The message names the argument, the rule and the value.
-    """
-    if probs.ndim < 2 or labels.ndim != 1 or probs.shape[-2] != len(labels):
-        shapes = f"{tuple(probs.shape)} and {tuple(labels.shape)}"
-        raise ValueError(f"probs must be (..., N, C) and labels (N,), got {shapes}")
-    if len(labels) == 0:
-        raise ValueError("labels must hold at least one sample, got none")
-    if probs.dtype not in (torch.float32, torch.float64):
-        raise ValueError(f"probs must be float32 or float64, got {probs.dtype}; convert them")
-    low, high = float(probs.min()), float(probs.max())
-    # The conditions are stated positively and negated: every comparison with NaN is false, so NaN
-    # fails here and below.
-    if not (low >= 0 and high <= 1 + _TOLERANCE):
-        raise ValueError(f"probs must be in [0, 1], got [{low}, {high}]; apply softmax to logits")
-    error = float((probs.sum(-1) - 1).abs().max())
-    if not error <= _TOLERANCE:
-        raise ValueError(f"rows of probs must sum to 1, got a row off by {error}")
-    first, last = int(labels.min()), int(labels.max())
-    if not (first >= 0 and last < probs.shape[-1]):
-        raise ValueError(f"labels must be in [0, {probs.shape[-1]}), got [{first}, {last}]")
+    return float(is_even.double().mean()) > 0.5
 
 
 def whole_numbers(weights: Tensor, name: str) -> Tensor:
@@ -216,10 +180,8 @@ def logits_to_predict(values: Any, outputs: str | None, classes: NDArray[Any]) -
 
 
 def order_by_columns(classes: NDArray[Any], values: Any, is_fixed: bool) -> NDArray[Any]:
-    """Return the classes in the order of the columns of a data frame that are named after them.
-
-    Names are compared as text, as files store them. With ``is_fixed``, another order is refused.
-    """
+    """Return the classes in the order of the columns of a data frame that are named after them."""
+    # Names are compared as text, as files store them.
     indices = {str(label): index for index, label in enumerate(classes.tolist())}
     names = list(map(str, getattr(values, "columns", ())))
     if sorted(names) != sorted(indices) or names == list(indices):

@@ -9,7 +9,7 @@ import pyarrow as pa
 import torch
 
 from tune_calib.data.splits import load_development, load_test
-from tune_calib.engine.classifier import load_classifier
+from tune_calib.engine.classifier import ensure_classifier
 from tune_calib.engine.extra import network_behind
 from tune_calib.engine.machine import require_environment, set_switches
 from tune_calib.engine.predict import predict
@@ -57,7 +57,7 @@ def _picture(
     torch.set_num_threads(row["threads"] or 1)  # the last digits depend on it
     development = partial(load_development, spec.network_data, data_root, store.images)
     trained = network_behind(spec, store, development, device=device)
-    classifier = load_classifier(spec, store, development, device=device)
+    classifier = ensure_classifier(spec, store, development, device=device)
     info = spec.data.info.of_test()
     outputs = predict(trained.method, trained.network, test.images, info=info)
     logits, calibrated = classifier.uncalibrated(*outputs)[0], classifier(*outputs)[0]

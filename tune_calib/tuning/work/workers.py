@@ -19,9 +19,7 @@ from tune_calib.engine.bank import BankKey, DevelopmentBank, bank_key
 from tune_calib.engine.evaluate import (
     SplitLogits,
     bank_logits,
-    compute_bank_check,
     compute_base_check,
-    head_batch_logits,
     network_logits,
     read_train_check,
     refuse_better,
@@ -287,7 +285,9 @@ class HeadWorker(Worker):
         if self.spec.network.is_frozen:
             refuse_better(self.spec, self.store, bank_logits(bank, self.device))
         self.opened = wanted
-        self.base = compute_bank_check(bank)
+        self.base = compute_base_check(
+            bank_logits(bank, torch.device("cpu")), read_train_check(bank.manifest)
+        )
         return bank
 
     def step(self) -> dict[str, Any]:
@@ -338,7 +338,7 @@ class HeadWorker(Worker):
         """Evaluate the current part, whose first head has the number ``first``."""
         trainer, results = self.trainer, list[tuple[PlannedTrial, TrialResult]]()
         trainer.executor.forget()  # its memory is for the evaluation
-        logits = head_batch_logits(trainer, self.bank)
+        logits = bank_logits(self.bank, trainer.device, trainer)
         part = self.heads[first : first + len(trainer.slots)]
         count = sum(map(len, part))
         for k, trials in enumerate(part):
