@@ -31,21 +31,6 @@ def test_a_missing_class_is_one_line(archives, tmp_path):
     assert "99 variants, expected 100" in refused(DataSlot(dataset="aircraft"), data)
 
 
-@pytest.mark.parametrize("layout", [("cifar10", "binary"), ("cifar100", "binary")])
-def test_cut_or_foreign_binary_files_are_one_line(layout, archives, tmp_path):
-    root = shutil.copytree(archives(layout), tmp_path / "copy")
-    slot = DataSlot(dataset=layout[0])
-    file = next(root.rglob("test*.bin"))
-    whole = file.read_bytes()
-    file.write_bytes(whole[:-1])
-    assert str(file) in refused(slot, root)
-    file.write_bytes(whole[: 1 if layout[0] == "cifar100" else 0] + b"\xff" + whole[1:][
-        1 if layout[0] == "cifar100" else 0 :])  # fmt: skip
-    assert "has label 255" in refused(slot, root)
-    file.unlink()
-    assert f"{file} does not exist" in refused(slot, root)
-
-
 def test_foreign_cut_or_out_of_range_svhn_files_are_one_line(tmp_path):
     slot = DataSlot(dataset="svhn")
     savemat(

@@ -8,11 +8,11 @@ The layouts are in docs/pages/data.md. The placeholder of imported features and 
 no images, is here too; the registry resolves its name but does not list it.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -22,7 +22,7 @@ from PIL import Image
 from tune_calib.data import huggingface, rules
 from tune_calib.data.base import Source, Split
 from tune_calib.data.cache import find_equal_images, open_source, settled, summarise
-from tune_calib.data.decode import Format, is_grey, side_of, split_of_files
+from tune_calib.data.decode import Format, scan_headers, split_of_files
 from tune_calib.data.draws import unite
 from tune_calib.data.layouts import require_classes, require_folder
 from tune_calib.errors import DamagedFileError, DataNotFoundError, UserError
@@ -222,10 +222,11 @@ def _list_images(part: Path, classes: Sequence[str]) -> Images:
 
 def _scan_folder(root: Path | None, slot: DataSlot) -> Scan:
     train, test, classes = _folder_parts(root, slot.classes)
-    files = [file for file, _ in train + test]
+    images = train + test
     if slot.grey != "convert":  # the first image of each class
         labels = [label for _, label in train]
-        files = [train[labels.index(label)][0] for label in range(len(classes))]
+        images = [train[labels.index(label)] for label in range(len(classes))]
+    is_grey, side = scan_headers((file, str(file)) for file, _ in images)
     read_test = partial(split_of_files, test) if test else None
     return Scan(
         where=require_folder(FOLDER, root, FOLDER_HINT),
@@ -233,8 +234,8 @@ def _scan_folder(root: Path | None, slot: DataSlot) -> Scan:
         test=read_test,
         classes=len(classes),
         names=tuple(classes),
-        is_grey=all(map(is_grey, files)),
-        side=side_of(train[0][0], str(train[0][0])),
+        is_grey=is_grey,
+        side=side,
     )
 
 
@@ -267,11 +268,10 @@ def _scan_parquet(root: Path | None, slot: DataSlot) -> Scan:
     columns = huggingface.Columns(image, label, guess=True, classes=slot.classes or None)
     columns = columns.settled(train[0])
     labels = huggingface.read_labels(train, columns, len(slot.classes) or None)
-    first = next(huggingface.read_batches(train, columns))
-    batches: Iterable[huggingface.Batch] = [first]
-    if slot.grey == "convert":
-        batches = huggingface.read_batches((*train, *test), columns)
-    images = chain.from_iterable(batch.encoded.to_pylist() for batch in batches)
+    batches = huggingface.read_batches((*train, *test), columns)
+    if slot.grey != "convert":
+        batches = islice(batches, 1)
+    is_grey, side = scan_headers(chain.from_iterable(batch.images() for batch in batches))
     read = partial(huggingface.lazy_images, classes=len(slot.classes) or None, columns=columns)
     read_test = partial(read, test) if test else None
     return Scan(
@@ -280,8 +280,8 @@ def _scan_parquet(root: Path | None, slot: DataSlot) -> Scan:
         test=read_test,
         classes=len(slot.classes) or int(labels.max()) + 1,
         names=columns.classes or (),
-        is_grey=all(map(is_grey, images)),
-        side=side_of(first.encoded[0].as_py(), f"{train[0]}: row 0"),
+        is_grey=is_grey,
+        side=side,
     )
 
 
