@@ -134,14 +134,9 @@ class CalibrationReport:
         if form == "markdown":
             table = "\n".join(f"| {' | '.join(row)} |" for row in _align(self._cells()))
             return "\n\n".join([table, *self._notes()])
-        # A head is the title of a metric: plain text, without a backslash.
-        cells = self._cells().rename(columns={"95 %": r"95 \%"})
-        cells = cells.replace(r"([&%$#_{}])", r"\\\1", regex=True)
-        cells = cells.replace({"↓": r"$\\downarrow$", "↑": r"$\\uparrow$"}, regex=True)
-        head, _, *body = [rf"{' & '.join(row)} \\" for row in _align(cells)]
-        lines = [r"\begin{tabular}{lll}", r"\toprule", head, r"\midrule", *body]
-        lines += [r"\bottomrule", r"\end{tabular}"]
-        return "\n".join([*(f"% {note}" for note in self._notes()), *lines])
+        table = self._cells().to_latex(index=False, escape=True)
+        table = table.replace("↓", r"$\downarrow$").replace("↑", r"$\uparrow$")
+        return "\n".join([*(f"% {note}" for note in self._notes()), table])
 
     def figure(self) -> "Figure":
         """Draw the reliability diagram, and below it the share of samples in each bin.
