@@ -181,17 +181,6 @@ def test_a_damaged_import_is_one_line_and_made_again(tmp_path, store):
     assert read_record("mine", store) == files.record
 
 
-def test_a_file_that_changes_meanwhile_is_refused(tmp_path, store):
-    files = check_files(**splits_of(tmp_path))
-    write(tmp_path / "test.npz", **outputs(50, seed=9))
-    with pytest.raises(UserError, match="changed while it was read"):
-        write_import("mine", files, store, replace=False)
-    assert not store.holds(KIND, files.record.digest)
-    assert not list((store.root / KIND).iterdir())  # nor half of one
-    with pytest.raises(UserError, match="has no import"):
-        read_record("mine", store)
-
-
 def test_two_classes_may_have_one_column_and_labels_that_are_true_or_false(tmp_path):
     def scores(shape, kind=np.int64):
         def make(samples, seed):

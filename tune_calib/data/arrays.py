@@ -46,11 +46,10 @@ _DAMAGE = ("cannot be read", f"copy it again, or {_FIX}")
 
 @dataclass(frozen=True)
 class Array:
-    """An array in a file; ``stamp`` is the size and modification time of the file."""
+    """An array in a file."""
 
     path: Path
     name: str
-    stamp: tuple[int, int]
 
     def __str__(self) -> str:
         """Return the name for messages, e.g. ``test.npz:logits``."""
@@ -74,20 +73,13 @@ def arrays_in(path: Path) -> Mapping[str, Array]:
     if not path.is_file():
         raise UserError(f"{path} does not exist; is the path correct?")
     with reading(path, *_DAMAGE):
-        return _list_arrays(path, stamp_of(path))
+        return _list_arrays(path, path.stat().st_mtime_ns)
 
 
 # A file may hold thousands of imports, each of which looks up its arrays.
 @lru_cache(maxsize=4)
-def _list_arrays(path: Path, stamp: tuple[int, int]) -> Mapping[str, Array]:
-    names = FORMATS[path.suffix.lower()][0](path)
-    return {name: Array(path, name, stamp) for name in names}
-
-
-def stamp_of(path: Path) -> tuple[int, int]:
-    """Return size and modification time of a file, which reveal a change."""
-    stat = path.stat()
-    return stat.st_size, stat.st_mtime_ns
+def _list_arrays(path: Path, _: int) -> Mapping[str, Array]:
+    return {name: Array(path, name) for name in FORMATS[path.suffix.lower()][0](path)}
 
 
 def find_arrays(setting: str, files: Sequence[str], roles: _Names) -> dict[str, Array]:

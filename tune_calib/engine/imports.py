@@ -17,7 +17,6 @@ from urllib.parse import quote, unquote
 import numpy as np
 from torch import Tensor
 
-from tune_calib.data.arrays import stamp_of
 from tune_calib.data.imported import ImportedSplit, LinearHead, halves, read_head, read_split
 from tune_calib.engine.bank import write_arrow, write_split
 from tune_calib.engine.duplicates import Summary, count_shared, refuse_copies, summarise
@@ -50,12 +49,11 @@ Files = Sequence[str]
 
 @dataclass(frozen=True)
 class Import:
-    """Checked files of an import before they are stored, with the stamp of each file."""
+    """Checked files of an import before they are stored."""
 
     record: ImportedData
     files: Mapping[str, Files]
     head: LinearHead | None
-    stamps: Mapping[Path, tuple[int, int]]
 
 
 def check_files(train: Files, select: Files, calib: Files, test: Files, head: Files) -> Import:
@@ -72,7 +70,6 @@ def check_files(train: Files, select: Files, calib: Files, test: Files, head: Fi
             raise UserError(f"`{name}` is missing; specify the files of this split")
     files = {name: paths for name, paths in splits.items() if paths}
     last_layer = read_head(head) if head else None
-    stamps: dict[Path, tuple[int, int]] = {}
     summaries: dict[str, Summary] = {}
     labels: dict[str, Tensor] = {}
     groups: dict[str, Tensor] = {}
@@ -82,7 +79,6 @@ def check_files(train: Files, select: Files, calib: Files, test: Files, head: Fi
         split = read_split(name, paths, last_layer)
         first = first or split
         _check_equal(first, split)
-        stamps |= {array.path: array.stamp for array in split.arrays.values()}
         summaries[name] = summarise(split)
         split.check_order()
         counts[name], labels[name] = len(split.labels), split.labels
@@ -113,7 +109,7 @@ def check_files(train: Files, select: Files, calib: Files, test: Files, head: Fi
         outputs=first.kind,
         **counts,
     )
-    return Import(record, files, last_layer, stamps=stamps)
+    return Import(record, files, last_layer)
 
 
 def write_import(name: str, checked: Import, store: Store, replace: bool) -> None:
@@ -259,10 +255,6 @@ def _write_bank(checked: Import, store: Store) -> None:
                     write_split(folder / "train-000.arrow", split.chunks(mask), labels)
         if head is not None:
             write_arrow(folder / "head.arrow", {"weight": head.weight, "bias": head.bias[:, None]})
-        # Otherwise the digest would not match the stored numbers.
-        for path, stamp in checked.stamps.items():
-            if stamp_of(path) != stamp:
-                raise UserError(f"{path} changed while it was read; import it again")
         accuracies = {part: metrics["accuracy"] for part, metrics in network_checks.items()}
         manifest["accuracy"], manifest["regime"] = accuracies, network_checks.get("train", {})
 
