@@ -18,7 +18,7 @@ from tune_calib.data.base import Source
 from tune_calib.data.decode import Format, split_of_files
 from tune_calib.data.huggingface import require_range
 from tune_calib.data.layouts import Layouts, read_fields, require_files
-from tune_calib.errors import DamagedFileError
+from tune_calib.errors import reading
 from tune_calib.spec.datasets import DATASETS
 
 CUB_CLASSES, CUB_FOLDER = 200, "CUB_200_2011"
@@ -35,9 +35,9 @@ AIRCRAFT_HINT = _HINT.format(f"{AIRCRAFT_FOLDER}, also of torchvision.datasets.F
 
 
 def _find_cub(archive: Path) -> tuple[Path, ...]:
-    lists = require_files(map(archive.joinpath, CUB_LISTS), CUB_HINT)
+    lists = require_files(tuple(map(archive.joinpath, CUB_LISTS)), CUB_HINT)
     images = [archive / "images" / name for _, name in read_fields(lists[0], 2)]
-    return require_files([*lists, *images], CUB_HINT)
+    return require_files((*lists, *images), CUB_HINT)
 
 
 def _read_cub(files: tuple[Path, ...], format_: Format) -> Source:
@@ -47,45 +47,32 @@ def _read_cub(files: tuple[Path, ...], format_: Format) -> Source:
     require_range(classes, labels, CUB_CLASSES)
     is_training = torch.tensor(_values(parts, numbers)).bool()
     split = split_of_files(list(zip(images, labels.tolist(), strict=True)), format_)
-    train, test = is_training.nonzero()[:, 0], (~is_training).nonzero()[:, 0]
-    return Source(split.take(train), split.take(test))
+    return Source(*(split.take(part.nonzero()[:, 0]) for part in (is_training, ~is_training)))
 
 
 def _values(file: Path, numbers: list[str]) -> list[int]:
-    try:
+    with reading(file, "does not have a number for every image", "unpack it again"):
         values = {number: int(value) for number, value in read_fields(file, 2)}
         return [values[number] for number in numbers]
-    except (ValueError, KeyError) as error:
-        raise DamagedFileError(
-            f"{file} does not have a number for every image ({error}); unpack it again"
-        ) from None
 
 
 def _find_aircraft(archive: Path) -> tuple[Path, ...]:
-    lists = require_files(map((archive / "data").joinpath, AIRCRAFT_LISTS), AIRCRAFT_HINT)
-    files = [*lists]
-    for listed in lists:
-        files += [file for file, _ in _listed(listed)]
-    return require_files(files, AIRCRAFT_HINT)
+    lists = require_files(
+        tuple((archive / "data").joinpath(x) for x in AIRCRAFT_LISTS), AIRCRAFT_HINT
+    )
+    images = [file for listed in lists for file, _ in _listed(listed)]
+    return require_files((*lists, *images), AIRCRAFT_HINT)
 
 
 def _read_aircraft(files: tuple[Path, ...], format_: Format) -> Source:
-    train, test = files[: len(AIRCRAFT_LISTS)]
-    variants = sorted({variant for _, variant in _listed(train)})
-    if len(variants) != AIRCRAFT_CLASSES:
-        raise DamagedFileError(
-            f"{train} lists {len(variants)} variants, expected {AIRCRAFT_CLASSES}: a class is "
-            "missing; unpack it again"
-        )
-    parts = []
-    for listed in (train, test):
-        unknown = sorted({variant for _, variant in _listed(listed)} - set(variants))
-        if unknown:
-            raise DamagedFileError(
-                f"{listed} lists the variant {unknown[0]!r}, which train does not have"
-            )
-        images = [(file, variants.index(variant)) for file, variant in _listed(listed)]
-        parts.append(split_of_files(images, format_))
+    parts, numbers = [], dict[str, int]()
+    for listed in files[: len(AIRCRAFT_LISTS)]:  # train first, which has all variants
+        rows = _listed(listed)
+        numbers = numbers or {name: n for n, name in enumerate(sorted({name for _, name in rows}))}
+        with reading(listed, "does not have the variants of the data set", "unpack it again"):
+            if len(numbers) != AIRCRAFT_CLASSES:
+                raise ValueError(f"{len(numbers)} variants, expected {AIRCRAFT_CLASSES}")
+            parts.append(split_of_files([(file, numbers[name]) for file, name in rows], format_))
     return Source(*parts)
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from tune_calib.data import rules
 from tune_calib.data.base import Source
 from tune_calib.data.decode import Format, split_of_files
-from tune_calib.data.layouts import Layouts, read_fields
-from tune_calib.errors import DamagedFileError
+from tune_calib.data.layouts import Layouts, read_fields, require_files
+from tune_calib.errors import DamagedFileError, reading
 from tune_calib.spec.datasets import DATASETS
 
 NAME, CLASSES = "tiny_imagenet", 200
@@ -58,16 +58,12 @@ def _training(archive: Path) -> list[tuple[Path, int]]:
 
 
 def _validation(archive: Path) -> list[tuple[Path, int]]:
-    listed = archive / "val" / "val_annotations.txt"
-    classes = _classes(archive)
+    listed, classes = archive / "val" / "val_annotations.txt", _classes(archive)
     images = []
-    for name, rest in read_fields(listed, 2, None):
-        label, file = rest.split()[0], archive / "val" / "images" / name
-        if label not in classes:
-            raise DamagedFileError(f"{listed} lists the unknown class {label}")
-        if not file.is_file():
-            raise DamagedFileError(f"{file} does not exist; unpack the archive again")
-        images.append((file, classes[label]))
+    with reading(listed, "lists a class that is unknown", "unpack it again"):
+        for name, rest in read_fields(listed, 2, None):
+            images.append((archive / "val" / "images" / name, classes[rest.split()[0]]))
+    require_files(tuple(file for file, _ in images), HINT)
     return images
 
 
