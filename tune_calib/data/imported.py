@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from tune_calib.data.arrays import HEAD_ROLES, ROLES, Array, Rows, describe_roles, find_arrays
-from tune_calib.data.draws import divide
+from tune_calib.data.rules import divide
 from tune_calib.errors import UserError
 from tune_calib.metrics import validation
 from tune_calib.metrics.scoring import check_order

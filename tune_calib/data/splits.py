@@ -15,8 +15,16 @@ from torch import Tensor
 
 from tune_calib.data.base import Source, Split
 from tune_calib.data.cache import find_equal_images, load_source, settled, summarise
-from tune_calib.data.draws import draw_cut, draw_held_out, unite_cut
-from tune_calib.data.rules import GENERAL, Cut, halved, held_out_of_test, largest_remainders
+from tune_calib.data.rules import (
+    GENERAL,
+    Cut,
+    draw_cut,
+    draw_held_out,
+    halved,
+    held_out_of_test,
+    largest_remainders,
+    unite_cut,
+)
 from tune_calib.determinism import child_seed
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.files.hashes import hash_bytes, hash_text

@@ -23,7 +23,6 @@ from tune_calib.data import huggingface, rules
 from tune_calib.data.base import Source, Split
 from tune_calib.data.cache import find_equal_images, open_source, settled, summarise
 from tune_calib.data.decode import Format, scan_headers, split_of_files
-from tune_calib.data.draws import unite
 from tune_calib.data.layouts import require_classes, require_folder
 from tune_calib.errors import DamagedFileError, DataNotFoundError, UserError
 from tune_calib.spec.datasets import DATASETS, DatasetInfo, Quick, refuse_crop
@@ -131,7 +130,7 @@ def _load(scan: Scan, format_: Format, slot: DataSlot) -> Source:
         count = len(train) // 5
         source = Source(train, train.take(order[:0]))
         train = find_equal_images(replace(source, train=settled(train, source))).train
-        parts = unite([order[:count], order[count:]], train.image_ids)
+        parts = rules.unite([order[:count], order[count:]], train.image_ids)
         test, train = (replace(train.take(part), image_ids=None) for part in parts)
     elif scan.test is None:
         raise UserError(
