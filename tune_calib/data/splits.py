@@ -162,10 +162,8 @@ def _load_cut(slot: DataSlot, root: Path | None, cache: Path | None) -> tuple[So
 def _describe_equal(source: Source, divided: Split, part: str) -> str:
     texts = []
     if divided.image_ids is not None:
-        _, firsts, inverse = np.unique(
-            divided.image_ids.numpy(), return_index=True, return_inverse=True
-        )
-        labels = divided.labels.numpy()
+        ids, labels = divided.image_ids.numpy(), divided.labels.numpy()
+        _, firsts, inverse = np.unique(ids, return_index=True, return_inverse=True)
         text = f"{len(labels) - len(firsts)} of {len(labels)} {part} images repeat another one"
         text += ", whose split they are in"
         if contradictions := int((labels != labels[firsts][inverse]).sum()):

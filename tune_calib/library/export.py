@@ -251,11 +251,10 @@ def _classifier_of(
 
 
 def _matches(metrics: Mapping[str, float], row: Row) -> bool:
-    for metric in WATCHED:
-        name = column("select", metric)
-        if name in metrics and not math.isclose(metrics[name], row[name], abs_tol=_CLOSE):
-            return False
-    return True
+    names = [column("select", metric) for metric in WATCHED]
+    return all(
+        math.isclose(metrics[name], row[name], abs_tol=_CLOSE) for name in names if name in metrics
+    )
 
 
 def _stored_bank(

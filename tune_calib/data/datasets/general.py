@@ -8,7 +8,7 @@ The layouts are in docs/pages/data.md. The placeholder of imported features and 
 no images, is here too; the registry resolves its name but does not list it.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -171,23 +171,15 @@ def _folder_parts(
 
 def _list_shown(folder: Path) -> list[Path]:
     """Return files and folders in a folder, without those with a dot before the name."""
-    try:
-        return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
-    except OSError as error:
-        raise DamagedFileError(f"{folder} cannot be listed: {error.strerror}") from None
+    return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
 
 
 def _class_folders(part: Path) -> list[str]:
     paths = _list_shown(part)
     for path in paths:
-        if not path.is_dir() and path.suffix.lower() in _image_suffixes():
+        if not path.is_dir() and path.suffix.lower() in Image.registered_extensions():
             raise DamagedFileError(f"{path} is in no class folder; move it into one, or away")
     return [path.name for path in paths if path.is_dir()]
-
-
-def _image_suffixes() -> Mapping[str, str]:
-    Image.init()
-    return Image.registered_extensions()
 
 
 def _files_below(folder: Path) -> Iterator[Path]:
@@ -211,7 +203,7 @@ def _list_images(part: Path, classes: Sequence[str]) -> Images:
         if not files:
             raise DamagedFileError(f"{part / name} contains no images: a class is missing")
         for file in files:
-            if file.suffix.lower() not in _image_suffixes() or not file.is_file():
+            if file.suffix.lower() not in Image.registered_extensions() or not file.is_file():
                 raise DamagedFileError(
                     f"{file} is not named like an image file, or links to none; move it away"
                 )
