@@ -98,11 +98,8 @@ def files_of(file: str | Path) -> Files:
 
 def read_files(files: Files) -> tuple[Exported, dict[str, Tensor]]:
     """Read ``NAME.json`` and the tensors that it describes."""
-    try:
-        content, unsealed = parse(files.record.read_bytes(), files.record)
-        tensors = files.tensors.read_bytes()
-    except OSError as error:
-        raise UserError(f"cannot read {error.filename}: {error.strerror}") from None
+    content, unsealed = parse(files.record.read_bytes(), files.record)
+    tensors = files.tensors.read_bytes()
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise DamagedFileError(f"{files.record} was not written by tune-calib export")
     if content.get("version") != VERSION:
