@@ -87,26 +87,6 @@ def test_a_table_in_latex_and_json_is_one_call():
         report.table("html")
 
 
-LOGITS, LABELS = np.array([[2.0, 0.0], [1.0, 3.0]]), np.array([0, 1])
-
-
-@pytest.mark.parametrize(
-    ("logits", "labels", "options", "message"),
-    [
-        (LOGITS[None], LABELS, {}, "logits must be"),
-        (LOGITS * np.nan, LABELS, {}, "finite"),
-        (LOGITS, LABELS[:1], {}, "labels must be \\(2,\\)"),
-        (LOGITS, LABELS + 1, {}, "labels must be in 0 to 1"),
-        (np.array([[0.9, 0.1], [0.5, 0.5]]), LABELS, {}, "look like probabilities"),
-        (LOGITS, LABELS, {"resamples": 2.5}, "resamples must be"),
-    ],
-)
-def test_a_wrong_input_is_refused_in_one_line(logits, labels, options, message):
-    with pytest.raises(ValueError, match=message) as refused:
-        tune_calib.calibration_report(logits, labels, **options)
-    assert "\n" not in str(refused.value)
-
-
 def test_weights_of_a_report_repeat_samples_and_classes_name_the_columns():
     logits, labels = case(60, 3)
     counts = torch.arange(60) % 3
