@@ -58,29 +58,6 @@ def cifar100_parquet(root: Path) -> Path:
     return both_parts(root, 100, 6, names=("img", "fine_label"))
 
 
-def _binary(file: Path, classes: int, count: int, head: int) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    rows = [
-        bytes([0] * (head - 1) + [row % classes]) + pixels_of(row).transpose(2, 0, 1).tobytes()
-        for row in range(count)
-    ]
-    file.write_bytes(b"".join(rows))
-
-
-def cifar10_binary(root: Path) -> Path:
-    folder = root / "cifar-10-batches-bin"
-    for batch in range(1, 6):
-        _binary(folder / f"data_batch_{batch}.bin", 10, 12, 1)
-    _binary(folder / "test_batch.bin", 10, 10, 1)
-    return root
-
-
-def cifar100_binary(root: Path) -> Path:
-    _binary(root / "cifar-100-binary" / "train.bin", 100, 600, 2)
-    _binary(root / "cifar-100-binary" / "test.bin", 100, 100, 2)
-    return root
-
-
 def svhn_official(root: Path) -> Path:
     for part, count in (("train", 60), ("test", 10)):
         images = np.stack([pixels_of(row) for row in range(count)], 3)
@@ -153,9 +130,7 @@ def aircraft_parquet(root: Path) -> Path:
 
 LAYOUTS: dict[tuple[str, str], Callable[[Path], Path]] = {
     ("cifar10", "parquet"): cifar10_parquet,
-    ("cifar10", "binary"): cifar10_binary,
     ("cifar100", "parquet"): cifar100_parquet,
-    ("cifar100", "binary"): cifar100_binary,
     ("svhn", "official"): svhn_official,
     ("svhn", "parquet"): svhn_parquet,
     ("tiny_imagenet", "official"): tiny_imagenet_official,

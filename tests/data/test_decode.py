@@ -1,7 +1,6 @@
 """Every kind of image file: decoded as a viewer shows it, or refused in one line."""
 
 import io
-import struct
 
 import numpy as np
 import pytest
@@ -12,26 +11,22 @@ from tune_calib.data.decode import Format
 from tune_calib.errors import DamagedFileError
 
 GREY, COLOUR = pixels_of(0, 16, grey=True), pixels_of(1, 16)
-WIDE = GREY.astype(np.uint16) * 257
 PALETTE = Image.fromarray(COLOUR).quantize(64)
 TURNS = {3: Image.Transpose.ROTATE_180, 5: Image.Transpose.TRANSPOSE, 6: Image.Transpose.ROTATE_90}
 
 
 def made(mode: str) -> Image.Image:
     """Return a grey or colour image of the same look in a mode of Pillow."""
-    if mode.startswith("I;16"):
-        order = ">u2" if mode.endswith("B") else "<u2"
-        return Image.frombytes(mode, (16, 16), WIDE.astype(order).tobytes())
-    if mode in ("I", "F"):
-        return Image.fromarray(GREY.astype(np.int32 if mode == "I" else np.float32))
+    if mode == "I;16":
+        return Image.fromarray(GREY.astype(np.uint16) * 257)
+    if mode == "F":
+        return Image.fromarray(GREY.astype(np.float32))
     if mode == "LAB":
         return Image.new(mode, (16, 16))
-    return Image.fromarray(GREY if mode[:2] in ("L", "LA") else COLOUR).convert(mode)
+    return Image.fromarray(GREY if mode[0] == "L" else COLOUR).convert(mode)
 
 
 def encoded(image: Image.Image, kind: str, **options) -> bytes:
-    if (image.mode, kind) == ("I;16", "PPM"):  # Pillow reads it, and writes it from 11.0 on
-        return b"P5 16 16 65535\n" + WIDE.astype(">u2").tobytes()
     buffer = io.BytesIO()
     image.save(buffer, kind, **options)
     return buffer.getvalue()
@@ -45,28 +40,25 @@ def decoded(content: bytes, channels: int, **options) -> np.ndarray:
 @pytest.mark.parametrize(
     ("mode", "kind"),
     [
-        ("L", "PNG"), ("LA", "PNG"), ("I;16", "PNG"), ("I;16B", "PNG"), ("I;16", "TIFF"),
-        ("I;16B", "TIFF"), ("I;16", "PPM"), ("I;16", "JPEG2000"), ("RGB", "PNG"), ("RGBA", "PNG"),
-        ("RGBX", "TIFF"), ("CMYK", "TIFF"), ("RGBA", "WEBP"),
+        ("L", "PNG"), ("LA", "PNG"), ("RGBA", "PNG"), ("RGBX", "TIFF"), ("CMYK", "TIFF"),
+        ("RGBA", "WEBP"),
     ],
 )  # fmt: skip
 def test_images_of_every_mode_decode_as_in_a_viewer(mode, kind):
-    is_grey = mode[0] in "LI"
+    is_grey = mode[0] == "L"
     content = encoded(made(mode), kind, **({"lossless": True} if kind == "WEBP" else {}))
     assert np.array_equal(decoded(content, 1 if is_grey else 3), GREY if is_grey else COLOUR)
 
 
 @pytest.mark.parametrize("turn", TURNS)
-@pytest.mark.parametrize(("kind", "pixels"), [("PNG", COLOUR), ("TIFF", COLOUR), ("PNG", WIDE)])
-def test_the_orientation_of_exif_is_applied_but_to_published_archives(turn, kind, pixels):
+@pytest.mark.parametrize("kind", ["PNG", "TIFF"])
+def test_the_orientation_of_exif_is_applied_but_to_published_archives(turn, kind):
     exif = Image.Exif()
     exif[274] = turn
-    stored = Image.fromarray(pixels).transpose(TURNS[turn])
+    stored = Image.fromarray(COLOUR).transpose(TURNS[turn])
     content = encoded(stored, kind, exif=exif)
-    is_grey = pixels is WIDE
-    expected = GREY if is_grey else COLOUR
-    assert np.array_equal(decoded(content, 1 if is_grey else 3), expected)
-    if not is_grey and kind == "PNG":
+    assert np.array_equal(decoded(content, 3), COLOUR)
+    if kind == "PNG":
         assert np.array_equal(decoded(content, 3, as_stored=True), np.asarray(stored))
 
 
@@ -76,35 +68,24 @@ def clear(image: Image.Image) -> Image.Image:
 
 
 REFUSED = {
-    "32-bit integers": (made("I"), "TIFF", {}, "pixels of mode I, whose range"),
-    "floats": (made("F"), "TIFF", {}, "pixels of mode F, whose range"),
-    "Lab": (made("LAB"), "TIFF", {}, "pixels of mode LAB, whose range"),
-    "an alpha channel": (clear(made("RGBA")), "PNG", {}, "has transparent pixels"),
-    "a transparent colour": (made("RGB"), "PNG", {"transparency": (1, 2, 3)}, "transparent pixels"),
+    "16 bits": (made("I;16"), "PNG", {}),
+    "floats": (made("F"), "TIFF", {}),
+    "Lab": (made("LAB"), "TIFF", {}),
+    "an alpha channel": (clear(made("RGBA")), "PNG", {}),
+    "a transparent colour": (made("RGB"), "PNG", {"transparency": (1, 2, 3)}),
     "a transparent entry of a palette": (
-        PALETTE, "PNG", {"transparency": PALETTE.getpixel((0, 0))}, "transparent pixels",
+        PALETTE, "PNG", {"transparency": PALETTE.getpixel((0, 0))},
     ),
-    "frames": (
-        made("L"), "GIF", {"save_all": True, "append_images": [made("RGB")]}, "has 2 frames",
-    ),
-    "pages": (made("L"), "TIFF", {"save_all": True, "append_images": [made("L")]}, "has 2 frames"),
+    "frames": (made("L"), "GIF", {"save_all": True, "append_images": [made("RGB")]}),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_images_that_viewers_may_show_otherwise_are_refused_in_one_line(case):
-    image, kind, options, expected = REFUSED[case]
-    with pytest.raises(DamagedFileError, match=f"^the image .*{expected}[^\n]*; save ") as error:
-        decoded(encoded(image, kind, **options), 1 if image.mode in "LIF" else 3)
+    image, kind, options = REFUSED[case]
+    with pytest.raises(DamagedFileError, match=r"^the image .*which viewers show") as error:
+        decoded(encoded(image, kind, **options), 1 if image.mode[0] in "LIF" else 3)
     assert "\n" not in str(error.value)
-
-
-def test_wide_pixels_whose_zero_is_white_are_refused():
-    content = encoded(made("I;16"), "TIFF")
-    as_black, as_white = (struct.pack("<HHIHxx", 262, 3, 1, kind) for kind in (1, 0))
-    assert content.count(as_black) == 1
-    with pytest.raises(DamagedFileError, match="pixels of mode I;16, whose range"):
-        decoded(content.replace(as_black, as_white), 1)
 
 
 def test_an_unused_transparent_colour_and_a_preview_are_no_obstacle():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from tune_calib.data.draws import divide, draw_held_out
+from tune_calib.data.rules import divide, draw_held_out
 from tune_calib.data.splits import load_development, load_test
 from tune_calib.engine.bank import draw_splits, read_split, write_split
 from tune_calib.spec.slots.data import DataSlot

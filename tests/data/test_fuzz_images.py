@@ -26,7 +26,7 @@ TURNS = {
     5: Image.Transpose.TRANSPOSE, 6: Image.Transpose.ROTATE_90, 8: Image.Transpose.ROTATE_270,
 }  # fmt: skip
 LOOKS = {
-    1: [("L", "PNG"), ("LA", "PNG"), ("I;16", "PNG"), ("I;16", "TIFF"), ("L", "TIFF")],
+    1: [("L", "PNG"), ("LA", "PNG"), ("L", "TIFF")],
     3: [("RGB", "PNG"), ("RGBA", "PNG"), ("P", "PNG"), ("P", "GIF"), ("CMYK", "TIFF"),
         ("RGB", "WEBP"), ("RGBX", "TIFF"), ("RGB", "TIFF")],
 }  # fmt: skip
@@ -68,8 +68,6 @@ class Case:
         if mode == "P":
             image = image.quantize(256)
             assert np.array_equal(np.asarray(image.convert("RGB")), pixels)
-        elif mode == "I;16":
-            image = Image.fromarray(pixels.astype(np.uint16) * 256)
         else:
             image = image.convert(mode)
         if fault == "transparent":

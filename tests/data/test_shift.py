@@ -151,7 +151,7 @@ def test_sizes_are_changed_as_pillow_does_and_colours_as_its_luma():
 
 @pytest.mark.parametrize("name", ["ood/cifar10", "corrupt/fog"])
 def test_shift_sets_are_known_by_the_content_of_their_files(tmp_path: Path, name: str):
-    root = LAYOUTS["cifar10", "binary"](tmp_path / "data")
+    root = LAYOUTS["cifar10", "parquet"](tmp_path / "data")
     folder = shift_set(root / "CIFAR-10-C", each=20)
     slot = DataSlot(dataset="digits" if name == "ood/cifar10" else "cifar10")
 
@@ -161,13 +161,13 @@ def test_shift_sets_are_known_by_the_content_of_their_files(tmp_path: Path, name
     first = made()
     assert made() == first
     replaced(folder / "fog.npy")
-    (file,) = root.rglob("test_batch.bin")
+    (file,) = root.rglob("test.parquet")
     replaced(file)
     assert made() != first
 
 
 def test_another_data_set_and_noise_are_foreign_images(tmp_path):
-    root = LAYOUTS["cifar10", "binary"](tmp_path / "cifar10")
+    root = LAYOUTS["cifar10", "parquet"](tmp_path / "cifar10")
     slot = DataSlot(dataset="digits")
     test = load_test(slot, None)
     assert find_sets(["cifar10"], slot, root) == ["ood/cifar10"]

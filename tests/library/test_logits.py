@@ -1,6 +1,5 @@
 """Logits of a run for other programs: arrays, data card, index, and what is refused."""
 
-import csv
 import hashlib
 import shutil
 import sys
@@ -95,26 +94,6 @@ def test_the_file_is_imported_again_unchanged(sweep, tmp_path):
         for split, stored in zip(SPLITS, bank.evaluated().values(), strict=True):
             assert np.array_equal(stored.logits, arrays[f"{name}/logits_{split}"])
             assert np.array_equal(stored.labels, arrays[f"{name}/labels_{split}"])
-
-
-def test_models_of_two_and_of_more_classes_are_exported_to_a_file_each(tmp_path):
-    for folder in ("out", "pair"):
-        (tmp_path / folder).mkdir()
-    out, _, _ = imported(tmp_path / "out", 4)
-    pair, _, _ = imported(tmp_path / "pair", 2)
-    shutil.copytree(pair / "store", out / "store", dirs_exist_ok=True)
-    shutil.copy(pair / "trials" / "a.parquet", out / "trials" / "pair.parquet")
-    done = here("export", out, "--logits", tmp_path / "x-binary.h5", "--store", out / "store")
-    assert done.returncode == 0, done.stderr
-    for kind, dimensions in (("binary", 1), ("multiclass", 2)):
-        with h5py.File(tmp_path / f"x-{kind}.h5") as file:
-            (group,) = (model for dataset in file.values() for model in dataset.values())
-            assert group["probas_test"].ndim == dimensions
-        with (tmp_path / f"x-{kind}-experiments.csv").open() as file:
-            (line,) = csv.DictReader(file)
-        assert int(line["n_classes"]) == 2 * dimensions
-    again = here("export", out, "--logits", tmp_path / "x.h5", "--store", out / "store")
-    assert "x-binary.h5 already exists" in again.stderr
 
 
 def test_indices_follow_the_splits_that_a_trial_draws(tmp_path):

@@ -11,7 +11,6 @@ import tune_calib
 from tests.metrics.test_without_bins import case
 from tune_calib.metrics.bootstrap import bootstrap
 from tune_calib.metrics.summary import evaluate
-from tune_calib.spec.metrics import METRICS
 
 
 @pytest.mark.parametrize("kind", [np.asarray, torch.as_tensor, np.float32, torch.Tensor.tolist])
@@ -35,13 +34,10 @@ def test_a_report_has_a_table_a_figure_and_a_notebook_page():
     logits, labels = case(300, 4)
     report = tune_calib.calibration_report(logits, labels, resamples=40)
     table = report.table()
-    short = str(report).splitlines()
-    assert [line.split()[0] for line in short[2:6]] == ["Accuracy", "NLL", "Brier", "ECE"]
+    lines = str(report).splitlines()
+    assert [line.split()[0] for line in lines[2:6]] == ["Accuracy", "NLL", "Brier", "ECE"]
     assert list(report.metrics["metric"][:4]) == ["accuracy", "nll", "brier", "ece"]
-    assert sum(line.startswith("95 %: bootstrap interval") for line in short) == 1
     assert "300 samples" in str(report)
-    assert max(map(len, short)) <= 80
-    assert all(METRICS[name].title in " ".join(short) for name in report.metrics["metric"])
     ece = report.metrics.set_index("metric").loc["ece"]
     shown = f"{100 * ece['value']:.2f}"
     assert table.count("\n|") == len(report.metrics) + 1
@@ -89,26 +85,6 @@ def test_a_table_in_latex_and_json_is_one_call():
     assert [row["metric"] for row in rows] == list(report.metrics["metric"])
     with pytest.raises(ValueError, match="form must be markdown, latex or json, got 'html'"):
         report.table("html")
-
-
-LOGITS, LABELS = np.array([[2.0, 0.0], [1.0, 3.0]]), np.array([0, 1])
-
-
-@pytest.mark.parametrize(
-    ("logits", "labels", "options", "message"),
-    [
-        (LOGITS[None], LABELS, {}, "logits must be"),
-        (LOGITS * np.nan, LABELS, {}, "finite"),
-        (LOGITS, LABELS[:1], {}, "labels must be \\(2,\\)"),
-        (LOGITS, LABELS + 1, {}, "labels must be in 0 to 1"),
-        (np.array([[0.9, 0.1], [0.5, 0.5]]), LABELS, {}, "look like probabilities"),
-        (LOGITS, LABELS, {"resamples": 2.5}, "resamples must be"),
-    ],
-)
-def test_a_wrong_input_is_refused_in_one_line(logits, labels, options, message):
-    with pytest.raises(ValueError, match=message) as refused:
-        tune_calib.calibration_report(logits, labels, **options)
-    assert "\n" not in str(refused.value)
 
 
 def test_weights_of_a_report_repeat_samples_and_classes_name_the_columns():

@@ -259,8 +259,7 @@ def check_gpu(
     """
     import torch
 
-    from tune_calib.conformance.bench import Bench
-    from tune_calib.conformance.gpu import check_methods
+    from tune_calib.conformance.bench import Bench, check_methods
     from tune_calib.files.store import Store
     from tune_calib.tuning.progress.screen import screen
 

@@ -1,20 +1,28 @@
-"""Records of checks, and the networks that they use: a toy network, and a real one on digits."""
+"""Records of checks, the networks that they use, and self-checks of captured steps on a GPU."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 import torch
 from torch import Tensor, nn
 
+from tune_calib.data.base import Split
 from tune_calib.data.splits import Development, load_development, load_test
 from tune_calib.engine.artifacts import NetworkTraining, ensure_bank
 from tune_calib.engine.bank import FeatureBank, bank_key
+from tune_calib.engine.execution import first_line
+from tune_calib.engine.head_batch import HeadBatchTrainer
+from tune_calib.engine.machine import refuse_slow
+from tune_calib.engine.network import NetworkTrainer
+from tune_calib.engine.self_check import Proven, SelfCheck
+from tune_calib.errors import UserError
 from tune_calib.files.store import Store
 from tune_calib.methods._base import Batch, NetworkContext, NetworkMethod
 from tune_calib.models.base import declare_stages
 from tune_calib.models.network import Network
-from tune_calib.spec.methods import MethodInfo, Params
+from tune_calib.spec.methods import METHODS, MethodInfo, Params
+from tune_calib.spec.slots.head import HeadSlot
 from tune_calib.spec.trial import TrialSpec
 
 CPU = torch.device("cpu")
@@ -23,6 +31,7 @@ SAMPLES, WIDTH = 12, 128  # of the toy network
 NETWORK = {"backbone": "small_cnn", "epochs": 1, "augment": "none"}
 HEAD = {"epochs": 3, "augment": "none"}
 FEW = {"train_fraction": 0.3}
+HEADS = 8  # in the batch whose captured step is checked
 
 
 class FailedCheckError(AssertionError):
@@ -135,3 +144,47 @@ def toy_batch(
     labels = torch.arange(SAMPLES) % classes
     order = torch.arange(SAMPLES) if order is None else order
     return Batch(images[order], labels[order], order)
+
+
+def build_trainer(spec: TrialSpec, device: torch.device, steps: int) -> NetworkTrainer:
+    info = spec.data.info
+    shape = (spec.network.batch_size * steps, info.channels, info.size, info.size)
+    images = torch.randint(256, shape, dtype=torch.uint8)
+    indices = torch.arange(len(images))
+    train = Split(images, indices % info.classes, indices)
+    few = Split(images[:1], train.labels[:1], indices[:1])
+    return NetworkTrainer(spec, Development(train, few, few), device)
+
+
+def check_methods(
+    backbone: str, precision: str, batch_size: int, bench: Bench, device: torch.device
+) -> Iterator[tuple[str, SelfCheck]]:
+    """Check all network and head methods anew; yield the name and the result.
+
+    Networks have the shape of CIFAR-100; heads stand on the network of ``bench``.
+    """
+    data, network = {"dataset": "cifar100"}, {"backbone": backbone, "precision": precision}
+    # Before the first check, so that a wrong name is no refusal of each method.
+    refuse_slow(TrialSpec.build(data=data, network=network).network.precision, device)
+    for name in METHODS:
+        info = METHODS[name]
+        if info.kind == "posthoc" or not info.implementation.is_capturable:
+            continue
+        settings = {"method": name, "batch_size": batch_size, "epochs": 1}
+        trainer: NetworkTrainer | HeadBatchTrainer
+        try:
+            if info.kind == "network":
+                spec = TrialSpec.build(data=data, network={**network, **settings})
+                trainer = build_trainer(spec, device, steps=1)
+            else:
+                slots = [HeadSlot.build(**HEAD | settings, seed=seed) for seed in range(HEADS)]
+                trainer = HeadBatchTrainer(slots, bench.bank, 0, device)
+            executor = trainer.executor
+            assert isinstance(executor, Proven)
+            executor.reads_cache = False
+            next(trainer)
+        except (RuntimeError, UserError) as error:
+            yield name, SelfCheck(first_line(error))
+        else:
+            assert executor.check is not None
+            yield name, executor.check

@@ -73,15 +73,13 @@ def arrays_in(path: Path) -> Mapping[str, Array]:
     if not path.is_file():
         raise UserError(f"{path} does not exist; is the path correct?")
     with reading(path, *_DAMAGE):
-        stat = path.stat()
-        return _list_arrays(path, (stat.st_size, stat.st_mtime_ns))
+        return _list_arrays(path, path.stat().st_mtime_ns)
 
 
 # A file may hold thousands of imports, each of which looks up its arrays.
 @lru_cache(maxsize=4)
-def _list_arrays(path: Path, stamp: tuple[int, int]) -> Mapping[str, Array]:
-    names = FORMATS[path.suffix.lower()][0](path)
-    return {name: Array(path, name) for name in names}
+def _list_arrays(path: Path, _: int) -> Mapping[str, Array]:
+    return {name: Array(path, name) for name in FORMATS[path.suffix.lower()][0](path)}
 
 
 def find_arrays(setting: str, files: Sequence[str], roles: _Names) -> dict[str, Array]:

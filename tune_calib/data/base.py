@@ -137,6 +137,6 @@ class Source:
     train: Split
     test: Split
     summary: Summary | None = field(default=None, kw_only=True)  # in a cache file
-    # CRC-32 of each image of the two parts, from a cache file.
-    checks: tuple[Places, ...] = field(default=(), kw_only=True)
+    # Of each image of the two parts, the number of the first that equals it, from a cache file.
+    image_ids: tuple[Sequence[int], ...] = field(default=(), kw_only=True)
     shared: int = field(default=0, kw_only=True)  # test images that equal a training image

@@ -8,11 +8,10 @@ import hashlib
 import json
 import math
 import zlib
-from collections.abc import Iterator
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
 
@@ -31,37 +30,35 @@ from tune_calib.progress import report_progress
 from tune_calib.spec.datasets import DATASETS, DatasetInfo
 
 # Must be raised when a loader returns different pixels for the same files, or the layout changes.
-CACHE_VERSION = 4
+CACHE_VERSION = 5
 
 _BYTES = {"descr": "|u1", "fortran_order": False}  # of the header of an array
 
 LARGE = 2**30  # size of decoded images in bytes above which a data set stays on disk
 
 
-@dataclass
 class Statistics:
-    """CRC-32s of the images of both parts, and counts of the pixel values of train by channel."""
+    """What is read of all images of both parts: train (part 0), then test (part 1)."""
 
-    channels: int
-    checks: list[list[int]] = field(default_factory=lambda: [[], []])
-
-    def __post_init__(self) -> None:
-        """Begin with no pixels."""
-        self.counts = np.zeros((self.channels, 256), np.int64)
+    def __init__(self, channels: int) -> None:
+        self.checks: list[list[int]] = [[], []]  # CRC-32s of the images
+        self.image_ids: list[list[int]] = [[], []]  # number of the first image that is equal
+        self.counts = np.zeros((channels, 256), np.int64)  # of the pixel values of train
+        self._first_by_digest: dict[bytes, int] = {}
 
     def add(self, part: int, images: NDArray[np.uint8]) -> None:
-        """Add images (M, C, H, W) of train (part 0) or test (part 1)."""
-        self.checks[part] += [zlib.crc32(image.data) for image in images]
+        """Add images (M, C, H, W) of a part."""
+        for image in images:
+            self.checks[part].append(zlib.crc32(image.data))
+            number = sum(map(len, self.image_ids))
+            digest = hashlib.sha256(image.data).digest()
+            self.image_ids[part].append(self._first_by_digest.setdefault(digest, number))
         if part == 0:
             for channel, values in enumerate(images.swapaxes(0, 1)):
                 self.counts[channel] += np.bincount(values.ravel(), minlength=256)
 
     def summary(self, source: Source) -> Summary:
         """Return the digest of all images and labels, and the moments of train."""
-        digest = hashlib.sha256()
-        for split, checks in zip((source.train, source.test), self.checks, strict=True):
-            digest.update(split.labels.contiguous().numpy().tobytes())
-            digest.update(np.array(checks, np.int64).tobytes())
         # In integers, whose sums do not depend on the order.
         levels, pixels = np.arange(256), self.counts[0].sum()
         mean, second = self.counts @ levels / pixels, self.counts @ levels**2 / pixels
@@ -70,20 +67,23 @@ class Statistics:
         moments = (
             tuple(round(float(value) / 255, 4) for value in values) for values in (mean, std)
         )
-        return Summary(digest.hexdigest()[:16], *moments)
+        labels = [split.labels.contiguous().numpy() for split in (source.train, source.test)]
+        return Summary(_hash_parts(labels, self.checks), *moments)
 
 
-def read_chunks(source: Source) -> Iterator[tuple[int, NDArray[np.uint8]]]:
-    """Yield the images of train (part 0), then of test (part 1), a few at a time."""
-    for part, split in enumerate((source.train, source.test)):
-        for chunk in split.images.split(CHUNK):
-            yield part, chunk.contiguous().numpy()
+def _hash_parts(labels: Sequence[Places], checks: Sequence[Sequence[int]]) -> str:
+    digest = hashlib.sha256()
+    for part_labels, part_checks in zip(labels, checks, strict=True):
+        digest.update(part_labels.tobytes())
+        digest.update(np.array(part_checks, np.int64).tobytes())
+    return digest.hexdigest()[:16]
 
 
 def _read_statistics(source: Source) -> Statistics:
     statistics = Statistics(source.train.images.shape[1])
-    for part, images in read_chunks(source):
-        statistics.add(part, images)
+    for part, split in enumerate((source.train, source.test)):
+        for images in split.images.split(CHUNK):
+            statistics.add(part, images.contiguous().numpy())
     return statistics
 
 
@@ -94,24 +94,13 @@ def summarise(source: Source) -> Summary:
 
 def find_equal_images(source: Source) -> Source:
     """Return a data set with ``image_ids`` of parts that repeat images, and what they share."""
-    checks = np.concatenate(source.checks or _read_statistics(source).checks)
-    inverse, counts = np.unique(checks, return_inverse=True, return_counts=True)[1:]
-    is_suspect = counts[inverse] > 1
-    image_ids, first_by_digest = np.arange(len(checks)), dict[bytes, int]()
-    parts, start = [], 0
-    for split in (source.train, source.test):
-        ids = image_ids[start : start + len(split)]
-        suspects = np.flatnonzero(is_suspect[start : start + len(split)])
-        start += len(split)
-        chunks = split.take(torch.from_numpy(suspects)).images.split(CHUNK)
-        for position, image in zip(suspects, chain.from_iterable(chunks), strict=True):
-            # Two images may have the same CRC-32 by chance.
-            digest = hashlib.sha256(image.numpy().tobytes()).digest()
-            ids[position] = first_by_digest.setdefault(digest, ids[position])
-        if len(np.unique(ids)) < len(ids):
-            split = replace(split, image_ids=torch.from_numpy(ids))
+    image_ids = source.image_ids or _read_statistics(source).image_ids
+    parts = []
+    for split, ids in zip((source.train, source.test), image_ids, strict=True):
+        if len(set(ids)) < len(ids):
+            split = replace(split, image_ids=torch.tensor(ids))
         parts.append(split)
-    shared = int((image_ids[len(parts[0]) :] < len(parts[0])).sum())
+    shared = sum(number < len(source.train) for number in image_ids[1])
     return replace(source, train=parts[0], test=parts[1], shared=shared)
 
 
@@ -171,24 +160,20 @@ def _write(file: BinaryIO, source: Source, doing: str) -> None:
     total, count = sum(map(len, splits)), 0
     report_progress(doing, 0, total, is_urgent=total > 10_000)  # which takes seconds
     statistics = Statistics(source.train.images.shape[1])
-    for part, images in read_chunks(source):
-        if not statistics.checks[part]:
-            shape = tuple(splits[part].images.shape)
-            npy.write_array_header_1_0(file, {**_BYTES, "shape": shape})
-        file.write(images.data)
-        statistics.add(part, images)
-        count += len(images)
-        report_progress(doing, count, total)
+    for part, split in enumerate(splits):
+        npy.write_array_header_1_0(file, {**_BYTES, "shape": tuple(split.images.shape)})
+        for chunk in split.images.split(CHUNK):
+            images = chunk.contiguous().numpy()
+            file.write(images.data)
+            statistics.add(part, images)
+            count += len(images)
+            report_progress(doing, count, total)
     content, summary = b"", json.dumps(asdict(statistics.summary(source)))
-    for split, checks in zip(splits, statistics.checks, strict=True):
-        columns = np.stack([split.labels.numpy(), split.indices.numpy(), np.array(checks)])
+    for split, ids in zip(splits, statistics.image_ids, strict=True):
+        columns = np.stack([split.labels.numpy(), split.indices.numpy(), np.array(ids, np.int64)])
         npy.write_array(file, columns)
         content += columns.tobytes()
-    npy.write_array(file, np.array([summary, _checksum(content, summary)]))
-
-
-def _checksum(content: bytes, summary: str) -> str:
-    return hash_bytes(content, summary.encode())
+    npy.write_array(file, np.array([summary, hash_bytes(content, summary.encode())]))
 
 
 def _read(path: Path) -> Source:
@@ -202,21 +187,20 @@ def _read(path: Path) -> Source:
             file.seek(math.prod(shape), 1)
         columns = [npy.read_array(file, allow_pickle=False) for _ in maps]
         summary, checksum = npy.read_array(file, allow_pickle=False).tolist()
-        if _checksum(b"".join(map(np.ndarray.tobytes, columns)), summary) != checksum:
+        if hash_bytes(*map(np.ndarray.tobytes, columns), summary.encode()) != checksum:
             raise ValueError("it does not match its checksum")
         digest, mean, std = json.loads(summary).values()
-        moments = Summary(digest, tuple(mean), tuple(std))
-        is_small = sum(pixels.size for pixels in maps) <= LARGE
-        parts, checks = [], []
-        for pixels, (labels, indices, crcs) in zip(maps, columns, strict=True):
-            if is_small:
-                read = [zlib.crc32(image.data) for image in pixels.view(np.ndarray)]
-                if read != crcs.tolist():
-                    raise ValueError("an image does not match its checksum")
+        if sum(pixels.size for pixels in maps) <= LARGE:
+            checks = [[zlib.crc32(image.data) for image in part.view(np.ndarray)] for part in maps]
+            if _hash_parts([part[0] for part in columns], checks) != digest:
+                raise ValueError("its images do not match their digest")
+        parts = []
+        for pixels, (labels, indices, _) in zip(maps, columns, strict=True):
             images = LazyImages(partial(_copy, pixels), pixels.shape[1:], torch.arange(len(labels)))
             parts.append(Split(images, torch.from_numpy(labels), torch.from_numpy(indices)))
-            checks.append(crcs)
-        return Source(*parts, summary=moments, checks=tuple(checks))
+        moments = Summary(digest, tuple(mean), tuple(std))
+        image_ids = tuple(part[2].tolist() for part in columns)
+        return Source(*parts, summary=moments, image_ids=image_ids)
 
 
 def _copy(pixels: NDArray[np.uint8], rows: Places) -> Tensor:

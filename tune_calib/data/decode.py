@@ -2,11 +2,10 @@
 
 import io
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -23,11 +22,9 @@ _MODES = {1: "L", 3: "RGB"}  # modes of Pillow, by number of channels
 _GREY = frozenset({"1", "L", "LA", "La", "I", "I;16", "I;16L", "I;16B", "F"})
 
 # Modes of Pillow that it converts to L or RGB without a change of what is seen.
-_PLAIN = ["1", "L", "LA", "La", "P", "PA", "RGB", "RGBA", "RGBa", "RGBX", "CMYK", "YCbCr", "HSV"]
+_PLAIN = ("1", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBa", "RGBX", "CMYK", "YCbCr", "HSV")
 
-# Formats with 16-bit grey images of which Pillow keeps all bits, and tags of TIFF.
-_WIDE = ("PNG", "PPM", "TIFF", "JPEG2000")
-_BITS, _PHOTOMETRIC, _SAMPLE_FORMAT = 258, 262, 339
+_SAMPLE_FORMAT = 339  # a tag of TIFF
 
 # Pillow's readers have no common error; some raise SyntaxError for broken files.
 _NO_IMAGE = (OSError, SyntaxError, ValueError, struct.error, Image.DecompressionBombError)
@@ -88,36 +85,25 @@ class Format:
 
 def _shown(image: Image.Image, where: str) -> Image.Image:
     """Return an image in L or RGB as viewers show it; refuse it if they may show it differently."""
-    tags: Mapping[int, Any] = getattr(image, "tag_v2", {})
-    is_keyed, frames = "transparency" in image.info, getattr(image, "n_frames", 1)
-    if frames > 1 and image.format not in ("MPO", "PSD"):  # which add previews, and layers
-        raise DamagedFileError(f"{where} has {frames} frames; save one image in each file")
-    ImageOps.exif_transpose(image, in_place=True)
     mode, kind = image.mode, image.format
-    is_wide = mode.startswith("I;16") or (mode == "I" and kind in ("PNG", "PPM"))
-    is_wide = is_wide and kind in _WIDE and tags.get(_PHOTOMETRIC, 1) == 1
-    if not is_wide and (mode not in _PLAIN or 2 in tags.get(_SAMPLE_FORMAT, ())):
-        raise DamagedFileError(
-            f"{where} has pixels of mode {mode}, whose range or colours are not known; save it as "
-            "an 8-bit grey or RGB image"
-        )
-    # Without a palette, PNG's transparent colour is not scaled to eight bits as the pixels are.
-    is_clear = is_keyed and kind == "PNG" and mode != "P"
-    if is_wide:  # the upper eight bits, as Pillow reads 16-bit colours
-        bits = int(tags.get(_BITS, (16,))[0])
-        image = Image.fromarray((np.asarray(image) >> (bits - 8)).astype(np.uint8))
-    elif is_keyed or mode[-1] in "Aa":
-        if mode == "La":
-            image = image.convert("LA")
+    is_signed = 2 in getattr(image, "tag_v2", {}).get(_SAMPLE_FORMAT, ())
+    is_plain = mode in _PLAIN and not is_signed
+    frames = getattr(image, "n_frames", 1)
+    if kind in ("MPO", "PSD"):  # which add previews, and layers
+        frames = 1
+    # The transparent colour of a PNG has the bits of its file, which the pixels may have lost.
+    is_clear = kind == "PNG" and mode != "P" and "transparency" in image.info
+    ImageOps.exif_transpose(image, in_place=True)
+    if is_plain and image.has_transparency_data:
         image = image.convert("RGBA")
         is_clear |= image.getchannel("A").getextrema() != (255, 255)
-    if is_clear:  # a viewer draws it on a background of its own choice
+    if is_clear or frames > 1 or not is_plain:
         raise DamagedFileError(
-            f"{where} has transparent pixels, whose colour depends on the viewer; save it on a "
-            "background, without transparency"
+            f"{where} (mode {mode}, frames: {frames}) has transparent pixels, several frames, or "
+            "pixels whose range or colours are not known, which viewers show differently; save it "
+            "as one 8-bit grey or RGB image without transparency"
         )
-    plain_mode = "L" if mode in _GREY else "RGB"
-    return image.convert(plain_mode)
+    return image.convert("L" if mode in _GREY else "RGB")
 
 
 def _has_colours(image: Image.Image) -> bool:
@@ -145,23 +131,23 @@ def _formats() -> list[str]:
     return [*first, *(name for name in Image.ID if name not in (*first, "EPS", "WMF"))]
 
 
-def is_grey(content: bytes | Path) -> bool:
-    """Return whether an image has no colours, or False if it cannot be read."""
-    try:
-        with opened(content) as image:
-            return image.mode in _GREY
-    except _NO_IMAGE:
-        return False
+def scan_headers(images: Iterable[tuple[bytes | Path, str]]) -> tuple[bool, int | None]:
+    """Return whether all images are grey, and the side of the first one if it is square.
 
-
-def side_of(content: bytes | Path, where: str) -> int | None:
-    """Return the height and width of an image if they are equal, otherwise None."""
-    try:
-        with opened(content) as image:
-            width, height = image.size
-    except _NO_IMAGE:
-        raise _damaged(where) from None
-    return width if width == height else None
+    ``images`` are encoded images and their names in messages.
+    """
+    side = None
+    for number, (content, where) in enumerate(images):
+        try:
+            with opened(content) as image:
+                mode, (width, height) = image.mode, image.size
+        except _NO_IMAGE:
+            raise _damaged(where) from None
+        if number == 0 and width == height:
+            side = width
+        if mode not in _GREY:
+            return False, side
+    return True, side
 
 
 def split_of_files(images: Sequence[tuple[Path, int]], format_: Format) -> Split:

@@ -124,27 +124,22 @@ def find_parts(
 def find_shards(folder: Path, part: str) -> tuple[Path, ...]:
     """Return ``<part>.parquet``, or all shards ``<part>-00000-of-0000n.parquet`` in order."""
     single = folder / f"{part}.parquet"
-    files, matches = [], []
+    files, numbers, totals = [], [], []
     for file in sorted(folder.glob(f"{part}-*.parquet")):
         if match := _SHARD.search(file.name):
             files.append(file)
-            matches.append(match)
-    places = {int(match[1]) for match in matches}
+            numbers.append(int(match[1]))
+            totals.append((int(match[2]), bool(match[3])))
+    if not files:
+        return (single,) if single.is_file() else ()
+    count = totals[0][0]
+    is_whole = sorted(numbers) in ([*range(count)], [*range(1, count + 1)])
     # All shards of one upload have a hash in their names, or none has.
-    uploads = {(int(match[2]), bool(match[3])) for match in matches}
-    if len(uploads) + single.is_file() > 1 or len(places) < len(files):
+    if single.is_file() or not is_whole or len(set(totals)) > 1:
         raise DamagedFileError(
-            f"{folder} has files {part}*.parquet of several uploads, e.g. {files[-1].name}; keep "
-            "those of one"
+            f"{folder} has {len(files)} of {count} files {part}-*.parquet, or some of several "
+            "uploads; download the missing ones, and keep those of one upload"
         )
-    if single.is_file():
-        return (single,)
-    for total, _ in uploads:
-        if places not in (set(range(total)), set(range(1, total + 1))):
-            raise DataNotFoundError(
-                f"{folder} has {len(files)} of {total} files {part}-*.parquet; download the "
-                "missing ones"
-            )
     return tuple(files)
 
 
@@ -170,8 +165,8 @@ def lazy_images(
                 batch = next(batches)
             while row >= batch.first + len(batch.encoded):
                 batch = next(batches)
-            where = f"{batch.file}: row {row - batch.start}"
-            decoded[row] = format_.decode(batch.encoded[row - batch.first].as_py(), where)
+            place = row - batch.first
+            decoded[row] = format_.decode(batch.encoded[place].as_py(), batch.name(place))
         return format_.stack([decoded[row] for row in rows.tolist()])
 
     return Split(LazyImages(read, format_.shape, places), labels, places)
@@ -233,6 +228,14 @@ class Batch(NamedTuple):
     start: int
     first: int
     encoded: pa.Array
+
+    def name(self, place: int) -> str:
+        return f"{self.file}: row {self.first - self.start + place}"
+
+    def images(self) -> Iterator[tuple[bytes, str]]:
+        """Yield the encoded images and their names in messages."""
+        for place, content in enumerate(self.encoded.to_pylist()):
+            yield content, self.name(place)
 
 
 def read_batches(files: Sequence[Path], columns: Columns) -> Iterator[Batch]:

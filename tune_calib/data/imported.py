@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from tune_calib.data.arrays import HEAD_ROLES, ROLES, Array, Rows, describe_roles, find_arrays
-from tune_calib.data.draws import divide
+from tune_calib.data.rules import divide
 from tune_calib.errors import UserError
 from tune_calib.metrics import validation
 from tune_calib.metrics.scoring import check_order
@@ -203,17 +203,16 @@ def halves(labels: Tensor, groups: Tensor | None = None) -> tuple[Tensor, Tensor
 def _check_roles(where: str, roles: Collection[str], has_head: bool) -> None:
     if "labels" not in roles:
         raise UserError(f"{where} has no labels; {describe_roles(ROLES)}")
-    if "logits" in roles and "probs" in roles:
-        raise UserError(f"{where} has logits and probabilities; select one, e.g. logits=FILE:KEY")
+    if "probs" in roles and {"logits", "features"} & {*roles}:
+        raise UserError(
+            f"{where} has probabilities beside logits or features, from which they follow; select "
+            "one, e.g. logits=FILE:KEY"
+        )
     if "features" in roles and not has_head:
         raise UserError(
             f"{where} has features, which need the last layer of their network: provide a file "
             "with weight (classes, features) and bias as `head`, or import only the logits: "
             "logits=FILE:KEY"
-        )
-    if "features" in roles and "probs" in roles:
-        raise UserError(
-            f"{where} has probabilities, which follow from its features and `head`; omit them"
         )
     if not {"logits", "probs", "features"} & {*roles}:
         raise UserError(

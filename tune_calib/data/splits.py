@@ -15,8 +15,16 @@ from torch import Tensor
 
 from tune_calib.data.base import Source, Split
 from tune_calib.data.cache import find_equal_images, load_source, settled, summarise
-from tune_calib.data.draws import draw_cut, draw_held_out, unite_cut
-from tune_calib.data.rules import GENERAL, Cut, halved, held_out_of_test, largest_remainders
+from tune_calib.data.rules import (
+    GENERAL,
+    Cut,
+    draw_cut,
+    draw_held_out,
+    halved,
+    held_out_of_test,
+    largest_remainders,
+    unite_cut,
+)
 from tune_calib.determinism import child_seed
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.files.hashes import hash_bytes, hash_text
@@ -154,10 +162,8 @@ def _load_cut(slot: DataSlot, root: Path | None, cache: Path | None) -> tuple[So
 def _describe_equal(source: Source, divided: Split, part: str) -> str:
     texts = []
     if divided.image_ids is not None:
-        _, firsts, inverse = np.unique(
-            divided.image_ids.numpy(), return_index=True, return_inverse=True
-        )
-        labels = divided.labels.numpy()
+        ids, labels = divided.image_ids.numpy(), divided.labels.numpy()
+        _, firsts, inverse = np.unique(ids, return_index=True, return_inverse=True)
         text = f"{len(labels) - len(firsts)} of {len(labels)} {part} images repeat another one"
         text += ", whose split they are in"
         if contradictions := int((labels != labels[firsts][inverse]).sum()):

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from tune_calib.data.augment import crop_flip, draw_views
 from tune_calib.data.base import Split
-from tune_calib.data.draws import draw_held_out
+from tune_calib.data.rules import draw_held_out
 from tune_calib.data.splits import Development
 from tune_calib.determinism import child_seed
 from tune_calib.engine.network import measure_network

@@ -20,26 +20,12 @@ check_names = _check_feature_names
 class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Base class with scikit-learn's conventions for settings that only a registry knows by name.
 
-    Settings are stored apart from attributes, since one may be named ``fit``; all others are
-    attributes too. As in scikit-learn, ``fit`` checks them.
+    Settings are no attributes, since one may be named ``fit``. As in scikit-learn, ``fit`` checks
+    them.
     """
 
     settings: dict[str, Any]
     classes_: NDArray[Any]
-
-    def __getattr__(self, name: str) -> Any:
-        """Return a setting by name."""
-        settings = vars(self).get("settings", {})
-        if name not in settings:
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        return settings[name]
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        """Change a setting by name, or set another attribute."""
-        if name != "settings" and name in vars(self).get("settings", {}):
-            self.set_params(**{name: value})
-        else:
-            super().__setattr__(name, value)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         return dict(self.settings)

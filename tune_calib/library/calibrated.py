@@ -5,7 +5,6 @@ trial that used a plug-in, name the plug-in again.
 """
 
 import json
-from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -13,7 +12,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor, nn
 
@@ -98,42 +96,35 @@ def files_of(file: str | Path) -> Files:
     return Files(*[path.with_name(stem + ending) for ending in ENDINGS])
 
 
-def read_record(path: Path) -> Exported:
-    """Read ``NAME.json``."""
-    content, unsealed = parse(path.read_bytes(), path)
+def read_files(files: Files) -> tuple[Exported, dict[str, Tensor]]:
+    """Read ``NAME.json`` and the tensors that it describes."""
+    content, unsealed = parse(files.record.read_bytes(), files.record)
+    tensors = files.tensors.read_bytes()
     if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise DamagedFileError(f"{path} was not written by tune-calib export")
+        raise DamagedFileError(f"{files.record} was not written by tune-calib export")
     if content.get("version") != VERSION:
         raise UserError(
-            f"{path} has format {short_repr(content.get('version'))} of another tune-calib; "
-            "update tune-calib"
+            f"{files.record} has format {short_repr(content.get('version'))} of another "
+            "tune-calib; update tune-calib"
         )
     if unsealed is not None:
         raise unsealed
     try:
         # As JSON, in which a tuple is a list.
-        return Exported.model_validate_json(json.dumps(content))
+        record = Exported.model_validate_json(json.dumps(content))
     except ValidationError as error:
         where = ".".join(map(str, error.errors()[0]["loc"]))
-        raise DamagedFileError(f"{path} is damaged: see {where}") from None
-
-
-def read_tensors(path: Path, record: Exported) -> dict[str, Tensor]:
-    """Read the tensors that ``NAME.json`` describes."""
-    try:
-        content = path.read_bytes()
-        if hash_bytes(content) != record.sha256:
-            raise DamagedFileError(
-                f"{path} is damaged, or is not the file that its JSON file describes"
-            )
-        return load(content)
-    except (SafetensorError, ValueError) as error:
-        raise DamagedFileError(f"{path} is not a safetensors file ({error})") from None
+        raise DamagedFileError(f"{files.record} is damaged: see {where}") from None
+    if hash_bytes(tensors) != record.sha256:
+        raise DamagedFileError(
+            f"{files.tensors} is damaged, or is not the file that its JSON file describes"
+        )
+    return record, load(tensors)
 
 
 def refuse_absent_plugins(record: Exported, path: Path) -> None:
     """Refuse a trial that needs a plug-in that is not loaded: names could mean other records."""
-    in_use = set(map(attrgetter("content"), plugins.in_use()))
+    in_use = {plugin.content for plugin in plugins.in_use()}
     for name, content in record.plugins.items():
         if content not in in_use:
             raise UserError(
@@ -194,9 +185,10 @@ class CalibratedNetwork(nn.Module):
                 array = validation.to_array(images, "images")
             images = torch.from_numpy(np.array(array))  # a copy: torch needs a writable array
         if not isinstance(images, Tensor) or images.dtype != torch.uint8:
+            kind = getattr(images, "dtype", type(images).__name__)
             raise UserError(
-                f"give raw images as uint8, pixels from 0 to 255, got {_kind(images)}; "
-                "whether floats are scaled or normalised already cannot be known"
+                f"give raw images as uint8, pixels from 0 to 255, got {kind}; whether floats are "
+                "scaled or normalised already cannot be known"
             )
         shape, channels = tuple(images.shape), self.info.channels
         if len(shape) != 4 or shape[1:] not in [(channels, size, size) for size in sizes]:
@@ -283,11 +275,7 @@ def write_calibrated(network: CalibratedNetwork, file: str | Path, entries: dict
     text = seal(network.record.model_dump(mode="json"))
     # The tensors first: a JSON file without them would look complete.
     atomic_write(files.tensors, content)
-    try:
-        atomic_write(files.record, text)
-    except UserError:
-        files.tensors.unlink(missing_ok=True)
-        raise
+    atomic_write(files.record, text)
 
 
 def load_calibrated(file: str | Path, plugin: str | Path | None = None) -> CalibratedNetwork:
@@ -305,8 +293,7 @@ def load_calibrated(file: str | Path, plugin: str | Path | None = None) -> Calib
         DamagedFileError: a file is damaged or foreign, or the files are from different exports.
     """
     files = files_of(file)
-    record = read_record(files.record)
-    tensors = read_tensors(files.tensors, record)
+    record, tensors = read_files(files)
     if plugin is not None:
         plugins.load(str(plugin))
     refuse_absent_plugins(record, files.record)
@@ -345,9 +332,3 @@ def _features_of(values: Any, width: int) -> Tensor:
     if rows.shape[1] != width:
         raise UserError(f"features must be (N, {width}), got {tuple(rows.shape)}")
     return rows
-
-
-def _kind(values: Any) -> str:
-    if isinstance(values, Tensor | np.ndarray):
-        return str(values.dtype)
-    return type(values).__name__

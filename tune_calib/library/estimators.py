@@ -176,17 +176,14 @@ def _check_predictions(classifier: Any, samples: Any, logits: Any) -> None:
 
 
 def _output(module: nn.Module, samples: Tensor) -> Tensor:
-    """Return logits (N, C), or scores (N,), of a batch; raise a ValueError for anything else."""
+    """Return logits (N, C), or scores (N,), of a batch."""
     logits = module(samples)
-    if isinstance(logits, Tensor) and logits.ndim in (1, 2) and len(logits) == len(samples):
-        return logits
-    output = f"a {type(logits).__name__}"
-    if isinstance(logits, Tensor):
-        output = str(tuple(logits.shape))
-    raise ValueError(
-        f"the module must return a tensor of logits ({len(samples)}, C) for {len(samples)} samples,"
-        f" got {output}; wrap it in a module that does"
-    )
+    if not isinstance(logits, Tensor) or logits.ndim > 2 or logits.shape[:1] != (len(samples),):
+        raise ValueError(
+            f"the module must return a tensor of logits ({len(samples)}, C) for {len(samples)} "
+            f"samples, got {getattr(logits, 'shape', type(logits))}; wrap it in a module that does"
+        )
+    return logits
 
 
 class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -214,21 +211,6 @@ class CalibratedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc
     def __sklearn_clone__(self) -> Self:
         """Return an unfitted copy with the same classifier, which stays fitted."""
         return type(self)(self.classifier, clone(self.method, safe=False))
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the parameters without those of the classifier, which all copies share."""
-        params: dict[str, Any] = super().get_params(deep)
-        return {name: params[name] for name in params if not name.startswith("classifier__")}
-
-    def set_params(self, **params: Any) -> Self:
-        """Change parameters; raise a ValueError for those of the classifier, which is fitted."""
-        if any(key.startswith("classifier__") for key in params):
-            raise ValueError(
-                "the classifier is fitted and shared by all copies, so that its settings cannot be "
-                "changed; fit another one"
-            )
-        changed: Self = super().set_params(**params)
-        return changed
 
     def fit(
         self,

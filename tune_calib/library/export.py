@@ -83,18 +83,19 @@ def export(
     network = CalibratedNetwork(spec, classifier, trained).cpu()
     if spec.data.info.general is not None:
         network.classes = spec.data.info.general.class_names(spec.data, data_root)
-    if is_onnx:
-        real = None
-        if (bank := _stored_bank(spec, artifacts, development, torch.device("cpu"))) is not None:
-            calib = bank.calib()
-            real = classifier.uncalibrated(calib.features, calib.logits)[0]
-        write_onnx(network, files.onnx, real)  # first, since it may be refused
     try:
+        if is_onnx:  # first, since it may be refused
+            real = None
+            bank = _stored_bank(spec, artifacts, development, torch.device("cpu"))
+            if bank is not None:
+                calib = bank.calib()
+                real = classifier.uncalibrated(calib.features, calib.logits)[0]
+            write_onnx(network, files.onnx, real)
         write_calibrated(network, file, describe_trial(row, spec, trained))
     except UserError:
         # All files are written, or none: otherwise the next attempt would find one in its way.
-        if is_onnx:
-            files.onnx.unlink(missing_ok=True)
+        for path in to_write:
+            path.unlink(missing_ok=True)
         raise
     return _describe(row, to_write)
 
@@ -250,11 +251,10 @@ def _classifier_of(
 
 
 def _matches(metrics: Mapping[str, float], row: Row) -> bool:
-    for metric in WATCHED:
-        name = column("select", metric)
-        if name in metrics and not math.isclose(metrics[name], row[name], abs_tol=_CLOSE):
-            return False
-    return True
+    names = [column("select", metric) for metric in WATCHED]
+    return all(
+        math.isclose(metrics[name], row[name], abs_tol=_CLOSE) for name in names if name in metrics
+    )
 
 
 def _stored_bank(

@@ -50,40 +50,16 @@ def export_logits(out: AnyPath, store: AnyPath, data_root: Path | None, file: st
             f"then export {out / EVALUATION}"
         )
     rows, h5py = read_done(out, is_required=True), import_h5py(target)
-    rows_by_file = _divide_by_classes(target, rows)
-    for path in rows_by_file:
-        for written in (path, *_beside(path)):
-            refuse_existing(written)
-    lines = []
-    for path, part in rows_by_file.items():
-        card, index = _beside(path)
-        # The lock of h5py would meet that of ``replacing``.
-        with replacing(path) as partial, h5py.File(partial.name, "w", locking=False) as arrays:
-            models = _write_models(arrays, part, Store(store), data_root)
-        content = {"format": "tune-calib logits", "version": VERSION, "layout": _LAYOUT}
-        atomic_write(card, seal({**content, "models": models}))
-        atomic_write(index, _format_index(models).encode())
-        lines.append(f"{format_count(len(models), 'trial')} written: {path}, {card}, {index}")
-    return "\n".join(lines)
-
-
-def _divide_by_classes(target: Path, rows: list[Row]) -> dict[Path, list[Row]]:
-    # CalArena reads models of two and of more classes from two files.
-    rows_by_kind: dict[str, list[Row]] = {"binary": [], "multiclass": []}
-    for row in rows:
-        classes = TrialSpec.build(**read_slots(row)).data.info.classes
-        rows_by_kind["binary" if classes == 2 else "multiclass"].append(row)
-    if not all(rows_by_kind.values()):
-        return {target: rows}
-    stem = target.stem.removesuffix("-binary").removesuffix("-multiclass")
-    files = {}
-    for kind, part in rows_by_kind.items():
-        files[target.with_name(f"{stem}-{kind}{target.suffix}")] = part
-    return files
-
-
-def _beside(target: Path) -> tuple[Path, Path]:
-    return target.with_suffix(".json"), target.with_name(f"{target.stem}-experiments.csv")
+    card, index = target.with_suffix(".json"), target.with_name(f"{target.stem}-experiments.csv")
+    for path in (target, card, index):
+        refuse_existing(path)
+    # The lock of h5py would meet that of ``replacing``.
+    with replacing(target) as partial, h5py.File(partial.name, "w", locking=False) as arrays:
+        models = _write_models(arrays, rows, Store(store), data_root)
+    content = {"format": "tune-calib logits", "version": VERSION, "layout": _LAYOUT}
+    atomic_write(card, seal({**content, "models": models}))
+    atomic_write(index, _format_index(models).encode())
+    return f"{format_count(len(models), 'trial')} written: {target}, {card}, {index}"
 
 
 def _write_models(arrays: Any, rows: list[Row], store: Store, data_root: Path | None) -> _Models:

@@ -3,8 +3,6 @@
 import base64
 import io
 import json
-import sys
-import textwrap
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -21,8 +19,7 @@ from tune_calib.metrics.scoring import check_order
 from tune_calib.metrics.summary import evaluate
 from tune_calib.metrics.ties import settled
 from tune_calib.metrics.validation import logits_of, number_labels, whole_number, whole_numbers
-from tune_calib.progress import ProgressEvent, listening
-from tune_calib.spec.metrics import AT_VALUE, METRICS, format_value
+from tune_calib.spec.metrics import AT_VALUE, METRICS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -58,7 +55,7 @@ def calibration_report(
     Returns:
         A report with ``values`` (metrics without intervals, by name), ``metrics`` (a data frame),
         ``table()`` (every metric in Markdown, LaTeX or JSON) and ``figure()`` (matplotlib). It
-        prints as a short table. Intervals are computed when they are first used, which may take a
+        prints as a table. Intervals are computed when they are first used, which may take a
         minute.
 
     Raises:
@@ -106,11 +103,10 @@ class CalibrationReport:
         none. Conformal sets are left out, since their calibration needs additional samples.
         """
         values = self.values  # the metrics first, since the intervals take longer
-        with torch.no_grad(), listening(_print_progress):
+        with torch.no_grad():
             ends = bootstrap(
                 self.logits[None], self.labels, self.resamples, self.seed, dtype=self.dtype
             )
-        _print_progress()
         rows = []
         for name, value in values.items():
             rows.append((name, value, float(ends[name].lower), float(ends[name].upper)))
@@ -134,14 +130,9 @@ class CalibrationReport:
         if form == "markdown":
             table = "\n".join(f"| {' | '.join(row)} |" for row in _align(self._cells()))
             return "\n\n".join([table, *self._notes()])
-        # A head is the title of a metric: plain text, without a backslash.
-        cells = self._cells().rename(columns={"95 %": r"95 \%"})
-        cells = cells.replace(r"([&%$#_{}])", r"\\\1", regex=True)
-        cells = cells.replace({"↓": r"$\\downarrow$", "↑": r"$\\uparrow$"}, regex=True)
-        head, _, *body = [rf"{' & '.join(row)} \\" for row in _align(cells)]
-        lines = [r"\begin{tabular}{lll}", r"\toprule", head, r"\midrule", *body]
-        lines += [r"\bottomrule", r"\end{tabular}"]
-        return "\n".join([*(f"% {note}" for note in self._notes()), *lines])
+        table = self._cells().to_latex(index=False, escape=True)
+        table = table.replace("↓", r"$\downarrow$").replace("↑", r"$\uparrow$")
+        return "\n".join([*(f"% {note}" for note in self._notes()), table])
 
     def figure(self) -> "Figure":
         """Draw the reliability diagram, and below it the share of samples in each bin.
@@ -183,14 +174,9 @@ class CalibrationReport:
         return f"{shown}\n{self._cells().to_html(index=False)}{notes}"
 
     def __str__(self) -> str:
-        """Return a short table: the first metrics with their intervals, then the others."""
-        rows = _align(self._cells()[: len(FIRST)])
-        table = "\n".join("  ".join(row).rstrip() for row in rows)
-        others = []
-        for name, value in list(self.values.items())[len(FIRST) :]:
-            others.append(f"{METRICS[name].title} {format_value(name, value)}")
-        parts = [table, self._notes()[0], textwrap.fill(f"Others: {'; '.join(others)}.", 80)]
-        return "\n\n".join(parts)
+        """Return all metrics with their intervals as aligned columns."""
+        table = "\n".join("  ".join(row).rstrip() for row in _align(self._cells()))
+        return "\n\n".join([table, *self._notes()])
 
 
 def _align(cells: pd.DataFrame) -> list[list[str]]:
@@ -198,16 +184,6 @@ def _align(cells: pd.DataFrame) -> list[list[str]]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     rows.insert(1, ["-" * width for width in widths])
     return [list(map(str.ljust, row, widths)) for row in rows]
-
-
-def _print_progress(event: ProgressEvent | None = None) -> None:
-    """Show an event in the current line of a terminal; clear the line if there is none."""
-    if sys.stderr.isatty():
-        text = ""
-        if event is not None:
-            text = f"{event.description}: {event.completed:,} of {event.total:,}"
-        sys.stderr.write(f"\r\033[K{text}")
-        sys.stderr.flush()
 
 
 def _draw_diagram(bins: pd.DataFrame, heading: str) -> "Figure":

@@ -167,13 +167,13 @@ def _split(rows: Tensor, labels: Tensor, head: LinearHead | None) -> FeatureSpli
 def _own_head(own_head: tuple[Any, Any], rows: Tensor) -> LinearHead:
     weight = rows_of(own_head[0], "weight of own_head").float().to(rows.device)
     row = np.reshape(to_array(own_head[1], "bias of own_head"), (1, -1))
-    bias = rows_of(row, "bias of own_head").float()[0]
-    if weight.shape[1] != rows.shape[1] or len(bias) != len(weight):
+    bias = rows_of(row, "bias of own_head").float()[0].to(rows.device)
+    if weight.shape != (len(bias), rows.shape[1]):
         raise ValueError(
             f"own_head must be weight (C, {rows.shape[1]}) and bias (C,), got "
             f"{tuple(weight.shape)} and {tuple(bias.shape)}"
         )
-    return LinearHead(weight, bias.to(rows.device))
+    return LinearHead(weight, bias)
 
 
 def _refuse_lacking(slot: HeadSlot, has_select: bool, has_head: bool) -> None:
@@ -182,14 +182,12 @@ def _refuse_lacking(slot: HeadSlot, has_select: bool, has_head: bool) -> None:
             f"select={slot.select} selects an epoch on held-out images: pass them to fit as "
             "select=(features, labels)"
         )
-    needs_head = []
-    if (start := getattr(slot.params, "start", None)) in ("continued", "frozen"):
-        needs_head.append(f"start={start}")
-    is_ratio = getattr(slot.params, "gamma", None) == "val_ratio"
-    if is_ratio:
-        needs_head.append("gamma=val_ratio")
-    if needs_head and not has_head:
-        raise ValueError(f"{needs_head[0]} needs own_head=(weight, bias) of the network")
+    start, is_ratio = getattr(slot.params, "start", None), False
+    need = f"start={start}" if start in ("continued", "frozen") else ""
+    if getattr(slot.params, "gamma", None) == "val_ratio":
+        need, is_ratio = need or "gamma=val_ratio", True
+    if need and not has_head:
+        raise ValueError(f"{need} needs own_head=(weight, bias) of the network")
     if is_ratio and not has_select:
         raise ValueError(
             "gamma=val_ratio needs select=(features, labels); or give gamma as a number"

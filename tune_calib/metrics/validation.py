@@ -236,7 +236,5 @@ def number_labels(labels: Any, samples: int, classes: NDArray[Any], name: str = 
 
 def list_first(values: NDArray[Any]) -> str:
     """Return the first values as text, for messages."""
-    texts = list(map(str, values[:5]))
-    if len(values) > 5:
-        texts.append("...")
+    texts = list(map(str, values[:5])) + ["..."] * (len(values) > 5)
     return ", ".join(texts)

@@ -1,7 +1,6 @@
 """Construction of networks, parts shared by several backbones, and stages of backbones."""
 
 import contextlib
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
@@ -15,23 +14,17 @@ from tune_calib.spec.backbones import BACKBONES, Init
 
 FEATURE_WIDTH = 512  # number of features of our own small backbones, as in a ResNet-18
 
-_evaluation = threading.RLock()
-
 
 @contextlib.contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
-    """Put a user's module into evaluation mode, and each of its parts back into its own mode.
-
-    Threads may share the module, and must not put it back while another one evaluates it.
-    """
-    with _evaluation:
-        modes = [(part, part.training) for part in module.modules()]
-        module.eval()
-        try:
-            yield
-        finally:
-            for part, mode in modes:
-                part.training = mode
+    """Put a user's module into evaluation mode, and each of its parts back into its own mode."""
+    modes = [(part, part.training) for part in module.modules()]
+    module.eval()
+    try:
+        yield
+    finally:
+        for part, mode in modes:
+            part.training = mode
 
 
 def declare_stages(backbone: nn.Module, cut: Callable[[Any], list[nn.Module]]) -> None:

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import torch
 
-from tune_calib.data.draws import draw_held_out
+from tune_calib.data.rules import draw_held_out
 from tune_calib.data.splits import Development, load_development
 from tune_calib.engine.imports import open_import
 from tune_calib.errors import DamagedFileError, UserError

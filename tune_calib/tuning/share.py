@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from tune_calib.conformance.gpu import build_trainer
+from tune_calib.conformance.bench import build_trainer
 from tune_calib.engine.machine import environment_of
 from tune_calib.progress import report_progress
 from tune_calib.spec import plugins

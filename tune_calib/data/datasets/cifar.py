@@ -1,9 +1,9 @@
 """CIFAR-10 and CIFAR-100 (Krizhevsky, 2009): 50,000 + 10,000 colour images of 32x32.
 
-The files are Parquet, torchvision's folder or the official binary archive. Positions count the rows
-as they are stored. Hugging Face and torchvision store them in different orders. The published split
-indices therefore select the published images only from torchvision's folder; from Parquet they
-select an equally random split. Use a separate artifact store for each copy of the data.
+The files are Parquet or torchvision's folder. Positions count the rows as they are stored. Hugging
+Face and torchvision store them in different orders. The published split indices therefore select
+the published images only from torchvision's folder; from Parquet they select an equally random
+split. Use a separate artifact store for each copy of the data.
 
 ``data.labels: coarse`` selects the twenty superclasses of CIFAR-100.
 """
@@ -11,14 +11,12 @@ select an equally random split. Use a separate artifact store for each copy of t
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from tune_calib.data import rules
 from tune_calib.data.base import Source, Split
 from tune_calib.data.decode import Format
-from tune_calib.data.huggingface import require_range
-from tune_calib.data.layouts import Layouts, find_unpacked, require_files
+from tune_calib.data.layouts import Layouts, find_unpacked
 from tune_calib.errors import DamagedFileError
 from tune_calib.spec.datasets import DATASETS, Quick
 
@@ -41,65 +39,36 @@ class Cifar:
     name: str  # registry key
     torchvision: str  # class of torchvision that reads ``batches``
     batches: str  # folder created by torchvision; its files are pickles
-    binary: str  # folder of the official binary archive, with the files ``train`` and ``test``
-    train: tuple[str, ...]
-    test: tuple[str, ...]
     classes: int
-    label_bytes: int  # bytes before an image in a binary file; the last one is its class
 
     @property
     def hint(self) -> str:
         return (
             "set `data_root` to a folder with train.parquet and test.parquet in the Hugging Face "
-            f"layout, to the root of torchvision.datasets.{self.torchvision}(root, download=True), "
-            f"or to that of the unpacked binary archive ({self.binary})"
+            f"layout, or to the root of torchvision.datasets.{self.torchvision}(root, "
+            "download=True)"
         )
 
     def find(self, root: Path) -> tuple[Path, ...]:
-        if batches := find_unpacked(self.name, root, self.batches):
-            return tuple(sorted(batches.glob("*")))
-        if binary := find_unpacked(self.name, root, self.binary):
-            files = map(binary.joinpath, (*self.train, *self.test))
-            return require_files(files, self.hint)
-        return ()
+        batches = find_unpacked(self.name, root, self.batches)
+        return () if batches is None else tuple(sorted(batches.glob("*")))
 
     def read(self, files: tuple[Path, ...], _: Format) -> Source:
-        folder = files[0].parent
-        if files[0].suffix == ".bin":
-            return Source(self._binary(folder, self.train), self._binary(folder, self.test))
-        train = self._batches(folder.parent, is_train=True)
-        return Source(train, self._batches(folder.parent, is_train=False))
-
-    def _batches(self, folder: Path, is_train: bool) -> Split:
         # The batches are pickles, which torchvision opens only if their MD5 matches.
         from torchvision import datasets
 
-        try:
-            data = getattr(datasets, self.torchvision)(str(folder), train=is_train, download=False)
-        except (RuntimeError, OSError):
-            raise DamagedFileError(
-                f"{self.name}: {folder / self.batches} does not match torchvision's checksums; "
-                f"delete it, then {self.hint}"
-            ) from None
-        images = torch.from_numpy(data.data).permute(0, 3, 1, 2).contiguous()
-        return Split(images, torch.tensor(data.targets), torch.arange(len(images)))
-
-    def _binary(self, folder: Path, names: tuple[str, ...]) -> Split:
-        width, parts = self.label_bytes + CHANNELS * SIZE * SIZE, []
-        for file in map(folder.joinpath, names):
-            content = np.fromfile(file, np.uint8)
-            if len(content) == 0 or len(content) % width:
+        root, parts = files[0].parent.parent, []
+        for is_train in (True, False):
+            try:
+                data = getattr(datasets, self.torchvision)(str(root), is_train)
+            except (RuntimeError, OSError):
                 raise DamagedFileError(
-                    f"{file} has {len(content):,} bytes, which is not a multiple of {width:,}; "
-                    "download it again"
-                )
-            parts.append(content.reshape(-1, width))
-            labels = torch.from_numpy(parts[-1][:, self.label_bytes - 1].astype(np.int64))
-            require_range(file, labels, self.classes)
-        rows = np.concatenate(parts)
-        labels = torch.from_numpy(rows[:, self.label_bytes - 1].astype(np.int64))
-        images = torch.from_numpy(rows[:, self.label_bytes :].reshape(-1, CHANNELS, SIZE, SIZE))
-        return Split(images.contiguous(), labels, torch.arange(len(rows)))
+                    f"{self.name}: {files[0].parent} does not match torchvision's checksums; "
+                    f"delete it, then {self.hint}"
+                ) from None
+            images = torch.from_numpy(data.data).permute(0, 3, 1, 2).contiguous()
+            parts.append(Split(images, torch.tensor(data.targets), torch.arange(len(images))))
+        return Source(*parts)
 
 
 def over_fitted(epochs: int) -> Quick:
@@ -123,26 +92,8 @@ def over_fitted(epochs: int) -> Quick:
     )  # fmt: skip
 
 
-CIFAR10 = Cifar(
-    name="cifar10",
-    torchvision="CIFAR10",
-    batches="cifar-10-batches-py",
-    binary="cifar-10-batches-bin",
-    train=tuple(f"data_batch_{number}.bin" for number in range(1, 6)),
-    test=("test_batch.bin",),
-    classes=10,
-    label_bytes=1,
-)
-CIFAR100 = Cifar(
-    name="cifar100",
-    torchvision="CIFAR100",
-    batches="cifar-100-python",
-    binary="cifar-100-binary",
-    train=("train.bin",),
-    test=("test.bin",),
-    classes=100,
-    label_bytes=2,  # the superclass precedes the class
-)
+CIFAR10 = Cifar("cifar10", "CIFAR10", "cifar-10-batches-py", 10)
+CIFAR100 = Cifar("cifar100", "CIFAR100", "cifar-100-python", 100)
 for _files, _title, _epochs, _fields in (
     (CIFAR10, "CIFAR-10", 10, {"rules": rules.CIFAR10}),
     (CIFAR100, "CIFAR-100", 16, {"rules": rules.CIFAR100, "coarse": COARSE}),

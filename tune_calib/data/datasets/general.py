@@ -8,11 +8,11 @@ The layouts are in docs/pages/data.md. The placeholder of imported features and 
 no images, is here too; the registry resolves its name but does not list it.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -22,8 +22,7 @@ from PIL import Image
 from tune_calib.data import huggingface, rules
 from tune_calib.data.base import Source, Split
 from tune_calib.data.cache import find_equal_images, open_source, settled, summarise
-from tune_calib.data.decode import Format, is_grey, side_of, split_of_files
-from tune_calib.data.draws import unite
+from tune_calib.data.decode import Format, scan_headers, split_of_files
 from tune_calib.data.layouts import require_classes, require_folder
 from tune_calib.errors import DamagedFileError, DataNotFoundError, UserError
 from tune_calib.spec.datasets import DATASETS, DatasetInfo, Quick, refuse_crop
@@ -131,7 +130,7 @@ def _load(scan: Scan, format_: Format, slot: DataSlot) -> Source:
         count = len(train) // 5
         source = Source(train, train.take(order[:0]))
         train = find_equal_images(replace(source, train=settled(train, source))).train
-        parts = unite([order[:count], order[count:]], train.image_ids)
+        parts = rules.unite([order[:count], order[count:]], train.image_ids)
         test, train = (replace(train.take(part), image_ids=None) for part in parts)
     elif scan.test is None:
         raise UserError(
@@ -178,14 +177,9 @@ def _list_shown(folder: Path) -> list[Path]:
 def _class_folders(part: Path) -> list[str]:
     paths = _list_shown(part)
     for path in paths:
-        if not path.is_dir() and path.suffix.lower() in _image_suffixes():
+        if not path.is_dir() and path.suffix.lower() in Image.registered_extensions():
             raise DamagedFileError(f"{path} is in no class folder; move it into one, or away")
     return [path.name for path in paths if path.is_dir()]
-
-
-def _image_suffixes() -> Mapping[str, str]:
-    Image.init()
-    return Image.registered_extensions()
 
 
 def _files_below(folder: Path) -> Iterator[Path]:
@@ -209,7 +203,7 @@ def _list_images(part: Path, classes: Sequence[str]) -> Images:
         if not files:
             raise DamagedFileError(f"{part / name} contains no images: a class is missing")
         for file in files:
-            if file.suffix.lower() not in _image_suffixes() or not file.is_file():
+            if file.suffix.lower() not in Image.registered_extensions() or not file.is_file():
                 raise DamagedFileError(
                     f"{file} is not named like an image file, or links to none; move it away"
                 )
@@ -219,10 +213,11 @@ def _list_images(part: Path, classes: Sequence[str]) -> Images:
 
 def _scan_folder(root: Path | None, slot: DataSlot) -> Scan:
     train, test, classes = _folder_parts(root, slot.classes)
-    files = [file for file, _ in train + test]
+    images = train + test
     if slot.grey != "convert":  # the first image of each class
         labels = [label for _, label in train]
-        files = [train[labels.index(label)][0] for label in range(len(classes))]
+        images = [train[labels.index(label)] for label in range(len(classes))]
+    is_grey, side = scan_headers((file, str(file)) for file, _ in images)
     read_test = partial(split_of_files, test) if test else None
     return Scan(
         where=require_folder(FOLDER, root, FOLDER_HINT),
@@ -230,8 +225,8 @@ def _scan_folder(root: Path | None, slot: DataSlot) -> Scan:
         test=read_test,
         classes=len(classes),
         names=tuple(classes),
-        is_grey=all(map(is_grey, files)),
-        side=side_of(train[0][0], str(train[0][0])),
+        is_grey=is_grey,
+        side=side,
     )
 
 
@@ -264,11 +259,10 @@ def _scan_parquet(root: Path | None, slot: DataSlot) -> Scan:
     columns = huggingface.Columns(image, label, guess=True, classes=slot.classes or None)
     columns = columns.settled(train[0])
     labels = huggingface.read_labels(train, columns, len(slot.classes) or None)
-    first = next(huggingface.read_batches(train, columns))
-    batches: Iterable[huggingface.Batch] = [first]
-    if slot.grey == "convert":
-        batches = huggingface.read_batches((*train, *test), columns)
-    images = chain.from_iterable(batch.encoded.to_pylist() for batch in batches)
+    batches = huggingface.read_batches((*train, *test), columns)
+    if slot.grey != "convert":
+        batches = islice(batches, 1)
+    is_grey, side = scan_headers(chain.from_iterable(batch.images() for batch in batches))
     read = partial(huggingface.lazy_images, classes=len(slot.classes) or None, columns=columns)
     read_test = partial(read, test) if test else None
     return Scan(
@@ -277,8 +271,8 @@ def _scan_parquet(root: Path | None, slot: DataSlot) -> Scan:
         test=read_test,
         classes=len(slot.classes) or int(labels.max()) + 1,
         names=columns.classes or (),
-        is_grey=all(map(is_grey, images)),
-        side=side_of(first.encoded[0].as_py(), f"{train[0]}: row 0"),
+        is_grey=is_grey,
+        side=side,
     )
 
 

@@ -1,24 +1,16 @@
 """Convolutional networks written here: small ones, and the CIFAR ResNets of He et al.
 
-The small networks are for a CPU or a few minutes on a GPU, from 8x8 grey to 32x32 colour images.
-``small_vgg`` is about as fast as ``small_cnn`` but has ten times its weights, so that it fits a few
-thousand images perfectly in a dozen epochs: it is the cheapest network that is as over-confident as
-those of the papers. ``fast_dct``, of recipe ``fast``, has six convolutions and needs .85 GFLOP for
-training on one 32x32 image; ``fast_cnn``, of earlier versions of that recipe, lacks its first layer
-(.80 GFLOP). They consist of blocks of 3x3 convolution, BN and ReLU.
+The small networks take images from 8x8 grey to 32x32 colour. ``small_vgg`` fits a few thousand
+images perfectly in a dozen epochs: it is the cheapest network that is as over-confident as those of
+the papers. ``fast_dct``, of recipe ``fast``, needs .85 GFLOP for training on one 32x32 image;
+``fast_cnn``, of earlier versions of that recipe, lacks its first layer.
 
-``resnet20_he`` and so on follow He et al. (CVPR 2016, section 4.2) exactly: 6n + 2 layers, in three
-stages of n basic blocks with 16, 32 and 64 channels, shortcuts of option A (every second pixel,
-then channels of zeros on both sides, no weights), and the global average of the last maps, D = 64.
-The names of the tensors are those of akamaster/pytorch_resnet_cifar10 (Yerlan Idelbayev), whose
-published weights can be loaded without conversion.
-
-``resnet20`` and so on are narrow networks of another kind. Shortcuts that change the shape are
-projections (option B, 1x1 convolution and BN, as in the code of MDCA and CRL). A 1x1 convolution
-with BN and ReLU widens the 64 channels to D = 512 before the global average, so that heads that
-mask or re-weight features have as many features as with a wide network. They must not be confused
-with ``resnet110`` (``timm_cifar.py``): the "ResNet-110" of the calibration papers is a bottleneck
-network of 45.9 M parameters.
+``resnet20_he`` and so on follow He et al. (CVPR 2016, section 4.2) exactly: 6n + 2 layers,
+shortcuts of option A, D = 64. The names of the tensors are those of akamaster's
+pytorch_resnet_cifar10 (Yerlan Idelbayev), whose published weights can be loaded without conversion.
+``resnet20`` and so on are other networks: shortcuts that change the shape are projections (option
+B, as in the code of MDCA and CRL), and a 1x1 convolution widens the 64 channels to D = 512, so that
+heads that mask features have as many as with a wide network.
 
 All features are >= 0. The values of ``init`` are ``reference`` (torch's defaults) and ``timm``
 (Kaiming normal, fan out, and the last BN of every branch starts at zero).
