@@ -1,7 +1,8 @@
 """Determine what a folder of results contains, from its manifest or, if that is lost, its rows."""
 
 import contextlib
-from operator import itemgetter
+import shlex
+from operator import attrgetter, itemgetter
 from typing import Any
 
 import pyarrow as pa
@@ -14,11 +15,13 @@ from tune_calib.results.manifests import (
     RUN_MANIFEST,
     VERSION,
     PlannedRecord,
+    PluginRecord,
     RungRecord,
     RunManifest,
     SearchManifest,
 )
 from tune_calib.results.tables import read_table
+from tune_calib.spec import plugins
 from tune_calib.spec.ladder import LADDERS, Rung
 from tune_calib.spec.names import SEARCH_MANIFEST, SEARCH_OUTCOME
 
@@ -193,3 +196,42 @@ def read_lock(out: AnyPath) -> dict[str, Any]:
     if not isinstance(lock.get("runs", {}), dict):
         raise DamagedFileError(f"{path} is damaged; delete it and repeat the command")
     return lock
+
+
+def read_plugins(out: AnyPath) -> list[PluginRecord]:
+    """Return the plug-ins that a folder's manifest names; none if it is lost."""
+    for manifest in (RunManifest, SearchManifest):
+        with contextlib.suppress(DamagedFileError, FileNotFoundError, NotADirectoryError):
+            return list(manifest.read(out).plugins)
+    return []
+
+
+def describe_unloaded(out: AnyPath, is_run: bool = False) -> str:
+    """Return a note on plug-ins that a folder names and that are not loaded; empty without any.
+
+    Results may come from anybody, so a folder never loads them, whatever their path or hash.
+
+    Raises:
+        UserError: The folder is to be run, or contains results of another version of a plug-in.
+    """
+    contents = {plugin.name: plugin.content for plugin in plugins.in_use()}
+    missing = [record for record in read_plugins(out) if record.content not in contents.values()]
+    for record in missing:
+        if record.name in contents:
+            raise UserError(
+                f"{out} contains results of plug-in {record.name} from before a change "
+                f"({record.content}; now it is {contents[record.name]}): run the new one in "
+                "another `out`, or give its old text as `plugin`"
+            )
+    if not missing:
+        return ""
+    names = f"the plug-in{'s' * (len(missing) > 1)} {', '.join(map(attrgetter('name'), missing))}"
+    options = " ".join(f"`plugin` {shlex.quote(record.where)}" for record in missing)
+    if is_run:
+        raise UserError(
+            f"{out} needs {names}, and only code that you name is run: read it, then add {options}"
+        )
+    return (
+        f"{out} is read without {names}: metrics, figures and so on registered there are left out; "
+        f"to run the code, add {options}"
+    )

@@ -128,14 +128,11 @@ class PlannedRecord:
 class PluginRecord(_Record):
     """A plug-in that the results depend on."""
 
-    # Name and content are parts of the path of the copy of its text.
     name: str = Field(pattern=r"^[^/\\\x00-\x1f]+$", description="name of its file or module")
-    content: str = Field(
-        pattern=r"^[0-9a-z]+$", description="hash of its text, its modules and its data files"
-    )
+    content: str = Field(pattern=r"^[0-9a-z]+$", description="hash of its text and its modules")
     where: str = Field(description="path of its file, or its module")
     parts: dict[str, str] = Field(
-        {}, description="digests of its modules and data files by name; omitted without any"
+        {}, description="digests of its modules by name; omitted without any"
     )
 
 

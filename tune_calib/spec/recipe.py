@@ -65,9 +65,19 @@ class Recipe:
     note: str = field(default="", compare=False)  # how it differs from the publication
 
     def __post_init__(self) -> None:
-        """Refuse settings that no slot has."""
-        for settings in (self.settings, *self.on.values()):
-            refuse_unknown_settings(settings)
+        """Refuse unknown slots and settings that no slot has."""
+        settings = [*self.settings.items()]
+        for changes in self.on.values():
+            settings += changes.items()
+        for slot, values in settings:
+            if slot not in SLOT_TYPES:
+                hint = nearest(slot, list(SLOT_TYPES))
+                raise UserError(f"a recipe sets {slot}, which is no slot{hint}")
+            keys = [key for key in SLOT_TYPES[slot].model_fields if key not in NOT_SETTINGS]
+            for key in values:
+                if key not in keys:
+                    hint = nearest(key, keys)
+                    raise UserError(f"a recipe sets {slot}.{key}, which is not a setting{hint}")
 
     def at(self, dataset: str, backbone: str | None = None) -> dict[str, dict[str, Any]]:
         """Return the settings by slot on a data set, with a backbone or the recipe's own one."""
@@ -186,20 +196,6 @@ def _quick_backbones(dataset: str) -> Sequence[str] | None:
         return backbones
     quick = DATASETS[dataset].quick
     return None if quick is None else quick.backbones
-
-
-def refuse_unknown_settings(settings: Settings) -> None:
-    """Refuse unknown slots and settings that no slot has."""
-    for slot, values in settings.items():
-        if slot not in SLOT_TYPES:
-            hint = nearest(slot, list(SLOT_TYPES))
-            raise ValueError(f"a recipe sets {slot}, which is no slot{hint}")
-        keys = [key for key in SLOT_TYPES[slot].model_fields if key not in NOT_SETTINGS]
-        for key in values:
-            if key not in keys:
-                raise ValueError(
-                    f"a recipe sets {slot}.{key}, which is not a setting{nearest(key, keys)}"
-                )
 
 
 def _way_out(dataset: str, backbone: str | None = None) -> str:

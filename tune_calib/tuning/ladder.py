@@ -14,7 +14,6 @@ from tune_calib.files.paths import AnyPath
 from tune_calib.files.store import Store
 from tune_calib.results.folders import find_run_manifest, to_record
 from tune_calib.results.manifests import RUN_MANIFEST, VERSION, PlannedRecord, RunManifest
-from tune_calib.results.plugin_folders import merge_records
 from tune_calib.spec import plugins
 from tune_calib.spec.ladder import LADDERS, Ladder, PlannedTrial, expand, select_rungs
 from tune_calib.spec.names import IN_PROCESS
@@ -130,8 +129,8 @@ class LadderRun:
             merged["split_seeds"] = split_seeds
         if imports := {**old.imports, **new.imports}:
             merged["imports"] = imports
-        if records := merge_records(old.plugins, new.plugins):
-            merged["plugins"] = records
+        if records := {record.name: record for record in [*old.plugins, *new.plugins]}:
+            merged["plugins"] = list(records.values())
         return new.model_copy(update=merged).over(old)
 
     @cached_property

@@ -36,12 +36,6 @@ METRICS.register(Metric("x", "X", "min", "score"))
 """
 # The text of a plug-in, and what is said of it behind its path.
 BROKEN = {
-    "a quick setting of no slot": (
-        "from dataclasses import replace\nfrom tune_calib.spec.datasets import DATASETS, Quick\n"
-        "quick = Quick('', {'network': {'nothing': 1}})\n"
-        "DATASETS.register(replace(DATASETS['digits'], name='mine', quick=quick))\n",
-        ": ValueError: a recipe sets network.nothing, which is not a setting",
-    ),
     "syntax": ("x = 1\ny = (\n", " line 2: SyntaxError: '(' was never closed"),
     "import": ("\nimport nothing_there\n", " line 2: ModuleNotFoundError"),
     "exception": (GOOD + "1 / 0\n", " line 6: ZeroDivisionError: division by zero"),

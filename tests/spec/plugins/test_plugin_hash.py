@@ -1,4 +1,4 @@
-"""The hash of a plug-in covers the modules and the data files behind its numbers."""
+"""The hash of a plug-in covers the modules behind its numbers."""
 
 import hashlib
 import json
@@ -53,7 +53,7 @@ def load(path):
     return plugins.in_use()[0]
 
 
-def test_a_plug_in_without_modules_and_files_keeps_the_hash_of_its_text(tmp_path):
+def test_a_plug_in_without_modules_keeps_the_hash_of_its_text(tmp_path):
     path = write(tmp_path, "import json, torch")
     raw = path.read_bytes()
     text = hashlib.sha256(f".py {len(raw)}\n".encode() + raw).hexdigest()[:16]
@@ -69,13 +69,11 @@ HELPERS = {
         "package__low",
     ),
     "of a namespace": ("import space.sub", {"space__sub": "X = 1"}, "space__sub"),
-    "by name": ("import importlib\nimportlib.import_module('helper')", {"helper": "1"}, "helper"),
-    "file": ("DATA_FILES = ['weights.json']", {"weights": "1"}, "weights"),
 }
 
 
 @pytest.mark.parametrize("kind", sample(HELPERS, 2))
-def test_a_changed_module_or_file_gives_other_trials(kind, tmp_path):
+def test_a_changed_module_gives_other_trials(kind, tmp_path):
     imports, files, changed = HELPERS[kind]
     path = write(tmp_path, imports, **files)
     specs = []
@@ -157,12 +155,3 @@ def test_a_module_that_changes_before_a_worker_reads_it_is_refused(tmp_path):
 @pytest.mark.parametrize("imports", ["import random", "import torch", "from tune_calib import api"])
 def test_modules_of_python_packages_and_the_program_are_no_parts(imports, tmp_path):
     assert load(write(tmp_path, imports, random="")).parts == {}
-
-
-@pytest.mark.parametrize(
-    ("value", "refusal"),
-    [("['gone.json']", "there is no file .*gone.json"), ("'x.json'", "must be a list of names")],
-)
-def test_wrong_data_files_are_refused_in_one_line(value, refusal, tmp_path):
-    with pytest.raises(UserError, match=f"DATA_FILES:? {refusal}"):
-        load(write(tmp_path, f"DATA_FILES = {value}"))

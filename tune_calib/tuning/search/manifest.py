@@ -10,7 +10,6 @@ from tune_calib.results.manifests import (
     CommandRecord,
     SearchManifest,
 )
-from tune_calib.results.plugin_folders import merge_records
 from tune_calib.spec.names import JOURNAL, SEARCH_EVALUATED, SEARCH_MANIFEST
 from tune_calib.text import mask_url
 from tune_calib.tuning.folder import build_foreign_error, refuse_foreign
@@ -61,8 +60,8 @@ def extend_manifest(new: SearchManifest, out: AnyPath) -> SearchManifest:
         "commands": commands,
         "trials": max(old.trials, new.trials),
     }
-    if records := merge_records(old.plugins, new.plugins):
-        further["plugins"] = records
+    if records := {record.name: record for record in [*old.plugins, *new.plugins]}:
+        further["plugins"] = list(records.values())
     return new.model_copy(update=further).over(old)
 
 

@@ -11,9 +11,8 @@ from tune_calib.engine.head_batch import HEAD_THREADS
 from tune_calib.errors import UserError
 from tune_calib.files.paths import AnyPath, parse_path
 from tune_calib.files.store import Store
-from tune_calib.results.folders import read_search_manifest
+from tune_calib.results.folders import describe_unloaded, read_search_manifest
 from tune_calib.results.manifests import VERSION, CommandRecord, SearchManifest
-from tune_calib.results.plugin_folders import require_loaded
 from tune_calib.spec import plugins
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.names import IN_PROCESS, SEARCH_MANIFEST
@@ -233,7 +232,7 @@ def count_at_once(definition: SearchDefinition, location: RunLocation) -> int:
 
 def load_search(out: AnyPath, study_storage: str | None, address: str | None = None) -> SearchRun:
     """Load the search of a folder, for another cluster than before if an address is given."""
-    require_loaded(out)
+    describe_unloaded(out, is_run=True)
     manifest = read_search_manifest(out)
     definition = SearchDefinition.read(manifest, out)
     location = RunLocation(
