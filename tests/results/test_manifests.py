@@ -9,7 +9,6 @@ import pytest
 from tests import fake_results
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.files.documents import CHECKSUM, seal
-from tune_calib.results.folders import find_run_manifest
 from tune_calib.results.manifests import (
     ReadRecord,
     RunManifest,
@@ -99,15 +98,3 @@ def test_values_of_another_type_are_refused(value, out):
     path.write_bytes(seal({**content(RunManifest, out), "network_seeds": value}))
     with pytest.raises(DamagedFileError):
         RunManifest.read(out)
-
-
-def test_a_manifest_rebuilt_from_rows_is_not_written_as_lost(out):
-    (out / RunManifest.file_name).unlink()
-    (out / SearchManifest.file_name).unlink()
-    (out / SearchOutcome.file_name).unlink()
-    (out / "trials" / "all.parquet").unlink()  # of the search
-    manifest = find_run_manifest(out)
-    assert manifest.is_lost
-    manifest.write(out)
-    assert "is_lost" not in content(RunManifest, out)
-    assert not RunManifest.read(out).is_lost

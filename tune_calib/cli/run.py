@@ -203,7 +203,8 @@ def run(
         tune-calib run experiment.yaml
         tune-calib run experiment.yaml --address auto --retry crashed
     """
-    refuse_gpu_model(gpu_model, dry_run)
+    if gpu_model is not None and not dry_run:
+        raise UserError("--gpu-model applies only to --dry-run; add --dry-run")
     again = format_command("run", request, ("retry",), further=plugins.as_options())
     if dry_run:
         echo(as_option(shown(runs.describe_file(request, again, gpu_model))))
@@ -248,9 +249,3 @@ def _describe_entry(entry: "Ended") -> str:
         return entry.result.summary
     except UserError as error:
         return "; ".join(entry.failures) or spell_keys(error)
-
-
-def refuse_gpu_model(gpu_model: str | None, is_dry: bool) -> None:
-    """Refuse ``--gpu-model`` unless times are estimated."""
-    if gpu_model is not None and not is_dry:
-        raise UserError("--gpu-model applies only to --dry-run; add --dry-run")

@@ -21,7 +21,7 @@ from tune_calib.conformance.bench import (
     toy_method,
     toy_network,
 )
-from tune_calib.conformance.tape import META, capture, guarded, require_capturable, to_meta
+from tune_calib.conformance.tape import META, capture, guarded, to_meta
 from tune_calib.engine.network import NetworkTrainer
 from tune_calib.errors import DivergedError
 from tune_calib.methods._base import Batch, EpochFeedback
@@ -171,7 +171,8 @@ def _require_same(first: NetworkTrainer, second: NetworkTrainer, case: str) -> N
 
 @check("network", "captured", "its step can be captured, and is then repeated to the last digit")
 def _captured(info: MethodInfo, bench: Bench) -> None:
-    require_capturable(info)
+    if not info.implementation.is_capturable:
+        raise NotApplicableError("it is not captured, because is_capturable is False")
     network, batch = toy_network(5), toy_batch(5)
     method = toy_method(info, network, 5).to(META)
     method.drawn = to_meta(method.drawn)

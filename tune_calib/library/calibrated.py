@@ -5,7 +5,6 @@ trial that used a plug-in, name the plug-in again.
 """
 
 import json
-from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -18,6 +17,7 @@ from safetensors.torch import load, save
 from torch import Tensor, nn
 
 from tune_calib.engine.classifier import Classifier
+from tune_calib.engine.head_batch import tensors_of
 from tune_calib.engine.network import build
 from tune_calib.engine.predict import TrainedNetwork, predict
 from tune_calib.engine.tensors import nest, unnest
@@ -134,18 +134,6 @@ def read_tensors(path: Path, record: Exported) -> dict[str, Tensor]:
         raise UserError(f"cannot read {path}: {error.strerror}") from None
     except (SafetensorError, ValueError) as error:
         raise DamagedFileError(f"{path} is not a safetensors file ({error})") from None
-
-
-def refuse_absent_plugins(record: Exported, path: Path) -> None:
-    """Refuse a trial that needs a plug-in that is not loaded: names could mean other records."""
-    in_use = set(map(attrgetter("content"), plugins.in_use()))
-    for name, content in record.plugins.items():
-        if content not in in_use:
-            raise UserError(
-                f"{path}: its trial used plug-in {name} ({content}), whose code the file lacks; "
-                "get it from the author of the file, read it, and give it: "
-                f"plugin={short_repr(name + '.py')}"
-            )
 
 
 class CalibratedNetwork(nn.Module):
@@ -314,7 +302,14 @@ def load_calibrated(file: str | Path, plugin: str | Path | None = None) -> Calib
     tensors = read_tensors(files.tensors, record)
     if plugin is not None:
         plugins.load(str(plugin))
-    refuse_absent_plugins(record, files.record)
+    contents = {plugin.content for plugin in plugins.in_use()}
+    for name, content in record.plugins.items():  # without them, names could mean other records
+        if content not in contents:
+            raise UserError(
+                f"{files.record}: its trial used plug-in {name} ({content}), whose code the file "
+                "lacks; get it from the author of the file, read it, and give it: "
+                f"plugin={short_repr(name + '.py')}"
+            )
     spec = TrialSpec.build(**record.spec)
     # Otherwise the same tensors would be read as another network.
     if spec.hash != record.trial:
@@ -335,7 +330,12 @@ def load_calibrated(file: str | Path, plugin: str | Path | None = None) -> Calib
             network.load_state_dict(unnest("network", tensors))
             method.load_state_dict(unnest("method", tensors))
             trained = TrainedNetwork(network, method, {})
-        classifier.refuse_incomplete()
+        if classifier.head is not None:  # else some tensors would keep initial values
+            head = unnest("head", classifier.tensors)
+            names = {name for name in head if not name.startswith("context.")}
+            if other := sorted(names ^ tensors_of(classifier.head).keys()):
+                raise KeyError(other[0])
+        _ = classifier.transform
     except (RuntimeError, KeyError) as error:
         reason = str(error).splitlines()[0]
         raise DamagedFileError(f"{files.tensors} contains other tensors ({reason})") from None

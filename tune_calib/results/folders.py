@@ -1,11 +1,10 @@
-"""Determine what a folder of results contains, from its manifest or, if that is lost, its rows."""
+"""Determine what a folder of results contains, from its manifest."""
 
 import contextlib
 import shlex
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from tune_calib.errors import DamagedFileError, UserError
@@ -13,8 +12,6 @@ from tune_calib.files.documents import unseal
 from tune_calib.files.paths import AnyPath
 from tune_calib.results.manifests import (
     RUN_MANIFEST,
-    VERSION,
-    PlannedRecord,
     PluginRecord,
     RungRecord,
     RunManifest,
@@ -22,27 +19,21 @@ from tune_calib.results.manifests import (
 )
 from tune_calib.results.tables import read_table
 from tune_calib.spec import plugins
-from tune_calib.spec.ladder import LADDERS, Rung
+from tune_calib.spec.ladder import Rung
 from tune_calib.spec.names import SEARCH_MANIFEST, SEARCH_OUTCOME
 
 LOCK = "lock.json"  # of a reproduced table
-LOST = f"{RUN_MANIFEST} is lost or damaged, so trials without a result are not known"
-
-_PLANNED = ["spec_hash", "rung", "network_seed", "head_seed", "split_seed"]
-_SHARED = ["ladder", "rung_label", "dataset", "backbone"]
 
 
 def find_run_manifest(out: AnyPath) -> RunManifest | None:
-    """Read ``sweep.json``, or recover it from the rows, with ``is_lost``; None without a row."""
-    if (out / RUN_MANIFEST).exists():
-        with contextlib.suppress(DamagedFileError):
-            return RunManifest.read(out)
-    rows = read_table(out, "trials", columns=[*_PLANNED, *_SHARED])
-    return _recover_manifest(out, rows) if rows.num_rows else None
+    """Read ``sweep.json``; None if it is absent or damaged, and is written again."""
+    with contextlib.suppress(DamagedFileError, FileNotFoundError, NotADirectoryError):
+        return RunManifest.read(out)
+    return None
 
 
 def read_run_manifest(out: AnyPath) -> RunManifest:
-    """Return the result of ``find_run_manifest``, and refuse a folder where it finds nothing."""
+    """Read ``sweep.json``; the error about a lost or damaged one says how to restore it."""
     manifest = find_run_manifest(out)
     if manifest is None:
         raise _lacks_run(out)
@@ -51,46 +42,37 @@ def read_run_manifest(out: AnyPath) -> RunManifest:
 
 def _lacks_run(out: AnyPath) -> UserError:
     path = out / RUN_MANIFEST
-    if path.exists():
-        return UserError(
-            f"{path} is incomplete and there is no result; run the command of the run again"
+    if path.exists() or next(iter(out.glob("trials/*.parquet")), None) is not None:
+        return DamagedFileError(
+            f"{path} is lost or damaged; run the command of the run again, which restores it and "
+            "skips finished trials"
         )
     return UserError(f"{out} contains no {RUN_MANIFEST}; give the `out` folder of a run")
 
 
 def has_result_files(out: AnyPath) -> bool:
     """Return whether a folder has CSV files of another program, such as those of CalArena."""
-    is_run = is_search(out) or (out / RUN_MANIFEST).exists() or _has_rows(out)
+    is_run = is_search(out) or (out / RUN_MANIFEST).exists()
     return not is_run and next(iter(out.glob("*.csv")), None) is not None
 
 
 def refuse_empty(out: AnyPath) -> None:
-    """Refuse a folder with neither a manifest nor a row, before anything is imported."""
-    if not is_search(out) and not (out / RUN_MANIFEST).exists() and not _has_rows(out):
+    """Refuse a folder without a manifest, before anything is imported."""
+    if not is_search(out) and not (out / RUN_MANIFEST).exists():
         raise _lacks_run(out)
-
-
-def _has_rows(out: AnyPath) -> bool:
-    return next(iter(out.glob("trials/*.parquet")), None) is not None
 
 
 def read_search_manifest(out: AnyPath) -> SearchManifest:
     """Read ``search.json``; the error about a lost or damaged one says how to restore it."""
-    path = out / SEARCH_MANIFEST
-    if path.exists():
-        try:
-            return SearchManifest.read(out)
-        except DamagedFileError as error:
-            damage = str(error)
-    elif is_search(out):
-        damage = f"{path} is lost"
-    else:
+    if not is_search(out):
         raise UserError(f"{out} contains no {SEARCH_MANIFEST}; give the `out` folder of a search")
-    ladders = _texts(read_table(out, "trials", columns=["ladder"]), "ladder") or ["search"]
-    raise DamagedFileError(
-        f"{damage}; run the command of the search again (tune-calib {ladders[0]} ... --out {out}): "
-        "it restores the file and skips finished trials"
-    )
+    try:
+        return SearchManifest.read(out)
+    except (DamagedFileError, FileNotFoundError):
+        raise DamagedFileError(
+            f"{out / SEARCH_MANIFEST} is lost or damaged; run the command of the search again, "
+            "which restores it and skips finished trials"
+        ) from None
 
 
 def foreign_search(out: AnyPath, manifest: SearchManifest) -> UserError:
@@ -102,12 +84,8 @@ def foreign_search(out: AnyPath, manifest: SearchManifest) -> UserError:
 
 
 def is_search(out: AnyPath) -> bool:
-    """Return whether a folder contains a search, even if its manifest is lost."""
-    if (out / SEARCH_MANIFEST).exists() or (out / SEARCH_OUTCOME).exists():
-        return True
-    if (out / RUN_MANIFEST).exists():
-        return False
-    return _has_rows(out) and _has_baseline(read_table(out, "trials", columns=["rung"]))
+    """Return whether a folder contains a search."""
+    return (out / SEARCH_MANIFEST).exists() or (out / SEARCH_OUTCOME).exists()
 
 
 def find_entries(folder: AnyPath) -> list[AnyPath]:
@@ -115,73 +93,27 @@ def find_entries(folder: AnyPath) -> list[AnyPath]:
     if (folder / RUN_MANIFEST).exists() or is_search(folder):
         return []
     entries = {path.parent for path in folder.glob(f"*/{RUN_MANIFEST}")}
-    entries |= {path.parent for path in folder.glob(f"*/{SEARCH_MANIFEST}")}
-    # An entry whose manifest is lost is still known by its rows.
-    entries |= {path.parent.parent for path in folder.glob("*/trials/*.parquet")}
-    return sorted(entries)
-
-
-def _has_baseline(rows: pa.Table) -> bool:
-    """Return whether rows belong to a search, whose baseline is not on a rung of a ladder."""
-    return bool(pc.any(pc.less(rows["rung"], 0)).as_py())
+    return sorted(entries | {path.parent for path in folder.glob(f"*/{SEARCH_MANIFEST}")})
 
 
 def read_identity(out: AnyPath) -> str | None:
     """Return the identity of the request, which all rows share; None without rows."""
-    identities = _texts(read_table(out, "trials", columns=["sweep"]), "sweep")
+    rows = read_table(out, "trials", columns=["sweep"])
+    identities = list(filter(None, pc.unique(rows["sweep"]).to_pylist()))
     if len(identities) > 1:
         raise UserError(f"{out} contains results of {len(identities)} runs; move all but one away")
     return next(iter(identities), None)
 
 
-def _recover_manifest(out: AnyPath, rows: pa.Table) -> RunManifest:
-    if _has_baseline(rows):
-        raise UserError(f"{out} contains a search, not a ladder; see tune-calib report {out}")
-    name = next(iter(_texts(rows, "ladder")), "")
-    dataset, *others = _texts(rows, "dataset") + _texts(rows, "backbone")
-    planned = {row["spec_hash"]: row for row in rows.select(_PLANNED).to_pylist()}
-    labels = dict(zip(rows["rung"].to_pylist(), rows["rung_label"].to_pylist(), strict=True))
-    networks = set(map(itemgetter("network_seed"), planned.values()))
-    pairs = set(map(itemgetter("network_seed", "head_seed"), planned.values()))
-    pairs = {pair for pair in pairs if pair[1] is not None}
-    title, command = name.capitalize() or "A run", name
-    published: str | None = None
-    rungs: dict[str, Rung] = {}
-    if name in LADDERS:  # the ladder of a plug-in that is not loaded is unknown here
-        ladder = LADDERS[name]
-        title, command, published = ladder.title, f"ablate {name}", ladder.published
-        rungs = {rung.label: rung for rung in ladder.rungs}
-    # The rungs of a comparison are not registered; the first one is its base.
-    for index, label in labels.items():
-        rungs.setdefault(label, Rung(label, label, kind="variant" if index else "base"))
-    return RunManifest(
-        version=VERSION,
-        sweep=read_identity(out) or "",
-        ladder=name,
-        title=title,
-        command=f"tune-calib {command} --dataset {dataset} ... (the command of this run)",
-        dataset=dataset,
-        setting=f"{'; '.join([dataset, *others])}; INCOMPLETE: {LOST}",
-        published=published,
-        rungs=[to_record(index, rungs[labels[index]]) for index in sorted(labels)],
-        network_seeds=sorted(networks),
-        head_seeds=sorted({head for _, head in pairs} or networks),
-        # Rows do not show whether seeds were paired; equal seeds in every pair suggest it.
-        paired_seeds=len(pairs) <= 1 or all(network == head for network, head in pairs),
-        split_seeds=sorted({row["split_seed"] for row in planned.values()} - {None}),
-        planned=[PlannedRecord(**row) for row in planned.values()],
-        is_lost=True,
-    )
-
-
 def to_record(index: int, rung: Rung) -> RungRecord:
     """Return the record of a rung."""
-    fields = {name: getattr(rung, name) for name in RungRecord.model_fields if name != "index"}
-    return RungRecord(index=index, **fields)
-
-
-def _texts(rows: pa.Table, column: str) -> list[str]:
-    return sorted(filter(None, pc.unique(rows[column]).to_pylist()))
+    return RungRecord(
+        index=index,
+        label=rung.label,
+        ingredient=rung.ingredient,
+        published=rung.published,
+        kind=rung.kind,
+    )
 
 
 def read_lock(out: AnyPath) -> dict[str, Any]:

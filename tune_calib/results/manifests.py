@@ -174,8 +174,6 @@ class RunManifest(_Manifest):
         "",
         description="digest of the program that the command ran; empty but for earlier versions",
     )
-    # The file is lost, and this was recovered from the rows.
-    is_lost: bool = Field(False, exclude=True)
 
     @property
     def identity(self) -> str:

@@ -204,7 +204,18 @@ def _parse_file(data: bytes, path: AnyPath, table: TableName, wanted: re.Pattern
         # For a small file, this is twice as fast as pq.read_table.
         with pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True) as file:
             schema = file.schema_arrow
-            _check_mark(path, table, schema, has_checksum)
+            mark = json.loads((schema.metadata or {}).get(_KEY, b"{}"))
+            if mark.get("table") != table:
+                raise DamagedFileError(
+                    f"{path} is not a {table} file of tune-calib; move it elsewhere"
+                )
+            # A later program may have changed the meaning of a column.
+            if mark["version"] > SCHEMA_VERSION:
+                raise DamagedFileError(
+                    f"{path} has schema {mark['version']}; update tune-calib to read it"
+                )
+            if not has_checksum:
+                raise ValueError("its checksum is missing")
             _check_columns(table, schema.remove_metadata())
             # In addition to our own threads, those of pyarrow gain nothing.
             names = list(filter(wanted.fullmatch, schema.names))
@@ -247,17 +258,6 @@ def _has_checksum(data: bytes) -> bool:
     if hash_bytes(view[:start], _ZEROS, view[written.end() :]).encode() != written[0]:
         raise ValueError("it was changed after it was written: its checksum differs")
     return True
-
-
-def _check_mark(path: AnyPath, table: TableName, schema: pa.Schema, has_checksum: bool) -> None:
-    mark = json.loads((schema.metadata or {}).get(_KEY, b"{}"))
-    if mark.get("table") != table:
-        raise DamagedFileError(f"{path} is not a {table} file of tune-calib; move it elsewhere")
-    # A later program may have changed the meaning of a column.
-    if mark["version"] > SCHEMA_VERSION:
-        raise DamagedFileError(f"{path} has schema {mark['version']}; update tune-calib to read it")
-    if not has_checksum:
-        raise ValueError("its checksum is missing")
 
 
 @lru_cache(maxsize=16)  # the files of a folder have few schemas

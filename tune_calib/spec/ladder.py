@@ -84,7 +84,6 @@ def expand(ladder: Ladder, request: ResolvedRequest) -> list[PlannedTrial]:
     rungs = select_rungs(ladder, request)
     if not request.controls:
         rungs = [rung for rung in rungs if rung.kind != "control"]
-    refuse_unknown(rungs, overrides)
     # Before the specs are built: validating and hashing a million of them takes a while.
     refuse_large(len(rungs) * len(cells))
     head = overrides.get("head", {})

@@ -173,14 +173,6 @@ def known_keys(slot: str, method: str | None) -> list[str]:
     return keys
 
 
-def refuse_unknown_names(overrides: Settings) -> None:
-    """Refuse an unregistered data set, backbone or method before any is imported."""
-    for slot, settings in overrides.items():
-        for key, registry in SLOT_TYPES[slot].named.items():
-            if isinstance(settings.get(key), str):
-                registry.require(settings[key])
-
-
 def method_of(slot: str, overrides: Mapping[str, Any]) -> str | None:
     """Return the method of a slot; for a network, ``ce`` by default."""
     default = "ce" if slot == "network" else None

@@ -35,7 +35,7 @@ class StrictModel(BaseModel):
 
     @field_validator("*", mode="before")
     @classmethod
-    def _check_kind(cls, value: Any, info: ValidationInfo) -> Any:
+    def _is_of_kind(cls, value: Any, info: ValidationInfo) -> Any:
         if info.field_name is None:
             return value
         if type(value).__module__ == "numpy":  # whose booleans are none of Python
@@ -85,7 +85,7 @@ class Part(StrictModel):
 
     @field_validator("*", mode="before")
     @classmethod
-    def _refuse_empty(cls, value: Any) -> Any:
+    def _is_not_empty(cls, value: Any) -> Any:
         if isinstance(value, str) and not value.strip():
             raise ValueError("must not be empty; leave it out")
         return value

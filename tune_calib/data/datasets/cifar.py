@@ -18,7 +18,7 @@ from tune_calib.data import rules
 from tune_calib.data.base import Source, Split
 from tune_calib.data.decode import Format
 from tune_calib.data.huggingface import require_range
-from tune_calib.data.layouts import Layouts, find_unpacked, require_files
+from tune_calib.data.layouts import Layouts, find_unpacked, locate_files
 from tune_calib.errors import DamagedFileError
 from tune_calib.spec.datasets import DATASETS, Quick
 
@@ -60,7 +60,7 @@ class Cifar:
             return tuple(sorted(batches.glob("*")))
         if binary := find_unpacked(self.name, root, self.binary):
             files = map(binary.joinpath, (*self.train, *self.test))
-            return require_files(files, self.hint)
+            return locate_files(files, self.hint)
         return ()
 
     def read(self, files: tuple[Path, ...], _: Format) -> Source:

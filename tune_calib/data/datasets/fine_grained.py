@@ -17,7 +17,7 @@ import torch
 from tune_calib.data.base import Source
 from tune_calib.data.decode import Format, split_of_files
 from tune_calib.data.huggingface import require_range
-from tune_calib.data.layouts import Layouts, read_fields, require_files
+from tune_calib.data.layouts import Layouts, locate_files, read_fields
 from tune_calib.errors import DamagedFileError
 from tune_calib.spec.datasets import DATASETS
 
@@ -35,9 +35,9 @@ AIRCRAFT_HINT = _HINT.format(f"{AIRCRAFT_FOLDER}, also of torchvision.datasets.F
 
 
 def _find_cub(archive: Path) -> tuple[Path, ...]:
-    lists = require_files(map(archive.joinpath, CUB_LISTS), CUB_HINT)
+    lists = locate_files(map(archive.joinpath, CUB_LISTS), CUB_HINT)
     images = [archive / "images" / name for _, name in read_fields(lists[0], 2)]
-    return require_files([*lists, *images], CUB_HINT)
+    return locate_files([*lists, *images], CUB_HINT)
 
 
 def _read_cub(files: tuple[Path, ...], format_: Format) -> Source:
@@ -62,11 +62,11 @@ def _values(file: Path, numbers: list[str]) -> list[int]:
 
 
 def _find_aircraft(archive: Path) -> tuple[Path, ...]:
-    lists = require_files(map((archive / "data").joinpath, AIRCRAFT_LISTS), AIRCRAFT_HINT)
+    lists = locate_files(map((archive / "data").joinpath, AIRCRAFT_LISTS), AIRCRAFT_HINT)
     files = [*lists]
     for listed in lists:
         files += [file for file, _ in _listed(listed)]
-    return require_files(files, AIRCRAFT_HINT)
+    return locate_files(files, AIRCRAFT_HINT)
 
 
 def _read_aircraft(files: tuple[Path, ...], format_: Format) -> Source:

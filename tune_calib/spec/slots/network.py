@@ -104,7 +104,7 @@ class NetworkSlot(OptimisedSlot):
         return {key: value for key, value in settings.items() if key != "compile"}
 
     @model_validator(mode="after")
-    def _check_frozen(self) -> Self:
+    def _fits_frozen(self) -> Self:
         if not self.is_frozen:
             return self
         if self.weights is None and self.backbone != IMPORTED:
