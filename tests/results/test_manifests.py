@@ -66,15 +66,15 @@ def test_further_keys_of_a_later_version_stay(kind, out, tmp_path):
 @pytest.mark.parametrize(
     ("text", "error", "message"),
     [
-        ("{", DamagedFileError, "is incomplete"),
-        ("[" * 100_000, DamagedFileError, "is incomplete"),
-        ("[]", DamagedFileError, "was not written by tune-calib"),
-        ('{"version": 1}', DamagedFileError, "was not written by tune-calib"),
-        ('{"version": 99}', UserError, "later tune-calib"),
+        (b"{", DamagedFileError, "is incomplete"),
+        (b"[" * 100_000, DamagedFileError, "is incomplete"),
+        (b"[]", DamagedFileError, "has no checksum"),
+        (seal({"version": 1}), DamagedFileError, "was not written by tune-calib"),
+        (seal({"version": 99}), UserError, "later tune-calib"),
     ],
 )
 def test_damaged_foreign_and_later_files_raise_different_errors(kind, text, error, message, out):
-    (out / kind.file_name).write_text(text)
+    (out / kind.file_name).write_bytes(text)
     with pytest.raises(error, match=message):
         kind.read(out)
 

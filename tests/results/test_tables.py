@@ -107,21 +107,3 @@ def test_an_unreadable_file_is_refused_but_not_as_damaged(tmp_path):
     with pytest.raises(UserError, match=r"a\.parquet") as refused:
         read_table(tmp_path, "trials")
     assert not isinstance(refused.value, DamagedFileError)
-
-
-def result(spec_hash, ece, status="done", **more):
-    return {"spec_hash": spec_hash, "status": status, "test/ece": ece, **more}
-
-
-def test_a_trial_that_stands_twice_has_the_same_numbers(tmp_path):
-    write_results(tmp_path, "a", {"trials": [result("x", 0.1), result("y", float("nan"))]})
-    # A copy, a crash before it was run again, and a copy with a metric that came later.
-    more = [result("x", 0.1, wall_s=2.0), result("y", float("nan")), result("x", None, "crashed")]
-    write_results(tmp_path, "b", {"trials": [*more, result("x", 0.1, **{"test/nll": 1.0})]})
-    assert read_table(tmp_path, "trials").num_rows == 6
-    write_results(tmp_path, "c", {"trials": [result("x", 0.1000000001)]})
-    both = "trial x has different numbers in .*a.parquet and .*b.parquet and .*c.parquet"
-    with pytest.raises(UserError, match=both):
-        read_table(tmp_path, "trials")
-    # What reads no numbers needs no decision.
-    assert read_table(tmp_path, "trials", columns=["spec_hash"]).num_rows == 7

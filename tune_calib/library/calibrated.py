@@ -22,7 +22,7 @@ from tune_calib.engine.network import build
 from tune_calib.engine.predict import TrainedNetwork, predict
 from tune_calib.engine.tensors import nest, unnest
 from tune_calib.errors import DamagedFileError, UserError
-from tune_calib.files.documents import parse, seal
+from tune_calib.files.documents import seal, unseal
 from tune_calib.files.hashes import hash_bytes
 from tune_calib.files.paths import atomic_write, expand_path
 from tune_calib.methods._base import NetworkMethod
@@ -101,18 +101,16 @@ def files_of(file: str | Path) -> Files:
 def read_record(path: Path) -> Exported:
     """Read ``NAME.json``."""
     try:
-        content, unsealed = parse(path.read_bytes(), path)
+        content = unseal(path.read_bytes(), path)
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from None
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
+    if content.get("format") != FORMAT:
         raise DamagedFileError(f"{path} was not written by tune-calib export")
     if content.get("version") != VERSION:
         raise UserError(
             f"{path} has format {short_repr(content.get('version'))} of another tune-calib; "
             "update tune-calib"
         )
-    if unsealed is not None:
-        raise unsealed
     try:
         # As JSON, in which a tuple is a list.
         return Exported.model_validate_json(json.dumps(content))

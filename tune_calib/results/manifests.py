@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from pydantic.dataclasses import dataclass
 
 from tune_calib.errors import DamagedFileError, UserError
-from tune_calib.files.documents import parse, seal
+from tune_calib.files.documents import seal, unseal
 from tune_calib.files.paths import AnyPath, atomic_write
 from tune_calib.spec.names import SEARCH_EVALUATED, SEARCH_MANIFEST, SEARCH_OUTCOME, TUNED
 from tune_calib.text import mask_urls
@@ -70,21 +70,15 @@ class _Manifest(_Record):
 # A command reads a manifest two or three times, which takes seconds with 200,000 planned trials.
 @lru_cache(maxsize=1)
 def _parse(kind: type[_Manifest], path: AnyPath, data: bytes) -> _Manifest:
-    content, damage = parse(data, path)
-    version = None
-    if isinstance(content, dict):
-        version = content.get("version")
+    version = unseal(data, path).get("version")
     if isinstance(version, int) and version > VERSION:
         raise UserError(
             f"{path} has format {version} of a later tune-calib: update tune-calib to read it"
         )
     try:
-        parsed = kind.model_validate_json(data)
+        return kind.model_validate_json(data)
     except ValidationError:
         raise DamagedFileError(f"{path} was not written by tune-calib") from None
-    if damage is not None:  # the readers of each file say how it is written again
-        raise damage
-    return parsed
 
 
 class RungRecord(_Record):

@@ -141,27 +141,7 @@ def read_table(
             parts.append(pa.concat_tables(batch, promote_options="default").combine_chunks())
     if not parts:
         return _encode(SCHEMAS[table].empty_table(), encoded)
-    content = pa.concat_tables(parts, promote_options="default")
-    if table == "trials" and {"spec_hash", "status"} <= {*content.column_names}:
-        _refuse_contradictions(out, content)
-    return content
-
-
-def _refuse_contradictions(out: AnyPath, trials: pa.Table) -> None:
-    if len(trials["spec_hash"].unique()) == len(trials):
-        return
-    # Scalars of pyarrow would import pandas.
-    metrics = filter(is_metric_column, trials.column_names)
-    rows = trials.select(["spec_hash", "status", *metrics]).to_pylist()
-    first: dict[str, dict[str, Any]] = {}
-    for row in rows:
-        if row["status"] == "done" and not are_equal(row, first.setdefault(row["spec_hash"], row)):
-            places = []
-            for path, _ in fetch_files(out / "trials", "*.parquet"):
-                part = read_table(out, "trials", path.name.removesuffix(".parquet"), ["spec_hash"])
-                if row["spec_hash"] in part["spec_hash"].to_pylist():
-                    places.append(str(path))
-            raise contradiction(row["spec_hash"], places)
+    return pa.concat_tables(parts, promote_options="default")
 
 
 def contradiction(spec_hash: str, places: Iterable[object]) -> UserError:
@@ -200,9 +180,9 @@ def _read_file(
 
 def _parse_file(data: bytes, path: AnyPath, table: TableName, wanted: re.Pattern[str]) -> pa.Table:
     try:
-        has_checksum = _has_checksum(data)
+        _verify_checksum(data)
         # For a small file, this is twice as fast as pq.read_table.
-        with pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True) as file:
+        with pq.ParquetFile(pa.BufferReader(data)) as file:
             schema = file.schema_arrow
             mark = json.loads((schema.metadata or {}).get(_KEY, b"{}"))
             if mark.get("table") != table:
@@ -214,8 +194,6 @@ def _parse_file(data: bytes, path: AnyPath, table: TableName, wanted: re.Pattern
                 raise DamagedFileError(
                     f"{path} has schema {mark['version']}; update tune-calib to read it"
                 )
-            if not has_checksum:
-                raise ValueError("its checksum is missing")
             _check_columns(table, schema.remove_metadata())
             # In addition to our own threads, those of pyarrow gain nothing.
             names = list(filter(wanted.fullmatch, schema.names))
@@ -247,17 +225,15 @@ def _encode(content: pa.Table, names: Collection[str]) -> pa.Table:
     return content
 
 
-def _has_checksum(data: bytes) -> bool:
-    """Compare a file with its checksum; return whether it has one, which a foreign file lacks."""
+def _verify_checksum(data: bytes) -> None:
     # The last one, which is in the footer: a text column may contain anything.
     start = data.rfind(_CHECKSUM) + len(_CHECKSUM)
     written = _DIGEST.match(data, start)
-    if start < len(_CHECKSUM) or written is None:
-        return False
+    if _CHECKSUM not in data or written is None:
+        raise ValueError("it is not of tune-calib: its checksum is missing")
     view = memoryview(data)
     if hash_bytes(view[:start], _ZEROS, view[written.end() :]).encode() != written[0]:
         raise ValueError("it was changed after it was written: its checksum differs")
-    return True
 
 
 @lru_cache(maxsize=16)  # the files of a folder have few schemas

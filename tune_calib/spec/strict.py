@@ -21,7 +21,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError, core_schema
 
 from tune_calib.errors import UserError
-from tune_calib.files.paths import check_path, expand_path
+from tune_calib.files.paths import expand_path
 from tune_calib.registry import Registry
 from tune_calib.text import nearest
 
@@ -176,13 +176,12 @@ def parse_local(value: Any) -> Any:
         raise ValueError(str(error)) from None
 
 
-_IS_PATH = checked(lambda folder: check_path(str(folder)))
 TEXT = BeforeValidator(lambda value: fspath(value) if isinstance(value, PathLike) else value)
 PATH = BeforeValidator(parse_local)
 Text = Annotated[str, TEXT]
 LocalPath = Annotated[Path, PATH]
-Folder = Annotated[str, TEXT, _IS_PATH]
-LocalFolder = Annotated[Path, PATH, _IS_PATH]
+Folder = Text
+LocalFolder = LocalPath
 Words = Annotated[
     tuple[str, ...], BeforeValidator(as_tuple, json_schema_input_type=str | tuple[str, ...])
 ]
