@@ -51,29 +51,6 @@ def test_a_mistake_is_spelt_for_command_line_file_and_python(tmp_path):
     )
 
 
-@pytest.mark.parametrize(
-    ("search", "option", "key"),
-    [
-        (("--at-once", 0), "--at-once must be at least 1", "search.at_once: must be at least 1"),
-        (("--metric", "auroc"), "--metric auroc needs", "search.metric auroc needs"),
-    ],
-)
-def test_the_command_line_and_a_sweep_file_spell_a_setting_their_way(search, option, key, tmp_path):
-    """The method trains heads alone; nothing is made."""
-    name, value = search
-    message = here("search", "mac_cal", name, value, "--out", tmp_path / "out").stderr
-    assert message.startswith(f"error: {option}")
-    file = tmp_path / "experiment.yaml"
-    setting = f"{name[2:].replace('-', '_')}: {value}"
-    file.write_text(
-        f"out: {tmp_path / 'out'}\n"
-        f"entries: {{a: {{methods: [mac_cal], search: {{trials: 2, {setting}}}}}}}"
-    )
-    ended = here("run", file)
-    assert key in ended.stderr + ended.stdout
-    assert "--" + name[2:] not in ended.stderr + ended.stdout
-
-
 def test_every_field_of_a_request_is_a_key_of_an_experiment_file():
     """But for those that the command line alone has."""
     models = {"": ExperimentFile, "search": SearchOptions, "resources": TrialResources,
@@ -123,15 +100,6 @@ TRACEBACK = """Traceback (most recent call last):
 """
 CAUSES = {
     "own": (f"{TRACEBACK}ValueError: no rows\n", "ValueError: no rows"),
-    "first of two": (
-        f"{TRACEBACK}KeyError: 'a'\n\nDuring handling ...:\n\n{TRACEBACK}ValueError: b",
-        "ValueError: b",
-    ),
-    "pydantic": (
-        f"{TRACEBACK}ValidationError: 1 validation error for Slot\ngamma\n  Input should be less "
-        "than 1 [type=x]\n    For further information visit https://errors.pydantic.dev/x\n",
-        "ValidationError: 1 validation error for Slot gamma Input should be less than 1 [type=x]",
-    ),
     "Ray": (
         "The actor died unexpectedly.\n\tclass_name: JobTrainable\n\tpid: 7\nThe worker exited "
         "by SIGKILL. Some common causes include: (1) the process was killed",

@@ -10,14 +10,13 @@ import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tune_calib.errors import DamagedFileError, UserError, describe_os_error
+from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.files.hashes import hash_bytes
 from tune_calib.files.paths import AnyPath, atomic_write, fetch_files
 from tune_calib.progress import report_progress
@@ -36,7 +35,6 @@ _KEY = b"tune_calib"
 _CHECKSUM = b"tune_calib sha256:"
 _ZEROS = b"0" * 64
 _ALL = re.compile(".*")
-_DIGEST = re.compile(rb"[0-9a-f]{64}")
 
 SCHEMAS: dict[TableName, pa.Schema] = {}
 for _table, _columns in COLUMNS.items():
@@ -171,50 +169,31 @@ def read_files(out: AnyPath, table: TableName) -> Iterator[pa.Table]:
 def _read_file(
     path: AnyPath, copy: Path, table: TableName, wanted: re.Pattern[str] = _ALL
 ) -> pa.Table:
-    try:
-        data = copy.read_bytes()
-    except OSError as error:  # the file may be whole, and must not be deleted
-        raise UserError(describe_os_error(error) or f"cannot read {path}: {error}") from None
-    return _parse_file(data, path, table, wanted)
-
-
-def _parse_file(data: bytes, path: AnyPath, table: TableName, wanted: re.Pattern[str]) -> pa.Table:
-    try:
-        _verify_checksum(data)
-        # For a small file, this is twice as fast as pq.read_table.
-        with pq.ParquetFile(pa.BufferReader(data)) as file:
-            schema = file.schema_arrow
-            mark = json.loads((schema.metadata or {}).get(_KEY, b"{}"))
-            if mark.get("table") != table:
-                raise DamagedFileError(
-                    f"{path} is not a {table} file of tune-calib; move it elsewhere"
-                )
-            # A later program may have changed the meaning of a column.
-            if mark["version"] > SCHEMA_VERSION:
-                raise DamagedFileError(
-                    f"{path} has schema {mark['version']}; update tune-calib to read it"
-                )
-            _check_columns(table, schema.remove_metadata())
-            # In addition to our own threads, those of pyarrow gain nothing.
-            names = list(filter(wanted.fullmatch, schema.names))
-            content = file.read(columns=names, use_threads=False)
-            content.validate(full=True)
-        for name, column in COLUMNS[table].items():
-            if column.is_later and name not in schema.names and wanted.fullmatch(name):
-                content = content.append_column(name, pa.nulls(content.num_rows, column.type))
-    except UserError:
-        raise
-    # A damaged or foreign file may raise errors of pyarrow, of text that cannot be decoded, of
-    # numbers that are too large, of memory, and others.
-    except Exception as error:
-        reason = next(iter(str(error).splitlines()), type(error).__name__)
+    data = copy.read_bytes()
+    # The last one, which is in the footer: a text column may contain anything.
+    start = data.rfind(_CHECKSUM) + len(_CHECKSUM)
+    end, view = start + len(_ZEROS), memoryview(data)
+    if hash_bytes(view[:start], _ZEROS, view[end:]).encode() != data[start:end]:
         files = "it"
         if table in ("curves", "bins", "samples"):
             # Only a trial without a row is repeated.
             files = f"it and {path.parent.parent / 'trials' / path.name}"
         raise DamagedFileError(
-            f"{path} is not a complete Parquet file ({reason}); delete {files} and run again"
-        ) from None
+            f"{path} is not a complete Parquet file of tune-calib: its checksum is missing or "
+            f"differs; delete {files} and run again"
+        )
+    # For a small file, this is twice as fast as pq.read_table.
+    with pq.ParquetFile(pa.BufferReader(data)) as file:
+        schema = file.schema_arrow
+        version = json.loads(schema.metadata[_KEY])["version"]
+        if version > SCHEMA_VERSION:  # which may have changed the meaning of a column
+            raise UserError(f"{path} has schema {version}; update tune-calib to read it")
+        # In addition to our own threads, those of pyarrow gain nothing.
+        names = list(filter(wanted.fullmatch, schema.names))
+        content = file.read(columns=names, use_threads=False)
+    for name, column in COLUMNS[table].items():
+        if column.is_later and name not in schema.names and wanted.fullmatch(name):
+            content = content.append_column(name, pa.nulls(content.num_rows, column.type))
     return content.replace_schema_metadata(None)
 
 
@@ -223,29 +202,3 @@ def _encode(content: pa.Table, names: Collection[str]) -> pa.Table:
         if name in names:
             content = content.set_column(index, name, content[name].dictionary_encode())
     return content
-
-
-def _verify_checksum(data: bytes) -> None:
-    # The last one, which is in the footer: a text column may contain anything.
-    start = data.rfind(_CHECKSUM) + len(_CHECKSUM)
-    written = _DIGEST.match(data, start)
-    if _CHECKSUM not in data or written is None:
-        raise ValueError("it is not of tune-calib: its checksum is missing")
-    view = memoryview(data)
-    if hash_bytes(view[:start], _ZEROS, view[written.end() :]).encode() != written[0]:
-        raise ValueError("it was changed after it was written: its checksum differs")
-
-
-@lru_cache(maxsize=16)  # the files of a folder have few schemas
-def _check_columns(table: TableName, schema: pa.Schema) -> None:
-    needed = {name for name, column in COLUMNS[table].items() if not column.is_later}
-    if missing := needed.difference(schema.names):
-        raise ValueError(f"it lacks the columns {sorted(missing)}")
-    for field in schema:
-        expected = field.type
-        if field.name in SCHEMAS[table].names:
-            expected = SCHEMAS[table].field(field.name).type
-        elif is_metric_column(field.name):
-            expected = pa.float64()
-        if field.type != expected:
-            raise ValueError(f"its column {field.name} has type {field.type}, not {expected}")

@@ -17,7 +17,7 @@ from tune_calib.results.selection import (
     EVALUATION,
     OPTIMISM,
     Row,
-    describe_no_gain_on_test,
+    describe_no_gain,
     describe_reads,
 )
 from tune_calib.results.tables import read_table
@@ -153,7 +153,7 @@ def compare_splits(
             means.append(dict(zip(metrics, values, strict=True)))
     notes = [OPTIMISM, f"{describe_reads(reads)}."]
     if len(means) == 2:
-        notes += describe_no_gain_on_test(metrics, *means)
+        notes += describe_no_gain(metrics, *means, split="test")
     notes += flags
     text = "\n".join([body(table), "", *notes])
     atomic_write(folder / "tables" / "optimism.md", f"{text}\n".encode())
