@@ -25,7 +25,7 @@ import fsspec
 import pyarrow as pa
 from pyarrow import fs
 
-from tune_calib.errors import RefusedError, UserError, way_out
+from tune_calib.errors import WAY_OUT, RefusedError, UserError
 from tune_calib.files.documents import seal, unseal
 from tune_calib.files.hashes import checksum_of, hash_text
 
@@ -197,7 +197,7 @@ def atomic_write(path: AnyPath, content: bytes) -> None:
         with replacing(path) as file:
             file.write(content)
     except OSError as error:  # all trials of a run write to this disk
-        raise RefusedError(f"cannot write {path}: {error.strerror}; {way_out(error)}") from None
+        raise RefusedError(f"cannot write {path}: {error.strerror}; {WAY_OUT}") from None
 
 
 @contextlib.contextmanager

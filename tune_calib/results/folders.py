@@ -42,7 +42,7 @@ def read_run_manifest(out: AnyPath) -> RunManifest:
 
 def _lacks_run(out: AnyPath) -> UserError:
     path = out / RUN_MANIFEST
-    if path.exists() or next(iter(out.glob("trials/*.parquet")), None) is not None:
+    if path.exists() or _has_rows(out):
         return DamagedFileError(
             f"{path} is lost or damaged; run the command of the run again, which restores it and "
             "skips finished trials"
@@ -57,9 +57,14 @@ def has_result_files(out: AnyPath) -> bool:
 
 
 def refuse_empty(out: AnyPath) -> None:
-    """Refuse a folder without a manifest, before anything is imported."""
-    if not is_search(out) and not (out / RUN_MANIFEST).exists():
+    """Refuse a folder with neither a manifest nor a row, before anything is imported."""
+    # Rows of trials in a user's own Tuner have no manifest.
+    if not is_search(out) and not (out / RUN_MANIFEST).exists() and not _has_rows(out):
         raise _lacks_run(out)
+
+
+def _has_rows(out: AnyPath) -> bool:
+    return next(iter(out.glob("trials/*.parquet")), None) is not None
 
 
 def read_search_manifest(out: AnyPath) -> SearchManifest:

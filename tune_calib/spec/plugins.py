@@ -2,20 +2,17 @@
 
 A plug-in is an ordinary Python file that imports ``tune_calib`` and registers records. Its content
 hash is its identity and part of each slot that it fills in a spec, so that networks of two versions
-of a file are never confused. The hash covers the modules beside it or on the user's import path
-that it imports.
+of a file are never confused. The hash covers the modules beside it that it imports.
 
-Files are sent to workers as text, since they need not share a file system, and with the folders
-from which they import. A module must be importable, in the same version, wherever it is used.
+Files are sent to workers as text, since they need not share a file system. A module must be
+importable, in the same version, wherever it is used.
 """
 
 import ast
 import contextlib
 import importlib
 import importlib.util
-import os
 import sys
-import sysconfig
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -41,7 +38,6 @@ PACKAGES = ("tune_calib", "search_spaces", "ablations", "analysis")
 """The packages of the program."""
 
 _PROGRAM = Path(__file__).parents[1]
-_STANDARD = {os.path.dirname(os.__file__), *map(sysconfig.get_path, ("stdlib", "platstdlib"))}
 
 
 @dataclass(frozen=True)
@@ -53,7 +49,6 @@ class Plugin:
     where: str  # path of its file, or its module
     source: str | None = None  # text of its file; None for a module
     parts: Mapping[str, str] = field(default_factory=dict)  # digests of modules that it imports
-    folders: tuple[str, ...] = ()  # from which it imports
 
     def plain(self) -> dict[str, Any]:
         """Return plain JSON values, for a worker."""
@@ -74,9 +69,8 @@ _loaded = _Loaded()
 
 def read(name: str, folder: Path = Path()) -> Plugin:
     """Read a plug-in: a file ending in ``.py``, relative to a folder, or a module."""
-    folders = _list_own_folders()
     if not name.endswith(".py") and "/" not in name:
-        return _digest(Plugin(name, "", name, folders=tuple(folders)))
+        return _digest(Plugin(name, "", name))
     path = folder / expand_path(name)
     try:
         source = path.read_bytes().decode()
@@ -84,19 +78,7 @@ def read(name: str, folder: Path = Path()) -> Plugin:
         raise UserError(f"cannot read plug-in {path}: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise UserError(f"plug-in {path} is not a text file: {error}") from None
-    folders = list(dict.fromkeys([str(path.resolve().parent), *folders]))
-    return _digest(Plugin(path.stem, "", str(path.resolve()), source, folders=tuple(folders)))
-
-
-def _list_own_folders() -> list[str]:
-    """List the folders of the import path but those of Python and of installed packages."""
-    standard = [Path(folder).resolve() for folder in _STANDARD]
-    folders = []
-    for folder in map(Path.resolve, map(Path, sys.path)):
-        is_installed = {"site-packages", "dist-packages"}.intersection(folder.parts)
-        if folder.is_dir() and not is_installed and not any(map(folder.is_relative_to, standard)):
-            folders.append(str(folder))
-    return folders
+    return _digest(Plugin(path.stem, "", str(path.resolve()), source))
 
 
 def _digest(plugin: Plugin) -> Plugin:
@@ -104,16 +86,15 @@ def _digest(plugin: Plugin) -> Plugin:
     if plugin.source is None:
         files = _find_files(plugin.where)
         texts = {name: file.read_bytes() for name, file in files.items()}
-    else:
-        files = {"": Path(plugin.where)}
-        texts = {files[""].suffix: plugin.source.encode()}
-    content, parts = _combine(texts), dict[str, str]()
-    remaining = [("", text) for text in texts.values()]  # packages, and texts of their modules
+        return replace(plugin, content=_combine(texts))
+    file, text = Path(plugin.where), plugin.source.encode()
+    content, parts = _combine({file.suffix: text}), dict[str, str]()
+    remaining = [("", text)]  # packages, and texts of their modules
     while remaining:
         package, text = remaining.pop()
         for name in _list_imports(text, package):
-            module = _find_module(name, plugin.folders)
-            if module is None or name in parts or module in files.values():
+            module = _find_module(name, file.parent)
+            if module is None or name in parts or module == file:
                 continue
             parts[name] = checksum_of(module)[:16]
             is_package = module.stem == "__init__"
@@ -152,13 +133,12 @@ def _list_imports(text: bytes, package: str) -> set[str]:
     return names
 
 
-def _find_module(name: str, folders: Iterable[str]) -> Path | None:
-    """Find the file of a module; a package without one of its own has none."""
-    for folder in folders:
-        stem = os.path.join(folder, *name.split("."))
-        for path in (Path(stem, "__init__.py"), Path(f"{stem}.py")):
-            if path.is_file():
-                return path
+def _find_module(name: str, folder: Path) -> Path | None:
+    """Find the file of a module in a folder; a package without one of its own has none."""
+    stem = folder.joinpath(*name.split("."))
+    for path in (stem / "__init__.py", Path(f"{stem}.py")):
+        if path.is_file():
+            return path
     return None
 
 
@@ -252,7 +232,8 @@ def use(plugins: Iterable[Plugin]) -> None:
     for folder in _loaded.folders:
         with contextlib.suppress(ValueError):  # others may have removed it
             sys.path.remove(folder)
-    folders = dict.fromkeys(folder for plugin in wanted.values() for folder in plugin.folders)
+    files = (plugin.where for plugin in wanted.values() if plugin.source is not None)
+    folders = dict.fromkeys(str(Path(file).parent) for file in files)
     _loaded.folders = [folder for folder in folders if folder not in sys.path]
     sys.path[:0] = _loaded.folders
     for content, plugin in wanted.items():

@@ -143,7 +143,7 @@ def parse_share(value: Any) -> Any:
     return 1 / int(divisor)
 
 
-def check_share(gpus: float | str) -> float | str:
+def whole_share(gpus: float | str) -> float | str:
     """Refuse fractions that would leave part of a GPU unused."""
     if isinstance(gpus, str):
         return gpus
@@ -186,7 +186,7 @@ Words = Annotated[
     tuple[str, ...], BeforeValidator(as_tuple, json_schema_input_type=str | tuple[str, ...])
 ]
 Share = Annotated[
-    Annotated[float, Field(allow_inf_nan=True)] | Literal["auto"],  # checked by ``check_share``
+    Annotated[float, Field(allow_inf_nan=True)] | Literal["auto"],  # checked by ``whole_share``
     BeforeValidator(parse_share, json_schema_input_type=float | str),
-    AfterValidator(check_share),
+    AfterValidator(whole_share),
 ]

@@ -1,7 +1,6 @@
 """The hash of a plug-in covers the modules behind its numbers."""
 
 import hashlib
-import json
 import os
 import sys
 
@@ -12,7 +11,6 @@ from tune_calib.errors import RefusedError, UserError
 from tune_calib.spec import plugins
 from tune_calib.spec.backbones import BACKBONES
 from tune_calib.spec.methods import METHODS
-from tune_calib.spec.plugins import Plugin
 from tune_calib.spec.trial import TrialSpec
 
 TEXT = """
@@ -126,19 +124,6 @@ def test_a_module_that_is_imported_during_a_trial_counts_and_is_found(tmp_path):
     assert BACKBONES["plug.late"].build.keywords["function"]() == 1
     plugins.use([])
     assert str(tmp_path) not in sys.path
-
-
-def test_modules_are_found_on_the_import_path_of_the_driver_by_a_worker(tmp_path, monkeypatch):
-    path = write(tmp_path / "lab", "import helper, beside", beside="X = 1")
-    write(tmp_path / "path", "", helper="X = 1")
-    with monkeypatch.context() as notebook:
-        notebook.syspath_prepend(tmp_path / "path")
-        sent = plugins.read(str(path))
-    sent = Plugin(**json.loads(json.dumps(sent.plain())))
-    assert sent.parts.keys() == {"helper", "beside"}
-    plugins.use([sent])
-    assert plugins.in_use() == (sent,)
-    assert "mine" in METHODS
 
 
 def test_a_module_that_changes_before_a_worker_reads_it_is_refused(tmp_path):
