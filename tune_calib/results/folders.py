@@ -80,14 +80,6 @@ def read_search_manifest(out: AnyPath) -> SearchManifest:
         ) from None
 
 
-def foreign_search(out: AnyPath, manifest: SearchManifest) -> UserError:
-    """Return the error for a manifest that another version of the program wrote."""
-    return UserError(
-        f"{out / SEARCH_MANIFEST} was written by another version of tune-calib; update tune-calib, "
-        f"or search in a new `out` ({manifest.command})"
-    )
-
-
 def is_search(out: AnyPath) -> bool:
     """Return whether a folder contains a search."""
     return (out / SEARCH_MANIFEST).exists() or (out / SEARCH_OUTCOME).exists()

@@ -21,7 +21,6 @@ from tune_calib.spec.recipe import (
     refuse_misfit,
 )
 from tune_calib.spec.slots.base import refuse_unknown
-from tune_calib.spec.slots.network import refuse_training
 from tune_calib.spec.trial import SLOT_TYPES, TrialSpec
 from tune_calib.text import format_setting
 
@@ -114,7 +113,6 @@ def resolve_spec(
                     "network.backbone",
                     "network.epochs",
                 )
-            refuse_training(slot_overrides)
             refuse_unknown(slot_overrides, known_keys(name, "ce"), "a frozen network", name)
             slots[name] = slot_overrides
         elif name == "network" or name in overrides:

@@ -13,7 +13,6 @@ from typing import Any, Literal
 
 from tune_calib.errors import UserError
 from tune_calib.files.paths import AnyPath
-from tune_calib.results.folders import foreign_search
 from tune_calib.results.manifests import SearchManifest, SearchRequestRecord
 from tune_calib.results.selection import BASELINE, Row
 from tune_calib.spec import plugins
@@ -22,7 +21,7 @@ from tune_calib.spec.datasets import flatten
 from tune_calib.spec.ladder import PlannedTrial, Rung, build_rung, build_spec, refuse_unknown
 from tune_calib.spec.methods import METHODS, MethodKind
 from tune_calib.spec.metrics import METRICS, column, refuse_unsearchable
-from tune_calib.spec.names import is_chance
+from tune_calib.spec.names import SEARCH_MANIFEST, is_chance
 from tune_calib.spec.recipe import RECIPES
 from tune_calib.spec.resolved import ResolvedRequest, Seeds
 from tune_calib.spec.samplers import SAMPLERS
@@ -215,7 +214,7 @@ class SearchDefinition:
         if recipe:
             origins.add(RECIPES.origin(recipe.name))
         if backbones:
-            origins.update(BACKBONES.origin(str(name)) for name in backbones.values() or ())
+            origins.update(BACKBONES.origin(str(name)) for name in backbones.choices() or ())
         for trial in (*candidates.baseline(), *candidates.trials({}, 0)):
             origins.update(trial.spec.plugins)
         return set(filter(None, origins))
@@ -242,7 +241,10 @@ class SearchDefinition:
             objective = Objective(tuple(record.objective.metrics), record.objective.guard)
             return cls(**{**plain, "resolved": resolved, "objective": objective})
         except (KeyError, TypeError):  # the file of an earlier or a later version
-            raise foreign_search(out, manifest) from None
+            raise UserError(
+                f"{out / SEARCH_MANIFEST} was written by another version of tune-calib; update "
+                f"tune-calib, or search in a new `out` ({manifest.command})"
+            ) from None
 
 
 def restrict_space(

@@ -153,7 +153,7 @@ def compare_splits(
             means.append(dict(zip(metrics, values, strict=True)))
     notes = [OPTIMISM, f"{describe_reads(reads)}."]
     if len(means) == 2:
-        notes += describe_no_gain(metrics, *means, split="test")
+        notes += describe_no_gain(metrics, means[0], means[1], split="test")
     notes += flags
     text = "\n".join([body(table), "", *notes])
     atomic_write(folder / "tables" / "optimism.md", f"{text}\n".encode())
