@@ -1,12 +1,11 @@
 """Strict models and the types of their fields."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import cache
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -14,7 +13,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    ValidationInfo,
+    ValidatorFunctionWrapHandler,
     field_validator,
     model_validator,
 )
@@ -33,37 +32,21 @@ class StrictModel(BaseModel):
         frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True
     )
 
-    @field_validator("*", mode="before")
+    @field_validator("*", mode="wrap")
     @classmethod
-    def _is_of_kind(cls, value: Any, info: ValidationInfo) -> Any:
-        if info.field_name is None:
-            return value
+    def _is_of_kind(cls, value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
         if type(value).__module__ == "numpy":  # whose booleans are none of Python
             value = value.tolist()
-        kinds = _kinds_of(cls, info.field_name)
-        parts = value if isinstance(value, list | tuple) else (value,)
-        for part in parts:
-            if isinstance(part, bool) and bool not in kinds and kinds & {int, float}:
+        result = handler(value)
+        pairs: Iterable[tuple[Any, Any]] = [(value, result)]
+        if isinstance(value, list | tuple) and isinstance(result, list | tuple):
+            pairs = zip(value, result, strict=False)
+        for before, after in pairs:
+            if isinstance(before, bool) and type(after) in (int, float):
                 raise ValueError("must be a number")
-            is_other = isinstance(part, int | float | str) and not isinstance(part, bool)
-            if is_other and kinds == {bool}:
+            if isinstance(after, bool) and not isinstance(before, bool):
                 raise ValueError("must be true or false")
-        return value
-
-
-@cache
-def _kinds_of(model: type[BaseModel], field: str) -> frozenset[Any]:
-    return frozenset(_kinds(model.model_fields[field].annotation))
-
-
-def _kinds(annotation: Any) -> Iterator[Any]:
-    parts = get_args(annotation)
-    if get_origin(annotation) is Annotated:
-        parts = parts[:1]
-    for part in parts:
-        yield from _kinds(part)
-    if not parts and annotation is not type(None):
-        yield annotation
+        return result
 
 
 class Part(StrictModel):

@@ -62,7 +62,7 @@ def few_points(method) -> dict:
     """Settings that leave a method only some that are no real numbers, with few points."""
     settings = {"network": {"backbone": "small_cnn", "epochs": 1}}
     candidates = Candidates(method, ResolvedRequest())
-    fixed = [n for n, s in candidates.space.settings.items() if s.values() is None]
+    fixed = [n for n, s in candidates.space.settings.items() if s.choices() is None]
     left = candidates.space.without({name: candidates.defaults[name] for name in fixed})
     while left.size > FEW:
         fixed.append(next(iter(left.settings)))
