@@ -129,9 +129,8 @@ def write_folder(
         if folder.exists():
             shutil.rmtree(folder)
         temporary.replace(folder)
-    except RuntimeError as error:
-        raise UserError(f"cannot write {folder}: {error}; free space or repair it") from None
-    except (OSError, SafetensorError) as error:  # all trials of a run write to this disk
+    # All trials of a run write to this disk.
+    except (OSError, RuntimeError, SafetensorError) as error:
         raise RefusedError(f"cannot write {folder}: {error}; free space or repair it") from None
     finally:
         shutil.rmtree(temporary, ignore_errors=True)  # gone already after success

@@ -46,14 +46,10 @@ class Setting:
 
     def holds(self, value: Any) -> bool:
         """Return whether a value lies in the distribution."""
-        from optuna.trial import create_trial
-
-        # Optuna checks the values of a trial; distributions have no public check.
-        try:
-            create_trial(value=0.0, params={"x": value}, distributions={"x": self.distribution})
-        except (TypeError, ValueError):
-            return False
-        return True
+        if (choices := self.choices()) is not None:
+            return value in choices
+        distribution: Any = self.distribution
+        return isinstance(value, int | float) and distribution.low <= value <= distribution.high
 
     def levels(self) -> Sequence[Choice]:
         """Return the user's grid, every choice, or both ends and the middle of a range."""
