@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from tune_calib.errors import DamagedFileError, UserError
-from tune_calib.files.hashes import hash_bytes
+from tune_calib.errors import UserError
+from tune_calib.files.parquet import seal_table, unseal_table
 from tune_calib.files.paths import AnyPath, atomic_write, fetch_files
 from tune_calib.progress import report_progress
 from tune_calib.results.columns import COLUMNS, TableName
@@ -30,10 +29,6 @@ FILES_AT_ONCE = 64
 # Rows without it have version 1.
 NUMBERS = 2
 _KEY = b"tune_calib"
-
-# The checksum in the footer covers all bytes of the file, with zeros in its own place.
-_CHECKSUM = b"tune_calib sha256:"
-_ZEROS = b"0" * 64
 _ALL = re.compile(".*")
 
 SCHEMAS: dict[TableName, pa.Schema] = {}
@@ -98,16 +93,7 @@ def write_file(
     mark = {"table": table, "version": SCHEMA_VERSION, "checksum": "sha256"}
     content = content.replace_schema_metadata({_KEY: json.dumps(mark).encode()})
     # In memory first, so that a disk and an object store get the same single write.
-    sink = pa.BufferOutputStream()
-    with pq.ParquetWriter(
-        sink, content.schema, compression="zstd", compression_level=level, write_page_checksum=True
-    ) as writer:
-        writer.write_table(content)
-        writer.add_key_value_metadata({"tune_calib_checksum": _CHECKSUM + _ZEROS})
-    data = bytearray(sink.getvalue())
-    start = data.rindex(_CHECKSUM) + len(_CHECKSUM)
-    data[start : start + len(_ZEROS)] = hash_bytes(data).encode()
-    atomic_write(out / table / f"{name}.parquet", bytes(data))
+    atomic_write(out / table / f"{name}.parquet", seal_table(content, level))
 
 
 def read_table(
@@ -169,21 +155,11 @@ def read_files(out: AnyPath, table: TableName) -> Iterator[pa.Table]:
 def _read_file(
     path: AnyPath, copy: Path, table: TableName, wanted: re.Pattern[str] = _ALL
 ) -> pa.Table:
-    data = copy.read_bytes()
-    # The last one, which is in the footer: a text column may contain anything.
-    start = data.rfind(_CHECKSUM) + len(_CHECKSUM)
-    end, view = start + len(_ZEROS), memoryview(data)
-    if hash_bytes(view[:start], _ZEROS, view[end:]).encode() != data[start:end]:
-        files = "it"
-        if table in ("curves", "bins", "samples"):
-            # Only a trial without a row is repeated.
-            files = f"it and {path.parent.parent / 'trials' / path.name}"
-        raise DamagedFileError(
-            f"{path} is not a complete Parquet file of tune-calib: its checksum is missing or "
-            f"differs; delete {files} and run again"
-        )
-    # For a small file, this is twice as fast as pq.read_table.
-    with pq.ParquetFile(pa.BufferReader(data)) as file:
+    way_out = "delete it and run again"
+    if table in ("curves", "bins", "samples"):
+        # Only a trial without a row is repeated.
+        way_out = f"delete it and {path.parent.parent / 'trials' / path.name} and run again"
+    with unseal_table(copy.read_bytes(), path, way_out) as file:
         schema = file.schema_arrow
         version = json.loads(schema.metadata[_KEY])["version"]
         if version > SCHEMA_VERSION:  # which may have changed the meaning of a column
