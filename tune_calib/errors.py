@@ -27,7 +27,7 @@ class UserError(Exception):
 
     The same mistake can be made on the command line, in an experiment file and in Python. Messages
     write settings in backticks, by the names of request fields (`` `guard` ``); the command line
-    and the experiment file spell them as their options and keys (``spell_settings``).
+    spells them as its options (``spell_settings``); those of an experiment file follow its key.
 
     Args:
         message: what is wrong, and how to fix it.
@@ -66,8 +66,8 @@ class DivergedError(Exception):
     """Training produced a non-finite loss; the trial ends with status `diverged`."""
 
 
-def spell_settings(message: object, spell: Callable[[str], str]) -> str:
-    """Spell the settings that a message names, e.g. as ``--guard`` or ``search.guard``."""
+def spell_settings(message: object, spell: Callable[[str], str] = str) -> str:
+    """Spell the settings that a message names, e.g. as ``--guard``; by default as plain words."""
     return _SETTING.sub(lambda named: spell(named[1]), str(message))
 
 

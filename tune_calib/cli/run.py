@@ -20,11 +20,11 @@ from tune_calib.cli.entry import as_option
 from tune_calib.cli.options import DryRun, GpuModel, with_request
 from tune_calib.cli.read import print_report, write_search_page
 from tune_calib.console import Text, echo, shown
-from tune_calib.errors import UserError
+from tune_calib.errors import UserError, spell_settings
 from tune_calib.files.documents import unseal
 from tune_calib.files.paths import AnyPath, atomic_write, fetch_files, parse_path
 from tune_calib.spec import plugins
-from tune_calib.spec.experiment import ExperimentFile, spell_keys
+from tune_calib.spec.experiment import ExperimentFile
 from tune_calib.spec.request import (
     AblateRequest,
     CompareRequest,
@@ -248,4 +248,4 @@ def _describe_entry(entry: "Ended") -> str:
         write_search_report(entry.folder)  # its page, to which the page over all entries links
         return entry.result.summary
     except UserError as error:
-        return "; ".join(entry.failures) or spell_keys(error)
+        return "; ".join(entry.failures) or spell_settings(error)
