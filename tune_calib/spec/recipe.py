@@ -160,8 +160,9 @@ def refuse_misfit(
 def fitting(dataset: str, backbone: str | None = None) -> list[str]:
     """Return the recipes that fit a data set; with a backbone, those but quick that fit both."""
     names = []
-    if backbone is None and dataset in DATASETS and DATASETS[dataset].quick is not None:
-        names.append(QUICK)
+    if backbone is None and dataset in DATASETS:
+        facts = DATASETS.facts(dataset) or vars(DATASETS[dataset])  # a record imports torch
+        names += [QUICK] * (facts["quick"] is not None)
     for recipe in RECIPES.values():
         fits_backbone = backbone is None or not recipe.backbones or backbone in recipe.backbones
         if dataset in recipe.datasets and fits_backbone:
