@@ -116,15 +116,7 @@ def to_record(index: int, rung: Rung) -> RungRecord:
 def read_lock(out: AnyPath) -> dict[str, Any]:
     """Read ``lock.json`` of a reproduced table; return an empty record if there is none."""
     path = out / LOCK
-    if not path.exists():
-        return {}
-    try:
-        lock = unseal(path.read_bytes(), path)
-    except DamagedFileError as error:
-        raise DamagedFileError(f"{error}; delete it and repeat the command") from None
-    if not isinstance(lock.get("runs", {}), dict):
-        raise DamagedFileError(f"{path} is damaged; delete it and repeat the command")
-    return lock
+    return unseal(path.read_bytes(), path) if path.exists() else {}
 
 
 def read_plugins(out: AnyPath) -> list[PluginRecord]:

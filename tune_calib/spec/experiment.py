@@ -42,10 +42,6 @@ Counts = Annotated[
 ]
 
 
-class TrialResources(request.ResourcesRequest):
-    """Resources of one Ray trial."""
-
-
 class Keys(Part):
     """Keys of a file; optional keys without a value are ignored."""
 
@@ -86,7 +82,7 @@ class Where(Keys, request.LadderOptions):
     of timm, or FILE.py:FUNCTION (a path relative to this file)"""
     seeds: Counts = SeedCounts()
     """seeds of networks and heads, also in searches"""
-    resources: TrialResources = TrialResources()
+    resources: request.ResourcesRequest = request.ResourcesRequest()
     """resources of one Ray trial"""
     recipe: request.RecipeName = None
     own_recipes: request.OwnRecipes = False
