@@ -151,7 +151,7 @@ def _resumable(info: MethodInfo, bench: Bench) -> None:
             next(resumed)
             tensors, progress = resumed.state()
             saved = {name: t.detach().clone() for name, t in tensors.items()}, progress
-        _require_same(uninterrupted, resumed, f"with {optimizer}, resumed after every epoch")
+        _compare_weights(uninterrupted, resumed, f"with {optimizer}, resumed after every epoch")
 
 
 @check("network", "repeats", "results depend on the seed only")
@@ -160,10 +160,10 @@ def _repeats(info: MethodInfo, bench: Bench) -> None:
     for state, run in enumerate(runs):
         torch.manual_seed(state)
         list(run)
-    _require_same(runs[0], runs[1], "trained twice with the same seed")
+    _compare_weights(runs[0], runs[1], "trained twice with the same seed")
 
 
-def _require_same(first: NetworkTrainer, second: NetworkTrainer, case: str) -> None:
+def _compare_weights(first: NetworkTrainer, second: NetworkTrainer, case: str) -> None:
     weights, others = first.selected(), second.selected()
     for name, tensor in weights.items():
         require(torch.equal(tensor, others[name]), f"{case}, {name} differs")
@@ -189,7 +189,7 @@ def _captured(info: MethodInfo, bench: Bench) -> None:
             group["fused"] = True  # as on a GPU, where the rate may be a tensor
     capture(captured)
     list(eager), list(captured)
-    _require_same(eager, captured, "repeated from its first step")
+    _compare_weights(eager, captured, "repeated from its first step")
 
 
 @check("network", "nan", "a NaN ends the trial as diverged")

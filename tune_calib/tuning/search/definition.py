@@ -18,7 +18,7 @@ from tune_calib.results.selection import BASELINE, Row
 from tune_calib.spec import plugins
 from tune_calib.spec.backbones import BACKBONES
 from tune_calib.spec.datasets import flatten
-from tune_calib.spec.ladder import PlannedTrial, Rung, build_rung, build_spec, refuse_unknown
+from tune_calib.spec.ladder import PlannedTrial, Rung, build_rung, build_spec, find_keys
 from tune_calib.spec.methods import METHODS, MethodKind
 from tune_calib.spec.metrics import METRICS, column, refuse_unsearchable
 from tune_calib.spec.names import SEARCH_MANIFEST, is_chance
@@ -27,7 +27,7 @@ from tune_calib.spec.resolved import ResolvedRequest, Seeds
 from tune_calib.spec.samplers import SAMPLERS
 from tune_calib.spec.settings import restore_recipe
 from tune_calib.spec.space import MANY_POINTS, SPACES, Choice, Point, Setting, Space
-from tune_calib.text import format_points
+from tune_calib.text import format_points, nearest
 from tune_calib.tuning.folder import hash_request
 
 # By ``Metric.is_less_better``: the direction for Optuna, and the sign that makes less better.
@@ -285,7 +285,13 @@ class Candidates:
             raise UserError(f"{method} has no settings to search; run tune-calib compare {method}")
         self.method = method
         self.resolved = resolved
-        refuse_unknown([self.rung({}), Rung(BASELINE, "")], resolved.overrides)
+        rungs = [self.rung({}), Rung(BASELINE, "")]
+        for slot, settings in resolved.overrides.items():
+            keys = find_keys(rungs, slot)
+            for key in settings:
+                if key not in keys:
+                    hint = nearest(key, sorted(keys))
+                    raise UserError(f"no rung has a setting {slot}.{key}{hint}", f"{slot}.{key}")
         self.space = restrict_space(method, resolved, grid)
         plain = self.trials({}, 0)[0].spec
         self.defaults: dict[str, Any] = {}
