@@ -95,7 +95,7 @@ def test_a_folder_is_read_without_its_plug_ins_until_they_are_named(command, lab
 def test_commands_that_need_a_plug_in_are_refused_until_it_is_named(lab, copied, refusal):
     out = copied.parent / "file.safetensors"
     runs = (
-        ["pictures", copied],
+        ["report", copied, "--pictures"],
         ["export", copied, out],
         ["compare", "ce", "mac_cal", *SHORT, "--out", copied],
     )
@@ -105,7 +105,7 @@ def test_commands_that_need_a_plug_in_are_refused_until_it_is_named(lab, copied,
         assert set(message.split()) >= {str(word) for word in named(lab)}
 
 
-READERS = (["status"], ["pictures"])
+READERS = (["status"], ["analyze", "ranks"])
 
 
 @pytest.mark.parametrize("command", READERS, ids=" ".join)
