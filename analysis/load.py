@@ -23,7 +23,6 @@ from tune_calib.spec.names import (
     BELOW,
     FLAT,
     HEAD_BELOW,
-    IMPORTED,
     LEAST_SHARPNESS,
     append_flag_signs,
 )
@@ -121,10 +120,8 @@ class Run:
 
     @property
     def has_imports(self) -> bool:
-        """Return whether the run compares methods over several imports, also if a part is lost."""
-        is_imported = self.manifest.dataset == IMPORTED and len(self.trials) > 0
-        has_several = is_imported and self.trials["network_id"].nunique() > 1
-        return bool(self.manifest.imports) or has_several
+        """Return whether the run compares methods over several imports."""
+        return bool(self.manifest.imports)
 
     def by_import(self) -> Iterator["Run"]:
         """Yield the run over each import that has results, under its name."""

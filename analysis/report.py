@@ -9,7 +9,7 @@ from analysis.tables.table import Table
 from analysis.text import Cell, by_status, format_counts
 from tune_calib.console import Part, Text
 from tune_calib.files.paths import AnyPath, folder_to_fill
-from tune_calib.results.folders import LOST, read_run_manifest
+from tune_calib.results.folders import read_run_manifest
 from tune_calib.results.tables import read_table
 from tune_calib.text import format_count, option_words
 
@@ -62,8 +62,6 @@ def run_status(out: AnyPath, is_running: bool = False) -> str:
     planned = format_count(len(manifest.planned), "trial")
     caption = f"{out}: {planned} planned: {format_counts(totals)}"
     parts: list[Part] = [Table("status", caption, records, is_main=True)]
-    if manifest.is_lost:
-        parts.append(LOST)
     if set(totals) == {"done"}:
         parts.append(f"finished; tables, figures and a page: tune-calib report {out}")
     elif not is_running:

@@ -17,7 +17,6 @@ from analysis.load import Run, cached_per_run, load
 from analysis.shifts import foreign_sets
 from tune_calib.errors import UserError
 from tune_calib.files.paths import AnyPath, atomic_write, refuse_existing
-from tune_calib.results.folders import LOST
 from tune_calib.results.tables import is_metric_column
 from tune_calib.spec.metrics import BASE, METRICS, NO_BEST, OOD_METRICS, column, rankable_metrics
 from tune_calib.spec.names import SLOTS
@@ -102,7 +101,7 @@ def complaints(run: Run, metric: str | None = None) -> list[str]:
         title = METRICS[metric].title if metric in METRICS else metric
         rows = rows.assign(status=rows["status"].mask(is_without, f"done without {title}"))
     planned = Counter(rows["method"])
-    lines = [LOST] if run.manifest.is_lost else []
+    lines = []
     bad = rows[rows["status"] != "done"]
     for (method, status), group in bad.groupby(["method", "status"], sort=False):
         numbers = [group[name].astype("string") for name in SEEDS]
@@ -148,7 +147,7 @@ def check_is_evaluated(frame: pd.DataFrame, metric: str) -> None:
         )
 
 
-def check_split(run: Run, metric: str, split: str) -> str:
+def find_split(run: Run, metric: str, split: str) -> str:
     """Return a split; refuse it if no result has the metric there but some have it elsewhere."""
     splits = []
     for name in filter(is_metric_column, map(str, run.trials)):

@@ -4,11 +4,9 @@ import atexit
 import contextlib
 import io
 import json
-import os
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache
 from html.parser import HTMLParser
@@ -33,37 +31,6 @@ from tune_calib.tuning.work import execution as chosen
 from tune_calib.tuning.work.provenance import Provenance
 
 CPU = torch.device("cpu")
-
-
-@contextlib.contextmanager
-def another_user(*files: Path) -> Iterator[None]:
-    """Take from this process in the block what another user may not do with its private files."""
-    modes = {file: file.stat().st_mode for file in files}
-    is_root = os.geteuid() == 0
-    for file in files:
-        file.chmod(0o600 if is_root else 0o000)
-    try:
-        if is_root:
-            os.seteuid(65534)
-        yield
-    finally:
-        if is_root:
-            os.seteuid(0)
-        for file, mode in modes.items():
-            file.chmod(mode)
-
-
-@contextlib.contextmanager
-def shared_folder(mode: int = 0o777) -> Iterator[Path]:
-    """Provide a folder that other users can reach, which those of pytest are not."""
-    with tempfile.TemporaryDirectory() as folder:
-        umask = os.umask(0o777 - mode)
-        try:
-            Path(folder).chmod(mode)
-            yield Path(folder)
-        finally:
-            os.umask(umask)
-            Path(folder).chmod(0o700)
 
 
 def small_spec(**head) -> TrialSpec:

@@ -1,4 +1,4 @@
-"""A mistake is spelt for whoever made it: options, keys of an experiment file, or Python."""
+"""A mistake is spelt for whoever made it: as an option, at its line of a file, or for Python."""
 
 import pickle
 import re
@@ -9,19 +9,8 @@ import pytest
 import tune_calib
 from tests.support import here
 from tune_calib.cli.entry import as_option
-from tune_calib.errors import UserError, find_cause
-from tune_calib.spec.experiment import (
-    Entry,
-    ExperimentFile,
-    SearchOptions,
-    SeedCounts,
-    TrialResources,
-    spell_keys,
-)
-from tune_calib.spec.request import AblateRequest, CompareRequest, SearchRequest, build_request
-from tune_calib.spec.slots.data import DataSlot
-from tune_calib.spec.slots.head import HeadSlot
-from tune_calib.spec.slots.network import NetworkSlot
+from tune_calib.errors import UserError, find_cause, spell_settings
+from tune_calib.spec.request import SearchRequest, build_request
 
 PACKAGE = Path(tune_calib.__path__[0])
 # A command to be typed, or what git is asked, is no name of a setting.
@@ -45,48 +34,10 @@ def test_a_mistake_is_spelt_for_command_line_file_and_python(tmp_path):
     with pytest.raises(UserError, match=r"^`guard` must be at most 1, got 2$") as raised:
         build_request(SearchRequest, {"method": "ls", "guard": 2})
     assert as_option(raised.value) == "--guard must be at most 1, got 2"
-    assert spell_keys(raised.value) == "search.guard must be at most 1, got 2"
+    assert spell_settings(raised.value) == "guard must be at most 1, got 2"
     assert here("search", "ls", "--guard", 2, "--out", tmp_path / "out").stderr == (
         "error: --guard must be at most 1, got 2.0\n"
     )
-
-
-@pytest.mark.parametrize(
-    ("search", "option", "key"),
-    [
-        (("--at-once", 0), "--at-once must be at least 1", "search.at_once: must be at least 1"),
-        (("--metric", "auroc"), "--metric auroc needs", "search.metric auroc needs"),
-    ],
-)
-def test_the_command_line_and_a_sweep_file_spell_a_setting_their_way(search, option, key, tmp_path):
-    """The method trains heads alone; nothing is made."""
-    name, value = search
-    message = here("search", "mac_cal", name, value, "--out", tmp_path / "out").stderr
-    assert message.startswith(f"error: {option}")
-    file = tmp_path / "experiment.yaml"
-    setting = f"{name[2:].replace('-', '_')}: {value}"
-    file.write_text(
-        f"out: {tmp_path / 'out'}\n"
-        f"entries: {{a: {{methods: [mac_cal], search: {{trials: 2, {setting}}}}}}}"
-    )
-    ended = here("run", file)
-    assert key in ended.stderr + ended.stdout
-    assert "--" + name[2:] not in ended.stderr + ended.stdout
-
-
-def test_every_field_of_a_request_is_a_key_of_an_experiment_file():
-    """But for those that the command line alone has."""
-    models = {"": ExperimentFile, "search": SearchOptions, "resources": TrialResources,
-              "seeds": SeedCounts, "set.data": DataSlot, "set.network": NetworkSlot,
-              "set.head": HeadSlot}  # fmt: skip
-    not_in_files = {"accept_code", "retry", "profile", "method"}
-    requests = (AblateRequest, CompareRequest, SearchRequest)
-    for name in {name for model in requests for name in model.model_fields} - not_in_files:
-        part, _, key = spell_keys(f"`{name}`").rpartition(".")
-        fields = dict(models[part].model_fields)
-        if not part:
-            fields |= Entry.model_fields
-        assert key in {field.alias or field_name for field_name, field in fields.items()}, name
 
 
 def test_an_option_of_earlier_versions_is_hidden_and_without_effect():
@@ -123,15 +74,6 @@ TRACEBACK = """Traceback (most recent call last):
 """
 CAUSES = {
     "own": (f"{TRACEBACK}ValueError: no rows\n", "ValueError: no rows"),
-    "first of two": (
-        f"{TRACEBACK}KeyError: 'a'\n\nDuring handling ...:\n\n{TRACEBACK}ValueError: b",
-        "ValueError: b",
-    ),
-    "pydantic": (
-        f"{TRACEBACK}ValidationError: 1 validation error for Slot\ngamma\n  Input should be less "
-        "than 1 [type=x]\n    For further information visit https://errors.pydantic.dev/x\n",
-        "ValidationError: 1 validation error for Slot gamma Input should be less than 1 [type=x]",
-    ),
     "Ray": (
         "The actor died unexpectedly.\n\tclass_name: JobTrainable\n\tpid: 7\nThe worker exited "
         "by SIGKILL. Some common causes include: (1) the process was killed",

@@ -11,10 +11,7 @@ from analysis.compare.gather import collect, over_seeds
 from analysis.compare.hypotheses import friedman
 from analysis.compare.ranks import rank
 from analysis.ladder import tables
-from analysis.ladder.figures.tradeoff import draw_tradeoff
-from analysis.ladder.results import LadderResults
 from analysis.load import load
-from analysis.report import write_report
 from analysis.tables.latex import escape, latex
 from analysis.tables.render import markdown
 from tests import fake_results
@@ -204,20 +201,6 @@ def test_a_ladder_shows_the_sign_and_its_meaning_and_never_the_best_at_chance(ki
     assert not is_barred or not any(m and m in line_of(text, "control") for m in marks)
 
 
-def test_the_page_and_every_table_of_a_report_show_the_flag(out, flag):
-    assert f"{flag.sign} {flag.name} (1 trial): " in write_report(out)
-    for name in ("ladder.md", "significance.md"):
-        assert f"control {flag.sign}" in (out / "tables" / name).read_text()
-    sweep = load(out)
-    for table in (tables.ladder(sweep), tables.plan(sweep)):
-        assert f"control {flag.sign}" in {record["rung"].text for record in table.records}
-    trials = tables.trials(sweep)
-    assert [r["flags"].text for r in trials.records if r["rung"].text == "control"].count(
-        flag.name
-    ) == 1
-    assert f"{flag.name} (1 trial)" in (out / "report.html").read_text()
-
-
 @pytest.mark.parametrize("kind", sample(["plain", "markdown", "latex", "html", "json"], 2))
 def test_ranks_show_the_flag_and_put_chance_last(kind, out, flag):
     frame, notes, *_ = collect([out], None, "ece")
@@ -233,13 +216,6 @@ def test_ranks_show_the_flag_and_put_chance_last(kind, out, flag):
     sign = escape(flag.sign) if kind == "latex" else flag.sign
     assert f"control {sign}" in text
     assert "(1 trial): " in text
-
-
-def test_the_pareto_front_of_methods_leaves_out_what_is_never_best(out, flag):
-    axis = draw_tradeoff(LadderResults(load(out))).axes[0]
-    (front,) = [line for line in axis.lines if line.get_linestyle() == "--"]
-    lowest = 8.5 if flag.name in NEVER_BEST else 6.5
-    assert min(front.get_ydata()) == pytest.approx(lowest)
 
 
 def test_friedman_leaves_out_what_is_at_chance(out, flag):

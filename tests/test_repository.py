@@ -85,28 +85,18 @@ def required(*extras: str) -> set[str]:
 
 
 def imports(path: Path) -> set[str]:
-    """Return the packages that a file imports anywhere, those by name and those of pandas too."""
+    """Return the packages that a file imports anywhere."""
     names = set()
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and not node.level:
             names.add(node.module)
-        elif isinstance(node, ast.Attribute) and node.attr in OPTIONAL_IN_PANDAS:
-            names.add(OPTIONAL_IN_PANDAS[node.attr])
         elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
             names |= {name.value for name in node.args if isinstance(name, ast.Constant)}
     return {name.partition(".")[0] for name in names}
 
 
-OPTIONAL_IN_PANDAS = {
-    "to_markdown": "tabulate", "to_excel": "openpyxl", "read_excel": "openpyxl",
-    "to_hdf": "tables", "read_hdf": "tables", "HDFStore": "tables", "to_xml": "lxml",
-    "read_xml": "lxml", "read_html": "lxml", "to_xarray": "xarray", "to_orc": "pyarrow",
-    "to_parquet": "pyarrow", "read_parquet": "pyarrow", "to_feather": "pyarrow",
-    "to_sql": "sqlalchemy", "read_sql": "sqlalchemy", "read_spss": "pyreadstat",
-    "to_clipboard": "pyperclip", "read_clipboard": "pyperclip",
-}  # fmt: skip
 FOR_USERS = sorted(PROJECT["optional-dependencies"].keys() - {"dev", "docs", "services", "browser"})
 
 

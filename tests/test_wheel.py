@@ -1,7 +1,6 @@
 """Test the built wheel, in an environment with it and the packages that it requires, no others."""
 
 import json
-import re
 import subprocess
 import sys
 import zipfile
@@ -10,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.test_pages import PAGES, blocks
 from tests.test_repository import required
 
 ROOT = Path(__file__).parents[1]
@@ -110,44 +108,3 @@ def test_files_beside_the_modules_are_found_outside_the_checkout(environment, tm
         ["reproduce", "maccal/table5", "--scale", "smoke", "--dry-run", "--out", "runs"],
     ):
         assert run(tmp_path, program, *words)
-
-
-ARRAYS = """
-import os
-import numpy as np
-from sklearn.linear_model import LogisticRegression
-
-os.chdir({root!r})  # the results that pages open are in the checkout
-draw = np.random.default_rng(0).normal
-calib_logits, test_logits = 3 * draw(size=(200, 4)), 3 * draw(size=(200, 4))
-calib_labels = (calib_logits + 3 * draw(size=(200, 4))).argmax(1)
-test_labels = (test_logits + 3 * draw(size=(200, 4))).argmax(1)
-features, select_features, test_features = np.float32(draw(size=(3, 200, 8)))
-logits, labels, select_labels = test_logits, test_labels, test_labels
-calib_samples, test_samples = features, test_features
-model = LogisticRegression().fit(features, labels)
-"""
-NEEDS_RUN = re.compile(
-    r"tune_calib\.(ablate|compare|search)|load_calibrated|runs/|results\.parquet"
-)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_python_of_the_pages_runs_with_the_required_packages_alone(environment, tmp_path):
-    """Without the blocks that need a run or an export of the reader."""
-    code = []
-    for name in ("README", "docs/pages/settings", "docs/pages/index", "docs/pages/own-network",
-                 "docs/pages/python", "docs/pages/results-on-disk"):  # fmt: skip
-        for block in blocks(PAGES[f"{name}.md"], "python"):
-            if not NEEDS_RUN.search(block):
-                for file in ("reliability.png", "critical_difference.pdf"):
-                    block = block.replace(f'"{file}"', repr(str(tmp_path / file)))
-                code.append(f"import tune_calib\n{block}")
-        if name == "README":  # whose block draws its own arrays
-            code.append(ARRAYS.format(root=str(ROOT)))
-    script = tmp_path / "blocks.py"
-    script.write_text("\n".join(code))
-    printed = run(tmp_path, environment / "python", script)
-    assert "Accuracy (%) ↑" in printed
-    assert (tmp_path / "critical_difference.pdf").is_file()

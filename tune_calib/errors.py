@@ -13,19 +13,8 @@ from typing import NamedTuple
 _OF_DISKS = {  # such an error need not name a path
     errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG,
 }  # fmt: skip
-_WAYS_OUT = {
-    errno.ENOTDIR: "a file is where a folder should be; choose another path, or move the file",
-    errno.EEXIST: "a file is where a folder should be; choose another path, or move the file",
-    errno.EISDIR: "a folder is where a file should be; choose another path, or move the folder",
-    errno.ENAMETOOLONG: "use a shorter name",
-    errno.ENOENT: "is the path right?",
-    errno.ELOOP: "give the path that the links should lead to",
-    errno.EACCES: "choose a path that you may read and write, or change its permissions",
-    errno.EPERM: "choose a path that you may read and write, or change its permissions",
-    errno.EROFS: "choose a path that you may write to",
-    errno.ENOSPC: "free some space, or choose another path",
-    errno.EDQUOT: "free some space, or choose another path",
-}
+WAY_OUT = "choose another path, or free some space or change permissions there"
+"""What helps against most errors of the operating system."""
 
 _ADVICE = re.compile(r"For further information|Some common causes include|Refer to the docum")
 _LONGEST = 300  # characters of a cause
@@ -38,7 +27,7 @@ class UserError(Exception):
 
     The same mistake can be made on the command line, in an experiment file and in Python. Messages
     write settings in backticks, by the names of request fields (`` `guard` ``); the command line
-    and the experiment file spell them as their options and keys (``spell_settings``).
+    spells them as its options (``spell_settings``); those of an experiment file follow its key.
 
     Args:
         message: what is wrong, and how to fix it.
@@ -77,14 +66,9 @@ class DivergedError(Exception):
     """Training produced a non-finite loss; the trial ends with status `diverged`."""
 
 
-def spell_settings(message: object, spell: Callable[[str], str]) -> str:
-    """Spell the settings that a message names, e.g. as ``--guard`` or ``search.guard``."""
+def spell_settings(message: object, spell: Callable[[str], str] = str) -> str:
+    """Spell the settings that a message names, e.g. as ``--guard``; by default as plain words."""
     return _SETTING.sub(lambda named: spell(named[1]), str(message))
-
-
-def way_out(error: OSError) -> str:
-    """Return a hint on how to fix an error of the operating system."""
-    return _WAYS_OUT.get(error.errno or 0, "fix it, or choose another path")
 
 
 def find_cause(message: object) -> str:
@@ -125,11 +109,11 @@ def describe_os_error(error: OSError) -> str | None:
     if error.filename is None and error.errno not in _OF_DISKS:
         return None
     if not isinstance(error.filename, str | bytes | os.PathLike):
-        return f"cannot write: {error.strerror}; {way_out(error)}"
+        return f"cannot write: {error.strerror}; {WAY_OUT}"
     path = os.fsdecode(error.filename)
     if len(path) > 200:
         path = f"{path[:100]}...{path[-97:]}"
-    return f"cannot use {path}: {error.strerror}; {way_out(error)}"
+    return f"cannot use {path}: {error.strerror}; {WAY_OUT}"
 
 
 class LocatedError(NamedTuple):

@@ -110,9 +110,9 @@ class Registry(Generic[T]):
         """Return the records of a plug-in."""
         return [record for name, record in self._records.items() if self._origins[name] == origin]
 
-    def families_of(self, origin: str) -> list[Callable[[str], T | None]]:
-        """Return the rules of a plug-in."""
-        return [resolve for resolve, plugin in self._families if plugin == origin]
+    def has(self, origin: str) -> bool:
+        """Return whether a plug-in has registered a record or a rule."""
+        return origin in [*self._origins.values(), *(plugin for _, plugin in self._families)]
 
     def remove(self, origin: str) -> None:
         """Remove the records and rules of a plug-in."""

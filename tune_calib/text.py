@@ -4,11 +4,8 @@ import difflib
 import json
 import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
-from types import NoneType, UnionType
-from typing import Any, Union, get_args, get_origin
-
-from pydantic import BaseModel, ValidationError
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 _NUMBER, _WHOLE, _BOOL = "must be a number", "must be a whole number", "must be true or false"
 _WORDS = {
@@ -49,54 +46,6 @@ def format_mistake(error: Mapping[str, Any]) -> str:
     context = error.get("ctx", {})
     bounds = {name: f"{bound:g}" for name, bound in context.items() if isinstance(bound, float)}
     return words.format(**{**context, **bounds})
-
-
-def format_validation_error(error: ValidationError, model: type[BaseModel]) -> str:
-    """Return the first mistake that pydantic found in a model: where, what, and the value."""
-    mistakes = error.errors()
-    first = mistakes[0]
-    branch = _branch(first["loc"], model)
-    if branch is None:
-        location, complaints = first["loc"], [format_mistake(first)]
-    else:  # each type that the field accepts has an error of its own
-        field = first["loc"][:branch]
-        mistakes = [mistake for mistake in mistakes if mistake["loc"][:branch] == field]
-        # Validation got furthest with the type that the value resembles most.
-        first = max(mistakes, key=lambda mistake: len(mistake["loc"]))
-        rest = first["loc"][branch + 1 :]
-        alike = (mistake for mistake in mistakes if mistake["loc"][branch + 1 :] == rest)
-        location, complaints = (*field, *rest), list(map(format_mistake, alike))
-    if str(first["input"]).lower() == "none" and _accepts_none(model, location):
-        complaints.append("null")  # tables show it as none, but YAML reads that as a string
-    words = complaints[0]
-    for complaint in complaints[1:]:
-        words += f" or {complaint.removeprefix('must be ')}"
-    if not location:
-        return words
-    return f"{'.'.join(map(str, location))}: {words}, got {short_repr(first['input'])}"
-
-
-def _branch(location: Sequence[int | str], model: Any) -> int | None:
-    """Return the index of the name of a union's branch in a location; None if it has none."""
-    for index, part in enumerate(location[:-1], start=1):
-        fields = getattr(model, "model_fields", {})
-        if part not in fields:
-            return None
-        model = fields[part].annotation
-        if get_origin(model) in (Union, UnionType):
-            model, *others = (kind for kind in get_args(model) if kind is not NoneType)
-            if others:
-                return index
-    return None
-
-
-def _accepts_none(model: Any, location: Sequence[int | str]) -> bool:
-    for part in location:
-        field = getattr(model, "model_fields", {}).get(part)
-        if field is None:
-            return False
-        model = field.annotation
-    return NoneType in get_args(model)
 
 
 _MOST_NAMES = 8  # that a message suggests
@@ -174,15 +123,8 @@ def short_repr(value: Any) -> str:
 
 STARS = "***"
 
-_SHOWN_IN_QUERY = frozenset({
-    "application_name", "charset", "check_same_thread", "client_encoding", "connect_timeout",
-    "database", "dbname", "driver", "host", "hostaddr", "immutable", "isolation_level", "mode",
-    "nolock", "options", "port", "sslmode", "target_session_attrs", "timeout", "unix_sock",
-    "unix_socket", "uri", "use_unicode", "user", "username", "vfs",
-})  # fmt: skip
-"""Parameters of a URL whose values are not secret; those of all others are masked."""
-
 _URL = re.compile(r"[\w+.-]+://\S+?(?=[\"'),;\].]*(?:\s|$))")
+_VALUE = re.compile(r"(?<==)[^&]+|(?<![^&])[^&=]+(?![^&])")  # also of a parameter without a name
 _USER = re.compile(r"(?P<name>[^:/?@]*)(?P<password>:[^@]*)?@")
 
 
@@ -209,14 +151,7 @@ def mask_url(url: str) -> str:
     is_path = not user and body.startswith("/")
     if re.search(r"\?.*=", password) or ("@" in body and not is_path and (password or ":" in body)):
         return f"{scheme}://{STARS}"
-    return f"{scheme}://{user}{body}{mark}{'&'.join(map(_mask_parameter, query.split('&')))}"
-
-
-def _mask_parameter(parameter: str) -> str:
-    name, _, value = parameter.partition("=")
-    if not parameter or (name.lower() in _SHOWN_IN_QUERY and re.fullmatch(r"[\w./:,%+-]*", value)):
-        return parameter
-    return f"{name}={STARS}" if "=" in parameter else STARS
+    return f"{scheme}://{user}{body}{mark}{_VALUE.sub(STARS, query)}"
 
 
 def mask_urls(text: str) -> str:

@@ -14,7 +14,7 @@ from analysis.tables.latex import label_of
 from analysis.tables.render import View, json_records
 from analysis.tables.table import Table
 from analysis.text import Cell, full_stops, records_of
-from analysis.tidy import by_rung, check_metric, check_split, default_split, planned_trials
+from analysis.tidy import by_rung, check_metric, default_split, find_split, planned_trials
 from tune_calib.errors import UserError
 from tune_calib.spec.metrics import METRICS, column
 
@@ -35,7 +35,7 @@ def difference(
     remarks: list[str] = []
     for metric in dict.fromkeys(metrics or ("accuracy", "ece", "nll")):
         check_metric(metric)
-        common_split = check_split(first, metric, split or default_split(first, metric))
+        common_split = find_split(first, metric, split or default_split(first, metric))
         a, b = over_seeds(first, metric, common_split), over_seeds(second, metric, common_split)
         if (unit := a.unit) != b.unit:
             raise UserError(

@@ -102,7 +102,7 @@ def compute_network_check(run: Run) -> NetworkCheck:
     """Check the networks of a run with plain cross entropy, otherwise those of its first rung."""
     base_ids = set(base_rows(run)["network_id"])
     networks = known_networks(run.trials)
-    check = _check_networks(networks[networks["network_id"].isin(base_ids)], "test")
+    check = _compute_check(networks[networks["network_id"].isin(base_ids)], "test")
     if run.trials["head_method"].isna().all():
         return check
     views = {**run.views, **measure_views(run)}
@@ -130,7 +130,7 @@ def explain_rival(run: Run, label: str) -> str:
     strong for them, so an improvement on it says little about the papers' networks.
     """
     rows = run.trials[run.trials["rung"].map(run.labels) == label]
-    rival, base = _check_networks(known_networks(rows), "test"), compute_network_check(run)
+    rival, base = _compute_check(known_networks(rows), "test"), compute_network_check(run)
     if not rival.gap < -base.gap:
         return ""
     gap = METRICS["confidence_gap"].format(rival.gap, signed=True)
@@ -149,7 +149,7 @@ def base_rows(run: Run) -> pd.DataFrame:
 
 def compute_baseline_check(trials: pd.DataFrame) -> NetworkCheck:
     """Check the networks of the baseline of a search, whose rows have rung -1, on ``select``."""
-    return _check_networks(known_networks(trials[trials["rung"] < 0], "select"), "select")
+    return _compute_check(known_networks(trials[trials["rung"] < 0], "select"), "select")
 
 
 def known_networks(trials: pd.DataFrame, split: str = "test") -> pd.DataFrame:
@@ -185,7 +185,7 @@ def name_of(run: Run) -> str:
     return " ".join(dict.fromkeys([run.manifest.dataset, *backbones]))
 
 
-def _check_networks(networks: pd.DataFrame, split: str) -> NetworkCheck:
+def _compute_check(networks: pd.DataFrame, split: str) -> NetworkCheck:
     methods = networks["network_method"].dropna().unique()
     measured = networks.dropna(subset="gap")
     # The standard errors are over the images, which all networks share.

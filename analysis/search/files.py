@@ -206,5 +206,5 @@ def _evaluation(search: SearchResults) -> Section:
     means: dict[Any, Any] = done[list(columns)].mean().rename(columns=columns).to_dict("index")
     if {selection.BASELINE, selection.CHOSEN} <= means.keys():
         values = means[selection.BASELINE], means[selection.CHOSEN]
-        texts += selection.describe_no_gain_on_test(search.metrics, *values)
+        texts += selection.describe_no_gain(search.metrics, *values, split="test")
     return Section("on-test", "On test", texts, [replace(table, key="on-test-rows", caption=note)])

@@ -11,7 +11,6 @@ from tune_calib.spec.experiment import (
     ExperimentFile,
     SearchOptions,
     SeedCounts,
-    TrialResources,
 )
 from tune_calib.spec.pipelines import Method
 from tune_calib.spec.request import (
@@ -22,6 +21,7 @@ from tune_calib.spec.request import (
     TRAINING,
     WHERE,
     OptionHelp,
+    ResourcesRequest,
 )
 
 PANELS = (DATA, TRAINING, SEEDS, SEARCHING, EXTRAS, WHERE)
@@ -32,7 +32,7 @@ _PARTS: dict[str, type[BaseModel]] = {
     "`search`": SearchOptions,
     "Items of `methods`": Method,
     "`seeds`": SeedCounts,
-    "`resources`": TrialResources,
+    "`resources`": ResourcesRequest,
 }
 
 

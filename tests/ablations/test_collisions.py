@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from tests import fake_results
 from tests.support import job_in, sample
 from tune_calib.errors import UserError
 from tune_calib.results.manifests import VERSION, ReadRecord, SearchEvaluated
@@ -67,30 +66,6 @@ def test_overridden_settings_preserve_every_rung_or_name_the_equal_ones(
     assert sum(repr(rung.label) in told for rung in ladder.rungs) >= 2
     assert f"{slot}.{key}={value}" in told
     assert "\n" not in told
-
-
-@pytest.mark.parametrize(
-    ("name", "given"),
-    [
-        ("mac_cal", {"head": {"tau_decay": 0}}),
-        ("mac_cal", {"head": {"tau0": 0}}),
-        ("fedlas_gate", {"network": {"gate": "positive"}}),
-        ("fedlas", {"network": {"gate": "positive"}}),
-        ("fedlas_indicator", {"network": {"normalise": False}}),
-        ("decoupling", {"head": {"bn_mode": "train"}}),
-    ],
-)
-def test_rungs_made_equal_by_a_setting_are_named_before_anything_starts(
-    name, given, refusal, tmp_path
-):
-    ((slot, asked),) = given.items()
-    ((key, value),) = asked.items()
-    setting = f"{slot}.{key}={json.dumps(value)}"
-    message = refusal("ablate", name, "--set", setting, "--out", tmp_path / "out")
-    labels = [rung.label for rung in LADDERS[name].rungs if repr(rung.label) in message]
-    assert len(labels) >= 2
-    assert f"the same trial with {slot}.{key}={value}" in message
-    assert not (tmp_path / "out").exists()
 
 
 def test_a_rung_without_head_is_one_trial_under_several_head_seeds():
@@ -192,10 +167,3 @@ def test_a_sweep_that_was_begun_with_other_defaults_is_not_extended(changed, see
 
 def fake_results_tree(out) -> dict[str, bytes]:
     return {str(p.relative_to(out)): p.read_bytes() for p in out.rglob("*") if p.is_file()}
-
-
-def test_an_old_folder_is_still_reported(tmp_path):
-    from analysis.report import write_report
-
-    fake_results.write(tmp_path / "out")
-    assert "Invented" in write_report(tmp_path / "out")

@@ -41,12 +41,6 @@ def test_the_published_point_is_the_base_on_every_data_set(ladder, dataset):
         assert all(len(names) == 1 for names in moved)
 
 
-def test_the_plane_of_fedlas_shares_its_cross_with_the_points_one_at_a_time():
-    single, plane = specs("fedlas_sensitivity"), specs("fedlas_plane")
-    hashes = {label: spec.hash for label, spec in single.items() if not label.startswith("theta")}
-    assert hashes == {label: spec.hash for label, spec in plane.items() if ", " not in label}
-
-
 @pytest.mark.parametrize("loss", ["ce", "ls", "mit_a", "mmce"])
 def test_combined_methods_use_the_network_of_their_loss(loss):
     trial_specs = specs("combinations")

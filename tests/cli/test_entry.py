@@ -95,7 +95,7 @@ def test_an_entry_whose_folder_is_a_file_does_not_end_the_others(tmp_path):
     file = read_experiment_file(path)
     (ended,) = run_entries(file, plan_entries(file), Context())
     assert isinstance(ended, Ended)
-    assert "a file is where a folder should be" in ended.failures[0]
+    assert "choose another path" in ended.failures[0]
 
 
 @pytest.mark.parametrize(("command", "option"), sample(OPTIONS, 6))

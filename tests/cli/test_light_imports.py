@@ -25,7 +25,6 @@ QUICK = {
     "status of an evaluation": ["status", "made/search/evaluation"],
     "status of an experiment file": ["status", "ALL"],
 }
-OTHER = ["--dataset", "cifar10", "--backbone", "resnet50"]
 REFUSED = {
     "no setting": ["ablate", "mac_cal", "--set", "head.gama=1"],
     "no command": ["nope"],
@@ -36,7 +35,6 @@ REFUSED = {
     "nothing to resume": ["resume", "NOTHING"],
     "nothing to rank": ["analyze", "ranks", "NOTHING"],
     "no method in a file": ["run", "wrong.yaml"],
-    "no quick setting for a backbone": ["ablate", "mac_cal", *OTHER],
 }
 SCRIPT = """
 import json, sys

@@ -12,12 +12,12 @@ from tests import support
 from tests.docs.test_pages import blocks, page
 from tests.support import sample
 from tune_calib.cli import app
-from tune_calib.errors import UserError
+from tune_calib.errors import UserError, spell_settings
 from tune_calib.experiments.entries import plan_entries
 from tune_calib.experiments.file import read_experiment_file
 from tune_calib.progress import ProgressEvent, listening
 from tune_calib.spec.datasets import DATASETS
-from tune_calib.spec.experiment import ExperimentFile, spell_keys
+from tune_calib.spec.experiment import ExperimentFile
 from tune_calib.spec.ladder import LADDERS
 from tune_calib.spec.names import SEARCH_MANIFEST
 from tune_calib.tuning.context import Context
@@ -240,7 +240,7 @@ def test_variables_in_paths_are_expanded_as_a_shell_does(read, tmp_path, monkeyp
 def test_a_mistake_is_one_line_that_names_file_line_and_key(read, tmp_path, text, told):
     with pytest.raises(UserError) as error:
         plan_entries(read(text))
-    message = spell_keys(error.value)
+    message = spell_settings(error.value)
     assert told in message
     assert message.startswith(str(tmp_path / "experiment.yaml"))
     assert "\n" not in message

@@ -130,7 +130,7 @@ def test_what_cannot_be_exported_is_one_line_and_leaves_no_file(
     with monkeypatch.context() as patched:
         usage = SimpleNamespace(free=2**20)
         patched.setattr(module.shutil, "disk_usage", lambda path: usage)
-        assert "No space left on device; free some space" in message("--logits", path)
+        assert "No space left on device; choose another path" in message("--logits", path)
     assert not list(tmp_path.glob("*x*"))
     (tmp_path / "x-experiments.csv").write_text("mine")
     assert "x-experiments.csv already exists" in message("--logits", path)

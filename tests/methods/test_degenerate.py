@@ -139,7 +139,7 @@ SAYS = {
     },
     empty: dict.fromkeys(COMMANDS, "error: sweep contains no sweep.json"),
     a_file: dict.fromkeys(COMMANDS, "error: sweep contains no sweep.json"),
-    foreign: dict.fromkeys(COMMANDS, "error: 0-0.parquet is not a trials file of tune-calib"),
+    foreign: dict.fromkeys(COMMANDS, "error: 0-0.parquet is not a complete Parquet file"),
     half_written: dict.fromkeys(COMMANDS, "error: 0-0.parquet is not a complete Parquet file"),
 }
 

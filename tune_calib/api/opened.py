@@ -31,7 +31,7 @@ from analysis.tidy import as_columns
 from analysis.tidy import settings as read_settings
 from tune_calib.errors import UserError
 from tune_calib.files.paths import AnyPath
-from tune_calib.results.plugin_folders import describe_unloaded, read_records
+from tune_calib.results.folders import describe_unloaded, read_plugins
 from tune_calib.spec import plugins
 
 if TYPE_CHECKING:
@@ -370,7 +370,7 @@ class OpenExperiment(Mapping[str, OpenRun | OpenSearch]):
 def with_plugins_of(out: AnyPath) -> Iterator[None]:
     """Load those plug-ins of a folder that this process ran before, and warn about the others."""
     with plugins.restored():
-        plugins.use([*plugins.in_use(), *plugins.run_before(r.content for r in read_records(out))])
+        plugins.use([*plugins.in_use(), *plugins.run_before(r.content for r in read_plugins(out))])
         if note := describe_unloaded(out):
             warnings.warn(f"{note} (in Python: tune_calib.plugins.load)", stacklevel=4)
         yield

@@ -6,11 +6,10 @@ Names are refused before slow imports, which therefore stand inside the function
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tune_calib.errors import UserError
+from tune_calib.errors import UserError, spell_settings
 from tune_calib.files.paths import parse_path
 from tune_calib.results.folders import read_search_manifest
 from tune_calib.results.selection import EVALUATION
-from tune_calib.spec.experiment import spell_keys
 from tune_calib.spec.request import (
     AblateRequest,
     CompareRequest,
@@ -141,7 +140,7 @@ def describe_file(request: RunRequest, command: str, gpu_model: str | None) -> s
 
         return describe_file(f"{file.name} in {file.out}", plans, file.out, file.content.gpu_model)
     except UserError as error:
-        raise UserError(spell_keys(error)) from None
+        raise UserError(spell_settings(error)) from None
 
 
 def run_file(
@@ -155,4 +154,4 @@ def run_file(
 
         return file, list(run_entries(file, plans, context))
     except UserError as error:
-        raise UserError(spell_keys(error)) from None
+        raise UserError(spell_settings(error)) from None

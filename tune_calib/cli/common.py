@@ -12,8 +12,7 @@ from tune_calib.cli.entry import as_option, damage_in_one_line
 from tune_calib.console import echo, shown
 from tune_calib.errors import UserError
 from tune_calib.files.paths import AnyPath, parse_path
-from tune_calib.results.folders import find_entries, refuse_empty
-from tune_calib.results.plugin_folders import describe_unloaded, require_loaded
+from tune_calib.results.folders import describe_unloaded, find_entries, refuse_empty
 from tune_calib.spec.names import CRASHES
 from tune_calib.text import format_count
 
@@ -97,9 +96,7 @@ def open_folder(out: str, runs_plugins: bool = False) -> AnyPath:
     folder = parse_path(out)
     if not find_entries(folder):
         refuse_empty(folder)
-    if runs_plugins:
-        require_loaded(folder)
-    elif note := describe_unloaded(folder):
+    if note := describe_unloaded(folder, runs_plugins):
         echo(f"note: {as_option(note)}", err=True)
     return folder
 

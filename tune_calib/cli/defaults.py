@@ -128,11 +128,11 @@ def _for_command(where: str, content: Mapping[str, Any], context: Any) -> dict[s
             all_options |= commands[name]
     tables = {name: value for name, value in content.items() if isinstance(value, dict)}
     general = {name: value for name, value in content.items() if name not in tables}
-    general = _check_names(where, general, all_options)
+    general = _by_option(where, general, all_options)
     for name, table in tables.items():
         if name not in commands:
             raise UserError(f"{where}: no command {name!r}{nearest(name, list(commands))}")
-        tables[name] = _check_names(f"{where}: {name}", table, commands[name])
+        tables[name] = _by_option(f"{where}: {name}", table, commands[name])
     name = context.command.name
     if name in _COMPLETE:
         general = {}
@@ -141,7 +141,7 @@ def _for_command(where: str, content: Mapping[str, Any], context: Any) -> dict[s
     return {**shared, **tables.get(name, {})}
 
 
-def _check_names(where: str, values: Mapping[str, Any], options: Options) -> dict[str, Any]:
+def _by_option(where: str, values: Mapping[str, Any], options: Options) -> dict[str, Any]:
     checked: dict[str, Any] = {}
     for written, value in values.items():
         key = written.replace("_", "-")

@@ -100,7 +100,8 @@ def print_report(
         if not is_search(folder):
             from analysis.report import write_report
 
-            _refuse_storage(folder, study_storage)
+            if study_storage is not None:
+                raise UserError(f"--study-storage applies to a search, and {folder} contains none")
             return write_report(folder, **options)
         for name in filter(options.get, options):
             option = "metric" if name == "metrics" else name
@@ -124,11 +125,6 @@ def write_search_page(out: AnyPath, study_storage: str | None = None) -> str:
 
         write_outcome_so_far(out, study_storage)
     return write_search_report(out)
-
-
-def _refuse_storage(out: AnyPath, study_storage: str | None) -> None:
-    if study_storage is not None:
-        raise UserError(f"--study-storage applies to a search, and {out} contains none")
 
 
 def run_as_trials_ran(folder: AnyPath, shell: typer.Context) -> None:
@@ -166,7 +162,8 @@ def status(
         if not is_search(entry):
             from analysis.report import run_status
 
-            _refuse_storage(entry, study_storage)
+            if study_storage is not None:
+                raise UserError(f"--study-storage applies to a search, and {entry} contains none")
             return run_status(entry, has_driver)
         from tune_calib.tuning.search.study import search_status
 

@@ -11,7 +11,6 @@ from tune_calib.cli import defaults
 from tune_calib.cli.common import stoppable
 from tune_calib.cli.entry import as_option
 from tune_calib.cli.options import FORMATS, DryRun, GpuModel, flag, with_request
-from tune_calib.cli.run import refuse_gpu_model
 from tune_calib.errors import UserError
 from tune_calib.spec import plugins
 from tune_calib.spec.ladder import list_figure_ladders
@@ -50,7 +49,8 @@ def reproduce(
     if list_:
         _print_list(as_json)
         return
-    refuse_gpu_model(gpu_model, dry_run)
+    if gpu_model is not None and not dry_run:
+        raise UserError("--gpu-model applies only to --dry-run; add --dry-run")
     # Before torch is loaded.
     for name in request.tables:
         REPRODUCTIONS.require(name)

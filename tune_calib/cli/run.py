@@ -20,12 +20,12 @@ from tune_calib.cli.entry import as_option
 from tune_calib.cli.options import DryRun, GpuModel, with_request
 from tune_calib.cli.read import print_report, write_search_page
 from tune_calib.console import Text, echo, shown
-from tune_calib.errors import UserError
+from tune_calib.errors import UserError, spell_settings
 from tune_calib.files.documents import unseal
 from tune_calib.files.paths import AnyPath, atomic_write, fetch_files, parse_path
 from tune_calib.results.folders import is_search
 from tune_calib.spec import plugins
-from tune_calib.spec.experiment import ExperimentFile, spell_keys
+from tune_calib.spec.experiment import ExperimentFile
 from tune_calib.spec.request import (
     AblateRequest,
     CompareRequest,
@@ -206,7 +206,8 @@ def run(
         tune-calib run experiment.yaml
         tune-calib run experiment.yaml --address auto --retry crashed
     """
-    refuse_gpu_model(gpu_model, dry_run)
+    if gpu_model is not None and not dry_run:
+        raise UserError("--gpu-model applies only to --dry-run; add --dry-run")
     again = format_command("run", request, ("retry",), further=plugins.as_options())
     if dry_run:
         echo(as_option(shown(runs.describe_file(request, again, gpu_model))))
@@ -248,10 +249,4 @@ def _describe_entry(entry: "Ended") -> str:
             return write_search_report(entry.folder)
         return write_report(entry.folder)
     except UserError as error:
-        return "; ".join(entry.failures) or spell_keys(error)
-
-
-def refuse_gpu_model(gpu_model: str | None, is_dry: bool) -> None:
-    """Refuse ``--gpu-model`` unless times are estimated."""
-    if gpu_model is not None and not is_dry:
-        raise UserError("--gpu-model applies only to --dry-run; add --dry-run")
+        return "; ".join(entry.failures) or spell_settings(error)

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tune_calib.conformance.bench import CPU, HEAD, Bench, check, require
-from tune_calib.conformance.tape import capture, guarded, require_capturable, to_meta
+from tune_calib.conformance.bench import CPU, HEAD, Bench, NotApplicableError, check, require
+from tune_calib.conformance.tape import capture, guarded, to_meta
 from tune_calib.engine.classifier import Classifier, tensors_of_trial
 from tune_calib.engine.head_batch import HeadBatchTrainer
 from tune_calib.spec.methods import MethodInfo
@@ -126,7 +126,8 @@ def _restored(info: MethodInfo, bench: Bench) -> None:
 
 @check("head", "captured", "its step can be captured, and is then repeated to the last digit")
 def _captured(info: MethodInfo, bench: Bench) -> None:
-    require_capturable(info)
+    if not info.implementation.is_capturable:
+        raise NotApplicableError("it is not captured, because is_capturable is False")
     method = HeadBatchTrainer(slots(info, 2), bench.bank, 0, CPU).method
     method.begin_epoch(0)
     method.begin_batch(0)

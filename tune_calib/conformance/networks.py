@@ -21,7 +21,7 @@ from tune_calib.conformance.bench import (
     toy_method,
     toy_network,
 )
-from tune_calib.conformance.tape import META, capture, guarded, require_capturable, to_meta
+from tune_calib.conformance.tape import META, capture, guarded, to_meta
 from tune_calib.engine.network import NetworkTrainer
 from tune_calib.errors import DivergedError
 from tune_calib.methods._base import Batch, EpochFeedback
@@ -151,7 +151,7 @@ def _resumable(info: MethodInfo, bench: Bench) -> None:
             next(resumed)
             tensors, progress = resumed.state()
             saved = {name: t.detach().clone() for name, t in tensors.items()}, progress
-        _require_same(uninterrupted, resumed, f"with {optimizer}, resumed after every epoch")
+        _compare_weights(uninterrupted, resumed, f"with {optimizer}, resumed after every epoch")
 
 
 @check("network", "repeats", "results depend on the seed only")
@@ -160,10 +160,10 @@ def _repeats(info: MethodInfo, bench: Bench) -> None:
     for state, run in enumerate(runs):
         torch.manual_seed(state)
         list(run)
-    _require_same(runs[0], runs[1], "trained twice with the same seed")
+    _compare_weights(runs[0], runs[1], "trained twice with the same seed")
 
 
-def _require_same(first: NetworkTrainer, second: NetworkTrainer, case: str) -> None:
+def _compare_weights(first: NetworkTrainer, second: NetworkTrainer, case: str) -> None:
     weights, others = first.selected(), second.selected()
     for name, tensor in weights.items():
         require(torch.equal(tensor, others[name]), f"{case}, {name} differs")
@@ -171,7 +171,8 @@ def _require_same(first: NetworkTrainer, second: NetworkTrainer, case: str) -> N
 
 @check("network", "captured", "its step can be captured, and is then repeated to the last digit")
 def _captured(info: MethodInfo, bench: Bench) -> None:
-    require_capturable(info)
+    if not info.implementation.is_capturable:
+        raise NotApplicableError("it is not captured, because is_capturable is False")
     network, batch = toy_network(5), toy_batch(5)
     method = toy_method(info, network, 5).to(META)
     method.drawn = to_meta(method.drawn)
@@ -188,7 +189,7 @@ def _captured(info: MethodInfo, bench: Bench) -> None:
             group["fused"] = True  # as on a GPU, where the rate may be a tensor
     capture(captured)
     list(eager), list(captured)
-    _require_same(eager, captured, "repeated from its first step")
+    _compare_weights(eager, captured, "repeated from its first step")
 
 
 @check("network", "nan", "a NaN ends the trial as diverged")

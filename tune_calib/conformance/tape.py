@@ -13,12 +13,11 @@ from torch.overrides import TorchFunctionMode
 # The documented way to see all operations, although its module is private (torch 2.12 to 2.15).
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tune_calib.conformance.bench import FailedCheckError, NotApplicableError, require
+from tune_calib.conformance.bench import FailedCheckError, require
 from tune_calib.engine.execution import Captured, Recording, Tensors
 from tune_calib.engine.head_batch import HeadBatchTrainer
 from tune_calib.engine.network import NetworkTrainer
 from tune_calib.methods._base import HeadContext
-from tune_calib.spec.methods import MethodInfo
 
 META = torch.device("meta")
 
@@ -102,11 +101,6 @@ def guarded() -> Iterator[None]:
             "its step reads a number of a tensor, or has a shape that depends on one "
             f"({str(error).splitlines()[0]})"
         ) from error
-
-
-def require_capturable(info: MethodInfo) -> None:
-    if not info.implementation.is_capturable:
-        raise NotApplicableError("it is not captured, because is_capturable is False")
 
 
 def to_meta(value: Any) -> Any:

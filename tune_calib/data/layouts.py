@@ -15,7 +15,7 @@ from tune_calib.errors import DamagedFileError, DataNotFoundError, reading
 from tune_calib.spec.datasets import NORMS, DatasetInfo
 
 
-def require_folder(name: str, root: Path | None, hint: str) -> Path:
+def locate_folder(name: str, root: Path | None, hint: str) -> Path:
     """Return the root of a data set that is not embedded; raise unless it is a folder."""
     if root is None:
         raise DataNotFoundError(f"{name} is not embedded: {hint}")
@@ -30,7 +30,7 @@ def find_unpacked(name: str, root: Path, folder: str) -> Path | None:
     return next((path for path in paths if path.name == folder and path.is_dir()), None)
 
 
-def require_files(files: tuple[Path, ...], hint: str) -> tuple[Path, ...]:
+def locate_files(files: tuple[Path, ...], hint: str) -> tuple[Path, ...]:
     for file in files:
         if not file.is_file():
             raise DataNotFoundError(f"{file} does not exist; {hint}")
@@ -84,7 +84,7 @@ class Layouts:
         )
 
     def locate(self, root: Path | None) -> tuple[Path, ...]:
-        folder = require_folder(self.name, root, self.hint)
+        folder = locate_folder(self.name, root, self.hint)
         if parts := find_parts(self.name, folder, self.hint, self.parts):
             return (*parts[0], *parts[1])
         archive = find_unpacked(self.name, folder, self.folder) if self.folder else folder

@@ -79,28 +79,28 @@ class NetworkTraining:
             self._lock.acquire()
             # Check again under the lock: its last holder may have finished the network meanwhile.
             manifest = read_or_remove(self.artifact, artifact_manifest)
+        checkpoint = None
+        if manifest is None:
+            checkpoint = read_or_remove(self.checkpoint, read_tensors)
+        # A spec names a data set, not a copy of it. Without this check, networks, banks and rows
+        # from two copies would have the same identity.
+        for record in filter(None, (manifest, checkpoint and checkpoint[1])):
+            if record["data"] != self.fingerprint:
+                raise UserError(
+                    f"the network in {self.store.root} was trained on another copy of "
+                    f"{self.spec.data.dataset}; use another `store`"
+                )
         if manifest is not None:
-            self._refuse_other_data(manifest)
             return
         self.trainer = NetworkTrainer(self.spec, development, device)
         if self.spec.network.weights is not None:
             start_from(self.trainer.network, self.spec.network, self.store)
-        if (checkpoint := read_or_remove(self.checkpoint, read_tensors)) is not None:
+        if checkpoint is not None:
             tensors, manifest = checkpoint
-            self._refuse_other_data(manifest)
             self.trainer.load_state(tensors, manifest)
             self.history = manifest["history"]
             self.train_s = manifest["train_s"]
         report_progress("epoch", len(self.history), self.spec.network.epochs, {})
-
-    def _refuse_other_data(self, manifest: dict[str, Any]) -> None:
-        # A spec names a data set, not a copy of it. Without this check, networks, banks and rows
-        # from two copies would have the same identity.
-        if manifest["data"] != self.fingerprint:
-            raise UserError(
-                f"the network in {self.store.root} was trained on another copy of "
-                f"{self.spec.data.dataset}; use another `store`"
-            )
 
     def step(self, watch: Stopwatch = NO_WATCH) -> dict[str, float] | None:
         """Train one epoch; return its report, or None after writing the artifact."""

@@ -22,7 +22,6 @@ from tune_calib.engine.head_batch import (
     HeadBatchTrainer,
     logits_of,
     restore_tensors,
-    tensors_of,
 )
 from tune_calib.engine.machine import on_threads
 from tune_calib.engine.tensors import nest, read_tensors, unnest, write_tensors
@@ -127,15 +126,6 @@ class Classifier(nn.Module):
     def logits(self, split: FeatureSplit) -> SplitLogits:
         calibrated = self(split.features, split.logits)
         return SplitLogits(calibrated, split.labels.to(calibrated.device))
-
-    def refuse_incomplete(self) -> None:
-        """Raise KeyError if tensors are missing or unknown: some would keep initial values."""
-        if self.head is not None:
-            head = unnest("head", self.tensors)
-            names = {name for name in head if not name.startswith("context.")}
-            if other := sorted(names ^ tensors_of(self.head).keys()):
-                raise KeyError(other[0])
-        _ = self.transform
 
     @property
     def tensors(self) -> dict[str, Tensor]:

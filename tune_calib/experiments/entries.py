@@ -69,16 +69,30 @@ def plan_entries(
 
 def build_entries(file: ReadFile, command: str = "", retry: str | None = None) -> list[Plan]:
     """List the runs of an experiment file in its order, without the files they name and work."""
-    _refuse_unused(file)
-    entries: list[Plan] = []
+    rungs_of_file: list[Rung] = []
+    for name, entry in file.content.entries.items():
+        names = [method.method for method in entry.methods]
+        rungs = _list_rungs(names) if names else entry.build_ladder().rungs
+        rungs_of_file += rungs
+        with file.source.at(("entries", name)):
+            refuse_unused(rungs, entry.set.by_slot())
+    with file.source.at(()):
+        refuse_unused(rungs_of_file, file.content.set.by_slot())
+    datasets: list[str] = []
+    for entry in file.content.entries.values():
+        datasets += file.value_of(entry, "datasets")
+    if file.content.dataset_title is not None and not any(map(takes_title, datasets)):
+        message = "applies only to your own images or an import, and no entry uses these; remove it"
+        raise file.source.error(("dataset_title",), message)
+    plans: list[Plan] = []
     for name in file.content.entries:
         for position, run, hours in _build_entry(file, name, command, retry=retry):
-            entry = Plan((Stage(run, RemainingWork()),), position, hours)
-            if any(other.name == entry.name for other in entries):
-                message = f"two runs would have the folder {entry.name!r}; rename an entry"
+            plan = Plan((Stage(run, RemainingWork()),), position, hours)
+            if any(other.name == plan.name for other in plans):
+                message = f"two runs would have the folder {plan.name!r}; rename an entry"
                 raise file.source.error(position, message)
-            entries.append(entry)
-    return entries
+            plans.append(plan)
+    return plans
 
 
 def _build_entry(
@@ -179,22 +193,3 @@ def _list_rungs(pipelines: Sequence[str]) -> list[Rung]:
         method = METHODS[part]
         rungs.append(Rung(part, "", {method.kind: {"method": method.name}}))
     return rungs
-
-
-def _refuse_unused(file: ReadFile) -> None:
-    """Refuse settings that no method uses, and a title without a data set that takes it."""
-    rungs_of_file: list[Rung] = []
-    for name, entry in file.content.entries.items():
-        names = [method.method for method in entry.methods]
-        rungs = _list_rungs(names) if names else entry.build_ladder().rungs
-        rungs_of_file += rungs
-        with file.source.at(("entries", name)):
-            refuse_unused(rungs, entry.set.by_slot())
-    with file.source.at(()):
-        refuse_unused(rungs_of_file, file.content.set.by_slot())
-    datasets: list[str] = []
-    for entry in file.content.entries.values():
-        datasets += file.value_of(entry, "datasets")
-    if file.content.dataset_title is not None and not any(map(takes_title, datasets)):
-        message = "applies only to your own images or an import, and no entry uses these; remove it"
-        raise file.source.error(("dataset_title",), message)

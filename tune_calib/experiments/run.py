@@ -4,10 +4,9 @@ import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tune_calib.errors import UserError, describe_os_error, find_cause
+from tune_calib.errors import UserError, describe_os_error, find_cause, spell_settings
 from tune_calib.experiments.file import ReadFile
 from tune_calib.files.paths import AnyPath
-from tune_calib.spec.experiment import spell_keys
 from tune_calib.tuning.context import Context
 from tune_calib.tuning.folder import Result, only_driver
 from tune_calib.tuning.plan import Plan, execute
@@ -45,9 +44,9 @@ def run_entries(file: ReadFile, plans: Sequence[Plan], context: Context) -> Iter
             folder = plan.run.location.out
             try:
                 result = execute(plan, context)
-                yield Ended(plan.name, folder, list(map(spell_keys, result.crashed)), result)
+                yield Ended(plan.name, folder, list(map(spell_settings, result.crashed)), result)
             except UserError as error:
-                yield Ended(plan.name, folder, [spell_keys(error)], is_refused=True)
+                yield Ended(plan.name, folder, [spell_settings(error)], is_refused=True)
             except Exception as error:
                 reason = None
                 if isinstance(error, OSError):

@@ -30,27 +30,19 @@ def unseal(data: bytes | str, path: object) -> dict[str, Any]:
     Raises:
         DamagedFileError: The file is incomplete, its content was changed, or it has no checksum.
     """
-    content, damage = parse(data, path)
-    if damage is not None:
-        raise damage
-    return dict(content)
-
-
-def parse(data: bytes | str, path: object) -> tuple[Any, DamagedFileError | None]:
-    """Return what ``unseal`` does; without a checksum, any content and the error of its lack."""
     try:
         content = json.loads(data)
     # Garbage may consist of brackets, which exceed the recursion limit of the parser.
     except (ValueError, RecursionError):
         raise DamagedFileError(f"{path} is incomplete") from None
     if not isinstance(content, dict) or CHECKSUM not in content:
-        return content, DamagedFileError(
+        raise DamagedFileError(
             f"{path} has no checksum: it was edited, or an unreleased version of tune-calib wrote "
             "it; move it elsewhere, and run the command that wrote it again"
         )
     if content.pop(CHECKSUM) != _checksum_of(content):
         raise DamagedFileError(f"{path} was changed after it was written: its checksum differs")
-    return content, None
+    return content
 
 
 def _checksum_of(content: dict[str, Any]) -> str:

@@ -1,7 +1,6 @@
 """SHA-256 of bytes, texts and files."""
 
 import hashlib
-from collections.abc import Iterable
 from pathlib import Path
 
 
@@ -16,11 +15,6 @@ def hash_bytes(*parts: bytes | bytearray | memoryview) -> str:
 def hash_text(text: str) -> str:
     """Return the SHA-256 of a text."""
     return hash_bytes(text.encode())
-
-
-def hash_texts(texts: Iterable[str]) -> str:
-    """Return the SHA-256 of some texts, each separated from the next."""
-    return hash_text("".join(f"{len(text)} {text}\n" for text in texts))
 
 
 def checksum_of(path: Path) -> str:

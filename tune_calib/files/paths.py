@@ -25,7 +25,7 @@ import fsspec
 import pyarrow as pa
 from pyarrow import fs
 
-from tune_calib.errors import RefusedError, UserError, way_out
+from tune_calib.errors import WAY_OUT, RefusedError, UserError
 from tune_calib.files.documents import seal, unseal
 from tune_calib.files.hashes import checksum_of, hash_text
 
@@ -197,7 +197,7 @@ def atomic_write(path: AnyPath, content: bytes) -> None:
         with replacing(path) as file:
             file.write(content)
     except OSError as error:  # all trials of a run write to this disk
-        raise RefusedError(f"cannot write {path}: {error.strerror}; {way_out(error)}") from None
+        raise RefusedError(f"cannot write {path}: {error.strerror}; {WAY_OUT}") from None
 
 
 @contextlib.contextmanager
@@ -281,7 +281,6 @@ def expand_path(text: str | Path) -> Path:
 
 def parse_path(text: str) -> AnyPath:
     """Parse a local path or a URL."""
-    check_path(text)
     if "://" not in text:
         return expand_path(text)
     url = urlsplit(text)
@@ -292,14 +291,6 @@ def parse_path(text: str) -> AnyPath:
     if url.query or "@" in url.netloc:
         raise UserError(f"{text}: set endpoint and credentials in the environment (AWS_...)")
     return RemotePath(text.rstrip("/"))
-
-
-def check_path(text: str) -> None:
-    """Refuse a text that no system accepts as the name of a file or folder."""
-    with contextlib.suppress(UnicodeEncodeError):
-        if text.strip() and b"\0" not in os.fsencode(text):
-            return
-    raise UserError(f"{text!a} is not a path; give a file or folder")
 
 
 def require_writable(folder: AnyPath, lacks: str) -> None:

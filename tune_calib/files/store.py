@@ -20,7 +20,7 @@ from filelock import FileLock
 from safetensors import SafetensorError
 
 from tune_calib.errors import DamagedFileError, RefusedError, UserError
-from tune_calib.files.documents import parse, seal
+from tune_calib.files.documents import seal, unseal
 from tune_calib.files.hashes import checksum_of, hash_bytes
 from tune_calib.files.paths import (
     AnyPath,
@@ -129,9 +129,8 @@ def write_folder(
         if folder.exists():
             shutil.rmtree(folder)
         temporary.replace(folder)
-    except RuntimeError as error:
-        raise UserError(f"cannot write {folder}: {error}; free space or repair it") from None
-    except (OSError, SafetensorError) as error:  # all trials of a run write to this disk
+    # All trials of a run write to this disk.
+    except (OSError, RuntimeError, SafetensorError) as error:
         raise RefusedError(f"cannot write {folder}: {error}; free space or repair it") from None
     finally:
         shutil.rmtree(temporary, ignore_errors=True)  # gone already after success
@@ -180,18 +179,14 @@ def read_manifest(folder: AnyPath) -> dict[str, Any]:
 
 
 def _parse_manifest(content: bytes, path: AnyPath) -> dict[str, Any]:
-    manifest, unsealed = parse(content, path)
-    if unsealed is not None:
-        if isinstance(manifest, dict) and "files" in manifest:
-            raise UserError(str(unsealed))  # not damaged: it is not removed
-        raise DamagedFileError(f"{path} is not the manifest of an artifact")
+    manifest = unseal(content, path)
     version = manifest.get("version")
     if version != VERSION:  # not damaged: another tune-calib may read it
         raise UserError(
             f"{path} has format {version}, but this tune-calib reads format {VERSION}; use another "
             "tune-calib or another `store`"
         )
-    return dict(manifest)
+    return manifest
 
 
 def _files_of(manifest: bytes) -> dict[str, str]:
@@ -225,6 +220,7 @@ def _fetched(folder: RemotePath) -> tuple[Path, dict[str, Any]]:
     copy = cache_folder() / "artifacts" / hash_bytes(content)
     with contextlib.suppress(DamagedFileError):
         return copy, _checked(copy, folder)
+    shutil.rmtree(copy, ignore_errors=True)  # it is damaged
     copy.parent.mkdir(parents=True, exist_ok=True)
     try:
         with scratch_folder() as scratch:
@@ -234,13 +230,8 @@ def _fetched(folder: RemotePath) -> tuple[Path, dict[str, Any]]:
             for stored, name in _objects(content).items():
                 (folder / stored).download(artifact / name)
             manifest = _checked(artifact, folder)
-            # A complete copy written by another process meanwhile stays, since it may be in use.
-            try:
-                _checked(copy, folder)
-            except DamagedFileError:
-                shutil.rmtree(copy, ignore_errors=True)
-                with contextlib.suppress(OSError):  # another process was faster
-                    artifact.rename(copy)
+            with contextlib.suppress(OSError):  # another process was faster
+                artifact.rename(copy)
     except FileNotFoundError as error:
         if _read_remote_manifest(folder) != content:  # another artifact replaced it meanwhile
             return _fetched(folder)

@@ -16,11 +16,12 @@ from safetensors.torch import load, save
 from torch import Tensor, nn
 
 from tune_calib.engine.classifier import Classifier
+from tune_calib.engine.head_batch import tensors_of
 from tune_calib.engine.network import build
 from tune_calib.engine.predict import TrainedNetwork, predict
 from tune_calib.engine.tensors import nest, unnest
 from tune_calib.errors import DamagedFileError, UserError
-from tune_calib.files.documents import parse, seal
+from tune_calib.files.documents import seal, unseal
 from tune_calib.files.hashes import hash_bytes
 from tune_calib.files.paths import atomic_write, expand_path
 from tune_calib.methods._base import NetworkMethod
@@ -98,17 +99,15 @@ def files_of(file: str | Path) -> Files:
 
 def read_files(files: Files) -> tuple[Exported, dict[str, Tensor]]:
     """Read ``NAME.json`` and the tensors that it describes."""
-    content, unsealed = parse(files.record.read_bytes(), files.record)
+    content = unseal(files.record.read_bytes(), files.record)
     tensors = files.tensors.read_bytes()
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
+    if content.get("format") != FORMAT:
         raise DamagedFileError(f"{files.record} was not written by tune-calib export")
     if content.get("version") != VERSION:
         raise UserError(
             f"{files.record} has format {short_repr(content.get('version'))} of another "
             "tune-calib; update tune-calib"
         )
-    if unsealed is not None:
-        raise unsealed
     try:
         # As JSON, in which a tuple is a list.
         record = Exported.model_validate_json(json.dumps(content))
@@ -120,18 +119,6 @@ def read_files(files: Files) -> tuple[Exported, dict[str, Tensor]]:
             f"{files.tensors} is damaged, or is not the file that its JSON file describes"
         )
     return record, load(tensors)
-
-
-def refuse_absent_plugins(record: Exported, path: Path) -> None:
-    """Refuse a trial that needs a plug-in that is not loaded: names could mean other records."""
-    in_use = {plugin.content for plugin in plugins.in_use()}
-    for name, content in record.plugins.items():
-        if content not in in_use:
-            raise UserError(
-                f"{path}: its trial used plug-in {name} ({content}), whose code the file lacks; "
-                "get it from the author of the file, read it, and give it: "
-                f"plugin={short_repr(name + '.py')}"
-            )
 
 
 class CalibratedNetwork(nn.Module):
@@ -296,7 +283,14 @@ def load_calibrated(file: str | Path, plugin: str | Path | None = None) -> Calib
     record, tensors = read_files(files)
     if plugin is not None:
         plugins.load(str(plugin))
-    refuse_absent_plugins(record, files.record)
+    contents = {plugin.content for plugin in plugins.in_use()}
+    for name, content in record.plugins.items():  # without them, names could mean other records
+        if content not in contents:
+            raise UserError(
+                f"{files.record}: its trial used plug-in {name} ({content}), whose code the file "
+                "lacks; get it from the author of the file, read it, and give it: "
+                f"plugin={short_repr(name + '.py')}"
+            )
     spec = TrialSpec.build(**record.spec)
     # Otherwise the same tensors would be read as another network.
     if spec.hash != record.trial:
@@ -317,7 +311,12 @@ def load_calibrated(file: str | Path, plugin: str | Path | None = None) -> Calib
             network.load_state_dict(unnest("network", tensors))
             method.load_state_dict(unnest("method", tensors))
             trained = TrainedNetwork(network, method, {})
-        classifier.refuse_incomplete()
+        if classifier.head is not None:  # else some tensors would keep initial values
+            head = unnest("head", classifier.tensors)
+            names = {name for name in head if not name.startswith("context.")}
+            if other := sorted(names ^ tensors_of(classifier.head).keys()):
+                raise KeyError(other[0])
+        _ = classifier.transform
     except (RuntimeError, KeyError) as error:
         reason = str(error).splitlines()[0]
         raise DamagedFileError(f"{files.tensors} contains other tensors ({reason})") from None

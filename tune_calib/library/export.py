@@ -29,7 +29,7 @@ from tune_calib.files.store import Store
 from tune_calib.library.calibrated import CalibratedNetwork, files_of, write_calibrated
 from tune_calib.library.onnx_file import write_onnx
 from tune_calib.results.folders import find_run_manifest, is_search, read_search_manifest
-from tune_calib.results.manifests import RUN_MANIFEST, SearchOutcome
+from tune_calib.results.manifests import SearchOutcome
 from tune_calib.results.selection import BASELINE, CHOSEN, EVALUATION
 from tune_calib.results.tables import is_metric_column, read_slots, read_table
 from tune_calib.spec import plugins
@@ -197,11 +197,6 @@ def _chosen_by_search(out: AnyPath) -> Row:
         # By the planned rungs, not the finished ones: in an interrupted evaluation, the baseline is
         # not the choice, unless the choice is cross entropy with its defaults.
         has_choice = CHOSEN in map(attrgetter("label"), manifest.rungs)
-        if manifest.is_lost and not has_choice:
-            raise UserError(
-                f"{evaluation / RUN_MANIFEST} is lost or damaged, so the evaluated trial is not "
-                "known; run the command of the evaluation again, or use `trial`"
-            )
         label = CHOSEN if has_choice else BASELINE
         for row in read_done(evaluation):
             if row["rung_label"] == label:

@@ -52,25 +52,22 @@ def write_onnx(network: CalibratedNetwork, file: Path, real: Tensor | None = Non
     # precision.
     expected = plain.calibrated_of(onnx_logits).softmax(-1)
     relative = (onnx_logits - logits).abs() / logits.abs().clamp_min(1)
-    _refuse_different(network, float(max((probs - expected).abs().max(), relative.max())), "")
+    differences = {"": max((probs - expected).abs().max(), relative.max())}
     for kind, hard_logits in _hard_logits(network.info.classes, real):
         probs = _run_transform(content, hard_logits)
         expected = plain.calibrated_of(hard_logits).softmax(-1)
-        _refuse_different(network, float((probs - expected).abs().max()), f" on {kind} logits")
+        differences[f" on {kind} logits"] = (probs - expected).abs().max()
+    for where, difference in differences.items():
+        if not difference <= CLOSE:  # this refuses NaN too
+            raise UserError(
+                f"the ONNX file of {_describe(network)} was not written, since its numbers{where} "
+                f"differ by up to {difference:.2g}; export without ONNX"
+            )
     if network.classes:
         model = onnx.load_from_string(content)
         onnx.helper.set_model_props(model, {"class_names": json.dumps(network.classes)})
         content = model.SerializeToString()
     atomic_write(file, content)
-
-
-def _refuse_different(network: CalibratedNetwork, difference: float, where: str) -> None:
-    # This refuses NaN too.
-    if not difference <= CLOSE:
-        raise UserError(
-            f"the ONNX file of {_describe(network)} was not written, since its numbers{where} "
-            f"differ by up to {difference:.2g}; export without ONNX"
-        )
 
 
 def _hard_logits(classes: int, real: Tensor | None) -> list[tuple[str, Tensor]]:

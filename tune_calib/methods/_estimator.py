@@ -34,7 +34,7 @@ class EstimatorParams(Params):
         return type(self).estimator(**self.model_dump())
 
     @model_validator(mode="after")
-    def _refuse_unusable(self) -> Self:
+    def _can_be_built(self) -> Self:
         try:
             with _reproducible():
                 self.build()

@@ -27,14 +27,10 @@ _WORD = pa.dictionary(pa.int32(), pa.string())
 COLUMNS: dict[TableName, dict[str, Column]] = {
     "trials": {
         "schema_version": _int32("version of these columns"),
-        "spec_hash": _text(
-            "identity of the trial: 16 hexadecimal digits of the SHA-256 of its trial spec"
-        ),
+        "spec_hash": _text("identity of the trial: 16 digits of the SHA-256 of its spec"),
         "network_id": _text("identity of its network: hash of the slots data and network"),
         "sweep": _text("identity of the run"),
-        "ladder": _text(
-            "name of the ladder, `compare` and the pipelines, or `search` and the method"
-        ),
+        "ladder": _text("name of the ladder, or `compare` or `search` and the methods"),
         "rung": _int32("index of the rung or suggestion; -1 for the baseline of a search"),
         "rung_label": _text("label in tables"),
         "data": _text("slot of the trial spec, as canonical JSON"),
@@ -65,9 +61,7 @@ COLUMNS: dict[TableName, dict[str, Column]] = {
         "processor": _text("model of the processor"),
         "instruction_set": _text("instruction set that torch uses"),
         "gpu": _text("model of the GPU; null without one"),
-        "deterministic": _truth(
-            "whether only deterministic algorithms were used, which is always true on a CPU"
-        ),
+        "deterministic": _truth("whether all algorithms were deterministic, as on a CPU"),
         "execution": _text(
             "execution of the steps of training: `eager`, `graph` or `compiled`, with `: refused` "
             "and the reason where `auto` took eager steps instead; null if not known",
@@ -76,30 +70,16 @@ COLUMNS: dict[TableName, dict[str, Column]] = {
         "actor_resets": _int32("number of Ray trials that its process had run before"),
         "versions": _text("versions of Python and libraries, as JSON"),
         "git_revision": _text("commit of the program, followed by `+` if files were changed"),
-        "own_s": _number(
-            "seconds of training and evaluation, without set-up and waiting; null if not known"
-        ),
-        "recipe": _text(
-            "name of the recipe, and the settings that replaced its own; null without a recipe"
-        ),
-        "plugins": _text(
-            "plug-ins that it depends on, as JSON of names and content hashes; null without any"
-        ),
+        "own_s": _number("seconds of training and evaluation; null if not known"),
+        "recipe": _text("name of the recipe, and what replaced its settings; or null"),
+        "plugins": _text("its plug-ins, as JSON of names and content hashes; or null"),
         "data_digest": _text(
             "digest of all images and labels of its data set, equal for every layout of the same "
             "images; null for imported data, whose record has one"
         ),
-        "numbers": _int32(
-            "version of the program's numbers, raised when a trial with the same spec gets "
-            "different ones; null for version 1"
-        ),
-        "code": _text(
-            "digests of the program's modules behind it, as JSON; null but for earlier versions"
-        ),
-        "bank_s": _number(
-            "seconds for computing the feature bank of its head; null without a head, or if not "
-            "known"
-        ),
+        "numbers": _int32("generation of the program's numbers; null for the first"),
+        "code": _text("only of earlier versions; else null"),
+        "bank_s": _number("seconds for the feature bank of its head; null if not known"),
     },
     "curves": {
         "spec_hash": _text(_HASH),
@@ -122,9 +102,7 @@ COLUMNS: dict[TableName, dict[str, Column]] = {
         "split": Column(_WORD, "`train` or `select`"),
         "epoch": Column(pa.int16(), "starts at 1"),
         "sample": _int32("position in the split"),
-        "gate": Column(
-            pa.int8(), "1: more smoothing where the indicator is large, -1: less, 0: tie"
-        ),
+        "gate": Column(pa.int8(), "1: more smoothing at large indicators, -1: less, 0: tie"),
         "indicator": Column(pa.float16(), "indicator as used by the loss"),
         "confidence": Column(pa.float16(), "largest probability"),
         "correct": _truth("whether the predicted class is correct"),

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from pydantic.dataclasses import dataclass
 
 from tune_calib.errors import DamagedFileError, UserError
-from tune_calib.files.documents import parse, seal
+from tune_calib.files.documents import seal, unseal
 from tune_calib.files.paths import AnyPath, atomic_write
 from tune_calib.spec.names import SEARCH_EVALUATED, SEARCH_MANIFEST, SEARCH_OUTCOME, TUNED
 from tune_calib.text import mask_urls
@@ -49,14 +49,7 @@ class _Manifest(_Record):
         An incomplete or foreign file raises a DamagedFileError, one of a later version a UserError.
         """
         path = folder / cls.file_name
-        parsed = cast(Self, _parse(cls, path, path.read_bytes()))
-        # A copy, whose lists a caller may change.
-        lists = {}
-        for name in parsed.model_fields_set:
-            values = getattr(parsed, name)
-            if isinstance(values, list):
-                lists[name] = list(values)
-        return parsed.model_copy(update=lists)
+        return cast(Self, _parse(cls, path, path.read_bytes()))
 
     def write(self, folder: AnyPath) -> None:
         """Write the file of a folder atomically."""
@@ -70,21 +63,15 @@ class _Manifest(_Record):
 # A command reads a manifest two or three times, which takes seconds with 200,000 planned trials.
 @lru_cache(maxsize=1)
 def _parse(kind: type[_Manifest], path: AnyPath, data: bytes) -> _Manifest:
-    content, damage = parse(data, path)
-    version = None
-    if isinstance(content, dict):
-        version = content.get("version")
+    version = unseal(data, path).get("version")
     if isinstance(version, int) and version > VERSION:
         raise UserError(
             f"{path} has format {version} of a later tune-calib: update tune-calib to read it"
         )
     try:
-        parsed = kind.model_validate_json(data)
+        return kind.model_validate_json(data)
     except ValidationError:
         raise DamagedFileError(f"{path} was not written by tune-calib") from None
-    if damage is not None:  # the readers of each file say how it is written again
-        raise damage
-    return parsed
 
 
 class RungRecord(_Record):
@@ -128,15 +115,10 @@ class PlannedRecord:
 class PluginRecord(_Record):
     """A plug-in that the results depend on."""
 
-    # Name and content are parts of the path of the copy of its text.
     name: str = Field(pattern=r"^[^/\\\x00-\x1f]+$", description="name of its file or module")
-    content: str = Field(
-        pattern=r"^[0-9a-z]+$", description="hash of its text, its modules and its data files"
-    )
+    content: str = Field(pattern=r"^[0-9a-z]+$", description="hash of its text and its modules")
     where: str = Field(description="path of its file, or its module")
-    parts: dict[str, str] = Field(
-        {}, description="digests of its modules and data files by name; omitted without any"
-    )
+    parts: dict[str, str] = Field({}, description="digests of its modules by name; may be absent")
 
 
 class RecipeRecord(_Record):
@@ -168,17 +150,9 @@ class RunManifest(_Manifest):
     split_seeds: list[int] = Field([], description="seeds of the draws of the splits")
     planned: list[PlannedRecord] = Field(description="all planned trials")
     titles: dict[str, str] = Field({}, description="titles of data sets and backbones by name")
-    imports: dict[str, str] = Field(
-        {}, description="names of the imports by digest; omitted unless a pattern names several"
-    )
+    imports: dict[str, str] = Field({}, description="names of several imports by digest")
     plugins: list[PluginRecord] = Field([], description="plug-ins that the results depend on")
     recipe: RecipeRecord | None = Field(None, description="recipe; null without one")
-    program: str = Field(
-        "",
-        description="digest of the program that the command ran; empty but for earlier versions",
-    )
-    # The file is lost, and this was recovered from the rows.
-    is_lost: bool = Field(False, exclude=True)
 
     @property
     def identity(self) -> str:
@@ -235,16 +209,10 @@ class SearchRequestRecord(_Record):
     scheduler: str = Field("none", description="always none")
     population: int = Field(8, description="suggestions in a batch")
     lag: int = Field(2, description="number of batches requested before the first one is reported")
-    own_recipes: bool = Field(
-        False, description="whether methods are trained with their own recipes"
-    )
-    recipe: dict[str, Any] | None = Field(
-        None, description="recipe and its settings for backbones and methods; null for a quick one"
-    )
+    own_recipes: bool = Field(False, description="whether each method has its own recipe")
+    recipe: dict[str, Any] | None = Field(None, description="recipe; null for a quick one")
     plugins: list[str] = Field([], description="content hashes of plug-ins")
-    grid: dict[str, list[Any]] = Field(
-        {}, description="values of each setting of a grid; omitted without one"
-    )
+    grid: dict[str, list[Any]] = Field({}, description="values of each setting of a grid")
 
 
 class CommandRecord(_Record):
@@ -264,20 +232,14 @@ class SearchManifest(_Manifest):
     rule: str = Field(description="rule of the selection, in words")
     trials: int = Field(description="requested number of suggestions")
     command: Command = Field(description="command that started it")
-    commands: list[CommandRecord] = Field(
-        description="commands that started and extended it, in their order"
-    )
-    specs: dict[str, list[str]] = Field(
-        description="spec hashes of the baseline and of the method's defaults"
-    )
+    commands: list[CommandRecord] = Field(description="commands that began and extended it")
+    specs: dict[str, list[str]] = Field(description="spec hashes of baseline and defaults")
     store: str | None = Field(description="folder of artifacts; null is `store` in the folder")
     data_root: str | None = Field(description="folder of data sets")
     address: str | None = Field(description="Ray cluster; null is this machine")
     gpus: float = Field(description="GPUs of a Ray trial")
     at_once: int = Field(description="Ray trials in parallel")
-    study_storage: str | None = Field(
-        description="URL of the study, without its password; null is a journal file"
-    )
+    study_storage: str | None = Field(description="URL of the study; null is a file")
     titles: dict[str, str] = Field({}, description="titles of data set and backbone by name")
     plugins: list[PluginRecord] = Field([], description="plug-ins that the results depend on")
     recipe: RecipeRecord | None = Field(None, description="recipe; null without one")
@@ -294,9 +256,7 @@ class SuggestionRecord(_Record):
     number: int = Field(description="position in the order of suggestions")
     status: str = Field(description="status of the suggestion")
     point: dict[str, Any] = Field(description="settings in effect, by `slot.key`")
-    drop: float | None = Field(
-        description="loss of accuracy against the baseline; null if not done"
-    )
+    drop: float | None = Field(description="loss of accuracy; null if not done")
     is_within: bool = Field(description="whether it is done and its drop is within the guard")
     specs: list[str] = Field(description="hashes of its trial specs")
 
@@ -307,7 +267,7 @@ class Importance(_Record):
     done: int = Field(description="suggestions with values")
     top: int = Field(description="how many of them count as the best")
     shares: dict[str, dict[str, float]] = Field(
-        description="by metric and setting, most important first; those of a metric sum to 1"
+        description="by metric and setting, the first ones matter most"
     )
     statement: str = Field(description="why there are no importances; otherwise empty")
 
@@ -318,25 +278,17 @@ class SearchOutcome(_Manifest):
     file_name = SEARCH_OUTCOME
 
     asked: int = Field(description="requested number of suggestions")
-    planned: int = Field(
-        description="suggestions including retried ones, limited to those of a grid"
-    )
+    planned: int = Field(description="suggestions, including retried ones")
     metrics: list[str] = Field(description="metrics of the objective; the first one decides")
-    baseline: dict[str, float] = Field(
-        description="means of metrics on `select` over the baseline's networks"
-    )
+    baseline: dict[str, float] = Field(description="the baseline's metrics on `select`")
     settings: Settings = Field(description="search space by `slot.key`")
     defaults: dict[str, Any] = Field(description="the method's own settings")
     published: list[dict[str, Any]] = Field(description="further published settings")
     suggestions: list[SuggestionRecord] = Field(description="finished suggestions")
     front: list[int] = Field(description="numbers of the Pareto set within the guard")
-    chosen: int | None = Field(
-        description="number of the selected suggestion, if any is within the guard"
-    )
+    chosen: int | None = Field(description="number of the selected suggestion")
     importance: Importance = Field(description="importance of the settings")
-    command: str | None = Field(
-        None, description="command that trains the selected suggestion; null if there is none"
-    )
+    command: str | None = Field(None, description="command that trains the choice")
 
 
 class ReadRecord(_Record):
@@ -344,9 +296,7 @@ class ReadRecord(_Record):
 
     seeds: int = Field(description="number of fresh seeds")
     command: Command = Field("", description="command that requested it")
-    methods: list[str] = Field(
-        [], description="methods of a tuned comparison; omitted for a single search"
-    )
+    methods: list[str] = Field([], description="methods of a tuned comparison")
 
 
 class TunedMethod(_Record):
@@ -356,18 +306,14 @@ class TunedMethod(_Record):
     folder: str = Field("", description="folder of its search; empty without settings to search")
     searched: list[str] = Field([], description="searched settings by `slot.key`")
     suggestions: int = Field(0, description="suggestions that ended")
-    chosen: int | None = Field(
-        None, description="number of the selected suggestion, if any is within the guard"
-    )
+    chosen: int | None = Field(None, description="number of the selected suggestion")
     published: dict[str, Any] = Field({}, description="the method's own settings")
     tuned: dict[str, Any] | None = Field(None, description="the selected settings")
     published_value: float | None = Field(
-        None, description="metric on `select` at the published settings; null if not done"
+        None, description="metric on `select` at the published ones"
     )
     tuned_value: float | None = Field(None, description="metric on `select` at the selected ones")
-    is_within: bool = Field(
-        True, description="whether the method is within the guard at the published settings"
-    )
+    is_within: bool = Field(True, description="whether published settings are within the guard")
     cost_s: float = Field(0.0, description="seconds of the trials of its search")
     command: Command = Field("", description="command that repeats its tuned rung")
 

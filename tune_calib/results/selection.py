@@ -1,6 +1,6 @@
 """Compare the selected trial of a search with its baseline, in sentences."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from tune_calib.results.manifests import ReadRecord, SearchOutcome
@@ -33,41 +33,22 @@ def find_lost(outcome: SearchOutcome, hashes: Collection[str]) -> set[str]:
     return lost.difference(hashes)
 
 
-def describe_no_gain(metrics: Sequence[str], baseline: Values, choice: Values) -> list[str]:
-    """Describe where the selected trial is no better than the baseline on ``select``."""
+def describe_no_gain(
+    metrics: Sequence[str], baseline: Values, choice: Values, split: str = "select"
+) -> list[str]:
+    """Describe in which metrics the selected trial is no better than the baseline on a split."""
     lines = []
-    for metric in _no_better(metrics, baseline, choice):
-        title = METRICS[metric].title
-        values = f"the choice has {format_value(metric, choice[metric])}, the baseline "
-        values += format_value(metric, baseline[metric])
-        if metric == metrics[0]:
-            lines.append(
-                f"no suggestion within the guard is better than the baseline in {title} on select "
-                f"({values}): the choice is the best suggestion, but not a gain"
-            )
-        else:
-            lines.append(f"the choice is no better than the baseline in {title} ({values})")
-    return lines
-
-
-def describe_no_gain_on_test(metrics: Sequence[str], baseline: Values, choice: Values) -> list[str]:
-    """Describe where the selected trial is no better than the baseline on ``test``."""
-    lines = []
-    for metric in _no_better(metrics, baseline, choice):
-        values = f"{format_value(metric, choice[metric])} against "
-        values += format_value(metric, baseline[metric])
-        title = METRICS[metric].title
-        lines.append(f"on test the choice is no better than the baseline in {title}: {values}")
-    return lines
-
-
-def _no_better(metrics: Sequence[str], baseline: Values, choice: Values) -> Iterator[str]:
     for metric in metrics:
         low, high = baseline[metric], choice[metric]
         if not METRICS[metric].is_less_better:
             low, high = high, low
         if high >= low:
-            yield metric
+            lines.append(
+                f"on {split} the choice is no better than the baseline in {METRICS[metric].title}: "
+                f"{format_value(metric, choice[metric])} against "
+                f"{format_value(metric, baseline[metric])}"
+            )
+    return lines
 
 
 def describe_reads(reads: Sequence[ReadRecord]) -> str:

@@ -10,15 +10,13 @@ import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from tune_calib.errors import DamagedFileError, UserError
-from tune_calib.files.hashes import hash_bytes
+from tune_calib.errors import UserError
+from tune_calib.files.parquet import seal_table, unseal_table
 from tune_calib.files.paths import AnyPath, atomic_write, fetch_files
 from tune_calib.progress import report_progress
 from tune_calib.results.columns import COLUMNS, TableName
@@ -31,12 +29,7 @@ FILES_AT_ONCE = 64
 # Rows without it have version 1.
 NUMBERS = 2
 _KEY = b"tune_calib"
-
-# The checksum in the footer covers all bytes of the file, with zeros in its own place.
-_CHECKSUM = b"tune_calib sha256:"
-_ZEROS = b"0" * 64
 _ALL = re.compile(".*")
-_DIGEST = re.compile(rb"[0-9a-f]{64}")
 
 SCHEMAS: dict[TableName, pa.Schema] = {}
 for _table, _columns in COLUMNS.items():
@@ -100,16 +93,7 @@ def write_file(
     mark = {"table": table, "version": SCHEMA_VERSION, "checksum": "sha256"}
     content = content.replace_schema_metadata({_KEY: json.dumps(mark).encode()})
     # In memory first, so that a disk and an object store get the same single write.
-    sink = pa.BufferOutputStream()
-    with pq.ParquetWriter(
-        sink, content.schema, compression="zstd", compression_level=level, write_page_checksum=True
-    ) as writer:
-        writer.write_table(content)
-        writer.add_key_value_metadata({"tune_calib_checksum": _CHECKSUM + _ZEROS})
-    data = bytearray(sink.getvalue())
-    start = data.rindex(_CHECKSUM) + len(_CHECKSUM)
-    data[start : start + len(_ZEROS)] = hash_bytes(data).encode()
-    atomic_write(out / table / f"{name}.parquet", bytes(data))
+    atomic_write(out / table / f"{name}.parquet", seal_table(content, level))
 
 
 def read_table(
@@ -141,27 +125,7 @@ def read_table(
             parts.append(pa.concat_tables(batch, promote_options="default").combine_chunks())
     if not parts:
         return _encode(SCHEMAS[table].empty_table(), encoded)
-    content = pa.concat_tables(parts, promote_options="default")
-    if table == "trials" and {"spec_hash", "status"} <= {*content.column_names}:
-        _refuse_contradictions(out, content)
-    return content
-
-
-def _refuse_contradictions(out: AnyPath, trials: pa.Table) -> None:
-    if len(trials["spec_hash"].unique()) == len(trials):
-        return
-    # Scalars of pyarrow would import pandas.
-    metrics = filter(is_metric_column, trials.column_names)
-    rows = trials.select(["spec_hash", "status", *metrics]).to_pylist()
-    first: dict[str, dict[str, Any]] = {}
-    for row in rows:
-        if row["status"] == "done" and not are_equal(row, first.setdefault(row["spec_hash"], row)):
-            places = []
-            for path, _ in fetch_files(out / "trials", "*.parquet"):
-                part = read_table(out, "trials", path.name.removesuffix(".parquet"), ["spec_hash"])
-                if row["spec_hash"] in part["spec_hash"].to_pylist():
-                    places.append(str(path))
-            raise contradiction(row["spec_hash"], places)
+    return pa.concat_tables(parts, promote_options="default")
 
 
 def contradiction(spec_hash: str, places: Iterable[object]) -> UserError:
@@ -191,37 +155,21 @@ def read_files(out: AnyPath, table: TableName) -> Iterator[pa.Table]:
 def _read_file(
     path: AnyPath, copy: Path, table: TableName, wanted: re.Pattern[str] = _ALL
 ) -> pa.Table:
-    return _parse_file(copy.read_bytes(), path, table, wanted)
-
-
-def _parse_file(data: bytes, path: AnyPath, table: TableName, wanted: re.Pattern[str]) -> pa.Table:
-    try:
-        has_checksum = _has_checksum(data)
-        # For a small file, this is twice as fast as pq.read_table.
-        with pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True) as file:
-            schema = file.schema_arrow
-            _check_mark(path, table, schema, has_checksum)
-            _check_columns(table, schema.remove_metadata())
-            # In addition to our own threads, those of pyarrow gain nothing.
-            names = list(filter(wanted.fullmatch, schema.names))
-            content = file.read(columns=names, use_threads=False)
-            content.validate(full=True)
-        for name, column in COLUMNS[table].items():
-            if column.is_later and name not in schema.names and wanted.fullmatch(name):
-                content = content.append_column(name, pa.nulls(content.num_rows, column.type))
-    except UserError:
-        raise
-    # A damaged or foreign file may raise errors of pyarrow, of text that cannot be decoded, of
-    # numbers that are too large, of memory, and others.
-    except Exception as error:
-        reason = next(iter(str(error).splitlines()), type(error).__name__)
-        files = "it"
-        if table in ("curves", "bins", "samples"):
-            # Only a trial without a row is repeated.
-            files = f"it and {path.parent.parent / 'trials' / path.name}"
-        raise DamagedFileError(
-            f"{path} is not a complete Parquet file ({reason}); delete {files} and run again"
-        ) from None
+    way_out = "delete it and run again"
+    if table in ("curves", "bins", "samples"):
+        # Only a trial without a row is repeated.
+        way_out = f"delete it and {path.parent.parent / 'trials' / path.name} and run again"
+    with unseal_table(copy.read_bytes(), path, way_out) as file:
+        schema = file.schema_arrow
+        version = json.loads(schema.metadata[_KEY])["version"]
+        if version > SCHEMA_VERSION:  # which may have changed the meaning of a column
+            raise UserError(f"{path} has schema {version}; update tune-calib to read it")
+        # In addition to our own threads, those of pyarrow gain nothing.
+        names = list(filter(wanted.fullmatch, schema.names))
+        content = file.read(columns=names, use_threads=False)
+    for name, column in COLUMNS[table].items():
+        if column.is_later and name not in schema.names and wanted.fullmatch(name):
+            content = content.append_column(name, pa.nulls(content.num_rows, column.type))
     return content.replace_schema_metadata(None)
 
 
@@ -230,42 +178,3 @@ def _encode(content: pa.Table, names: Collection[str]) -> pa.Table:
         if name in names:
             content = content.set_column(index, name, content[name].dictionary_encode())
     return content
-
-
-def _has_checksum(data: bytes) -> bool:
-    """Compare a file with its checksum; return whether it has one, which a foreign file lacks."""
-    # The last one, which is in the footer: a text column may contain anything.
-    start = data.rfind(_CHECKSUM) + len(_CHECKSUM)
-    written = _DIGEST.match(data, start)
-    if start < len(_CHECKSUM) or written is None:
-        return False
-    view = memoryview(data)
-    if hash_bytes(view[:start], _ZEROS, view[written.end() :]).encode() != written[0]:
-        raise ValueError("it was changed after it was written: its checksum differs")
-    return True
-
-
-def _check_mark(path: AnyPath, table: TableName, schema: pa.Schema, has_checksum: bool) -> None:
-    mark = json.loads((schema.metadata or {}).get(_KEY, b"{}"))
-    if mark.get("table") != table:
-        raise DamagedFileError(f"{path} is not a {table} file of tune-calib; move it elsewhere")
-    # A later program may have changed the meaning of a column.
-    if mark["version"] > SCHEMA_VERSION:
-        raise DamagedFileError(f"{path} has schema {mark['version']}; update tune-calib to read it")
-    if not has_checksum:
-        raise ValueError("its checksum is missing")
-
-
-@lru_cache(maxsize=16)  # the files of a folder have few schemas
-def _check_columns(table: TableName, schema: pa.Schema) -> None:
-    needed = {name for name, column in COLUMNS[table].items() if not column.is_later}
-    if missing := needed.difference(schema.names):
-        raise ValueError(f"it lacks the columns {sorted(missing)}")
-    for field in schema:
-        expected = field.type
-        if field.name in SCHEMAS[table].names:
-            expected = SCHEMAS[table].field(field.name).type
-        elif is_metric_column(field.name):
-            expected = pa.float64()
-        if field.type != expected:
-            raise ValueError(f"its column {field.name} has type {field.type}, not {expected}")

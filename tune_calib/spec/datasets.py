@@ -122,7 +122,8 @@ class DatasetInfo:
         changed = self._stored_as(slot)
         if slot.split != DEFAULT_RULE:
             rules = (DEFAULT_RULE, *GENERAL_RULES, *self.rules)
-            self._refuse_unknown("split", slot.split, rules)
+            if slot.split not in rules:
+                raise self._unknown("split", slot.split, rules)
             changed["rule"] = slot.split
         if slot.holdout == "test":
             changed["holdout_shares"] = slot.holdout_shares
@@ -183,15 +184,15 @@ class DatasetInfo:
                     f"constants for {len(name[0])} were given"
                 )
             return name
-        self._refuse_unknown(key, name, NORMS)
+        if name not in NORMS:
+            raise self._unknown(key, name, NORMS)
         if len(NORMS[name][0]) != self.channels:
             raise UserError(f"data.{key}: {name} is for colour images, and {self.name} is grey")
         return NORMS[name]
 
-    def _refuse_unknown(self, key: str, name: str, names: Iterable[str]) -> None:
-        if name not in names:
-            hint = nearest(name, sorted({*names}))
-            raise UserError(f"data.{key}: {self.name} has no {short_repr(name)}{hint}")
+    def _unknown(self, key: str, name: str, names: Iterable[str]) -> UserError:
+        hint = nearest(name, sorted({*names}))
+        return UserError(f"data.{key}: {self.name} has no {short_repr(name)}{hint}")
 
 
 def refuse_crop(stored: int, size: int) -> None:

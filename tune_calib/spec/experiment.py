@@ -4,7 +4,6 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
-from tune_calib.errors import spell_settings
 from tune_calib.spec import request
 from tune_calib.spec.ladder import LADDERS, Ladder, build_comparison, build_kind_comparison
 from tune_calib.spec.pipelines import MethodOrName, MethodSettings
@@ -41,10 +40,6 @@ Counts = Annotated[
         json_schema_input_type=int | SeedCounts,
     ),
 ]
-
-
-class TrialResources(request.ResourcesRequest):
-    """Resources of one Ray trial."""
 
 
 class Keys(Part):
@@ -87,7 +82,7 @@ class Where(Keys, request.LadderOptions):
     of timm, or FILE.py:FUNCTION (a path relative to this file)"""
     seeds: Counts = SeedCounts()
     """seeds of networks and heads, also in searches"""
-    resources: TrialResources = TrialResources()
+    resources: request.ResourcesRequest = request.ResourcesRequest()
     """resources of one Ray trial"""
     recipe: request.RecipeName = None
     own_recipes: request.OwnRecipes = False
@@ -154,23 +149,3 @@ class ExperimentFile(request.Forecast, request.Storage, request.Folders, Where):
     plugins: tuple[str, ...] = Field((), description=request.ALWAYS["plugin"])
     entries: dict[Annotated[str, Field(pattern=r"^[\w.+-]+$")], Entry] = Field(min_length=1)
     """entries by name; the names of their folders begin with it"""
-
-
-_KEYS = {
-    "dataset": "datasets",
-    "backbone": "backbones",
-    "plugin": "plugins",
-    "method": "methods",
-    "network_seeds": "seeds.networks",
-    "head_seeds": "seeds.heads",
-    "split_seeds": "seeds.splits",
-    **{name: f"search.{name}" for name in SearchOptions.model_fields if name != "seeds"},
-    **{name: f"resources.{name}" for name in TrialResources.model_fields},
-}
-"""Keys of an experiment file, by the request field that they set."""
-
-
-def spell_keys(message: object) -> str:
-    """Spell the settings in a message as keys of an experiment file (``search.guard``)."""
-    keys = {**{field: f"set.{name}" for field, name in request.GIVES.items()}, **_KEYS}
-    return spell_settings(message, lambda field: keys.get(field, field))

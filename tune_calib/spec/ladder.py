@@ -84,7 +84,6 @@ def expand(ladder: Ladder, request: ResolvedRequest) -> list[PlannedTrial]:
     rungs = select_rungs(ladder, request)
     if not request.controls:
         rungs = [rung for rung in rungs if rung.kind != "control"]
-    refuse_unknown(rungs, overrides)
     # Before the specs are built: validating and hashing a million of them takes a while.
     refuse_large(len(rungs) * len(cells))
     head = overrides.get("head", {})
@@ -249,18 +248,6 @@ def _longer(spec: TrialSpec, epochs: int) -> TrialSpec:
     return TrialSpec.build(**slots)
 
 
-def refuse_unknown(rungs: Sequence[Rung], overrides: Settings) -> None:
-    """Refuse settings that no rung has."""
-    for slot, settings in overrides.items():
-        keys = find_keys(rungs, slot)
-        for key in settings:
-            if key not in keys:
-                raise UserError(
-                    f"no rung has a setting {slot}.{key}{nearest(key, sorted(keys))}",
-                    f"{slot}.{key}",
-                )
-
-
 def find_keys(rungs: Sequence[Rung], slot: str) -> set[str]:
     """Return the settings of a slot itself and those that some rung has."""
     return {*known_keys(slot, None), *_rung_keys(rungs, slot)}
@@ -348,7 +335,7 @@ def build_rung(name: str, settings: Settings, kind: Kind) -> Rung:
             key = next(iter(overrides))
             raise UserError(f"{name!r} has no {slot} method to set {key!r} for", f"{slot}.{key}")
         label += "".join(f" {key}={_rounded(value)}" for key, value in overrides.items())
-    refuse_unknown([Rung(name, "", slots)], settings)
+    refuse_unused([Rung(name, "", slots)], settings)
     for slot, overrides in settings.items():
         slots[slot] = {**overrides, **slots.get(slot, {})}
     return Rung(label, " + ".join(map(attrgetter("title"), methods)), slots, kind=kind)

@@ -23,7 +23,7 @@ class MethodSettings(Part):
     """Settings of the post-hoc method."""
 
     @model_validator(mode="after")
-    def _refuse_names(self) -> "MethodSettings":
+    def _has_no_names(self) -> "MethodSettings":
         for slot, settings in self.by_slot().items():
             for key in settings:
                 if key in NOT_SETTINGS:

@@ -1,6 +1,6 @@
 """Records of recipes: settings with which a paper, or a quick run, trains networks and heads."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -65,9 +65,19 @@ class Recipe:
     note: str = field(default="", compare=False)  # how it differs from the publication
 
     def __post_init__(self) -> None:
-        """Refuse settings that no slot has."""
-        for settings in (self.settings, *self.on.values()):
-            refuse_unknown_settings(settings)
+        """Refuse unknown slots and settings that no slot has."""
+        settings = [*self.settings.items()]
+        for changes in self.on.values():
+            settings += changes.items()
+        for slot, values in settings:
+            if slot not in SLOT_TYPES:
+                hint = nearest(slot, list(SLOT_TYPES))
+                raise UserError(f"a recipe sets {slot}, which is no slot{hint}")
+            keys = [key for key in SLOT_TYPES[slot].model_fields if key not in NOT_SETTINGS]
+            for key in values:
+                if key not in keys:
+                    hint = nearest(key, keys)
+                    raise UserError(f"a recipe sets {slot}.{key}, which is not a setting{hint}")
 
     def at(self, dataset: str, backbone: str | None = None) -> dict[str, dict[str, Any]]:
         """Return the settings by slot on a data set, with a backbone or the recipe's own one."""
@@ -108,58 +118,39 @@ RECIPES: Registry[Recipe] = Registry("recipe", "tune_calib.spec.recipes", Recipe
 
 def recipe_for(name: str | None, dataset: str) -> Recipe:
     """Return the named recipe narrowed to a data set; its quick recipe if none is named."""
-    refuse_unfit(name, dataset)
     recipe: Recipe = RECIPES[name or QUICK]
-    if recipe.name != QUICK:
-        return recipe.narrowed(dataset)
     quick: Quick | None = DATASETS[dataset].quick
-    assert quick is not None  # refused above
+    if recipe.name != QUICK:
+        if dataset not in recipe.datasets:
+            raise UserError(
+                f"recipe {name!r} does not fit {dataset} (it is for {', '.join(recipe.datasets)}); "
+                f"{_way_out(dataset)}"
+            )
+        return recipe.narrowed(dataset)
+    if quick is None:
+        raise UserError(f"{dataset} has no quick setting; {_way_out(dataset)}")
     recipe = replace(recipe, title=quick.title, settings=quick.settings, datasets=(dataset,))
     if name:  # the user wants it with any backbone
         return replace(recipe, backbones=())
     return replace(recipe, backbones=quick.backbones)
 
 
-def refuse_unfit(name: str | None, dataset: str, backbone: str | None = None) -> None:
-    """Refuse a recipe that does not fit a data set or, unless named, a backbone; import neither."""
-    RECIPES.require(name or QUICK)
-    DATASETS.require(dataset)
-    if name is not None and name != QUICK:
-        datasets = RECIPES[name].datasets
-        if dataset not in datasets:
-            raise UserError(
-                f"recipe {name!r} does not fit {dataset} (it is for {', '.join(datasets)}); "
-                f"{_way_out(dataset)}"
-            )
-        return
-    made_for = _quick_backbones(dataset)
-    if made_for is None:
-        raise UserError(f"{dataset} has no quick setting; {_way_out(dataset)}")
-    if name is None and backbone is not None:
-        refuse_backbone(made_for, dataset, backbone)
-
-
-def refuse_backbone(made_for: Sequence[str], dataset: str, backbone: str) -> None:
-    """Refuse a quick recipe that was not named for a backbone that it was not made for."""
-    if not made_for or backbone in made_for:
-        return
-    BACKBONES.require(backbone)  # an unknown backbone is another mistake
-    raise UserError(
-        f"the quick setting of {dataset} was made for {', '.join(made_for)}, not for {backbone}; "
-        f"{_way_out(dataset, backbone)}"
-    )
-
-
-def refuse_untrained(recipe: Recipe, network: Mapping[str, Any], own_recipes: bool) -> None:
-    """Refuse a recipe for pretrained networks without weights, or with the authors' recipes."""
-    if not recipe.pretrained:
-        return
-    if network.get("weights") is None:
+def refuse_misfit(
+    recipe: Recipe, dataset: str, backbone: str, network: Mapping[str, Any], own_recipes: bool
+) -> None:
+    """Refuse networks for which a recipe was not made, or that lack its pretrained weights."""
+    if recipe.name == QUICK and recipe.backbones and backbone not in recipe.backbones:
+        BACKBONES.require(backbone)  # an unknown backbone is another mistake
+        raise UserError(
+            f"the quick setting of {dataset} was made for {', '.join(recipe.backbones)}, not for "
+            f"{backbone}; {_way_out(dataset, backbone)}"
+        )
+    if recipe.pretrained and network.get("weights") is None:
         raise UserError(
             f"recipe {recipe.name!r} starts from pretrained weights: set `network.weights` to the "
             f"safetensors file of a {network.get('backbone')} (docs/pages/data.md#weights)"
         )
-    if own_recipes:
+    if recipe.pretrained and own_recipes:
         raise UserError(
             f"recipe {recipe.name!r} fine-tunes pretrained networks, and the authors' recipes of "
             "`own_recipes` train networks from scratch; leave it out"
@@ -169,37 +160,14 @@ def refuse_untrained(recipe: Recipe, network: Mapping[str, Any], own_recipes: bo
 def fitting(dataset: str, backbone: str | None = None) -> list[str]:
     """Return the recipes that fit a data set; with a backbone, those but quick that fit both."""
     names = []
-    if backbone is None and dataset in DATASETS and _quick_backbones(dataset) is not None:
-        names.append(QUICK)
+    if backbone is None and dataset in DATASETS:
+        facts = DATASETS.facts(dataset) or vars(DATASETS[dataset])  # a record imports torch
+        names += [QUICK] * (facts["quick"] is not None)
     for recipe in RECIPES.values():
         fits_backbone = backbone is None or not recipe.backbones or backbone in recipe.backbones
         if dataset in recipe.datasets and fits_backbone:
             names.append(recipe.name)
     return names
-
-
-def _quick_backbones(dataset: str) -> Sequence[str] | None:
-    """Return the backbones of a quick setting (empty: any); None without such a setting."""
-    facts = DATASETS.facts(dataset)
-    if facts:
-        backbones: Sequence[str] | None = facts["quick"]
-        return backbones
-    quick = DATASETS[dataset].quick
-    return None if quick is None else quick.backbones
-
-
-def refuse_unknown_settings(settings: Settings) -> None:
-    """Refuse unknown slots and settings that no slot has."""
-    for slot, values in settings.items():
-        if slot not in SLOT_TYPES:
-            hint = nearest(slot, list(SLOT_TYPES))
-            raise ValueError(f"a recipe sets {slot}, which is no slot{hint}")
-        keys = [key for key in SLOT_TYPES[slot].model_fields if key not in NOT_SETTINGS]
-        for key in values:
-            if key not in keys:
-                raise ValueError(
-                    f"a recipe sets {slot}.{key}, which is not a setting{nearest(key, keys)}"
-                )
 
 
 def _way_out(dataset: str, backbone: str | None = None) -> str:

@@ -27,7 +27,7 @@ from tune_calib.spec.request import (
     TrialsRequest,
 )
 from tune_calib.spec.resolved import ResolvedRequest, Seeds
-from tune_calib.spec.settings import refuse_unknown_names
+from tune_calib.spec.trial import SLOT_TYPES
 
 
 def resolve_settings(request: TrialsRequest) -> dict[str, dict[str, Any]]:
@@ -60,7 +60,10 @@ def resolve_settings(request: TrialsRequest) -> dict[str, dict[str, Any]]:
     if isinstance(backbone := settings.get("network.backbone"), str):
         settings["network.backbone"] = plugins.backbone(backbone)
     slots = by_slot(settings)
-    refuse_unknown_names(slots)
+    for slot, values in slots.items():  # before any is imported
+        for key, registry in SLOT_TYPES[slot].named.items():
+            if isinstance(values.get(key), str):
+                registry.require(values[key])
     if request.dataset_title is not None and not takes_title(dataset):
         raise UserError(
             f"is for your own images or an import, and {dataset} has a title; leave it out",

@@ -18,12 +18,9 @@ from tune_calib.spec.recipe import (
     RECIPES,
     Recipe,
     recipe_for,
-    refuse_backbone,
-    refuse_unfit,
-    refuse_untrained,
+    refuse_misfit,
 )
 from tune_calib.spec.slots.base import refuse_unknown
-from tune_calib.spec.slots.network import refuse_training
 from tune_calib.spec.trial import SLOT_TYPES, TrialSpec
 from tune_calib.text import format_setting
 
@@ -60,10 +57,6 @@ def add_import(overrides: Settings) -> Settings:
 def find_recipe(overrides: Settings, name: str | None = None) -> Recipe | None:
     """Return the named recipe, or the quick one, for the data set of some settings."""
     dataset = _named("data", "dataset", overrides)
-    # Before slow imports.
-    if not is_frozen(overrides):
-        backbone = overrides.get("network", {}).get("backbone")
-        refuse_unfit(name, _named("data", "dataset", overrides), backbone)
     info: DatasetInfo = DATASETS[dataset]
     if name is None and is_frozen(overrides) and (info.quick is None or info.general is not None):
         return None  # only heads are trained, with the program's defaults and the images as given
@@ -110,8 +103,6 @@ def resolve_spec(
         defaults = _recipe_settings(recipe, overrides)
     places = dataset, _named("network", "backbone", overrides, defaults)
     has_training = not is_frozen(overrides)
-    if recipe is not None and has_training and recipe.name == QUICK:
-        refuse_backbone(recipe.backbones, *places)
     slots: dict[str, Any] = {"data": {**defaults.get("data", {}), **overrides.get("data", {})}}
     for name in ("network", "head", "posthoc"):
         slot_overrides, slot_defaults = dict(overrides.get(name, {})), defaults.get(name, {})
@@ -122,7 +113,6 @@ def resolve_spec(
                     "network.backbone",
                     "network.epochs",
                 )
-            refuse_training(slot_overrides)
             refuse_unknown(slot_overrides, known_keys(name, "ce"), "a frozen network", name)
             slots[name] = slot_overrides
         elif name == "network" or name in overrides:
@@ -133,7 +123,7 @@ def resolve_spec(
                 slot_defaults = slot_defaults | {"augment": "none"}
             slots[name] = _fill_slot(name, slot_overrides, slot_defaults, places, own_recipes)
     if recipe is not None and has_training:
-        refuse_untrained(recipe, slots["network"], own_recipes)
+        refuse_misfit(recipe, *places, slots["network"], own_recipes)
     return TrialSpec.build(**slots)
 
 
@@ -171,14 +161,6 @@ def known_keys(slot: str, method: str | None) -> list[str]:
         facts = METHODS.facts(method)
         keys += facts["fields"] if facts else METHODS[method].params.model_fields
     return keys
-
-
-def refuse_unknown_names(overrides: Settings) -> None:
-    """Refuse an unregistered data set, backbone or method before any is imported."""
-    for slot, settings in overrides.items():
-        for key, registry in SLOT_TYPES[slot].named.items():
-            if isinstance(settings.get(key), str):
-                registry.require(settings[key])
 
 
 def method_of(slot: str, overrides: Mapping[str, Any]) -> str | None:

@@ -31,7 +31,7 @@ Point = Mapping[str, Choice]
 class Setting:
     """One setting of a space."""
 
-    distribution: "BaseDistribution"
+    distribution: "BaseDistribution"  # a FloatDistribution without steps, or categorical
     # Earlier settings, with the values for which this one matters; otherwise it keeps its default.
     only_if: Mapping[str, tuple[Choice, ...]] = field(default_factory=dict)
     grid: tuple[Choice, ...] = ()  # the user's levels
@@ -46,24 +46,17 @@ class Setting:
 
     def holds(self, value: Any) -> bool:
         """Return whether a value lies in the distribution."""
-        from optuna.trial import create_trial
-
-        # Optuna checks the values of a trial; distributions have no public check.
-        try:
-            create_trial(value=0.0, params={"x": value}, distributions={"x": self.distribution})
-        except (TypeError, ValueError):
-            return False
-        return True
+        if (choices := self.choices()) is not None:
+            return value in choices
+        distribution: Any = self.distribution
+        return isinstance(value, int | float) and distribution.low <= value <= distribution.high
 
     def levels(self) -> Sequence[Choice]:
         """Return the user's grid, every choice, or both ends and the middle of a range."""
         if self.grid:
             return self.grid
-        values = self.values()
-        if values is not None and not hasattr(self.distribution, "choices"):
-            return list(dict.fromkeys([values[0], values[(len(values) - 1) // 2], values[-1]]))
-        if values is not None:
-            return values
+        if (choices := self.choices()) is not None:
+            return choices
         distribution: Any = self.distribution
         middle = (distribution.low + distribution.high) / 2
         if distribution.log:
@@ -75,10 +68,9 @@ class Setting:
         from optuna.distributions import CategoricalDistribution, FloatDistribution
 
         distribution: Any = self.distribution
-        if not isinstance(distribution, FloatDistribution):
-            choices = dict.fromkeys([*(self.values() or ()), *values])
-            levels = tuple(dict.fromkeys(values))
-            return replace(self, distribution=CategoricalDistribution(list(choices)), grid=levels)
+        if (choices := self.choices()) is not None:
+            distribution = CategoricalDistribution(list(dict.fromkeys([*choices, *values])))
+            return replace(self, distribution=distribution, grid=tuple(dict.fromkeys(values)))
         numbers = [float(value) for value in values if isinstance(value, float | int)]
         if len(numbers) < len(values) or not numbers:
             raise UserError(f"the values of {name} must be numbers", "grid")
@@ -87,20 +79,10 @@ class Setting:
         distribution = FloatDistribution(low, high, log=distribution.log and low > 0)
         return replace(self, distribution=distribution, grid=tuple(dict.fromkeys(numbers)))
 
-    def values(self) -> Sequence[Choice] | None:
-        """Return all values, each once; None for a range of real numbers."""
-        distribution: Any = self.distribution
-        if hasattr(distribution, "choices"):
-            return list(dict.fromkeys(distribution.choices))
-        low, high, step = distribution.low, distribution.high, distribution.step
-        if isinstance(low, int):
-            return range(low, high + 1, step)
-        if low == high:
-            return [low]
-        if step is None:
-            return None
-        # As Optuna computes them.
-        return [min(low + step * index, high) for index in range(round((high - low) / step) + 1)]
+    def choices(self) -> Sequence[Choice] | None:
+        """Return all choices, each once; None for a range of real numbers."""
+        choices = getattr(self.distribution, "choices", None)
+        return choices and list(dict.fromkeys(choices))
 
     def plain(self) -> dict[str, Any]:
         """Return plain JSON values."""
@@ -176,7 +158,7 @@ class Space:
     @cached_property
     def size(self) -> float:
         """Return the number of points; infinite for real numbers or very many."""
-        if any(setting.values() is None for setting in self.settings.values()):
+        if any(setting.choices() is None for setting in self.settings.values()):
             return math.inf
         # Points are counted, since with conditions the sizes do not simply multiply, but only up to
         # the limit.
@@ -185,7 +167,7 @@ class Space:
 
     def points(self) -> Iterator[dict[str, Choice]]:
         """Yield every point of a space without real numbers, each once."""
-        return self._combine(lambda setting: setting.values() or ())
+        return self._combine(lambda setting: setting.choices() or ())
 
     def grid(self) -> Iterator[dict[str, Choice]]:
         """Yield every combination of levels once, without settings that do not matter."""

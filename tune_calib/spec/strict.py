@@ -1,12 +1,11 @@
 """Strict models and the types of their fields."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import cache
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -14,14 +13,14 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    ValidationInfo,
+    ValidatorFunctionWrapHandler,
     field_validator,
     model_validator,
 )
 from pydantic_core import PydanticCustomError, core_schema
 
 from tune_calib.errors import UserError
-from tune_calib.files.paths import check_path, expand_path
+from tune_calib.files.paths import expand_path
 from tune_calib.registry import Registry
 from tune_calib.text import nearest
 
@@ -33,37 +32,21 @@ class StrictModel(BaseModel):
         frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True
     )
 
-    @field_validator("*", mode="before")
+    @field_validator("*", mode="wrap")
     @classmethod
-    def _check_kind(cls, value: Any, info: ValidationInfo) -> Any:
-        if info.field_name is None:
-            return value
+    def _is_of_kind(cls, value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
         if type(value).__module__ == "numpy":  # whose booleans are none of Python
             value = value.tolist()
-        kinds = _kinds_of(cls, info.field_name)
-        parts = value if isinstance(value, list | tuple) else (value,)
-        for part in parts:
-            if isinstance(part, bool) and bool not in kinds and kinds & {int, float}:
+        result = handler(value)
+        pairs: Iterable[tuple[Any, Any]] = [(value, result)]
+        if isinstance(value, list | tuple) and isinstance(result, list | tuple):
+            pairs = zip(value, result, strict=False)
+        for before, after in pairs:
+            if isinstance(before, bool) and type(after) in (int, float):
                 raise ValueError("must be a number")
-            is_other = isinstance(part, int | float | str) and not isinstance(part, bool)
-            if is_other and kinds == {bool}:
+            if isinstance(after, bool) and not isinstance(before, bool):
                 raise ValueError("must be true or false")
-        return value
-
-
-@cache
-def _kinds_of(model: type[BaseModel], field: str) -> frozenset[Any]:
-    return frozenset(_kinds(model.model_fields[field].annotation))
-
-
-def _kinds(annotation: Any) -> Iterator[Any]:
-    parts = get_args(annotation)
-    if get_origin(annotation) is Annotated:
-        parts = parts[:1]
-    for part in parts:
-        yield from _kinds(part)
-    if not parts and annotation is not type(None):
-        yield annotation
+        return result
 
 
 class Part(StrictModel):
@@ -85,7 +68,7 @@ class Part(StrictModel):
 
     @field_validator("*", mode="before")
     @classmethod
-    def _refuse_empty(cls, value: Any) -> Any:
+    def _is_not_empty(cls, value: Any) -> Any:
         if isinstance(value, str) and not value.strip():
             raise ValueError("must not be empty; leave it out")
         return value
@@ -143,7 +126,7 @@ def parse_share(value: Any) -> Any:
     return 1 / int(divisor)
 
 
-def check_share(gpus: float | str) -> float | str:
+def whole_share(gpus: float | str) -> float | str:
     """Refuse fractions that would leave part of a GPU unused."""
     if isinstance(gpus, str):
         return gpus
@@ -176,18 +159,17 @@ def parse_local(value: Any) -> Any:
         raise ValueError(str(error)) from None
 
 
-_IS_PATH = checked(lambda folder: check_path(str(folder)))
 TEXT = BeforeValidator(lambda value: fspath(value) if isinstance(value, PathLike) else value)
 PATH = BeforeValidator(parse_local)
 Text = Annotated[str, TEXT]
 LocalPath = Annotated[Path, PATH]
-Folder = Annotated[str, TEXT, _IS_PATH]
-LocalFolder = Annotated[Path, PATH, _IS_PATH]
+Folder = Text
+LocalFolder = LocalPath
 Words = Annotated[
     tuple[str, ...], BeforeValidator(as_tuple, json_schema_input_type=str | tuple[str, ...])
 ]
 Share = Annotated[
-    Annotated[float, Field(allow_inf_nan=True)] | Literal["auto"],  # checked by ``check_share``
+    Annotated[float, Field(allow_inf_nan=True)] | Literal["auto"],  # checked by ``whole_share``
     BeforeValidator(parse_share, json_schema_input_type=float | str),
-    AfterValidator(check_share),
+    AfterValidator(whole_share),
 ]

@@ -6,7 +6,7 @@ progress), with all defaults written out, so that its hash is its identity.
 
 import json
 from functools import cached_property
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, cast
 
 from pydantic import BaseModel, Field, model_validator
 
@@ -120,7 +120,7 @@ class TrialSpec(StrictModel):
     def __copy__(self) -> Self:
         """Copy the settings but no identity, since ``model_copy`` may change settings next."""
         settings = {name: getattr(self, name) for name in type(self).model_fields}
-        return self.model_construct(**settings)
+        return cast(Self, self.model_construct(**settings))
 
     @cached_property
     def hash(self) -> str:
@@ -164,7 +164,7 @@ class TrialSpec(StrictModel):
     def network_id(self) -> str:
         """Return the identity of the trained network: the hash of the data and network slots."""
         # As a trial: the hash of a trial without head and post-hoc is the network's identity.
-        slots = {"version": 1, "data": self.network_data, "network": self.network}
+        slots: Any = {"version": 1, "data": self.network_data, "network": self.network}
         return content_hash(TrialSpec.model_construct(**slots))
 
 

@@ -14,7 +14,6 @@ from filelock import FileLock, Timeout
 from tune_calib.errors import UserError
 from tune_calib.files.hashes import hash_text
 from tune_calib.files.paths import AnyPath, lock_file, parse_path
-from tune_calib.results import plugin_folders
 from tune_calib.results.manifests import RunManifest
 from tune_calib.results.tables import read_table
 from tune_calib.spec.names import IN_PROCESS, PROGRESS
@@ -146,7 +145,7 @@ def refuse_foreign(out: AnyPath, *damaged: str) -> None:
     """Refuse a folder with anything but artifacts and the named files of a damaged run."""
     if not out.exists():
         return
-    parts = ("store", plugin_folders.FOLDER, LOCK, PROGRESS, *damaged)
+    parts = ("store", "plugins", LOCK, PROGRESS, *damaged)
     for path in out.iterdir():
         if path.name not in parts:
             raise UserError(

@@ -11,9 +11,8 @@ from tune_calib.data.shift import find_sets
 from tune_calib.errors import UserError
 from tune_calib.files.paths import AnyPath
 from tune_calib.files.store import Store
-from tune_calib.results.folders import find_run_manifest, to_record
+from tune_calib.results.folders import find_run_manifest, read_identity, to_record
 from tune_calib.results.manifests import RUN_MANIFEST, VERSION, PlannedRecord, RunManifest
-from tune_calib.results.plugin_folders import merge_records
 from tune_calib.spec import plugins
 from tune_calib.spec.ladder import LADDERS, Ladder, PlannedTrial, expand, select_rungs
 from tune_calib.spec.names import IN_PROCESS
@@ -99,7 +98,11 @@ class LadderRun:
         out, new = self.location.out, self.new_manifest
         old = find_run_manifest(out)
         if old is None:
-            refuse_foreign(out, RUN_MANIFEST, *self.parts)
+            identity = read_identity(out)
+            if identity is None:
+                refuse_foreign(out, RUN_MANIFEST, *self.parts)
+            elif identity != new.sweep:
+                raise build_foreign_error(out, "run", f"its {RUN_MANIFEST} is lost")
             return new
         if old.sweep != new.sweep:
             raise build_foreign_error(out, "run", old.command, why=explain_other_recipe(old, new))
@@ -129,8 +132,8 @@ class LadderRun:
             merged["split_seeds"] = split_seeds
         if imports := {**old.imports, **new.imports}:
             merged["imports"] = imports
-        if records := merge_records(old.plugins, new.plugins):
-            merged["plugins"] = records
+        if records := {record.name: record for record in [*old.plugins, *new.plugins]}:
+            merged["plugins"] = list(records.values())
         return new.model_copy(update=merged).over(old)
 
     @cached_property

@@ -9,8 +9,8 @@ from tune_calib.errors import DamagedFileError
 from tune_calib.files.paths import require_writable
 from tune_calib.files.store import Store
 from tune_calib.progress import report_progress
+from tune_calib.results.folders import describe_unloaded
 from tune_calib.results.manifests import RunManifest, SearchManifest
-from tune_calib.results.plugin_folders import require_loaded, store_sources
 from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.plugins import Plugin
@@ -31,7 +31,7 @@ AnyRun = LadderRun | SearchRun
 
 def check_run(run: AnyRun) -> None:
     """Refuse missing data, wrong settings and the folder of another run."""
-    require_loaded(run.location.out)
+    describe_unloaded(run.location.out, is_run=True)
     data = run.planned_trials[0].spec.data
     DATASETS[data.dataset].locate(run.location.data_root)
     for trial in run.planned_trials:
@@ -95,7 +95,6 @@ def _write_plan(run: AnyRun, manifest: RunManifest | SearchManifest) -> None:
     for record, folder in run.records:
         record.write(folder)
     manifest.write(run.location.out)
-    store_sources(run.location.out, run.plugins)
 
 
 def read_copies(run: AnyRun, work: RemainingWork) -> Copies:

@@ -1,7 +1,6 @@
-"""The hash of a plug-in covers the modules and the data files behind its numbers."""
+"""The hash of a plug-in covers the modules behind its numbers."""
 
 import hashlib
-import json
 import os
 import sys
 
@@ -12,7 +11,6 @@ from tune_calib.errors import RefusedError, UserError
 from tune_calib.spec import plugins
 from tune_calib.spec.backbones import BACKBONES
 from tune_calib.spec.methods import METHODS
-from tune_calib.spec.plugins import Plugin
 from tune_calib.spec.trial import TrialSpec
 
 TEXT = """
@@ -53,7 +51,7 @@ def load(path):
     return plugins.in_use()[0]
 
 
-def test_a_plug_in_without_modules_and_files_keeps_the_hash_of_its_text(tmp_path):
+def test_a_plug_in_without_modules_keeps_the_hash_of_its_text(tmp_path):
     path = write(tmp_path, "import json, torch")
     raw = path.read_bytes()
     text = hashlib.sha256(f".py {len(raw)}\n".encode() + raw).hexdigest()[:16]
@@ -69,13 +67,11 @@ HELPERS = {
         "package__low",
     ),
     "of a namespace": ("import space.sub", {"space__sub": "X = 1"}, "space__sub"),
-    "by name": ("import importlib\nimportlib.import_module('helper')", {"helper": "1"}, "helper"),
-    "file": ("DATA_FILES = ['weights.json']", {"weights": "1"}, "weights"),
 }
 
 
 @pytest.mark.parametrize("kind", sample(HELPERS, 2))
-def test_a_changed_module_or_file_gives_other_trials(kind, tmp_path):
+def test_a_changed_module_gives_other_trials(kind, tmp_path):
     imports, files, changed = HELPERS[kind]
     path = write(tmp_path, imports, **files)
     specs = []
@@ -130,19 +126,6 @@ def test_a_module_that_is_imported_during_a_trial_counts_and_is_found(tmp_path):
     assert str(tmp_path) not in sys.path
 
 
-def test_modules_are_found_on_the_import_path_of_the_driver_by_a_worker(tmp_path, monkeypatch):
-    path = write(tmp_path / "lab", "import helper, beside", beside="X = 1")
-    write(tmp_path / "path", "", helper="X = 1")
-    with monkeypatch.context() as notebook:
-        notebook.syspath_prepend(tmp_path / "path")
-        sent = plugins.read(str(path))
-    sent = Plugin(**json.loads(json.dumps(sent.plain())))
-    assert sent.parts.keys() == {"helper", "beside"}
-    plugins.use([sent])
-    assert plugins.in_use() == (sent,)
-    assert "mine" in METHODS
-
-
 def test_a_module_that_changes_before_a_worker_reads_it_is_refused(tmp_path):
     # A text of its own, since this process must not have run the plug-in before.
     sent = plugins.read(str(write(tmp_path, "import helper", helper="X = 'sent'")))
@@ -157,12 +140,3 @@ def test_a_module_that_changes_before_a_worker_reads_it_is_refused(tmp_path):
 @pytest.mark.parametrize("imports", ["import random", "import torch", "from tune_calib import api"])
 def test_modules_of_python_packages_and_the_program_are_no_parts(imports, tmp_path):
     assert load(write(tmp_path, imports, random="")).parts == {}
-
-
-@pytest.mark.parametrize(
-    ("value", "refusal"),
-    [("['gone.json']", "there is no file .*gone.json"), ("'x.json'", "must be a list of names")],
-)
-def test_wrong_data_files_are_refused_in_one_line(value, refusal, tmp_path):
-    with pytest.raises(UserError, match=f"DATA_FILES:? {refusal}"):
-        load(write(tmp_path, f"DATA_FILES = {value}"))

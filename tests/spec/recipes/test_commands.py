@@ -15,31 +15,6 @@ from tune_calib.spec.recipe import QUICK, RECIPES, Recipe
 from tune_calib.tuning.caption import describe_setting
 
 
-@pytest.mark.parametrize(
-    ("settings", "message", "not_told"),
-    [
-        ({}, ["SGD, lr 0.1, batch 128", "recipe focal (focal_calibration"], ["warm-up", "fp32"]),
-        (
-            {"schedule": "cosine", "warmup": 0.1, "nesterov": True, "precision": "bf16"},
-            ["Nesterov's momentum", "cosine", "warm-up over 0.1 of the epochs", "bf16"],
-            ["steps"],
-        ),
-        ({"schedule": "one_cycle", "warmup": 0.3}, ["one cycle, warm-up over 0.3"], ["Nesterov"]),
-        ({"precision": "tf32"}, ["tf32"], ["cosine"]),
-    ],
-)
-def test_a_caption_names_schedule_and_precision_where_they_are_not_the_default(
-    settings, message, not_told
-):
-    request, ladder = (
-        request_for("cifar10", "focal", **settings),
-        build_comparison(["ce", "mac_cal"]),
-    )
-    caption = describe_setting(expand(ladder, request), ladder, request)
-    assert all(words in caption for words in message)
-    assert not any(words in caption for words in not_told)
-
-
 @pytest.mark.parametrize("own_recipes", [False, True])
 @pytest.mark.parametrize("name", [None, QUICK, "focal"])
 def test_a_caption_names_the_recipe_and_what_was_changed(name, own_recipes):
@@ -49,15 +24,6 @@ def test_a_caption_names_the_recipe_and_what_was_changed(name, own_recipes):
     assert f"; recipe {name or QUICK} ({request.recipe.title}" in caption
     assert "but network.epochs 3" in caption
     assert ("authors' recipe" in caption) == own_recipes
-
-
-def test_a_finished_run_prints_no_recipe(tmp_path):
-    words = ["compare", "ce", "--epochs", "1", "--out", tmp_path / "out"]
-    first, again = here(*words), here(*words)
-    title = DATASETS["digits"].quick.title
-    assert f"; recipe quick ({title}), but network.epochs 1;" in first.stderr
-    assert (first.returncode, again.returncode) == (0, 0)
-    assert "recipe" not in again.stderr
 
 
 COMMANDS = [["ablate", "mac_cal"], ["compare", "ce"], ["search", "ls"]]

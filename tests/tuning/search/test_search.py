@@ -151,12 +151,12 @@ def test_a_storage_that_cannot_be_opened_is_one_line_without_the_password(url, t
         ("postgresql://u:SECRET@h:5432/db", "postgresql://u:***@h:5432/db"),
         (
             "postgresql://h/db?user=u&password=SECRET&sslmode=require",
-            "postgresql://h/db?user=u&password=***&sslmode=require",
+            "postgresql://h/db?user=***&password=***&sslmode=***",
         ),
         ("postgresql://h/db?password=a&SECRET", "postgresql://h/db?password=***&***"),
         ("mssql+pyodbc:///?odbc_connect=PWD%3DSECRET", "mssql+pyodbc:///?odbc_connect=***"),
         ("postgresql://u:p@SECRET@h/db", "postgresql://***"),
-        ("sqlite:////a@b.db?mode=ro", "sqlite:////a@b.db?mode=ro"),
+        ("sqlite:////a@b.db?mode=ro", "sqlite:////a@b.db?mode=***"),
     ],
 )
 def test_secrets_in_urls_are_masked(url, masked, tmp_path):

@@ -3,11 +3,10 @@
 import random
 
 import pytest
-from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
 from tests.support import sample
 from tests.tuning.search.support import study_in
-from tune_calib.spec.space import Setting, Space, choice, uniform
+from tune_calib.spec.space import Space, choice, uniform
 from tune_calib.tuning.search import study as study_module
 from tune_calib.tuning.search.definition import Objective, SearchDefinition, SuggestionResult
 from tune_calib.tuning.search.storage import JOURNAL
@@ -97,10 +96,10 @@ def test_a_study_shorter_than_its_batch_and_a_later_search_agree(tmp_path):
 
 
 STEPS = {
-    "x": Setting(FloatDistribution(0.1, 0.7, step=0.2)),
-    "n": Setting(IntDistribution(2, 8, step=3)),
-    "k": Setting(CategoricalDistribution([None, True]), only_if={"n": (5,)}),
-    "one": Setting(FloatDistribution(0.3, 0.3)),
+    "x": choice(0.1, 0.3, 0.5, 0.7),
+    "n": choice(2, 5, 8),
+    "k": choice(None, True, n=(5,)),
+    "one": choice(0.3),
 }
 HALF = {"mode": choice("off", "on"), "rate": uniform(0.0, 1.0, mode=("on",))}
 

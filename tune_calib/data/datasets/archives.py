@@ -23,7 +23,7 @@ from tune_calib.data import rules
 from tune_calib.data.base import Source, Split
 from tune_calib.data.decode import Format, split_of_files
 from tune_calib.data.huggingface import require_range
-from tune_calib.data.layouts import Layouts, read_fields, require_files
+from tune_calib.data.layouts import Layouts, locate_files, read_fields
 from tune_calib.errors import DamagedFileError, DataNotFoundError, reading
 from tune_calib.spec.datasets import DATASETS
 
@@ -117,14 +117,14 @@ def _validation(archive: Path) -> list[tuple[Path, int]]:
     with reading(listed, "lists a class that is unknown", "unpack it again"):
         for name, rest in read_fields(listed, 2, None):
             images.append((archive / "val" / "images" / name, classes[rest.split()[0]]))
-    require_files(tuple(file for file, _ in images), TINY_HINT)
+    locate_files(tuple(file for file, _ in images), TINY_HINT)
     return images
 
 
 def _find_cub(archive: Path) -> tuple[Path, ...]:
-    lists = require_files(tuple(map(archive.joinpath, CUB_LISTS)), CUB_HINT)
+    lists = locate_files(tuple(map(archive.joinpath, CUB_LISTS)), CUB_HINT)
     images = [archive / "images" / name for _, name in read_fields(lists[0], 2)]
-    return require_files((*lists, *images), CUB_HINT)
+    return locate_files((*lists, *images), CUB_HINT)
 
 
 def _read_cub(files: tuple[Path, ...], format_: Format) -> Source:
@@ -144,11 +144,11 @@ def _values(file: Path, numbers: list[str]) -> list[int]:
 
 
 def _find_aircraft(archive: Path) -> tuple[Path, ...]:
-    lists = require_files(
+    lists = locate_files(
         tuple((archive / "data").joinpath(x) for x in AIRCRAFT_LISTS), AIRCRAFT_HINT
     )
     images = [file for listed in lists for file, _ in _listed(listed)]
-    return require_files((*lists, *images), AIRCRAFT_HINT)
+    return locate_files((*lists, *images), AIRCRAFT_HINT)
 
 
 def _read_aircraft(files: tuple[Path, ...], format_: Format) -> Source:

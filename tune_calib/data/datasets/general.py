@@ -23,7 +23,7 @@ from tune_calib.data import huggingface, rules
 from tune_calib.data.base import Source, Split
 from tune_calib.data.cache import find_equal_images, open_source, settled, summarise
 from tune_calib.data.decode import Format, scan_headers, split_of_files
-from tune_calib.data.layouts import require_classes, require_folder
+from tune_calib.data.layouts import locate_folder, require_classes
 from tune_calib.errors import DamagedFileError, DataNotFoundError, UserError
 from tune_calib.spec.datasets import DATASETS, DatasetInfo, Quick, refuse_crop
 from tune_calib.spec.names import IMPORTED
@@ -151,7 +151,7 @@ def _load(scan: Scan, format_: Format, slot: DataSlot) -> Source:
 def _folder_parts(
     root: Path | None, classes: Sequence[str] = ()
 ) -> tuple[Images, Images, Sequence[str]]:
-    folder = require_folder(FOLDER, root, FOLDER_HINT)
+    folder = locate_folder(FOLDER, root, FOLDER_HINT)
     train = folder / "train"
     names = _class_folders(train) if train.is_dir() else []
     if len(names) < 2:
@@ -220,7 +220,7 @@ def _scan_folder(root: Path | None, slot: DataSlot) -> Scan:
     is_grey, side = scan_headers((file, str(file)) for file, _ in images)
     read_test = partial(split_of_files, test) if test else None
     return Scan(
-        where=require_folder(FOLDER, root, FOLDER_HINT),
+        where=locate_folder(FOLDER, root, FOLDER_HINT),
         train=partial(split_of_files, train),
         test=read_test,
         classes=len(classes),
@@ -236,7 +236,7 @@ def _locate_folder(root: Path | None) -> tuple[Path, ...]:
 
 
 def _parquet_parts(root: Path | None) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
-    folder = require_folder(PARQUET, root, PARQUET_HINT)
+    folder = locate_folder(PARQUET, root, PARQUET_HINT)
     train = huggingface.find_files(folder, ("train",))
     if not train:
         raise DataNotFoundError(f"{PARQUET}: {folder} has no train.parquet; {PARQUET_HINT}")

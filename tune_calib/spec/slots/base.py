@@ -8,8 +8,9 @@ from pydantic import Field, SerializeAsAny, ValidationError, model_validator
 from tune_calib.errors import UserError
 from tune_calib.registry import Registry
 from tune_calib.spec.methods import METHODS, Params
+from tune_calib.spec.names import SLOTS
 from tune_calib.spec.strict import StrictModel
-from tune_calib.text import format_validation_error, nearest, short_repr
+from tune_calib.text import format_mistake, nearest, short_repr
 
 M = TypeVar("M", bound=StrictModel)
 Optimizer = Literal["sgd", "adam", "adamw"]
@@ -125,6 +126,15 @@ def build(model: type[M], settings: Mapping[str, Any], *above: str, prefix: str 
     try:
         return model(**settings)
     except ValidationError as error:
-        location = [*above, *map(str, error.errors()[0]["loc"])][:2]
-        setting = ".".join(location) if len(location) > 1 else None
-        raise UserError(prefix + format_validation_error(error, model), setting) from None
+        first, *others = error.errors()
+    depth = 2 if first["loc"][:1] and first["loc"][0] in SLOTS else 1
+    field = first["loc"][:depth]
+    complaints = [format_mistake(first)]
+    for mistake in others:  # each type that a setting accepts has an error of its own
+        if mistake["loc"][:depth] == field:
+            complaints.append(format_mistake(mistake).removeprefix("must be "))
+    message = " or ".join(dict.fromkeys(complaints))
+    if field:
+        message = f"{'.'.join(map(str, field))}: {message}, got {short_repr(first['input'])}"
+    location = [*above, *map(str, field)][:2]
+    raise UserError(prefix + message, ".".join(location) if len(location) > 1 else None)

@@ -1,6 +1,5 @@
 """The slot of the network: how it is trained, or the identity of a frozen one."""
 
-from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
@@ -104,7 +103,7 @@ class NetworkSlot(OptimisedSlot):
         return {key: value for key, value in settings.items() if key != "compile"}
 
     @model_validator(mode="after")
-    def _check_frozen(self) -> Self:
+    def _fits_frozen(self) -> Self:
         if not self.is_frozen:
             return self
         if self.weights is None and self.backbone != IMPORTED:
@@ -112,11 +111,21 @@ class NetworkSlot(OptimisedSlot):
                 "network.epochs is 0, so nothing is trained: set it to 1 or more, or give the file "
                 "of a trained network as `weights`"
             )
-        changes = {}
-        for key, field in type(self).model_fields.items():
-            if getattr(self, key) != field.default:
-                changes[key] = getattr(self, key)
-        refuse_training(changes)
+        if self.method != "ce":
+            raise UserError(
+                f"network method {short_repr(self.method)} trains the network, and a frozen one "
+                "(network.epochs=0) is not trained; leave it out",
+                "network.epochs",
+            )
+        if self.seed:
+            message = "a frozen network (network.epochs=0) has no seed; use `head_seeds`"
+            raise UserError(message, "network.epochs")
+        for key in OF_TRAINING:
+            if getattr(self, key) != type(self).model_fields[key].default:
+                raise UserError(
+                    f"network.{key}: a frozen network (network.epochs=0) is not trained; leave it "
+                    "out"
+                )
         return self
 
     @model_validator(mode="after")
@@ -151,23 +160,3 @@ _OF_FROZEN = {
 }  # fmt: skip
 OF_TRAINING = tuple(key for key in NetworkSlot.model_fields if key not in _OF_FROZEN)
 """Settings of a network slot that do not apply to a frozen network."""
-
-
-def refuse_training(settings: Mapping[str, Any]) -> None:
-    """Refuse settings of a network slot that would train a frozen network or do not apply to it."""
-    for key, value in settings.items():
-        if key == "method" and value != "ce":
-            raise UserError(
-                f"network method {short_repr(value)} trains the network, and a frozen one "
-                "(network.epochs=0) is not trained; leave it out",
-                "network.epochs",
-            )
-        if key == "seed" and value:
-            raise UserError(
-                "a frozen network (network.epochs=0) has no seed; use `head_seeds`",
-                "network.epochs",
-            )
-        if key in OF_TRAINING:
-            raise UserError(
-                f"network.{key}: a frozen network (network.epochs=0) is not trained; leave it out"
-            )

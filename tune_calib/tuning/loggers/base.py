@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 from tune_calib.console import echo
 from tune_calib.errors import DamagedFileError, UserError, find_cause
 from tune_calib.files.documents import seal, unseal
-from tune_calib.files.hashes import checksum_of, hash_texts
+from tune_calib.files.hashes import checksum_of, hash_text
 from tune_calib.files.paths import AnyPath, atomic_write, fetch_files
 from tune_calib.progress import report_progress
 from tune_calib.results.folders import read_identity
@@ -127,7 +127,7 @@ class Logger(ABC):
 
     def send_figures(self, paths: Sequence[Path]) -> None:
         """Send figures unless they were sent already."""
-        content = hash_texts(f"{path.name} {checksum_of(path)}" for path in paths)[:16]
+        content = hash_text("\n".join(f"{path.name} {checksum_of(path)}" for path in paths))[:16]
         if self._sent.get("report") != content:
             self._write_figures(paths)
             self._note("report", content)

@@ -87,7 +87,8 @@ def fit(total: int, kind: Any, executor: Executor, source: Source, **tuning: Any
                 ),
             )
             results = tuner.fit()
-        search_alg.refuse_failed()
+        if search_alg.failure is not None:
+            raise search_alg.failure
         ended.extend(results[number].error for number in range(len(results)))
         if len(results) < part and not search_alg.to_repeat:
             break
@@ -114,12 +115,7 @@ class _SourceSearcher(Searcher):
         self.to_repeat: deque[tuple[str, dict[str, Any]]] = deque()
         self.repeats = 0
         self._first_ids: dict[str, str] = {}  # of repeated jobs: the trials that the source knows
-        self._failure: Exception | None = None
-
-    def refuse_failed(self) -> None:
-        """Raise the exception that ends the run, if there is one."""
-        if self._failure is not None:
-            raise self._failure
+        self.failure: Exception | None = None
 
     def set_search_properties(
         self, metric: str | None, mode: str | None, config: dict[str, Any], **spec: Any
@@ -127,7 +123,7 @@ class _SourceSearcher(Searcher):
         return True  # the source knows its metric and its space
 
     def suggest(self, trial_id: str) -> Any:
-        if self._failure is not None:
+        if self.failure is not None:
             return None
         if self.to_repeat:
             self._first_ids[trial_id], config = self.to_repeat.popleft()
@@ -136,7 +132,7 @@ class _SourceSearcher(Searcher):
         try:
             config = self._source.suggest(trial_id)
         except Exception as error:
-            self._failure = error
+            self.failure = error
             return None
         if isinstance(config, dict):
             self.names.append(config["job"]["name"])
@@ -150,7 +146,7 @@ class _SourceSearcher(Searcher):
 
     def end(self, trial_id: str, result: dict[str, Any] | None = None) -> None:
         """Tell the source the end of a trial; one that crashed has no result."""
-        if self._failure is not None:
+        if self.failure is not None:
             return
         first_id = self._first_ids.pop(trial_id, trial_id)
         try:
@@ -158,7 +154,7 @@ class _SourceSearcher(Searcher):
                 raise RefusedError(result[REFUSED])
             self._source.end(first_id)
         except Exception as failure:
-            self._failure = failure
+            self.failure = failure
 
     def repeat(self, trial_id: str, config: dict[str, Any]) -> None:
         """Suggest the job of a trial again, without telling the source."""
@@ -184,7 +180,8 @@ class _Watcher(tune.Callback):
         return {}  # Ray pickles callbacks for a restore, which is not used
 
     def on_step_begin(self, iteration: int, trials: Any, **_: Any) -> None:
-        self.searcher.refuse_failed()
+        if self.searcher.failure is not None:
+            raise self.searcher.failure
         counts = Counter(trial.status for trial in trials)
         running, pending = counts["RUNNING"], counts["PENDING"]
         report_progress("starting workers", running, min(pending + running, self.most))

@@ -13,22 +13,21 @@ from typing import Any, Literal
 
 from tune_calib.errors import UserError
 from tune_calib.files.paths import AnyPath
-from tune_calib.results.folders import foreign_search
 from tune_calib.results.manifests import SearchManifest, SearchRequestRecord
 from tune_calib.results.selection import BASELINE, Row
 from tune_calib.spec import plugins
 from tune_calib.spec.backbones import BACKBONES
 from tune_calib.spec.datasets import flatten
-from tune_calib.spec.ladder import PlannedTrial, Rung, build_rung, build_spec, refuse_unknown
+from tune_calib.spec.ladder import PlannedTrial, Rung, build_rung, build_spec, find_keys
 from tune_calib.spec.methods import METHODS, MethodKind
 from tune_calib.spec.metrics import METRICS, column, refuse_unsearchable
-from tune_calib.spec.names import is_chance
+from tune_calib.spec.names import SEARCH_MANIFEST, is_chance
 from tune_calib.spec.recipe import RECIPES
 from tune_calib.spec.resolved import ResolvedRequest, Seeds
 from tune_calib.spec.samplers import SAMPLERS
 from tune_calib.spec.settings import restore_recipe
 from tune_calib.spec.space import MANY_POINTS, SPACES, Choice, Point, Setting, Space
-from tune_calib.text import format_points
+from tune_calib.text import format_points, nearest
 from tune_calib.tuning.folder import hash_request
 
 
@@ -210,7 +209,7 @@ class SearchDefinition:
         if recipe:
             origins.add(RECIPES.origin(recipe.name))
         if backbones:
-            origins.update(BACKBONES.origin(str(name)) for name in backbones.values() or ())
+            origins.update(BACKBONES.origin(str(name)) for name in backbones.choices() or ())
         for trial in (*candidates.baseline(), *candidates.trials({}, 0)):
             origins.update(trial.spec.plugins)
         return set(filter(None, origins))
@@ -237,7 +236,10 @@ class SearchDefinition:
             objective = Objective(tuple(record.objective.metrics), record.objective.guard)
             return cls(**{**plain, "resolved": resolved, "objective": objective})
         except (KeyError, TypeError):  # the file of an earlier or a later version
-            raise foreign_search(out, manifest) from None
+            raise UserError(
+                f"{out / SEARCH_MANIFEST} was written by another version of tune-calib; update "
+                f"tune-calib, or search in a new `out` ({manifest.command})"
+            ) from None
 
 
 def restrict_space(
@@ -278,7 +280,13 @@ class Candidates:
             raise UserError(f"{method} has no settings to search; run tune-calib compare {method}")
         self.method = method
         self.resolved = resolved
-        refuse_unknown([self.rung({}), Rung(BASELINE, "")], resolved.overrides)
+        rungs = [self.rung({}), Rung(BASELINE, "")]
+        for slot, settings in resolved.overrides.items():
+            keys = find_keys(rungs, slot)
+            for key in settings:
+                if key not in keys:
+                    hint = nearest(key, sorted(keys))
+                    raise UserError(f"no rung has a setting {slot}.{key}{hint}", f"{slot}.{key}")
         self.space = restrict_space(method, resolved, grid)
         plain = self.trials({}, 0)[0].spec
         self.defaults: dict[str, Any] = {}

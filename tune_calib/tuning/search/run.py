@@ -12,9 +12,8 @@ from tune_calib.engine.head_batch import HEAD_THREADS
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.files.paths import AnyPath, parse_path
 from tune_calib.files.store import Store
-from tune_calib.results.folders import read_identity, read_search_manifest
+from tune_calib.results.folders import describe_unloaded, read_identity, read_search_manifest
 from tune_calib.results.manifests import VERSION, CommandRecord, SearchManifest
-from tune_calib.results.plugin_folders import merge_records, require_loaded
 from tune_calib.spec import plugins
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.names import IN_PROCESS, JOURNAL, SEARCH_EVALUATED, SEARCH_MANIFEST
@@ -239,8 +238,8 @@ def extend_manifest(new: SearchManifest, out: AnyPath) -> SearchManifest:
         "commands": commands,
         "trials": max(old.trials, new.trials),
     }
-    if records := merge_records(old.plugins, new.plugins):
-        further["plugins"] = records
+    if records := {record.name: record for record in [*old.plugins, *new.plugins]}:
+        further["plugins"] = list(records.values())
     return new.model_copy(update=further).over(old)
 
 
@@ -299,7 +298,7 @@ def count_at_once(definition: SearchDefinition, location: RunLocation) -> int:
 
 def load_search(out: AnyPath, study_storage: str | None, address: str | None = None) -> SearchRun:
     """Load the search of a folder, for another cluster than before if an address is given."""
-    require_loaded(out)
+    describe_unloaded(out, is_run=True)
     manifest = read_search_manifest(out)
     definition = SearchDefinition.read(manifest, out)
     location = RunLocation(

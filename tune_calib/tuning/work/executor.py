@@ -17,7 +17,7 @@ from tune_calib.files.paths import atomic_write, parse_path
 from tune_calib.progress import ProgressEvent
 from tune_calib.spec.names import CRASHES, IN_PROCESS
 from tune_calib.spec.slots.network import Precision
-from tune_calib.spec.strict import check_share
+from tune_calib.spec.strict import whole_share
 from tune_calib.tuning.context import Context
 from tune_calib.tuning.work.provenance import Provenance
 
@@ -38,7 +38,7 @@ class Resources:
     def __post_init__(self) -> None:
         """Refuse fractions that leave part of a GPU unused."""
         try:
-            check_share(self.gpus)
+            whole_share(self.gpus)
         except ValueError as error:
             raise UserError(f"{error}, got {self.gpus}", setting="gpus") from None
 
