@@ -62,7 +62,8 @@ def judge(matched: Matched, test: str, baseline: str | None = None) -> DeclaredT
 
 def are_rivals(run: Run) -> bool:
     """Return whether the rungs are alternatives, not steps of a ladder."""
-    return {rung.kind for rung in run.rungs} <= {"base", "variant"}
+    kinds = {rung.kind for rung in run.rungs}
+    return run.manifest.design is None and kinds <= {"base", "variant"}
 
 
 def for_report(run: Run, test: str) -> list[DeclaredTest]:
