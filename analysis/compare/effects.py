@@ -280,18 +280,18 @@ def describe_order(effects: list[Effect]) -> list[str]:
 
 def tables(run: Run, metric: str, margin: float | None = None) -> list[Table]:
     """Build a table for each kind of effect on a metric."""
-    built = []
+    built: list[Table] = []
     for has_posthoc in layers(run):
         effects = compute_effects(run, metric, margin, has_posthoc)
         for kind in dict.fromkeys(effect.kind for effect in effects):
             of_kind = [effect for effect in effects if effect.kind == kind]
-            built.append(_table(run, of_kind, has_posthoc))
+            built.append(_table(run, of_kind, has_posthoc, is_first=not built))
     if not built:
         raise UserError(f"{run.out} has no finished cells to compare")
     return built
 
 
-def _table(run: Run, effects: list[Effect], has_posthoc: bool) -> Table:
+def _table(run: Run, effects: list[Effect], has_posthoc: bool, is_first: bool) -> Table:
     first = effects[0]
     metric, level = first.decision.metric, f"{100 * first.decision.level:.4g} % interval"
     records: list[Record] = []
@@ -310,9 +310,13 @@ def _table(run: Run, effects: list[Effect], has_posthoc: bool) -> Table:
             "why": Cell(decision.why),
         }
         records.append(record)
-    sentences = [KINDS[first.kind], *describe_rules([effect.decision for effect in effects])]
+    sentences = [KINDS[first.kind]]
     if has_posthoc:
         sentences[0] += f", with {design_of(run).posthoc} behind each combination"
+    if is_first:
+        sentences += describe_rules([effect.decision for effect in effects])
+    else:
+        sentences.append(f"Decided as above, over {len(effects)} comparisons")
     key = f"{first.kind}-{metric}" + ("-behind" if has_posthoc else "")
     return Table(
         key,

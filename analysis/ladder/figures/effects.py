@@ -15,6 +15,7 @@ from analysis.compare.effects import Effect, Lattice, compute_effects, design_of
 from analysis.compare.gather import over_seeds
 from analysis.figure import LADDER_FIGURES, report_figure
 from analysis.ladder.results import LadderResults
+from analysis.text import minus
 from tune_calib.spec.metrics import METRICS
 
 _STEP_IN = 0.34  # height of a step
@@ -105,7 +106,7 @@ def draw_interactions(results: LadderResults) -> Drawing | None:
         first, _, second = effect.name.partition(" x ")
         cell = second or first, first
         matrix.loc[cell] = _ECE.scale * effect.decision.difference
-        texts.loc[cell] = _ECE.format(effect.decision.difference, signed=True)
+        texts.loc[cell] = minus(_ECE.format(effect.decision.difference, signed=True))
         if effect.decision.outcome in ("better", "worse"):
             texts.loc[cell] = rf"$\bf{{{texts.loc[cell]}}}$"
     side = 0.42 * len(steps) + 0.95
@@ -166,6 +167,7 @@ def draw_lattice(results: LadderResults) -> Drawing | None:
         axis.annotate(
             text or lattice.labels[cell], places[cell], xytext=(0, -10), ha="center", va="top",
             textcoords="offset points", fontsize=5.5, zorder=3,
+            bbox={"color": "white", "pad": 0.4},
         )  # fmt: skip
     axis.set_axis_off()
     axis.margins(0.08)
