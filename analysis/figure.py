@@ -20,23 +20,19 @@ class Figure:
     draw: Callable[[Any], "Drawing | None"]  # returns None if there is nothing to draw
     caption: Callable[[Any], str] = lambda results: ""  # sentences on the drawn results
     # Reason for ``draw`` to return None, without a full stop; empty if it needs no mention.
-    absent: str | Callable[[Any], str] = ""
+    absent: Callable[[Any], str] | str = ""
     takes: tuple[str, ...] = ()  # options of the caller: ``settings`` (two or more), ``metric``
     position: int = 1000  # sort key in the page; equal ones are sorted by name
 
     def __call__(self, results: Any) -> "Drawing | None":
-        """Draw it; return None if there is nothing to draw."""
         return self.draw(results)
 
     def full_caption(self, results: Any) -> str:
-        """Return the instructions for reading it, and the sentences on these results."""
         return f"{self.reading} {self.caption(results)}".rstrip()
 
     def why_absent(self, results: Any) -> str:
         """Return the reason for not drawing it; empty if it needs no mention."""
-        if isinstance(self.absent, str):
-            return self.absent
-        return self.absent(results)
+        return self.absent if isinstance(self.absent, str) else self.absent(results)
 
 
 def report_figure(**record: Any) -> Callable[[Callable[[Any], "Drawing | None"]], Figure]:

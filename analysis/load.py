@@ -92,7 +92,6 @@ class Run:
 
     @cached_property
     def bins(self) -> pd.DataFrame:
-        """Return one row per (trial, split, bin)."""
         table = read_table(self.out, "bins", encoded=("spec_hash", "split"))
         rows: pd.DataFrame = table.to_pandas()
         # A trial that was run again has its bins twice.
@@ -109,7 +108,6 @@ class Run:
 
     @cached_property
     def splits(self) -> set[str]:
-        """Return the splits and shift sets, and the means over those, that the trials have."""
         return {str(name).rpartition("/")[0] for name in self.trials} - {""}
 
     @cached_property
@@ -119,7 +117,6 @@ class Run:
 
     @cached_property
     def has_groups(self) -> bool:
-        """Return whether imported samples form groups, which the bootstrap draws."""
         return any('"groups":' in str(data) for data in self.trials["data"].unique())
 
     @property
@@ -146,7 +143,6 @@ class Run:
 
     @property
     def row_name(self) -> str:
-        """Return the name of a row in tables, ``method`` or ``rung``."""
         return self.manifest.row_name
 
     @cached_property
@@ -165,10 +161,9 @@ class Run:
     @property
     def _plain(self) -> RungRecord | None:
         """Return the method of a comparison that is plain cross entropy; None if it has none."""
-        for rung in self.manifest.rungs:
+        for rung in self.manifest.rungs if self.row_name == "method" else ():
             # A label begins with the pipeline; settings follow it.
-            pipeline = rung.label.split(" ")[0]
-            if self.row_name == "method" and METHODS.canonical(pipeline) == "ce":
+            if METHODS.canonical(rung.label.split(" ")[0]) == "ce":
                 return rung
         return None
 
@@ -197,7 +192,6 @@ class Run:
 
     @property
     def labels(self) -> dict[int, str]:
-        """Return the label of each rung by its index; indices may have gaps."""
         return dict(map(attrgetter("index", "label"), self.rungs))
 
     @cached_per_run
@@ -209,7 +203,6 @@ class Run:
         return rows.iloc[first:end]
 
     def rungs_in(self, rows: pd.DataFrame) -> list[RungRecord]:
-        """Return the rungs that some rows belong to."""
         return [rung for rung in self.rungs if rung.index in set(rows["rung"])]
 
     def numbers(self, hashes: Iterable[str]) -> list[int]:
@@ -220,18 +213,15 @@ class Run:
 
     @cached_per_run
     def flags(self, index: int | None = None) -> list[str]:
-        """Return the flags of the finished trials of one rung or all rungs."""
         rows = self.done if index is None else self.of_rung(index)
         return list(filter(None, rows["flags"].fillna("")))
 
     @cached_property
     def done(self) -> pd.DataFrame:
-        """Return the rows of finished trials."""
         is_done = self.trials["status"] == "done"
         return self.trials if is_done.all() else self.trials[is_done]
 
     def label(self, rung: RungRecord) -> str:
-        """Return the label of a rung with the signs of its flags."""
         return append_flag_signs(rung.label, self.flags(rung.index))
 
     def failures(self, index: int) -> str:
@@ -243,29 +233,23 @@ class Run:
         return ", ".join(f"{status} ({count}/{planned})" for status, count in counts.items())
 
     def is_done(self, index: int) -> bool:
-        """Return whether every planned trial of a rung is done."""
         return set(self.counts(index)) == {"done"}
 
     def ended(self, index: int) -> str:
-        """Return ``n = 5`` if every trial of a rung is done, otherwise the count of each status."""
         return format_ended(self.counts(index))
 
     @cached_per_run
     def counts(self, index: int | None = None) -> dict[str, int]:
         """Count the trials of one rung or all rungs by status, with ``missing`` last."""
-        rows, planned = self.trials, self._planned.total()
+        planned = Counter(map(attrgetter("rung"), self.manifest.planned))
+        rows, count = self.trials, planned.total()
         if index is not None:
-            rows, planned = self.of_rung(index, done_only=False), self._planned[index]
+            rows, count = self.of_rung(index, done_only=False), planned[index]
         counts = Counter(rows["status"])
-        counts["missing"] = planned - len(rows)
+        counts["missing"] = count - len(rows)
         return by_status(counts)
 
-    @cached_property
-    def _planned(self) -> Counter[int]:
-        return Counter(map(attrgetter("rung"), self.manifest.planned))
-
     def curves_of(self, rung: int, name: str) -> pd.DataFrame:
-        """Return one recorded quantity of a rung with the columns spec_hash, epoch, value."""
         curves = self.recorded(name)
         return curves[curves["spec_hash"].isin(self.of_rung(rung)["spec_hash"])]
 
@@ -297,9 +281,7 @@ def _flag_flat_confidences(run: Run) -> Run:
         return run
     sharpness, rungs = run.trials[name].astype(float), run.trials["rung"]
     # Only the base on the same import is comparable.
-    imports = run.trials["network_id"]
-    if not run.has_imports:
-        imports = pd.Series("", index=run.trials.index)
+    imports = run.trials["network_id"] if run.has_imports else rungs * 0
     means = sharpness.groupby([rungs, imports]).mean()
     base_rungs = [run.bases[index].index for index in rungs]
     bases = means.reindex(pd.MultiIndex.from_arrays([base_rungs, imports])).to_numpy()
@@ -329,6 +311,5 @@ def read_trials(out: AnyPath, columns: Collection[str] = ("*",)) -> pd.DataFrame
 
 
 def _with_flag(rows: pd.DataFrame, name: str, is_raised: "pd.Series[bool]") -> pd.DataFrame:
-    """Return rows with a flag added where it is raised."""
     flags = rows["flags"].astype(object).fillna("")
     return rows.assign(flags=flags.mask(is_raised, flags + "," + name).str.strip(","))

@@ -51,7 +51,6 @@ def published(table: str) -> "pd.DataFrame":
 
 
 def published_tables() -> list[str]:
-    """Return the names of the published tables, sorted."""
     return list(describe_published())
 
 
@@ -60,15 +59,16 @@ def describe_published() -> dict[str, dict[str, Any]]:
     """Describe every published table by name, without pandas; parts are in printed order."""
     tables = defaultdict[str, list[dict[str, str]]](list)
     for path in _NUMBERS:
-        with path.open(encoding="utf-8") as file:
-            for row in csv.DictReader(file):
-                tables[f"{row['paper']}/{row['table']}"].append(row)
-    descriptions: dict[str, dict[str, Any]] = defaultdict(dict)
+        for row in csv.DictReader(path.read_text(encoding="utf-8").splitlines()):
+            tables[f"{row['paper']}/{row['table']}"].append(row)
+    descriptions: dict[str, dict[str, Any]] = {}
     for name, rows in sorted(tables.items()):
-        for part, column in _PARTS.items():
-            descriptions[name][part] = list(dict.fromkeys(map(itemgetter(column), rows)))
+        descriptions[name] = {
+            part: list(dict.fromkeys(map(itemgetter(column), rows)))
+            for part, column in _PARTS.items()
+        }
         descriptions[name]["numbers"] = len(rows)
-    return dict(descriptions)
+    return descriptions
 
 
 def read_result_files(folder: "AnyPath") -> "pd.DataFrame":
@@ -78,8 +78,6 @@ def read_result_files(folder: "AnyPath") -> "pd.DataFrame":
     METHOD_accuracy; the file is METHOD.csv. Other columns are ignored.
     """
     import pandas as pd
-
-    from analysis.tidy import COLUMNS
 
     frames = []
     for path, copy in fetch_files(folder, "*.csv"):
@@ -92,17 +90,22 @@ def read_result_files(folder: "AnyPath") -> "pd.DataFrame":
             raise UserError(f"{path} has two rows of one experiment; keep one of them")
         rows = scores.melt(["dataset", "model"], var_name="metric")
         frames.append(rows.rename(columns={"model": "backbone"}).assign(method=copy.stem))
-    frame = pd.concat(frames, ignore_index=True).assign(
-        source=folder.name, variant="", split="test", status="published", note="",
-        spec_hash="", flags="",
-    )  # fmt: skip
-    for seed in ("network_seed", "head_seed", "split_seed"):
-        frame[seed] = pd.array([pd.NA] * len(frame), dtype="Int64")
-    return frame[list(COLUMNS)]
+    frame = pd.concat(frames, ignore_index=True)
+    return _with_columns(frame, source=folder.name, split="test", note="")
+
+
+def _with_columns(frame: "pd.DataFrame", **columns: Any) -> "pd.DataFrame":
+    """Return printed numbers with the columns of results of runs, which name no trial."""
+    import pandas as pd
+
+    from analysis.tidy import COLUMNS, SEEDS
+
+    seeds = dict.fromkeys(SEEDS, pd.array([pd.NA] * len(frame), dtype="Int64"))
+    texts = {"variant": "", "status": "published", "spec_hash": "", "flags": ""}
+    return frame.assign(**{**columns, **texts, **seeds})[list(COLUMNS)]
 
 
 def printed_name(table: str, method: str) -> str | None:
-    """Return the printed name of one of our methods in a table; None if it has no row."""
     name = _PRINTED.get(table.partition("/")[0], {}).get(method, method).lower()
     methods = published(table)["method"]
     return next(iter(methods[methods.str.lower() == name].unique()), None)
@@ -110,12 +113,11 @@ def printed_name(table: str, method: str) -> str | None:
 
 def published_titles() -> dict[str, str]:
     """Return the printed names of data sets and backbones, by our names."""
-    with (_FOLDER / "titles.csv").open(encoding="utf-8") as file:
-        return dict(map(itemgetter("name", "title"), csv.DictReader(file)))
+    lines = (_FOLDER / "titles.csv").read_text(encoding="utf-8").splitlines()
+    return dict(map(itemgetter("name", "title"), csv.DictReader(lines)))
 
 
 def titled(names: Iterable[str]) -> str:
-    """Return the printed names of a data set and a backbone as one string."""
     titles = published_titles()
     return " ".join(titles.get(name, name) for name in names)
 
@@ -124,9 +126,9 @@ def compare_with(run: "Run", table: str) -> "Run":
     """Return the run with the names of its rungs in a published table, for its reports."""
     if table == run.manifest.published:
         return run
-    rungs = []
-    for rung in run.rungs:
-        rungs.append(rung.model_copy(update={"published": printed_name(table, rung.label)}))
+    rungs = [
+        rung.model_copy(update={"published": printed_name(table, rung.label)}) for rung in run.rungs
+    ]
     if not any(map(attrgetter("published"), rungs)):
         printed = ", ".join(published(table)["method"].unique())
         raise UserError(f"{table} has none of the methods of this run; it has {printed}")
@@ -138,26 +140,17 @@ def compare_with(run: "Run", table: str) -> "Run":
 def _read_numbers() -> "pd.DataFrame":
     import pandas as pd
 
-    from analysis.tidy import COLUMNS
-
     texts = [StringIO(path.read_text(encoding="utf-8")) for path in _NUMBERS]
     frames = [pd.read_csv(text, keep_default_na=False) for text in texts]
-    rows = pd.concat(frames, ignore_index=True)
+    rows = pd.concat(frames, ignore_index=True).rename(columns={"arch": "backbone"})
     data = rows["dataset"].str.partition("->")
     is_ood = rows["metric"].isin(OOD_METRICS)
     fractions = [name for name in METRICS if METRICS[name].unit == "fraction"]
-    rows = rows.rename(columns={"arch": "backbone"}).assign(
+    return _with_columns(
+        rows,
         source=rows["paper"] + "/" + rows["table"],
         dataset=data[0],
-        variant="",
         split=("ood/" + data[2].where(data[2] != "", "average")).where(is_ood, "test"),
         # Rounded, since 1.22 / 100 is 0.012199999999999999.
         value=rows["value"].where(~rows["metric"].isin(fractions), (rows["value"] / 100).round(6)),
-        status="published",
-        network_seed=pd.array([pd.NA] * len(rows), dtype="Int64"),
-        head_seed=pd.array([pd.NA] * len(rows), dtype="Int64"),
-        split_seed=pd.array([pd.NA] * len(rows), dtype="Int64"),
-        spec_hash="",
-        flags="",
     )
-    return rows[list(COLUMNS)]

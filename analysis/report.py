@@ -22,21 +22,19 @@ def write_report(
     metrics: Sequence[str] = (),
     intervals: bool = False,
 ) -> str:
-    """Write the report of a run, and return the text to print."""
     # Imported here, since a status needs neither pandas nor matplotlib.
     from analysis.ladder.files import load_run, write_files
 
     shown = tuple(dict.fromkeys(metrics))
-    pairs: list[tuple[str, Any]] = [("published", published), ("test", test), ("regime", regime)]
-    pairs += [*zip(repeat("metric"), shown), ("intervals", intervals)]
-    words = option_words(pair for pair in pairs if pair[1])
+    options = {"published": published, "test": test, "regime": regime}.items()
+    pairs: list[tuple[str, Any]] = [*options, *zip(repeat("metric"), shown)]
+    words = option_words(pair for pair in [*pairs, ("intervals", intervals)] if pair[1])
     run = load_run(out, published, regime, shown, intervals)
     with folder_to_fill(out) as folder:
         return write_files(run, test, words, folder)
 
 
 def write_search_report(out: AnyPath) -> str:
-    """Write the report of a search, and return the text to print."""
     from analysis.search.files import write_files
 
     with folder_to_fill(out) as folder:

@@ -55,10 +55,9 @@ def read_shifts(out: AnyPath, metric: str | None = None) -> pd.DataFrame:
     long = long.drop_duplicates(["spec_hash", "set", "metric"], keep="last")
     severities = dict.fromkeys(FAMILIES, len(SEVERITIES))
     # The kinds of OOD images are their sets; a single set needs no mean.
-    sets = max(len(foreign_sets(long["set"])), 2)
-    kinds = {family: len(names) for family, names in FAMILIES.items()} | {OOD: sets}
-    parts = long["set"].str.split("/", n=2, expand=True).fillna("")
-    parts = parts.reindex(columns=range(3), fill_value="")
+    kinds = {family: len(names) for family, names in FAMILIES.items()}
+    kinds[OOD] = max(len(foreign_sets(long["set"])), 2)
+    parts = long["set"].str.split("/", n=2, expand=True).reindex(columns=range(3)).fillna("")
     rows = long.assign(family=parts[0], kind=parts[1], severity=parts[2])
     rows = rows[rows["family"].isin(kinds) & (rows["set"] != FOREIGN_MEAN)]
     is_of_benchmark = rows["kind"].isin(CORRUPTION_KINDS) | (rows["family"] == OOD)
@@ -71,7 +70,6 @@ def read_shifts(out: AnyPath, metric: str | None = None) -> pd.DataFrame:
 
 
 def foreign_sets(sets: Iterable[str]) -> list[str]:
-    """Return the OOD sets among some shift sets, without their mean."""
     return sorted({name for name in sets if name.startswith(f"{OOD}/")} - {FOREIGN_MEAN})
 
 
@@ -94,10 +92,8 @@ def read_draws(out: AnyPath, metric: str, split: str = "test") -> dict[str, Floa
     in all trials and sets, so draws of a mean are the means of draws. If a trial has several sets
     of draws, the largest is used; a trial that lacks draws of a shift set is left out.
     """
-    table_name: TableName = "shifts"
-    set_column = "set"
-    if split == "test":
-        table_name, set_column = "intervals", "split"
+    table_name: TableName = "intervals" if split == "test" else "shifts"
+    set_column = "split" if split == "test" else "set"
     columns = ["spec_hash", "metric", "resamples", "draws", set_column]
     table = read_table(out, table_name, columns=columns)
     # The sets over which the split is the mean, or the split itself if it is no mean.

@@ -1,13 +1,12 @@
 """The style of all figures: widths of a two-column paper, colour-blind-safe, reproducible bytes."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from textwrap import wrap
 from typing import Any
 
 import matplotlib as mpl
-import matplotlib.pyplot as plt
 import seaborn as sns
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
@@ -21,8 +20,8 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<", ">")
 FORMATS = ("png", "pdf")  # for pages and for papers
 
 # Seaborn's colour-blind-safe colours, with pale pink and yellow darkened for thin open marks.
-COLORS = tuple(sns.color_palette("colorblind"))
-COLORS = (*COLORS[:6], (0.33, 0.15, 0.53), COLORS[7], (0.55, 0.53, 0.0), COLORS[9])
+COLORS = list(map(tuple, sns.color_palette("colorblind")))
+COLORS[6], COLORS[8] = (0.33, 0.15, 0.53), (0.55, 0.53, 0.0)
 
 # No date and no version, so that the same results give the same bytes.
 _METADATA = {
@@ -33,23 +32,13 @@ _METADATA = {
 
 @contextmanager
 def applied() -> Iterator[None]:
-    """Set the style in the block; the backend and style of a notebook's own figures stay."""
-    # Loaded before anything is set: a backend of notebooks changes pyplot as it is loaded.
-    with suppress(ImportError):  # of one for which this machine has no screen
-        plt.draw_if_interactive()  # type: ignore[no-untyped-call]
-    open_figures = set(plt.get_fignums())
-    with mpl.rc_context(), plt.ioff():
+    """Set the style in the block; that of a notebook's own figures stays."""
+    with mpl.rc_context():
         theme()
-        try:
-            yield
-        finally:
-            # Of plug-ins: pyplot keeps all open figures, and a notebook would show them.
-            for number in set(plt.get_fignums()) - open_figures:
-                plt.close(number)
+        yield
 
 
 def theme() -> None:
-    """Set the style of figures that are drawn from now on."""
     # A user's defaults would change the figures.
     mpl.rcdefaults()
     sns.set_theme(
@@ -62,7 +51,6 @@ def theme() -> None:
 
 
 def color(index: int) -> tuple[float, float, float]:
-    """Return the colour of the index-th rung or method."""
     red, green, blue = COLORS[index % len(COLORS)]
     return float(red), float(green), float(blue)
 
@@ -71,7 +59,6 @@ CHOSEN = color(3)  # of the selected trial of a search
 
 
 def marker(index: int) -> str:
-    """Return the marker of the index-th rung or method, shifted each time the colours repeat."""
     return MARKERS[(index + index // len(COLORS)) % len(MARKERS)]
 
 
@@ -83,7 +70,6 @@ def plain_ticks(axis: Axis) -> None:
 
 
 def whole_ticks(axis: Axis) -> None:
-    """Label only integers, on an axis of epochs or other counts."""
     axis.set_major_locator(MaxNLocator(integer=True))
 
 
@@ -117,14 +103,12 @@ def panel_title(label: str, columns: int) -> str:
 
 
 def legend_below(figure: Figure, handles: Sequence[Artist], columns: int) -> None:
-    """Add a legend below the panels of a figure."""
     figure.legend(
         handles=handles, loc="outside lower center", ncols=columns, frameon=False, fontsize=7
     )
 
 
 def save(figure: Figure, folder: Path, name: str) -> None:
-    """Write a figure in each of ``FORMATS``."""
     folder.mkdir(parents=True, exist_ok=True)
     # Computing the layout takes as long as drawing a format, so it is computed once.
     figure.draw_without_rendering()

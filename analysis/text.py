@@ -33,16 +33,10 @@ class _Format(Protocol):
     def format(self, value: float, signed: bool = False) -> str: ...
 
 
-def _format_of(metric: str | _Format) -> _Format:
-    if isinstance(metric, str):
-        return METRICS[metric]
-    return metric
-
-
 def rounded(metric: str | _Format, value: float) -> float:
     """Return a value rounded as printed, so that values printed alike share a rank."""
     # Python rounds a float as it formats it, unlike NumPy. Adding 0.0 turns -0.0 into 0.0.
-    record = _format_of(metric)
+    record = METRICS[metric] if isinstance(metric, str) else metric
     return round(float(record.scale * value), record.digits) + 0.0
 
 
@@ -53,7 +47,6 @@ class Cell:
     text: str
     value: float | None = None  # rounded as printed; None if the text is not a number
     rank: int = 0  # 1 for the best of its column, 2 for the second
-    is_barred: bool = False  # the best of its column, which may not be marked
 
     @classmethod
     def of(cls, value: object) -> "Cell":
@@ -77,7 +70,7 @@ class Cell:
         """Return the cell of a value, with its spread unless that is NaN."""
         if math.isnan(value):
             return NOTHING
-        record = _format_of(metric)
+        record = METRICS[metric] if isinstance(metric, str) else metric
         text = record.format(value, signed)
         if not math.isnan(sd):
             text += f" ± {record.format(sd)}"
@@ -98,7 +91,7 @@ class Cell:
         """Return the cell of an interval, sorted by its lower end; ``-`` for NaN."""
         if math.isnan(low):
             return NOTHING
-        record = _format_of(metric)
+        record = METRICS[metric] if isinstance(metric, str) else metric
         text = f"{record.format(low, signed)} to {record.format(high, signed)}"
         return cls(text, rounded(record, low))
 
@@ -111,8 +104,10 @@ class Cell:
         return cls(text, float(text))
 
     @classmethod
-    def p(cls, p: float) -> "Cell":
-        """Return the cell of a p-value; a tiny one is printed as an upper bound."""
+    def p(cls, p: float, statement: str = "") -> "Cell":
+        """Return the cell of a p-value, or of the reason for having none."""
+        if statement:
+            return cls(statement)
         if p < LEAST_P:
             return cls(f"< {LEAST_P}", LEAST_P)
         return cls.formatted(p, ".2g")
@@ -132,7 +127,6 @@ class Cell:
 
     @property
     def is_blank(self) -> bool:
-        """Return whether the cell is empty or a dash."""
         return self in (Cell(""), NOTHING)
 
     def marked(self, kind: str) -> str:
@@ -161,27 +155,24 @@ def ranked(
     values = {cell.value for cell in marked if cell.value is not None}
     is_more = direction == "max"
     for rank, value in enumerate(sorted(values, reverse=is_more)[:2], start=1):
-        places = [place for place, cell in enumerate(marked) if cell.value == value]
-        winners = [place for place in places if flags[place]]
         if record and record.chance is not None:
             level = rounded(record, record.chance)
-            winners = winners if (value > level if is_more else value < level) else []
+            if not (value > level if is_more else value < level):
+                break
+        winners = [place for place, cell in enumerate(marked) if cell.value == value]
+        winners = [place for place in winners if flags[place]]
         for place in winners:
             marked[place] = replace(marked[place], rank=rank)
         if not winners:
-            if rank == 1:
-                marked[places[0]] = replace(marked[places[0]], is_barred=True)
             break
     return marked
 
 
 def records_of(columns: Mapping[str, Iterable[Cell]]) -> list[Record]:
-    """Return the rows of a table from its columns."""
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
 def capital(text: str) -> str:
-    """Capitalise the first letter of a text."""
     return f"{text[0].upper()}{text[1:]}"
 
 
@@ -196,7 +187,6 @@ def by_status(counts: Counter[str]) -> dict[str, int]:
 
 
 def format_counts(counts: Mapping[str, int]) -> str:
-    """Format numbers of trials by status, e.g. ``3 done, 1 diverged, 1 missing``."""
     return ", ".join(f"{count} {status}" for status, count in counts.items())
 
 
@@ -208,5 +198,4 @@ def format_ended(counts: Mapping[str, int]) -> str:
 
 
 def full_stops(lines: Sequence[str]) -> list[str]:
-    """End each line with a full stop."""
     return [f"{line.removesuffix('.')}." for line in lines]

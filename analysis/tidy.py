@@ -50,18 +50,14 @@ def tidy(run: Run, metrics: Sequence[str] = (), split: str | None = None) -> pd.
     rows = planned_trials(run)
     columns = list(filter(is_metric_column, map(str, rows)))
     if metrics:
-        splits = [split] if split else sorted(map(_split_of, columns))
-        pairs = product(dict.fromkeys(splits), metrics)
-        columns = [column_in(rows, name, metric) for name, metric in pairs]
+        splits = [split] if split else sorted({name.rpartition("/")[0] for name in columns})
+        columns = [column_in(rows, name, metric) for name, metric in product(splits, metrics)]
         rows = rows.reindex(columns=[*_TRIAL, *columns])
     elif split:
-        columns = [name for name in columns if _split_of(name) == split]
+        columns = [name for name in columns if name.rpartition("/")[0] == split]
     long = rows.melt(id_vars=_TRIAL, value_vars=columns, var_name="column")
-    metric_names, split_names = {}, {}
-    for name in columns:
-        metric_names[name], split_names[name] = parted(name)
-    long["split"] = long["column"].map(split_names)
-    long["metric"] = long["column"].map(metric_names)
+    for index, part in ((0, "split"), (2, "metric")):
+        long[part] = long["column"].map({name: name.rpartition("/")[index] for name in columns})
     # Unfinished trials stay, without a number, so that no mean silently leaves them out.
     is_recorded = (long["status"] != "done") | long["value"].notna()
     return long.loc[is_recorded, list(COLUMNS)].reset_index(drop=True)
@@ -83,16 +79,10 @@ def write_results_file(out: AnyPath, file: AnyPath) -> str:
     return f"{format_count(len(rows), 'row')} of {trials} written: {file}"
 
 
-def _split_of(name: str) -> str:
-    return name.rpartition("/")[0]
-
-
 def column_in(rows: pd.DataFrame, split: str, metric: str) -> str:
     """Return the column of a metric or of another quantity in the rows."""
     name = f"{split}/{metric}"
-    if name in rows:
-        return name
-    return column(split, metric)
+    return name if name in rows else column(split, metric)
 
 
 def flags_of_methods(frame: pd.DataFrame) -> dict[str, list[str]]:
@@ -115,18 +105,15 @@ def complaints(run: Run, metric: str | None = None) -> list[str]:
     lines = [LOST] if run.manifest.is_lost else []
     bad = rows[rows["status"] != "done"]
     for (method, status), group in bad.groupby(["method", "status"], sort=False):
-        heads = ("/" + group["head_seed"].astype("string")).fillna("")
-        splits = ("/" + group["split_seed"].astype("string")).fillna("")
-        seeds = ", ".join(group["network_seed"].astype("string").str.cat(heads).str.cat(splits))
-        kind = "network seed/head seed" if any(heads) else "network seed"
-        if any(splits):
-            kind += "/split seed"
+        numbers = [group[name].astype("string") for name in SEEDS]
+        heads, splits = (("/" + number).fillna("") for number in numbers[1:])
+        seeds = ", ".join(numbers[0].str.cat(heads).str.cat(splits))
+        kind = "network seed" + "/head seed" * any(heads) + "/split seed" * any(splits)
         lines.append(f"{method}: {len(group)} of {planned[str(method)]} {status} ({kind} {seeds})")
     return lines
 
 
 def incomplete(run: Run, metric: str) -> list[str]:
-    """Return all ``complaints`` as one line, or an empty list."""
     lines = complaints(run, metric)
     return [f"INCOMPLETE: {'; '.join(lines)}"] if lines else []
 
@@ -165,10 +152,10 @@ def check_split(run: Run, metric: str, split: str) -> str:
     """Return a split; refuse it if no result has the metric there but some have it elsewhere."""
     splits = []
     for name in filter(is_metric_column, map(str, run.trials)):
+        column_split, _, column_metric = name.rpartition("/")
         is_of_base = name.startswith(f"{BASE}/")
-        column_metric, column_split = parted(name)
         if column_metric == metric and not is_of_base and run.trials[name].notna().any():
-            splits.append(str(column_split))
+            splits.append(column_split)
     if splits and split not in splits:
         title = METRICS[metric].title
         raise UserError(f"no result has {title} on {split!r}{nearest(split, sorted(splits))}")
@@ -209,7 +196,7 @@ def choose(frame: pd.DataFrame, **wanted: object) -> pd.DataFrame:
 def planned_trials(run: Run) -> pd.DataFrame:
     """Return one row per planned trial, with its result if there is one."""
     # Rung and seeds come from the plan, since missing trials have no row.
-    of_plan = ["rung", "network_seed", "head_seed", "split_seed"]
+    of_plan = ["rung", *SEEDS]
     entries = map(attrgetter("spec_hash", *of_plan, "imported"), run.manifest.planned)
     planned = pd.DataFrame(entries, columns=["spec_hash", *of_plan, "imported"])
     rows = planned.merge(run.trials.drop(columns=of_plan), on="spec_hash", how="left")
@@ -235,11 +222,9 @@ def planned_trials(run: Run) -> pd.DataFrame:
         method=rows["rung"].map(run.labels),
         variant=variant,
         dataset=rows["dataset"].mask(is_users, rows["dataset"].replace(run.manifest.titles)),
-        network_seed=rows["network_seed"].astype("Int64"),
-        head_seed=rows["head_seed"].astype("Int64"),
-        split_seed=rows["split_seed"].astype("Int64"),
         note=rows["message"].fillna(""),
         flags=rows["flags"].fillna(""),
+        **{name: rows[name].astype("Int64") for name in SEEDS},
     )
 
 
@@ -288,13 +273,10 @@ def tied(values: Any) -> Any:
 
 
 def unbeaten(rows: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
-    """Return the Pareto-optimal rows, sorted by the metrics."""
     are_less_better = [METRICS[name].is_less_better for name in metrics]
     losses = tied(rows[metrics].to_numpy(dtype=float)) * np.where(are_less_better, 1, -1)
-    is_beaten = np.zeros(len(rows), dtype=bool)
-    for index, loss in enumerate(losses):
-        is_beaten[index] = ((losses <= loss).all(1) & (losses < loss).any(1)).any()
-    best = rows[~is_beaten]
+    is_beaten = [((losses <= loss).all(1) & (losses < loss).any(1)).any() for loss in losses]
+    best = rows[~np.array(is_beaten, dtype=bool)]
     return best.sort_values(metrics, ascending=are_less_better, kind="stable")
 
 
@@ -316,10 +298,9 @@ def settings(rows: pd.DataFrame) -> pd.DataFrame:
         for slot, text in zip(SLOTS, texts, strict=True):
             if isinstance(text, str):
                 points[-1].update(_read_slot(slot, text))
+    names = sorted(set().union(*points), key=_order)
     # As objects, since pandas would turn integers into floats next to None, and print 8 as 8.0.
-    columns = {}
-    for name in sorted(set().union(*points), key=_order):
-        columns[name] = [point.get(name) for point in points]
+    columns = {name: [point.get(name) for point in points] for name in names}
     return pd.DataFrame(columns, index=rows.index, dtype=object)
 
 
@@ -330,12 +311,11 @@ def _read_slot(slot: str, text: str) -> dict[str, Any]:
     if slot == "data":
         values.pop("split_seed", None)
     values.update(values.pop("params", {}))
-    point = {}
-    for key, value in values.items():
-        if not isinstance(value, bool | int | float | str):
-            value = json.dumps(value)
-        point[f"{slot}.{key}"] = value
-    return point
+    plain = (bool, int, float, str)
+    return {
+        f"{slot}.{key}": value if isinstance(value, plain) else json.dumps(value)
+        for key, value in values.items()
+    }
 
 
 def _order(name: str) -> tuple[int, bool, str]:

@@ -7,7 +7,7 @@ import pytest
 
 from analysis import style
 from analysis.ladder import files as ladder_files
-from analysis.page.figures import in_order
+from analysis.page.page import in_order
 from analysis.search import files as search_files
 
 FORMATS = style.FORMATS

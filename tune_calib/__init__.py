@@ -4,9 +4,7 @@ Public names (docs/pages/python.md, docs/pages/own-network.md) are imported on f
 the command line starts quickly.
 """
 
-import os
 from importlib import import_module
-from importlib.util import find_spec
 from typing import Any
 
 _LIBRARY = {
@@ -22,26 +20,6 @@ _LIBRARY = {
         "tune_calib.api.statistics",
     ),
 }
-
-
-def _refuse_hidden() -> None:
-    """Refuse to run if Python finds another folder or file of the name of an own package first."""
-    parent = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    for name in ("analysis", "ablations", "search_spaces"):  # other packages may use these too
-        spec = find_spec(name)
-        if spec is None:
-            continue
-        package = os.path.join(parent, name)
-        imported = str([*(spec.submodule_search_locations or ()), spec.origin][0])
-        if os.path.realpath(imported) != os.path.realpath(package):
-            raise ImportError(
-                f"{imported} hides the package {name} of tune-calib ({package}): rename it, or run "
-                "from another folder",
-                name=__name__,
-            )
-
-
-_refuse_hidden()
 
 
 def __getattr__(name: str) -> Any:

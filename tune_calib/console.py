@@ -132,7 +132,9 @@ def entries(record: Mapping[str, str], margin: str = "") -> str:
 
 
 def wrap(text: str, width: int, indent: str = "") -> list[str]:
-    """Wrap a text at whole words, leaving room for an indent from the second line on."""
+    """Wrap a longer text at whole words, with an indent from the second line on."""
+    if len(text) <= width:
+        return [text]
     lines = textwrap.wrap(
         text.replace(" ↓", f"{_GLUE}↓").replace(" ↑", f"{_GLUE}↑"),
         width,
@@ -140,4 +142,4 @@ def wrap(text: str, width: int, indent: str = "") -> list[str]:
         break_long_words=False,
         break_on_hyphens=False,
     )
-    return [line.removeprefix(indent).replace(_GLUE, " ") for line in lines] or [""]
+    return [line.replace(_GLUE, " ") for line in lines] or [""]

@@ -188,6 +188,8 @@ class Registry(Generic[T]):
 
     def __getitem__(self, name: str) -> T:
         """Return a record, importing its module if need be."""
+        if isinstance(name, str) and name in self._records:
+            return self._records[name]
         self.require(name)
         name = self.canonical(name)
         if name not in self._records:

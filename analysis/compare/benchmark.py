@@ -49,7 +49,6 @@ class Benchmark(Flagged):
 
     @property
     def datasets(self) -> "pd.Index[str]":
-        """Return the data set of each experiment."""
         return self.is_run.columns.get_level_values("dataset")
 
     def win_rates(self, metric: str) -> pd.DataFrame:
@@ -104,7 +103,6 @@ class Benchmark(Flagged):
 
     @cached_property
     def friedman(self) -> Friedman:
-        """Run Friedman's test by log loss on the methods with numbers for all experiments."""
         controls = [method for method, cells in self.flags.items() if CONTROL in cells[0]]
         values = self.values[SCORES[0]].dropna().drop(index=controls, errors="ignore")
         left_out = [method for method in self.is_run.index if method not in values.index]
@@ -132,15 +130,14 @@ def benchmark(
         rows = rows.assign(method=rows["method"].astype(str))
         counts = rows.groupby(["method", *KEY], sort=False).size().unstack(KEY)
         values[metric], _, _, seed_notes = average_seeds(rows, metric)
-        notes += seed_notes
         flags |= flags_of_methods(rows)
+        notes += seed_notes
         notes += [note for note in collected.notes if note.startswith("INCOMPLETE")]
     methods, experiments = values[SCORES[0]].index, values[SCORES[0]].columns
     for metric, scores in values.items():
         values[metric] = scores.reindex(index=methods, columns=experiments)
     is_run = counts.reindex(index=methods, columns=experiments).notna()
-    if baseline is None:
-        baseline = _find_base(folders)
+    baseline = baseline or _find_base(folders)
     if baseline not in methods:
         hint = nearest(baseline, list(methods))
         raise UserError(f"no method {baseline!r} in these results{hint}", "baseline")
@@ -155,12 +152,10 @@ def benchmark(
             "Some imports may share a data set, which only names like DATASET/MODEL tell, so that "
             "experiments are counted and drawn"
         )
-    remarks = tuple(dict.fromkeys(notes))
-    return Benchmark(baseline, resampled, values, is_run, flags, notes=remarks)
+    return Benchmark(baseline, resampled, values, is_run, flags, tuple(dict.fromkeys(notes)))
 
 
 def _find_base(folders: Sequence[AnyPath]) -> str:
-    """Return the base of runs, which must agree, or of result files."""
     bases = set()
     for folder in folders:
         if has_result_files(folder):
@@ -184,13 +179,13 @@ def view(result: Benchmark) -> View:
             may_win[method] &= not is_never_best(cells)
         columns |= _columns(summary, metric, may_win)
     columns["experiments"] = list(map(Cell.of, summary["experiments"]))
-    count = format_count(result.is_run.shape[1], "experiment")
     on_datasets = f" on {format_count(len(set(result.datasets)), 'data set')}"
     if "" in result.is_run.columns.get_level_values("backbone"):
         on_datasets = ""
     unit = "data sets" if result.unit == "datasets" else "experiments"
     lines = [
-        f"{count}{on_datasets}, test split; best mean rank by NLL first. {BEST}",
+        f"{format_count(result.is_run.shape[1], 'experiment')}{on_datasets}, test split; best mean "
+        f"rank by NLL first. {BEST}",
         "Win rate: share of the other methods with a larger score, mean over experiments. "
         f"Intervals: 95 %, bootstrap over {unit}.",
         f"Improvement: score of {result.base} minus that of the method, mean over experiments, "
@@ -210,42 +205,42 @@ def view(result: Benchmark) -> View:
 def _columns(
     summary: pd.DataFrame, metric: str, may_win: "pd.Series[bool]"
 ) -> dict[str, list[Cell]]:
-    title = METRICS[metric].title
-    ranks = [Cell.formatted(rank, ".2f") for rank in summary[f"{metric}_rank"]]
-    percent = [Cell.formatted(100 * rate, ".1f") for rate in summary[f"{metric}_win_rate"]]
-    ends = [summary[f"{metric}_win_rate_{end}"] for end in ("low", "high")]
-    spans = [Cell(f"{100 * low:.1f} to {100 * high:.1f}") for low, high in zip(*ends, strict=True)]
-    improvement = f"{metric}_improvement"
+    title, name = METRICS[metric].title, f"{metric}_{{}}".format
+    ranks = [Cell.formatted(value, ".2f") for value in summary[name("rank")]]
+    percent = [Cell.formatted(100 * value, ".1f") for value in summary[name("win_rate")]]
+    ends = zip(
+        100 * summary[name("win_rate_low")], 100 * summary[name("win_rate_high")], strict=True
+    )
     number = partial(Cell.number, metric, signed=True)
-    gains = list(map(number, summary[improvement], summary[f"{improvement}_half"]))
+    gains = list(map(number, summary[name("improvement")], summary[name("improvement_half")]))
     return {
         f"{title} mean rank": ranked(ranks, "min", may_win),
         f"{title} win rate (%)": ranked(percent, "max", may_win),
-        f"{title} 95 % interval": spans,
+        f"{title} 95 % interval": [Cell(f"{least:.1f} to {most:.1f}") for least, most in ends],
         f"{title} improvement": ranked(gains, "max", may_win),
     }
 
 
 def _describe_partial(result: Benchmark) -> list[str]:
-    """Name the methods without numbers for some experiments."""
     lines = []
     counts = result.is_run.sum(axis="columns")
-    if names := [f"{name} ({count})" for name, count in counts.items() if count < counts.max()]:
-        listed = ", ".join(names)
-        lines.append(f"run on fewer experiments, so that their means are over others: {listed}")
+    if names := _listed(counts[counts < counts.max()]):
+        lines.append(f"run on fewer experiments, so that their means are over others: {names}")
     for metric, values in result.values.items():
         lacking = (values.isna() & result.is_run).sum(axis="columns")
-        if names := [f"{name} ({count})" for name, count in lacking.items() if count]:
-            title, listed = METRICS[metric].title, ", ".join(names)
+        if names := _listed(lacking[lacking > 0]):
             lines.append(
-                f"without {title} in some experiments, which count in win rates as losses and in "
-                f"ranks and improvements not at all: {listed}"
+                f"without {METRICS[metric].title} in some experiments, which count in win rates as "
+                f"losses and in ranks and improvements not at all: {names}"
             )
     return lines
 
 
+def _listed(counts: "pd.Series[int]") -> str:
+    return ", ".join(f"{name} ({count})" for name, count in counts.items())
+
+
 def tidy_scores(result: Benchmark) -> pd.DataFrame:
-    """Return a row per experiment and method with its scores."""
     parts = {}
     for metric, scores in result.values.items():
         parts[metric] = scores.stack(KEY, future_stack=True)

@@ -1,9 +1,9 @@
 """Judge whether results support a paper's claim: paired differences over seeds and test samples.
 
-A difference is uncertain for two reasons. One is training: the spread over seeds, whose variance
-falls with their number. The other is the test samples, which all seeds share: the spread of the
-mean difference over bootstrap draws, the same draws for all rungs. The variances add up. A quantity
-that is not a metric does not depend on test samples, so it is judged over seeds only.
+A difference is uncertain by training, the spread over seeds, whose variance falls with their
+number; and by the test samples, which all seeds share: the spread of the mean difference over
+bootstrap draws, the same for all rungs. The variances add up. A quantity that is not a metric does
+not depend on test samples, so it is judged over seeds only.
 
 Every comparison is a weighted sum of the values of some rungs (``Comparison.weigh``): a difference,
 a difference from a multiple, a slope over a setting, or a difference of ranks.
@@ -73,7 +73,6 @@ class Changes:
 
     @property
     def mean(self) -> float:
-        """Return the mean over the pairs; NaN without any."""
         return float(self.values.mean()) if len(self.values) else math.nan
 
 
@@ -128,28 +127,23 @@ def _decide(undecided: Verdict, changes: Changes, comparisons: int) -> Verdict:
     return replace(verdict, seeds=needed, why="the interval includes both outcomes")
 
 
-def _measure_all(runs: Sequence[Run], comparison: Comparison, than: str) -> Changes:
-    """Return the sums of one run with a pair per seed, or of several with a pair per network."""
-    parts = [measure(run, comparison, than) for run in runs]
+def _average(groups: Sequence[Sequence[Run]], comparison: Comparison, than: str) -> Changes:
+    """Average sums seed by seed, with a pair per network in a group of several runs.
+
+    The runs of a group share their test samples, so the error of their mean is at most the mean of
+    their errors. Errors of groups add up within a data set, else their squares.
+    """
+    parts = []
+    for runs in groups:
+        of_runs = [measure(run, comparison, than) for run in runs]
+        for part in of_runs:
+            if part.why_no_verdict or part.why:
+                return part
+        means = np.array([part.mean for part in of_runs])
+        mean = Changes(means, float(np.mean([part.error for part in of_runs])))
+        parts.append(mean if len(runs) > 1 else of_runs[0])
     if len(parts) == 1:
         return parts[0]
-    # They share their test samples, so the error of the mean is at most the mean of the errors.
-    if refused := _refused(parts):
-        return refused
-    means = np.array([part.mean for part in parts])
-    return Changes(means, float(np.mean([part.error for part in parts])))
-
-
-def _refused(parts: Sequence[Changes]) -> Changes | None:
-    return next((part for part in parts if part.why_no_verdict or part.why), None)
-
-
-def _average(groups: Sequence[Sequence[Run]], comparison: Comparison, than: str) -> Changes:
-    """Average sums seed by seed; their errors add up within a data set, else their squares."""
-    parts = [_measure_all(runs, comparison, than) for runs in groups]
-    refused = _refused(parts)
-    if refused or len(parts) == 1:
-        return refused or parts[0]
     pairs = min(len(part.values) for part in parts)
     values = np.mean([part.values[:pairs] for part in parts], axis=0)
     datasets = [runs[0].manifest.dataset for runs in groups]
@@ -232,11 +226,9 @@ def _sample_error(
     if drawn_blocks:
         means = {}
         for label, trials in hashes.items():
-            block_means = []  # blocks count alike, however many trials they have
-            for index in drawn_blocks:
-                of_block = [draws[trial] for trial in trials[index]]
-                block_means.append(np.mean(of_block, axis=0))
-            means[label] = np.mean(block_means, axis=0)
+            # Blocks count alike, however many trials they have.
+            of_blocks = [[draws[trial] for trial in trials[index]] for index in drawn_blocks]
+            means[label] = np.mean([np.mean(block, axis=0) for block in of_blocks], axis=0)
         if len(set(map(np.shape, means.values()))) == 1:
             drawn = pd.DataFrame(means)
             if is_rank:
@@ -281,7 +273,6 @@ def _drawn(run: Run, metric: str, split: str) -> tuple[pd.DataFrame, dict[str, F
 
 
 def _hashes(rows: pd.DataFrame, blocks: "pd.Index[int]") -> list[list[str]]:
-    """Return the trials of a rung in each block; a trial without the block's seed is in all."""
     name = str(blocks.name)
     shared = rows.loc[rows[name].isna(), "spec_hash"].tolist()
     return [rows.loc[rows[name] == block, "spec_hash"].tolist() or shared for block in blocks]

@@ -1,12 +1,10 @@
 """Decide whether a method is better than a reference, worse, equivalent, or neither is shown.
 
-A decision rests on what varies. With three or more networks, its interval is over networks and test
-samples. With one network, it is over the test samples (and over the heads, if several were trained)
-and holds for that network alone.
-
-The difference in question is the mean over test sets of this size. Chance raises an ECE, and it may
-raise that of one method more than that of another (``intervals.noise_floor``). The interval of a
-difference of ECEs therefore contains the differences with and without that of the noise floors.
+With three or more networks, the interval of a decision is over networks and test samples; with one
+network, over the test samples (and heads, if several were trained), and it holds for that network
+alone. Chance raises an ECE, and may raise that of one method more than that of another
+(``intervals.noise_floor``): the interval of a difference of ECEs contains the differences with and
+without that of the noise floors.
 """
 
 import math
@@ -38,10 +36,9 @@ MARGINS = {"fraction": 0.0025, "nats": 0.002, "score": 0.002}
 """Margins of equivalence by the unit of the metric, e.g. a quarter of a point of ECE."""
 
 _KINKS = 1.1
-"""Factor of the bootstrap's error of a difference of ECEs or of other distances. A distance has a
-kink where the gap of a bin is 0, and its draws, with the noise of the sample and their own, cross
-it too often: in simulations, the error was up to 13 % too small
-(``tests/analysis/compare/test_decision_rates.py``)."""
+"""Factor of the bootstrap's error of a difference of distances such as the ECE. A distance has a
+kink where the gap of a bin is 0, which its draws cross too often: in simulations, the error was up
+to 13 % too small (``tests/analysis/compare/test_decision_rates.py``)."""
 
 _OVER = {
     "networks": "{} and the test samples",
@@ -80,25 +77,22 @@ class Decision:
 
     @property
     def margin_text(self) -> str:
-        """Format the margin with its unit, e.g. ``0.25 points``."""
         metric = METRICS[self.metric]
         return f"{metric.scale * self.margin:.3g}{UNITS[metric.unit]}"
 
     def relation_to(self, name: str) -> str:
         """Describe the relation to the reference under a name, with the interval."""
-        relations = {
-            "better": f"better than {name}",
-            "worse": f"worse than {name}",
+        relation = {
             "equivalent": f"equivalent to {name} within {self.margin_text}",
             "undecided": f"not separated from {name}",
-        }
-        details = []
+        }.get(self.outcome, f"{self.outcome} than {name}")
+        size, low, high = (
+            format_change(self.metric, value) for value in (self.difference, self.low, self.high)
+        )
+        details = self.why or f"{_percent(self.level)} interval {low} to {high}"
         if not np.isnan(self.difference):
-            size = format_change(self.metric, self.difference)
-            details.append(f"difference {size}{UNITS[METRICS[self.metric].unit]}")
-        low, high = (format_change(self.metric, end) for end in (self.low, self.high))
-        details.append(self.why or f"{_percent(self.level)} interval {low} to {high}")
-        return f"{relations[self.outcome]} ({', '.join(details)})"
+            details = f"difference {size}{UNITS[METRICS[self.metric].unit]}, {details}"
+        return f"{relation} ({details})"
 
 
 def margin_of(metric: str, requested: float | None = None) -> float:
@@ -114,11 +108,7 @@ def decide_sums(
     run: Run, comparisons: Sequence[Comparison], margin: float | None = None
 ) -> list[Decision]:
     """Decide on the weighted sums of comparisons of a metric, each with one rung."""
-    changes = []
-    for comparison in comparisons:
-        (reference,) = comparison.others
-        excess = _excess(run, comparison, reference)
-        changes.append(replace(measure(run, comparison, reference), excess=excess))
+    changes = [_measure(run, comparison, comparison.others[0]) for comparison in comparisons]
     return decide(comparisons, changes, margin)
 
 
@@ -126,43 +116,39 @@ def decide_runs(
     first: Run, second: Run, pairs: Mapping[str, Floats], name: str, margin: float | None = None
 ) -> list[Decision]:
     """Decide between rungs of one label in two runs, from the changes of their pairs by label."""
+    is_shared = _samples(first) == _samples(second)
     comparisons, changes = [], []
     for label, values in pairs.items():
         alone = Comparison(label, metric=name)
-        change, reference = measure(second, alone, ""), measure(first, alone, "")
+        change, reference = _measure(second, alone, ""), _measure(first, alone, "")
         draws, error = np.array([]), math.hypot(change.error, reference.error)
-        has_draws = 0 < len(change.draws) == len(reference.draws)
-        if has_draws and _share_samples(first, second):
+        if is_shared and 0 < len(change.draws) == len(reference.draws):
             draws = change.draws - reference.draws
             error = float(np.nanstd(draws, ddof=1))
         why = reference.why or change.why
         if not why and not len(values):
             why = "no seed has a value in both"
-        excess = _excess(second, alone, "") - _excess(first, alone, "")
+        excess = change.excess - reference.excess
         change = replace(change, values=values, error=error, draws=draws, why=why, excess=excess)
         comparisons.append(Comparison(label, ("A",), name))
         changes.append(change)
     return decide(comparisons, changes, margin)
 
 
-def _share_samples(first: Run, second: Run) -> bool:
-    """Return whether two runs have the same test samples, as far as their data and number show."""
-    samples = []
-    for run in (first, second):
-        bins = run.bins[run.bins["split"] == "test"]
-        counts = bins.groupby(bins["spec_hash"].astype(str))["count"].sum()
-        samples.append((run.manifest.dataset, set(counts)))
-    return samples[0] == samples[1]
+def _samples(run: Run) -> tuple[str, set[int]]:
+    """Return the data set and the numbers of test samples, which tell whether runs share them."""
+    bins = run.bins[run.bins["split"] == "test"]
+    return run.manifest.dataset, set(bins.groupby(bins["spec_hash"].astype(str))["count"].sum())
 
 
-def _excess(run: Run, comparison: Comparison, reference: str) -> float:
-    """Return the weighted sum of the noise floors of rungs; 0 for a metric without one."""
-    if comparison.metric not in ("ece", "test/ece"):
-        return 0.0
-    weights = pd.Series(comparison.weigh(reference))
-    floors = noise_floors(run).reindex(weights.index)
-    excess = float((floors * weights).sum(skipna=False))
-    return 0.0 if math.isnan(excess) else excess
+def _measure(run: Run, comparison: Comparison, reference: str) -> Changes:
+    """Measure a comparison, for ECE with the weighted sum of the noise floors of its rungs."""
+    changes = measure(run, comparison, reference)
+    if comparison.metric in ("ece", "test/ece"):
+        weights = pd.Series(comparison.weigh(reference))
+        excess = (noise_floors(run).reindex(weights.index) * weights).sum(skipna=False)
+        changes = replace(changes, excess=0.0 if math.isnan(excess) else float(excess))
+    return changes
 
 
 def decide(
@@ -182,7 +168,13 @@ def decide(
     corrected_equivalent = holm(decision.p_equivalent for decision in tested).tolist()
     decisions = []
     for decision, p, p_equivalent in zip(tested, corrected, corrected_equivalent, strict=True):
-        outcome = _outcome(decision, p, p_equivalent)
+        outcome: Outcome = "undecided"
+        if p_equivalent < ALPHA:
+            outcome = "equivalent"
+        elif p < ALPHA:  # not of NaN, without an interval
+            is_less = decision.difference < 0
+            is_better = is_less == METRICS[decision.metric].is_less_better
+            outcome = "better" if is_better else "worse"
         decisions.append(replace(decision, outcome=outcome, p=p, p_equivalent=p_equivalent))
     return decisions
 
@@ -225,40 +217,25 @@ def _test(comparison: Comparison, change: Changes, margin: float | None, alpha: 
 def _standard_error(decision: Decision, change: Changes) -> tuple[float, float]:
     """Return the standard error of a difference and its degrees of freedom.
 
-    The variances over the pairs and over the test samples add up, as in claims. By the degrees of
-    freedom, the quantile is to first order the mean of those of both parts, weighted by their
-    variances (Cochran, Biometrics 1964). Those of Welch and Satterthwaite vary too much with the
-    spread of three networks: in simulations, their coverage was 92 to 93 %.
+    The variances over pairs and test samples add up. By the degrees of freedom, the quantile is to
+    first order the mean of those of both parts, weighted by their variances (Cochran, Biometrics
+    1964): in simulations, the coverage of Welch's and Satterthwaite's was 92 to 93 %.
     """
-    spread = 0.0
-    if decision.pairs > 1:
-        spread = float(change.values.std(ddof=1))
+    spread = float(change.values.std(ddof=1)) if decision.pairs > 1 else 0.0
     error_of_samples = change.error
     if METRICS[decision.metric].is_distance:
         error_of_samples *= _KINKS
     if decision.basis == "splits":
-        # Halves of one pool share half of their samples, so that the variance of their mean is
-        # (1 / n + 1) times that of a split (Nadeau and Bengio, Machine Learning 2003).
+        # Halves of one pool share half of their samples: the variance of their mean is (1 / n + 1)
+        # times that of a split (Nadeau and Bengio, Machine Learning 2003).
         error_of_samples = math.hypot(error_of_samples, spread)
     variance = spread**2 / decision.pairs
     total = max(variance + error_of_samples**2, 1e-24)  # equal classifiers differ by 0
-    freedom = math.inf
-    if variance:
-        freedom = (decision.pairs - 1) * total / variance
+    freedom = (decision.pairs - 1) * total / variance if variance else math.inf
     return math.sqrt(total), freedom
 
 
-def _outcome(decision: Decision, p: float, p_equivalent: float) -> Outcome:
-    if p_equivalent < ALPHA:
-        return "equivalent"
-    if not p < ALPHA:  # NaN without an interval
-        return "undecided"
-    is_less = decision.difference < 0
-    return "better" if is_less == METRICS[decision.metric].is_less_better else "worse"
-
-
 def decisions_table(decisions: Sequence[Decision], head: str) -> Table:
-    """Build a table of decisions on one metric; ``head`` is that of the methods."""
     metric, level = decisions[0].metric, f"{_percent(decisions[0].level)} interval"
     holm_head = " (Holm)" if len(decisions) > 1 else ""
     records = []

@@ -1,17 +1,17 @@
 """Compare two runs: rungs of the same name with matched seeds, and the settings that differ."""
 
-import json
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import pandas as pd
 
-from analysis.compare.decision import Decision, decide_runs, describe_rules
+from analysis.compare.decision import decide_runs, describe_rules
 from analysis.compare.gather import Matched, over_seeds
 from analysis.compare.hypotheses import MIN_PAIRS, compare_pairs
 from analysis.load import Run
 from analysis.tables.latex import label_of
-from analysis.tables.render import View
+from analysis.tables.render import View, json_records
 from analysis.tables.table import Table
 from analysis.text import Cell, full_stops, records_of
 from analysis.tidy import by_rung, check_metric, check_split, default_split, planned_trials
@@ -47,18 +47,17 @@ def difference(
         name = column(common_split, metric)
         decisions = decide_runs(first, second, changes, name, margin)
         for label, decision in zip(shared, decisions, strict=True):
-            rows.append(_row(label, metric, pairs[label], decision))
+            means = {"first": pairs[label]["a"].mean(), "second": pairs[label]["b"].mean()}
+            row = {"rung": label, "metric": metric, **means, "decision": decision.outcome}
+            rows.append(row | compare_pairs(metric, pairs[label], "t"))
         if lines := describe_rules(decisions):
             rules.append(f"Decisions on {METRICS[metric].title}: {'; '.join(lines)}")
-        remarks += [f"A: {note}" for note in a.notes]
-        remarks += [f"B: {note}" for note in b.notes]
-    table = pd.DataFrame(rows)
+        remarks += [*map("A: {}".format, a.notes), *map("B: {}".format, b.notes)]
+    table = pd.DataFrame(rows).drop(columns=["p", "statement"])
+    table["decision"] = table.pop("decision")  # behind the numbers that it rests on
     if not table["pairs"].any():
-        raise UserError(
-            f"no seed has a number in both runs: {first.out} has seeds "
-            f"{', '.join(map(str, first.manifest.network_seeds))}, and {second.out} has "
-            f"{', '.join(map(str, second.manifest.network_seeds))}; run both with the same seeds"
-        )
+        folders = f"{first.out} and {second.out}"
+        raise UserError(f"no seed has a number in both {folders}; run both with the same seeds")
     changed = _changed_settings(first, second, shared)
     lines = [
         f"A: {first.out} ({first.manifest.title}; {first.manifest.setting})",
@@ -71,13 +70,6 @@ def difference(
         lines.append(f"The {first.row_name}s of both runs have the same settings")
     lines += [*_describe_overlap(first, second, shared), *dict.fromkeys(remarks)]
     return _view(table, changed, full_stops(lines), first.row_name)
-
-
-def _row(label: str, metric: str, pair: pd.DataFrame, decision: Decision) -> dict[str, object]:
-    result = compare_pairs(metric, pair, "t")
-    del result["p"], result["statement"]
-    row = {"rung": label, "metric": metric, "first": pair["a"].mean(), "second": pair["b"].mean()}
-    return {**row, **result, "decision": decision.outcome}
 
 
 def _shared_rungs(first: Run, second: Run) -> list[str]:
@@ -101,7 +93,6 @@ def _shared_rungs(first: Run, second: Run) -> list[str]:
 
 
 def _pairs(label: str, first: Matched, second: Matched) -> pd.DataFrame:
-    """Return the matched values of a rung in both runs, as columns ``b`` and ``a``."""
     pairs = pd.concat([second.values[label], first.values[label]], axis=1, keys=["b", "a"])
     pairs = pairs.astype(float).dropna()
     if label in first.fixed and label in second.fixed:
@@ -110,33 +101,28 @@ def _pairs(label: str, first: Matched, second: Matched) -> pd.DataFrame:
 
 
 def _describe_overlap(first: Run, second: Run, shared: Sequence[str]) -> list[str]:
-    """Describe the rungs that only one of them has, and the trials that both have."""
     lines = []
     for name, run in (("A", first), ("B", second)):
         if others := [label for label in run.labels.values() if label not in shared]:
             lines.append(f"Only in {name}: {', '.join(others)}")
-    first_hashes = {trial.spec_hash for trial in first.manifest.planned}
-    second_hashes = {trial.spec_hash for trial in second.manifest.planned}
-    if count := len(first_hashes & second_hashes):
+    hashes = ({trial.spec_hash for trial in run.manifest.planned} for run in (first, second))
+    if count := len(set.intersection(*hashes)):
         lines.append(f"Trials with equal settings and seeds in both: {count}")
     return lines
 
 
 def _changed_settings(first: Run, second: Run, shared: Sequence[str]) -> pd.DataFrame:
-    """Return the settings of shared rungs that differ, in the columns ``first`` and ``second``."""
     columns = {"first": _settings(first, shared), "second": _settings(second, shared)}
     settings = pd.DataFrame(columns).fillna("-").rename_axis("setting").reset_index()
     return settings[settings["first"] != settings["second"]]
 
 
-def _settings(run: Run, shared: Sequence[str]) -> dict[str, str]:
+def _settings(run: Run, shared: Sequence[str]) -> dict[Any, str]:
     rows = planned_trials(run).dropna(subset="data")
-    rows = rows[rows["method"].isin(shared)]
-    texts: dict[str, list[str]] = {}
-    for row in by_rung(rows, run.labels).to_dict("records"):
-        suffix = "" if row["rungs"] == "all" else f" ({row['rungs']})"
-        texts.setdefault(row["setting"], []).append(f"{row['value']}{suffix}")
-    return {name: "; ".join(sorted(values)) for name, values in texts.items()}
+    rows = by_rung(rows[rows["method"].isin(shared)], run.labels)
+    suffixes = rows["rungs"].map(lambda names: "" if names == "all" else f" ({names})")
+    texts = (rows["value"].map(str) + suffixes).groupby(rows["setting"], sort=False)
+    return texts.agg(lambda values: "; ".join(sorted(values))).to_dict()
 
 
 def _view(table: pd.DataFrame, changed: pd.DataFrame, notes: list[str], row_name: str) -> View:
@@ -163,9 +149,8 @@ def _view(table: pd.DataFrame, changed: pd.DataFrame, notes: list[str], row_name
         Table("settings", "Settings that differ.", records_of(settings), label=f"{label}-settings"),
     ]
     content = {
-        # Through pandas' JSON, which has null for NaN.
-        "differences": json.loads(table.to_json(orient="records")),
-        "settings": json.loads(changed.to_json(orient="records")),
+        "differences": json_records(table),
+        "settings": json_records(changed),
         "notes": notes,
     }
     return View([part for part in tables if part.records], content, table, notes)

@@ -33,6 +33,8 @@ from analysis.tables.table import Table
 from analysis.text import Cell, Record, full_stops
 from tune_calib.errors import UserError
 from tune_calib.results.manifests import DesignRecord
+from tune_calib.spec.design import MOST_FACTORS, list_combinations
+from tune_calib.spec.ladder import Cell as Steps
 from tune_calib.spec.metrics import METRICS
 from tune_calib.spec.reproduction import Comparison
 
@@ -44,7 +46,6 @@ KINDS = {
     "removed": "Removed last: the full method minus that without the step and what needs it",
     "added": "Added first: the step with what it needs minus that without the step",
 }
-Steps = frozenset[str]
 Weights = dict[str, float]
 
 
@@ -67,22 +68,12 @@ class Lattice:
         needs = {factor.name: frozenset(factor.needs) for factor in design.factors}
         return cls(tuple(needs), needs, labels)
 
-    def is_valid(self, cell: Steps) -> bool:
-        """Return whether all steps of a cell have what they need."""
-        return all(self.needs[step] <= cell for step in cell)
-
-    @property
-    def all_cells(self) -> list[Steps]:
-        """Return every combination that can act, small ones first, whether or not it was run."""
-        cells = []
-        for size in range(len(self.steps) + 1):
-            cells += filter(self.is_valid, map(frozenset, combinations(self.steps, size)))
-        return cells
-
     @property
     def is_complete(self) -> bool:
         """Return whether every combination that can act was run."""
-        return len(self.steps) <= 10 and self.labels.keys() >= set(self.all_cells)
+        if len(self.steps) > MOST_FACTORS:
+            return False
+        return self.labels.keys() >= set(list_combinations(self.needs))
 
     def contributions(self, step: str) -> list[tuple[Steps, Steps]]:
         """Return the pairs of cells without and with a step, of those that were run."""
@@ -99,7 +90,7 @@ class Lattice:
 
     def count_orders(self) -> dict[tuple[Steps, Steps], float]:
         """Return the share of the orders of all steps that pass from a cell to a larger one."""
-        cells = self.all_cells
+        cells = list_combinations(self.needs)
         before = dict.fromkeys(cells, 0)  # orders that lead to a cell
         after = dict.fromkeys(cells, 0)  # orders that lead from it to the full method
         before[cells[0]] = after[cells[-1]] = 1

@@ -4,6 +4,7 @@ A column is a combination of data set, variant, backbone and split. A block is a
 which methods are compared.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -48,9 +49,9 @@ def collect(
     names = [folder.name for folder in folders]
     if len(set(names)) < len(names):
         names = list(map(str, folders))
-    checks: dict[str, list[str]] = {}  # runs with the same networks share a sentence
+    checks = defaultdict[str, list[str]](list)  # runs with the same networks share a sentence
     for name, run in zip(names, runs, strict=True):
-        checks.setdefault(compute_network_check(run).sentence, []).append(name)
+        checks[compute_network_check(run).sentence].append(name)
     notes = [f"{', '.join(runs)}: {text[0].lower()}{text[1:]}" for text, runs in checks.items()]
     # The papers' titles apply to what the runs do not name.
     titles = published_titles()
@@ -61,28 +62,23 @@ def collect(
         frames = [tidy.tidy(run, [metric]).assign(folder=str(run.out)) for run in runs]
         frames += [read_result_files(folder).assign(folder=str(folder)) for folder in files]
         frame = pd.concat(frames, ignore_index=True)
-        _refuse_contradictions(frame)
+        trials = frame[frame["spec_hash"] != ""]  # files of others have none
+        counts = trials.groupby(["spec_hash", *KEY], dropna=False)["value"].nunique()
+        if len(mixed := counts[counts > 1].reset_index()):
+            spec_hash = mixed["spec_hash"].iloc[0]
+            of_trial = frame["folder"][frame["spec_hash"] == spec_hash]
+            raise contradiction(spec_hash, of_trial.unique())
         tidy.check_is_evaluated(frame, metric)
     else:
         frame = published(table)
-    # The mean over OOD sets counts only if the user names it.
-    is_ood = frame["split"].str.startswith("ood/") & (frame["split"] != FOREIGN_MEAN)
     if split is not None:
         frame = tidy.choose(frame, split=split)
-    elif metric in OOD_METRICS:
-        frame = frame[is_ood]
+    elif metric in OOD_METRICS:  # the mean over OOD sets counts only if the user names it
+        is_ood = frame["split"].str.startswith("ood/")
+        frame = frame[is_ood & (frame["split"] != FOREIGN_MEAN)]
     else:
         frame = frame[frame["split"] == "test"]
     return Collected(frame, notes, titles)
-
-
-def _refuse_contradictions(frame: pd.DataFrame) -> None:
-    trials = frame[frame["spec_hash"] != ""]  # files of others have none
-    kinds = trials.groupby(["spec_hash", *KEY], dropna=False)["value"].nunique()
-    mixed = kinds[kinds > 1].reset_index()
-    if len(mixed):
-        spec_hash = mixed["spec_hash"].iloc[0]
-        raise contradiction(spec_hash, frame["folder"][frame["spec_hash"] == spec_hash].unique())
 
 
 class Flagged:
@@ -91,11 +87,9 @@ class Flagged:
     flags: Mapping[str, list[str]]  # values of the column ``flags`` in the trials of each method
 
     def label(self, method: str) -> str:
-        """Return the name of a method with the signs of its flags."""
         return append_flag_signs(method, self.flags.get(method, []))
 
     def legend(self) -> list[str]:
-        """Explain the signs."""
         return legend(chain.from_iterable(self.flags.values()))
 
 
@@ -115,25 +109,21 @@ class Scores(Flagged):
 
     @property
     def counted(self) -> list[Any]:
-        """Return the columns in which every method has a number."""
         return [key for key in self.values.columns.to_list() if key not in self.uncounted]
 
 
 def gather(frame: pd.DataFrame, metric: str) -> Scores:
     """Average a metric over seeds; a column counts if no method with numbers lacks one there."""
     rows = frame[frame["metric"] == metric]
-    *parts, remarks = average_seeds(rows, metric)
+    *parts, notes = average_seeds(rows, metric)
     absent = parts[0].index[parts[0].isna().all(axis="columns")]
     values, n, never_best = (part.drop(index=absent) for part in parts)
-    notes = list(remarks)
     if len(absent):
         notes.append(f"left out, without any number: {', '.join(absent)}")
-    uncounted = []
-    for key in values.columns.to_list():
-        lacking = values.index[values[key].isna()]
-        if len(lacking):
-            uncounted.append(key)
-            notes.append(f"{column_name(key)} does not count: no number for {', '.join(lacking)}")
+    uncounted = values.columns[values.isna().any()].to_list()
+    for key in uncounted:
+        lacking = ", ".join(values.index[values[key].isna()])
+        notes.append(f"{column_name(key)} does not count: no number for {lacking}")
     if len(uncounted) == len(values.columns):
         raise UserError("no column has a number for every method: " + "; ".join(notes))
     return Scores(
@@ -152,11 +142,8 @@ def gather(frame: pd.DataFrame, metric: str) -> Scores:
 def column_name(key: Iterable[str]) -> str:
     """Return the name of a column, without the split ``test``."""
     dataset, identity, backbone, split = key
-    parts = [dataset, backbone]
-    if variant := tidy.without_identity(identity):
-        parts.insert(1, f"({variant})")
-    if split != "test":
-        parts.append(split)
+    variant = tidy.without_identity(identity)
+    parts = [dataset, f"({variant})" if variant else "", backbone, "" if split == "test" else split]
     return " ".join(filter(None, parts))
 
 
@@ -184,8 +171,9 @@ def average_seeds(rows: pd.DataFrame, metric: str) -> tuple[Any, Any, Any, list[
         )
     # Grouping drops rows without a key, and missing trials may lack a backbone.
     groups = rows.fillna({"backbone": "unknown"}).groupby(["method", *KEY], sort=False)
-    aggregated = {"mean": ("value", "mean"), "n": ("value", "count")}
-    cells = groups.agg(**aggregated, never_best=("never_best", "any"))
+    cells = groups.agg(
+        mean=("value", "mean"), n=("value", "count"), never_best=("never_best", "any")
+    )
     mean, n, is_barred = (cells[part].unstack(KEY, sort=False) for part in cells)
     notes = _match_columns(rows.dropna(subset="value"), mean, n)
     return mean, n.fillna(0).astype(int), is_barred.eq(True), notes
@@ -238,11 +226,9 @@ def over_seeds(run: Run, metric: str, split: str = "test") -> Matched:
     # drawn; its value is repeated in every block.
     values = tidy.match_seeds(rows, [block]).sort_index()
     values = values.reindex(columns=list(run.labels.values()))
-    repeated = rows[rows[block].isna()].dropna(subset="value")["method"].unique()
-    unit = "network seed, head seeds averaged"
-    if run.manifest.paired_seeds:
-        unit = "network seed"
-    notes = [f"{method} has one trial, which is repeated in every block" for method in repeated]
+    fixed = tuple(rows[rows[block].isna()].dropna(subset="value")["method"].unique())
+    notes = [f"{method} has one trial, which is repeated in every block" for method in fixed]
+    unit = "network seed" if run.manifest.paired_seeds else "network seed, head seeds averaged"
     if block == "head_seed":
         unit = "head seed on one network, so the results do not generalise to other networks"
     if block == "split_seed":
@@ -254,12 +240,10 @@ def over_seeds(run: Run, metric: str, split: str = "test") -> Matched:
             "method is better on these samples, not on new ones."
         )
     notes += [f"{compute_network_check(run).sentence}.", *tidy.incomplete(run, metric)]
-    flags = tidy.flags_of_methods(rows)
-    return Matched(metric, unit, values, fixed=tuple(repeated), notes=tuple(notes), flags=flags)
+    return Matched(metric, unit, values, fixed, tuple(notes), tidy.flags_of_methods(rows))
 
 
 def over_columns(table: Scores) -> Matched:
-    """Match methods by the columns of their scores, averaged over seeds."""
     values = table.values.T.set_axis(list(map(column_name, table.values.columns)))
     unit = "(data set, backbone) column"
     return Matched(table.metric, unit, values, notes=table.notes, flags=table.flags)
@@ -268,14 +252,14 @@ def over_columns(table: Scores) -> Matched:
 def over_seeds_of(runs: Sequence[Run], metric: str, split: str | None = None) -> Matched:
     """Match the trials of several runs by data set, backbone and seed."""
     values, notes = [], []
-    flags: dict[str, list[str]] = {}
+    flags = defaultdict[str, list[str]](list)
     for run in runs:
         matched = over_seeds(run, metric, split or tidy.default_split(run, metric))
         name = name_of(run)
         values.append(matched.values.rename(index=f"{name} {{}}".format))
         notes += [f"{name}: {note}" for note in matched.notes]
         for method, cells in matched.flags.items():
-            flags.setdefault(method, []).extend(cells)
+            flags[method] += cells
     frame = pd.concat(values)
     if len(repeated := frame.index[frame.index.duplicated()]):
         raise UserError(

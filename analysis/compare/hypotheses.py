@@ -29,10 +29,7 @@ UNITS = {"fraction": " points", "nats": " nats", "score": ""}
 def compare(matched: Matched, baseline: str, test: str) -> pd.DataFrame:
     """Test each method against a baseline, two-sided, on the blocks in which both have a number.
 
-    Returns a row per method with pairs, better (pairs in which it beats the baseline), difference
-    (method minus baseline: the mean for ``t``, Hodges and Lehmann's estimate for ``wilcoxon``),
-    low and high (the 95 % interval of the test, without 0 exactly if p < ``ALPHA``), p, p_holm
-    (over the rows with a p) and statement (the reason for having no p, otherwise empty).
+    Returns a row per method as of ``compare_pairs``, with p_holm over the rows with a p.
     """
     methods = list(map(str, matched.values))
     if baseline not in methods:
@@ -40,17 +37,15 @@ def compare(matched: Matched, baseline: str, test: str) -> pd.DataFrame:
     if len(methods) < 2:
         raise UserError(f"{baseline!r} is the only method; a test needs at least two")
     rows = []
-    for method in methods:
-        if method != baseline:
-            pairs = matched.values[[method, baseline]].dropna()
-            rows.append({"method": method} | compare_pairs(matched.metric, pairs, test))
+    for method in matched.values.columns.drop(baseline):
+        pairs = matched.values[[method, baseline]].dropna()
+        rows.append({"method": str(method)} | compare_pairs(matched.metric, pairs, test))
     table = pd.DataFrame(rows)
     table.insert(len(table.columns) - 1, "p_holm", holm(table["p"]))
     return table
 
 
 def holm(p: Iterable[float]) -> intervals.Floats:
-    """Return p-values with Holm's correction over those that are not NaN."""
     corrected = np.array(list(p), dtype=np.float64)
     is_tested = ~np.isnan(corrected)
     if is_tested.sum() > 1:  # the function collects garbage, which takes a tenth of a second
@@ -59,7 +54,12 @@ def holm(p: Iterable[float]) -> intervals.Floats:
 
 
 def compare_pairs(metric: str, pairs: pd.DataFrame, test: str) -> dict[str, Any]:
-    """Test the first of two columns of pairs against the second, see ``compare``."""
+    """Test the first of two columns of pairs against the second.
+
+    Returns the numbers of pairs and of better ones, the difference (the mean for ``t``, Hodges and
+    Lehmann's estimate for ``wilcoxon``), low and high (the 95 % interval, without 0 exactly if
+    p < ``ALPHA``), p, and the statement why there is no p.
+    """
     difference = tied(pairs.iloc[:, 0] - pairs.iloc[:, 1]).to_numpy()
     sign = -1 if METRICS[metric].is_less_better else 1
     statement = _explain_no_test(difference, test)
@@ -77,15 +77,9 @@ def compare_pairs(metric: str, pairs: pd.DataFrame, test: str) -> dict[str, Any]
         estimate = intervals.hodges_lehmann(difference)
     elif len(difference):
         estimate = float(difference.mean())
-    return {
-        "pairs": len(pairs),
-        "better": int((sign * difference > 0).sum()),
-        "difference": estimate,
-        "low": low,
-        "high": high,
-        "p": p,
-        "statement": statement,
-    }
+    better = int((sign * difference > 0).sum())
+    numbers = {"pairs": len(pairs), "better": better, "difference": estimate}
+    return {**numbers, "low": low, "high": high, "p": p, "statement": statement}
 
 
 def describe_change(metric: str, change: intervals.Floats, base: str) -> str:
@@ -128,7 +122,10 @@ def _explain_no_test(difference: intervals.Floats, test: str) -> str:
 def describe_blocks(blocks: int, methods: int) -> str:
     """Describe the number of blocks of a plan, and the numbers that tests of methods need."""
     comparisons = methods - 1
-    alone, corrected = count_least(1), count_least(comparisons)
+    # The least numbers of pairs with which Wilcoxon's test can be significant.
+    alone, corrected = (
+        1 + math.ceil(math.log2(number / intervals.ALPHA)) for number in (1, max(comparisons, 1))
+    )
     holm = ""
     if corrected > alone:
         holm = f" ({corrected} with Holm's correction over {comparisons} methods)"
@@ -136,11 +133,6 @@ def describe_blocks(blocks: int, methods: int) -> str:
         f"this plan has {format_count(blocks, 'block')}; Wilcoxon's test needs at least "
         f"{alone}{holm}, Friedman's {MIN_BLOCKS}, a decision over networks {MIN_PAIRS}"
     )
-
-
-def count_least(comparisons: int) -> int:
-    """Return the least number of pairs with which Wilcoxon's test can be significant after Holm."""
-    return 1 + math.ceil(math.log2(comparisons / intervals.ALPHA))
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,18 +1,7 @@
-"""Intervals that invert a test: each excludes 0 exactly if its test has p < ``ALPHA``.
-
-Those of a trial over the test samples come from its bins. The ECE of a finite sample is biased
-upwards: that of a calibrated network is above 0 by chance, and the more so the fewer samples there
-are. Bootstrap intervals then miss the true value (for calibrated networks, the percentile and
-bias-corrected intervals always and the basic one half the time) and may even miss the estimate. The
-interval here inverts a test that accounts for chance: it contains the true ECEs with which the
-observed one is compatible.
-"""
+"""Intervals of means and differences, and of trials over the test samples; noise floors."""
 
 import math
-from bisect import bisect_left
-from collections.abc import Callable
 from functools import lru_cache
-from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -20,15 +9,9 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from analysis.load import Run, cached_per_run
+from tune_calib.spec.metrics import column
 
 ALPHA = 0.05
-DRAWS = 1000
-LEVEL = 0.95
-_STEPS = 2**15  # finer than the hundredths of a percent that tables print
-_ENDS = {"low": "lower", "high": "upper"}  # names here and in the table ``intervals``
-_COLUMNS = [
-    "samples", "accuracy", "accuracy_low", "accuracy_high", "ece", "ece_low", "ece_high"
-]  # fmt: skip
 
 MOST_EXACT = 1000
 """Largest n for which the exact distribution of the signed ranks is computed, in n^3 steps."""
@@ -70,11 +53,7 @@ def half_width(spread: float, n: int, error: float, alpha: float = ALPHA) -> flo
 
 def hodges_lehmann(differences: Floats) -> float:
     """Compute the median of the pair means, with pairs of equal elements; NaN without values."""
-    n = len(differences)
-    if n == 0:
-        return np.nan
-    last = n * (n + 1) // 2 - 1
-    return float(np.mean(_pair_means(differences, last // 2, (last + 1) // 2)))
+    return float(np.median(_pair_means(differences))) if len(differences) else np.nan
 
 
 def signed_rank_interval(differences: Floats) -> tuple[float, float]:
@@ -96,8 +75,8 @@ def signed_rank_interval(differences: Floats) -> tuple[float, float]:
         rejected = int((below < ALPHA).sum())  # rank sums at each end
     if rejected == 0 or not is_exact(differences):
         return np.nan, np.nan
-    low, high = _pair_means(differences, rejected - 1, count - rejected)
-    return low, high
+    means = _pair_means(differences)
+    return float(means[rejected - 1]), float(means[-rejected])
 
 
 def is_exact(differences: Floats) -> bool:
@@ -106,11 +85,9 @@ def is_exact(differences: Floats) -> bool:
     return bool(sizes.all()) and len(np.unique(sizes)) == len(sizes)
 
 
-def _pair_means(values: Floats, *positions: int) -> list[float]:
-    """Return the pair means (with pairs of equal elements) at some positions in sorted order."""
+def _pair_means(values: Floats) -> Floats:
     left, right = np.triu_indices(len(values))
-    pair_means = np.sort((values[left] + values[right]) / 2)
-    return list(map(float, pair_means[list(positions)]))
+    return np.sort((values[left] + values[right]) / 2)
 
 
 @lru_cache(maxsize=4)  # most methods of a comparison have the same number of pairs
@@ -119,87 +96,31 @@ def _rank_sums(n: int) -> Floats:
     share: Floats = np.ones(1)
     for rank in range(1, n + 1):
         # A further rank has an even chance of being added to the sum.
-        none = np.zeros(rank)
-        share = (np.concatenate([share, none]) + np.concatenate([none, share])) / 2
+        share = (np.pad(share, (0, rank)) + np.pad(share, (rank, 0))) / 2
     return share
 
 
 def over_samples(run: Run) -> pd.DataFrame:
-    """Compute 95 % intervals of finished trials on test, by bootstrap or else from their bins."""
+    """Return the bootstrap intervals of accuracy and ECE of the trials that have them."""
+    drawn = run.intervals[["lower", "upper"]]
+    bins = run.bins[run.bins["split"] == "test"]
     trials = run.done.set_index("spec_hash")
-    bins = run.bins[(run.bins["split"] == "test") & run.bins["spec_hash"].isin(trials.index)]
-    intervals = {}
-    # An empty bin has no accuracy, and its NaN would make every sum NaN.
-    for name, filled in bins[bins["count"] > 0].groupby("spec_hash", observed=True):
-        counts = filled["count"].to_numpy(dtype=np.float64)
-        accuracy, confidence = filled["accuracy"].to_numpy(), filled["confidence"].to_numpy()
-        # Rounding recovers the number of correct samples from the accuracies of the bins.
-        total, right = int(counts.sum()), round((counts * accuracy).sum())
-        wilson = stats.binomtest(right, total).proportion_ci(LEVEL, method="wilson")
-        ece = ece_interval(counts, accuracy, confidence)
-        intervals[name] = (total, right / total, float(wilson.low), float(wilson.high), *ece)
-    seeds = ["network_seed", "head_seed", "split_seed"]
-    rows = trials.loc[trials.index.isin(intervals), ["rung", *seeds]]
+    rows = trials[["rung", "network_seed", "head_seed", "split_seed"]].copy()
     rows["rung"] = rows["rung"].map(run.labels)
-    rows = rows.join(pd.DataFrame.from_dict(intervals, orient="index", columns=_COLUMNS))
-    for metric, (end, column) in product(("accuracy", "ece"), _ENDS.items()):
-        wanted = pd.MultiIndex.from_product([rows.index, [metric]])
-        drawn = run.intervals[column].reindex(wanted).set_axis(rows.index)
-        # The bins do not tell which samples belong together.
-        if not run.has_groups:
-            drawn = drawn.fillna(rows[f"{metric}_{end}"])
-        rows[f"{metric}_{end}"] = drawn
-    return rows.reset_index(drop=True)
-
-
-def ece_interval(
-    counts: Floats, accuracy: Floats, confidence: Floats
-) -> tuple[float, float, float]:
-    """Compute the ECE of a sample and a 95 % interval for the true ECE, from the non-empty bins.
-
-    Consider networks whose accuracy differs from confidence by t in every bin, as far as possible
-    and in the direction of the sample. The interval contains the true ECEs of those t for which the
-    observed ECE is in the middle 95 % over samples of this size, and the observed ECE.
-    """
-    total = counts.sum()
-    share = counts / total
-    off = (share * (confidence - accuracy)).sum()
-    observed = float(np.abs(share * (confidence - accuracy)).sum())
-    # The bisection needs quantiles that rise with t, so every t has the same draws. The fixed seed
-    # makes reports reproducible.
-    chance = np.random.default_rng(0).standard_normal((DRAWS, len(counts)))
-
-    def gaps(t: float) -> Floats:
-        gap: Floats = confidence - np.clip(confidence - np.copysign(t, off), 0, 1)
-        return gap
-
-    def quantile(t: float, level: float) -> float:
-        gap = gaps(t)
-        right = confidence - gap
-        # Both the correctness of samples and the number of samples in a bin vary.
-        variance = share * (right * (1 - right) + (1 - share) * gap**2) / total
-        shown = np.abs(share * gap + np.sqrt(variance) * chance).sum(1)
-        return float(np.quantile(shown, level))
-
-    tail = (1 - LEVEL) / 2
-    least = _crossing(lambda t: quantile(t, 1 - tail), observed)
-    most = _crossing(lambda t: quantile(t, tail), observed)
-    low = float((share * np.abs(gaps(least))).sum())
-    high = float((share * np.abs(gaps(most))).sum())
-    return observed, min(low, observed), max(high, observed)
+    rows["samples"] = bins["count"].groupby(bins["spec_hash"].astype(str)).sum()
+    for metric in ("accuracy", "ece"):
+        ends = drawn[drawn.index.get_level_values("metric") == metric].droplevel("metric")
+        rows[metric] = trials.get(column("test", metric))
+        rows[f"{metric}_low"], rows[f"{metric}_high"] = ends["lower"], ends["upper"]
+    return rows.dropna(subset=["accuracy_low", "ece_low"], how="all").reset_index(drop=True)
 
 
 def noise_floor(counts: Floats, confidence: Floats) -> float:
     """Compute the expected ECE of a calibrated classifier with these bins, a fraction.
 
-    The number of correct predictions in a bin is then binomial, with the bin's n samples and mean
-    confidence c. The floor is the sum over bins of its mean absolute deviation from n c, divided by
-    the number of all samples. This deviation is 2 k (1 - c) P(k), where k is the smallest integer
-    above n c (De Moivre's formula; Diaconis and Zabell, Statistical Science 1991).
-
-    Args:
-        counts: Number of samples in each bin, shape (B,).
-        confidence: Their mean confidence in [0, 1], shape (B,); ignored in an empty bin.
+    The number of correct predictions in a bin is then binomial, with its n samples and mean
+    confidence c. Its mean absolute deviation from n c is 2 k (1 - c) P(k), where k is the smallest
+    integer above n c (De Moivre's formula; Diaconis and Zabell, Statistical Science 1991).
     """
     n, c = counts[counts > 0], confidence[counts > 0]
     above = np.floor(n * c) + 1
@@ -209,7 +130,6 @@ def noise_floor(counts: Floats, confidence: Floats) -> float:
 
 @cached_per_run
 def noise_floors(run: Run) -> "pd.Series[float]":
-    """Return the mean noise floor on test of each rung, by label; NaN without bins."""
     bins = run.bins[run.bins["split"] == "test"].astype({"spec_hash": str})
     floors = {}
     for name, rows in bins.groupby("spec_hash"):
@@ -218,10 +138,3 @@ def noise_floors(run: Run) -> "pd.Series[float]":
     floors_of_trials = run.done["spec_hash"].map(floors).astype(float)
     means = floors_of_trials.groupby(run.done["rung"].map(run.labels)).mean()
     return means.reindex(list(run.labels.values()))
-
-
-def _crossing(rising: Callable[[float], float], level: float) -> float:
-    """Return the point in [0, 1] where a rising function reaches a level, or the closest end."""
-    if rising(0.0) >= level:
-        return 0.0
-    return bisect_left(range(_STEPS), level, key=lambda step: rising(step / _STEPS)) / _STEPS

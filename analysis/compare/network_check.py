@@ -1,13 +1,14 @@
 """The network check: whether base networks fit the training images and are over-confident.
 
-Methods that lower confidence act differently on a network that is not over-confident, so results on
-it need not carry over to the networks of the papers, which are over-confident. Heads are trained on
-views of the training images, which a network may not fit although it fits the images themselves.
+Methods that lower confidence act differently on a network that is not over-confident, as those of
+the papers are. Heads are trained on views of the training images, which a network may not fit
+although it fits the images themselves.
 """
 
 import math
 from dataclasses import dataclass, replace
 from statistics import fmean
+from typing import Any
 
 import pandas as pd
 
@@ -20,11 +21,6 @@ PLAIN = "ce"  # the method of the base networks in all papers
 UNMASKED = "retrain"  # the head method without masks, whose heads show what a network fits
 LEAST_FIT = 0.99
 """Least accuracy of unmasked heads on their views; on networks like the papers' it is higher."""
-
-_NO_CARRY = (
-    "results of methods that lower confidence may not carry over to networks that are "
-    "over-confident, as in the papers"
-)
 
 
 @dataclass(frozen=True)
@@ -41,13 +37,7 @@ class NetworkCheck:
 
     @property
     def is_recorded(self) -> bool:
-        """Return whether the confidence gap is known."""
         return not math.isnan(self.gap)
-
-    @property
-    def is_over_confident(self) -> bool:
-        """Return whether the networks are significantly over-confident."""
-        return self.gap > self.half
 
     @property
     def fits_views(self) -> bool:
@@ -58,7 +48,7 @@ class NetworkCheck:
     def why_no_verdict(self) -> str:
         """Explain why a paper's claim gets no verdict; empty if it may get one."""
         # Runs without a finished network still get a verdict.
-        if self.is_over_confident or not self.is_recorded:
+        if not self.is_recorded or self.gap > self.half:
             return ""
         return "the base network is not significantly over-confident"
 
@@ -67,11 +57,12 @@ class NetworkCheck:
         """Describe the networks in a part of a sentence, for the head of a page."""
         if not self.is_recorded:
             return "whether the base network is over-confident was not recorded"
-        train = format_value("accuracy", self.train)
-        fit = "" if math.isnan(self.train) else f" (accuracy on train {train})"
-        if self.is_over_confident:
-            return f"the base network is over-confident{fit}"
-        return f"{self.why_no_verdict}, unlike in the papers{fit}"
+        fit = f" (accuracy on train {format_value('accuracy', self.train)})"
+        if math.isnan(self.train):
+            fit = ""
+        if self.why_no_verdict:
+            return f"{self.why_no_verdict}, unlike in the papers{fit}"
+        return f"the base network is over-confident{fit}"
 
     @property
     def sentence(self) -> str:
@@ -79,22 +70,24 @@ class NetworkCheck:
         if not self.is_recorded:
             return "The over-confidence of the base network was not recorded"
         name = f" ({self.method})" if self.method else ""
-        fit = f"fits train to {_percent(self.train)} % and "
+        fit = f"fits train to {_percent(self.train)} % and"
         if math.isnan(self.train):  # imported data without train
-            fit = "(fit to train unknown) "
-        half = _percent(self.half)
+            fit = "(fit to train unknown)"
+        half, side = _percent(self.half), "over" if self.gap > 0 else "under"
+        confidence = f"{side}-confident by {_percent(abs(self.gap))} ± {half} points"
         if abs(self.gap) <= self.half:
             gap = METRICS["confidence_gap"].format(self.gap, signed=True)
             confidence = f"not significantly over- or under-confident ({gap} ± {half} points)"
-        else:
-            side = "over" if self.gap > 0 else "under"
-            confidence = f"{side}-confident by {_percent(abs(self.gap))} ± {half} points"
         images = "images" if self.networks == 1 else "images and networks"
-        count = format_count(self.networks, "network")
-        interval = f"{count}; 95 % bootstrap interval over {images}"
-        sentence = f"Base network{name} {fit}is {confidence} on {self.split} ({interval})"
+        sentence = (
+            f"Base network{name} {fit} is {confidence} on {self.split} "
+            f"({format_count(self.networks, 'network')}; 95 % bootstrap interval over {images})"
+        )
         if self.why_no_verdict:
-            sentence += f": {_NO_CARRY}"
+            sentence += (
+                ": results of methods that lower confidence may not carry over to networks that "
+                "are over-confident, as in the papers"
+            )
         if not self.fits_views:
             sentence += (
                 f". Heads without masks fit the views of train that heads see to only "
@@ -124,10 +117,10 @@ def measure_views(run: Run) -> dict[str, float]:
     if heads.empty:
         return {}
     curves = run.recorded(column("train", "accuracy")).sort_values("epoch", kind="stable")
-    last = curves.drop_duplicates("spec_hash", keep="last")
-    accuracies = heads["spec_hash"].map(dict(zip(last["spec_hash"], last["value"], strict=True)))
-    best = accuracies.astype(float).groupby(heads["network_id"].astype(str)).max().dropna()
-    return {str(network): float(accuracy) for network, accuracy in best.items()}
+    last = curves.drop_duplicates("spec_hash", keep="last").astype({"spec_hash": str})
+    accuracies = heads["spec_hash"].map(last.set_index("spec_hash")["value"]).astype(float)
+    best: Any = accuracies.groupby(heads["network_id"].astype(str)).max().dropna().to_dict()
+    return dict(best)
 
 
 def explain_rival(run: Run, label: str) -> str:
@@ -171,16 +164,15 @@ def known_networks(trials: pd.DataFrame, split: str = "test") -> pd.DataFrame:
     # Only these columns, since a copy of all of them takes a hundred megabytes.
     done = trials.reindex(columns=[*keys, *upper_slots, *numbers.values(), *numbers_of_base])
     done = done[trials["status"] == "done"]
-    networks = done[keys]
     is_built = done[upper_slots].notna().any(axis="columns")
+    networks = done[keys].assign(is_built=is_built)
     for name, source in numbers.items():
-        # The row of a head or post-hoc method has the numbers of its network under another name,
-        # which is empty in the row of a plain network.
-        plain, of_base = done[source].astype(float), done[f"{BASE}/{source}"].astype(float)
-        networks[name] = of_base.where(is_built, plain)
-    networks = networks.dropna(subset=["train", "gap"], how="all").assign(is_built=is_built)
+        # The row of a head or post-hoc method has the numbers of its network under another name.
+        of_base = done[f"{BASE}/{source}"].astype(float)
+        networks[name] = of_base.where(is_built, done[source].astype(float))
     # The row of a network precedes those built on it, since a head with `bn_mode` train describes a
     # network whose statistics have drifted.
+    networks = networks.dropna(subset=["train", "gap"], how="all")
     networks = networks.sort_values(["is_built", "gap"], kind="stable").drop(columns="is_built")
     distinct: pd.DataFrame = networks.drop_duplicates("network_id").sort_index()
     return distinct
@@ -199,9 +191,8 @@ def _check_networks(networks: pd.DataFrame, split: str) -> NetworkCheck:
     # The standard errors are over the images, which all networks share.
     error = float(measured["se"].to_numpy().mean()) if len(measured) else math.nan
     gap, half = over_both(measured["gap"].to_numpy(), error)
-    # The mean of an empty column is NaN.
-    train = float(networks["train"].mean())
     method = str(methods[0]) if len(methods) == 1 else ""
+    train = float(networks["train"].mean())
     return NetworkCheck(method, split, len(measured), train=train, gap=gap, half=half)
 
 

@@ -69,7 +69,7 @@ def rank(
     ranks = printed.rank(method=TIES[ranking], ascending=is_less_better)
     # Tables show the values of these columns without ranks.
     ranks.loc[:, list(scores.uncounted)] = math.nan
-    remarks = list(scores.notes)
+    remarks = [*notes, *scores.notes]
     counted = ranks[scores.counted]
     if len(counted) == 1:
         remarks.append("ranks are meaningless with only one method")
@@ -84,7 +84,7 @@ def rank(
         titles = published_titles()
     counts = Counter(titles.values())
     return RankTable(
-        **{**vars(scores), "notes": (*notes, *remarks)},
+        **{**vars(scores), "notes": tuple(remarks)},
         ranking=ranking,
         ranks=ranks,
         # Columns with the same title would be indistinguishable.
@@ -93,7 +93,6 @@ def rank(
 
 
 def view(table: RankTable) -> View:
-    """Return a row per method, best mean rank first; columns of a data set are adjacent."""
     summary = table.summary
     order = summary.index
     keys: list[Any] = table.values.columns.to_list()
@@ -142,7 +141,6 @@ def _heads(key: tuple[str, ...], titles: Mapping[str, str]) -> tuple[str, str]:
 
 
 def tidy_ranks(table: RankTable) -> pd.DataFrame:
-    """Return a row per (method, column) with value, n, rank and the summary of the method."""
     order = table.summary.index
     parts = {"value": table.values, "n": table.n, "rank": table.ranks}
     long = pd.concat({part: frame.loc[order].stack(KEY) for part, frame in parts.items()}, axis=1)
@@ -150,17 +148,18 @@ def tidy_ranks(table: RankTable) -> pd.DataFrame:
     return rows.assign(metric=table.metric, ranking=table.ranking, source=table.source)
 
 
-def _without_nan(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return a frame with None for NaN, which JSON does not have."""
-    return frame.astype(object).where(frame.notna(), None)
+def _without_nan(frame: pd.DataFrame) -> dict[Any, Any]:
+    """Return the rows of a frame, with None for NaN, which JSON does not have."""
+    return frame.astype(object).where(frame.notna(), None).to_dict("index")
 
 
 def _entries(table: RankTable) -> list[dict[str, Any]]:
     names = list(map(column_name, table.values.columns))
-    ranks = _without_nan(table.ranks.set_axis(names, axis="columns")).to_dict("index")
-    values = _without_nan(table.values.set_axis(names, axis="columns")).to_dict("index")
-    summaries: Any = table.summary.to_dict("index")
+    ranks, values = (
+        _without_nan(frame.set_axis(names, axis="columns")) for frame in (table.ranks, table.values)
+    )
     entries = []
+    summaries: Any = table.summary.to_dict("index")
     for method, summary in summaries.items():
         entry = {"method": method, **summary, "metric": table.metric, "ranking": table.ranking}
         entries.append(entry | {"ranks": ranks[method], "values": values[method]})
@@ -171,8 +170,7 @@ def _entries(table: RankTable) -> list[dict[str, Any]]:
 class Averages(Flagged):
     """Means of methods over the columns in which every method has every metric."""
 
-    source: str  # the published tables, or the ids of the runs
-    is_published: bool
+    kind: str  # what the means are over
     values: pd.DataFrame  # index method, columns metric; fractions; NaN without a number
     columns: tuple[str, ...]  # names of the columns that count
     never_best: frozenset[str]  # methods with a trial of ``NEVER_BEST`` in a column
@@ -187,49 +185,41 @@ def average(collected: Mapping[str, Collected]) -> Averages:
     columns = [column for column in tables[0].counted if column in common]
     if not columns:
         raise UserError("no column has a number for every method and metric; request fewer metrics")
-    means: dict[str, pd.Series[float]] = {}
-    methods: dict[str, None] = {}
+    means = {table.metric: table.values[columns].mean(axis="columns") for table in tables}
+    is_barred = pd.concat([table.never_best[columns].any(axis="columns") for table in tables])
     flags: dict[str, list[str]] = {}
-    never_best: set[str] = set()
-    lost, notes = [], []
-    for results in collected.values():
-        notes += results.notes
+    notes = list(chain.from_iterable(part.notes for part in (*collected.values(), *tables)))
     for table in tables:
-        means[table.metric] = table.values[columns].mean(axis="columns")
-        methods |= dict.fromkeys(table.values.index)
         flags |= table.flags
-        is_barred = table.never_best[columns].any(axis="columns")
-        never_best.update(map(str, is_barred.index[is_barred]))
-        notes += table.notes
-        lost += [column_name(key) for key in table.counted if key not in common]
-    notes += [f"{column} does not count, since a metric has no number there" for column in lost]
+        for key in table.counted:
+            if key not in common:
+                name = column_name(key)
+                notes.append(f"{name} does not count, since a metric has no number there")
     notes += legend(chain.from_iterable(flags.values()))
+    is_published = tables[0].is_published
     return Averages(
-        source=tables[0].source,
-        is_published=tables[0].is_published,
-        values=pd.DataFrame(means).reindex(list(methods)),
+        kind=f"printed in {tables[0].source}" if is_published else "each the mean over trials",
+        values=pd.concat(means, axis="columns"),
         columns=tuple(map(column_name, columns)),
-        never_best=frozenset(never_best),
+        never_best=frozenset(map(str, is_barred.index[is_barred])),
         flags=flags,
         notes=tuple(dict.fromkeys(notes)),
     )
 
 
 def view_averages(averages: Averages) -> View:
-    """Return a row per method, with the best and the second of each metric marked."""
     may_win = ~averages.values.index.isin(list(averages.never_best))
     columns = {"method": list(map(Cell, map(averages.label, averages.values.index)))}
     for metric, values in averages.values.items():
         record = METRICS[str(metric)]
         cells = [Cell.number(record, value) for value in values]
         columns[record.head] = ranked(cells, record, may_win)
-    kind = f"printed in {averages.source}" if averages.is_published else "each the mean over trials"
     count = format_count(len(averages.columns), "column")
-    lines = [f"Mean over {count} ({', '.join(averages.columns)}), {kind}. {BEST}"]
+    lines = [f"Mean over {count} ({', '.join(averages.columns)}), {averages.kind}. {BEST}"]
     lines += full_stops(averages.notes)
     label = label_of("averages")
     table = Table("averages", "\n".join(lines), records_of(columns), label=label, is_main=True)
-    means = _without_nan(averages.values).to_dict("index")
+    means = _without_nan(averages.values)
     content = {"columns": averages.columns, "means": means, "notes": averages.notes}
     long = averages.values.rename_axis("method").reset_index()
     long = long.melt(id_vars="method", var_name="metric", value_name="mean")

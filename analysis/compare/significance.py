@@ -1,6 +1,5 @@
-"""Tables of the spread of methods and of a declared test, for readers and as numbers."""
+"""Tables of the spread of methods, of a declared test, and of how two methods interact."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -13,22 +12,22 @@ from analysis.compare.decision import Decision, decide_sums, decisions_table
 from analysis.compare.gather import Matched, over_seeds
 from analysis.compare.hypotheses import MIN_PAIRS, PAIRED_TESTS, Friedman, compare, friedman
 from analysis.compare.intervals import ALPHA, t_interval
+from analysis.compare.network_check import compute_network_check
 from analysis.load import Run
 from analysis.tables.latex import label_of
-from analysis.tables.render import View
+from analysis.tables.render import View, json_records
 from analysis.tables.table import Table
 from analysis.text import LEAST_P, NOTHING, Cell, Record, full_stops, records_of
 from tune_calib.errors import UserError
+from tune_calib.spec.methods import METHODS
 from tune_calib.spec.metrics import METRICS, column
 from tune_calib.spec.reproduction import Comparison
 
-_TESTS = {"wilcoxon": "Wilcoxon's signed rank test", "t": "paired t test"}
-_NO_HOLM = "95 % each, without Holm's correction."
-_INTERVALS = {
-    "wilcoxon": f"Intervals of a difference: exact signed rank, {_NO_HOLM}",
-    "t": f"Intervals of a difference: Student's, {_NO_HOLM}",
+# Name, interval and estimate of each test.
+_TESTS = {
+    "wilcoxon": ("Wilcoxon's signed rank test", "exact signed rank", "difference (Hodges-Lehmann)"),
+    "t": ("paired t test", "Student's", "mean difference"),
 }
-_ESTIMATES = {"wilcoxon": "difference (Hodges-Lehmann)", "t": "mean difference"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +44,6 @@ class DeclaredTest:
 
 
 def judge(matched: Matched, test: str, baseline: str | None = None) -> DeclaredTest:
-    """Run a declared test."""
     if test not in (*PAIRED_TESTS, "friedman"):
         raise UserError(f"unknown `test` {test!r}; known: {', '.join(PAIRED_TESTS)}, friedman")
     methods = list(map(str, matched.values))
@@ -83,7 +81,6 @@ def for_report(run: Run, test: str) -> list[DeclaredTest]:
 def add_decisions(
     run: Run, verdict: DeclaredTest, margin: float | None = None, split: str = "test"
 ) -> DeclaredTest:
-    """Add the decisions between each method of a run and the baseline of a test."""
     if verdict.baseline is None:
         return verdict
     name, reference = column(split, verdict.matched.metric), (verdict.baseline,)
@@ -95,71 +92,64 @@ def add_decisions(
 def spreads_of(matched: Matched) -> pd.DataFrame:
     """Return n, mean, sd and Student's interval (from ``MIN_PAIRS`` blocks on) of each method."""
     bounds = METRICS[matched.metric].lower, METRICS[matched.metric].upper
-    heads = ["method", "n", "mean", "sd", "low", "high"]
     rows = []
     for method, cells in matched.values.items():
-        values = cells.dropna().to_numpy()
+        values = cells.dropna()
         if method in matched.fixed:
             values = values[:1]  # one trial is repeated in every block: its copies have no spread
-        low = high = mean = sd = np.nan
-        if len(values):
-            mean = values.mean()
-        if len(values) > 1:
-            sd = values.std(ddof=1)
+        low = high = np.nan
         if len(values) >= MIN_PAIRS:
-            low, high = np.clip(t_interval(values), *bounds)
+            low, high = np.clip(t_interval(values.to_numpy()), *bounds)
+        # Of the array, whose last bits differ from those of pandas.
+        mean = values.to_numpy().mean() if len(values) else np.nan
+        sd = values.to_numpy().std(ddof=1) if len(values) > 1 else np.nan
         rows.append((method, len(values), mean, sd, low, high))
-    return pd.DataFrame(rows, columns=heads)
+    return pd.DataFrame(rows, columns=["method", "n", "mean", "sd", "low", "high"])
 
 
 def view(verdict: DeclaredTest) -> View:
     """Return the spread of each method, then the declared test."""
-    metric, result = verdict.matched.metric, verdict.friedman
-    label = label_of("significance", metric)
+    metric, result, matched = verdict.matched.metric, verdict.friedman, verdict.matched
+    label, head = label_of("significance", metric), METRICS[metric].head
     spreads, cell = verdict.spreads, partial(Cell.number, metric)
     columns = {
-        "method": map(Cell, map(verdict.matched.label, spreads["method"])),
+        "method": map(Cell, map(matched.label, spreads["method"])),
         "n": map(Cell.of, spreads["n"]),
-        METRICS[metric].head: map(cell, spreads["mean"]),
+        head: map(cell, spreads["mean"]),
         "sd": map(cell, spreads["sd"]),
         "95 % interval of the mean (t)": map(
             partial(Cell.span, metric), spreads["low"], spreads["high"]
         ),
     }
-    caption = f"{METRICS[metric].head}: mean and spread of each method over blocks."
+    caption = f"{head}: mean and spread of each method over blocks."
     spread = Table("spread", caption, records_of(columns), label=f"{label}-spread")
     if result is None:
-        key, records = "comparisons", _comparisons(verdict)
+        key, first, table = "comparisons", _TESTS[verdict.test][2], verdict.comparisons
+        columns = {
+            f"against {verdict.baseline}": map(Cell, map(matched.label, table["method"])),
+            "pairs": map(Cell.of, table["pairs"]),
+            "better in": map(Cell.of, table["better"]),
+            first: map(partial(cell, signed=True), table["difference"]),
+            "95 % interval": map(
+                partial(Cell.span, metric, signed=True), table["low"], table["high"]
+            ),
+            # A statement says why there is no p.
+            "p": map(Cell.p, table["p"], table["statement"]),
+            "p (Holm)": map(Cell.p, table["p_holm"]),
+        }
+        records = records_of(columns)
         # Both frames have low and high, here of the difference.
-        numbers = verdict.comparisons.rename(columns={"low": "low_diff", "high": "high_diff"})
+        numbers = table.rename(columns={"low": "low_diff", "high": "high_diff"})
     else:
-        key, records = "friedman", _ranks(result)
+        key, first, records = "friedman", "", _ranks(result)
         numbers = result.ranks.rename("mean_rank").rename_axis("method").reset_index()
-    caption = f"{METRICS[metric].head}. " + "\n".join(full_stops(_sentences(verdict)))
-    first = ["p", "p (Holm)", _ESTIMATES.get(verdict.test, ""), "95 % interval", "pairs"]
-    declared = Table(key, caption, records, first=first, label=label, is_main=True)
-    frame = verdict.spreads.merge(numbers, on="method", how="left")
-    tables = [spread, declared]
+    caption = f"{head}. " + "\n".join(full_stops(_sentences(verdict)))
+    heads = ["p", "p (Holm)", first, "95 % interval", "pairs"]
+    tables = [spread, Table(key, caption, records, first=heads, label=label, is_main=True)]
     if verdict.decisions:
         tables.append(decisions_table(verdict.decisions, f"against {verdict.baseline}"))
+    frame = spreads.merge(numbers, on="method", how="left")
     return View(tables, _content(verdict), frame)
-
-
-def _comparisons(verdict: DeclaredTest) -> list[Record]:
-    """Return a row per comparison, with a statement if there is no p-value."""
-    table, metric = verdict.comparisons, verdict.matched.metric
-    number = partial(Cell.number, metric, signed=True)
-    span = partial(Cell.span, metric, signed=True)
-    columns = {
-        f"against {verdict.baseline}": map(Cell, map(verdict.matched.label, table["method"])),
-        "pairs": map(Cell.of, table["pairs"]),
-        "better in": map(Cell.of, table["better"]),
-        _ESTIMATES[verdict.test]: map(number, table["difference"]),
-        "95 % interval": map(span, table["low"], table["high"]),
-        "p": map(_p, table["p"], table["statement"]),
-        "p (Holm)": map(_p, table["p_holm"]),
-    }
-    return records_of(columns)
 
 
 def _ranks(result: Friedman) -> list[Record]:
@@ -174,12 +164,6 @@ def _ranks(result: Friedman) -> list[Record]:
     return records
 
 
-def _p(p: float, statement: str = "") -> Cell:
-    if statement:
-        return Cell(statement)
-    return Cell.p(p)
-
-
 def _sentences(verdict: DeclaredTest) -> list[str]:
     matched = verdict.matched
     lines = [
@@ -191,10 +175,13 @@ def _sentences(verdict: DeclaredTest) -> list[str]:
         return [*lines, friedman_sentence(verdict.friedman), *verdict.friedman.notes]
     table = verdict.comparisons
     tested = table["p"].notna()
-    lines.append(f"Declared: {_TESTS[verdict.test]} against {verdict.baseline}, two-sided.")
+    test, interval, _ = _TESTS[verdict.test]
+    lines.append(f"Declared: {test} against {verdict.baseline}, two-sided.")
     if tested.any():
         lines.append(f"Holm's correction over {tested.sum()} comparisons.")
-        lines.append(_INTERVALS[verdict.test])
+        lines.append(
+            f"Intervals of a difference: {interval}, 95 % each, without Holm's correction."
+        )
         if table.loc[tested, "low"].isna().any():
             lines.append("No interval if differences are 0 or tie: the ranks are not exact.")
         # The p of equal signs, times the number of comparisons, as Holm does with the smallest p.
@@ -205,12 +192,11 @@ def _sentences(verdict: DeclaredTest) -> list[str]:
 
 
 def friedman_sentence(result: Friedman) -> str:
-    """Describe the result of Friedman's test, or the reason for having none."""
     if result.statement:
         return f"No p-value: {result.statement}."
     text = f"Friedman over {result.blocks} blocks: chi-square {result.statistic:.2f}, "
     sign = "" if result.p < LEAST_P else "= "
-    text += f"p {sign}{_p(result.p).text}"
+    text += f"p {sign}{Cell.p(result.p).text}"
     if result.nemenyi is None:
         return f"{text}: no significant difference at {ALPHA:.0%}, so pairs are not tested."
     difference = f"{result.critical_difference:.2f}"
@@ -219,18 +205,17 @@ def friedman_sentence(result: Friedman) -> str:
 
 def _content(verdict: DeclaredTest) -> dict[str, Any]:
     """Return the declared test, ``methods``, and ``comparisons`` or ``friedman``, for JSON."""
-    # Through pandas' JSON, which has null for NaN.
     content: dict[str, Any] = {
         "metric": verdict.matched.metric,
         "block": verdict.matched.unit,
         "test": verdict.test,
         "baseline": verdict.baseline,
-        "methods": json.loads(verdict.spreads.to_json(orient="records")),
+        "methods": json_records(verdict.spreads),
     }
     result = verdict.friedman
     if result is None:
-        content["comparisons"] = json.loads(verdict.comparisons.to_json(orient="records"))
-        content["decisions"] = json.loads(pd.DataFrame(verdict.decisions).to_json(orient="records"))
+        content["comparisons"] = json_records(verdict.comparisons)
+        content["decisions"] = json_records(pd.DataFrame(verdict.decisions))
     else:
         test: dict[str, Any] = {"blocks": result.blocks}
         for name in ("statistic", "p", "critical_difference"):
@@ -240,3 +225,43 @@ def _content(verdict: DeclaredTest) -> dict[str, Any]:
         content["friedman"] = test
     content["notes"] = _sentences(verdict)
     return content
+
+
+def interaction(run: Run, of: str, with_: str, metric: str, margin: float | None = None) -> View:
+    """Return the effect of each method alone, of both, and their interaction.
+
+    The interaction is the effect of both minus the sum of the effects alone: 0 if they add up.
+    """
+    first, second, pipeline = (_find_rung(run, names) for names in ((of,), (with_,), (of, with_)))
+    base = run.bases[next(iter(run.bases))].label
+    labels = (first, second, pipeline)
+    effects = decide_sums(run, [Comparison(label, (base,), metric) for label in labels], margin)
+    # Apart from the effects, since it answers another question.
+    sum_of_rungs = Comparison(pipeline, (second,), metric, less=(first, base))
+    (decision,) = decide_sums(run, [sum_of_rungs], margin)
+    decision = replace(decision, method="interaction", reference="")
+    table = decisions_table([decision], "effect")
+    caption = (
+        f"({pipeline} - {second}) - ({first} - {base}), 0 if the effects add up; better means that "
+        f"both together gain more than the sum of the effects. {table.caption}"
+    )
+    label, notes = label_of("interaction", metric), [f"{compute_network_check(run).sentence}."]
+    tables = [
+        replace(decisions_table(effects, f"against {base}"), is_main=True),
+        replace(table, key="interaction", caption=caption, label=label, notes=notes),
+    ]
+    frame = pd.DataFrame([*effects, decision])
+    return View(tables, json_records(frame), frame, notes)
+
+
+def _find_rung(run: Run, names: Sequence[str]) -> str:
+    wanted = sorted(map(METHODS.canonical, names))
+    for label in run.labels.values():
+        # A label begins with the pipeline; settings follow it.
+        pipeline = label.split(" ")[0].split("+")
+        if sorted(map(METHODS.canonical, pipeline)) == wanted:
+            return label
+    raise UserError(
+        f"{run.out} has no {'+'.join(names)}, only {', '.join(run.labels.values())}; an "
+        "interaction needs the base, each method alone and the pipeline of both in one run"
+    )

@@ -19,12 +19,13 @@ from analysis.ladder import learning, shift_tables, tables, tuned
 from analysis.ladder.means import is_comparable, ladder_table
 from analysis.ladder.results import LadderResults, last_epochs, samples
 from analysis.load import Run, load
-from analysis.page.figures import Gallery, in_order
 from analysis.page.page import (
+    Gallery,
     Page,
     Section,
     describe_programs,
     environment,
+    in_order,
     list_files,
     steps,
     write_folder,

@@ -1,9 +1,10 @@
-"""Render a report as one self-contained HTML page with a list of sections."""
+"""Draw the figures of a report, and render it as one self-contained HTML page."""
 
 import base64
 import hashlib
 import json
 import shlex
+import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,18 +16,40 @@ from urllib.parse import quote
 import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
+from matplotlib.figure import Figure as Drawing
 
 from analysis import style
 from analysis.figure import Figure
-from analysis.page.figures import Gallery, Picture, draw_all
 from analysis.tables.render import marked
 from analysis.tables.table import Table
 from analysis.text import Cell
 from tune_calib.console import Part, Prose, printable
+from tune_calib.errors import DamagedFileError, FailedFigureWarning, UserError, locate_error
 from tune_calib.files.paths import AnyPath, atomic_write
+from tune_calib.progress import report_progress
+from tune_calib.registry import Registry
 
 PAGE = "report.html"
 _REVISION_DIGITS = 8
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure of the page."""
+
+    name: str
+    title: str
+    caption: str
+    image: Markup
+    width: float  # in widths of the widest figure, so that text has the same size in all
+
+
+@dataclass
+class Gallery:
+    """The figures of a report, and a remark on each absent figure."""
+
+    pictures: list[Picture] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -41,7 +64,6 @@ class Section:
 
     @property
     def is_empty(self) -> bool:
-        """Return whether there is nothing below the heading."""
         return not (self.texts or self.figures or any(table.records for table in self.tables))
 
 
@@ -62,7 +84,6 @@ class Page:
     details: str = ""  # the full settings, which a reader unfolds
 
     def render(self) -> str:
-        """Return the page as HTML."""
         templates = _load_templates()
         script = templates.get_template("report.js").render()
         # Only this script may run, so that no text of the results can inject one.
@@ -118,9 +139,9 @@ def write_folder(
 
 def list_files(out: AnyPath, names: Sequence[str]) -> list[Part]:
     """Return a line per folder with its files; a file in several formats is listed once."""
-    stems: dict[str, dict[str, None]] = {}
+    stems = defaultdict[str, dict[str, None]](dict)
     for path in map(PurePosixPath, names):
-        stems.setdefault(path.parent.name, {})[path.stem] = None
+        stems[path.parent.name][path.stem] = None
     lines: list[Part] = [f"page     {out / name}" for name in names if "/" not in name]
     for folder, files in stems.items():
         if folder:
@@ -129,19 +150,17 @@ def list_files(out: AnyPath, names: Sequence[str]) -> list[Part]:
 
 
 def environment(rows: pd.DataFrame) -> Table:
-    """Return a table of the versions, devices and revisions that the trials recorded."""
     counts_by_name = defaultdict[str, Counter[Any]](Counter)
     facts = ("device", "threads", "processor", "gpu", "instruction_set", "execution")
     for name in (*facts, "git_revision"):
-        head = {"threads": "threads per trial"}.get(name, name.replace("_", " "))
-        counts_by_name[head].update(rows.reindex(columns=[name])[name].value_counts().to_dict())
-    texts = rows.reindex(columns=["versions"])["versions"].astype(object)
-    for text, count in texts.value_counts().items():
-        for name, version in json.loads(str(text)).items():
-            counts_by_name[name][version] += count
+        head = "threads per trial" if name == "threads" else name.replace("_", " ")
+        counts_by_name[head].update(rows.reindex(columns=[name])[name].dropna())
+    for text in rows.reindex(columns=["versions"])["versions"].dropna():
+        for name, version in json.loads(text).items():
+            counts_by_name[name][version] += 1
     records = []
     for name, counts in counts_by_name.items():
-        for value, count in counts.items():
+        for value, count in counts.most_common():
             records.append({"item": Cell(name), "value": Cell.of(value), "trials": Cell.of(count)})
     note = "As recorded by each trial; a + after a revision means uncommitted changes."
     return Table("versions", note, records)
@@ -170,11 +189,60 @@ def steps(rows: pd.DataFrame, command: str, options: Sequence[str]) -> dict[str,
     revisions = rows["git_revision"].dropna().unique()
     commands = {}
     if len(revisions):
-        text = "Check out the program and install the pinned versions."
-        if len(revisions) > 1:
-            text += " The trials ran at several revisions."
+        several = " The trials ran at several revisions." if len(revisions) > 1 else ""
+        text = f"Check out the program and install the pinned versions.{several}"
         checkout = [f"git checkout {revision.rstrip('+')}" for revision in revisions]
         commands[text] = "\n".join([*checkout, "pip install -c constraints.txt -e ."])
     text = "Run the trials; finished ones are skipped. Paths are those of the original machine."
     report = shlex.join(["tune-calib", "report", "DIR", *options])
     return {**commands, text: command, "Write this page again from the results.": report}
+
+
+def in_order(registry: Registry[Figure]) -> list[Figure]:
+    return sorted(registry.values(), key=lambda f: (f.position, f.name))
+
+
+@style.applied()
+def draw_all(figures: Sequence[Figure], results: Any, folder: Path) -> Gallery:
+    """Draw every figure that the results allow; one that fails does not affect the others."""
+    gallery = Gallery()
+    for number, figure in enumerate(figures):
+        report_progress("drawing figures", number, len(figures))
+        try:
+            drawing = figure.draw(results)
+            if drawing is not None:
+                style.save(drawing, folder, figure.name)
+                image = png_image((folder / f"{figure.name}.png").read_bytes(), figure.title)
+                share = round(drawing.get_figwidth() / style.TEXT_IN, 3)
+                caption = figure.full_caption(results)
+                picture = Picture(figure.name, figure.title, caption, image, share)
+                gallery.pictures.append(picture)
+            elif why := figure.why_absent(results):
+                gallery.remarks.append(f"{figure.name}: not drawn, {why}")
+        except (DamagedFileError, OSError):
+            raise  # an error of the folder or disk, which the user has to repair
+        except Exception as error:
+            # In one line, with the place in the code unless the error is meant for users.
+            described = locate_error(
+                error, lambda path: "site-packages" not in path, lambda path: Path(path).name
+            )
+            why = described.text if isinstance(error, UserError) else str(described)
+            gallery.remarks.append(f"{figure.name}: FAILED, {why}")
+            warnings.warn(gallery.remarks[-1], FailedFigureWarning, stacklevel=2)
+    return gallery
+
+
+def draw_in_notebook(figure: Figure, results: Any) -> Drawing:
+    """Draw a figure of a report without changing the style and backend of a notebook."""
+    with style.applied():
+        drawing = figure.draw(results)
+    if drawing is not None:
+        return drawing
+    why = figure.why_absent(results) or "these results have nothing to draw"
+    raise UserError(f"{figure.name}: not drawn, {why}")
+
+
+def png_image(content: bytes, alt: str, width: int | None = None) -> Markup:
+    size = Markup(' width="{}"').format(width) if width else ""
+    data = base64.b64encode(content).decode()
+    return Markup('<img alt="{}"{} src="data:image/png;base64,{}">').format(alt, size, data)

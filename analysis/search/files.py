@@ -1,5 +1,6 @@
 """Write the files of a search's report: tables, figures and the page."""
 
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -10,12 +11,13 @@ from analysis.compare.hypotheses import describe_change
 from analysis.compare.network_check import compute_baseline_check
 from analysis.figure import SEARCH_FIGURES
 from analysis.load import load
-from analysis.page.figures import Gallery, in_order
 from analysis.page.page import (
+    Gallery,
     Page,
     Section,
     describe_programs,
     environment,
+    in_order,
     list_files,
     steps,
     write_folder,
@@ -25,14 +27,15 @@ from analysis.search.load import SearchResults, load_search
 from analysis.tables.render import in_files
 from analysis.tables.table import Table
 from analysis.text import capital
-from tune_calib.console import Prose, Text
+from tune_calib.console import Part, Prose, Text
 from tune_calib.files.paths import AnyPath
 from tune_calib.results import selection
 from tune_calib.results.manifests import RUN_MANIFEST
+from tune_calib.spec import plugins
 from tune_calib.spec.datasets import flatten
 from tune_calib.spec.metrics import METRICS, column, format_value
 from tune_calib.spec.names import SEARCH_EVALUATED, legend
-from tune_calib.text import format_count, format_setting
+from tune_calib.text import format_count, format_setting, format_yaml
 
 
 def write_files(out: AnyPath, folder: Path) -> Text:
@@ -47,11 +50,30 @@ def write_files(out: AnyPath, folder: Path) -> Text:
     names, gallery = write_folder(
         folder, texts, in_order(SEARCH_FIGURES), search, partial(_page, search)
     )
+    parts = [describe(search), *map(Prose, gallery.remarks), *list_files(out, names)]
+    return Text(parts)
+
+
+def describe(search: SearchResults) -> Text:
+    """Describe the best suggestions, the choice and how to use it, for a terminal."""
     sentences = [*legend(search.trials["flags"])]
     sentences += [f"{compute_baseline_check(search.trials).sentence}.", _state(search)]
-    sentences += [*_troubles(search), *gallery.remarks]
+    sentences += _troubles(search)
+    lines, outcome = list[Part](), search.outcome
+    if outcome.chosen is not None:
+        settings = {**search.fixed, **search.chosen}
+        listed = " ".join(f"{key}={format_yaml(value)}" for key, value in settings.items())
+        use = outcome.command or listed
+        lines.append(f"chosen: trial {outcome.chosen} ({search.manifest.rule}): {use}")
+        if not search.reads:
+            words = ["tune-calib", "evaluate", str(search.out), "--seeds", "5"]
+            words += plugins.as_options()
+            lines.append(f"on the test split, once: {shlex.join(words)}")
     best = replace(tables.best(search), caption="", notes=())
-    return Text([best, *map(Prose, sentences), *list_files(out, names)])
+    if (search.out / selection.EVALUATION / RUN_MANIFEST).exists():
+        evaluation = _evaluation(search)
+        lines += [*evaluation.tables, *map(Prose, evaluation.texts)]
+    return Text([best, *map(Prose, sentences), *lines])
 
 
 def _page(search: SearchResults, gallery: Gallery, files: Sequence[str]) -> str:
@@ -179,4 +201,10 @@ def _evaluation(search: SearchResults) -> Section:
         return Section("on-test", "On test", [*texts, "No trial of the evaluation has ended."])
     note = f"{capital(selection.OPTIMISM)} ± is the standard deviation over the seeds."
     note += "".join(f" {line}." for line in legend(run.flags()))
+    done = run.trials[run.trials["status"] == "done"].groupby("rung_label")
+    columns = {column("test", metric): metric for metric in search.metrics}
+    means: dict[Any, Any] = done[list(columns)].mean().rename(columns=columns).to_dict("index")
+    if {selection.BASELINE, selection.CHOSEN} <= means.keys():
+        values = means[selection.BASELINE], means[selection.CHOSEN]
+        texts += selection.describe_no_gain_on_test(search.metrics, *values)
     return Section("on-test", "On test", texts, [replace(table, key="on-test-rows", caption=note)])

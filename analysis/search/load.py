@@ -19,6 +19,7 @@ from tune_calib.results.selection import BASELINE_AT_CHANCE, describe_no_gain, f
 from tune_calib.results.tables import read_table
 from tune_calib.spec.metrics import METRICS, column
 from tune_calib.spec.names import SEARCH_EVALUATED, SEARCH_OUTCOME, is_chance
+from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.text import format_points, nearest
 
 AT_CHANCE = "at chance"
@@ -64,6 +65,19 @@ class SearchResults:
             return SearchEvaluated.read(self.out).reads
         except DamagedFileError:
             return None
+
+    @property
+    def fixed(self) -> Point:
+        """Return the requested settings that were not searched."""
+        return ResolvedRequest(self.manifest.question.given).fixed
+
+    @property
+    def chosen(self) -> Point:
+        """Return the searched settings of the chosen suggestion; none if none is chosen."""
+        for suggestion in self.outcome.suggestions:
+            if suggestion.number == self.outcome.chosen:
+                return dict(suggestion.point)
+        return {}
 
     def warnings(self) -> list[str]:
         """Return warnings about the chosen suggestion and its baseline, one per line."""

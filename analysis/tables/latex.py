@@ -25,9 +25,10 @@ _COMMANDS = {
     "·": r"$\cdot$", "µ": r"$\mu$", "∞": r"$\infty$", "≤": r"$\leq$", "≥": r"$\geq$",
     "≠": r"$\neq$", "≈": r"$\approx$", "↓": r"$\downarrow$", "↑": r"$\uparrow$",
     "→": r"$\rightarrow$", "←": r"$\leftarrow$", "∂": r"$\partial$", "∆": r"$\Delta$",
+    "Δ": r"$\Delta$", "α": r"$\alpha$", "β": r"$\beta$", "γ": r"$\gamma$", "λ": r"$\lambda$",  # noqa: RUF001
+    "σ": r"$\sigma$", "τ": r"$\tau$",  # noqa: RUF001
     "\N{NO-BREAK SPACE}": "~",
 }  # fmt: skip
-_GREEK = re.compile(r"GREEK (SMALL|CAPITAL) LETTER (\w+)")
 
 
 def label_of(*parts: str) -> str:
@@ -57,43 +58,35 @@ def _render(table: Table) -> str:
     lines += [rf"\begin{{{kind}}}[t]", r"\centering", r"\footnotesize"]
     lines += [rf"\caption{{{escape(table.text)}}}", rf"\label{{{table.label}}}", r"\smallskip"]
     lines += [_SHRUNK, *_tabular(table, heads), "}"]
-    notes = [rf"{escape(note)}\par" for note in table.notes]
-    if notes:
-        lines += ["", r"\medskip", r"\raggedright", *notes]
+    if table.notes:
+        lines += ["", r"\medskip", r"\raggedright"]
+        lines += [rf"{escape(note)}\par" for note in table.notes]
     return "\n".join([*lines, rf"\end{{{kind}}}"])
 
 
 def _tabular(table: Table, heads: Sequence[str]) -> list[str]:
     align = ""
     for head, is_number in zip(table.heads, table.are_numbers, strict=True):
-        if head not in heads:
-            continue
-        if max(len(cell.text) for cell in table.column(head)) > _LONG:
+        if head in heads and max(len(cell.text) for cell in table.column(head)) > _LONG:
             align += r">{\raggedright\arraybackslash}p{6cm}"
-        else:
+        elif head in heads:
             align += "r" if is_number else "l"
     lines = [rf"\begin{{tabular}}{{{align}}}", r"\toprule"]
     pairs = [table.groups.get(head, ("", head)) for head in heads]
-    names = [name for name, _ in pairs]
-    if len({*names}) > 1:
-        lines += _group_lines(names)
+    if len({name for name, _ in pairs}) > 1:
+        # A line with the heads of groups, and one with the rules below them.
+        names, rules, last = [], "", 0
+        for name, columns in groupby(name for name, _ in pairs):
+            first, last = last + 1, last + len(list(columns))
+            names.append(rf"\multicolumn{{{last - first + 1}}}{{c}}{{{escape(name)}}}")
+            rules += rf"\cmidrule(lr){{{first}-{last}}}" if name else ""
+        lines += [_row(names), rules]
     lines += [_row([escape(title) for _, title in pairs]), r"\midrule"]
     for number, record in enumerate(table.records):
         if number in table.rules and number > 0:
             lines.append(r"\midrule")
         lines.append(_row([_cell(record[head]) for head in heads]))
     return [*lines, r"\bottomrule", r"\end{tabular}"]
-
-
-def _group_lines(names: Sequence[str]) -> list[str]:
-    """Return a line with the heads of groups, and one with the rules below them."""
-    heads, rules, last = [], [], 0
-    for name, columns in groupby(names):
-        first, last = last + 1, last + len(list(columns))
-        heads.append(rf"\multicolumn{{{last - first + 1}}}{{c}}{{{escape(name)}}}")
-        if name:
-            rules.append(rf"\cmidrule(lr){{{first}-{last}}}")
-    return [_row(heads), "".join(rules)]
 
 
 def _cell(cell: Cell) -> str:
@@ -121,7 +114,4 @@ def _escape_letter(mark: str) -> str:
         return _COMMANDS[mark]
     if mark.isascii():
         return mark if mark.isprintable() else " "
-    if match := _GREEK.fullmatch(unicodedata.name(mark, "")):
-        name = match[2].lower().replace("lamda", "lambda")
-        return rf"$\{name.capitalize() if match[1] == 'CAPITAL' else name}$"
     return mark if mark.isalpha() and ord(mark) < 256 else f"[U+{ord(mark):04X}]"

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 
 def markdown(table: Table) -> str:
-    """Return the table in Markdown, its caption and notes below."""
     return "\n\n".join(filter(None, [body(table), table.text, *table.notes]))
 
 
@@ -68,13 +67,18 @@ def html(table: Table) -> str:
 
 
 def marked(cell: Cell) -> Markup:
-    """Return the escaped text of a cell with the mark of its rank."""
     return Markup(MARKS["html"][cell.rank]).format(cell.text)
 
 
 def _row(tag: str, texts: Iterable[str]) -> Markup:
     cells = (Markup(f"<{tag}>{{}}</{tag}>").format(text) for text in texts)
     return Markup("<tr>{}</tr>\n").format(Markup().join(cells))
+
+
+def json_records(frame: "pd.DataFrame") -> list[dict[str, Any]]:
+    """Return the rows of a frame for JSON, with None for NaN."""
+    records: list[dict[str, Any]] = json.loads(frame.to_json(orient="records"))
+    return records
 
 
 @dataclass(frozen=True)
@@ -87,7 +91,6 @@ class View:
     notes: Sequence[str] = ()
 
     def __str__(self) -> str:
-        """Return the text for a terminal."""
         return self.render("plain")
 
     def render(self, form: str, caption: str | None = None, label: str | None = None) -> str:

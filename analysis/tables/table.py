@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import chain, zip_longest
+from itertools import zip_longest
 
 from analysis.text import Cell, Record, records_of
 from tune_calib.console import WIDE, Prose, Screen, wrap
@@ -16,10 +16,6 @@ MAX_ROWS = 2000  # browsers sort longer tables slowly
 BEST = "Best bold, second underlined."
 """Explains the marks in a caption; replaced in a terminal."""
 _BEST_PLAIN = "* best, ° second."
-_BARRED = (
-    "A column has no marks if its best value may not be marked: it is flagged, chance alone "
-    "explains it, or its row lacks seeds that others have."
-)
 
 _GAP = 2  # spaces between two columns
 _INDENT = "  "  # of the second line of a cell
@@ -47,14 +43,11 @@ class Table:
 
     @property
     def heads(self) -> list[str]:
-        """Return the heads of the columns."""
         return list(self.records[0]) if self.records else []
 
     @property
     def text(self) -> str:
-        """Return the caption in one line."""
-        cells = chain.from_iterable(map(self.column, self.heads))
-        return self.caption.replace("\n", " ").replace(BEST, _explain_marks(cells, BEST))
+        return self.caption.replace("\n", " ")
 
     @property
     def full_caption(self) -> str:
@@ -78,15 +71,12 @@ class Table:
 
     @property
     def rows(self) -> list[list[Cell]]:
-        """Return the cells of the rows that a page shows."""
         return [list(record.values()) for record in self.records[:MAX_ROWS]]
 
     def column(self, head: str) -> list[Cell]:
-        """Return the cells of a column."""
         return [record[head] for record in self.records]
 
     def options(self, head: str) -> list[str]:
-        """Return the values of a column in the order in which they appear."""
         return list(dict.fromkeys(cell.text for cell in self.column(head)[:MAX_ROWS]))
 
     # Cached, since a page reads it for each cell.
@@ -100,7 +90,6 @@ class Table:
         return flags
 
     def without_blank(self) -> "Table":
-        """Return the table without blank columns."""
         columns = {}
         for head in self.heads:
             if not all(cell.is_blank for cell in self.column(head)):
@@ -108,12 +97,10 @@ class Table:
         return replace(self, records=records_of(columns))
 
     def with_requested(self) -> "Table":
-        """Return the table with the columns that are shown on request."""
         columns = {head: self.column(head) for head in self.heads}
         return replace(self, records=records_of({**columns, **self.on_request}))
 
     def __str__(self) -> str:
-        """Return the table in plain text, however wide."""
         return self.on(WIDE)
 
     def on(self, screen: Screen) -> str:
@@ -126,19 +113,12 @@ class Table:
         if self.records:
             of_main = screen if self.is_main else replace(screen, columns=(), some="")
             body, shown = _layout(table, of_main)
-        cells = list(chain.from_iterable(map(table.column, shown)))
-        marks = _BEST_PLAIN if any(cell.rank for cell in cells) else ""
-        caption = self.caption.replace(BEST, _explain_marks(cells, marks))
+        is_marked = any(cell.rank for head in shown for cell in table.column(head))
+        caption = self.caption.replace(BEST, _BEST_PLAIN if is_marked else "")
         lines = [body] if body else []
         for line in (*caption.splitlines(), *self.notes):
             lines.append(Prose(line.strip()).on(screen))
         return "\n".join(lines)
-
-
-def _explain_marks(cells: Iterable[Cell], best: str) -> str:
-    """Explain the marks of cells, and columns without any."""
-    is_barred = any(cell.is_barred for cell in cells)
-    return f"{best} {_BARRED}" if is_barred else best
 
 
 def table_of(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
@@ -181,7 +161,7 @@ def _layout(table: Table, screen: Screen) -> tuple[str, list[str]]:
     for number in range(len(table.records)):
         if number in table.rules:
             lines.append(rule)
-        lines += join(_folded(texts[head][number], widths[head] - _GAP) for head in heads)
+        lines += join(wrap(texts[head][number], widths[head] - _GAP, _INDENT) for head in heads)
     if missing:
         note = Prose(f"Not shown: {', '.join(missing)}; {screen.more}{screen.some}.")
         lines.append(note.on(screen))
@@ -205,14 +185,6 @@ def _narrowest(head: str, cells: Sequence[str]) -> int:
         words = max(len(word) for cell in cells for word in cell.split()) + len(_INDENT)
         width = max(words, _PROSE, width // 2 + len(_INDENT))
     return max(width, len(head) // 3, *map(len, head.split()), 1)
-
-
-def _folded(text: str, width: int) -> list[str]:
-    """Return the lines of a cell, indented from the second line on."""
-    if len(text) <= width:
-        return [text]
-    first, *others = wrap(text, width, _INDENT)
-    return [first, *(f"{_INDENT}{line}" for line in others)]
 
 
 def column_key(head: str) -> str:

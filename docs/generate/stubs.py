@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import tune_calib
-from tune_calib.api.request import format_type
+from tune_calib.api.calls import format_type
 
 PATH = Path(tune_calib.__file__).with_suffix(".pyi")
 _CALLS = (

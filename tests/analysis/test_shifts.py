@@ -9,8 +9,8 @@ from analysis.ladder.shift_tables import means, shift_tables
 from analysis.ladder.shift_tables import table as printed
 from analysis.load import load
 from analysis.report import write_report
-from analysis.shifts import FAMILIES, kind_title, read_shifts
-from analysis.tidy import check_metric, parted
+from analysis.shifts import FAMILIES, read_shifts
+from analysis.tidy import parted
 from tests import fake_results
 from tests.support import here, sample
 from tune_calib.errors import UserError
@@ -76,34 +76,6 @@ def test_single_corruption_kinds_have_no_mean_over_kinds(out):
     ]  # fmt: skip
 
 
-def test_a_table_names_the_kinds_that_it_lacks(out):
-    fake_results.add_shifts(out, ["generated/fog", "generated/speckle_noise"])
-    for table in shift_tables(load(out)):
-        assert [each.head for each in table.columns] == ["fog", "speckle noise"]
-        assert "(frost is not generated)" in table.caption
-        lacking = table.caption.partition("Not evaluated: ")[2].partition(";")[0].split(", ")
-        wanted = [kind_title(kind) for kind in FAMILIES["generated"] if kind != "fog"]
-        assert lacking == wanted
-    fake_results.add_shifts(out, [f"generated/{kind}" for kind in FAMILIES["generated"]])
-    sweep = load(out)
-    for table in shift_tables(sweep):
-        assert "Not evaluated" not in table.caption
-        assert ". Mean ± sd over 3 seeds" in printed(sweep, table).caption
-        heads = [column.head for column in table.columns]
-        assert "-kinds-" not in table.key or {"Gaussian noise", "JPEG compression"} < set(heads)
-
-
-def test_a_mean_over_some_trials_shows_their_number(out):
-    fake_results.add_shifts(out, ["generated/fog"], left_out="generated/fog/3")
-    sweep = load(out)
-    table = shift_tables(sweep)[-1]
-    found = means(sweep, table)
-    assert sorted(found["of"] - found["n"]) == [0] * (len(found) - 1) + [1]
-    for row, (_, number) in zip(printed(sweep, table).records, found.iterrows(), strict=True):
-        text = row[f"{table.columns[0].group}: fog"].text
-        assert text.endswith(f"(n = {number['n']})") == (number["n"] < number["of"])
-
-
 def test_rows_that_stand_twice_count_once(out):
     fake_results.add_shifts(out, ["ood/svhn"])
     once = read_shifts(out)
@@ -167,9 +139,3 @@ def test_commands_take_metrics_of_shifted_images(command, out):
             assert done.returncode == 0, done.stderr
     done = here("analyze", command, out, "--metric", "ood/cifar100/auroc", *words)
     assert done.returncode == 2 or "no AUROC" in done.stdout + done.stderr
-
-
-def test_a_search_has_no_foreign_images():
-    check_metric("auroc")
-    with pytest.raises(UserError, match="is not recorded on select"):
-        check_metric("auroc", of_search=True)

@@ -18,7 +18,6 @@ from threadpoolctl import threadpool_info
 
 import tune_calib
 from tests import drawing
-from tests.support import on_ray
 from tune_calib.spec import plugins
 from tune_calib.tuning.work.execution import restored_process
 
@@ -118,14 +117,3 @@ def test_a_call_without_ray_leaves_the_process_as_it_was(notebook, tmp_path, cap
     assert len(list((path.parent / "figures").iterdir())) == 1
     assert search.figure("history").axes
     check_unchanged(before)
-
-
-@pytest.mark.ray
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-def test_a_call_on_ray_leaves_the_process_as_it_was(own_ray, notebook, tmp_path):
-    before = state_of_process()
-    with on_ray(True):
-        run = tune_calib.compare(["ce"], **ASKED, out=tmp_path / "run")
-    check_unchanged(before)
-    assert set(run.rows["status"]) == {"done"}

@@ -14,8 +14,8 @@ from tune_calib.tuning.context import Context
 from tune_calib.tuning.folder import RunLocation
 from tune_calib.tuning.run import execute_run
 from tune_calib.tuning.search.definition import Objective, SearchDefinition
-from tune_calib.tuning.search.execute import MIN_SHARE
 from tune_calib.tuning.search.run import SearchRun, open_state
+from tune_calib.tuning.search.state import MIN_SHARE
 from tune_calib.tuning.work.jobs import make_plan
 
 COUNTS = tuple(int(n) for n in os.environ.get("HEADS", "500,2000").split(","))
@@ -54,7 +54,7 @@ def floor(asked: SearchRun) -> float:
     batches = []
     for first in range(0, asked.length, step):
         batch = suggestions[first : first + size]
-        planned = [state.candidates.trials(s.point, s.number)[0] for s in batch]
+        planned = [state.candidates.trials(s.params, s.number)[0] for s in batch]
         head_batches = make_plan(planned, set(), max(MIN_SHARE, size // CORES)).head_batches
         batches += [head_batch.trials for head_batch in head_batches]
     return bare_loops(asked.location.store, batches)

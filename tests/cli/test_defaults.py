@@ -55,7 +55,7 @@ def test_variables_in_paths_of_a_file_are_expanded(folder, monkeypatch):
     given = values("ablate", "mac_cal")
     assert (str(given["data_root"]), given["store"]) == ("/work/data", "/work/store")
     write(folder, 'store = "$OTHER/store"\n')
-    with pytest.raises(UserError, match=r"toml: store: .*variable OTHER is not set"):
+    with pytest.raises(UserError, match="variable OTHER is not set"):
         values("ablate", "mac_cal")
 
 
@@ -113,8 +113,8 @@ def test_the_resume_command_names_defaults_as_options(folder, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["tune-calib", *words])
     context = context_of(*words)
     command, note = format_typed(context), defaults.describe(context)
-    assert note == "from tune-calib.toml: --set head.gamma=0.9 --set head.lr=1 --portable"
-    assert command.endswith("--seeds 5 --set head.gamma=0.9 --set head.lr=1 --portable")
+    assert note == "from tune-calib.toml: --portable --set head.gamma=0.9 --set head.lr=1"
+    assert command.endswith("--portable --set head.gamma=0.9 --set head.lr=1 mac_cal --seeds 5")
     (folder / "tune-calib.toml").unlink()
     again, before = values(*command.split()[1:]), values(*words)
     assert again != before
@@ -164,15 +164,6 @@ def test_passwords_are_not_printed(folder):
     message = here("search", "foo").stderr
     assert "postgresql://me:***@host/x" in message
     assert "secret" not in message
-
-
-def test_help_shows_defaults_of_the_file(folder, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "200")
-    write(folder, "seeds = 7")
-    (line,) = [
-        one for one in here("search", "-h").stdout.splitlines() if one.startswith("  --seeds ")
-    ]
-    assert "[default: 7]" in line
 
 
 @pytest.mark.parametrize(

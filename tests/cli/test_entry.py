@@ -1,6 +1,5 @@
 """What surrounds every command: paths, streams, empty and doubled options, signals."""
 
-import io
 import signal
 import subprocess
 import sys
@@ -11,7 +10,7 @@ import pytest
 
 from docs.generate.commands import commands
 from tests import drawing, fake_results
-from tests.support import command_line, run_of, sample, small_spec
+from tests.support import command_line, sample, small_spec
 from tune_calib.cli import main
 from tune_calib.errors import UserError
 from tune_calib.experiments.entries import plan_entries
@@ -19,7 +18,6 @@ from tune_calib.experiments.file import read_experiment_file
 from tune_calib.experiments.run import Ended, run_entries
 from tune_calib.spec.trial import TrialSpec
 from tune_calib.tuning.context import Context
-from tune_calib.tuning.ray.trainables import trainable
 
 COMMANDS = commands()
 OPTIONS = [
@@ -70,26 +68,6 @@ def test_output_on_a_full_disk_is_one_line(out):
     assert ended.returncode == 2
     assert ended.stderr.startswith(b"error: cannot write")
     assert ended.stderr.count(b"\n") == 1
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
-def test_an_encoding_without_the_characters_prints_the_rest(encoding, out, monkeypatch):
-
-    def printed(encoding):
-        stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
-        monkeypatch.setattr(sys, "stdout", stream)
-        with pytest.raises(SystemExit) as ended:
-            main(["report", str(out)])
-        assert not ended.value.code
-        return stream.buffer.getvalue()
-
-    utf8 = printed("utf-8")
-    text = utf8.decode()
-    assert "Δ" in text
-    # Typer takes ASCII for a terminal that is not configured, and writes UTF-8.
-    bare = text.encode(encoding, errors="replace") if encoding != "ascii" else utf8
-    assert printed(encoding) == bare
 
 
 def test_a_defect_of_the_program_stays_a_traceback(monkeypatch, out, refusal):
@@ -183,15 +161,6 @@ def test_a_wrong_value_has_a_message_without_pydantic_terms(value):
                 assert isinstance(accepted, bool) == isinstance(value, bool)
     assert len(messages) > 10
     assert not [text for text in messages if "Input" in text or "valid" in text or len(text) > 1000]
-
-
-def test_a_trainable_without_a_tuner_leaves_nothing_in_the_home(trained, tmp_path, monkeypatch):
-    monkeypatch.setattr("ray.tune.trainable.trainable.DEFAULT_STORAGE_PATH", str(tmp_path / "home"))
-    config = {**small_spec().model_dump(mode="json"), "run": run_of(tmp_path / "out", trained)}
-    actor = trainable("ce")(config)
-    actor.reset(config)
-    actor.cleanup()
-    assert not (tmp_path / "home").exists()
 
 
 STOPPED = """

@@ -37,7 +37,6 @@ LINES = [
     "analyze averages DIR --metric accuracy,ece --json",
     "analyze ranks DIR --metric ece",
     "analyze significance DIR --test t --baseline vanilla --metric ece",
-    "pictures DIR --store OUT",
     "report DIR --pictures --store OUT",
     "resume DIR --trials 3 --retry crashed",
     "evaluate DIR --seeds 2",
@@ -59,9 +58,9 @@ JUNK = [
     "fedlas/x", "\n", "'", "true", "head.lr=true", "network.epochs=", "--json", "--markdown",
 ]  # fmt: skip
 PATHS = [
-    "FILE", "FILE/below", "x" * 300, "y/" * 3000, "a\0b", "\ud800", "\udcff", "ünï ☃", "/dev/null",
-    "/dev/full", "/proc/nothing", "/proc/self/mem", "DIR/trials", ".", "..", "~", "-", "a b",
-    "://", "s3://", "file://", "nosuch://x/y", "s3://u:p@bucket/x", "LOOP", "DIR/sweep.json",
+    "FILE", "FILE/below", "x" * 300, "y/" * 3000, "a\0b", "\ud800", "\udcff", "ünï ☃",
+    "DIR/trials", ".", "..", "~", "-", "a b", "://", "s3://", "file://", "nosuch://x/y",
+    "s3://u:p@bucket/x", "DIR/sweep.json",
 ]  # fmt: skip
 NUMBERS = [
     "-1", "0", "0.5", "-0.0", "1e-320", "1e308", "1e999", "-1e999", "nan", "9" * 12, "0x10",
@@ -142,16 +141,10 @@ def folder(out: Path, chance: random.Random) -> None:
         (out / chance.choice(["figures", "tables", "report.html"])).touch()
 
 
-class Output(io.TextIOWrapper):
-    """A stream of the program: in some encoding, and perhaps on a full disk."""
-
-    def __init__(self, encoding: str) -> None:
-        super().__init__(io.BytesIO(), encoding=encoding)
-
-
 def carried_out(words: list[str], chance: random.Random, monkeypatch) -> tuple[int, str]:
     """Exit code, and what a command said on stderr; 0 if it would begin."""
-    out, err = Output(chance.choice(ENCODINGS)), Output("utf-8")
+    out = io.TextIOWrapper(io.BytesIO(), encoding=chance.choice(ENCODINGS))
+    err = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
     monkeypatch.setattr(sys, "stdout", out)
     monkeypatch.setattr(sys, "stderr", err)
     try:
@@ -172,11 +165,10 @@ def attempt(number: int, home: Path, monkeypatch) -> tuple[list[str], int, str]:
     home.mkdir()
     folder(home / "dir", chance)
     (home / "file.yaml").write_bytes(mutated_file(SWEEP, chance))
-    (home / "loop").symlink_to("loop")
     words = chance.choice(LINES).split()
     for _ in range(chance.choice([0, 1, 1, 2])):
         words = mutated(words, chance) or words
-    for name, path in {"OUT": "out", "DIR": "dir", "FILE": "file.yaml", "LOOP": "loop"}.items():
+    for name, path in {"OUT": "out", "DIR": "dir", "FILE": "file.yaml"}.items():
         words = [word.replace(name, path) for word in words]
     monkeypatch.chdir(home)
     monkeypatch.setattr(driver, "open_executor", no_ray)

@@ -1,11 +1,10 @@
 """Mutated folders of results, as anybody may send them: the right numbers or one line.
 
-Manifests, Parquet files and names are mutated, 500 times, and a planted plug-in is named in many
-ways. Whatever a folder holds, nothing of it is run, and nothing outside of it is written.
+Parquet files are damaged, and a planted plug-in is named in many ways. Whatever a folder holds,
+nothing of it is run, and nothing outside of it is written.
 """
 
 import contextlib
-import copy
 import hashlib
 import io
 import json
@@ -14,10 +13,7 @@ import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from analysis.load import load
@@ -25,7 +21,7 @@ from tests import fake_results, support
 from tune_calib.cli import main
 from tune_calib.errors import UserError
 from tune_calib.files.documents import seal
-from tune_calib.results.tables import read_table, write_file
+from tune_calib.results.tables import read_table
 from tune_calib.spec import plugins
 
 COMMANDS = {
@@ -36,20 +32,10 @@ COMMANDS = {
     "search": [["status"], ["report"]],
     "entries": [["status"], ["report"]],
 }  # fmt: skip
-JUNK: list[Any] = [
-    None, True, -1, 0, 2**70, 1e400, math.nan, "", " ", "x" * 5000, "\x1b]0;x\x07", "a\nb",
-    "\u202e", "../../outside/secret", "/dev/zero", "javascript:alert(1)", "<script>", "\ud800",
-    [], {}, [[]], {"a": 1}, [None], "{}", "0-0", 10**30, "\0", "../x",
-    "sqlite:////HOME/written.db", "s3://x/y",
-]  # fmt: skip
 WHERE = [
     "HOME/out/planted.py", "out/planted.py", "HOME/out/planted", "/proc/self/cwd/out/planted.py",
     "/HOME/out/planted.py", "HOME/out/trials/../planted.py", "HOME/link.py", "planted_module",
     "planted_package.planted", "HOME/out", "HOME/out/planted.py:f", "os", "~/planted.py",
-]  # fmt: skip
-NAMES = [
-    "a b", "a\nb", "\x1b[31m", "#?%", "javascript:alert(1)", "-x", "*", "[a]", "~", "ünï", "s3:",
-    "$(touch canary)", "..x", "x.parquet", "\u202ex", "a" * 200,
 ]  # fmt: skip
 PLANTED = """
 from dataclasses import replace
@@ -71,43 +57,6 @@ def bases(tmp_path_factory) -> Path:
     fake_results.write(folder / "entries" / "one", seeds=1)
     shutil.copytree(folder / "search", folder / "entries" / "two")
     return folder
-
-
-def spots(content: Any, at: tuple = ()) -> list[tuple]:
-    """Where a JSON value has values."""
-    pairs = content.items() if isinstance(content, dict) else enumerate(content)
-    positions = []
-    for key, value in pairs:
-        positions.append((*at, key))
-        if isinstance(value, dict | list):
-            positions += spots(value, (*at, key))
-    return positions
-
-
-def change_manifest(folder: Path, chance: random.Random) -> bool:
-    """Change, remove or add some values of a manifest."""
-    path = chance.choice(sorted(folder.rglob("*.json")))
-    content = json.loads(path.read_text())
-    for _ in range(chance.choice([1, 1, 2, 5])):
-        *above, key = chance.choice(spots(content))
-        inner = content
-        for each in above:
-            inner = inner[each]
-        how = chance.choice(["junk", "junk", "remove", "double", "swap"])
-        if how == "junk":
-            inner[key] = copy.deepcopy(chance.choice(JUNK))
-        elif how == "remove":
-            del inner[key]
-        elif how == "double" and isinstance(inner, list):
-            inner.append(copy.deepcopy(inner[key]))
-        else:
-            other = chance.choice(list(inner) if isinstance(inner, dict) else range(len(inner)))
-            inner[key], inner[other] = inner[other], inner[key]
-        if not content:
-            break
-    text = json.dumps(content).replace("HOME", str(folder.parent)[1:])
-    path.write_bytes(seal(json.loads(text)))
-    return True
 
 
 def name_plugins(folder: Path, chance: random.Random) -> bool:
@@ -154,50 +103,7 @@ def damage_parquet(folder: Path, chance: random.Random) -> bool:
     return False
 
 
-def rewrite_parquet(folder: Path, chance: random.Random) -> bool:
-    """Write a whole Parquet file with other columns, types, values, or metadata."""
-    path = chance.choice(sorted(folder.rglob("*.parquet")))
-    with pq.ParquetFile(path) as file:
-        table = file.read()
-    metadata = None
-    for _ in range(chance.choice([1, 1, 2])):
-        place = chance.randrange(table.num_columns)
-        name, size = table.schema.names[place], table.num_rows
-        cells = chance.choice(
-            [[None], ["x"], ["\x1b[31m"], [1], [-1], [math.nan], [1e300], [b"\xff"], [[1]], ["{"],
-             ["[]"], ['{"a": 1}'], [True], [2**40], ['{"method": 3}']]
-        )  # fmt: skip
-        how = chance.choice(["cells", "cells", "cells", "drop", "rename", "double", "mark", "same"])
-        if how == "cells":
-            table = table.set_column(place, name, pa.array(cells * size))
-        elif how == "same":  # of the type that it has
-            text = chance.choice(["", "x", "\x1b[31m", "{", "[]", "null", '{"a": 1}', "../x"])
-            kind = table.schema.field(place).type
-            cell = text if pa.types.is_string(kind) else None
-            table = table.set_column(place, name, pa.array([cell] * size, kind))
-        elif how == "drop":
-            table = table.drop_columns([name])
-        elif how == "rename":
-            table = table.rename_columns(
-                [chance.choice(JUNK[7:12]) if each == name else each for each in table.schema.names]
-            )
-        elif how == "double":
-            table = pa.concat_tables([table, table])
-        else:
-            marks = [b"{}", b"[]", b"null", b"{", b'{"table":"trials"}', b'{"version":"x"}']
-            metadata = {b"tune_calib": chance.choice(marks)}
-    if metadata is None:
-        # With a checksum, so that it is read further.
-        write_file(path.parents[1], path.stem, path.parent.name, table)
-    else:
-        pq.write_table(table.replace_schema_metadata(metadata), path)
-    return False
-
-
-MUTATIONS: list[Callable[[Path, random.Random], bool]] = [
-    change_manifest, change_manifest, name_plugins, name_plugins, damage_parquet,
-    rewrite_parquet, rewrite_parquet,
-]  # fmt: skip
+MUTATIONS: list[Callable[[Path, random.Random], bool]] = [name_plugins, damage_parquet]
 """Each returns whether a row that is read after it must have the numbers that it had before."""
 
 
@@ -279,7 +185,7 @@ def attempt(number: int, bases: Path, home: Path, mutate) -> None:
 
 
 @pytest.mark.parametrize(
-    "seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 44))]
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 14))]
 )
 def test_a_mutated_folder_is_right_or_one_line_and_runs_nothing(seed, bases, home):
     for number in range(10 * seed, 10 * seed + (10 if support.EVERY_CASE else 2)):

@@ -1,6 +1,5 @@
 """What a person is told of commands: examples, groups, defaults, names behind the Tab key."""
 
-import json
 import re
 import shlex
 from pathlib import Path
@@ -8,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import tune_calib
-from analysis.published import published, published_tables
+from analysis.published import published_tables
 from docs.generate.commands import commands
 from tests.support import here, sample
 from tune_calib.spec.ladder import LADDERS
@@ -86,16 +85,6 @@ def test_a_shell_completes_names(words, known, monkeypatch):
     monkeypatch.setenv("COMP_WORDS", " ".join(words))
     monkeypatch.setenv("COMP_CWORD", str(len(words) - 1))
     assert here().stdout.split() == known
-
-
-def test_published_tables_are_listed_by_their_option_values():
-    listed = json.loads(here("list", "published", "--json").stdout)
-    assert [entry["name"] for entry in listed] == published_tables()
-    for entry in listed:
-        table = published(entry["name"])
-        assert entry["numbers"] == len(table)
-        assert set(entry["methods"]) == set(table["method"])
-        assert set(entry["metrics"]) == set(table["metric"])
 
 
 @pytest.mark.parametrize("what", ["methods", "recipes", "spaces", "published", "metrics"])

@@ -1,7 +1,6 @@
 """What a quick command may not import: names, states and refusals need neither torch nor Ray."""
 
 import json
-import os
 import subprocess
 import sys
 import tarfile
@@ -56,35 +55,6 @@ for name, words in commands.items():
 with open(path, "w") as file:
     json.dump(found, file)
 """
-
-
-def _import_from(folder):
-    """Import the program in a script of a folder; its exit code and its last line."""
-    (folder / "script.py").write_text("import tune_calib; print('imported')")
-    root = str(Path(__file__).parents[2])
-    ended = subprocess.run(
-        [sys.executable, folder / "script.py"],
-        env={**os.environ, "PYTHONPATH": root}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    return ended.returncode, (ended.stdout + ended.stderr).splitlines()[-1]
-
-
-@pytest.mark.parametrize(
-    ("shown", "file", "name"),
-    [
-        ("analysis", "analysis/__init__.py", "analysis"),
-        ("ablations.py", "ablations.py", "ablations"),
-    ],
-)
-def test_a_file_that_hides_a_package_of_the_program_is_named(shown, file, name, tmp_path):
-    path = tmp_path / file
-    path.parent.mkdir(exist_ok=True)
-    path.write_text("print('executed')")
-    code, line = _import_from(tmp_path)
-    assert code == 1
-    assert f"ImportError: {tmp_path / shown} hides the package {name} of tune-calib" in line
-    path.unlink()
-    assert _import_from(tmp_path) == (0, "imported")
 
 
 @pytest.fixture(scope="module")

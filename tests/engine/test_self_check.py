@@ -14,7 +14,7 @@ from tune_calib.engine import self_check
 from tune_calib.engine.execution import describe_execution
 from tune_calib.engine.head_batch import HeadBatchTrainer
 from tune_calib.engine.network import NetworkTrainer
-from tune_calib.engine.self_check import Proven, SelfCheck, Subject, find_difference, list_refusals
+from tune_calib.engine.self_check import Proven, Subject, find_difference
 from tune_calib.errors import DivergedError, RefusedError
 from tune_calib.spec.trial import TrialSpec
 
@@ -201,14 +201,6 @@ def test_heads_are_proven_with_the_numbers_of_eager_heads(bank):
     for reports in itertools.islice(zip(eager, proven, strict=True), 2):
         assert all(torch.equal(reports[0][name], reports[1][name]) for name in reports[0])
     assert (proven.executor.refusal, subject.read().difference) == ("", 0.0)
-
-
-def test_a_plan_names_the_methods_whose_captured_steps_were_refused():
-    spec = small_spec(method="mac_cal")
-    assert list_refusals([spec]) == []
-    Subject.of("graph", spec.network).write(SelfCheck())
-    Subject.of("graph", spec.head).write(SelfCheck(refusal="it is slow"))
-    assert list_refusals([spec, spec]) == ["graph of mac_cal: refused (it is slow)"]
 
 
 def test_differences_are_shares_of_the_changes():

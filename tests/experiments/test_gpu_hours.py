@@ -52,7 +52,7 @@ def test_each_gpu_has_a_source_and_rates_in_proportion_to_its_peak(name):
     gpu = GPUS[name]
     assert gpu.source.startswith("https://")
     assert [other for other in GPUS if GPUS[other].is_named(gpu.devices[0])] == [name]
-    image_s, origin = gpu.find_image_s("resnet50", "eager", "fp32")
+    image_s, origin = gpu.find_image_s("resnet50", "fp32", False)
     rate = gpus.read_rates()["networks"]["resnet50"]["images_per_second"]["eager"]["fp32"]
     share = gpu.teraflops["fp32"] / GPUS["H100"].teraflops["fp32"]
     assert image_s == pytest.approx(1 / rate / share)
@@ -60,27 +60,27 @@ def test_each_gpu_has_a_source_and_rates_in_proportion_to_its_peak(name):
 
 
 def test_rates_that_were_not_measured_are_unknown_or_those_of_simpler_steps():
-    assert GPUS["H100"].find_image_s("resnet8", "graph", "bf16") is None
-    assert GPUS["H100"].find_image_s("wrn26_10", "graph", "fp32") is None
-    _, origin = GPUS["H100"].find_image_s("wrn26_10", "compiled", "bf16")
+    assert GPUS["H100"].find_image_s("resnet8", "bf16", True) is None
+    assert GPUS["H100"].find_image_s("wrn26_10", "fp32", True) is None
+    _, origin = GPUS["H100"].find_image_s("wrn26_10", "bf16", True)
     assert origin.endswith("(bf16, captured)")
     with pytest.raises(UserError, match="precision=bf16 needs another `gpu_model`"):
-        GPUS["T4"].find_image_s("resnet50", "eager", "bf16")
+        GPUS["T4"].find_image_s("resnet50", "bf16", False)
 
 
 @pytest.mark.parametrize("backbone", ["resnet50", "resnet110", "wrn26_10", "densenet121"])
 def test_the_papers_own_seconds_come_out_within_a_factor_of_one_and_a_half(backbone):
     # Their GPU is slow enough to be busy, as an H100 is only with captured steps.
-    image_s, _ = GPUS["A40"].find_image_s(backbone, "graph", "tf32")
+    image_s, _ = GPUS["A40"].find_image_s(backbone, "tf32", True)
     assert abs(math.log(350 * 45000 * image_s / PUBLISHED[backbone])) < math.log(1.5)
 
 
 def test_a_step_of_heads_takes_as_long_as_that_of_the_next_larger_batch(monkeypatch):
     steps = {"1": {"eager": 0.002, "graph": 3e-4}, "40": {"eager": 0.002, "graph": 6e-4}}
     monkeypatch.setitem(gpus.read_rates(), "head_step_s", steps)
-    times = [gpus.find_head_step(heads, "graph")[0] for heads in (1, 2, 40, 80)]
+    times = [gpus.find_head_step(heads, True)[0] for heads in (1, 2, 40, 80)]
     assert times == [3e-4, 6e-4, 6e-4, 12e-4]
-    assert gpus.find_head_step(5, "eager")[0] == 0.002
+    assert gpus.find_head_step(5, False)[0] == 0.002
 
 
 @pytest.mark.parametrize("slot", [{"train_fraction": 0.3}, {"imbalance": 10}, {"split": "whole"}])

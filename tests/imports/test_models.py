@@ -126,7 +126,7 @@ def test_a_file_without_any_usable_model_says_that_none_is_imported(tmp_path):
     process = take(tmp_path, "--select", "none", models={"d/m": arrays})
     assert process.returncode == 2
     (line,) = process.stderr.strip().splitlines()
-    assert "no model is imported; d/m: --calib is missing" in line
+    assert "1 model refused, first d/m: --calib is missing" in line
     assert "end in _select, _cal and _test" in line
     assert "imported as" not in process.stdout
 

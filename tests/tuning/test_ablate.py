@@ -152,36 +152,6 @@ def test_a_saved_network_goes_on_from_its_last_epoch(tmp_path):
     assert second.step()["epoch"] == 3
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["mac_call"], "did you mean 'mac_cal'"),
-        (["mac_cal", "--dataset", "digit"], "did you mean 'digits'"),
-        (["mac_cal", "--backbone", "small_cn"], "did you mean 'small_cnn'"),
-        (["mac_cal", "--set", "head.gama=1"], "did you mean 'gamma'"),
-        (["mac_cal", "--set", "head.gamma=2"], "(0, 1]"),
-        (["mac_cal", "--set", "head.gamma=nan"], "gamma: must be a finite number or 'val_ratio'"),
-        (
-            ["fedlas_gate", "--set", "head.gamma=1"],
-            "no rung has a setting head.gamma: none has a head method",
-        ),
-        (["mac_cal", "--set", "gamma=1"], "slot.key=value"),
-        (["mac_cal", "--set", "head.method=tst"], "method"),
-        (["mac_cal", "--set", "head.lr=.nan"], "finite"),
-        (["mac_cal", "--dataset", "cifar10"], "--data-root"),
-        (["mac_cal", "--dataset", "cifar10", "--data-root", "nowhere"], "nowhere"),
-        (["mac_cal", "--seeds", "0"], "at least 1"),
-        (["mac_cal", "--seeds", "2", "--head-seeds", "2"], "--seeds"),
-    ],
-)
-def test_a_mistake_on_the_command_line_is_one_line_and_exit_code_2(
-    arguments, message, tmp_path, refusal
-):
-    out = tmp_path / "out"
-    assert message in refusal("ablate", *arguments, "--out", out)
-    assert not out.exists()
-
-
 def test_a_truncated_parquet_is_one_line_and_exit_code_2(cifar_root, tmp_path, refusal):
     for name in ("train.parquet", "test.parquet"):
         content = (cifar_root / "cifar10" / name).read_bytes()

@@ -19,9 +19,15 @@ from tune_calib.spec.ladder import LADDERS, build_comparison
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.request import CompareRequest, LadderOptions, build_request
 from tune_calib.tuning import describe as plans
-from tune_calib.tuning import forecast
-from tune_calib.tuning.describe import describe_run, format_duration, format_time
-from tune_calib.tuning.forecast import HEADS, NETWORKS, Forecast, count_parallel, find_needs
+from tune_calib.tuning.describe import (
+    HEADS,
+    NETWORKS,
+    Forecast,
+    count_parallel,
+    describe_run,
+    find_needs,
+    format_time,
+)
 from tune_calib.tuning.work.provenance import Provenance
 from tune_calib.tuning.work.rows import TrialResult, trial_row
 
@@ -160,13 +166,6 @@ def test_a_second_run_is_forecast_from_the_rows_of_the_first(tmp_path):
     assert re.search(rf"heads of mac_cal on digits: {times} an epoch, earlier rows in", plan)
 
 
-@pytest.mark.parametrize(("seconds", "message"), [
-    (119, "119 s"), (7199, "120 min"), (5400 * 4, "6 h"), (4e6, "1,111 h"),
-])  # fmt: skip
-def test_durations_are_rounded_to_readable_units(seconds, message):
-    assert format_duration(seconds) == message
-
-
 @pytest.mark.parametrize("name", sample(sorted({*METHODS, *LADDERS}), 5))
 def test_explain_describes_every_method_and_ladder(name):
     for width in (60, 100):
@@ -192,23 +191,12 @@ def test_a_forecast_names_what_is_unknown_and_adds_up_the_rest(tmp_path):
     assert format_time(sums) == "about 12 s of training = networks 4 s + heads 8 s"
 
 
-@pytest.mark.parametrize(("address", "compiles"), [(None, True), (None, False), ("auto", False)])
-def test_a_plan_says_where_auto_cannot_compile(address, compiles, tmp_path, monkeypatch):
-    job = job_of(tmp_path, ["ce"])
-    job = replace(job, location=replace(job.location, gpus=1, address=address))
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "H100")
-    monkeypatch.setattr(plans, "can_compile", lambda: compiles)
-    is_named = address is None and not compiles
-    assert ("not compiled: Triton, gcc" in describe_run(job, job.plan())) == is_named
-
-
 @pytest.mark.parametrize(("gpus", "share", "count"), [(1, 1, 1), (1, 1 / 4, 4), (2, 1 / 2, 4)])
 def test_trials_in_parallel_are_those_that_the_gpus_hold(tmp_path, monkeypatch, gpus, share, count):
     job = job_of(tmp_path, ["ce"])
     job = replace(job, location=replace(job.location, gpus=share))
     monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
-    monkeypatch.setattr(forecast, "count_cores", lambda: 16)
+    monkeypatch.setattr(plans, "count_cores", lambda: 16)
     assert count_parallel(job, 1) == count
 
 

@@ -46,16 +46,9 @@ def begun_search(out) -> None:
 
 
 COMMANDS = {
-    "ablate, new": (lambda out: None, ["ablate", "mac_cal", *QUICK, "--out", "OUT"]),
     "ablate, more seeds": (
         lambda out: begun_sweep(out, 1),
         ["ablate", "mac_cal", *QUICK, "--seeds", "3", "--out", "OUT"],
-    ),
-    "compare": (lambda out: None, ["compare", "ce", "ls", "--epochs", "1", "--out", "OUT"]),
-    "search, new": (lambda out: None, ["search", "mac_cal", *QUICK, "--out", "OUT"]),
-    "search, more trials": (
-        begun_search,
-        ["search", "mac_cal", *QUICK, "--trials", "9", "--out", "OUT"],
     ),
     "resume": (begun_search, ["resume", "OUT", "--trials", "9"]),
     "evaluate": (begun_search, ["evaluate", "OUT", "--seeds", "2"]),

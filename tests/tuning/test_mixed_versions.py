@@ -113,16 +113,6 @@ def test_a_folder_with_rows_of_unknown_images_is_refused(copies, tmp_path):
         copies["first"].refuse_other(tmp_path / "out", PLANNED[1:])
 
 
-def test_rows_of_earlier_versions_with_digests_of_code_are_continued_and_reused(copies, tmp_path):
-    copy = copies["first"].by_slot[KEY]
-    fields = {"data_digest": copy.digest, "numbers": NUMBERS, "code": '{"engine.steps": "0"}'}
-    written(tmp_path / "a" / "first", **fields)
-    copies["first"].refuse_other(tmp_path / "a" / "first", [])
-    asked = (PLANNED, tmp_path / "b" / "own", tmp_path, "second", "compare", ())
-    assert copy_found(*asked, copies["first"])
-    assert {row["code"] for row in rows(tmp_path / "b" / "own")} == {fields["code"]}
-
-
 def test_networks_of_another_copy_in_the_store_are_refused_before_heads_stand_on_them(
     roots, copies, tmp_path
 ):

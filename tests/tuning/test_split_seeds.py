@@ -1,7 +1,6 @@
 """Comparisons over draws of the splits and over sizes of calib."""
 
 import json
-import re
 from itertools import product
 
 import numpy as np
@@ -210,24 +209,6 @@ def test_a_network_that_was_trained_on_another_draw_is_refused():
     refuse_seen(made, DataSlot(holdout="test"))
     of_test = TrialSpec.build(data={"split_seed": 1, "holdout": "test"}, network={})
     refuse_seen(of_test, DataSlot(holdout="test"))
-
-
-@pytest.mark.parametrize(
-    ("entry", "message"),
-    [
-        ("methods: [temperature], seeds: {splits: 2}, calib_sizes: [20, 50]", ""),
-        ("methods: [mac_cal], seeds: {splits: 2}, search: {trials: 2}", "`seeds.splits` does not"),
-    ],
-)
-def test_draws_in_an_experiment_file(entry, message, tmp_path):
-    file = tmp_path / "file.yaml"
-    file.write_text(f"out: {tmp_path / 'out'}\nentries:\n  a: {{{entry}}}\n")
-    done = here("run", file, "--dry-run")
-    if message:
-        assert done.returncode == 2
-        assert message in done.stderr
-    else:
-        assert re.search(r"a-digits +6 +0 +2 ", done.stdout)
 
 
 # --- the report

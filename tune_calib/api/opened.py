@@ -19,30 +19,34 @@ from analysis.ladder.files import import_tables, load_run
 from analysis.ladder.results import LadderResults
 from analysis.ladder.tables import weak_heads
 from analysis.load import Run, load
-from analysis.page.figures import draw_in_notebook, png_image
+from analysis.page.page import draw_in_notebook, png_image
 from analysis.report import write_report, write_search_report
 from analysis.search import tables as search_tables
+from analysis.search.files import describe
 from analysis.search.load import SearchResults, is_complete, load_search
 from analysis.tables.render import html, markdown
 from analysis.tables.table import Table
 from analysis.text import format_counts
 from analysis.tidy import as_columns
 from analysis.tidy import settings as read_settings
-from tune_calib.api.request import as_tuple
 from tune_calib.errors import UserError
 from tune_calib.files.paths import AnyPath
 from tune_calib.results.plugin_folders import describe_unloaded, read_records
 from tune_calib.spec import plugins
-from tune_calib.spec.resolved import ResolvedRequest
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+Words = str | Sequence[str]
 _WIDTH = 640  # width of a figure in a notebook, in CSS pixels
 
 
+def as_tuple(words: Words) -> tuple[str, ...]:
+    """Return an argument that takes one string or several as a tuple."""
+    return (words,) if isinstance(words, str) else tuple(words)
+
+
 def _main_table(run: Run) -> Table:
-    """Return the table of a run; over several imports, that of the benchmark."""
     if run.has_imports:
         return benchmark_view(benchmark([run.out])).tables[0]
     return tables.ladder(run)
@@ -147,7 +151,6 @@ class OpenRun:
         return f"<OpenRun {self.out}: {format_counts(load(self.out).counts())}>"
 
     def _repr_html_(self) -> str:
-        """Return the table and, if there are bins, the reliability diagrams, for notebooks."""
         with with_plugins_of(self.out):
             parts = [html(_main_table(load(self.out)).without_blank())]
         with contextlib.suppress(UserError):  # results without bins
@@ -164,13 +167,11 @@ class OpenSearch:
     Attributes:
         out: Folder of the search.
         crashed: A line for each trial that crashed in this call.
-        notes: Its summary as printed in a terminal; empty if another process ran it.
         study_storage: URL of its study, if that is a database.
     """
 
     out: AnyPath
     crashed: tuple[str, ...] = ()
-    notes: str = ""
     study_storage: str | None = None
     stopped: ClassVar[str] = ""  # a search has no limit of time
 
@@ -201,16 +202,12 @@ class OpenSearch:
 
         Return None if no suggestion keeps the accuracy within the guard.
         """
-        outcome = self._results().outcome
-        if outcome.chosen is None:
-            return None
-        points = {suggestion.number: suggestion.point for suggestion in outcome.suggestions}
-        return dict(points[outcome.chosen])
+        return self._results().chosen or None
 
     @property
     def fixed(self) -> dict[str, Any]:
         """Return the requested settings that were not searched, as ``set`` takes them."""
-        return ResolvedRequest(self._results().manifest.question.given).fixed
+        return self._results().fixed
 
     @property
     def command(self) -> str | None:
@@ -296,14 +293,13 @@ class OpenSearch:
 
     def __str__(self) -> str:
         """Return the summary as a terminal shows it."""
-        return self.notes or self.table()
+        return str(describe(self._results()))
 
     def __repr__(self) -> str:
         """Return the folder and the status of its suggestions."""
         return f"<OpenSearch {self.out}: {self._results().note()}>"
 
     def _repr_html_(self) -> str:
-        """Return the best suggestions, for notebooks."""
         with with_plugins_of(self.out):
             return html(search_tables.best(self._results()))
 
@@ -364,7 +360,6 @@ class OpenExperiment(Mapping[str, OpenRun | OpenSearch]):
         return f"<OpenExperiment {self.out}: {len(self)} {noun}>"
 
     def _repr_html_(self) -> str:
-        """Return every entry under its name, for notebooks."""
         parts = []
         for name, entry in self.items():
             parts.append(f"<h3>{escape(name)}</h3>\n{entry._repr_html_()}")

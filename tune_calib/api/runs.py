@@ -93,8 +93,7 @@ def _execute_search(plan: "Plan", context: "Context") -> "OpenSearch":
     from tune_calib.tuning.plan import execute
 
     result, location = execute(plan, context), plan.run.location
-    crashed, summary = tuple(result.crashed), result.summary or ""
-    return OpenSearch(location.out, crashed, summary, study_storage=location.study_storage)
+    return OpenSearch(location.out, tuple(result.crashed), location.study_storage)
 
 
 def plan_evaluation(request: EvaluateRequest, command: str) -> "Plan":
@@ -110,12 +109,13 @@ def evaluate_search(request: EvaluateRequest, command: str, context: "Context") 
     """Evaluate the selected trial of a search on test with fresh seeds."""
     read_search_manifest(parse_path(request.out))  # refuses any other folder before slow imports
 
-    from tune_calib.api.opened import OpenRun
+    from tune_calib.api.opened import OpenRun, OpenSearch
     from tune_calib.tuning.search.evaluate import evaluate_choice
 
     result = evaluate_choice(request, command, context)
-    folder = parse_path(request.out) / EVALUATION
-    return OpenRun(folder, tuple(result.crashed), result.summary or "", stopped=result.stopped)
+    search = OpenSearch(parse_path(request.out), study_storage=request.study_storage)
+    notes = str(search)
+    return OpenRun(search.out / EVALUATION, tuple(result.crashed), notes, stopped=result.stopped)
 
 
 def plan_file(

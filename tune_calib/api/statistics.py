@@ -12,7 +12,6 @@ import pandas as pd
 from analysis import style
 from analysis.compare import benchmark as benchmark_
 from analysis.compare import effects as effects_
-from analysis.compare import interaction as interaction_
 from analysis.compare import ranks as ranks_
 from analysis.compare import significance as significance_
 from analysis.compare.decision import margin_of
@@ -22,8 +21,7 @@ from analysis.ladder.figures.tradeoff import draw_critical_difference
 from analysis.load import Run, load
 from analysis.tables.render import View
 from analysis.tidy import check_metric, check_split, choose, default_split, parted
-from tune_calib.api.opened import with_plugins_of
-from tune_calib.api.request import as_tuple
+from tune_calib.api.opened import as_tuple, with_plugins_of
 from tune_calib.errors import UserError
 from tune_calib.files.paths import AnyPath, parse_path
 from tune_calib.results.folders import has_result_files
@@ -300,7 +298,7 @@ def interaction(
     with _opened(folder) as (path,):
         check_metric(parted(metric)[0])
         run = _load_one(path)
-        return Statistics(interaction_.interaction(run, of, with_, metric, margin=margin))
+        return Statistics(significance_.interaction(run, of, with_, metric, margin=margin))
 
 
 def effects(
@@ -322,12 +320,10 @@ def effects(
 
 
 def _has_columns(folder: AnyPath) -> bool:
-    """Return whether a folder has several columns: several imports, or files of CalArena."""
     return has_result_files(folder) or load(folder, "ece").has_imports
 
 
 def _load_one(folder: AnyPath) -> Run:
-    """Load a run whose trials are matched by seeds alone; refuse several columns."""
     if not has_result_files(folder) and not (run := load(folder)).has_imports:
         return run
     raise UserError(f"{folder} has several data sets; use tune-calib analyze benchmark")
@@ -335,7 +331,6 @@ def _load_one(folder: AnyPath) -> Run:
 
 @contextlib.contextmanager
 def _opened(folders: Folders) -> Iterator[list[AnyPath]]:
-    """Provide the paths of folders, with the plug-ins that they depend on."""
     several = (folders,) if isinstance(folders, str | PathLike) else folders
     paths = [parse_path(fspath(folder)) for folder in several]
     with contextlib.ExitStack() as stack:

@@ -79,16 +79,14 @@ def _help(
 
 
 def _add(
-    group: typer.Typer, panel: str | None, command: Callable[..., object], kind: Kind, page: str
+    group: typer.Typer, panel: str, command: Callable[..., object], kind: Kind, page: str
 ) -> None:
-    """Add a command with its shared options; hide it if it has no panel."""
     shared = with_shared_options(command, kind)
     vars(shared).update(page=page, trains=kind.trains, is_long=kind.is_long)
     group.command(
         command.__name__.strip("_").replace("_", "-"),
         cls=Command,
         rich_help_panel=panel,
-        hidden=panel is None,
         context_settings=_SETTINGS,
     )(shared)
 
@@ -97,8 +95,6 @@ for _panel, _command, _kind, _page in _COMMANDS:
     _add(app, _panel, _command, kind=_kind, page=_page)
 for _statistics in _STATISTICS:
     _add(analyze, "Commands", _statistics, kind=_TABLE, page="analysis")
-# Hidden: `report --pictures` starts it in a process of its own for portable trials.
-_add(app, None, read.pictures, kind=_TRAINING, page="commands")
 app.add_typer(analyze, name="analyze", rich_help_panel="Read results", no_args_is_help=True)
 
 

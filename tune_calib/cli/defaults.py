@@ -1,7 +1,8 @@
 """A user's own defaults of options: ``tune-calib.toml``, or ``[tool.tune-calib]`` of a project.
 
-The file in the current folder applies, and typed options override it. Commands that are printed for
-later use include the defaults as options, so that they mean the same anywhere.
+The file in the current folder applies, as if its options were typed before the others, which
+override them. Commands that are printed for later use include them, so that they mean the same
+anywhere.
 """
 
 import sys
@@ -10,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import typer
 from typer.core import TyperOption
 
 from tune_calib.errors import UserError
@@ -43,109 +43,82 @@ _EITHER = (
 
 _PATHS = {"backbone", "data-root", "store", "weights"}
 
-PLUGIN = "plugin"
-_NOT_LOADED = f"{__name__}.not_loaded"
+_APPLIED = f"{__name__}.applied"
 
 Options = Mapping[str, TyperOption]  # by their keys, e.g. ``data-root``
 
 
-def below(context: Any, typed: Sequence[Any]) -> dict[str, Any]:
-    """Return a file's defaults for a command, given its typed options, by parameter."""
-    where, content = _read(Path())
+def find_words(context: Any, typed: Sequence[Any]) -> list[str]:
+    """Return a file's defaults for a command as options; typed ones override them."""
+    where, content = _read()
     options = _options(context.command)
     values = _for_command(where, content, context)
-    typed_keys = {key for key, option in options.items() if option in typed}
-    if PLUGIN in values and not getattr(context.command.callback, "trains", False):
-        context.meta[_NOT_LOADED] = _as_list(values.pop(PLUGIN))
-    overridden = set().union(*(group for group in _EITHER if group & typed_keys))
-    defaults = {}
+    notes: list[str] = []
+    if "plugin" in values and not getattr(context.command.callback, "trains", False):
+        is_typed = any(option.name == "plugin" for option in typed)
+        for plugin in () if is_typed else _as_list(values["plugin"]):
+            note = f"{context.command.name} does not load plug-in {plugin} of {where}; use --plugin"
+            notes.append(note)
+        del values["plugin"]
+    overridden = {key for key, option in options.items() if option in typed}
+    for group in _EITHER:
+        if group & overridden:
+            overridden |= group
+    words: list[str] = []
     for key, value in values.items():
         if key not in overridden:
-            name = options[key].name or ""
-            defaults[name] = _value(where, key, value, options[key], context)
-    return defaults
-
-
-def format_typed(context: Any) -> str:
-    """Return the command as typed, with the user's defaults as options."""
-    words = sys.argv[1:]
-    end = words.index("--") if "--" in words else len(words)
-    return command_line(["tune-calib", *words[:end], *_list_words(context), *words[end:]])
-
-
-def _list_words(context: Any) -> list[str]:
-    """Return the defaults that apply to a command, as options."""
-    defaults = context.default_map or {}
-    words: list[str] = []
-    for option in _options(context.command).values():
-        if option.name in defaults and _source(context, option.name) == "DEFAULT_MAP":
-            words += map(str, _as_typed(option, defaults[option.name]))
+            words += _as_typed(where, key, value, options[key])
+    if words:
+        notes.insert(0, f"from {where}: {' '.join(map(mask_url, words))}")
+    context.meta[_APPLIED] = words, "\n".join(notes)
     return words
 
 
 def describe(context: Any) -> str:
     """Describe a command's defaults that apply; return "" without any."""
-    defaults, words = context.default_map or {}, _list_words(context)
-    where = FILE if Path(FILE).exists() else PROJECT
-    notes = []
-    if words:
-        notes.append(f"from {where}: {' '.join(map(mask_url, words))}")
-    if PLUGIN not in defaults and not context.params.get(PLUGIN):
-        for plugin in context.meta.get(_NOT_LOADED, ()):
-            command = context.command.name
-            notes.append(f"{command} does not load plug-in {plugin} of {where}; use --plugin")
-    return "\n".join(notes)
+    return str(context.meta.get(_APPLIED, ((), ""))[1])
 
 
-def typed_options(context: Any, without: Sequence[str] = ()) -> list[str]:
-    """Return the options of a command that are typed or set by a file, except some keys."""
-    words: list[str] = []
-    for option in context.command.params:
-        if not isinstance(option, TyperOption) or option.opts[0].removeprefix("--") in without:
-            continue
-        if _source(context, option.name) in ("COMMANDLINE", "DEFAULT_MAP"):
-            words += map(str, _as_typed(option, context.params[option.name]))
-    return words
-
-
-def _source(context: Any, name: str | None) -> str:
-    source = context.get_parameter_source(name) if name else None
-    return source.name if source is not None else ""
+def format_typed(context: Any) -> str:
+    """Return the command as typed, with the user's defaults as options."""
+    command, *words = sys.argv[1:]
+    return command_line(["tune-calib", command, *context.meta[_APPLIED][0], *words])
 
 
 def _as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
-def _as_typed(option: TyperOption, value: Any) -> list[str]:
-    if isinstance(value, bool):
+def _as_typed(where: str, key: str, value: Any, option: TyperOption) -> list[str]:
+    if option.is_flag:
+        if not isinstance(value, bool):
+            raise UserError(f"{where}: {key} must be true or false, got {value!r}")
         return [option.opts[0]] if value else []
     words = []
-    for part in _as_list(value):
-        words += [option.opts[0], part]
+    for part in _as_list(value) if option.multiple else [value]:
+        if isinstance(part, bool) or not isinstance(part, str | int | float):
+            raise UserError(f"{where}: {key} must be a string or a number, got {part!r}")
+        words += [option.opts[0], expand_variables(str(part)) if key in _PATHS else str(part)]
     return words
 
 
-def _read(folder: Path) -> tuple[str, dict[str, Any]]:
-    """Return the name of the file of defaults in a folder and its content; both may be empty."""
-    file, project = folder / FILE, folder / PROJECT
-    table = _parse(project).get("tool", {}).get(TABLE) if project.exists() else None
-    if not file.exists():
-        return f"[tool.{TABLE}] of {PROJECT}", table or {}
+def _read() -> tuple[str, dict[str, Any]]:
+    table = _parse(Path(PROJECT)).get("tool", {}).get(TABLE)
+    if not Path(FILE).exists():
+        return PROJECT, table or {}
     if table is not None:
         raise UserError(f"both {FILE} and {PROJECT} contain defaults; keep them in one file")
-    return FILE, _parse(file)
+    return FILE, _parse(Path(FILE))
 
 
 def _parse(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_bytes().decode())
+        return tomllib.loads(path.read_text("utf-8")) if path.exists() else {}
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UserError(f"{path} is not valid TOML: {error}") from None
 
 
 def _for_command(where: str, content: Mapping[str, Any], context: Any) -> dict[str, Any]:
-    """Return a file's defaults for a command, after checking all names in the file."""
     root = context.find_root()
     commands: dict[str, Options] = {}
     all_options: dict[str, TyperOption] = {}
@@ -169,7 +142,6 @@ def _for_command(where: str, content: Mapping[str, Any], context: Any) -> dict[s
 
 
 def _check_names(where: str, values: Mapping[str, Any], options: Options) -> dict[str, Any]:
-    """Return values by option, after checking that each is known, unique and may have a default."""
     checked: dict[str, Any] = {}
     for written, value in values.items():
         key = written.replace("_", "-")
@@ -191,33 +163,3 @@ def _options(command: Any) -> dict[str, TyperOption]:
         for option in command.params
         if isinstance(option, TyperOption) and option.metavar != "FILE"
     }
-
-
-def _value(where: str, key: str, value: Any, option: TyperOption, context: Any) -> Any:
-    """Return a value as it would be typed, so that the same rules apply to it."""
-    if option.is_flag:
-        if not isinstance(value, bool):
-            raise UserError(f"{where}: {key} must be true or false, got {value!r}")
-        return value
-    if option.multiple:
-        value = [_text(where, key, part) for part in _as_list(value)]
-    else:
-        value = _text(where, key, value)
-    try:
-        if key in _PATHS:
-            value = expand_variables(value)
-        option.process_value(context, value)
-    except (typer.BadParameter, UserError) as error:
-        message = error.message if isinstance(error, typer.BadParameter) else error
-        raise UserError(f"{where}: {key}: {message}") from None
-    if isinstance(option.show_default, str):  # the words describe the program's own default
-        option.show_default = True
-    return value
-
-
-def _text(where: str, key: str, value: Any) -> str:
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise UserError(f"{where}: {key} must be a string or a number, got {value!r}")
-    if not str(value).strip():
-        raise UserError(f"{where}: {key} is empty: give it a value, or leave it out")
-    return str(value)

@@ -8,7 +8,7 @@ import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NoReturn, TextIO
+from typing import Any, NoReturn
 
 import typer
 from typer.core import TyperCommand, TyperOption
@@ -69,18 +69,11 @@ def collect_failed_figures() -> Iterator[list[str]]:
     remarks: list[str] = []
     show = warnings.showwarning
 
-    def collect(
-        message: Warning | str,
-        category: type[Warning],
-        filename: str,
-        lineno: int,
-        file: TextIO | None = None,
-        line: str | None = None,
-    ) -> None:
+    def collect(message: Warning | str, category: type[Warning], *place: Any, **to: Any) -> None:
         if issubclass(category, FailedFigureWarning):
             remarks.append(str(message))
         else:
-            show(message, category, filename, lineno, file, line)
+            show(message, category, *place, **to)
 
     with warnings.catch_warnings():
         warnings.simplefilter("always", FailedFigureWarning)
@@ -157,11 +150,19 @@ class Command(TyperCommand):
         return option
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse typed options, and apply the user's own defaults to the others."""
+        """Parse the user's own defaults and, behind them, typed options."""
         _, _, typed = self.make_parser(ctx).parse_args(args=list(args))
-        if ctx.parent is not None and not ctx.resilient_parsing:
-            ctx.default_map = defaults.below(ctx, typed)
-        return super().parse_args(ctx, args)
+        if ctx.parent is None or ctx.resilient_parsing:
+            return super().parse_args(ctx, args)
+        words = defaults.find_words(ctx, typed)
+        try:
+            refuse_empty(words)
+            return super().parse_args(ctx, [*words, *args])
+        except (UserError, TyperException) as error:
+            if not words:
+                raise
+            message = error.format_message() if isinstance(error, TyperException) else error
+            raise UserError(f"{message} ({defaults.describe(ctx)})") from None
 
     def invoke(self, ctx: Any) -> Any:
         """Print which options come from the user's own defaults, and run the command."""

@@ -12,9 +12,8 @@ import typer
 
 from analysis.tables.table import table_of
 from tune_calib.cli.common import open_folder
-from tune_calib.cli.entry import as_option
 from tune_calib.cli.options import DataRoot, StoreRoot, complete, expand, flag
-from tune_calib.cli.read import as_trials_ran
+from tune_calib.cli.read import run_as_trials_ran
 from tune_calib.console import Text, echo, shown
 from tune_calib.errors import UserError
 from tune_calib.files.paths import AnyPath, atomic_write, parse_path, refuse_existing
@@ -97,26 +96,16 @@ def import_(
 def _import_models(
     name: str, path: Path, select: Sequence[str], store: "Store", replace: bool
 ) -> None:
-    """Import every model of a file or folder; print a line for each that is refused."""
     from tune_calib.engine.import_models import find_models, import_models
 
     models = find_models(path)
     refused = import_models(name, models, select, store, replace=replace)
-    count = len(models) - len(refused)
-    if not count:
-        echo("\n".join(map(as_option, refused[1:])), err=True)
-        raise UserError(
-            f"{path}: no model is imported; {refused[0]}; arrays of the splits end in _select, "
-            "_cal and _test"
-        )
-    echo(f"{format_count(count, 'model')} of {path} imported as {name}/...")
-    if len(refused) == 1:
-        raise UserError(f"{path}: {refused[0]}; the other models are imported")
+    if count := len(models) - len(refused):
+        echo(f"{format_count(count, 'model')} of {path} imported as {name}/...")
     if refused:
-        echo("\n".join(map(as_option, refused)), err=True)
         raise UserError(
-            f"{path}: {format_count(len(refused), 'model')} refused; the others are imported, and "
-            "the same command skips them"
+            f"{path}: {format_count(len(refused), 'model')} refused, first {refused[0]}; arrays of "
+            "the splits end in _select, _cal and _test; the same command skips what is imported"
         )
 
 
@@ -163,7 +152,6 @@ _Best = Annotated[
 
 
 def _write_table(folder: AnyPath, file: AnyPath) -> str:
-    """Write the results of a run, or the suggestions of a search, to one file."""
     if not is_search(folder):
         from analysis.tidy import write_results_file
 
@@ -210,13 +198,7 @@ def export(
     if is_table:
         echo(_write_table(folder, parse_path(file)))
         return
-    command = ["export", out, file]
-    for name, is_given in (("--logits", logits), ("--onnx", onnx)):
-        if is_given:
-            command.append(name)
-    options = {"--trial": trial, "--best": best}
-    if as_trials_ran(folder, shell, command, store, data_root=data_root, options=options):
-        return
+    run_as_trials_ran(folder, shell)
 
     from tune_calib.library.export import export as write
     from tune_calib.library.logits import export_logits

@@ -1,11 +1,10 @@
-"""The commands that read a folder of results: report, status, pictures."""
+"""The commands that read a folder of results: report and status."""
 
 import json
 import os
 import subprocess
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -17,7 +16,6 @@ from tune_calib.determinism import PORTABLE, is_portable_process
 from tune_calib.errors import UserError
 from tune_calib.files.paths import AnyPath, parse_path
 from tune_calib.results.folders import is_search
-from tune_calib.spec import plugins
 from tune_calib.spec.metrics import metrics_of_trials
 
 _OUT = typer.Argument(help="folder or URL of a run, a search or an experiment file's entries")
@@ -79,7 +77,13 @@ def report(
         tune-calib report runs/demo --pictures
     """
     if with_pictures:
-        _write_pictures(out, shell, store, data_root)
+        folder = open_folder(out, runs_plugins=True)
+        run_as_trials_ran(folder, shell)
+
+        from tune_calib.tuning.pictures import take_pictures
+
+        artifacts = parse_path(store) if store else folder / "store"
+        echo("\n".join(take_pictures(folder, artifacts, data_root)))
     options: dict[str, Any] = {
         "published": published, "test": test, "regime": regime, "metrics": metric or (),
         "intervals": intervals,
@@ -123,68 +127,24 @@ def write_search_page(out: AnyPath, study_storage: str | None = None) -> str:
 
 
 def _refuse_storage(out: AnyPath, study_storage: str | None) -> None:
-    """Refuse ``--study-storage`` for a folder without a search."""
     if study_storage is not None:
         raise UserError(f"--study-storage applies to a search, and {out} contains none")
 
 
-def as_trials_ran(
-    folder: AnyPath,
-    shell: typer.Context,
-    command: list[str],
-    store: str | None,
-    data_root: Path | None,
-    options: Mapping[str, object] = {},
-) -> bool:
-    """Run a command in a process that loads torch as portable trials did, if there are any."""
+def run_as_trials_ran(folder: AnyPath, shell: typer.Context) -> None:
+    """Run this command in a process that loads torch as portable trials did, if there are any."""
     from tune_calib.results.tables import read_table
 
     column = read_table(folder, "trials", columns=["network"])["network"]
     slots = map(json.loads, filter(None, column.to_pylist()))
     if is_portable_process() or not any(slot.get("portable") for slot in slots):
-        return False
-    typed = {"--store": store, "--data-root": data_root, **options}
+        return
     # With the module path of this process; -m would add the current folder to it.
-    words = [sys.executable, "-P", "-m", "tune_calib.cli", *command]
+    words = [sys.executable, "-P", "-m", "tune_calib.cli", *sys.argv[1:]]
     environment = {**os.environ, **PORTABLE, "PYTHONPATH": os.pathsep.join(sys.path)}
-    for option, value in typed.items():
-        if value:
-            words += [option, str(value)]
-    for plugin in plugins.in_use():
-        words += ["--plugin", plugin.where]
     with shell.obj.view.display.hidden():
         done = subprocess.run(words, env=environment, check=False)
-    if done.returncode:
-        raise typer.Exit(done.returncode)
-    return True
-
-
-def pictures(
-    out: Annotated[str, typer.Argument(help="folder or URL of a run")],
-    shell: typer.Context,
-    store: StoreRoot = None,
-    data_root: DataRoot = None,
-) -> None:
-    """Compute the logits that some figures of the report need, for one trial of each rung.
-
-    Examples:
-        tune-calib pictures runs/demo
-    """
-    _write_pictures(out, shell, store, data_root)
-    echo(f"to draw them, run: tune-calib report {out}")
-
-
-def _write_pictures(
-    out: str, shell: typer.Context, store: str | None, data_root: Path | None
-) -> None:
-    folder = open_folder(out, runs_plugins=True)
-    if as_trials_ran(folder, shell, ["pictures", out], store, data_root=data_root):
-        return
-
-    from tune_calib.tuning.pictures import take_pictures
-
-    artifacts = parse_path(store) if store else folder / "store"
-    echo("\n".join(take_pictures(folder, artifacts, data_root)))
+    raise typer.Exit(done.returncode)
 
 
 def status(

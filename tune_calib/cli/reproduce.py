@@ -13,9 +13,10 @@ from tune_calib.cli.entry import as_option
 from tune_calib.cli.options import FORMATS, DryRun, GpuModel, flag, with_request
 from tune_calib.cli.run import refuse_gpu_model
 from tune_calib.errors import UserError
+from tune_calib.spec import plugins
 from tune_calib.spec.ladder import list_figure_ladders
 from tune_calib.spec.reproduction import REPRODUCTIONS, SCALES, ReproduceRequest, Scale
-from tune_calib.text import command_line
+from tune_calib.spec.request import format_command
 
 if TYPE_CHECKING:
     from tune_calib.experiments.file import ReadFile
@@ -60,7 +61,7 @@ def reproduce(
     tables = [TableRequest(REPRODUCTIONS[name], request, gpu_model) for name in names]
     refuse_lacking(tables, is_dry=dry_run)
     # All of them, before the first one starts.
-    planned = [_plan(table, shell, dry_run) for table in tables]
+    planned = [_plan(table, dry_run) for table in tables]
     failures = []
     for table in planned:
         try:
@@ -80,7 +81,6 @@ def reproduce(
 
 
 def _every(scale: Scale) -> list[str]:
-    """Return the tables that have a scale, and print the names of the others."""
     without = [name for name in REPRODUCTIONS if scale not in REPRODUCTIONS[name].scales]
     if without:
         console.echo(f"skipped because they have no scale {scale}: {', '.join(without)}", err=True)
@@ -88,20 +88,18 @@ def _every(scale: Scale) -> list[str]:
 
 
 class _Table(NamedTuple):
-    """A requested table, its file, the plans of its entries, and the command of only this table."""
-
     request: "TableRequest"
     file: "ReadFile"
     plans: "list[Plan]"
     command: str
 
 
-def _plan(request: "TableRequest", shell: typer.Context, is_dry: bool) -> _Table:
+def _plan(request: "TableRequest", is_dry: bool) -> _Table:
     from tune_calib.experiments.entries import plan_entries
     from tune_calib.experiments.reproduced import build_file, refuse_other
 
-    words = defaults.typed_options(shell, ["all"])
-    command = command_line(["tune-calib", "reproduce", request.table.name, *words])
+    of_table = request.request.model_copy(update={"tables": (request.table.name,)})
+    command = format_command("reproduce", of_table, further=plugins.as_options())
     file = build_file(request)
     plans = plan_entries(file, command, needs_data=request.gpu_model is None, is_dry=is_dry)
     refuse_other(request, file, plans)

@@ -2,7 +2,7 @@
 
 import json
 import shlex
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -23,6 +23,7 @@ from tune_calib.console import Text, echo, shown
 from tune_calib.errors import UserError
 from tune_calib.files.documents import unseal
 from tune_calib.files.paths import AnyPath, atomic_write, fetch_files, parse_path
+from tune_calib.results.folders import is_search
 from tune_calib.spec import plugins
 from tune_calib.spec.experiment import ExperimentFile, spell_keys
 from tune_calib.spec.request import (
@@ -81,7 +82,6 @@ def _run_ladder(
 
 
 def _format_profiles(out: AnyPath) -> str:
-    """Format the time of an epoch of each network by phase, as a table."""
     from analysis.tables.table import table_of
     from tune_calib.tuning.folder import PROFILES
 
@@ -114,8 +114,11 @@ def search(request: SearchRequest, shell: typer.Context, dry_run: DryRun = False
     command = format_typed(shell)
     if dry_run:
         print_plan(runs.plan_search(request, command, dry_run))
-    else:
-        _run_search(default_folder(request), lambda: runs.run_search(request, command, shell.obj))
+        return
+    again = _format_resume(default_folder(request))
+    with stoppable(again):
+        results = runs.run_search(request, command, shell.obj)
+    _report_search(results, again)
 
 
 @with_request(ResumeRequest)
@@ -126,26 +129,26 @@ def resume(request: ResumeRequest, shell: typer.Context) -> None:
         tune-calib resume runs/search
         tune-calib resume runs/search --trials 400 --retry crashed
     """
-    command = format_typed(shell)
-    _run_search(request.out, lambda: runs.resume_search(request, command, shell.obj))
-
-
-def _run_search(out: str, search: Callable[[], "OpenSearch"]) -> None:
-    again = shlex.join(["tune-calib", "resume", str(parse_path(out)), *plugins.as_options()])
+    again = _format_resume(request.out)
     with stoppable(again):
-        results = search()
-    echo(shown(results.notes))
-    _rewrite_page(results.out, results.study_storage)
+        results = runs.resume_search(request, format_typed(shell), shell.obj)
+    _report_search(results, again)
+
+
+def _format_resume(out: str) -> str:
+    return shlex.join(["tune-calib", "resume", str(parse_path(out)), *plugins.as_options()])
+
+
+def _report_search(results: "OpenSearch", again: str) -> None:
+    echo(shown(_rewrite_page(results.out, results.study_storage)))
     exit_if_unfinished(results, f"{again} --retry crashed")
 
 
-def _rewrite_page(out: AnyPath, study_storage: str | None) -> None:
-    """Rewrite the page of a search and that of its experiment file; print their paths."""
-    write_search_page(out, study_storage)
-    lines = [f"page of the search: {out / 'report.html'}"]
+def _rewrite_page(out: AnyPath, study_storage: str | None) -> str:
+    text = write_search_page(out, study_storage)
     if (out.parent / "report.html").exists():
-        lines += write_overview(out.parent)
-    echo("\n".join(lines))
+        echo("\n".join(write_overview(out.parent)))
+    return text
 
 
 @with_request(EvaluateRequest)
@@ -227,7 +230,6 @@ def run(
 
 
 def _report_entries(out: AnyPath, entries: Iterable["Ended"]) -> None:
-    """Print one report over all folders, and write it to ``OUT/report.txt``."""
     texts = {f"== {entry.name} ==": _describe_entry(entry) for entry in entries}
     # The file has every column, regardless of the width of the terminal.
     in_file = "\n\n".join(f"{title}\n{text}" for title, text in texts.items())
@@ -242,10 +244,9 @@ def _describe_entry(entry: "Ended") -> str:
     if entry.is_refused:
         return "; ".join(entry.failures)
     try:
-        if entry.result is None or entry.result.summary is None:
-            return write_report(entry.folder)
-        write_search_report(entry.folder)  # its page, to which the page over all entries links
-        return entry.result.summary
+        if is_search(entry.folder):
+            return write_search_report(entry.folder)
+        return write_report(entry.folder)
     except UserError as error:
         return "; ".join(entry.failures) or spell_keys(error)
 

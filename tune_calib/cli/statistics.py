@@ -102,7 +102,6 @@ def _in_formats(command: Callable[..., None]) -> Callable[..., None]:
 
 @contextlib.contextmanager
 def _opening(folders: list[str], published: str | None) -> Iterator[None]:
-    """Refuse folders without results before slow imports, and damaged results in one line."""
     if not folders:  # published tables cannot be damaged
         yield
         return
@@ -264,7 +263,6 @@ def _latex_options(form: str, caption: str | None, label: str | None) -> dict[st
 
 
 def _columns(where: list[str] | None) -> dict[str, list[str]]:
-    """Return the values of ``column=value`` texts by column; a column may have several."""
     columns: dict[str, list[str]] = {}
     for text in where or ():
         column, equals, value = text.partition("=")

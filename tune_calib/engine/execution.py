@@ -47,7 +47,6 @@ def resolve_execution(
     device: torch.device,
     is_capturable: bool,
     steps: int = 0,
-    has_compiler: bool | None = None,
 ) -> "Execution":
     """Return how steps are executed on a device: ``eager``, ``graph`` or ``compiled``.
 
@@ -56,7 +55,6 @@ def resolve_execution(
         device: device of the training.
         is_capturable: whether steps of the method can be captured.
         steps: steps of the training; 0 if nothing can be compiled.
-        has_compiler: whether the machine can compile; None stands for this machine.
     """
     refuse_captured(requested, device.type == "cuda")
     if requested == "compiled" and not steps:
@@ -67,9 +65,7 @@ def resolve_execution(
         return "eager"
     if steps < LEAST_COMPILED:
         return "graph"
-    if has_compiler is None:
-        has_compiler = can_compile()
-    return "compiled" if has_compiler else "graph"
+    return "compiled" if can_compile() else "graph"
 
 
 def refuse_captured(requested: "Execution", has_gpu: bool) -> None:

@@ -78,7 +78,9 @@ class NetworkTrainer(Iterator[dict[str, float]]):
         needs = METHODS[self.slot.method].needs
         self.calib = development.calib.to(device) if "calib_pass" in needs else None
         self.parameters = list(self.network.parameters())
-        steps = count_compiled_steps(self.slot, len(self.train))
+        steps = 0  # those with the whole backbone: none if a method runs its stages
+        if "stages" not in needs:
+            steps = self.slot.epochs * math.ceil(len(self.train) / self.slot.batch_size)
         self.execution = resolve_execution(
             self.slot.execution, device, self.method.is_capturable, steps
         )
@@ -289,13 +291,6 @@ class NetworkTrainer(Iterator[dict[str, float]]):
         self.epoch = values["epoch"]
         weights = {k: v.to(self.device) for k, v in unnest("best", tensors).items()}
         self.best = Best(values["best_score"], values["best_epoch"], weights)
-
-
-def count_compiled_steps(slot: NetworkSlot, samples: int) -> int:
-    """Return the number of steps with the whole backbone; 0 if a method runs its stages."""
-    if "stages" in METHODS[slot.method].needs:
-        return 0
-    return slot.epochs * math.ceil(samples / slot.batch_size)
 
 
 def watch_select(logits: Tensor, labels: Tensor, rule: str) -> dict[str, Tensor]:

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib import metadata
@@ -17,7 +17,6 @@ from tune_calib.files.hashes import hash_text
 from tune_calib.files.paths import AnyPath, atomic_write, cache_folder
 from tune_calib.spec.slots.base import OptimisedSlot
 from tune_calib.spec.slots.network import Execution, NetworkSlot
-from tune_calib.spec.trial import TrialSpec
 
 STEPS, ROUNDS = 3, 2
 
@@ -187,19 +186,6 @@ def find_difference(start: Tensors, eager: Tensors, captured: Tensors) -> tuple[
 
 def _copy(tensors: Tensors) -> Tensors:
     return {name: tensor.detach().clone() for name, tensor in tensors.items()}
-
-
-def list_refusals(specs: Iterable[TrialSpec]) -> list[str]:
-    """Describe captured steps of trials that this machine has refused, each once."""
-    subjects: dict[Subject, None] = {}
-    for spec in specs:
-        for slot in filter(None, (spec.network, spec.head)):
-            subjects |= dict.fromkeys(Subject.of(name, slot) for name in ("graph", "compiled"))
-    refusals = []
-    for subject in subjects:
-        if (check := subject.read()) and check.refusal:
-            refusals.append(f"{subject.execution} of {subject.method}: refused ({check.refusal})")
-    return refusals
 
 
 def build_executor(

@@ -159,7 +159,7 @@ def _build_search(
 ) -> SearchRun:
     """Build a search; with a budget in hours, it has the length of its first batch."""
     request = build_request(SearchRequest, values)
-    run = build_search_run(request, resolve(request), command, among=file.among)
+    run = build_search_run(request, resolve(request), command)
     pairs, candidates = len(run.resolved.seeds.pairs()), run.definition.candidates
     if options.heads is not None:
         if candidates.kind != "head":

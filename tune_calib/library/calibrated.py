@@ -100,10 +100,7 @@ def files_of(file: str | Path) -> Files:
 
 def read_record(path: Path) -> Exported:
     """Read ``NAME.json``."""
-    try:
-        content, unsealed = parse(path.read_bytes(), path)
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}") from None
+    content, unsealed = parse(path.read_bytes(), path)
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise DamagedFileError(f"{path} was not written by tune-calib export")
     if content.get("version") != VERSION:
@@ -130,8 +127,6 @@ def read_tensors(path: Path, record: Exported) -> dict[str, Tensor]:
                 f"{path} is damaged, or is not the file that its JSON file describes"
             )
         return load(content)
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}") from None
     except (SafetensorError, ValueError) as error:
         raise DamagedFileError(f"{path} is not a safetensors file ({error})") from None
 

@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tune_calib.errors import DamagedFileError, UserError, describe_os_error
+from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.files.hashes import hash_bytes
 from tune_calib.files.paths import AnyPath, atomic_write, fetch_files
 from tune_calib.progress import report_progress
@@ -191,11 +191,7 @@ def read_files(out: AnyPath, table: TableName) -> Iterator[pa.Table]:
 def _read_file(
     path: AnyPath, copy: Path, table: TableName, wanted: re.Pattern[str] = _ALL
 ) -> pa.Table:
-    try:
-        data = copy.read_bytes()
-    except OSError as error:  # the file may be whole, and must not be deleted
-        raise UserError(describe_os_error(error) or f"cannot read {path}: {error}") from None
-    return _parse_file(data, path, table, wanted)
+    return _parse_file(copy.read_bytes(), path, table, wanted)
 
 
 def _parse_file(data: bytes, path: AnyPath, table: TableName, wanted: re.Pattern[str]) -> pa.Table:

@@ -4,7 +4,7 @@ A step is a factor: the settings that it changes. A cell is a set of factors wit
 need, applied in the order of the ladder.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any, Literal, get_args
@@ -133,11 +133,7 @@ def _list_cells(factors: tuple[Factor, ...], name: str) -> list[Cell]:
     if name == "factorial":
         if len(factors) > MOST_FACTORS:
             raise UserError(f"factorial takes at most {MOST_FACTORS} steps; use pairs", "design")
-        for size in range(len(factors) + 1):
-            for chosen in combinations(factors, size):
-                cell = frozenset(factor.name for factor in chosen)
-                if all(cell.issuperset(factor.needs) for factor in chosen):
-                    cells.add(cell)
+        cells.update(list_combinations({factor.name: factor.needs for factor in factors}))
     for factor in factors:
         if name == "leave-one-out":
             needing = {other.name for other in factors if factor.name in other.needs}
@@ -148,6 +144,17 @@ def _list_cells(factors: tuple[Factor, ...], name: str) -> list[Cell]:
     if name == "add-one":
         cells.discard(full)
     return sorted(cells, key=lambda cell: (len(cell), sorted(places[part] for part in cell)))
+
+
+def list_combinations(needs: Mapping[str, Iterable[str]]) -> list[Cell]:
+    """Return all sets of factors with all that they need, small ones first."""
+    cells = []
+    for size in range(len(needs) + 1):
+        for chosen in combinations(needs, size):
+            cell = frozenset(chosen)
+            if all(cell.issuperset(needs[name]) for name in chosen):
+                cells.append(cell)
+    return cells
 
 
 def _list_fraction(factors: tuple[Factor, ...]) -> list[Cell]:

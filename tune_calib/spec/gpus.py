@@ -19,9 +19,8 @@ RATES = Path(__file__).with_name("gpu_rates.json")
 RATES_SIZE = 32  # width of the images on which networks were measured
 
 PRECISIONS = ("fp32", "tf32", "bf16")
-
-# Each takes the place of a later one that was not measured, which is at least about as fast.
-EXECUTIONS = {"eager": "eager", "graph": "captured", "compiled": "compiled"}
+_WORDS = {"eager": "eager", "graph": "captured"}
+_FASTEST = ("graph", "eager")  # eager steps stand for captured ones that were not measured
 
 
 @cache
@@ -38,24 +37,18 @@ Rate = tuple[float, str]
 """Measured seconds, and their origin for the user."""
 
 
-def find_head_step(heads: int, execution: str) -> Rate | None:
+def find_head_step(heads: int, is_captured: bool) -> Rate | None:
     """Return the time of a step of the next larger head batch that was measured."""
-    for measured in _list_simpler(execution):
+    for name in _FASTEST if is_captured else ("eager",):
         steps = {}
         for count, seconds in read_rates()["head_step_s"].items():
-            if seconds[measured] is not None:
-                steps[int(count)] = seconds[measured]
+            if seconds[name] is not None:
+                steps[int(count)] = seconds[name]
         if steps:
             nearest = min([count for count in steps if count >= heads], default=max(steps))
             step_s = steps[nearest] * max(1.0, heads / nearest)
-            return step_s, f"{1000 * step_s:.3g} ms a step, {EXECUTIONS[measured]}"
+            return step_s, f"{1000 * step_s:.3g} ms a step, {_WORDS[name]}"
     return None
-
-
-def _list_simpler(execution: str) -> list[str]:
-    """List an execution and those that take its place, the best one first."""
-    names = list(EXECUTIONS)
-    return names[names.index(execution) :: -1]
 
 
 @dataclass(frozen=True)
@@ -67,7 +60,7 @@ class Gpu:
     devices: tuple[str, ...]  # prefixes of torch's names for it, which results have
     source: str  # page of the vendor; rates stated with sparsity are halved
 
-    def find_image_s(self, backbone: str, execution: str, precision: str) -> Rate | None:
+    def find_image_s(self, backbone: str, precision: str, is_captured: bool) -> Rate | None:
         """Return the seconds of training an image, in proportion to the peak rates of the GPUs."""
         if precision not in self.teraflops:
             raise UserError(
@@ -75,15 +68,14 @@ class Gpu:
                 f"only has {' or '.join(self.teraflops)}"
             )
         rates = read_rates()
-        if backbone not in rates["networks"]:
-            return None
         measured_gpu = GPUS[rates["gpu_model"]]
         share = self.teraflops[precision] / measured_gpu.teraflops[precision]
-        for measured in _list_simpler(execution):
-            rate = rates["networks"][backbone]["images_per_second"][measured][precision]
-            if rate is not None:
+        for name in _FASTEST if is_captured else ("eager",):
+            measured = rates["networks"].get(backbone, {}).get("images_per_second", {}).get(name)
+            if measured and measured[precision] is not None:
                 origin = f"{share:.3g} times the rate of one {measured_gpu.name}"
-                return 1 / (share * rate), f"{origin} ({precision}, {EXECUTIONS[measured]})"
+                image_s = 1 / (share * measured[precision])
+                return image_s, f"{origin} ({precision}, {_WORDS[name]})"
         return None
 
     def is_named(self, device: str | None) -> bool:

@@ -1,7 +1,7 @@
 """Models of requests: a ladder, a comparison, a search, an evaluation, an experiment file.
 
 The Python functions take the fields of these models as arguments, and the options of the commands
-are made from them (``api.request``, ``cli.options``). Name, type, default, range and description of
+are made from them (``api.calls``, ``cli.options``). Name, type, default, range and description of
 an option are defined only here.
 """
 

@@ -20,8 +20,6 @@ class Sampler:
     title: str
     build: Callable[[int], "BaseSampler"]  # from a seed
     tries_grid: bool = False  # tries the combinations of all levels instead of drawing points
-    # Its time grows with the trials that it reads: with one metric, it reads the last and the best.
-    reads_recent: bool = False
 
 
 def _build_tpe(seed: int) -> "BaseSampler":
@@ -47,7 +45,7 @@ def _build_nsga2(seed: int) -> "BaseSampler":
 
 
 SAMPLERS: Registry[Sampler] = Registry("sampler", "tune_calib.spec.samplers", Sampler)
-SAMPLERS.register(Sampler("tpe", "tree-structured Parzen estimator", _build_tpe, reads_recent=True))
+SAMPLERS.register(Sampler("tpe", "tree-structured Parzen estimator", _build_tpe))
 SAMPLERS.register(Sampler("random", "random points", build_random))
 SAMPLERS.register(Sampler("nsga2", "genetic algorithm NSGA-II", _build_nsga2))
 SAMPLERS.register(Sampler("grid", "every combination of levels", build_random, tries_grid=True))

@@ -169,10 +169,6 @@ class Space:
                 chosen[name] = values[name]
         return chosen
 
-    def is_whole(self, point: Point) -> bool:
-        """Return whether a point has a value for every setting that matters."""
-        return all(name in point for name, s in self.settings.items() if s.matters(point))
-
     def holds(self, point: Point) -> bool:
         """Return whether every value of a point lies in its distribution."""
         return all(k in self.settings and self.settings[k].holds(v) for k, v in point.items())

@@ -5,6 +5,7 @@ progress), with all defaults written out, so that its hash is its identity.
 """
 
 import json
+from functools import cached_property
 from typing import Any, Literal, Self
 
 from pydantic import BaseModel, Field, model_validator
@@ -116,7 +117,12 @@ class TrialSpec(StrictModel):
         """Return JSON with sorted keys and all defaults, except those of settings added later."""
         return canonical_json(self)
 
-    @property
+    def __copy__(self) -> Self:
+        """Copy the settings but no identity, since ``model_copy`` may change settings next."""
+        settings = {name: getattr(self, name) for name in type(self).model_fields}
+        return self.model_construct(**settings)
+
+    @cached_property
     def hash(self) -> str:
         """Return the identity of the trial: ``content_hash`` of the spec."""
         return content_hash(self)
@@ -154,11 +160,12 @@ class TrialSpec(StrictModel):
             defaults["calib_size"] = None
         return self.data.model_copy(update=defaults)
 
-    @property
+    @cached_property
     def network_id(self) -> str:
         """Return the identity of the trained network: the hash of the data and network slots."""
         # As a trial: the hash of a trial without head and post-hoc is the network's identity.
-        return content_hash(TrialSpec(data=self.network_data, network=self.network))
+        slots = {"version": 1, "data": self.network_data, "network": self.network}
+        return content_hash(TrialSpec.model_construct(**slots))
 
 
 SLOT_TYPES: dict[str, type[Slot]] = {

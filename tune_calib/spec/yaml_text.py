@@ -95,8 +95,6 @@ def read_yaml(path: Path, what: str) -> YamlFile:
     """Read a file that maps keys to values; messages say ``what`` it should be."""
     try:
         value, lines = parse_yaml(path.read_text("utf-8"))
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}") from None
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         problem = str(error.problem)

@@ -191,7 +191,6 @@ def titles(planned: Sequence[PlannedTrial], location: RunLocation) -> dict[str, 
 
 
 def _recipe(slots: Sequence[OptimisedSlot]) -> str:
-    """Describe the settings that all slots share, e.g. ``: SGD, lr 0.1, batch 128``."""
     texts = []
     for name, text in _FIELD_TEXTS.items():
         if name not in type(slots[0]).model_fields or not _is_shared(name, slots):

@@ -1,24 +1,230 @@
-"""Describe what a run is about to do: its settings, the work that is left, and its time."""
+"""Describe what a run is about to do: its settings, what is left, and its time by earlier rows."""
 
+import json
 import math
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
 
 import torch
 
 from tune_calib.console import entries
 from tune_calib.data.splits import load_development, published_sizes
-from tune_calib.engine.execution import can_compile
+from tune_calib.engine.artifacts import has_network
+from tune_calib.engine.head_batch import HEAD_THREADS
 from tune_calib.engine.machine import count_cores
-from tune_calib.engine.self_check import list_refusals
 from tune_calib.files.store import Store
+from tune_calib.results.tables import read_table
+from tune_calib.spec.gpus import RATES_SIZE, Gpu, Rate, find_head_step
+from tune_calib.spec.methods import METHODS
 from tune_calib.spec.resolved import ResolvedRequest
-from tune_calib.spec.trial import canonical_json
+from tune_calib.spec.samplers import SAMPLERS
+from tune_calib.spec.trial import TrialSpec, canonical_json
 from tune_calib.text import format_count
 from tune_calib.tuning.caption import describe_setting
-from tune_calib.tuning.forecast import Forecast, count_parallel, find_needs
+from tune_calib.tuning.folder import RunLocation, spent_s
 from tune_calib.tuning.ladder import LadderRun
-from tune_calib.tuning.search.run import SearchRun
-from tune_calib.tuning.share import describe_mps
-from tune_calib.tuning.work.jobs import RemainingWork
+from tune_calib.tuning.search.run import SearchRun, count_suggestions
+from tune_calib.tuning.search.state import find_largest
+from tune_calib.tuning.work.jobs import RemainingWork, make_plan
+
+NETWORKS, HEADS, SEARCHES = "networks", "heads", "searches with a budget in hours"
+_COLUMNS = ("data", "network", "head", "posthoc", "status", "own_s", "gpu", "device")
+# Settings that change the time of an epoch little, or not at all.
+_OTHER = {"seed", "epochs", "milestones", "execution", "lr", "weight_decay"}
+
+
+@dataclass(frozen=True)
+class Needs:
+    """Numbers of what a run has and what it still needs."""
+
+    planned: int | None  # trials, or suggestions of a search; None with a budget in hours
+    done: int
+    networks: Sequence[TrialSpec] = ()  # to train, or to evaluate if they are frozen
+    searched: Sequence[TrialSpec] = ()  # networks that suggestions train
+    head_batches: Sequence[tuple[TrialSpec, int]] = ()  # the first head, and the number of heads
+    evaluations: int | None = 0  # extra ones; None if the files of shift sets are not read
+    hours: float = 0.0  # left of a budget in hours
+
+    @property
+    def heads(self) -> int:
+        """Return the number of heads that are left to train."""
+        return sum(count for _, count in self.head_batches)
+
+    @property
+    def is_over(self) -> bool:
+        """Return whether nothing is left to do."""
+        return self.planned == self.done and not self.evaluations
+
+
+def find_needs(
+    run: LadderRun | SearchRun,
+    work: RemainingWork,
+    hours: float | None = None,
+    reads_shifts: bool = True,
+) -> Needs:
+    """Count remaining work; ``hours`` is the budget of a search that has one in hours."""
+    networks = [job.first.spec for job in work.networks]
+    if isinstance(run, SearchRun):
+        return _find_needs_of_search(run, networks, hours)
+    planned = len(run.planned_trials)
+    unfinished = sum(len(job.dependents) for job in work.networks)
+    batches = []
+    for job in work.head_batches:
+        # A head that post-hoc methods share is trained once.
+        heads = {trial.spec.head for trial in job.trials}
+        if job.kind == "head":
+            batches.append((job.first.spec, len(heads)))
+    evaluations = None
+    if reads_shifts or not run.options.shift:
+        of_trial = int(run.options.bootstrap > 0)
+        if reads_shifts:
+            of_trial += len(run.shift_sets)
+        evaluations = unfinished * of_trial + sum(len(job.trials) for job in work.extra)
+    return Needs(
+        planned, planned - unfinished, networks, head_batches=batches, evaluations=evaluations
+    )
+
+
+def _find_needs_of_search(
+    run: SearchRun, networks: Sequence[TrialSpec], hours: float | None
+) -> Needs:
+    definition, candidates = run.definition, run.definition.candidates
+    baseline = {trial.spec.network_id for trial in candidates.baseline()}
+    networks = [spec for spec in networks if spec.network_id in baseline]
+    counts = count_suggestions(run.out, run.location.study_storage, run.length)
+    if hours is not None:
+        left = max(0.0, hours - spent_s(run.out) / run.at_once / 3600)
+        return Needs(None, counts[0] if counts else 0, networks, hours=left)
+    ended, planned = counts or (0, run.length)
+    if counts is None:
+        size = candidates.space.size
+        if SAMPLERS[definition.sampler].tries_grid:
+            size = len(definition.points)
+        planned = int(min(planned, size))
+    # The defaults represent all suggestions.
+    left_trials = candidates.trials(candidates.first()[0], 0) * max(0, planned - ended)
+    largest = find_largest(definition, run.at_once)
+    jobs = make_plan(left_trials, set(), largest).head_batches
+    batches = [(job.first.spec, len(job.trials)) for job in jobs]
+    searched = [trial.spec for trial in left_trials if candidates.kind == "network"]
+    return Needs(planned, ended, networks, searched=searched, head_batches=batches)
+
+
+def count_parallel(run: LadderRun | SearchRun, threads: int) -> int:
+    """Count the trials that this machine runs in parallel, each with some threads."""
+    if not run.location.uses_ray:
+        return 1
+    most = count_cores() // threads
+    if run.location.gpus:
+        most = min(most, int(torch.cuda.device_count() / run.location.gpus))
+    if isinstance(run, SearchRun):
+        most = min(most, run.at_once)
+    return max(1, most)
+
+
+@dataclass
+class Forecast:
+    """Sums over runs of the time of training, on this machine or on one named GPU."""
+
+    location: RunLocation
+    gpu: Gpu | None = None
+    networks: set[str] = field(default_factory=set)  # ids of those to train, each once
+    in_store: set[str] = field(default_factory=set)
+    seconds: dict[str, float] = field(default_factory=dict)  # by activity; NaN if unknown
+    sources: dict[str, str] = field(default_factory=dict)  # a line on the origin of each rate
+
+    def add(self, run: LadderRun | SearchRun, needs: Needs) -> int:
+        """Add the work of a run, and return the number of networks that it trains."""
+        specs, store = list(needs.searched), Store(self.location.store)
+        for spec in needs.networks:
+            if has_network(spec, store):
+                self.in_store.add(spec.network_id)
+            elif spec.network_id not in self.networks:
+                self.networks.add(spec.network_id)
+                specs.append(spec)
+        trained = [spec for spec in specs if not spec.network.is_frozen]
+        device = "cuda" if self.gpu or run.location.gpus else "cpu"
+        if trained:
+            times = [self._estimate_s(spec, "network", device) for spec in trained]
+            self._add_seconds(NETWORKS, times, run, threads=trained[0].network.threads)
+        if needs.head_batches:
+            times = [self._estimate_s(spec, "head", device, n) for spec, n in needs.head_batches]
+            self._add_seconds(HEADS, times, run, threads=HEAD_THREADS)
+        if needs.hours:
+            self.seconds[SEARCHES] = self.seconds.get(SEARCHES, 0.0) + 3600 * needs.hours
+        return len(trained)
+
+    def _add_seconds(
+        self, activity: str, times: list[float], run: LadderRun | SearchRun, threads: int
+    ) -> None:
+        parallel = 1.0  # on a named GPU, which trains one after the other
+        if self.gpu is None:
+            # Trials that share a GPU take turns on it.
+            parallel = max(1.0, count_parallel(run, threads) * (run.location.gpus or 1.0))
+        # Parallel training takes at least as long as the longest one. A first NaN stays in max.
+        longest = max(sum(times) / parallel, *times)
+        self.seconds[activity] = self.seconds.get(activity, 0.0) + longest
+
+    def _estimate_s(self, spec: TrialSpec, part: str, device: str, heads: int = 1) -> float:
+        """Estimate the seconds of a network or of a batch of heads; NaN if unknown."""
+        slot = getattr(spec, part)
+        subject = f"{spec.network.backbone} on {spec.data.dataset}"
+        if part == "head":
+            subject = f"heads of {slot.method} on {spec.data.dataset}"
+        epoch_s = self._measured.get(_kind_of(spec.model_dump(mode="json"), part, device))
+        rate: Rate | None = None
+        if epoch_s is not None:
+            rate = heads * epoch_s, f"earlier rows in {self.location.out}"
+        elif self.gpu is not None:
+            rate = _find_epoch_s(spec, part, self.gpu, heads)
+        if rate is None:
+            self.sources.setdefault(subject, f"  {subject}: unknown: not measured")
+            return math.nan
+        self.sources.setdefault(subject, f"  {subject}: {rate[0]:.3g} s an epoch, {rate[1]}")
+        return float(slot.epochs * rate[0])
+
+    @cached_property
+    def _measured(self) -> dict[Hashable, float]:
+        """Seconds an epoch of finished networks and heads, in this folder and those below it."""
+        sums: dict[Hashable, tuple[float, int]] = {}
+        out = self.location.out
+        for folder in {path.parent for path in out.glob("*/trials")} | {out}:
+            for row in read_table(folder, "trials", columns=_COLUMNS).to_pylist():
+                is_alike = self.gpu is None or self.gpu.is_named(row["gpu"])
+                if row["status"] != "done" or row["own_s"] is None or row["posthoc"]:
+                    continue
+                slots = {name: json.loads(row[name] or "null") for name in _COLUMNS[:3]}
+                slot = "head" if slots["head"] else "network"
+                if is_alike and slots[slot]["epochs"]:
+                    key = _kind_of(slots, slot, row["device"])
+                    seconds, epochs = sums.get(key, (0.0, 0))
+                    sums[key] = seconds + row["own_s"], epochs + slots[slot]["epochs"]
+        return {key: seconds / epochs for key, (seconds, epochs) in sums.items()}
+
+
+def _find_epoch_s(spec: TrialSpec, part: str, gpu: Gpu, heads: int) -> Rate | None:
+    slot, sizes = getattr(spec, part), published_sizes(spec.data)
+    method = METHODS[slot.method]
+    is_captured = spec.network.execution != "eager" and method.implementation.is_capturable
+    if part == "head":
+        step = find_head_step(heads, is_captured)
+        return step and (math.ceil(sizes.train / slot.batch_size) * step[0], step[1])
+    if spec.data.info.size != RATES_SIZE:
+        return None
+    image = gpu.find_image_s(slot.backbone, slot.precision, is_captured)
+    passes = 2 if "two_forward_passes" in method.needs else 1
+    # A forward pass takes a third of a step.
+    return image and (image[0] * (passes * sizes.train + sizes.select / 3), image[1])
+
+
+def _kind_of(slots: dict[str, Any], slot: str, device: str) -> Hashable:
+    settings = {key: value for key, value in slots[slot].items() if key not in _OTHER}
+    data = {key: value for key, value in slots["data"].items() if key != "split_seed"}
+    kind = [data, slots["network"]["backbone"], settings]
+    return json.dumps(kind, sort_keys=True), device
+
 
 # With fewer samples in calib, the standard error of its accuracy may be above 5 points, which is
 # more than the ECE of most networks before any calibration.
@@ -52,7 +258,6 @@ def describe_run(run: LadderRun | SearchRun, work: RemainingWork, is_dry: bool =
         "images": "" if needs.is_over else describe_images(run, is_elsewhere=False),
         "seeds": _format_seeds(run.resolved),
         "machine": describe_machine(run),
-        "execution": _describe_execution(run),
         "results": f"{run.location.out}; artifacts in {run.location.store}",
         "to do": left,
         "time": "" if needs.is_over else format_time(sums),
@@ -120,8 +325,6 @@ def describe_machine(run: LadderRun | SearchRun) -> str:
     if location.gpus:
         at_once = round(1 / location.gpus)
         text += f", {format_count(at_once, 'trial')} on each GPU"
-        if at_once > 1 and location.address is None:
-            text += f", {describe_mps()}"
     elif gpus:
         text += ", no GPU requested"
     if location.gpus_reason:
@@ -131,18 +334,6 @@ def describe_machine(run: LadderRun | SearchRun) -> str:
     if location.address:
         return f"{text}; runs on the Ray cluster at {location.address}"
     return f"{text}, up to {count_parallel(run, threads)} in parallel"
-
-
-def _describe_execution(run: LadderRun | SearchRun) -> str:
-    """Describe what keeps steps on the GPUs of this machine from being captured or compiled."""
-    specs = [trial.spec for trial in run.planned_trials]
-    is_here = run.location.gpus and run.location.address is None and torch.cuda.is_available()
-    if not is_here or "auto" not in {spec.network.execution for spec in specs}:
-        return ""
-    texts = list_refusals(specs)
-    if not can_compile():
-        texts.insert(0, "not compiled: Triton, gcc or the header Python.h is missing")
-    return "; ".join(texts)
 
 
 def format_time(sums: Forecast) -> str:

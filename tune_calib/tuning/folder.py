@@ -11,7 +11,6 @@ from typing import Any, Protocol
 
 from filelock import FileLock, Timeout
 
-from tune_calib.console import Text
 from tune_calib.errors import UserError
 from tune_calib.files.hashes import hash_text
 from tune_calib.files.paths import AnyPath, lock_file, parse_path
@@ -105,7 +104,6 @@ class Result:
 
     crashed: list[str]  # a line for each job that crashed
     stopped: str = ""  # what a limit of time left undone, in words; "" if nothing
-    summary: Text | None = None  # to be printed; ladders and comparisons have a report instead
 
 
 class Record(Protocol):

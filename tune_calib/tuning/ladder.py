@@ -7,7 +7,6 @@ from functools import cached_property
 from operator import attrgetter
 from typing import Any, ClassVar
 
-from tune_calib.console import echo
 from tune_calib.data.shift import find_sets
 from tune_calib.errors import UserError
 from tune_calib.files.paths import AnyPath
@@ -31,7 +30,7 @@ from tune_calib.spec.recipe import RECIPES
 from tune_calib.spec.request import AblateRequest, CompareRequest, LadderOptions
 from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.text import format_count
-from tune_calib.tuning.caption import describe_setting, list_left_out, origin_records, titles
+from tune_calib.tuning.caption import describe_setting, origin_records, titles
 from tune_calib.tuning.folder import (
     Record,
     Result,
@@ -222,10 +221,7 @@ class LadderRun:
         return find_extra_jobs(self.shift_sets, draws, self.planned_trials, out=self.location.out)
 
     def open(self, work: RemainingWork) -> RemainingWork:
-        """Print which rungs are left out."""
-        if not work.is_over:
-            for text in list_left_out(self.ladder, self.resolved):
-                echo(f"{self.location.out}: {text}", err=True)
+        """Return the work, as a search returns its state."""
         return work
 
     def reuse(self, work: RemainingWork, copies: Copies) -> RemainingWork:
@@ -260,11 +256,12 @@ class LadderRun:
             return Result(work.crashed)
         trials = sum(len(job.dependents) for job in remaining.networks)
         evaluations = sum(len(job.trials) for job in remaining.extra)
-        parts = [f"{trials} of {format_count(len(self.planned_trials), 'trial')}"]
-        if evaluations:
-            parts.append(format_count(evaluations, "extra evaluation"))
-        reason = f"the time limit of {self.options.max_hours:g} h is over"
-        return Result(work.crashed, f"{reason}: {' and '.join(parts)} left")
+        planned = format_count(len(self.planned_trials), "trial")
+        return Result(
+            work.crashed,
+            f"the time limit of {self.options.max_hours:g} h is over: {trials} of {planned} and "
+            f"{format_count(evaluations, 'extra evaluation')} left",
+        )
 
 
 def _to_planned_record(trial: PlannedTrial, resolved: ResolvedRequest) -> PlannedRecord:

@@ -18,13 +18,14 @@ from tune_calib.spec.yaml_text import Position
 from tune_calib.tuning.caption import describe_set
 from tune_calib.tuning.context import Context
 from tune_calib.tuning.describe import (
+    Forecast,
     describe_images,
     describe_machine,
     describe_run,
+    find_needs,
     format_time,
 )
 from tune_calib.tuning.folder import Result, spent_s
-from tune_calib.tuning.forecast import Forecast, find_needs
 from tune_calib.tuning.ladder import LadderRun
 from tune_calib.tuning.run import AnyRun, check_run, execute_run
 from tune_calib.tuning.search.outcome import SearchResult
@@ -179,7 +180,6 @@ def describe_file(
 
 
 def _list_blocks(runs: Sequence[AnyRun]) -> list[str]:
-    """Describe the blocks of tests over the runs of each ladder or comparison of several rungs."""
     blocks: Counter[str] = Counter()
     methods: dict[str, int] = {}
     for run in runs:

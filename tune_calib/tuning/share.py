@@ -2,11 +2,9 @@
 
 import gc
 import math
-import os
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -62,14 +60,6 @@ def resolve_share(
     return replace(location, gpus=gpus, gpus_reason=f"gpus auto: {reason}")
 
 
-def describe_mps() -> str:
-    """Tell whether processes that share a GPU of this machine run concurrently on it."""
-    folder = Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps"))  # NVIDIA's default
-    if (folder / "control").exists():
-        return "concurrently, since NVIDIA's MPS is running"
-    return "in turns, unless NVIDIA's MPS is started first (docs/pages/running.md)"
-
-
 def _shorten(spec: TrialSpec) -> TrialSpec:
     """Return the spec of a training of two epochs, which is captured where the run's is."""
     execution = spec.network.execution
@@ -85,7 +75,6 @@ def _shorten(spec: TrialSpec) -> TrialSpec:
 def _measure_on_ray(
     address: str | None, specs: tuple[TrialSpec, ...]
 ) -> tuple[list[int], int, int]:
-    """Return the bytes that networks take, and the memory and number of GPUs."""
     from tune_calib.tuning.ray.session import ray_session, run_on_gpu
 
     # As plain values, since a node knows plug-ins only after the task has registered them.

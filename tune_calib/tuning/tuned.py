@@ -69,8 +69,6 @@ def plan_tuned(run: LadderRun, request: CompareRequest) -> Plan:
 
 @dataclass(frozen=True)
 class _Tuned:
-    """A comparison at published settings, the search of each method, and what was tuned before."""
-
     run: LadderRun
     objective: Objective
     searches: dict[str, SearchRun | None]  # by label; None without settings to search
@@ -172,7 +170,6 @@ class _Tuned:
 
 
 def _find_other_point(candidates: Candidates) -> dict[str, Choice] | None:
-    """Find settings that differ from the published ones; None if the space has no others."""
     published = candidates.space.active(candidates.defaults)
     for name, setting in candidates.space.settings.items():
         for level in setting.levels():
@@ -183,7 +180,6 @@ def _find_other_point(candidates: Candidates) -> dict[str, Choice] | None:
 
 
 def _read_manifest(run: LadderRun, objective: Objective, length: int) -> TunedManifest:
-    """Read what was tuned and evaluated before; nothing in a new folder."""
     if (run.location.out / TUNED).exists():
         return TunedManifest.read(run.location.out)
     return TunedManifest(
@@ -227,7 +223,6 @@ def _define_search(
 
 
 def _record_choice(label: str, search: SearchRun, result: SearchResult) -> TunedMethod:
-    """Record what the search of a method has chosen."""
     if result.crashed:
         count = format_count(len(result.crashed), "trial")
         echo(f"{search.out}: {count} crashed; first: {result.crashed[0]}", err=True)
@@ -236,7 +231,7 @@ def _record_choice(label: str, search: SearchRun, result: SearchResult) -> Tuned
     space = search.definition.candidates.space
     tuned, value = None, None
     if chosen is not None:
-        tuned = dict(state.study.suggestion(chosen).point)
+        tuned = dict(state.study.suggestion(chosen).params)
         value = state.results[chosen].values[0]
     return TunedMethod(
         label=label,

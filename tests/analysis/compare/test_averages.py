@@ -1,7 +1,5 @@
 """Averages over columns, and the bars of ECE's two parts."""
 
-import csv
-import io
 import json
 
 import pytest
@@ -11,9 +9,6 @@ from analysis.compare.ranks import average
 from analysis.compare.ranks import draw_averages as draw
 from analysis.compare.ranks import view_averages as view
 from tests import fake_results
-from tests.support import here, sample
-from tune_calib.api import statistics
-from tune_calib.errors import UserError
 from tune_calib.files.documents import seal
 from tune_calib.spec.names import CHANCE
 
@@ -66,16 +61,6 @@ def test_a_trial_at_chance_in_one_column_is_never_the_best(tmp_path):
     assert ranks == {"vanilla": 0, "+ one": 0, "+ two": 0, "control †": 0}
 
 
-def test_methods_without_numbers_are_left_out_and_named(tmp_path):
-    fake_results.write(tmp_path / "whole")
-    fake_results.write(tmp_path / "bad", bad="diverged")
-    averages = averages_of(tmp_path / "bad")
-    assert "+ two" not in averages.values.index
-    assert "left out, without any number: + two" in averages.notes
-    with pytest.raises(UserError, match="no column of these results has Classwise ECE"):
-        averages_of(tmp_path / "whole", metrics=("ece", "cece"))
-
-
 def test_the_bars_of_a_method_are_its_ece():
     averages = averages_of(table="fedlas/table4", metrics=("o_ece", "u_ece"))
     (axis,) = draw(averages).axes
@@ -84,50 +69,3 @@ def test_the_bars_of_a_method_are_its_ece():
     ends = [over + under for over, under in zip(widths[:methods], widths[methods:], strict=True)]
     assert ends == pytest.approx(list(100 * averages.values.sum(axis=1)))
     assert [label.get_text() for label in axis.get_yticklabels()] == list(averages.values.index)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--metric", "ece,eece"], "unknown metric 'eece'"),
-        (["--metric", "ece,confidence_gap"], "has no best value"),
-        (["--metric", "auroc"], "no trial has AUROC"),
-        (["--metric", ""], "--metric is empty"),
-        (["--where", "dataset=x"], "no result has dataset 'x'"),
-        (["--label", "tab:x"], "add --latex"),
-    ],
-)
-def test_a_mistake_is_one_line(options, message, refusal):
-    assert message in refusal("analyze", "averages", "analysis/example/compare", *options)
-
-
-@pytest.mark.parametrize("command", ["ranks", "averages"])
-def test_only_the_selected_columns_count(command):
-    """Of six columns, two are of each data set."""
-    chosen = ["cifar100", "cifar10"]
-    words = [word for name in chosen for word in ("--where", f"dataset={name}")]
-    done = here(
-        "analyze", command, "--published", "fedlas/table1", "--metric", "ece", *words, "--csv"
-    )
-    typed = csv.DictReader(io.StringIO(done.stdout))
-    where = {"dataset": chosen}
-    called = getattr(statistics, command)(published="fedlas/table1", metric="ece", where=where)
-    assert {row["columns"] for row in typed} == {"4"}
-    assert set(called.rows["columns"]) == {4}
-
-
-@pytest.mark.parametrize("form", sample(["plain", "markdown", "latex", "html", "csv", "json"], 2))
-def test_every_format_has_every_mean(form, tmp_path):
-    fake_results.write(tmp_path)
-    text = view(averages_of(tmp_path)).render(form)
-    for label in fake_results.LABELS:
-        assert label in text
-    if form == "csv":
-        rows = list(csv.DictReader(io.StringIO(text)))
-        assert {row["metric"]: row["columns"] for row in rows} == {"ece": "1", "accuracy": "1"}
-        assert float(rows[0]["mean"]) == pytest.approx(0.11)
-    elif form == "json":
-        assert json.loads(text)["means"]["vanilla"]["ece"] == pytest.approx(0.11)
-    else:
-        assert "11.00" in text
-        assert "he over-confidence of the base network was not recorded" in text

@@ -1,6 +1,5 @@
 """Methods are compared over many experiments with the definitions of CalArena."""
 
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -8,10 +7,7 @@ import pandas as pd
 import pytest
 from scipy.stats import rankdata
 
-from analysis.compare import gather
 from analysis.compare.benchmark import benchmark, view
-from analysis.published import read_result_files
-from tests.support import here
 
 # Log losses by hand: B has none in the second experiment, and ties with the base in the third.
 LOSSES = {"Base-model": [3.0, 1.0, 2.0], "A": [1.0, 2.0, 1.0], "B": [2.0, np.nan, 2.0]}
@@ -69,21 +65,6 @@ def test_a_control_and_a_method_without_some_numbers_have_no_mark(tmp_path):
         assert {name: rank for name, rank in ranks.items() if rank} == best
 
 
-def test_imports_without_a_data_set_in_their_names_count_as_experiments(tmp_path, monkeypatch):
-    named = benchmark([files(tmp_path / "named")])
-
-    def read(folder):
-        return read_result_files(folder).fillna({"backbone": ""})  # as of an import's name
-
-    monkeypatch.setattr(gather, "read_result_files", read)
-    unnamed = benchmark([files(tmp_path / "unnamed", dataset=["a", "b", "c"], model="")])
-    assert (named.unit, unnamed.unit) == ("datasets", "experiments")
-    (of_named,), (of_unnamed,) = view(named).tables, view(unnamed).tables
-    assert of_named.text.startswith("3 experiments on 2 data sets, test split")
-    assert of_unnamed.text.startswith("3 experiments, test split")
-    assert "Some imports may share a data set" in of_unnamed.text
-
-
 def test_intervals_draw_data_sets_or_experiments(tmp_path):
     folder = files(tmp_path / "results")
     by_dataset, by_experiment = (
@@ -97,18 +78,6 @@ def test_intervals_draw_data_sets_or_experiments(tmp_path):
     half = 1.96 * gains.std(ddof=1)
     assert by_dataset.loc["A", "nll_improvement_half"] == pytest.approx(half / np.sqrt(2))
     assert by_experiment.loc["A", "nll_improvement_half"] == pytest.approx(half / np.sqrt(3))
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"A_logloss": ["low", 1, 2]}, "A.csv is no table of results"),
-        ({"model": ["m1", "m1", "m1"]}, "two rows of one experiment"),
-    ],
-)
-def test_wrong_files_are_refused_in_one_line(tmp_path, refusal, change, message):
-    folder = files(tmp_path / "results", {"A": LOSSES["A"]}, **change)
-    assert message in refusal("analyze", "benchmark", folder)
 
 
 @pytest.mark.slow
@@ -133,23 +102,3 @@ def test_published_results_of_calarena_are_reproduced(calarena_results, name):
             assert summary.loc[method, f"{metric}_improvement"] == pytest.approx(gain, abs=1e-9)
             rank = np.nanmean(ranks[row])
             assert summary.loc[method, f"{metric}_rank"] == pytest.approx(rank, abs=1e-9)
-
-
-def test_the_command_prints_a_row_for_each_method(tmp_path):
-    folder = files(tmp_path / "results")
-    printed = here("analyze", "benchmark", folder, "--json")
-    assert [row["method"] for row in json.loads(printed.stdout)] == ["A", "Base-model", "B"]
-    text = here("analyze", "benchmark", folder, "--wide").stdout
-    assert "3 experiments on 2 data sets" in text
-    assert "without NLL in some experiments" in text
-    assert "B (1)" in text
-    other = here("analyze", "benchmark", folder, "--baseline", "A", "--json")
-    gains = {row["method"]: row["nll_improvement"] for row in json.loads(other.stdout)}
-    assert gains["A"] == 0
-    assert gains["Base-model"] == pytest.approx(-2 / 3)
-
-
-def test_an_unknown_base_is_refused(tmp_path, refusal):
-    folder = files(tmp_path / "results")
-    assert "no method 'C'" in refusal("analyze", "benchmark", folder, "--baseline", "C")
-    assert "known: datasets, experiments" in refusal("analyze", "benchmark", folder, "--unit", "x")

@@ -66,29 +66,19 @@ def claimed(*how, **more):
 CLAIMS = {
     "order": (claimed("+ two", ("vanilla",)), "held"),
     "wrong order": (claimed("vanilla", ("+ two",)), "not held"),
-    "order of several": (claimed("+ two", ("vanilla", "+ one")), "held"),
     "one of several is wrong": (claimed("+ one", ("vanilla", "+ two")), "not held"),
-    "of what is better where more": (claimed("vanilla", ("+ two",), "accuracy"), "held"),
     "sign": (claimed("+ two", ("vanilla",), kind="sign"), "held"),
     "wrong sign": (claimed("+ two", ("vanilla",), kind="sign", is_rise=True), "not held"),
-    "sign of accuracy": (claimed("+ two", ("vanilla",), "accuracy", kind="sign"), "held"),
     "size": (claimed("+ two", ("vanilla",), kind="size", least=0.03), "held"),
     "too large a size": (claimed("+ two", ("vanilla",), kind="size", least=0.05), "not held"),
     "close": (claimed("+ one", ("vanilla",), kind="close", least=0.03), "held"),
-    "close from either side": (claimed("vanilla", ("+ one",), kind="close", least=0.03), "held"),
     "not close": (claimed("+ two", ("vanilla",), kind="close", least=0.03), "not held"),
     "below a number": (claimed("vanilla", (), kind="sign", number=0.5), "held"),
     "not above a number": (
         claimed("vanilla", (), kind="sign", is_rise=True, number=0.5),
         "not held",
     ),
-    "close to a number": (claimed("vanilla", (), kind="close", number=0.12, least=0.2), "held"),
-    "at most so much worse": (
-        claimed("+ one", ("vanilla",), "accuracy", kind="size", least=-0.02),
-        "held",
-    ),
     "ratio": (claimed("+ two", ("vanilla",), kind="ratio", least=0.8), "held"),
-    "too small a ratio": (claimed("+ two", ("vanilla",), kind="ratio", least=0.2), "not held"),
     "trend": (claimed("vanilla", ("+ one", "+ two"), kind="trend"), "held"),
     "wrong trend": (claimed("vanilla", ("+ one", "+ two"), kind="trend", is_rise=True), "not held"),
     "difference of differences": (
@@ -96,7 +86,6 @@ CLAIMS = {
         "held",
     ),
     "rank": (claimed("+ two", ("+ one", "vanilla"), kind="rank"), "held"),
-    "wrong rank": (claimed("vanilla", ("+ one",), kind="rank"), "not held"),
     "several metrics at once": (
         claimed(
             "+ one",
@@ -118,13 +107,6 @@ def test_a_claim_is_judged_by_its_kind(name, usual):
     verdict = judge([[usual]], claim)
     assert (verdict.outcome, verdict.pairs, verdict.why) == (outcome, 5, "")
     assert verdict.low <= verdict.difference <= verdict.high
-
-
-@pytest.mark.parametrize("others", [("vanilla", "+ one"), ("+ one", "vanilla")])
-def test_a_claim_that_holds_against_several_is_shown_by_its_smallest_difference(others, usual):
-    verdict = judge([[usual]], claimed("+ two", others))
-    assert (verdict.outcome, verdict.than) == ("held", "+ one")
-    assert verdict.difference == pytest.approx(-0.02)
 
 
 def test_a_failed_network_check_prevents_a_verdict(tmp_path):
@@ -183,13 +165,6 @@ def test_the_estimated_number_of_seeds_decides_a_claim(tmp_path):
     # The same spread of the differences, whose sign alternates, with as many seeds and a few more.
     many = judge([[written(tmp_path / "many", 2 * (few.seeds // 2 + 2), noise=0.02)]], claim)
     assert many.outcome == "held"
-
-
-def test_an_interval_wider_than_the_margin_does_not_decide_a_claim(tmp_path):
-    claim = claimed("+ two", ("+ one",), kind="close", least=0.03)
-    verdict = judge([[written(tmp_path, 4, noise=0.02)]], claim)
-    assert (verdict.outcome, verdict.why) == ("not decided", "the interval includes both outcomes")
-    assert verdict.low < -claim.least < verdict.high
 
 
 @pytest.mark.parametrize("seeds", [2, 5])
@@ -350,8 +325,3 @@ def test_ranks_are_among_all_rungs(usual):
     order = usual.trials.groupby("rung")["test/ece"].mean().rank()
     labels = {label: rung for rung, label in usual.labels.items()}
     assert verdict.difference == order[labels["+ two"]] - order[labels["vanilla"]]
-
-
-def test_a_rung_that_was_not_run_is_named(usual):
-    verdict = judge([[usual]], claimed("+ three", ("vanilla",)))
-    assert (verdict.outcome, verdict.why) == ("not decided", "not run: + three")

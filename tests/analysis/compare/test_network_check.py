@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from analysis.compare.gather import collect, over_columns, over_seeds
-from analysis.compare.hypotheses import PAIRED_TESTS, friedman
+from analysis.compare.gather import over_seeds
+from analysis.compare.hypotheses import PAIRED_TESTS
 from analysis.compare.intervals import over_both
 from analysis.compare.network_check import (
     compute_baseline_check,
@@ -15,13 +15,11 @@ from analysis.compare.network_check import (
     known_networks,
     measure_views,
 )
-from analysis.compare.ranks import rank
 from analysis.compare.significance import judge, view
-from analysis.ladder import tables
 from analysis.load import load
 from analysis.report import write_report
 from tests import fake_results
-from tests.support import here, sample
+from tests.support import sample
 
 RIVALS = ("base", "variant", "variant", "variant")
 GAPS = {"over": 0.05, "neither": 0.001, "under": -0.05}
@@ -118,29 +116,6 @@ def test_tests_of_any_networks_have_a_p_and_a_warning(name, test, tmp_path):
         assert (WARNING in text) == (name != "over")
 
 
-@pytest.mark.parametrize(
-    "gaps", sample([((0.05, 0.05),), ((0.05, -0.05),), ((0.0, None),), ((None, None),)], 1)
-)
-def test_each_of_several_runs_has_its_warning(gaps, tmp_path):
-    for number, gap in enumerate(gaps):
-        written(tmp_path / str(number), gap)
-    collected = collect([tmp_path / "0", tmp_path / "1"], None, "ece")
-    parts = [note.split(": ", 1) for note in collected.notes if note[0] in "01"]
-    sentences = {run: sentence for runs, sentence in parts for run in runs.split(", ")}
-    assert set(sentences) == {"0", "1"}
-    assert sum("was not recorded" in sentence for sentence in sentences.values()) == gaps.count(
-        None
-    )
-    matched = over_columns(rank(collected.frame, "ece", notes=collected.notes))
-    warned = [gap for gap in gaps if gap is not None and gap < 0.01]
-    assert sum(WARNING in note for note in matched.notes) == len(warned)
-    assert friedman(matched).statement == (
-        "too few blocks (1) for Friedman's test, which needs at least 5"
-    )
-    done = here("analyze", "ranks", tmp_path / "0", tmp_path / "1")
-    assert done.stdout.count(WARNING) == len(warned)
-
-
 def test_a_comparison_is_checked_by_its_plain_networks(tmp_path):
     sweep = written(tmp_path, 0.05, seeds=2, method="ls")
     assert compute_network_check(sweep).method == "ls"
@@ -164,18 +139,6 @@ def test_a_search_is_checked_by_its_baseline_on_select(column):
     assert (check.gap, check.split, check.networks) == (0.1, "select", 1)
     assert "over-confident by 10.00 ± 1.96 points on select (1 network;" in check.sentence
     assert compute_baseline_check(trials[["rung", "status"]]).sentence.endswith("not recorded")
-
-
-def test_the_table_has_columns_of_the_check_on_request(tmp_path):
-    written(tmp_path, 0.05)
-    heads = {"Network on train (%)", "Confidence gap (%)"}
-    assert not heads & set(tables.ladder(load(tmp_path)).heads)
-    done = here("report", tmp_path, "--regime")
-    assert done.returncode == 0, done.stderr
-    text = (tmp_path / "tables" / "ladder.md").read_text()
-    assert all(head in text for head in heads)
-    assert "+5.50 ± 0.49" in text
-    assert "--regime" in (tmp_path / "report.html").read_text()
 
 
 @pytest.mark.parametrize("networks", [1, 3, 5])
@@ -209,8 +172,3 @@ def test_every_page_and_table_has_the_check(name, tmp_path):
     assert "Holm's correction over" in significance
     assert "chi-square" in significance
     assert (WARNING in significance) == (name != "over")
-
-
-def test_a_search_has_no_such_columns(tmp_path, refusal):
-    fake_results.write_search(tmp_path, [fake_results.DEFAULTS] * 2, [0.1, 0.2])
-    assert "contains a search" in refusal("report", tmp_path, "--regime")

@@ -5,14 +5,13 @@ import pytest
 from typer.testing import CliRunner
 
 from analysis.compare.gather import collect
-from analysis.compare.ranks import rank, tidy_ranks, view
+from analysis.compare.ranks import rank, view
 from analysis.published import published
 from analysis.tidy import COLUMNS
 from tests import fake_results
 from tune_calib.cli import app
 from tune_calib.errors import UserError
 from tune_calib.results.folders import read_run_manifest
-from tune_calib.spec.metrics import METRICS, OOD_METRICS
 from tune_calib.spec.names import CHANCE
 
 # Averages of MaC-Cal's table 3 that are not the means of its table 1, in percent: table 1's mean
@@ -177,13 +176,6 @@ def test_an_empty_ranking_is_refused_in_one_line(values, metric, ranking, messag
     assert "\n" not in str(told.value)
 
 
-def test_the_csv_has_a_row_for_each_method_and_column_in_fractions():
-    rows = tidy_ranks(rank(published("fedlas/table1"), "ece"))
-    assert len(rows) == 16 * 6
-    first = rows.iloc[0]
-    assert first[["method", "value", "rank", "columns"]].tolist() == ["FeDLaS-MbLS", 0.0122, 1, 6]
-
-
 def test_sweeps_are_ranked_together_and_missing_trials_are_listed(tmp_path):
     fake_results.write(tmp_path / "one")
     fake_results.write(tmp_path / "two", bad="diverged")
@@ -194,23 +186,6 @@ def test_sweeps_are_ranked_together_and_missing_trials_are_listed(tmp_path):
     text = run(tmp_path / "one")
     assert text.startswith("method")
     assert read_run_manifest(tmp_path / "one").sweep not in text
-
-
-@pytest.mark.parametrize("metric", [name for name in METRICS if METRICS[name].direction is None])
-@pytest.mark.parametrize("ask", ["ranks", "significance"])
-def test_a_metric_of_which_no_value_is_the_best_ranks_nothing(ask, metric, tmp_path, refusal):
-    fake_results.write(tmp_path)
-    message = refusal("analyze", ask, tmp_path, "--metric", metric)
-    assert f"metric {metric} " in message
-    assert "use ece, o_ece or u_ece" in message
-
-
-def test_a_filter_narrows_the_columns(tmp_path):
-    options = ("--published", "fedlas/table1", "--where", "dataset=cifar10")
-    entries = json.loads(run(*options, "--json"))
-    assert {entry["columns"] for entry in entries} == {2}
-    with pytest.raises(UserError, match="no result has dataset 'cifar11'; did you mean 'cifar10'"):
-        run("--published", "fedlas/table1", "--where", "dataset=cifar11")
 
 
 def test_negative_values_are_ranked():
@@ -230,36 +205,3 @@ def test_folders_with_different_numbers_of_a_trial_are_not_ranked(tmp_path):
     run(str(tmp_path / "a"), str(tmp_path / "b"), "--json")
     with pytest.raises(UserError, match=r"has different numbers in .*/a and .*/c"):
         run(str(tmp_path / "a"), str(tmp_path / "c"), "--json")
-
-
-def test_html_and_latex_escape_names():
-    table = rank(frame({"<a> & b": [0.1], "c_d": [0.2]}), "ece")
-    assert "&lt;a&gt; &amp; b" in view(table).render("html")
-    assert r"$<$a$>$ \& b" in view(table).render("latex")
-    assert r"c\_d" in view(table).render("latex")
-
-
-@pytest.mark.parametrize("metric", OOD_METRICS)
-def test_a_missing_metric_of_foreign_images_names_the_option_that_adds_it(metric, tmp_path):
-    fake_results.write(tmp_path)
-    with pytest.raises(UserError, match="repeat the command of the run with `shift`"):
-        collect([tmp_path], None, metric)
-    assert collect([], "fedlas/table3", metric)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((), "name either folders of runs or a table by `published`"),
-        (("x", "--published", "fedlas/table1"), "name either folders"),
-        (("x",), "x contains no sweep.json"),
-        (("--published", "fedlas/table9"), "no published table 'fedlas/table9'; known: fedlas/"),
-        (("--published", "maccal/table3"), "no column of these results has ECE; only averages"),
-        (("--published", "fedlas/table1", "--json", "--csv"), "one format, not --json and --csv"),
-        (("--published", "fedlas/table1", "--where", "x"), "write column=value"),
-        (("--published", "fedlas/table1", "--split", "val"), "no result has split 'val'"),
-    ],
-)
-def test_a_mistake_on_the_command_line_is_one_line(arguments, message):
-    with pytest.raises(UserError, match=message):
-        run(*arguments)

@@ -5,9 +5,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy import stats
-from typer.testing import CliRunner
 
-from analysis import style
 from analysis.compare import intervals
 from analysis.compare.gather import Matched, over_columns, over_seeds
 from analysis.compare.hypotheses import compare, friedman
@@ -22,8 +20,6 @@ from analysis.published import published
 from analysis.report import write_report
 from tests import fake_results
 from tests.support import sample
-from tune_calib.cli import app
-from tune_calib.errors import UserError
 from tune_calib.files.documents import seal
 
 RIVALS = ("base", "variant", "variant", "variant")
@@ -45,13 +41,6 @@ def matched(values, metric="ece"):
 
 def row(values, test, method="b"):
     return compare(matched(values), "a", test).set_index("method").loc[method]
-
-
-def run(*arguments):
-    result = CliRunner().invoke(app, ["analyze", "significance", *map(str, arguments)])
-    if result.exception and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result.stdout
 
 
 def test_mean_sd_and_students_interval():
@@ -117,14 +106,6 @@ def test_zeros_and_ties_have_a_p_and_a_sentence_instead_of_an_interval(d):
     assert np.isnan(told["low"])
     assert "No interval if differences are 0 or tie" in view(verdict).render("plain")
     assert "No interval if" not in view(judge(verdict.matched, "t", "a")).render("plain")
-
-
-@pytest.mark.parametrize("values", [[0.1], [0.1, 0.2], [0.1, 0.1, 0.1]])
-def test_few_values_have_no_interval(values):
-    told = spreads_of(matched({"a": values})).iloc[0]
-    assert np.isnan(told["low"])
-    assert np.isnan(told["high"])
-    assert np.isnan(told["sd"]) == (len(values) == 1)
 
 
 def test_wilcoxon_is_exact():
@@ -230,26 +211,6 @@ def test_rounding_errors_preserve_ties_of_friedmans_ranks():
     assert verdict.ranks.tolist() == [1.5, 1.5, 3.0]
 
 
-def test_no_pair_is_separated_if_friedman_is_not_significant():
-    values = {m: np.roll([0.1, 0.2, 0.3, 0.4, 0.5, 0.6], 2 * i) for i, m in enumerate("abc")}
-    verdict = friedman(matched(values))
-    assert verdict.p > 0.05
-    assert verdict.nemenyi is None
-    style.theme()
-    assert draw_critical_difference(verdict) is not None
-
-
-def test_methods_and_blocks_left_out_are_listed():
-    values = {m: [0.1 + i, 0.2, 0.3, 0.5 - i, 0.1, np.nan] for i, m in enumerate("abc")}
-    values["a"][5] = 0.1
-    verdict = friedman(matched({**values, "d": [np.nan] * 6}))
-    assert verdict.blocks == 5
-    assert verdict.notes == (
-        "left out, without any number: d",
-        "1 blocks left out, since a method has no number there",
-    )
-
-
 def test_paired_seeds_are_the_blocks(tmp_path):
     fake_results.write(tmp_path, seeds=4)
     told = over_seeds(load(tmp_path), "ece")
@@ -338,43 +299,3 @@ def test_without_the_base_network_all_name_the_first_method(tmp_path):
     (paired, _) = for_report(sweep, "t")
     assert paired.baseline == "fl"
     assert f"Baseline: {first}" in paired.matched.notes
-
-
-def test_a_ladder_and_a_single_survivor_have_nothing_to_test(tmp_path):
-    fake_results.write(tmp_path / "ladder")
-    assert for_report(load(tmp_path / "ladder"), "t") == []
-    fake_results.write(tmp_path / "one", bad="diverged", bad_rungs=(1, 2, 3), kinds=RIVALS)
-    assert for_report(load(tmp_path / "one"), "t") == []
-
-
-def test_several_sweeps_and_published_tables_are_tested_over_columns(tmp_path):
-    text = run("--published", "fedlas/table1", "--test", "wilcoxon", "--baseline", "CE")
-    assert "A block is a (data set, backbone) column" in text
-    assert "0.031" in text
-    assert "smallest possible p (Holm) is 0.47" in text
-
-
-def test_bars_of_the_diagram_have_one_order_of_points_in_every_process():
-    chance = np.random.default_rng(0)
-    values = {name: chance.normal(0.1, 0.01, 8) for name in "bdacef"}
-    figure = draw_critical_difference(friedman(matched(values)))
-    bars = [line for line in figure.axes[0].lines if line.get_linewidth() == 2.5]
-    assert bars
-    assert all((np.diff(bar.get_xdata()) >= 0).all() for bar in bars)
-
-
-@pytest.mark.parametrize(
-    ("values", "test", "baseline", "message"),
-    [
-        ({"a": [0.1], "b": [0.1]}, "anova", "a", "unknown `test` 'anova'; known: wilcoxon, t"),
-        ({"a": [0.1], "b": [0.1]}, "t", None, "`test` t needs a `baseline`, one of a, b"),
-        ({"abc": [0.1], "b": [0.1]}, "t", "abd", "no method 'abd' in these results; did you mean"),
-        ({"a": [0.1]}, "t", "a", "'a' is the only method"),
-        ({"a": [np.nan]}, "t", "a", "no method has ECE in these results"),
-        ({}, "friedman", None, "no method has ECE in these results"),
-    ],
-)
-def test_a_mistake_is_one_line(values, test, baseline, message):
-    with pytest.raises(UserError, match=message) as told:
-        judge(matched(values), test, baseline)
-    assert "\n" not in str(told.value)

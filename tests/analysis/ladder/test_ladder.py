@@ -17,10 +17,8 @@ from analysis.published import published
 from analysis.report import run_status, write_report
 from analysis.tables.latex import latex
 from analysis.tables.render import markdown
-from analysis.tables.table import BEST, Table
 from analysis.text import Cell, ranked
 from tests import fake_results
-from tune_calib.console import Screen
 from tune_calib.errors import UserError
 from tune_calib.files.documents import seal
 from tune_calib.results.tables import write_results
@@ -70,12 +68,6 @@ def test_a_mark_never_moves_on_to_a_worse_value():
     assert ranks(True, True, True, True) == [1, 0, 2, 0]
     assert ranks(False, True, True, True) == [0, 0, 0, 0]
     assert ranks(True, True, False, True) == [1, 0, 0, 0]
-    table = Table("t", BEST, [{"method": Cell("a"), "ECE": cell} for cell in cells])
-    assert table.text == BEST
-    barred = ranked(cells, METRICS["ece"], [False, True, True, True])
-    table = Table("t", BEST, [{"method": Cell("a"), "ECE": cell} for cell in barred])
-    for text in (table.text, table.on(Screen(None))):
-        assert "A column has no marks if its best value may not be marked" in text
 
 
 @pytest.mark.parametrize(("metric", "worse", "better"), [("auroc", 0.5, 0.6), ("fpr95", 0.95, 0.8)])

@@ -99,7 +99,7 @@ def test_no_command_on_a_folder_runs_what_it_names(home):
         done = here(*words)
         assert done.returncode == 0, done.stderr
         assert "is read without the plug-in planted" in done.stderr
-    for words in (["pictures", out], ["export", out, home / "x.safetensors"]):
+    for words in (["report", out, "--pictures"], ["export", out, home / "x.safetensors"]):
         done = here(*words)
         assert done.returncode == 2
         assert "needs the plug-in planted, and only code that you name is run" in done.stderr
@@ -139,5 +139,5 @@ def test_no_database_is_created_at_the_url_of_a_folder(home):
     (out / "search.json").write_bytes(
         seal(manifest | needed | {"search": "x", "study_storage": url})
     )
-    assert "give its URL as --study-storage" in here("status", out).stdout
+    assert "give its URL as --study-storage" in here("status", out).stderr
     assert not (home / "made.db").exists()

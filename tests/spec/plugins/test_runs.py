@@ -113,7 +113,7 @@ def test_stored_copies_of_plug_ins_can_be_named(where, copied, monkeypatch):
 def test_commands_that_need_a_plug_in_are_refused_until_it_is_named(lab, copied, refusal):
     out = copied.parent / "file.safetensors"
     runs = (
-        ["pictures", copied],
+        ["report", copied, "--pictures"],
         ["export", copied, out],
         ["compare", "ce", "mac_cal", *SHORT, "--out", copied],
     )
@@ -123,7 +123,7 @@ def test_commands_that_need_a_plug_in_are_refused_until_it_is_named(lab, copied,
         assert set(message.split()) >= {str(word) for word in named(lab)}
 
 
-READERS = (["status"], ["report"], ["pictures"], ["analyze", "ranks"], ["analyze", "significance"])
+READERS = (["status"], ["report"], ["analyze", "ranks"], ["analyze", "significance"])
 
 
 @pytest.mark.parametrize("command", READERS, ids=" ".join)

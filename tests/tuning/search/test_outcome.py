@@ -21,7 +21,7 @@ def outcome_of(out, count, value, objective=ECE):
     for baseline in state.candidates.baseline():
         state.rows[baseline.spec.hash] = row(ece=0.1, accuracy=0.9)
     for number in range(count):
-        result = value(study.suggestion(number).point)
+        result = value(study.suggestion(number).params)
         study.write_result(number, result)
         state.results[number] = result
     write_outcome(state, RunLocation(out, out / "store"))

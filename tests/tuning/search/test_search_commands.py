@@ -52,7 +52,7 @@ def test_the_command_of_a_choice_gives_its_trials(name, tmp_path, monkeypatch):
     candidates = job.definition.candidates
     study = SearchStudy(job.definition, job.out)
     for number in range(4):
-        point = study.suggestion(number).point
+        point = study.suggestion(number).params
         command = format_choice(job.definition, job.location, point)
         words = shlex.split(command)
         assert words[:2] == ["tune-calib", "compare"]

@@ -1,8 +1,5 @@
 """A search on a network that others trained, and its look at test."""
 
-import shutil
-from pathlib import Path
-
 import pytest
 
 from tests.engine.test_weights import saved
@@ -82,19 +79,6 @@ def test_a_search_sees_no_test_and_evaluates_under_fresh_seeds_of_heads(searched
     assert not fresh & {row["head_seed"] for row in tried}
     (baseline,) = (row for row in evaluated if row["rung_label"] == "baseline")
     assert baseline["test/accuracy"] == exported[1]["test"]
-
-
-def test_the_same_file_by_another_path_is_the_same_search(searched, exported, tmp_path):
-    """Of a copy, since a search that was evaluated is closed."""
-    out = shutil.copytree(searched, tmp_path / "again")
-    for name in ("evaluated.json", "evaluation"):
-        path = out / name
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
-    times = {path: path.stat().st_mtime_ns for path in out.glob("trials/*.parquet")}
-    elsewhere = Path(shutil.copy(exported[0], tmp_path / "mine.safetensors"))
-    done = here("search", "mac_cal", *NETWORK, "--weights", elsewhere, *HEADS, "--out", out)
-    assert done.returncode == 0, done.stderr
-    assert {path: path.stat().st_mtime_ns for path in out.glob("trials/*.parquet")} == times
 
 
 def test_a_network_that_saw_the_hold_out_ends_a_comparison_in_one_line(tmp_path):

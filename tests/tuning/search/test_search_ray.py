@@ -48,7 +48,7 @@ def started(out: Path, store: Path, *further: object) -> subprocess.Popen:
 
 def test_a_search_of_heads_prints_its_choice_and_its_counts(finished_search):
     out, printed = finished_search
-    assert "16 planned = 16 trials of the study (16 done); 17 specs, 17 result rows" in printed
+    assert "Complete: all 16 planned suggestions ended" in " ".join(printed.split())
     assert "chosen: trial" in printed
     assert len(rows(out)) == 17
     assert not any(name.startswith("test/") for name in rows(out)[0])
@@ -86,9 +86,8 @@ def test_the_same_command_on_the_same_folder_does_nothing_and_resume_neither(fin
         again = here(*command)
         assert again.returncode == 0, again.stderr
         assert stamps(out) == times
-        assert f"page of the search: {out / 'report.html'}\n" in printed
-        done = printed.replace(f"{len(times) - 1} Ray trials", "")
-        assert again.stdout.replace("0 Ray trials", "") == done
+        assert str(out / "report.html") in printed
+        assert again.stdout == printed
 
 
 @pytest.mark.parametrize(
@@ -175,7 +174,7 @@ def test_a_search_of_a_space_with_three_points_finishes(tmp_path):
     command = ["search", "temperature", *QUICK[:2], "--trials", 40, "--at-once", 2, "--out", out]
     done = here(*command)
     assert done.returncode == 0, done.stderr
-    assert "4 specs, 4 result rows" in done.stdout
+    assert "all 3 planned suggestions ended" in done.stdout
     assert "40 were requested, but there are no more points" in done.stdout
     output = here("status", out).stdout
     assert "finished" in output
@@ -222,27 +221,8 @@ def test_diverging_networks_fail_in_the_study_and_do_not_end_the_search(tmp_path
     command = ["search", "cpc", "--epochs", 1, *setting, "--trials", 3]
     done = here(*command, "--out", tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "3 planned = 3 trials of the study (3 diverged)" in done.stdout
-    assert "no trial keeps the accuracy" in done.stdout
+    assert "3 suggestions diverged" in done.stdout
+    assert "no suggestion keeps the accuracy" in done.stdout
     statuses = {row["rung_label"]: row["status"] for row in rows(tmp_path)}
     assert statuses.pop("baseline") == "done"
     assert set(statuses.values()) == {"diverged"}
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["search", "mac_call"], "did you mean 'mac_cal'"),
-        (["search", "mac_cal", "--metric", "fpr95"], "sees only select"),
-        (["search", "mac_cal", "--guard", "-1"], "--guard"),
-        (["search", "mac_cal", "--trials", "0"], "--trials"),
-        (["search", "mac_cal", "--set", "head.gamma=2"], "(0, 1]"),
-        (["search", "mac_cal", "--study-storage", "nonsense"], "--study-storage"),
-        (["resume", "nowhere"], "nowhere"),
-        (["evaluate", "nowhere", "--seeds", "0"], "--seeds"),
-    ],
-)
-def test_a_mistake_is_one_line_and_exit_code_2(arguments, message, tmp_path, monkeypatch, refusal):
-    monkeypatch.chdir(tmp_path)
-    out = ["--out", tmp_path / "out"] if arguments[0] == "search" else []
-    assert message in refusal(*arguments, *out)

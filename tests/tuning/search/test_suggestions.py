@@ -2,10 +2,8 @@
 
 import random
 
-import optuna
 import pytest
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
-from optuna.trial import TrialState, create_trial
 
 from tests.support import sample
 from tests.tuning.search.support import study_in
@@ -17,15 +15,6 @@ from tune_calib.tuning.search.study import SearchStudy
 
 COUNT, LAG = 32, 2
 METRICS = [("ece",), ("accuracy",), ("ece", "accuracy")]
-
-
-@pytest.fixture(
-    params=[pytest.param(300, marks=pytest.mark.slow, id="all"), pytest.param(9, id="window")]
-)
-def read(request, monkeypatch):
-    """How many ended trials TPE reads: all, or the last 9 and the best 3."""
-    monkeypatch.setattr(study_module, "LAST", request.param)
-    monkeypatch.setattr(study_module, "BEST", 3)
 
 
 def result_of(number, point, metrics) -> SuggestionResult:
@@ -47,7 +36,7 @@ def suggested(out, objective, sampler, size, how, count=COUNT):
     study = opened()
     for start in range(0, count, size):
         for number in range(max(0, start - LAG * size), start - (LAG - 1) * size):
-            if not study.suggestion(number).is_finished:
+            if not study.suggestion(number).state.is_finished():
                 standing = result_of(number, points[number], objective.metrics)
                 study.write_result(number, standing)
         numbers, ended = range(start, min(start + size, count)), max(0, start - size)
@@ -59,7 +48,7 @@ def suggested(out, objective, sampler, size, how, count=COUNT):
             suggestions = [opened().suggestion(number, ended) for number in numbers]
             study = opened()
         assert [suggestion.number for suggestion in suggestions] == list(numbers)
-        points += [dict(suggestion.point) for suggestion in suggestions]
+        points += [dict(suggestion.params) for suggestion in suggestions]
     return points
 
 
@@ -75,23 +64,15 @@ def suggested(out, objective, sampler, size, how, count=COUNT):
         1,
     ),
 )
-def test_a_batch_equals_single_suggestions(tmp_path, read, sampler, metrics, guard):
+def test_a_batch_equals_single_suggestions(tmp_path, sampler, metrics, guard):
     objective = Objective(metrics, guard)
     together = suggested(tmp_path / "together", objective, sampler, 8, "together")
     assert suggested(tmp_path / "single", objective, sampler, 8, "one by one") == together
     assert suggested(tmp_path / "anew", objective, sampler, 8, "anew") == together
 
 
-@pytest.mark.parametrize("size", sample([1, 5, 40], 1))
-def test_batches_of_any_size_equal_single_suggestions(tmp_path, read, size):
-    objective = Objective(("ece",), 0.01)
-    together = suggested(tmp_path / "together", objective, "tpe", size, "together")
-    assert suggested(tmp_path / "single", objective, "tpe", size, "one by one") == together
-    assert len({tuple(point.items()) for point in together}) == COUNT
-
-
 @pytest.mark.parametrize("metrics", sample(zip(METRICS), 1))
-def test_a_batch_cut_at_any_byte_is_finished_as_it_would_have_been(tmp_path, read, metrics):
+def test_a_batch_cut_at_any_byte_is_finished_as_it_would_have_been(tmp_path, metrics):
     objective = Objective(metrics, 0.01)
     uninterrupted = suggested(tmp_path / "whole", objective, "tpe", 8, "together")
     journal = (tmp_path / "whole" / JOURNAL).read_bytes()
@@ -103,42 +84,16 @@ def test_a_batch_cut_at_any_byte_is_finished_as_it_would_have_been(tmp_path, rea
         assert suggested(out, objective, "tpe", 8, "together") == uninterrupted, cut
 
 
-def test_a_study_shorter_than_its_batch_and_a_later_search_agree(tmp_path, read):
+def test_a_study_shorter_than_its_batch_and_a_later_search_agree(tmp_path):
     """A search of 13 that is made longer to 32: its last batch was cut short."""
     objective = Objective(("ece",), 0.01)
     uninterrupted = suggested(tmp_path / "whole", objective, "tpe", 8, "together")
     suggested(tmp_path / "longer", objective, "tpe", 8, "together", count=13)
     study = study_in(tmp_path / "longer", objective=objective)
     for number in range(13):
-        if not study.suggestion(number).is_finished:
+        if not study.suggestion(number).state.is_finished():
             study.write_result(number, result_of(number, uninterrupted[number], objective.metrics))
     assert suggested(tmp_path / "longer", objective, "tpe", 8, "together") == uninterrupted
-
-
-def test_suggestions_of_a_batch_differ(tmp_path):
-    """Constant liar: of a batch no two suggestions are near each other."""
-    objective = Objective(("ece",), 1.0)
-    points = suggested(tmp_path, objective, "tpe", 16, "together", count=64)
-    rates = [point["head.lr"] for point in points[48:]]
-    assert len(set(rates)) == len(rates)
-
-
-@pytest.mark.parametrize("direction", ["minimize", "maximize"])
-def test_the_last_the_best_feasible_and_the_open_ones_are_read(direction):
-    study = optuna.create_study(direction=direction)
-    chance = random.Random(0)
-    for number in range(500):
-        study.add_trial(
-            create_trial(
-                value=chance.random(), constraints={"accuracy": -1.0 if number % 3 else 1.0}
-            )
-        )
-    study.add_trial(create_trial(state=TrialState.RUNNING))
-    numbers = [trial.number for trial in study_module._select_recent(study.trials, study.direction)]
-    sign = 1 if direction == "minimize" else -1
-    feasible = [trial for trial in study.trials[:200] if trial.number % 3]
-    best = sorted(feasible, key=lambda trial: sign * trial.value)[:25]
-    assert numbers == [*sorted(trial.number for trial in best), *range(200, 501)]
 
 
 STEPS = {
@@ -170,7 +125,7 @@ def suggest_all(study, count):
         if len(suggestions) == number:
             break
         study.write_result(number, SuggestionResult("done", (float(number > 0),), 0.0))
-    return [dict(suggestion.point) for suggestion in suggestions]
+    return [dict(suggestion.params) for suggestion in suggestions]
 
 
 @pytest.mark.parametrize("draws", [1, 10])
@@ -194,20 +149,10 @@ def test_a_space_with_a_continuous_setting_is_never_exhausted(study_over, sample
     assert suggestions.count({"mode": "off"}) <= 1
 
 
-def test_repeats_of_an_earlier_version_count_and_only_new_points_follow(study_over):
-    study = study_over(STEPS, "random")
-    suggest_all(study, 1)
-    study._study.add_trials(study._trials() * 3)
-    assert [study.planned(length) for length in (4, 10, 50)] == [4, 10, 19]
-    points = [dict(suggestion.point) for suggestion in study.suggestions(range(50))]
-    assert points[:4] == [points[0]] * 4
-    assert len({tuple(point.items()) for point in points[3:]}) == len(points[3:]) == 16
-
-
 def test_a_point_that_is_tried_again_leaves_the_others_to_be_suggested(study_over):
     study = study_over(STEPS, "random")
     study.suggestions([0])
     study.write_result(0, SuggestionResult("crashed"))
-    assert study.retry("crashed") == [1]
+    study.retry("crashed")
     assert study.planned(50) == 17
     assert len(study.suggestions(range(50))) == 17

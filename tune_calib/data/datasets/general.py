@@ -172,10 +172,7 @@ def _folder_parts(
 
 def _list_shown(folder: Path) -> list[Path]:
     """Return files and folders in a folder, without those with a dot before the name."""
-    try:
-        return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
-    except OSError as error:
-        raise DamagedFileError(f"{folder} cannot be listed: {error.strerror}") from None
+    return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
 
 
 def _class_folders(part: Path) -> list[str]:

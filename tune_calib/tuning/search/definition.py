@@ -31,10 +31,6 @@ from tune_calib.spec.space import MANY_POINTS, SPACES, Choice, Point, Setting, S
 from tune_calib.text import format_points
 from tune_calib.tuning.folder import hash_request
 
-# By ``Metric.is_less_better``: the direction for Optuna, and the sign that makes less better.
-_DIRECTIONS: Mapping[bool, Literal["minimize", "maximize"]] = {True: "minimize", False: "maximize"}
-_SIGNS = {True: 1, False: -1}
-
 
 @dataclass(frozen=True)
 class SuggestionResult:
@@ -58,14 +54,14 @@ class Objective:
         refuse_unsearchable(self.metrics)
 
     @property
-    def directions(self) -> list[Literal["minimize", "maximize"]]:
-        """Return the directions for Optuna."""
-        return [_DIRECTIONS[METRICS[name].is_less_better] for name in self.metrics]
-
-    @property
     def signs(self) -> list[int]:
         """Return the sign of each metric that makes less better."""
-        return [_SIGNS[METRICS[name].is_less_better] for name in self.metrics]
+        return [1 if METRICS[name].is_less_better else -1 for name in self.metrics]
+
+    @property
+    def directions(self) -> list[Literal["minimize", "maximize"]]:
+        """Return the directions for Optuna."""
+        return ["minimize" if sign == 1 else "maximize" for sign in self.signs]
 
     def summarise(
         self, rows: Sequence[Row | None], baseline: Mapping[int, float]
@@ -124,7 +120,6 @@ class Objective:
 
 
 def _is_dominated(losses: tuple[float, ...], other: tuple[float, ...]) -> bool:
-    """Return whether other losses are better in a metric, and worse in none."""
     return other != losses and all(map(le, other, losses))
 
 
@@ -227,8 +222,8 @@ class SearchDefinition:
         """Restore the definition of the search in a folder; a recipe imports torch."""
         record = manifest.question
         plain, seeds = record.plain(), record.seeds
-        del plain["seeds"], plain["scheduler"]
-        plain.pop("plugins", None)  # the current ones are recorded again
+        for name in ("seeds", "scheduler", "plugins"):  # plug-ins in use are recorded again
+            plain.pop(name, None)
         try:
             overrides, defaults = plain.pop("given"), plain.pop("defaults")
             record_of_recipe = plain.pop("recipe", None)

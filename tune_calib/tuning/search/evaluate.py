@@ -1,13 +1,9 @@
 """Evaluate the chosen trial of a search on the test split with fresh seeds."""
 
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from analysis.search import tables
-from analysis.tables.render import body
-from tune_calib.console import Prose, Text
 from tune_calib.errors import UserError
-from tune_calib.files.paths import AnyPath, atomic_write, parse_path
+from tune_calib.files.paths import parse_path
 from tune_calib.files.store import Store
 from tune_calib.results.manifests import VERSION, ReadRecord, SearchEvaluated
 from tune_calib.results.selection import (
@@ -15,14 +11,10 @@ from tune_calib.results.selection import (
     CHOSEN,
     DEFAULTS,
     EVALUATION,
-    OPTIMISM,
-    Row,
-    describe_no_gain_on_test,
     describe_reads,
 )
-from tune_calib.results.tables import read_table
 from tune_calib.spec.ladder import Ladder, Rung
-from tune_calib.spec.names import SEARCH_EVALUATED, legend
+from tune_calib.spec.names import SEARCH_EVALUATED
 from tune_calib.spec.request import EvaluateRequest
 from tune_calib.spec.resolved import Seeds
 from tune_calib.tuning.context import Context
@@ -30,7 +22,6 @@ from tune_calib.tuning.folder import Result, only_driver
 from tune_calib.tuning.ladder import LadderRun
 from tune_calib.tuning.plan import Plan, build_plan, execute
 from tune_calib.tuning.reuse import Copies
-from tune_calib.tuning.search.definition import compute_means
 from tune_calib.tuning.search.run import SearchRun, load_search, open_state
 from tune_calib.tuning.search.state import SearchState
 from tune_calib.tuning.search.storage import lost_database
@@ -46,29 +37,18 @@ def plan_evaluation(request: EvaluateRequest, command: str) -> Plan:
 
 
 def evaluate_choice(request: EvaluateRequest, command: str, context: Context) -> Result:
-    """Evaluate the choice of a search on test; the summary compares it with ``select``."""
+    """Evaluate the choice of a search on test."""
     out = parse_path(request.out)
     search = load_search(out, request.study_storage, request.address)
     with only_driver(out), lost_database(search.location.study_storage):
         plan = plan_evaluation(request, command)
-        state = open_state(search, is_read_only=True)
-        state.settle_ended()
         # The rows of the search are compared with those of the evaluation.
-        spec, store = state.candidates.baseline()[0].spec, Store(search.location.store)
+        spec, store = search.planned_trials[0].spec, Store(search.location.store)
         Copies.read([spec], search.location.data_root, store).refuse_other(out, [])
-        result = execute(plan, context)
-        choice = SearchEvaluated.read(out)
-        on_select = {BASELINE: state.baseline_rows}
-        for label, number in {DEFAULTS: 0, CHOSEN: choice.trial}.items():
-            hashes = state.hashes(state.study.suggestion(number))
-            on_select[label] = [state.rows[spec_hash] for spec_hash in hashes]
-    metrics = search.definition.objective.metrics
-    comparison = compare_splits(out / EVALUATION, metrics, choice.reads, on_select=on_select)
-    return replace(result, summary=comparison)
+        return execute(plan, context)
 
 
 def _find_choice(state: SearchState) -> SearchEvaluated:
-    """Find the trial of a search that its rule chooses."""
     if not state.settle_ended():
         raise UserError(f"the search is not finished; run tune-calib resume {state.out} first")
     if not state.results:
@@ -81,7 +61,7 @@ def _find_choice(state: SearchState) -> SearchEvaluated:
     return SearchEvaluated(
         version=VERSION,
         trial=number,
-        settings=dict(state.study.suggestion(number).point),
+        settings=dict(state.study.suggestion(number).params),
         rule=state.objective.describe_rule(),
     )
 
@@ -133,28 +113,3 @@ def build_run(
         options=request,
         records=((choice, search.out),),
     )
-
-
-def compare_splits(
-    folder: AnyPath,
-    metrics: Sequence[str],
-    reads: Sequence[ReadRecord],
-    on_select: Mapping[str, Sequence[Row]],  # rows of the search by rung label
-) -> Text:
-    """Tabulate the metrics of the search on ``select`` and on ``test``, and write the table."""
-    rows = read_table(folder, "trials").to_pylist()
-    table = tables.optimism(rows, on_select, metrics)
-    flags = legend(row.get("flags") for row in rows)
-    means = []
-    for label in (BASELINE, CHOSEN):
-        done = [row for row in rows if row["rung_label"] == label and row["status"] == "done"]
-        if done:
-            values = compute_means(done, "test", metrics)
-            means.append(dict(zip(metrics, values, strict=True)))
-    notes = [OPTIMISM, f"{describe_reads(reads)}."]
-    if len(means) == 2:
-        notes += describe_no_gain_on_test(metrics, *means)
-    notes += flags
-    text = "\n".join([body(table), "", *notes])
-    atomic_write(folder / "tables" / "optimism.md", f"{text}\n".encode())
-    return Text([table, "", *map(Prose, notes)])

@@ -1,4 +1,4 @@
-"""The result of a search: a file, which figures are drawn from, and a printed summary."""
+"""The result of a search: a file, from which its page is made."""
 
 import json
 import shlex
@@ -6,20 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from analysis.tables.table import table_of
-from analysis.text import Cell
-from tune_calib.console import Part, Prose, Text
 from tune_calib.engine.imports import find_names
 from tune_calib.files.store import Store
 from tune_calib.results.manifests import VERSION, Importance, SearchOutcome, SuggestionRecord
 from tune_calib.spec import plugins
 from tune_calib.spec.datasets import DATASETS
-from tune_calib.spec.metrics import METRICS
 from tune_calib.spec.recipe import QUICK, Recipe
 from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.spec.settings import find_recipe
 from tune_calib.spec.space import Point
-from tune_calib.text import format_points, format_yaml, option_words
+from tune_calib.text import format_yaml, option_words
 from tune_calib.tuning.folder import Result, RunLocation
 from tune_calib.tuning.search.definition import SearchDefinition
 from tune_calib.tuning.search.state import SearchState
@@ -34,39 +30,7 @@ class SearchResult(Result):
     state: SearchState = field(kw_only=True)
 
 
-def format_summary(state: SearchState, outcome: SearchOutcome, counts: str) -> Text:
-    """Format the text that a search prints at its end, with its counts in one line."""
-    objective = state.objective
-    metrics, rows = objective.metrics, list[list[Cell | str]]()
-    means = map(Cell.unit, metrics, state.baseline_means(metrics))
-    rows.append(["baseline", *means, Cell.unit("accuracy", 0.0)])
-    for number in dict.fromkeys([0, *outcome.front]):
-        suggestion = state.results[number]
-        cells = map(Cell.unit, metrics, suggestion.values or (float("nan"),) * len(metrics))
-        name = f"trial {number}"
-        if number == 0:
-            name += " (defaults)"
-        rows.append([name, *cells, Cell.unit("accuracy", suggestion.drop)])
-    titles = [f"select {METRICS[name].title}" for name in metrics]
-    pictures = f"tables, figures and a page: {_format_command('report', state)}"
-    lines: list[Part] = [table_of(["", *titles, "accuracy lost"], rows), ""]
-    lines += [Prose(counts), pictures]
-    lines += map(Prose, state.list_warnings())
-    if at_chance := sum(result.at_chance for result in state.results.values()):
-        lines.append(f"{at_chance} suggestions are at chance and cannot be chosen")
-    if not outcome.front:
-        guard = format_points(objective.guard)
-        lines.append(f"no trial keeps the accuracy within {guard} of the baseline")
-        return Text(lines)
-    number = outcome.front[0]
-    settings = {**state.definition.resolved.fixed, **state.study.suggestion(number).point}
-    choice = outcome.command or " ".join(_list_settings(settings))
-    lines.append(f"chosen: trial {number} ({objective.describe_rule()}): {choice}")
-    lines.append(f"on the test split, once: {_format_command('evaluate', state, ('seeds', 5))}")
-    return Text(lines)
-
-
-def write_outcome(state: SearchState, location: RunLocation) -> SearchOutcome:
+def write_outcome(state: SearchState, location: RunLocation) -> None:
     """Write ``outcome.json`` from the results of the suggestions that have ended."""
     candidates, objective = state.candidates, state.objective
     metrics = dict.fromkeys([*objective.metrics, "accuracy"])
@@ -74,7 +38,7 @@ def write_outcome(state: SearchState, location: RunLocation) -> SearchOutcome:
     suggestions = state.study.suggestions(sorted(state.results))
     chosen, command = objective.choose(state.results), None
     if chosen is not None:
-        point = state.study.suggestion(chosen).point
+        point = state.study.suggestion(chosen).params
         command = format_choice(state.definition, location, point) or None
     records = []
     for suggestion in suggestions:
@@ -85,7 +49,7 @@ def write_outcome(state: SearchState, location: RunLocation) -> SearchOutcome:
         record = SuggestionRecord(
             number=suggestion.number,
             status=result.status,
-            point=dict(suggestion.point),
+            point=dict(suggestion.params),
             drop=drop,
             is_within=is_within,
             specs=state.hashes(suggestion),
@@ -107,7 +71,6 @@ def write_outcome(state: SearchState, location: RunLocation) -> SearchOutcome:
         command=command,
     )
     outcome.write(state.out)
-    return outcome
 
 
 def compute_importance(state: SearchState) -> Importance:
@@ -165,7 +128,6 @@ def format_choice(definition: SearchDefinition, location: RunLocation, point: Po
 
 
 def _find_recipe_name(resolved: ResolvedRequest, backbone: str | None) -> str | None:
-    """Return the value of the option for the recipe; None for the default recipe."""
     recipe = resolved.recipe
     if recipe is None:
         return None
@@ -185,8 +147,3 @@ def _to_text(recipe: Recipe | None) -> str:
 
 def _list_settings(settings: Mapping[str, Any]) -> list[str]:
     return [f"{key}={format_yaml(value)}" for key, value in settings.items()]
-
-
-def _format_command(command: str, state: SearchState, *options: tuple[str, Any]) -> str:
-    words = [*option_words(options), *plugins.as_options()]
-    return shlex.join(["tune-calib", command, str(state.out), *words])

@@ -1,38 +1,33 @@
 """A search in a run folder, and how its baseline and its suggestions are executed."""
 
+import contextlib
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import ceil
 from operator import attrgetter
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from tune_calib.engine.head_batch import HEAD_THREADS
-from tune_calib.errors import UserError
+from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.files.paths import AnyPath, parse_path
 from tune_calib.files.store import Store
-from tune_calib.results.folders import read_search_manifest
+from tune_calib.results.folders import read_identity, read_search_manifest
 from tune_calib.results.manifests import VERSION, CommandRecord, SearchManifest
-from tune_calib.results.plugin_folders import require_loaded
+from tune_calib.results.plugin_folders import merge_records, require_loaded
 from tune_calib.spec import plugins
 from tune_calib.spec.ladder import PlannedTrial
-from tune_calib.spec.names import IN_PROCESS, SEARCH_MANIFEST
+from tune_calib.spec.names import IN_PROCESS, JOURNAL, SEARCH_EVALUATED, SEARCH_MANIFEST
 from tune_calib.spec.plugins import Plugin
 from tune_calib.spec.request import SearchRequest
 from tune_calib.spec.resolved import ResolvedRequest, refuse_large
 from tune_calib.text import mask_url
 from tune_calib.tuning.caption import origin_records, titles
-from tune_calib.tuning.folder import RunLocation, done
+from tune_calib.tuning.folder import RunLocation, build_foreign_error, done, refuse_foreign
 from tune_calib.tuning.resolve import resolve_files
-from tune_calib.tuning.search.definition import Objective, SearchDefinition
-from tune_calib.tuning.search.execute import StudySource
-from tune_calib.tuning.search.manifest import (
-    extend_manifest,
-    list_first_specs,
-    refuse_other_specs,
-)
-from tune_calib.tuning.search.outcome import SearchResult, format_summary, write_outcome
-from tune_calib.tuning.search.state import SearchState
+from tune_calib.tuning.search.definition import Candidates, Objective, SearchDefinition, list_hashes
+from tune_calib.tuning.search.outcome import SearchResult, write_outcome
+from tune_calib.tuning.search.state import SearchState, StudySource
 from tune_calib.tuning.search.storage import find_storage, lost_database
 from tune_calib.tuning.search.study import SearchStudy
 from tune_calib.tuning.share import resolve_share
@@ -193,18 +188,89 @@ class SearchRun:
 
     def finish(self, state: SearchState) -> SearchResult:
         """Check the counts, and write the outcome."""
-        unit = "Ray trials" if self.location.uses_ray else "batches"
-        counts, outcome = state.reconcile(unit), write_outcome(state, self.location)
+        state.reconcile()
+        write_outcome(state, self.location)
         errors, names = state.errors, state.crashed.values()
         crashed = [errors.get(name, "no result row was written") for name in names]
-        return SearchResult(crashed, summary=format_summary(state, outcome, counts), state=state)
+        return SearchResult(crashed, state=state)
 
 
-def build_search_run(
-    request: SearchRequest, resolved: ResolvedRequest, command: str, among: AnyPath | None = None
-) -> SearchRun:
+def find_manifest(out: AnyPath) -> SearchManifest | None:
+    """Read the manifest of the search in a folder; None if it is missing or damaged."""
+    with contextlib.suppress(DamagedFileError, FileNotFoundError):
+        return SearchManifest.read(out)
+    return None
+
+
+def extend_manifest(new: SearchManifest, out: AnyPath) -> SearchManifest:
+    """Extend a manifest by that of its folder; trials may be added to a search."""
+    old = find_manifest(out)
+    if old is None:
+        identity = read_identity(out)
+        if identity is None:
+            refuse_foreign(out, SEARCH_MANIFEST, JOURNAL)
+        elif identity != new.search:
+            raise build_foreign_error(out, "search", f"its {SEARCH_MANIFEST} is lost")
+        if (out / SEARCH_EVALUATED).exists():
+            raise UserError(f"{out} was evaluated on test, and its {SEARCH_MANIFEST} is lost")
+        return new
+    if old.search != new.search:
+        old_fields, new_fields = old.question.plain(), new.question.plain()
+        keys = [key for key in new_fields if old_fields.get(key) != new_fields[key]]
+        why = f", which differs in {', '.join(keys)}"
+        if keys == ["defaults"]:
+            why += ": the recipe has changed since it began; tune-calib resume keeps the old one"
+        raise build_foreign_error(out, "search", old.command, why=why)
+    recorded = old.study_storage and mask_url(old.study_storage)
+    if recorded != new.study_storage:
+        raise UserError(
+            f"the study of {out} is stored in {recorded or 'its journal file'}; name the same "
+            "`study_storage`"
+        )
+    if (out / SEARCH_EVALUATED).exists():
+        raise UserError(f"{out} was evaluated on test, which ends its search; name another `out`")
+    commands = old.commands
+    if new.trials > old.trials:
+        if commands[-1].command == new.command:  # an experiment file or a budget that grew
+            commands = commands[:-1]
+        commands = [*commands, CommandRecord(command=new.command, trials=new.trials)]
+    further: dict[str, Any] = {
+        "command": old.command,  # the first one, which the page shows
+        "commands": commands,
+        "trials": max(old.trials, new.trials),
+    }
+    if records := merge_records(old.plugins, new.plugins):
+        further["plugins"] = records
+    return new.model_copy(update=further).over(old)
+
+
+def list_first_specs(candidates: Candidates) -> dict[str, list[str]]:
+    """List the spec hashes of baseline and defaults, which versions may change."""
+    point = next(iter(candidates.first()), {})  # of suggestion 0, as in rows
+    return {
+        "baseline": list_hashes(candidates.baseline()),
+        "defaults": list_hashes(candidates.trials(point, 0)),
+    }
+
+
+def refuse_other_specs(out: AnyPath, candidates: Candidates) -> None:
+    """Refuse to continue a search whose trials have other settings in this version."""
+    old = find_manifest(out)
+    if old is None:
+        return
+    new_specs = list_first_specs(candidates)
+    for name, text in (("baseline", "the baseline"), ("defaults", f"{candidates.method} itself")):
+        if not set(old.specs[name]) <= set(new_specs[name]):
+            raise UserError(
+                f"{out}: this search began with a version that gave {text} other settings, and "
+                "trials of both cannot be mixed; continue with that version, or search in a new "
+                "`out`"
+            )
+
+
+def build_search_run(request: SearchRequest, resolved: ResolvedRequest, command: str) -> SearchRun:
     """Build the run of a resolved request; the files that it names are not read yet."""
-    location = RunLocation.of_request(request, command, among)
+    location = RunLocation.of_request(request, command)
     definition = SearchDefinition(
         method=request.method,
         resolved=resolved,

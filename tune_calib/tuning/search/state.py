@@ -1,17 +1,20 @@
 """The state of a search: its study, the rows of its trials, the results of its suggestions."""
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import ceil, inf
+from typing import Any
+
+from optuna.trial import FrozenTrial
 
 from tune_calib.errors import UserError
 from tune_calib.files.paths import AnyPath
-from tune_calib.results.selection import BASELINE_AT_CHANCE, Row, describe_no_gain
+from tune_calib.results.selection import Row
 from tune_calib.results.tables import read_table
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.metrics import METRICS, column, format_value
-from tune_calib.spec.names import is_chance
 from tune_calib.text import format_points
 from tune_calib.tuning.progress.tracker import Tracker
 from tune_calib.tuning.search.definition import (
@@ -22,9 +25,10 @@ from tune_calib.tuning.search.definition import (
     compute_means,
     list_hashes,
 )
-from tune_calib.tuning.search.study import SearchStudy, Suggestion, format_counts
-from tune_calib.tuning.work.executor import Resources
-from tune_calib.tuning.work.jobs import Job
+from tune_calib.tuning.search.study import SearchStudy, format_counts, status_of
+from tune_calib.tuning.work.executor import OVER, Resources, configuration
+from tune_calib.tuning.work.jobs import MAX_HEAD_BATCH, Job, format_suggestions, make_plan
+from tune_calib.tuning.work.provenance import Provenance
 
 # Columns of ``trials`` to read; all of them may take gigabytes.
 COLUMNS = ("spec_hash", "rung", "status", "epoch", "network_seed", "flags", "select/*")
@@ -44,7 +48,6 @@ class SearchState:
     crashed: dict[str, str] = field(default_factory=dict)  # names of Ray trials by spec hash
     errors: Mapping[str, str] = field(default_factory=dict)  # of Ray trials, by name
     results: dict[int, SuggestionResult] = field(default_factory=dict)  # by number
-    ended: set[str] = field(default_factory=set)  # names of the Ray trials of this session
     _hashes: dict[int, list[str]] = field(default_factory=dict)
     _started: set[str] = field(default_factory=set)
 
@@ -77,18 +80,18 @@ class SearchState:
         hashes = table["spec_hash"].to_pylist()
         self.rows |= zip(hashes, table.drop_columns("spec_hash").to_pylist(), strict=True)
 
-    def hashes(self, suggestion: Suggestion) -> list[str]:
+    def hashes(self, suggestion: FrozenTrial) -> list[str]:
         """Return the spec hashes of a suggestion, one for each pair of seeds."""
         number = suggestion.number
         if number not in self._hashes:
-            self._hashes[number] = list_hashes(self.candidates.trials(suggestion.point, number))
+            self._hashes[number] = list_hashes(self.candidates.trials(suggestion.params, number))
         return self._hashes[number]
 
-    def start(self, suggestions: Iterable[Suggestion]) -> list[PlannedTrial]:
+    def start(self, suggestions: Iterable[FrozenTrial]) -> list[PlannedTrial]:
         """Return the trials of suggestions without a row that were not started yet."""
         new: dict[str, PlannedTrial] = {}
         for suggestion in suggestions:
-            trials = self.candidates.trials(suggestion.point, suggestion.number)
+            trials = self.candidates.trials(suggestion.params, suggestion.number)
             self._hashes[suggestion.number] = list_hashes(trials)
             for trial in trials:
                 if trial.spec.hash not in self.rows and trial.spec.hash not in self._started:
@@ -98,22 +101,21 @@ class SearchState:
 
     def collect(self, trial: Job) -> None:
         """Record the end of a Ray trial; without rows on disk it crashed."""
-        self.ended.add(trial.name)
         if (self.out / "trials" / f"{trial.name}.parquet").exists():
             self.read_rows(trial.name)
         else:
             self.crashed |= dict.fromkeys(list_hashes(trial.trials), trial.name)
 
-    def has_ended(self, suggestion: Suggestion) -> bool:
+    def has_ended(self, suggestion: FrozenTrial) -> bool:
         """Return whether every trial of a suggestion has a row or crashed.
 
         The rows are the truth: a suggestion that the study has finished may have lost them.
         """
-        if suggestion.status == "crashed":
+        if status_of(suggestion) == "crashed":
             return True
         return all(h in self.rows or h in self.crashed for h in self.hashes(suggestion))
 
-    def list_ended(self) -> list[Suggestion]:
+    def list_ended(self) -> list[FrozenTrial]:
         """List the suggestions with a result in the study that have ended."""
         return list(filter(self.has_ended, self.study.suggestions(self.study.finished())))
 
@@ -121,13 +123,13 @@ class SearchState:
         """Count the suggestions to be made or to be repeated."""
         return self.planned - len(self.list_ended())
 
-    def settle(self, suggestion: Suggestion) -> None:
+    def settle(self, suggestion: FrozenTrial) -> None:
         """Compute the result of a finished suggestion, and write it to the study once."""
         rows = list(map(self.rows.get, self.hashes(suggestion)))
         result = self.objective.summarise(rows, self.baseline)
         self.results[suggestion.number] = result
         # Optuna accepts no second result.
-        if not suggestion.is_finished:
+        if not suggestion.state.is_finished():
             self.study.write_result(suggestion.number, result)
 
     def settle_ended(self) -> bool:
@@ -170,19 +172,6 @@ class SearchState:
         """Return the means of metrics on ``select`` over the baseline's networks."""
         return compute_means(self.baseline_rows, "select", metrics)
 
-    def list_warnings(self) -> list[str]:
-        """List warnings about the choice and the baseline."""
-        metrics = self.objective.metrics
-        lines: list[str] = []
-        if is_chance(row.get("flags") for row in self.baseline_rows):
-            lines.append(BASELINE_AT_CHANCE)
-        number = self.objective.choose(self.results)
-        if number is None:
-            return lines
-        values = dict(zip(metrics, self.results[number].values, strict=True))
-        means = dict(zip(metrics, self.baseline_means(metrics), strict=True))
-        return [*lines, *describe_no_gain(metrics, means, values)]
-
     def show(self, tracker: Tracker) -> None:
         """Show the counts of suggestions and the best one so far."""
         metrics = ("accuracy", *self.objective.metrics)
@@ -196,8 +185,8 @@ class SearchState:
         ended = Counter(result.status for result in self.results.values())
         tracker.set(ended=dict(ended), notes=notes)
 
-    def reconcile(self, unit: str = "Ray trials") -> str:
-        """Return the counts of plan, study and rows in one line; refuse a mismatch."""
+    def reconcile(self) -> None:
+        """Refuse a mismatch of plan, study and rows."""
         planned, states = self.planned, self.study.states()
         suggestions = self.study.suggestions(self.study.finished())
         expected = {*list_hashes(self.candidates.baseline())}
@@ -206,18 +195,101 @@ class SearchState:
         # By the study: a trial that is repeated and crashes now has lost its row.
         crashed = [s for s in suggestions if states[s.number] == "crashed"]
         absent = expected.difference(hashes, *map(self.hashes, crashed))
-        line = (
-            f"{planned} planned = {len(states)} trials of the study ({format_counts(states)}); "
-            f"{len(expected)} specs, {len(hashes)} result rows, {len(self.ended)} {unit} in this "
-            "session"
-        )
         is_complete = planned == len(states) == len(suggestions) and not absent
         if not is_complete or sorted(hashes) != sorted(expected.intersection(hashes)):
-            raise UserError(f"{self.out}: plan, study and rows do not agree: {line}; run it again")
-        if planned < self.length:
-            line += f"; {self.length} were requested, but there are no more points"
-        return line
+            raise UserError(
+                f"{self.out}: plan, study and rows do not agree: {planned} planned, {len(states)} "
+                f"trials of the study ({format_counts(states)}), {len(expected)} specs, "
+                f"{len(hashes)} result rows; run it again"
+            )
 
 
 def _format_metric(name: str, value: float) -> str:
     return f"{METRICS[name].title} {format_value(name, value)}"
+
+
+MIN_SHARE = 8  # heads of a batch that are trained together at least, if it has so many
+
+
+def find_largest(definition: SearchDefinition, at_once: int) -> int:
+    """Return how many heads of a batch are trained together at most."""
+    # Every actor gets a share of a batch, unless the shares become too small; the numbers of a head
+    # do not depend on its batch.
+    share = ceil(definition.population * len(definition.resolved.seeds.pairs()) / at_once)
+    return min(MAX_HEAD_BATCH, max(MIN_SHARE, share))
+
+
+class StudySource:
+    """Passes the suggestions of a study to an executor, and writes their results to the study.
+
+    Batches of heads are suggested and settled in order, a fixed number of them at a time. The
+    results behind a suggestion then do not depend on the speed of the actors, so that a search
+    repeats to the last digit; one of networks only does with one Ray trial at a time.
+    """
+
+    def __init__(
+        self, state: SearchState, provenance: Provenance, at_once: int, tracker: Tracker
+    ) -> None:
+        self.tracker = tracker
+        self.state, self.provenance, self.planned = state, provenance, state.planned
+        definition, pairs = state.definition, len(state.definition.resolved.seeds.pairs())
+        self.total = self.planned * pairs
+        self.is_head = state.candidates.kind == "head"
+        # Suggestions that are drawn together, and such batches that are open at the same time.
+        self.size, self.lag = 1, inf
+        if self.is_head:
+            self.size, self.lag = definition.population, definition.lag
+        self.largest = find_largest(definition, at_once)
+        self.suggested = 0
+        self.queue: deque[Job] = deque()
+        self.running: dict[str, Job] = {}
+        self.open: list[list[FrozenTrial]] = []  # batches without results
+
+    def suggest(self, trial_id: str) -> Any:
+        """Return the configuration of the next Ray trial, None to wait for others, or ``OVER``."""
+        while not self.queue:
+            if len(self.open) >= self.lag:
+                return None
+            numbers = range(self.suggested, min(self.suggested + self.size, self.planned))
+            first_hidden = None
+            if self.is_head:
+                # An extended search may have more results by now than one of this length had.
+                first_hidden = max(0, self.suggested - (self.state.definition.lag - 1) * self.size)
+            batch = self.state.study.suggestions(numbers, first_hidden)
+            if not batch:
+                return OVER
+            self.suggested += len(batch)
+            left = self.state.start(item for item in batch if not self.state.has_ended(item))
+            if self.is_head:
+                for group in make_plan(left, set(), self.largest).head_batches:
+                    self.queue.append(replace(group, title=format_suggestions(group.trials)))
+            else:
+                # Without a network id, since suggestions of a post-hoc method share their network.
+                for trial in left:
+                    title = format_suggestions([trial])
+                    # A worker of heads trains their network too.
+                    prefix = "network" if trial.spec.head is None else "heads"
+                    self.queue.append(Job(f"{prefix}-{trial.spec.hash}", (trial,), title=title))
+            self.open.append(batch)
+            self._settle()
+        self.running[trial_id] = self.queue.popleft()
+        return configuration(self.provenance, self.running[trial_id].config())
+
+    def end(self, trial_id: str) -> None:
+        """Read the rows of a job."""
+        self.state.collect(self.running.pop(trial_id))
+        if self._settle():
+            self.state.show(self.tracker)
+
+    def _settle(self) -> bool:
+        """Settle the batches that have ended, of heads only in their order; tell if any has."""
+        is_new = False
+        for batch in list(self.open):
+            if all(map(self.state.has_ended, batch)):
+                for suggestion in batch:
+                    self.state.settle(suggestion)
+                self.open.remove(batch)
+                is_new = True
+            elif self.is_head:
+                break
+        return is_new

@@ -4,7 +4,6 @@ import contextlib
 import errno
 import json
 import os
-import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -59,62 +58,32 @@ def journal_file(out: AnyPath) -> Path:
     return out / JOURNAL
 
 
-def _database_errors() -> tuple[type[Exception], ...]:
-    """Return the exceptions of databases; call it only when handling an error."""
-    # The import is slow, and most searches need no database.
-    from sqlalchemy.exc import SQLAlchemyError
-
-    return SQLAlchemyError, StorageInternalError
-
-
-def _is_of_optuna(error: Exception) -> bool:
-    """Return whether an exception arose below a call of Optuna, and not in this program."""
-    frames = traceback.walk_tb(error.__traceback__)
-    callers = [str(frame.f_globals.get("__name__")).partition(".")[0] for frame, _ in frames]
-    after = callers[len(callers) - callers[::-1].index("tune_calib") :]
-    return after[:1] == ["optuna"]
-
-
 @contextlib.contextmanager
 def lost_database(url: str | None) -> Iterator[None]:
-    """Report a study that is damaged or stops responding in the block in one line."""
-    where = url or JOURNAL
+    """Report a database that stops responding in the block in one line."""
     try:
         yield
-    except (UserError, OSError):
-        raise
-    except _database_errors() as error:
+    except Exception as error:
+        if url is None:
+            raise
+        from sqlalchemy.exc import SQLAlchemyError  # slow, and most searches need no database
+
+        if not isinstance(error, SQLAlchemyError | StorageInternalError):
+            raise
         raise UserError(
-            f"{mask_url(where)} no longer responds ({_reason(error, where)}); no finished trial is "
+            f"{mask_url(url)} no longer responds ({_reason(error, url)}); no finished trial is "
             "lost: when it is back, run the same command again",
             setting="study_storage",
         ) from None
-    except Exception as error:
-        if not _is_of_optuna(error):
-            raise
-        raise UserError(
-            f"the study in {mask_url(where)} cannot be used ({_reason(error, where)}): it was "
-            "damaged or changed, or this is a bug to report; no finished trial is lost: restore "
-            "it, or move it away and run the command of the search again",
-        ) from error
 
 
 def _reason(error: Exception, url: str) -> str:
-    """Return the first line of a database error, without the secrets of the URL."""
     masked = mask_url(url)
     if masked.endswith(f"://{STARS}"):  # any word may be part of the password
         return "write : / ? @ in the user name and password as %3A %2F %3F %40"
-    message = str(error)
-    if isinstance(error, StorageInternalError):  # whose message names other causes
-        message = str(error.__cause__ or error)
-    if "database is locked" in message:  # of SQLite
-        file = url.partition(":///")[2].partition("?")[0]
-        return f"another program, which `fuser {file}` names, has locked it: end it, or wait for it"
-    lines = message.strip().splitlines() or [""]
-    text = lines[0]
-    if not isinstance(error, _database_errors()):
-        text = f"{type(error).__name__}: {text}"
-    return mask_urls(text.replace(url, masked))
+    cause = error.__cause__ if isinstance(error, StorageInternalError) else error
+    lines = [*str(cause or error).strip().splitlines(), type(error).__name__]
+    return mask_urls(lines[0].replace(url, masked))
 
 
 def find_storage(out: AnyPath, url: str | None, recorded: str | None) -> str | None:

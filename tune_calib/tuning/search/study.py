@@ -5,29 +5,24 @@ the study in which trials are open if their results were not known when the sugg
 interrupted or extended search thus gets the same suggestions as one that ran as a whole. Each is
 added to the study in one write, so that none is incomplete.
 
-No suggestion repeats a point, so that searches of equal length try equally many. Studies of earlier
-versions have repeats, which count as suggestions.
+No suggestion repeats a point, so that searches of equal length try equally many.
 """
 
 import contextlib
 import copy
 import itertools
 import math
-import platform
 import random
 import uuid
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence, Set
-from dataclasses import dataclass, replace
-from operator import attrgetter
-from pathlib import Path
 from typing import Any
 
 import optuna
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
-from optuna.study import Study, StudyDirection
-from optuna.trial import FrozenTrial, Trial, TrialState
+from optuna.study import Study
+from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
 from tune_calib.determinism import child_seed
 from tune_calib.errors import DamagedFileError, RefusedError, UserError
@@ -36,21 +31,17 @@ from tune_calib.results.folders import read_search_manifest
 from tune_calib.results.manifests import SearchOutcome
 from tune_calib.results.selection import find_lost
 from tune_calib.results.tables import read_table
-from tune_calib.spec.metrics import METRICS
 from tune_calib.spec.names import SEARCH_EVALUATED
 from tune_calib.spec.samplers import SAMPLERS, build_random
 from tune_calib.spec.space import Choice, Point
-from tune_calib.text import format_count, mask_url
+from tune_calib.text import format_count
 from tune_calib.tuning.search.definition import SearchDefinition, SuggestionResult, restrict_space
 from tune_calib.tuning.search.storage import find_storage, lost_database, open_storage
 
 STATUS = "status"
-WORST = "worst"
-OPEN = ("running", "waiting")
 RETRY_OF = "retry_of"
 GUARD = "accuracy"
-OWNER = "owner"  # attribute of a study in a database: folder and host of its search, and session
-LAST, BEST = 300, 25  # trials that TPE reads: the last that ended, and the best before them
+OWNER = "owner"  # attribute of a study in a database: folder and session of its driver
 DRAWS = 10  # of a sampler that repeats points, before a new one is drawn uniformly
 
 FrozenPoint = frozenset[tuple[str, Choice]]
@@ -65,21 +56,6 @@ def _quiet() -> Iterator[None]:
         yield
     finally:
         optuna.logging.set_verbosity(level)
-
-
-@dataclass(frozen=True)
-class Suggestion:
-    """A trial of the study, with the values of its active settings by ``slot.key``."""
-
-    number: int
-    point: Point
-    status: str  # in the study, whether or not its trials have rows
-    values: tuple[float, ...] = ()  # of the metrics; empty unless done
-
-    @property
-    def is_finished(self) -> bool:
-        """Return whether the study has a result."""
-        return self.status not in OPEN
 
 
 class SearchStudy:
@@ -113,75 +89,45 @@ class SearchStudy:
         self._storage, self._id = storage, storage.get_study_id_from_name(name)
         self._session: str | None = None
         if url is not None and not is_read_only:
-            self._claim(out, url)
-
-    def _claim(self, out: AnyPath, url: str) -> None:
-        """Make this process and its folder the only ones that write to a study in a database."""
-        self._session, folder, host = uuid.uuid4().hex, str(out.resolve()), platform.node()
-        owner = self._study.user_attrs.get(OWNER, {})
-        former, former_host = owner.get("folder", folder), owner.get("host", host)
-        # A folder that was moved or deleted owns nothing; one of another machine may be in use.
-        is_here = former_host == host and "://" not in former
-        is_lost = is_here and not Path(former).is_dir()
-        if former != folder and not is_lost:
-            raise UserError(
-                f"{mask_url(url)} contains the same search in {former} (on {former_host}), and a "
-                "study has one folder: continue that one, or name another `study_storage`; if that "
-                f"folder is lost, delete {self._study.study_name!r} with optuna.delete_study"
-            )
-        owner = {"folder": folder, "host": host, "session": self._session}
-        self._study.set_user_attr(OWNER, owner)
+            self._session = uuid.uuid4().hex
+            owner = {"folder": str(out.resolve()), "session": self._session}
+            self._study.set_user_attr(OWNER, owner)
 
     def _refuse_taken(self) -> None:
         """Refuse to write to a study that another process has taken over meanwhile."""
         owner = self._study.user_attrs.get(OWNER, {})
         if self._session is not None and owner.get("session") != self._session:
             raise RefusedError(
-                "another tune-calib took over the study of this search, on "
-                f"{owner.get('host')} in {owner.get('folder')}; only one may run"
+                f"another tune-calib took over the study of this search in {owner.get('folder')}; "
+                "only one may run"
             )
 
-    def suggestion(self, number: int, first_hidden: int | None = None) -> Suggestion:
+    def suggestion(self, number: int, first_hidden: int | None = None) -> FrozenTrial:
         """Return one suggestion, as ``suggestions`` does."""
         return self.suggestions([number], first_hidden)[0]
 
     @_quiet()
     def suggestions(
         self, numbers: Iterable[int], first_hidden: int | None = None
-    ) -> list[Suggestion]:
+    ) -> list[FrozenTrial]:
         """Return suggestions by number, until the space has no more points; draw new ones.
 
         The sampler does not read the results of suggestions from number ``first_hidden`` on.
         """
-        trials = self._trials()
+        trials, suggestions = self._trials(), list[FrozenTrial]()
         retries, tried = _count_retries(trials), _find_points(trials)
-        suggestions: list[Suggestion] = []
         visible: Study | None = None
         for number in numbers:
-            if number < len(trials):
-                trial = trials[number]
-                is_open = trial.state == TrialState.RUNNING and self._space.is_whole(trial.params)
-                if not (is_open or trial.state.is_finished()):
-                    trials[number] = self._finish(trial)
-            elif len(tried) >= self._space.size:
-                break
-            else:
+            if number >= len(trials):
+                if len(tried) >= self._space.size:
+                    break
                 if visible is None:
                     self._refuse_taken()
                     visible = self._copy(trials, first_hidden)
                 first = self._definition.points[number - retries :][:1]
                 trials.append(self._suggest(visible, number, first, tried))
                 tried |= _find_points(trials[number:])
-            trial = trials[number]
-            suggestion = Suggestion(number, trial.params, _state(trial))
-            if trial.state == TrialState.COMPLETE:
-                suggestion = replace(suggestion, values=tuple(trial.values or ()))
-            suggestions.append(suggestion)
-        if visible is not None and len(self._trials()) != len(trials):
-            raise UserError(
-                "the study has trials that this search did not request; only one program may write "
-                "to it"
-            )
+            suggestions.append(trials[number])
         return suggestions
 
     def _copy(self, trials: Sequence[FrozenTrial], first_hidden: int | None) -> Study:
@@ -190,10 +136,6 @@ class SearchStudy:
         if first_hidden is None:
             first_hidden = len(trials)
         seen = [*trials[:first_hidden], *map(_reopen, trials[first_hidden:])]
-        # Optuna would return a waiting trial as the next suggestion.
-        seen = [trial for trial in seen if trial.state != TrialState.WAITING]
-        if self._sampler.reads_recent and len(visible.directions) == 1:
-            seen = _select_recent(seen, visible.direction)
         visible.add_trials(seen)
         return visible
 
@@ -201,7 +143,7 @@ class SearchStudy:
         self, visible: Study, number: int, first: Sequence[Point], tried: Set[FrozenPoint]
     ) -> FrozenTrial:
         """Draw a new point from the copy, or take ``first``, and add it to both studies."""
-        seed = self._derive_seed(number)
+        seed = child_seed(self._definition.sampler_seed, "ask ", number) % 2**32
         visible.sampler = self._sampler.build(seed)
         for point in first:
             visible.enqueue_trial(dict(point))
@@ -211,60 +153,47 @@ class SearchStudy:
                 if self._space.size < math.inf:
                     points = [p for p in self._space.points() if frozenset(p.items()) not in tried]
                     visible.enqueue_trial(random.Random(seed).choice(points))
-            self._fill(visible.ask())
+            opened, drawn = visible.ask(), dict[str, Choice]()
+            for name, setting in self._space.settings.items():
+                if setting.matters(drawn):
+                    drawn[name] = _suggest(opened, name, setting.distribution)
             trial = visible.get_trials(deepcopy=False)[-1]
             if first or frozenset(trial.params.items()) not in tried:
                 break
             visible.tell(trial.number, state=TrialState.FAIL)  # which no sampler reads
         self._study.add_trial(trial)
-        return trial
-
-    def _fill(self, trial: Trial) -> None:
-        point: dict[str, Choice] = {}
-        for name, setting in self._space.settings.items():
-            if setting.matters(point):
-                point[name] = _suggest(trial, name, setting.distribution)
-
-    def _finish(self, trial: FrozenTrial) -> FrozenTrial:
-        """Complete a suggestion that is waiting or that an interrupted run left incomplete."""
-        self._study.sampler = build_random(self._derive_seed(trial.number))
-        is_waiting = trial.state == TrialState.WAITING
-        opened = self._study.ask() if is_waiting else self._open(trial.number)
-        self._fill(opened)
-        return self._trials()[trial.number]
-
-    def _open(self, number: int) -> Trial:
-        trial_id = self._storage.get_trial_id_from_study_id_trial_number(self._id, number)
-        return Trial(self._study, trial_id)
-
-    def _derive_seed(self, number: int) -> int:
-        return child_seed(self._definition.sampler_seed, "ask ", number) % 2**32
+        return self._trials()[number]  # the copy may have another number
 
     def write_result(self, number: int, result: SuggestionResult) -> None:
         """Write the result of a suggestion; no sampler reads a trial that diverged or crashed."""
         self._refuse_taken()
-        trial = self._open(number)
+        trial_id = self._storage.get_trial_id_from_study_id_trial_number(self._id, number)
+        trial = Trial(self._study, trial_id)
         trial.set_user_attr(STATUS, result.status)
         if result.status == "done":
             if GUARD not in trial.constraints:
                 trial.set_constraint(GUARD, self._objective.excess(result))
             self._study.tell(number, result.values)
         else:
-            trial.set_user_attr(WORST, [METRICS[name].worst for name in self._objective.metrics])
             self._study.tell(number, state=TrialState.FAIL)
 
     def find_retries(self, status: str) -> list[FrozenTrial]:
         """Return the trials with a status that were not suggested again."""
         trials = self._trials()
         retried = {trial.user_attrs.get(RETRY_OF) for trial in trials}
-        return [t for t in trials if _state(t) == status and t.number not in retried]
+        return [t for t in trials if status_of(t) == status and t.number not in retried]
 
-    def retry(self, status: str) -> list[int]:
-        """Suggest the trials with a status again; return the new numbers."""
-        first, trials = len(self._trials()), self.find_retries(status)
-        for trial in trials:
-            self._study.enqueue_trial(dict(trial.params), user_attrs={RETRY_OF: trial.number})
-        return list(range(first, first + len(trials)))
+    def retry(self, status: str) -> None:
+        """Suggest the trials with a status again."""
+        for trial in self.find_retries(status):
+            self._study.add_trial(
+                create_trial(
+                    state=TrialState.RUNNING,
+                    params=trial.params,
+                    distributions=trial.distributions,
+                    user_attrs={RETRY_OF: trial.number},
+                )
+            )
 
     def planned(self, length: int) -> int:
         """Count the suggestions of a search of some length, including retries."""
@@ -282,8 +211,8 @@ class SearchStudy:
         return [trial.number for trial in self._trials() if trial.state.is_finished()]
 
     def states(self) -> list[str]:
-        """Return the status of every trial by number, including ``running`` and ``waiting``."""
-        return list(map(_state, self._trials()))
+        """Return the status of every trial by number, including ``running``."""
+        return list(map(status_of, self._trials()))
 
     def divergences(self, index: int, quantile: float) -> dict[str, float]:
         """Compute how each setting differs in the best share of trials by a metric (PED-ANOVA)."""
@@ -311,26 +240,7 @@ class SearchStudy:
         return self._study.get_trials(deepcopy=False)
 
 
-def _select_recent(trials: Sequence[FrozenTrial], direction: StudyDirection) -> list[FrozenTrial]:
-    """Return the trials without those that ended long ago, except for the best of them.
-
-    The time of TPE grows with the trials that it reads. Its density of good settings is that of the
-    25 best at most, and the density of the others changes little beyond a few hundred.
-    """
-    older = [trial for trial in trials if trial.state.is_finished()][:-LAST]
-    feasible = list(filter(_is_feasible, older))
-    feasible.sort(key=attrgetter("values"), reverse=direction == StudyDirection.MAXIMIZE)
-    left_out = {trial.number for trial in older} - {trial.number for trial in feasible[:BEST]}
-    return [trial for trial in trials if trial.number not in left_out]
-
-
-def _is_feasible(trial: FrozenTrial) -> bool:
-    """Return whether a trial is done and violates no constraint."""
-    return trial.state == TrialState.COMPLETE and max(trial.constraints.values(), default=0) <= 0
-
-
 def _reopen(trial: FrozenTrial) -> FrozenTrial:
-    """Return a trial without its result."""
     if not trial.state.is_finished():
         return trial
     open_trial = copy.copy(trial)
@@ -343,11 +253,11 @@ def _reopen(trial: FrozenTrial) -> FrozenTrial:
 
 
 def _find_points(trials: Iterable[FrozenTrial]) -> set[FrozenPoint]:
-    """Return the points of trials; one that is waiting has none yet."""
-    return {frozenset(t.params.items()) for t in trials if t.state != TrialState.WAITING}
+    return {frozenset(trial.params.items()) for trial in trials}
 
 
-def _state(trial: FrozenTrial) -> str:
+def status_of(trial: FrozenTrial) -> str:
+    """Return the status of a suggestion: ``running``, or that of its result."""
     state = trial.state.name.lower()
     # The status is written before the result; after a kill in between, the trial is running.
     return str(trial.user_attrs.get(STATUS, state)) if trial.state.is_finished() else state
@@ -375,18 +285,15 @@ def search_status(out: AnyPath, study_storage: str | None = None, is_running: bo
     statuses = rows["status"].to_pylist()
     trials = f"{format_count(len(statuses), 'trial')} with a result ({format_counts(statuses)})"
     manifest = read_search_manifest(out)
-    try:
-        with lost_database(study_storage):
-            url = find_storage(out, study_storage, manifest.study_storage)
-            # A grid depends on the method's defaults, and these on the recipe.
-            needs_recipe = SAMPLERS[manifest.question.sampler].tries_grid
-            definition = SearchDefinition.read(manifest, out, needs_recipe)
-            # By the identity in the manifest, so that plug-ins need not be loaded.
-            study = SearchStudy(definition, out, url, is_read_only=True, identity=manifest.search)
-            states = [state for state in study.states() if state not in OPEN]
-            ended, planned = len(states), study.planned(manifest.trials)
-    except UserError as error:
-        return f"{out}: {trials}; the number of finished suggestions is unknown: {error}"
+    with lost_database(study_storage):
+        url = find_storage(out, study_storage, manifest.study_storage)
+        # A grid depends on the method's defaults, and these on the recipe.
+        needs_recipe = SAMPLERS[manifest.question.sampler].tries_grid
+        definition = SearchDefinition.read(manifest, out, needs_recipe)
+        # By the identity in the manifest, so that plug-ins need not be loaded.
+        study = SearchStudy(definition, out, url, is_read_only=True, identity=manifest.search)
+        states = [state for state in study.states() if state != "running"]
+        ended, planned = len(states), study.planned(manifest.trials)
     has_lost = False
     with contextlib.suppress(FileNotFoundError, DamagedFileError):
         has_lost = bool(find_lost(SearchOutcome.read(out), rows["spec_hash"].to_pylist()))
