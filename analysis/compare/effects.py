@@ -25,7 +25,6 @@ from analysis.compare.decision import Decision, decide_sums, describe_rules
 from analysis.compare.gather import over_seeds
 from analysis.compare.hypotheses import UNITS, format_change
 from analysis.compare.network_check import compute_network_check
-from analysis.ladder.means import match_values
 from analysis.load import Run, cached_per_run
 from analysis.tables.latex import label_of
 from analysis.tables.render import View
@@ -219,8 +218,8 @@ def compute_effects(
     design = design_of(run)
     lattice = Lattice.of(design, run, has_posthoc)
     means = over_seeds(run, metric).values.astype(float).dropna().mean()
-    base = run.bases[run.rungs[0].index]
-    part = float(match_values(run, "nll_calibration")[base.index].mean())
+    base = run.bases[run.rungs[0].index].label
+    part = float(over_seeds(run, "nll_calibration").values[base].astype(float).mean())
     effects = []
     for kind, weights in list_effects(lattice, design.name).items():
         comparisons = [Comparison(name, metric=metric, weights=of) for name, of in weights.items()]

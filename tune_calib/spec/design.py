@@ -209,12 +209,13 @@ def fit_design(ladder: Ladder, request: ResolvedRequest) -> Ladder:
     cells: dict[str, tuple[Cell, ...]] = {}
     invalid: dict[str, str] = {}
     for rung in ladder.rungs:
+        label = rung.label.removesuffix(f", {ladder.design.posthoc}")
         try:
             key = build_spec(rung, request, request.seeds.pairs()[0], request.draws[0]).hash
         except UserError as error:
-            if rung.label not in ladder.design.cells:
+            if label not in ladder.design.cells:
                 raise
-            invalid[rung.label] = str(error)
+            invalid[label] = str(error)
             continue
         first = rungs.setdefault(key, rung)
         if rung.label in ladder.design.cells:

@@ -104,11 +104,12 @@ def draw_interactions(results: LadderResults) -> Drawing | None:
     texts = matrix.astype(object).fillna("")
     for effect in [*_list(results, "main"), *effects]:
         first, _, second = effect.name.partition(" x ")
-        cell = second or first, first
-        matrix.loc[cell] = _ECE.scale * effect.decision.difference
-        texts.loc[cell] = minus(_ECE.format(effect.decision.difference, signed=True))
+        row, column = second or first, first
+        text = minus(_ECE.format(effect.decision.difference, signed=True))
         if effect.decision.outcome in ("better", "worse"):
-            texts.loc[cell] = rf"$\bf{{{texts.loc[cell]}}}$"
+            text = rf"$\bf{{{text}}}$"
+        matrix.at[row, column] = _ECE.scale * effect.decision.difference
+        texts.at[row, column] = text
     side = 0.42 * len(steps) + 0.95
     figure, axis = style.subplots(figsize=(style.COLUMN_IN, min(side, style.COLUMN_IN)))
     most = float(np.nanmax(matrix.abs().to_numpy()))
