@@ -1,10 +1,11 @@
 """Register the ladders, one YAML file each, when the first of them is looked up."""
 
 from pathlib import Path
+from typing import Any
 
 import yaml
 
-from tune_calib.spec.ladder import LADDERS, Ladder, Rung
+from tune_calib.spec.ladder import LADDERS, Factor, Ladder, Rung
 from tune_calib.spec.names import SLOTS
 from tune_calib.spec.yaml_text import LOADER
 
@@ -15,9 +16,17 @@ def read_ladder(path: Path) -> Ladder:
     shared = {key: content.pop(key) for key in ("kind", "ingredient") if key in content}
     rungs = []
     for values in content.pop("rungs"):
-        slots = {slot: values.pop(slot) for slot in SLOTS if slot in values}
-        rungs.append(Rung(slots=slots, **{**shared, **values}))
+        factors = []
+        for factor in values.pop("factors", ()):
+            factors.append(Factor(needs=tuple(factor.pop("needs", ())), **_divide(factor)))
+        rungs.append(Rung(factors=tuple(factors), **{**shared, **_divide(values)}))
     return Ladder(name=path.stem, rungs=tuple(rungs), **content)
+
+
+def _divide(values: dict[str, Any]) -> dict[str, Any]:
+    """Return the values of a record, with those of slots in ``slots``."""
+    slots = {slot: values.pop(slot) for slot in SLOTS if slot in values}
+    return {"slots": slots, **values}
 
 
 for _file in sorted(Path(__file__).parent.glob("*.yaml")):

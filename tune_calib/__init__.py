@@ -16,7 +16,7 @@ _LIBRARY = {
         ("ablate", "compare", "search", "evaluate", "run", "open_results"), "tune_calib.api.calls"
     ),
     **dict.fromkeys(
-        ("ranks", "averages", "significance", "benchmark", "diff", "interaction"),
+        ("ranks", "averages", "significance", "benchmark", "diff", "interaction", "effects"),
         "tune_calib.api.statistics",
     ),
 }

@@ -46,6 +46,8 @@ def ablate(
     calib_sizes: str | int | Sequence[int] = (),
     profile: bool = False,
     controls: bool = False,
+    design: Literal['incremental', 'leave-one-out', 'add-one', 'factorial', 'pairs'] = 'incremental',
+    posthoc: str | None = None,
     log: str | Sequence[str] | None = None,
     plugin: str | Sequence[str] | None = None,
 ) -> OpenRun: ...
@@ -201,6 +203,12 @@ def interaction(
     *,
     of: str,
     with_: str,
+    metric: str = 'ece',
+    margin: float | None = None,
+) -> Statistics: ...
+def effects(
+    folder: str | PathLike[str],
+    *,
     metric: str = 'ece',
     margin: float | None = None,
 ) -> Statistics: ...

@@ -59,7 +59,9 @@ def judge(matched: Matched, test: str, baseline: str | None = None) -> DeclaredT
 
 
 def are_rivals(run: Run) -> bool:
-    return {rung.kind for rung in run.rungs} <= {"base", "variant"}
+    """Return whether the rungs are alternatives, not steps of a ladder."""
+    kinds = {rung.kind for rung in run.rungs}
+    return run.manifest.design is None and kinds <= {"base", "variant"}
 
 
 def for_report(run: Run, test: str) -> list[DeclaredTest]:

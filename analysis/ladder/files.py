@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from analysis.compare import benchmark, significance
+from analysis.compare import benchmark, effects, significance
 from analysis.compare.decision import decide_sums
+from analysis.compare.effects import METRICS_OF_EFFECTS
 from analysis.compare.hypotheses import PAIRED_TESTS
 from analysis.compare.network_check import compute_network_check
 from analysis.figure import LADDER_FIGURES, Figure
@@ -201,6 +202,11 @@ def _texts(results: LadderResults) -> dict[str, str]:
     files |= in_files(learning.table(run), learning.curve(run))
     last = last_epochs(run, results.statistics)
     files |= in_files(samples(run, last), last)
+    if run.manifest.design is not None:
+        views = [effects.view(run, metric) for metric in METRICS_OF_EFFECTS]
+        files["effects.md"] = "\n\n".join(view.render("markdown") for view in views) + "\n"
+        frames = pd.concat([view.frame for view in views], ignore_index=True)
+        files["effects.csv"] = frames.to_csv(index=False)
     if results.verdicts:
         views = list(map(significance.view, results.verdicts))
         files["significance.md"] = "\n\n".join(view.render("markdown") for view in views) + "\n"
@@ -228,7 +234,12 @@ def page(
         tested |= {table.key: table for table in significance.view(verdict).tables}
     single = samples(run, last_epochs(run, results.statistics))
     single_trials = [tables.trials(run), tables.intervals(run, results.intervals)]
+    designed = []
+    if manifest.design is not None:
+        for metric in METRICS_OF_EFFECTS:
+            designed += effects.tables(run, metric)
     sections = [
+        Section("effects", "Effects of the steps", tables=designed),
         Section("results", "Results", tables=[*main_tables, tables.recipes(run)]),
         Section("shift", "Under shift", tables=shifts),
         Section("figures", "Figures", gallery.remarks, figures=gallery.pictures),

@@ -48,6 +48,23 @@ def test_every_option_of_mac_cal_trains_and_resumes(options, bank):
     assert whole.predict(bank.select()).isfinite().all()
 
 
+@pytest.mark.parametrize("options", [{}, {"masking": "functional", "mask_scale": "inverted"}])
+def test_heads_with_dense_and_masked_gradients_and_without_a_mask_share_a_batch(options, bank):
+    slots = [
+        slot(seed=0, tau0=0.0, gradient="dense", **options),
+        slot(seed=0, tau0=0.0, gradient="masked", **options),
+        slot(seed=0, tau0=0.0, gradient="dense", q0=1.0, **options),
+    ]
+    together, _ = train(slots, bank)
+    logits = together.predict(bank.test())
+    assert not torch.equal(logits[0], logits[1])
+    for number, single in enumerate(slots):
+        alone, _ = train([single], bank)
+        assert torch.equal(logits[number], alone.predict(bank.test())[0])
+    unmasked, _ = train([slot("retrain", seed=0, shape="bottleneck")], bank)
+    assert torch.equal(logits[2], unmasked.predict(bank.test())[0])
+
+
 def test_a_diverged_head_leaves_the_others_alone(bank):
     slots = [slot("retrain", seed=0, lr=0.01), slot("retrain", seed=1, lr=1e30)]
     together, _ = train(slots, bank)

@@ -161,6 +161,7 @@ def test_a_truncated_parquet_is_one_line_and_exit_code_2(cifar_root, tmp_path, r
 
 
 def test_a_plan_trains_each_network_once_and_groups_equal_shapes(trained):
+    from tune_calib.spec.design import build_design
     from tune_calib.spec.ladder import LADDERS, expand
     from tune_calib.spec.resolved import Seeds
 
@@ -170,8 +171,13 @@ def test_a_plan_trains_each_network_once_and_groups_equal_shapes(trained):
     )
     plan = make_plan(planned, set())
     assert len(plan.networks) == 1
-    # dense linear, masked linear, masked bottleneck (three rungs), two controls
-    assert sorted(len(p.trials) for p in plan.head_batches) == [5, 5, 5, 5, 15]
+    # linear with a dense and a masked gradient, bottleneck (three rungs), two controls
+    assert sorted(len(p.trials) for p in plan.head_batches) == [5, 5, 10, 15]
+    scaled = build_design(LADDERS["mac_cal"], "factorial", "temperature")
+    seeds = Seeds((0,), tuple(range(5)), is_paired=False)
+    plan = make_plan(expand(scaled, ResolvedRequest(seeds=seeds)), set())
+    # A head and its scaled variant are in one batch, and the rest of a shape is a second one.
+    assert sorted(len({t.spec.head for t in p.trials}) for p in plan.head_batches) == [3, 3, 32, 32]
     done = {trial.spec.hash for trial in planned}
     assert make_plan(planned, done).networks == ()
 

@@ -11,6 +11,7 @@ import pandas as pd
 
 from analysis import style
 from analysis.compare import benchmark as benchmark_
+from analysis.compare import effects as effects_
 from analysis.compare import ranks as ranks_
 from analysis.compare import significance as significance_
 from analysis.compare.decision import margin_of
@@ -298,6 +299,24 @@ def interaction(
         check_metric(parted(metric)[0])
         run = _load_one(path)
         return Statistics(significance_.interaction(run, of, with_, metric, margin=margin))
+
+
+def effects(
+    folder: str | PathLike[str], *, metric: str = "ece", margin: float | None = None
+) -> Statistics:
+    """Compute what each step of a ladder contributes, from a run with a design.
+
+    Args:
+        folder: Folder or URL of a run.
+        metric: Name of the metric, on test.
+        margin: Margin of equivalence as printed, e.g. 0.25 points of ECE; the metric's if None.
+
+    Raises:
+        UserError: An argument is wrong, or the run has no design.
+    """
+    with _opened(folder) as (path,):
+        check_metric(metric)
+        return Statistics(effects_.view(_load_one(path), metric, margin))
 
 
 def _has_columns(folder: AnyPath) -> bool:

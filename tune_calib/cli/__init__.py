@@ -49,6 +49,7 @@ _STATISTICS: tuple[Callable[..., object], ...] = (
     statistics.ranks, statistics.averages, statistics.significance, statistics.benchmark,
     statistics.diff,
     statistics.interaction,
+    statistics.effects,
 )  # fmt: skip
 
 _SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 120}

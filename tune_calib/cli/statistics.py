@@ -238,6 +238,20 @@ def interaction(
     """
 
 
+@_in_formats
+def effects(
+    folder: Annotated[str, typer.Argument(metavar="DIR", help="folder or URL of a run")],
+    metric: Metric = "ece",
+    margin: Margin = None,
+) -> None:
+    """Show what each step of a ladder contributes, from a run with --design.
+
+    Examples:
+        tune-calib analyze effects runs/mac_cal-factorial-digits
+        tune-calib analyze effects runs/mac_cal-factorial-digits --metric nll --latex
+    """
+
+
 def _latex_options(form: str, caption: str | None, label: str | None) -> dict[str, str]:
     options = {"caption": caption, "label": label}
     used = {name: text for name, text in options.items() if text is not None}

@@ -217,6 +217,10 @@ class MacCal(Retrain):
         gammas = [head.params.gamma for head in heads]  # type: ignore[attr-defined]
         values = [named.get(gamma, gamma) for gamma in gammas]
         self.gamma = torch.tensor(values, device=context.device)
+        gradients = [head.params.gradient for head in heads]  # type: ignore[attr-defined]
+        is_dense = [gradient == "dense" for gradient in gradients]
+        self.is_dense = torch.tensor(is_dense, device=context.device)[:, None, None]
+        self.gradients = set(gradients)
 
     def begin_epoch(self, epoch: int) -> None:
         if self.params.refresh == "epoch":
@@ -264,11 +268,12 @@ class MacCal(Retrain):
             weight, scale = self.parameters[name], mask
             if self.params.mask_scale == "inverted":
                 scale = mask / self.mask_q[:, None, None]
-            if self.params.gradient == "masked":
-                weights[name] = weight * scale
-            else:
+            restricted = weight * scale
+            if "dense" in self.gradients:
                 # The value of the masked weight with the gradient of the full weight.
-                weights[name] = weight + (weight * scale - weight).detach()
+                full = weight + (restricted - weight).detach()
+                restricted = torch.where(self.is_dense, full, restricted)
+            weights[name] = restricted
         return weights
 
     def _apply(self, weights: dict[str, Tensor], features: Tensor) -> Tensor:
@@ -284,8 +289,11 @@ class MacCal(Retrain):
     def gradient_masks(self) -> dict[str, Tensor]:
         """Return the masks of W <- W - lr M grad (eq. 11)."""
         # With functional masks, autograd has already multiplied by the mask.
-        is_masked = self.params.gradient == "masked" and self.params.masking == "destructive"
-        return self.masks if is_masked else {}
+        if self.gradients == {"dense"} or self.params.masking == "functional":
+            return {}
+        if self.gradients == {"masked"}:
+            return self.masks
+        return {name: torch.where(self.is_dense, 1.0, mask) for name, mask in self.masks.items()}
 
     def update_masks(self) -> dict[str, Tensor]:
         if self.params.start == "frozen":
@@ -366,5 +374,5 @@ METHODS.register(
     params=MacCalParams,
     implementation=MacCal,
     recipe="focal",
-    per_head=frozenset({"q0", "q_min", "gamma", "tau0", "tau_decay"}),
+    per_head=frozenset({"q0", "q_min", "gamma", "tau0", "tau_decay", "gradient"}),
 )

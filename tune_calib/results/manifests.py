@@ -131,6 +131,25 @@ class RecipeRecord(_Record):
     told: str = Field("", description="its name and the settings that replaced its own")
 
 
+class FactorRecord(_Record):
+    """A step of a design."""
+
+    name: str = Field(description="its name")
+    needs: list[str] = Field([], description="steps without which it cannot act")
+
+
+class DesignRecord(_Record):
+    """The combinations of the steps of a ladder that were planned."""
+
+    name: str = Field(description="kind of the design")
+    factors: list[FactorRecord] = Field(description="steps in the order of the ladder")
+    cells: dict[str, list[list[str]]] = Field(
+        description="combinations of steps by the label of their rung; equal trials share one"
+    )
+    posthoc: str | None = Field(None, description="method of a second rung of each combination")
+    invalid: dict[str, str] = Field({}, description="reasons by combination that cannot run")
+
+
 class RunManifest(_Manifest):
     """Request and planned trials of a ladder or comparison."""
 
@@ -153,6 +172,7 @@ class RunManifest(_Manifest):
     imports: dict[str, str] = Field({}, description="names of several imports by digest")
     plugins: list[PluginRecord] = Field([], description="plug-ins that the results depend on")
     recipe: RecipeRecord | None = Field(None, description="recipe; null without one")
+    design: DesignRecord | None = Field(None, description="its design; omitted for a plain ladder")
 
     @property
     def identity(self) -> str:

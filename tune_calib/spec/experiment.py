@@ -5,6 +5,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from tune_calib.spec import request
+from tune_calib.spec.design import build_design
 from tune_calib.spec.ladder import LADDERS, Ladder, build_comparison, build_kind_comparison
 from tune_calib.spec.pipelines import MethodOrName, MethodSettings
 from tune_calib.spec.strict import Part
@@ -105,6 +106,8 @@ class Entry(request.Choice, request.Tuning, Where):
     ladder: Annotated[request.LadderName | None, request.LADDER] = None
     all: request.AllOfKind = None
     controls: request.Controls = False
+    design: request.DesignChoice = "incremental"
+    posthoc: request.Behind = None
     calib_sizes: request.CalibSizes = ()
     search: SearchOptions | None = None
     """search the settings of the methods instead of running them at their defaults"""
@@ -134,7 +137,7 @@ class Entry(request.Choice, request.Tuning, Where):
     def build_ladder(self) -> Ladder:
         """Return the ladder of an entry that is not a search."""
         if self.ladder is not None:
-            return LADDERS[self.ladder]
+            return build_design(LADDERS[self.ladder], self.design, self.posthoc)
         if self.all is not None:
             return build_kind_comparison(self.all)
         settings = [method.set.by_slot() for method in self.methods]

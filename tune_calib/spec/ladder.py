@@ -19,6 +19,29 @@ from tune_calib.spec.trial import SLOT_TYPES, TrialSpec
 from tune_calib.text import nearest
 
 Kind = Literal["base", "step", "variant", "control"]
+Cell = frozenset[str]
+"""Names of the factors of a cell of a design."""
+
+
+@dataclass(frozen=True)
+class Factor:
+    """An ingredient of a step in designs (``spec.design``)."""
+
+    name: str
+    needs: tuple[str, ...] = ()  # earlier factors without which it cannot act
+    # Settings of a ladder that ends with it; those of the rung if empty.
+    slots: Settings = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True)
+class Design:
+    """The combinations of the steps of a ladder that are run."""
+
+    name: str
+    factors: tuple[Factor, ...]  # in the order of the ladder, with all that they need
+    cells: Mapping[str, tuple[Cell, ...]]  # cells with equal trials, by the label of their rung
+    posthoc: str | None = None  # method of a second rung of each cell
+    invalid: Mapping[str, str] = field(default_factory=dict)  # reasons by the label of a cell
 
 
 @dataclass(frozen=True)
@@ -37,6 +60,7 @@ class Rung:
     # Train the network longer, by as many epochs as the ladder's heads are retrained, at its last
     # learning rate. Up to that point it is the network of the base.
     adds_head_epochs: bool = False
+    factors: tuple[Factor, ...] = ()  # of a step; one named after its label if empty
 
 
 @dataclass(frozen=True)
@@ -52,6 +76,7 @@ class Ladder:
     table: str | None = None
     head_recipe: str | None = None  # head method whose authors' recipe trains all heads
     is_named: bool = False  # the user named each rung, so none may be left out
+    design: Design | None = None  # its rungs are the cells of a design
 
 
 LADDERS: Registry[Ladder] = Registry("ladder", "ablations", Ladder)
@@ -154,6 +179,9 @@ def find_left_out(ladder: Ladder, request: ResolvedRequest) -> dict[str, list[Ru
             counts = [n for n in class_counts if _find_misfit(ladder, rung, n) is misfit]
             if counts:
                 left_out[misfit.value.format(", ".join(map(str, counts)))].append(rung)
+    if ladder.design is not None:
+        for label, reason in ladder.design.invalid.items():
+            left_out[reason].append(Rung(label, ""))
     return dict(left_out)
 
 

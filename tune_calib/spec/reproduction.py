@@ -55,6 +55,9 @@ class Comparison:
     """Two rungs whose difference, the first minus the second, is subtracted from that between
     ``rung`` and each of ``than``: a difference of two differences."""
 
+    weights: dict[str, float] | None = None
+    """Weights of the rungs in another sum; ``rung`` is then its name."""
+
     @property
     def others(self) -> tuple[str, ...]:
         """Return the labels to compare ``rung`` with one by one; an empty one means ``number``."""
@@ -62,6 +65,8 @@ class Comparison:
 
     def weigh(self, than: str) -> dict[str, float]:
         """Return the weights of the rungs in the judged sum for the comparison with ``than``."""
+        if self.weights is not None:
+            return dict(self.weights)
         if self.kind == "trend":
             rungs = (self.rung, *self.than)
             places = [place - (len(rungs) - 1) / 2 for place in range(len(rungs))]

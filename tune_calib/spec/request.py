@@ -18,6 +18,7 @@ from tune_calib.console import echo
 from tune_calib.errors import UserError
 from tune_calib.spec.backbones import BACKBONES
 from tune_calib.spec.datasets import DATASETS
+from tune_calib.spec.design import DESIGNS, DesignName
 from tune_calib.spec.gpus import GPUS
 from tune_calib.spec.ladder import LADDERS
 from tune_calib.spec.methods import METHODS, MethodKind
@@ -166,6 +167,17 @@ Controls = Annotated[
     bool, OptionHelp(TRAINING), Field(description="add the control rungs of the ladder")
 ]
 
+DesignChoice = Annotated[
+    DesignName,
+    OptionHelp(TRAINING, names=lambda: DESIGNS),
+    Field(description="combinations of steps: " + ", ".join(DESIGNS)),
+]
+Behind = Annotated[
+    Annotated[str, Name(METHODS)] | None,
+    OptionHelp(TRAINING, names=lambda: METHODS),
+    Field(description="also fit a post-hoc method behind each rung, e.g. temperature"),
+]
+
 
 class Choice(Part):
     """A part in which exactly one of some fields must be given."""
@@ -307,6 +319,8 @@ class AblateRequest(LadderRequest):
 
     ladder: Annotated[LadderName, OptionHelp(names=lambda: LADDERS), LADDER]
     controls: Controls = False
+    design: DesignChoice = "incremental"
+    posthoc: Behind = None
 
 
 class Tuning(Part):

@@ -8,6 +8,7 @@ from typing import Any
 from tune_calib.errors import UserError
 from tune_calib.spec import plugins
 from tune_calib.spec.datasets import DATASETS, Settings
+from tune_calib.spec.design import DESIGNS, build_design
 from tune_calib.spec.ladder import (
     LADDERS,
     Ladder,
@@ -81,7 +82,7 @@ def resolve_ladder(request: AblateRequest | CompareRequest) -> tuple[Ladder, Res
     """Return the rungs that a request runs, and their settings, seeds and recipe."""
     settings = resolve_settings(request)
     if isinstance(request, AblateRequest):
-        ladder: Ladder = LADDERS[request.ladder]
+        ladder = build_design(LADDERS[request.ladder], request.design, request.posthoc)
         refuse_unused(ladder.rungs, settings)  # before a data set is imported
         return ladder, resolve(request)
     resolved = resolve(request)  # before methods are imported
@@ -130,6 +131,10 @@ def default_folder(request: AblateRequest | CompareRequest | SearchRequest) -> s
     name = "compare"
     if isinstance(request, AblateRequest):
         name = request.ladder
+        if request.design != DESIGNS[0]:
+            name += f"-{request.design}"
+        if request.posthoc:
+            name += f"-{request.posthoc}"
     elif isinstance(request, SearchRequest):
         name = f"search-{request.method}"
     data = re.sub(r"[^\w.-]+", "-", request.imported or request.dataset).strip("-")

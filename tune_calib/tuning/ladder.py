@@ -12,9 +12,17 @@ from tune_calib.errors import UserError
 from tune_calib.files.paths import AnyPath
 from tune_calib.files.store import Store
 from tune_calib.results.folders import find_run_manifest, read_identity, to_record
-from tune_calib.results.manifests import RUN_MANIFEST, VERSION, PlannedRecord, RunManifest
+from tune_calib.results.manifests import (
+    RUN_MANIFEST,
+    VERSION,
+    DesignRecord,
+    FactorRecord,
+    PlannedRecord,
+    RunManifest,
+)
 from tune_calib.spec import plugins
-from tune_calib.spec.ladder import LADDERS, Ladder, PlannedTrial, expand, select_rungs
+from tune_calib.spec.design import fit_design
+from tune_calib.spec.ladder import LADDERS, Design, Ladder, PlannedTrial, expand, select_rungs
 from tune_calib.spec.names import IN_PROCESS
 from tune_calib.spec.plugins import Plugin
 from tune_calib.spec.recipe import RECIPES
@@ -142,10 +150,17 @@ class LadderRun:
         planned, ladder, seeds = self.planned_trials, self.ladder, self.resolved.seeds
         identity = self.resolved.identity()
         identity = {"ladder": ladder.name, **identity, "is_paired": seeds.is_paired}
+        if isinstance(self.options, AblateRequest):
+            for option in ("design", "posthoc"):
+                field = type(self.options).model_fields[option]
+                if (value := getattr(self.options, option)) != field.default:
+                    identity[option] = value
         rungs = select_rungs(ladder, self.resolved)
         # Controls that were not requested are not part of the run.
         used = sorted({trial.rung for trial in planned})
         further = origin_records(self.resolved, self.plugins)
+        if ladder.design is not None:
+            further["design"] = _to_design_record(ladder.design)
         data = planned[0].spec.data
         if self.resolved.split_seeds:
             further["split_seeds"] = list(self.resolved.split_seeds)
@@ -269,6 +284,21 @@ def _to_planned_record(trial: PlannedTrial, resolved: ResolvedRequest) -> Planne
     )
 
 
+def _to_design_record(design: Design) -> DesignRecord:
+    factors = [FactorRecord(name=each.name, needs=list(each.needs)) for each in design.factors]
+    order = [factor.name for factor in design.factors]
+    cells: dict[str, list[list[str]]] = {}
+    for label, equal in design.cells.items():
+        cells[label] = [sorted(cell, key=order.index) for cell in equal]
+    return DesignRecord(
+        name=design.name,
+        factors=factors,
+        cells=cells,
+        posthoc=design.posthoc,
+        invalid=dict(design.invalid),
+    )
+
+
 def build_ladder_run(
     request: AblateRequest | CompareRequest,
     ladder: Ladder,
@@ -278,4 +308,4 @@ def build_ladder_run(
 ) -> LadderRun:
     """Build the run of a resolved request; the files that it names are not read yet."""
     location = RunLocation.of_request(request, command, among)
-    return LadderRun(ladder, resolved, location, options=request)
+    return LadderRun(fit_design(ladder, resolved), resolved, location, options=request)

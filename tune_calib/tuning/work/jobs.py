@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import pyarrow.compute as pc
@@ -160,11 +161,16 @@ def make_plan(
 def _list_batches(
     noun: str, groups: Mapping[Any, Sequence[PlannedTrial]], largest: int
 ) -> Iterator[Job]:
-    """Yield jobs of at most ``largest`` trials of a group: heads, or fits to drawn splits."""
+    """Yield jobs of at most ``largest`` heads of a group, or as many fits to drawn splits."""
     first, total = 1, sum(map(len, groups.values()))
     for group in groups.values():
-        for start in range(0, len(group), largest):
-            batch = group[start : start + largest]
+        # A head that several trials evaluate, with and without a transform, is trained once.
+        of_heads: dict[Any, list[PlannedTrial]] = {}
+        for trial in group:
+            of_heads.setdefault(trial.spec.head or trial.spec.hash, []).append(trial)
+        parts = list(of_heads.values())
+        for start in range(0, len(parts), largest):
+            batch = list(chain.from_iterable(parts[start : start + largest]))
             numbers = _numbers(range(first, first + len(batch)))
             title = f"{_plural(noun, batch)} {numbers} of {total}: {format_rungs(batch)}"
             yield Job(f"{noun}s-{batch[0].spec.hash}-{len(batch)}", tuple(batch), title=title)

@@ -1,0 +1,340 @@
+"""What each step of a ladder contributes: effects over the cells of a design.
+
+An effect is a weighted sum of cells (``Comparison.weigh``), which is decided like every difference.
+``v`` is the metric of a cell and ``i`` a step; only cells with all that their steps need exist.
+
+- Shapley value: the mean of ``v(S + i) - v(S)`` over all orders in which the steps can be added
+  (Shapley 1953; with needs, Faigle and Kern, International Journal of Game Theory 1992). The values
+  of all steps sum to the full method minus the base.
+- Main effect: the mean of ``v(S + i) - v(S)`` over all pairs of cells (Box, Hunter and Hunter,
+  Statistics for Experimenters, 2005, chapter 5).
+- Interaction of two steps: half of the mean of ``v(S + ij) - v(S + i) - v(S + j) + v(S)``.
+- Removed last, added first: ``v`` of the full method minus that without ``i`` and what needs it;
+  ``v`` of ``i`` with what it needs minus that without ``i``.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import Any
+
+import pandas as pd
+
+from analysis.compare.decision import Decision, decide_sums, describe_rules
+from analysis.compare.gather import over_seeds
+from analysis.compare.hypotheses import UNITS, format_change
+from analysis.compare.network_check import compute_network_check
+from analysis.load import Run, cached_per_run
+from analysis.tables.latex import label_of
+from analysis.tables.render import View
+from analysis.tables.table import Table
+from analysis.text import Cell, Record, full_stops
+from tune_calib.errors import UserError
+from tune_calib.results.manifests import DesignRecord
+from tune_calib.spec.design import MOST_FACTORS, list_combinations
+from tune_calib.spec.ladder import Cell as Steps
+from tune_calib.spec.metrics import METRICS
+from tune_calib.spec.reproduction import Comparison
+
+METRICS_OF_EFFECTS = ("ece", "nll", "accuracy")
+KINDS = {
+    "shapley": "Shapley values: the mean contribution of a step over all orders of the steps",
+    "main": "Main effects: the mean change by a step over all combinations of the others",
+    "interaction": "Interactions of two steps: 0 if their effects add up",
+    "removed": "Removed last: the full method minus that without the step and what needs it",
+    "added": "Added first: the step with what it needs minus that without the step",
+}
+Weights = dict[str, float]
+
+
+@dataclass(frozen=True)
+class Lattice:
+    """The cells of a design that were run, and the orders in which its steps can be added."""
+
+    steps: tuple[str, ...]  # in the order of the ladder
+    needs: Mapping[str, frozenset[str]]
+    labels: Mapping[Steps, str]  # of the rung of each cell
+
+    @classmethod
+    def of(cls, design: DesignRecord, run: Run, has_posthoc: bool = False) -> "Lattice":
+        """Return the cells of a run, or those behind which its post-hoc method was fitted."""
+        labels: dict[Steps, str] = {}
+        for label, equal in design.cells.items():
+            name = f"{label}, {design.posthoc}" if has_posthoc else label
+            if name in run.labels.values():
+                labels |= dict.fromkeys(map(frozenset, equal), name)
+        needs = {factor.name: frozenset(factor.needs) for factor in design.factors}
+        return cls(tuple(needs), needs, labels)
+
+    @property
+    def is_complete(self) -> bool:
+        """Return whether every combination that can act was run."""
+        if len(self.steps) > MOST_FACTORS:
+            return False
+        return self.labels.keys() >= set(list_combinations(self.needs))
+
+    def contributions(self, step: str) -> list[tuple[Steps, Steps]]:
+        """Return the pairs of cells without and with a step, of those that were run."""
+        pairs = []
+        for cell in self.labels:
+            if step not in cell and cell | {step} in self.labels:
+                pairs.append((cell, cell | {step}))
+        return pairs
+
+    def in_order(self, step: str) -> tuple[Steps, Steps]:
+        """Return the cells before and after a step in the order of the ladder."""
+        before = frozenset(self.steps[: self.steps.index(step)])
+        return before, before | {step}
+
+    def count_orders(self) -> dict[tuple[Steps, Steps], float]:
+        """Return the share of the orders of all steps that pass from a cell to a larger one."""
+        cells = list_combinations(self.needs)
+        before = dict.fromkeys(cells, 0)  # orders that lead to a cell
+        after = dict.fromkeys(cells, 0)  # orders that lead from it to the full method
+        before[cells[0]] = after[cells[-1]] = 1
+        edges = []
+        for cell in cells:
+            edges += [(cell, cell | {step}) for step in self.steps if step not in cell]
+        edges = [(cell, larger) for cell, larger in edges if larger in before]
+        for cell, larger in edges:
+            before[larger] += before[cell]
+        for cell, larger in reversed(edges):
+            after[cell] += after[larger]
+        total = before[cells[-1]]
+        return {(cell, larger): before[cell] * after[larger] / total for cell, larger in edges}
+
+    def weigh(self, sums: Mapping[Steps, float]) -> Weights:
+        """Return the weights of rungs; those of cells with one trial add up."""
+        weights: Weights = {}
+        for cell, weight in sums.items():
+            label = self.labels[cell]
+            weights[label] = weights.get(label, 0.0) + weight
+        return {label: weight for label, weight in weights.items() if abs(weight) > 1e-12}
+
+
+def list_effects(lattice: Lattice, design: str) -> dict[str, dict[str, Weights]]:
+    """Return the weights of each effect by kind and name, as far as its cells were run."""
+    effects: dict[str, dict[str, Weights]] = {}
+    if lattice.is_complete:
+        effects["shapley"] = _shapley(lattice)
+    if design == "factorial":
+        effects["main"] = _main(lattice)
+        effects["interaction"] = _interactions(lattice)
+    elif design == "pairs":
+        effects |= _contrasts(lattice)
+    else:
+        kind = "removed" if design == "leave-one-out" else "added"
+        effects[kind] = _differences(lattice, kind)
+    return {kind: named for kind, named in effects.items() if named}
+
+
+def _shapley(lattice: Lattice) -> dict[str, Weights]:
+    sums: dict[str, dict[Steps, float]] = {step: {} for step in lattice.steps}
+    for (cell, larger), share in lattice.count_orders().items():
+        (step,) = larger - cell
+        sums[step][cell] = sums[step].get(cell, 0.0) - share
+        sums[step][larger] = sums[step].get(larger, 0.0) + share
+    return {step: lattice.weigh(of_step) for step, of_step in sums.items()}
+
+
+def _main(lattice: Lattice) -> dict[str, Weights]:
+    effects = {}
+    for step in lattice.steps:
+        pairs = lattice.contributions(step)
+        sums: dict[Steps, float] = {}
+        for cell, larger in pairs:
+            sums |= {cell: -1 / len(pairs), larger: 1 / len(pairs)}
+        if pairs:
+            effects[step] = lattice.weigh(sums)
+    return effects
+
+
+def _interactions(lattice: Lattice) -> dict[str, Weights]:
+    effects = {}
+    for first, second in combinations(lattice.steps, 2):
+        squares = []
+        for cell in lattice.labels:
+            corners = cell, cell | {first}, cell | {second}, cell | {first, second}
+            if len(set(corners)) == 4 and lattice.labels.keys() >= set(corners):
+                squares.append(corners)
+        sums: dict[Steps, float] = {}
+        for corners in squares:
+            for corner, sign in zip(corners, (1, -1, -1, 1), strict=True):
+                sums[corner] = sums.get(corner, 0.0) + sign / (2 * len(squares))
+        if squares:
+            effects[f"{first} x {second}"] = lattice.weigh(sums)
+    return effects
+
+
+def _contrasts(lattice: Lattice) -> dict[str, dict[str, Weights]]:
+    """Return the contrasts of a two-level fraction, whose cells have signs."""
+    effects: dict[str, dict[str, Weights]] = {"main": {}, "interaction": {}}
+    half = len(lattice.labels) / 2
+    for size, kind in enumerate(effects, start=1):
+        for steps in combinations(lattice.steps, size):
+            sums = {}
+            for cell in lattice.labels:
+                absent = len(set(steps) - cell)
+                sums[cell] = (-1) ** absent / half
+            effects[kind][" x ".join(steps)] = lattice.weigh(sums)
+    return effects
+
+
+def _differences(lattice: Lattice, kind: str) -> dict[str, Weights]:
+    effects = {}
+    for step in lattice.steps:
+        larger = lattice.needs[step] | {step}
+        smaller = larger - {step}
+        if kind == "removed":
+            larger = frozenset(lattice.steps)
+            smaller = frozenset(
+                other for other in larger - {step} if step not in lattice.needs[other]
+            )
+        if {smaller, larger} <= lattice.labels.keys():
+            effects[step] = lattice.weigh({smaller: -1.0, larger: 1.0})
+    return effects
+
+
+@dataclass(frozen=True)
+class Effect:
+    """A decided effect; ``least`` to ``most`` are its contributions over all orders."""
+
+    kind: str
+    name: str
+    is_behind: bool  # behind the post-hoc method of the design
+    decision: Decision
+    least: float
+    most: float
+    in_order: float  # contribution in the order of the ladder
+    gain: float  # of the NLL: the effect as a share of what calibration can achieve on the base
+
+
+@cached_per_run
+def compute_effects(
+    run: Run, metric: str = "ece", margin: float | None = None, has_posthoc: bool = False
+) -> list[Effect]:
+    """Compute and decide all effects of a design on a metric."""
+    design = design_of(run)
+    lattice = Lattice.of(design, run, has_posthoc)
+    means = over_seeds(run, metric).values.astype(float).dropna().mean()
+    base = run.bases[run.rungs[0].index].label
+    part = float(over_seeds(run, "nll_calibration").values[base].astype(float).mean())
+    effects = []
+    for kind, weights in list_effects(lattice, design.name).items():
+        comparisons = [Comparison(name, metric=metric, weights=of) for name, of in weights.items()]
+        for decision in decide_sums(run, comparisons, margin):
+            changes = []
+            in_order = float("nan")
+            if kind == "shapley":
+                for cell, larger in lattice.contributions(decision.method):
+                    change = float(means[lattice.labels[larger]] - means[lattice.labels[cell]])
+                    changes.append(change)
+                    if (cell, larger) == lattice.in_order(decision.method):
+                        in_order = change
+            gain = -decision.difference / part if metric == "nll" and part > 0 else float("nan")
+            least, most = min(changes, default=float("nan")), max(changes, default=float("nan"))
+            effects.append(
+                Effect(kind, decision.method, has_posthoc, decision, least, most, in_order, gain)
+            )
+    return effects
+
+
+def design_of(run: Run) -> DesignRecord:
+    """Return the design of a run, and refuse one without."""
+    if run.manifest.design is None:
+        raise UserError(
+            f"{run.out} has no design: run the ladder with `design` factorial, for example"
+        )
+    return run.manifest.design
+
+
+def layers(run: Run) -> list[bool]:
+    """Return whether effects are those behind the post-hoc method, for all that a run has."""
+    return [False, True] if design_of(run).posthoc else [False]
+
+
+def describe_order(effects: list[Effect]) -> list[str]:
+    """Return a sentence for each step whose sign depends on the order, without a full stop."""
+    sentences = []
+    for effect in effects:
+        if effect.least < 0 < effect.most:
+            metric = effect.decision.metric
+            low, high = (format_change(metric, end) for end in (effect.least, effect.most))
+            sentences.append(
+                f"The sign of {effect.name} depends on the order: from {low} to {high}"
+                f"{UNITS[METRICS[metric].unit]}"
+            )
+    return sentences
+
+
+def tables(run: Run, metric: str, margin: float | None = None) -> list[Table]:
+    """Build a table for each kind of effect on a metric."""
+    built: list[Table] = []
+    for has_posthoc in layers(run):
+        effects = compute_effects(run, metric, margin, has_posthoc)
+        for kind in dict.fromkeys(effect.kind for effect in effects):
+            of_kind = [effect for effect in effects if effect.kind == kind]
+            built.append(_table(run, of_kind, has_posthoc, is_first=not built))
+    if not built:
+        raise UserError(f"{run.out} has no finished cells to compare")
+    return built
+
+
+def _table(run: Run, effects: list[Effect], has_posthoc: bool, is_first: bool) -> Table:
+    first = effects[0]
+    metric, level = first.decision.metric, f"{100 * first.decision.level:.4g} % interval"
+    records: list[Record] = []
+    for effect in effects:
+        decision = effect.decision
+        record = {
+            "steps" if first.kind == "interaction" else "step": Cell(effect.name),
+            "decision": Cell(decision.outcome),
+            f"{METRICS[metric].head} effect": Cell.number(metric, decision.difference, signed=True),
+            level: Cell.span(metric, decision.low, decision.high, signed=True),
+            "p (Holm)": Cell.p(decision.p),
+            "smallest": Cell.number(metric, effect.least, signed=True),
+            "largest": Cell.number(metric, effect.most, signed=True),
+            "in the ladder's order": Cell.number(metric, effect.in_order, signed=True),
+            "NLL gain": Cell.formatted(effect.gain, "+.2f"),
+            "why": Cell(decision.why),
+        }
+        records.append(record)
+    sentences = [KINDS[first.kind]]
+    if has_posthoc:
+        sentences[0] += f", with {design_of(run).posthoc} behind each combination"
+    if is_first:
+        sentences += describe_rules([effect.decision for effect in effects])
+    else:
+        sentences.append(f"Decided as above, over {len(effects)} comparisons")
+    key = f"{first.kind}-{metric}" + ("-behind" if has_posthoc else "")
+    return Table(
+        key,
+        "\n".join(full_stops(sentences)),
+        records,
+        first=list(records[0])[1:4],
+        label=label_of("effects", first.kind, metric),
+        is_main=first.kind in ("shapley", "removed", "added"),
+        notes=[f"{text}." for text in describe_order(effects)],
+    ).without_blank()
+
+
+def view(run: Run, metric: str, margin: float | None = None) -> View:
+    """Return the effects on a metric, and on other networks than which they may not hold."""
+    rows: list[dict[str, Any]] = []
+    for has_posthoc in layers(run):
+        for effect in compute_effects(run, metric, margin, has_posthoc):
+            row = {**vars(effect), **vars(effect.decision), "effect": effect.name}
+            for key in ("decision", "name", "method", "reference"):
+                del row[key]
+            rows.append(row)
+    frame = pd.DataFrame(rows)
+    notes = [f"{compute_network_check(run).sentence}."]
+    for label, reason in design_of(run).invalid.items():
+        notes.append(f"Not run: {label}, since {reason}.")
+    for label, equal in design_of(run).cells.items():
+        if len(equal) > 1:
+            notes.append(f"{label} is the trial of {len(equal)} combinations.")
+    built = tables(run, metric, margin)
+    built[-1] = replace(built[-1], notes=[*built[-1].notes, *notes])
+    return View(built, json.loads(frame.to_json(orient="records")), frame, notes)
