@@ -134,7 +134,8 @@ METHODS.register(replace(METHODS["fl"], name="planted"))
 
 def test_every_command_declares_whether_it_trains():
     assert {name for name, command in COMMANDS.items() if not command.callback.trains} == {
-        "analyze averages", "analyze benchmark", "analyze diff", "analyze interaction",
+        "analyze averages", "analyze benchmark", "analyze diff", "analyze effects",
+        "analyze interaction",
         "analyze ranks",
         "analyze significance", "explain", "import", "list", "report", "status",
     }  # fmt: skip

@@ -1,6 +1,7 @@
 """Logits of many samples and classes: imported in a process whose memory is limited."""
 
 import os
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -8,10 +9,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.engine.test_memory import limit_data
 from tests.imports.files import outputs
 
 GIB = 1024
+
+
+def limit_data(mebibytes: int) -> None:
+    """Private memory that this process may take from here on."""
+    fields = Path("/proc/self/status").read_text().split()
+    now = int(fields[fields.index("VmData:") + 1]) * 1024
+    resource.setrlimit(resource.RLIMIT_DATA, (now + mebibytes * 2**20,) * 2)
 
 
 def take_in(folder: str, mebibytes: str) -> None:

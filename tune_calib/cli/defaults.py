@@ -81,8 +81,8 @@ def describe(context: Any) -> str:
 
 def format_typed(context: Any) -> str:
     """Return the command as typed, with the user's defaults as options."""
-    command, *words = sys.argv[1:]
-    return command_line(["tune-calib", command, *context.meta[_APPLIED][0], *words])
+    words = sys.argv[1:]
+    return command_line(["tune-calib", *words[:1], *context.meta[_APPLIED][0], *words[1:]])
 
 
 def _as_list(value: Any) -> list[Any]:

@@ -1,6 +1,7 @@
 """The command that reproduces papers' tables: reproduce."""
 
 import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
@@ -12,10 +13,10 @@ from tune_calib.cli.common import stoppable
 from tune_calib.cli.entry import as_option
 from tune_calib.cli.options import FORMATS, DryRun, GpuModel, flag, with_request
 from tune_calib.errors import UserError
-from tune_calib.spec import plugins
 from tune_calib.spec.ladder import list_figure_ladders
 from tune_calib.spec.reproduction import REPRODUCTIONS, SCALES, ReproduceRequest, Scale
 from tune_calib.spec.request import format_command
+from tune_calib.text import option_words
 
 if TYPE_CHECKING:
     from tune_calib.experiments.file import ReadFile
@@ -61,7 +62,8 @@ def reproduce(
     tables = [TableRequest(REPRODUCTIONS[name], request, gpu_model) for name in names]
     refuse_lacking(tables, is_dry=dry_run)
     # All of them, before the first one starts.
-    planned = [_plan(table, dry_run) for table in tables]
+    loaded = option_words(("plugin", word) for word in shell.params["plugin"] or ())
+    planned = [_plan(table, loaded, dry_run) for table in tables]
     failures = []
     for table in planned:
         try:
@@ -94,12 +96,12 @@ class _Table(NamedTuple):
     command: str
 
 
-def _plan(request: "TableRequest", is_dry: bool) -> _Table:
+def _plan(request: "TableRequest", loaded: Sequence[str], is_dry: bool) -> _Table:
     from tune_calib.experiments.entries import plan_entries
     from tune_calib.experiments.reproduced import build_file, refuse_other
 
     of_table = request.request.model_copy(update={"tables": (request.table.name,)})
-    command = format_command("reproduce", of_table, further=plugins.as_options())
+    command = format_command("reproduce", of_table, further=loaded)
     file = build_file(request)
     plans = plan_entries(file, command, needs_data=request.gpu_model is None, is_dry=is_dry)
     refuse_other(request, file, plans)
