@@ -1,7 +1,18 @@
-"""Intervals of means and differences, and of trials over the test samples; noise floors."""
+"""Intervals that invert a test: each excludes 0 exactly if its test has p < ``ALPHA``.
+
+Those of a trial over the test samples come from its bins. The ECE of a finite sample is biased
+upwards: that of a calibrated network is above 0 by chance, and the more so the fewer samples there
+are. Bootstrap intervals then miss the true value (for calibrated networks, the percentile and
+bias-corrected intervals always and the basic one half the time) and may even miss the estimate. The
+interval here inverts a test that accounts for chance: it contains the true ECEs with which the
+observed one is compatible.
+"""
 
 import math
+from bisect import bisect_left
+from collections.abc import Callable
 from functools import lru_cache
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -9,9 +20,15 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from analysis.load import Run, cached_per_run
-from tune_calib.spec.metrics import column
 
 ALPHA = 0.05
+DRAWS = 1000
+LEVEL = 0.95
+_STEPS = 2**15  # finer than the hundredths of a percent that tables print
+_ENDS = {"low": "lower", "high": "upper"}  # names here and in the table ``intervals``
+_COLUMNS = [
+    "samples", "accuracy", "accuracy_low", "accuracy_high", "ece", "ece_low", "ece_high"
+]  # fmt: skip
 
 MOST_EXACT = 1000
 """Largest n for which the exact distribution of the signed ranks is computed, in n^3 steps."""
@@ -101,26 +118,81 @@ def _rank_sums(n: int) -> Floats:
 
 
 def over_samples(run: Run) -> pd.DataFrame:
-    """Return the bootstrap intervals of accuracy and ECE of the trials that have them."""
-    drawn = run.intervals[["lower", "upper"]]
-    bins = run.bins[run.bins["split"] == "test"]
+    """Compute 95 % intervals of finished trials on test, by bootstrap or else from their bins."""
     trials = run.done.set_index("spec_hash")
-    rows = trials[["rung", "network_seed", "head_seed", "split_seed"]].copy()
+    bins = run.bins[(run.bins["split"] == "test") & run.bins["spec_hash"].isin(trials.index)]
+    intervals = {}
+    # An empty bin has no accuracy, and its NaN would make every sum NaN.
+    for name, filled in bins[bins["count"] > 0].groupby("spec_hash", observed=True):
+        counts = filled["count"].to_numpy(dtype=np.float64)
+        accuracy, confidence = filled["accuracy"].to_numpy(), filled["confidence"].to_numpy()
+        # Rounding recovers the number of correct samples from the accuracies of the bins.
+        total, right = int(counts.sum()), round((counts * accuracy).sum())
+        wilson = stats.binomtest(right, total).proportion_ci(LEVEL, method="wilson")
+        ece = ece_interval(counts, accuracy, confidence)
+        intervals[name] = (total, right / total, float(wilson.low), float(wilson.high), *ece)
+    seeds = ["network_seed", "head_seed", "split_seed"]
+    rows = trials.loc[trials.index.isin(intervals), ["rung", *seeds]]
     rows["rung"] = rows["rung"].map(run.labels)
-    rows["samples"] = bins["count"].groupby(bins["spec_hash"].astype(str)).sum()
-    for metric in ("accuracy", "ece"):
-        ends = drawn[drawn.index.get_level_values("metric") == metric].droplevel("metric")
-        rows[metric] = trials.get(column("test", metric))
-        rows[f"{metric}_low"], rows[f"{metric}_high"] = ends["lower"], ends["upper"]
-    return rows.dropna(subset=["accuracy_low", "ece_low"], how="all").reset_index(drop=True)
+    rows = rows.join(pd.DataFrame.from_dict(intervals, orient="index", columns=_COLUMNS))
+    for metric, (end, column) in product(("accuracy", "ece"), _ENDS.items()):
+        wanted = pd.MultiIndex.from_product([rows.index, [metric]])
+        drawn = run.intervals[column].reindex(wanted).set_axis(rows.index)
+        # The bins do not tell which samples belong together.
+        if not run.has_groups:
+            drawn = drawn.fillna(rows[f"{metric}_{end}"])
+        rows[f"{metric}_{end}"] = drawn
+    return rows.reset_index(drop=True)
+
+
+def ece_interval(
+    counts: Floats, accuracy: Floats, confidence: Floats
+) -> tuple[float, float, float]:
+    """Compute the ECE of a sample and a 95 % interval for the true ECE, from the non-empty bins.
+
+    Consider networks whose accuracy differs from confidence by t in every bin, as far as possible
+    and in the direction of the sample. The interval contains the true ECEs of those t for which the
+    observed ECE is in the middle 95 % over samples of this size, and the observed ECE.
+    """
+    total = counts.sum()
+    share = counts / total
+    off = (share * (confidence - accuracy)).sum()
+    observed = float(np.abs(share * (confidence - accuracy)).sum())
+    # The bisection needs quantiles that rise with t, so every t has the same draws. The fixed seed
+    # makes reports reproducible.
+    chance = np.random.default_rng(0).standard_normal((DRAWS, len(counts)))
+
+    def gaps(t: float) -> Floats:
+        gap: Floats = confidence - np.clip(confidence - np.copysign(t, off), 0, 1)
+        return gap
+
+    def quantile(t: float, level: float) -> float:
+        gap = gaps(t)
+        right = confidence - gap
+        # Both the correctness of samples and the number of samples in a bin vary.
+        variance = share * (right * (1 - right) + (1 - share) * gap**2) / total
+        shown = np.abs(share * gap + np.sqrt(variance) * chance).sum(1)
+        return float(np.quantile(shown, level))
+
+    tail = (1 - LEVEL) / 2
+    least = _crossing(lambda t: quantile(t, 1 - tail), observed)
+    most = _crossing(lambda t: quantile(t, tail), observed)
+    low = float((share * np.abs(gaps(least))).sum())
+    high = float((share * np.abs(gaps(most))).sum())
+    return observed, min(low, observed), max(high, observed)
 
 
 def noise_floor(counts: Floats, confidence: Floats) -> float:
     """Compute the expected ECE of a calibrated classifier with these bins, a fraction.
 
-    The number of correct predictions in a bin is then binomial, with its n samples and mean
-    confidence c. Its mean absolute deviation from n c is 2 k (1 - c) P(k), where k is the smallest
-    integer above n c (De Moivre's formula; Diaconis and Zabell, Statistical Science 1991).
+    The number of correct predictions in a bin is then binomial, with the bin's n samples and mean
+    confidence c. The floor is the sum over bins of its mean absolute deviation from n c, divided by
+    the number of all samples. This deviation is 2 k (1 - c) P(k), where k is the smallest integer
+    above n c (De Moivre's formula; Diaconis and Zabell, Statistical Science 1991).
+
+    Args:
+        counts: Number of samples in each bin, shape (B,).
+        confidence: Their mean confidence in [0, 1], shape (B,); ignored in an empty bin.
     """
     n, c = counts[counts > 0], confidence[counts > 0]
     above = np.floor(n * c) + 1
@@ -138,3 +210,9 @@ def noise_floors(run: Run) -> "pd.Series[float]":
     floors_of_trials = run.done["spec_hash"].map(floors).astype(float)
     means = floors_of_trials.groupby(run.done["rung"].map(run.labels)).mean()
     return means.reindex(list(run.labels.values()))
+
+
+def _crossing(rising: Callable[[float], float], level: float) -> float:
+    if rising(0.0) >= level:
+        return 0.0
+    return bisect_left(range(_STEPS), level, key=lambda step: rising(step / _STEPS)) / _STEPS

@@ -329,7 +329,10 @@ def intervals(run: Run, rows: pd.DataFrame) -> Table:
             cells[f"{head}, 95 %"] = Cell.span(metric, row[f"{metric}_low"], row[f"{metric}_high"])
         records.append(cells)
     note = (
-        f"95 % bootstrap intervals over the test samples, for a fixed trained network. {AT_VALUE}."
+        "95 % intervals over the test samples, for a fixed trained network. They come from the "
+        "bootstrap if a trial has it, else from its bins: Wilson's interval for accuracy, and for "
+        "ECE the inversion of a test that subtracts the bias due to chance (a calibrated network "
+        f"has an ECE above 0), widened to include the ECE shown. {AT_VALUE}."
     )
     return Table("interval-rows", note, records, chosen_by=(run.row_name,), total=len(rows))
 
