@@ -51,6 +51,7 @@ def published(table: str) -> "pd.DataFrame":
 
 
 def published_tables() -> list[str]:
+    """Return the names of the published tables, sorted."""
     return list(describe_published())
 
 
@@ -106,6 +107,7 @@ def _with_columns(frame: "pd.DataFrame", **columns: Any) -> "pd.DataFrame":
 
 
 def printed_name(table: str, method: str) -> str | None:
+    """Return the printed name of one of our methods in a table; None if it has no row."""
     name = _PRINTED.get(table.partition("/")[0], {}).get(method, method).lower()
     methods = published(table)["method"]
     return next(iter(methods[methods.str.lower() == name].unique()), None)
@@ -118,6 +120,7 @@ def published_titles() -> dict[str, str]:
 
 
 def titled(names: Iterable[str]) -> str:
+    """Return the printed names of a data set and a backbone as one string."""
     titles = published_titles()
     return " ".join(titles.get(name, name) for name in names)
 

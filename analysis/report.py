@@ -22,6 +22,7 @@ def write_report(
     metrics: Sequence[str] = (),
     intervals: bool = False,
 ) -> str:
+    """Write the report of a run, and return the text to print."""
     # Imported here, since a status needs neither pandas nor matplotlib.
     from analysis.ladder.files import load_run, write_files
 
@@ -35,6 +36,7 @@ def write_report(
 
 
 def write_search_report(out: AnyPath) -> str:
+    """Write the report of a search, and return the text to print."""
     from analysis.search.files import write_files
 
     with folder_to_fill(out) as folder:

@@ -70,6 +70,7 @@ def read_shifts(out: AnyPath, metric: str | None = None) -> pd.DataFrame:
 
 
 def foreign_sets(sets: Iterable[str]) -> list[str]:
+    """Return the OOD sets among some shift sets, without their mean."""
     return sorted({name for name in sets if name.startswith(f"{OOD}/")} - {FOREIGN_MEAN})
 
 

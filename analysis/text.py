@@ -127,6 +127,7 @@ class Cell:
 
     @property
     def is_blank(self) -> bool:
+        """Return whether the cell is empty or a dash."""
         return self in (Cell(""), NOTHING)
 
     def marked(self, kind: str) -> str:
@@ -169,10 +170,12 @@ def ranked(
 
 
 def records_of(columns: Mapping[str, Iterable[Cell]]) -> list[Record]:
+    """Return the rows of a table from its columns."""
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
 def capital(text: str) -> str:
+    """Capitalise the first letter of a text."""
     return f"{text[0].upper()}{text[1:]}"
 
 
@@ -187,6 +190,7 @@ def by_status(counts: Counter[str]) -> dict[str, int]:
 
 
 def format_counts(counts: Mapping[str, int]) -> str:
+    """Format numbers of trials by status, e.g. ``3 done, 1 diverged, 1 missing``."""
     return ", ".join(f"{count} {status}" for status, count in counts.items())
 
 
@@ -198,4 +202,5 @@ def format_ended(counts: Mapping[str, int]) -> str:
 
 
 def full_stops(lines: Sequence[str]) -> list[str]:
+    """End each line with a full stop."""
     return [f"{line.removesuffix('.')}." for line in lines]

@@ -113,6 +113,7 @@ def complaints(run: Run, metric: str | None = None) -> list[str]:
 
 
 def incomplete(run: Run, metric: str) -> list[str]:
+    """Return all ``complaints`` as one line, or an empty list."""
     lines = complaints(run, metric)
     return [f"INCOMPLETE: {'; '.join(lines)}"] if lines else []
 
@@ -272,6 +273,7 @@ def tied(values: Any) -> Any:
 
 
 def unbeaten(rows: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
+    """Return the Pareto-optimal rows, sorted by the metrics."""
     are_less_better = [METRICS[name].is_less_better for name in metrics]
     losses = tied(rows[metrics].to_numpy(dtype=float)) * np.where(are_less_better, 1, -1)
     is_beaten = [((losses <= loss).all(1) & (losses < loss).any(1)).any() for loss in losses]

@@ -49,6 +49,7 @@ class Benchmark(Flagged):
 
     @property
     def datasets(self) -> "pd.Index[str]":
+        """Return the data set of each experiment."""
         return self.is_run.columns.get_level_values("dataset")
 
     def win_rates(self, metric: str) -> pd.DataFrame:
@@ -103,6 +104,7 @@ class Benchmark(Flagged):
 
     @cached_property
     def friedman(self) -> Friedman:
+        """Run Friedman's test by log loss on the methods with numbers for all experiments."""
         controls = [method for method, cells in self.flags.items() if CONTROL in cells[0]]
         values = self.values[SCORES[0]].dropna().drop(index=controls, errors="ignore")
         left_out = [method for method in self.is_run.index if method not in values.index]
@@ -241,6 +243,7 @@ def _listed(counts: "pd.Series[int]") -> str:
 
 
 def tidy_scores(result: Benchmark) -> pd.DataFrame:
+    """Return a row per experiment and method with its scores."""
     parts = {}
     for metric, scores in result.values.items():
         parts[metric] = scores.stack(KEY, future_stack=True)

@@ -73,6 +73,7 @@ class Changes:
 
     @property
     def mean(self) -> float:
+        """Return the mean over the pairs; NaN without any."""
         return float(self.values.mean()) if len(self.values) else math.nan
 
 

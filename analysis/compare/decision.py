@@ -77,6 +77,7 @@ class Decision:
 
     @property
     def margin_text(self) -> str:
+        """Format the margin with its unit, e.g. ``0.25 points``."""
         metric = METRICS[self.metric]
         return f"{metric.scale * self.margin:.3g}{UNITS[metric.unit]}"
 
@@ -236,6 +237,7 @@ def _standard_error(decision: Decision, change: Changes) -> tuple[float, float]:
 
 
 def decisions_table(decisions: Sequence[Decision], head: str) -> Table:
+    """Build a table of decisions on one metric; ``head`` is that of the methods."""
     metric, level = decisions[0].metric, f"{_percent(decisions[0].level)} interval"
     holm_head = " (Holm)" if len(decisions) > 1 else ""
     records = []

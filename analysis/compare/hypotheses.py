@@ -46,6 +46,7 @@ def compare(matched: Matched, baseline: str, test: str) -> pd.DataFrame:
 
 
 def holm(p: Iterable[float]) -> intervals.Floats:
+    """Return p-values with Holm's correction over those that are not NaN."""
     corrected = np.array(list(p), dtype=np.float64)
     is_tested = ~np.isnan(corrected)
     if is_tested.sum() > 1:  # the function collects garbage, which takes a tenth of a second

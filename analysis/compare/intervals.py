@@ -202,6 +202,7 @@ def noise_floor(counts: Floats, confidence: Floats) -> float:
 
 @cached_per_run
 def noise_floors(run: Run) -> "pd.Series[float]":
+    """Return the mean noise floor on test of each rung, by label; NaN without bins."""
     bins = run.bins[run.bins["split"] == "test"].astype({"spec_hash": str})
     floors = {}
     for name, rows in bins.groupby("spec_hash"):

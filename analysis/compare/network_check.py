@@ -37,6 +37,7 @@ class NetworkCheck:
 
     @property
     def is_recorded(self) -> bool:
+        """Return whether the confidence gap is known."""
         return not math.isnan(self.gap)
 
     @property

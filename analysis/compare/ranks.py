@@ -93,6 +93,7 @@ def rank(
 
 
 def view(table: RankTable) -> View:
+    """Return a row per method, best mean rank first; columns of a data set are adjacent."""
     summary = table.summary
     order = summary.index
     keys: list[Any] = table.values.columns.to_list()
@@ -141,6 +142,7 @@ def _heads(key: tuple[str, ...], titles: Mapping[str, str]) -> tuple[str, str]:
 
 
 def tidy_ranks(table: RankTable) -> pd.DataFrame:
+    """Return a row per (method, column) with value, n, rank and the summary of the method."""
     order = table.summary.index
     parts = {"value": table.values, "n": table.n, "rank": table.ranks}
     long = pd.concat({part: frame.loc[order].stack(KEY) for part, frame in parts.items()}, axis=1)
@@ -209,6 +211,7 @@ def average(collected: Mapping[str, Collected]) -> Averages:
 
 
 def view_averages(averages: Averages) -> View:
+    """Return a row per method, with the best and the second of each metric marked."""
     may_win = ~averages.values.index.isin(list(averages.never_best))
     columns = {"method": list(map(Cell, map(averages.label, averages.values.index)))}
     for metric, values in averages.values.items():

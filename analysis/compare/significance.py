@@ -44,6 +44,7 @@ class DeclaredTest:
 
 
 def judge(matched: Matched, test: str, baseline: str | None = None) -> DeclaredTest:
+    """Run a declared test."""
     if test not in (*PAIRED_TESTS, "friedman"):
         raise UserError(f"unknown `test` {test!r}; known: {', '.join(PAIRED_TESTS)}, friedman")
     methods = list(map(str, matched.values))
@@ -81,6 +82,7 @@ def for_report(run: Run, test: str) -> list[DeclaredTest]:
 def add_decisions(
     run: Run, verdict: DeclaredTest, margin: float | None = None, split: str = "test"
 ) -> DeclaredTest:
+    """Add the decisions between each method of a run and the baseline of a test."""
     if verdict.baseline is None:
         return verdict
     name, reference = column(split, verdict.matched.metric), (verdict.baseline,)
@@ -192,6 +194,7 @@ def _sentences(verdict: DeclaredTest) -> list[str]:
 
 
 def friedman_sentence(result: Friedman) -> str:
+    """Describe the result of Friedman's test, or the reason for having none."""
     if result.statement:
         return f"No p-value: {result.statement}."
     text = f"Friedman over {result.blocks} blocks: chi-square {result.statistic:.2f}, "

@@ -64,6 +64,7 @@ class Section:
 
     @property
     def is_empty(self) -> bool:
+        """Return whether there is nothing below the heading."""
         return not (self.texts or self.figures or any(table.records for table in self.tables))
 
 
@@ -84,6 +85,7 @@ class Page:
     details: str = ""  # the full settings, which a reader unfolds
 
     def render(self) -> str:
+        """Return the page as HTML."""
         templates = _load_templates()
         script = templates.get_template("report.js").render()
         # Only this script may run, so that no text of the results can inject one.
@@ -150,6 +152,7 @@ def list_files(out: AnyPath, names: Sequence[str]) -> list[Part]:
 
 
 def environment(rows: pd.DataFrame) -> Table:
+    """Return a table of the versions, devices and revisions that the trials recorded."""
     counts_by_name = defaultdict[str, Counter[Any]](Counter)
     facts = ("device", "threads", "processor", "gpu", "instruction_set", "execution")
     for name in (*facts, "git_revision"):
@@ -199,6 +202,7 @@ def steps(rows: pd.DataFrame, command: str, options: Sequence[str]) -> dict[str,
 
 
 def in_order(registry: Registry[Figure]) -> list[Figure]:
+    """Return the figures of a registry in the order of the page."""
     return sorted(registry.values(), key=lambda f: (f.position, f.name))
 
 
@@ -243,6 +247,7 @@ def draw_in_notebook(figure: Figure, results: Any) -> Drawing:
 
 
 def png_image(content: bytes, alt: str, width: int | None = None) -> Markup:
+    """Return an ``img`` element that contains a PNG, ``width`` CSS pixels wide."""
     size = Markup(' width="{}"').format(width) if width else ""
     data = base64.b64encode(content).decode()
     return Markup('<img alt="{}"{} src="data:image/png;base64,{}">').format(alt, size, data)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 
 def markdown(table: Table) -> str:
+    """Return the table in Markdown, its caption and notes below."""
     return "\n\n".join(filter(None, [body(table), table.text, *table.notes]))
 
 
@@ -67,6 +68,7 @@ def html(table: Table) -> str:
 
 
 def marked(cell: Cell) -> Markup:
+    """Return the escaped text of a cell with the mark of its rank."""
     return Markup(MARKS["html"][cell.rank]).format(cell.text)
 
 

@@ -43,10 +43,12 @@ class Table:
 
     @property
     def heads(self) -> list[str]:
+        """Return the heads of the columns."""
         return list(self.records[0]) if self.records else []
 
     @property
     def text(self) -> str:
+        """Return the caption in one line."""
         return self.caption.replace("\n", " ")
 
     @property
@@ -71,12 +73,15 @@ class Table:
 
     @property
     def rows(self) -> list[list[Cell]]:
+        """Return the cells of the rows that a page shows."""
         return [list(record.values()) for record in self.records[:MAX_ROWS]]
 
     def column(self, head: str) -> list[Cell]:
+        """Return the cells of a column."""
         return [record[head] for record in self.records]
 
     def options(self, head: str) -> list[str]:
+        """Return the values of a column in the order in which they appear."""
         return list(dict.fromkeys(cell.text for cell in self.column(head)[:MAX_ROWS]))
 
     # Cached, since a page reads it for each cell.
@@ -90,6 +95,7 @@ class Table:
         return flags
 
     def without_blank(self) -> "Table":
+        """Return the table without blank columns."""
         columns = {}
         for head in self.heads:
             if not all(cell.is_blank for cell in self.column(head)):
@@ -97,6 +103,7 @@ class Table:
         return replace(self, records=records_of(columns))
 
     def with_requested(self) -> "Table":
+        """Return the table with the columns that are shown on request."""
         columns = {head: self.column(head) for head in self.heads}
         return replace(self, records=records_of({**columns, **self.on_request}))
 

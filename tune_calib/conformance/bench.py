@@ -97,6 +97,11 @@ CHECKS: dict[str, list[Check]] = {"any": [], "network": [], "head": [], "posthoc
 
 
 def check(kind: str, name: str, rule: str) -> Callable[[Run], Run]:
+    """Raise ValueError unless metrics are defined on probabilities and labels.
+
+    Rows of ``probs`` (..., N, C), float32 or float64, must sum to 1, and ``labels`` (N,), int64,
+    be in [0, C). The message names the argument, the rule and the value.
+    """
 
     def add(run: Run) -> Run:
         CHECKS[kind].append(Check(name, rule, run))

@@ -31,6 +31,7 @@ LARGEST_GRID = 300
 
 @check("any", "record", "the record is complete")
 def record(info: MethodInfo, bench: Bench) -> None:
+    """Record a step on a tape, as ``record_graph`` does on a GPU."""
     fields, slot = set(info.params.model_fields), set(SLOT_TYPES[info.kind].model_fields)
     expected = _CLASSES[info.kind]
     is_one = issubclass(info.implementation, expected)

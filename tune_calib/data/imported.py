@@ -118,6 +118,7 @@ class ImportedSplit:
 
 
 def read_split(name: str, files: Sequence[str], head: LinearHead | None = None) -> ImportedSplit:
+    """Return a split of a bank, memory-mapped."""
     setting = f"`{name}`"
     arrays = find_arrays(setting, files, ROLES)
     _check_roles(f"{setting}: {', '.join(files)}", arrays.keys(), head is not None)

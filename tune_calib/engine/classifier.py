@@ -63,6 +63,7 @@ class Classifier(nn.Module):
 
     @cached_property
     def head(self) -> HeadMethod | None:
+        """Return the head at its selected epoch, or None without one."""
         slot = self.slots[0]
         if slot is None:
             return None
@@ -85,6 +86,7 @@ class Classifier(nn.Module):
 
     @cached_property
     def transform(self) -> PostHocMethod | None:
+        """Return the fitted transform, or None without one."""
         slot = self.slots[1]
         if slot is None:
             return None
@@ -121,18 +123,22 @@ class Classifier(nn.Module):
 
     @torch.no_grad()
     def uncalibrated(self, features: Tensor, logits: Tensor) -> Tensor:
+        """Return logits (1, N, C) of the head, float32, before the transform."""
         return logits.unsqueeze(0) if self.head is None else logits_of(self.head, features)
 
     def logits(self, split: FeatureSplit) -> SplitLogits:
+        """Return calibrated logits of a split of a bank."""
         calibrated = self(split.features, split.logits)
         return SplitLogits(calibrated, split.labels.to(calibrated.device))
 
     @property
     def tensors(self) -> dict[str, Tensor]:
+        """Return the tensors as in ``tensors_of_trial``."""
         return {name.replace("/", "."): buffer for name, buffer in self.named_buffers()}
 
     @property
     def width(self) -> int | None:
+        """Return the number of features that the head takes, or None without a head."""
         return None if self.head is None else self.head.context.width
 
 
@@ -152,6 +158,7 @@ def tensors_of_trial(
 
 
 def is_storable(spec: TrialSpec) -> bool:
+    """Return whether tensors restore the classifier of a trial."""
     return spec.posthoc is None or bool(METHODS[spec.posthoc.method].implementation.is_storable)
 
 
@@ -188,6 +195,7 @@ def ensure_classifier(
 
 
 def judged(classifier: Classifier, bank: DevelopmentBank) -> dict[str, float]:
+    """Return the metrics of a classifier on ``select``, as ``select/<name>``; {} without it."""
     if not bank.has_select:
         return {}
     select = classifier.logits(bank.select())
@@ -222,6 +230,7 @@ def train_again(
 def open_bank(
     spec: TrialSpec, store: Store, development: Callable[[], Development], device: torch.device
 ) -> DevelopmentBank:
+    """Return the bank of a trial, built if it is absent, with training data if it has a head."""
     return ensure_bank(
         DevelopmentBank,
         spec,

@@ -28,6 +28,7 @@ class Summary:
 
 
 def summarise(split: ImportedSplit) -> Summary:
+    """Summarise a split, whose values are checked while they are read."""
     shapes = repr((len(split.labels), split.width, split.classes, split.kind)).encode()
     features_digest, outputs_digest = hashlib.sha256(shapes), hashlib.sha256(shapes)
     outputs_digest.update(split.labels.numpy().tobytes())

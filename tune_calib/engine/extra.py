@@ -60,6 +60,8 @@ def network_behind(
 
 
 class ShiftKey(Params):
+    """Everything that determines shifted features: equal keys mean the same artifact."""
+
     bank: BankKey
     name: str
     made: str
@@ -153,6 +155,7 @@ class ExtraEvaluation:
         return values, drawn_detection(test_logits, logits, test_weights, weights)
 
     def ensure_shifted(self, shift: ShiftSet) -> dict[str, FeatureSplit]:
+        """Return the features of a shift set by part, computing them if need be."""
         key = ShiftKey(bank=self.key, name=shift.name, made=shift.made)
         folder = self.store.folder("shifts", content_hash(key))
 
@@ -259,6 +262,7 @@ class ExtraEvaluation:
         return load_development(self.spec.network_data, self.root, self.store.images)
 
     def calibrated(self, spec: TrialSpec, split: FeatureSplit) -> Tensor:
+        """Return the logits (N, C) of a trial's classifier, float64."""
         if spec.hash not in self._classifiers:
             classifier = ensure_classifier(spec, self.store, self._development, self.device)
             self._classifiers[spec.hash] = classifier

@@ -174,6 +174,7 @@ class HeadBatchTrainer(Iterator[dict[str, Tensor]]):
         return {"loss": loss.detach(), "rights": rights, "confidence": confidence}
 
     def changing(self) -> Tensors:
+        """Return all tensors that a step may change."""
         return {**tensors_of(self.method), **nest("optimizer", self.optimizer.moments)}
 
     def _pass(self, train: FeatureSplit) -> EpochStatistics:
@@ -220,6 +221,7 @@ class HeadBatchTrainer(Iterator[dict[str, Tensor]]):
             restore_tensors(self.method, in_training)
 
     def state(self) -> dict[str, Tensor]:
+        """Return all tensors that a resumed run needs."""
         return {
             **tensors_of(self.method),
             **nest("optimizer", self.optimizer.state()),
@@ -232,6 +234,7 @@ class HeadBatchTrainer(Iterator[dict[str, Tensor]]):
         }
 
     def load_state(self, state: dict[str, Tensor]) -> None:
+        """Restore a ``state``, or raise if another version with a different layout stored it."""
         if int(state.get("layout", 1)) != LAYOUT:
             raise UserError(
                 "this checkpoint of heads was written by another version of tune-calib, which "
@@ -253,12 +256,14 @@ def tensors_of(method: HeadMethod) -> dict[str, Tensor]:
 
 
 def restore_tensors(method: HeadMethod, tensors: dict[str, Tensor]) -> None:
+    """Restore the tensors of ``tensors_of``."""
     for name, weights in unnest("head", tensors).items():
         method.parameters[name].data.copy_(weights)
     method.load_state(unnest("method", tensors))
 
 
 def logits_of(method: HeadMethod, features: Tensor) -> Tensor:
+    """Return logits (K, N, C) of the features (N, D) of a split."""
     # Copies, since features of a mapped bank are aligned differently, on which the last digit of a
     # product depends on some processors.
     logits = []
@@ -269,6 +274,7 @@ def logits_of(method: HeadMethod, features: Tensor) -> Tensor:
 
 
 def head_context(slot: HeadSlot, bank: DevelopmentBank, device: torch.device) -> HeadContext:
+    """Return the facts about the network of a bank that a method may use."""
     weight, bias = bank.own_head()
     accuracies = bank.manifest["accuracy"]
     return HeadContext(

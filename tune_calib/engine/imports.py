@@ -140,6 +140,7 @@ def write_import(name: str, checked: Import, store: Store, replace: bool) -> Non
 
 
 def find_names(digest: str, store: Store) -> list[str]:
+    """Return the names of an import in a store, sorted."""
     return [name for name in _list_names(store) if _digest_named(name, store) == digest]
 
 
@@ -149,10 +150,12 @@ def _list_names(store: Store) -> list[str]:
 
 
 def is_pattern(name: str) -> bool:
+    """Return whether a name has wildcards, so that it may name several imports."""
     return any(character in name for character in "*?[")
 
 
 def check_name(name: str) -> None:
+    """Raise if the name of an import is invalid."""
     if not _NAME.fullmatch(name):
         raise UserError(
             f"{short_repr(name)} is not a valid name of an import: use letters, digits, _.- and / "
@@ -161,6 +164,7 @@ def check_name(name: str) -> None:
 
 
 def read_record(name: str, store: Store) -> ImportedData:
+    """Return the record of the import with a name."""
     check_name(name)
     digest = _digest_named(name, store)
     if digest is None:

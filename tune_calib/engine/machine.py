@@ -42,6 +42,7 @@ def machine() -> dict[str, str | None]:
 
 @lru_cache
 def processor() -> str:
+    """Return the model name of the processor, or its architecture if the name is unknown."""
     # On Linux, platform.processor() returns the architecture at most.
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.exists():
@@ -119,6 +120,7 @@ def set_switches(slot: NetworkSlot, device: torch.device) -> None:
 
 @contextmanager
 def on_threads(count: int) -> Iterator[None]:
+    """Set the number of torch threads, on which last digits depend, within a block."""
     previous_count = torch.get_num_threads()
     torch.set_num_threads(count)
     try:
@@ -128,6 +130,7 @@ def on_threads(count: int) -> Iterator[None]:
 
 
 def count_cores() -> int:
+    """Return the CPU cores that this process may use, by its affinity and its container's quota."""
     from joblib import cpu_count  # as scikit-learn counts them
 
     return int(cpu_count())

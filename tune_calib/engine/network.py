@@ -53,12 +53,16 @@ SELECTED_BY = {
 
 @dataclass
 class Best:
+    """The best epoch so far according to ``select``, and its weights."""
+
     score: float = -math.inf
     epoch: int = -1
     weights: dict[str, Tensor] = field(default_factory=dict)
 
 
 class NetworkTrainer(Iterator[dict[str, float]]):
+    """Trains the network of a spec; each ``next`` trains one epoch."""
+
     def __init__(self, spec: TrialSpec, development: Development, device: torch.device) -> None:
         self.slot: NetworkSlot = spec.network
         self.info: DatasetInfo = spec.data.info
@@ -257,6 +261,7 @@ class NetworkTrainer(Iterator[dict[str, float]]):
         return {**nest("network", network), **nest("method", method)}
 
     def changing(self) -> Tensors:
+        """Return all tensors that a step changes: weights, statistics and moments."""
         tensors = self._weights()
         for index, moments in self.optimizer.state_dict()["state"].items():
             for key, moment in moments.items():
@@ -281,6 +286,7 @@ class NetworkTrainer(Iterator[dict[str, float]]):
         return tensors, {"epoch": self.epoch, **best}
 
     def load_state(self, tensors: dict[str, Tensor], values: dict[str, Any]) -> None:
+        """Restore a ``state``."""
         self.network.load_state_dict(unnest("network", tensors))
         self.method.load_state_dict(unnest("method", tensors))
         trained = [*self.parameters, *self.method.parameters()]
@@ -311,6 +317,7 @@ def watch_select(logits: Tensor, labels: Tensor, rule: str) -> dict[str, Tensor]
 
 
 def build(spec: TrialSpec, samples: int) -> tuple[Network, NetworkMethod]:
+    """Build the untrained network of a spec and its method, for a number of training samples."""
     info, slot = spec.data.info, spec.network
     shape = info.channels, info.size, info.classes
     is_bf16 = slot.precision == "bf16"

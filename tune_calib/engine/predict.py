@@ -30,6 +30,8 @@ STATELESS = ("torch", "torchvision", "timm", "tune_calib")
 
 @dataclass(frozen=True)
 class TrainedNetwork:
+    """A network, the method that trained it, and the manifest of their artifact."""
+
     network: Network
     method: NetworkMethod
     manifest: dict[str, Any]

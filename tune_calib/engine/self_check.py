@@ -207,6 +207,7 @@ def build_executor(
     state: Callable[[], Tensors],
     prepare: Prepare | None = None,
 ) -> Eager:
+    """Build what takes the steps of a training, given its requested and its resolved execution."""
     if execution == "eager":
         return Eager(step)
     if requested != "auto":

@@ -94,6 +94,7 @@ def _parse_spec(text: Any) -> TrialSpec | None:
 
 
 def hash_of(path: Path) -> str:
+    """Return the digest by which specs name a file."""
     return checksum_of(path)[:16]
 
 
@@ -117,6 +118,7 @@ def read(path: Path) -> dict[str, Tensor]:
 
 
 def start_from(network: Network, slot: NetworkSlot, store: Store) -> None:
+    """Load the stored weights of a slot into its network."""
     identity = slot.weights
     assert identity is not None
     try:

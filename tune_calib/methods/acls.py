@@ -34,6 +34,8 @@ class AclsParams(Params):
 
 
 class Acls(NetworkMethod):
+    """Cross entropy plus ``alpha`` times the two penalties."""
+
     params: AclsParams
 
     def loss(self, logits: Tensor, labels: Tensor, features: Tensor, indices: Tensor) -> Tensor:

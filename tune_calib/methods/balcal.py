@@ -128,6 +128,8 @@ class Adaptor(nn.Module):
 
 
 class BalCal(NetworkMethod):
+    """A linear head and an ETF head that both train the backbone."""
+
     share: Tensor
     etf: Tensor
     adaptor: Adaptor
@@ -156,6 +158,7 @@ class BalCal(NetworkMethod):
         self.adaptor.to(memory_format=torch.channels_last)
 
     def heads(self, network: Any, images: Tensor) -> tuple[Output, Tensor]:
+        """Return the network's logits, and the unit features (N, D) that the ETF receives."""
         *stages, pool = network.stages()
         maps = images
         for stage in stages:
@@ -187,6 +190,7 @@ class BalCal(NetworkMethod):
         return Output(output.features, self.mixed(output.logits, unit))
 
     def mixed(self, linear: Tensor, unit: Tensor) -> Tensor:
+        """Return the logits (N, C) at evaluation from the linear logits and the unit features."""
         return self.share * linear + (1 - self.share) * (unit @ self.etf)
 
 

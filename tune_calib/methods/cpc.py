@@ -39,6 +39,8 @@ def exclusion(wrong: Tensor) -> Tensor:
 
 
 class PairwiseConstraints(NetworkMethod):
+    """Cross entropy plus the weighted means of both constraints."""
+
     params: PairwiseConstraintsParams
 
     def loss(self, logits: Tensor, labels: Tensor, features: Tensor, indices: Tensor) -> Tensor:

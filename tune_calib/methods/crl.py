@@ -36,6 +36,8 @@ class CorrectnessRankingParams(Params):
 
 
 class CorrectnessRanking(NetworkMethod):
+    """Cross entropy plus ``weight`` times the ranking loss."""
+
     params: CorrectnessRankingParams
     n_correct: Tensor  # (samples,) int64, correct predictions of each sample in training
     max_correct: Tensor  # () int64, largest possible number; 1 in the first two epochs

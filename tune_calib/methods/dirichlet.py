@@ -42,6 +42,7 @@ class DirichletCalibration(FittedAlone):
     """W x + b, fitted by the NLL plus lambda mean_{i != j} W_ij^2 + mu mean_j b_j^2."""
 
     def inputs(self, logits: Tensor) -> Tensor:
+        """Return the inputs of the map: log-probabilities, at least log 1e-12."""
         return logits.log_softmax(-1).clamp_min(log(SMALLEST))
 
     def fit_one(self, logits: Tensor, labels: Tensor) -> Fit:

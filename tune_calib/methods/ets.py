@@ -42,6 +42,8 @@ class EtsParams(Params):
 
 
 class EnsembleTemperatureScaling(FittedAlone):
+    """A temperature and three weights."""
+
     def fit_one(self, logits: Tensor, labels: Tensor) -> Fit:
         if self.params.loss == "nll":
             return self._fit_weights(logits, labels, converged(logits, labels))

@@ -82,6 +82,8 @@ class FedlasParams(Params):
 
 
 class FedlasMarginParams(FedlasParams):
+    """Hyper-parameters of ``fedlas_mbls``, where alpha weights the penalty, and a margin."""
+
     alpha: float = Field(0.1, ge=0, le=0.5)
     """Mean weight of the penalty; the weight of a sample lies between 0 and 2 `alpha`."""
     beta: float = Field(0.5, ge=0)
@@ -155,18 +157,22 @@ class FedlasLabelSmoothing(NetworkMethod):
         return ((1 - amounts) * plain + amounts * self.regulariser(logits)).mean()
 
     def regulariser(self, logits: Tensor) -> Tensor:
+        """Return the cross entropy of each sample to the uniform distribution, (N,)."""
         return -logits.log_softmax(1).mean(1)
 
     def amounts(self, signs: Tensor, indicator: Tensor) -> Tensor:
+        """Return the amount of smoothing of each sample, (N,) in (0, 2 alpha)."""
         amounts: Tensor = 2 * self.params.alpha * (self.params.beta * signs * indicator).sigmoid()
         return amounts
 
     def values(self, logits: Tensor, features: Tensor, draws: Mapping[str, Tensor]) -> Tensor:
+        """Return the indicator before normalisation, (N,)."""
         if self.params.indicator == "random":
             return draws["indicator"].to(logits)
         return _INDICATORS[self.params.indicator](logits, features)
 
     def normalised(self, values: Tensor) -> Tensor:
+        """Return the indicator as used in the loss, (N,)."""
         if not self.params.normalise or self.params.indicator in ("constant", "random"):
             return values
         return (values - self.mean) / (self.deviation + SHIFT)
@@ -192,6 +198,14 @@ class FedlasLabelSmoothing(NetworkMethod):
 
     @torch.no_grad()
     def sample_record(self, logits: Tensor, labels: Tensor, features: Tensor) -> dict[str, Tensor]:
+        """Return per-sample values without changing the state or the epoch's random numbers.
+
+        Random values are drawn again, identically in every call of an epoch.
+
+        Returns:
+            Each (N,): ``gate``, ``indicator`` (as used in the loss), ``amount`` of smoothing,
+            ``confidence`` (largest probability) and ``correct``, bool.
+        """
         # Random values are drawn again, identically in every call of an epoch.
         seed = child_seed(self.context.seed, "record", self.epoch)
         draws = self._draw(len(logits), torch.Generator().manual_seed(seed))
@@ -210,6 +224,7 @@ class FedlasMargin(FedlasLabelSmoothing):
     """Mean of ``(1 - a_i) * -log p[y] + a_i * mean_k relu(max z - z[k] - margin)``."""
 
     def regulariser(self, logits: Tensor) -> Tensor:
+        """Return the margin penalty of each sample, (N,)."""
         return margin_excess(logits, self.params.margin)
 
 

@@ -27,6 +27,7 @@ class SampleDependentFocal(NetworkMethod):
         return (power(one_minus_exp(log_probs), gamma) * -log_probs).mean()
 
     def exponents(self, probs: Tensor) -> Tensor:
+        """Return the exponent of each sample from its p[y]: (N,) to (N,)."""
         gamma = torch.full_like(probs, self.params.gamma)
         # Half-open as in the authors' loop: 0.2 itself gets exponent 3, and 0.5 gets gamma.
         return gamma.masked_fill(probs < 0.5, 3.0).masked_fill(probs < 0.2, 5.0)

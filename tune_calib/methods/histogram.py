@@ -30,6 +30,8 @@ class HistogramParams(Params):
 
 
 class HistogramBinning(FittedAlone):
+    """A step function per class."""
+
     def fit_one(self, logits: Tensor, labels: Tensor) -> Fit:
         probs = logits.softmax(-1).T
         cuts = torch.linspace(0, 1, self.params.bins + 1, dtype=probs.dtype, device=probs.device)

@@ -27,6 +27,8 @@ _SLOPE = 1e-9
 
 
 class MulticlassIsotonicCalibration(FittedAlone):
+    """An increasing curve shared by all classes."""
+
     def fit_one(self, logits: Tensor, labels: Tensor) -> Fit:
         probs = logits.softmax(-1).flatten().cpu().numpy()
         targets = at_labels(logits.softmax(-1), labels).cpu().numpy()

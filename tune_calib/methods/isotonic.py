@@ -16,6 +16,8 @@ from tune_calib.spec.methods import METHODS, NoParams, cited
 
 
 class IsotonicCalibration(FittedAlone):
+    """An increasing curve per class."""
+
     takes_weights = True
 
     def fit_one(self, logits: Tensor, labels: Tensor) -> Fit:

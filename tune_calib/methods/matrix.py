@@ -17,6 +17,7 @@ class MatrixScaling(DirichletCalibration):
     """An affine map of the logits, not of the log-probabilities."""
 
     def inputs(self, logits: Tensor) -> Tensor:
+        """Return the logits unchanged."""
         return logits
 
 

@@ -49,6 +49,8 @@ def difference(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 class Mdca(NetworkMethod):
+    """A classification loss plus ``beta`` times the difference."""
+
     params: MdcaParams
 
     def loss(self, logits: Tensor, labels: Tensor, features: Tensor, indices: Tensor) -> Tensor:

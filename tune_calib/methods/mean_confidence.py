@@ -23,6 +23,8 @@ _TINY = torch.finfo(torch.float64).tiny
 
 
 class MeanConfidence(FittedAlone):
+    """The same confidence for every sample."""
+
     takes_weights = True
 
     def fit_one(self, logits: Tensor, labels: Tensor) -> Fit:

@@ -46,6 +46,8 @@ class RetrainParams(Params):
 
 
 class Retrain(HeadMethod):
+    """Cross entropy on the frozen features."""
+
     def __init__(self, heads: Sequence[HeadSlot], context: HeadContext) -> None:
         super().__init__(heads, context)
         sizes = [context.width, context.classes]

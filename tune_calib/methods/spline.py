@@ -30,6 +30,8 @@ class SplineParams(Params):
 
 
 class SplineCalibration(FittedAlone):
+    """A calibration curve of the confidence."""
+
     def fit_one(self, logits: Tensor, labels: Tensor) -> Fit:
         largest, predicted = logits.softmax(-1).max(-1)
         confidence, order = largest.cpu().sort(stable=True)

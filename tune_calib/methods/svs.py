@@ -27,6 +27,8 @@ class StructuredParams(Params):
 
 
 class StructuredVectorScaling(FittedAlone):
+    """A scale and an intercept per class, regularised towards a temperature."""
+
     takes_weights = True
 
     def begin(self, inputs: Tensor, samples: float) -> tuple[Ridge, Affine]:

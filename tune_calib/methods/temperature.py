@@ -40,8 +40,11 @@ class TemperatureParams(Params):
 
 
 class TemperatureScaling(FittedAlone):
+    """One temperature per head; the accuracy does not change."""
+
     @property
     def takes_weights(self) -> bool:  # type: ignore[override]
+        """Return whether the objective is an NLL; the ECE counts samples."""
         return bool(self.params.fit != "grid_ece")
 
     harm_flag = "temperature_harms"  # the name is older than the flags of other methods

@@ -18,6 +18,8 @@ from tune_calib.spec.methods import METHODS, NoParams, cited
 
 
 class VectorScaling(FittedAlone):
+    """A scale and an intercept per class."""
+
     takes_weights = True
 
     def fit_one(self, logits: Tensor, labels: Tensor) -> Fit:

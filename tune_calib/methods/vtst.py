@@ -96,6 +96,7 @@ class VariationalTwoStage(HeadMethod):
         return bool(self.params.evaluation == "mc")
 
     def moments(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """Return mean and log-variance of z: (B, D) or (K, B, D) to (K, B, Z) each."""
         mean = apply_stack(self._part("mean."), features, ["relu"])
         return mean, F.logsigmoid(apply_stack(self._part("variance."), features, ["relu"]))
 
@@ -121,6 +122,7 @@ class VariationalTwoStage(HeadMethod):
         return {"noise": torch.stack(noise)}
 
     def decode(self, mean: Tensor, log_variance: Tensor, noise: Tensor) -> Tensor:
+        """Return the logits (K, B, C) of z for standard normal noise (K, B, Z)."""
         return self._output(mean + (0.5 * log_variance).exp() * noise)
 
     def _output(self, latent: Tensor) -> Tensor:

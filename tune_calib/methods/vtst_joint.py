@@ -60,9 +60,11 @@ class JointVariational(NetworkMethod):
         return Step(F.cross_entropy(logits, batch.labels) + kl, logits)
 
     def moments(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """Return mean and log-variance of z: (N, D) to (N, Z) each."""
         return self.mean(features), F.logsigmoid(self.variance(features))
 
     def decode(self, mean: Tensor, log_variance: Tensor, noise: Tensor) -> Tensor:
+        """Return the logits (N, C) of z for standard normal noise (N, Z) or (Z,)."""
         logits: Tensor = self.output(mean + (0.5 * log_variance).exp() * noise)
         return logits
 
