@@ -281,6 +281,15 @@ def tables(run: Run, metric: str, margin: float | None = None) -> list[Table]:
     return built
 
 
+def tables_of_page(run: Run) -> list[Table]:
+    """Build the tables of all metrics of a run with a design; none for others."""
+    built: list[Table] = []
+    if run.manifest.design is not None:
+        for metric in METRICS_OF_EFFECTS:
+            built += tables(run, metric)
+    return built
+
+
 def _table(run: Run, effects: list[Effect], has_posthoc: bool, is_first: bool) -> Table:
     first = effects[0]
     metric, level = first.decision.metric, f"{100 * first.decision.level:.4g} % interval"

@@ -234,12 +234,8 @@ def page(
         tested |= {table.key: table for table in significance.view(verdict).tables}
     single = samples(run, last_epochs(run, results.statistics))
     single_trials = [tables.trials(run), tables.intervals(run, results.intervals)]
-    designed = []
-    if manifest.design is not None:
-        for metric in METRICS_OF_EFFECTS:
-            designed += effects.tables(run, metric)
     sections = [
-        Section("effects", "Effects of the steps", tables=designed),
+        Section("effects", "Effects of the steps", tables=effects.tables_of_page(run)),
         Section("results", "Results", tables=[*main_tables, tables.recipes(run)]),
         Section("shift", "Under shift", tables=shifts),
         Section("figures", "Figures", gallery.remarks, figures=gallery.pictures),
