@@ -4,13 +4,14 @@ from dataclasses import replace
 from itertools import product
 
 import pytest
+from optuna.distributions import IntDistribution
 
 from tests import support
 from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.recipe import RECIPES, fitting
 from tune_calib.spec.resolved import ResolvedRequest
-from tune_calib.spec.space import FACTOR, SPACES, Space, choice, uniform
+from tune_calib.spec.space import FACTOR, SPACES, Setting, Space, choice, uniform
 from tune_calib.tuning.search.definition import Candidates
 
 # Post-hoc methods without settings.
@@ -70,6 +71,17 @@ def test_a_fixed_setting_and_its_dependents_are_not_searched():
     assert list(left.settings) == ["head.width", "head.lr"]
     assert left.settings["head.width"].matters({})
     assert len(list(space.grid())) == 3 + 2 * 3
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "step", "levels"),
+    [(1, 10, 3, [1, 4, 10]), (0, 8, 2, [0, 4, 8]), (2, 3, 1, [2, 3]), (5, 5, 1, [5])],
+)
+def test_the_levels_of_integers_are_values_of_their_range(low, high, step, levels):
+    setting = Setting(IntDistribution(low, high, step=step))
+    assert setting.levels() == levels
+    assert setting.holds(high)
+    assert not setting.holds(high + 1)
 
 
 @pytest.mark.parametrize("name", list(SPACES))

@@ -31,7 +31,7 @@ Point = Mapping[str, Choice]
 class Setting:
     """One setting of a space."""
 
-    distribution: "BaseDistribution"  # a FloatDistribution without steps, or categorical
+    distribution: "BaseDistribution"
     # Earlier settings, with the values for which this one matters; otherwise it keeps its default.
     only_if: Mapping[str, tuple[Choice, ...]] = field(default_factory=dict)
     grid: tuple[Choice, ...] = ()  # the user's levels
@@ -46,8 +46,8 @@ class Setting:
 
     def holds(self, value: Any) -> bool:
         """Return whether a value lies in the distribution."""
-        if (choices := self.choices()) is not None:
-            return value in choices
+        if (values := self.values()) is not None:
+            return value in values
         distribution: Any = self.distribution
         return isinstance(value, int | float) and distribution.low <= value <= distribution.high
 
@@ -55,8 +55,11 @@ class Setting:
         """Return the user's grid, every choice, or both ends and the middle of a range."""
         if self.grid:
             return self.grid
-        if (choices := self.choices()) is not None:
-            return choices
+        values = self.values()
+        if values is not None and not hasattr(self.distribution, "choices"):
+            return list(dict.fromkeys([values[0], values[(len(values) - 1) // 2], values[-1]]))
+        if values is not None:
+            return values
         distribution: Any = self.distribution
         middle = (distribution.low + distribution.high) / 2
         if distribution.log:
@@ -68,8 +71,9 @@ class Setting:
         from optuna.distributions import CategoricalDistribution, FloatDistribution
 
         distribution: Any = self.distribution
-        if (choices := self.choices()) is not None:
-            distribution = CategoricalDistribution(list(dict.fromkeys([*choices, *values])))
+        if not isinstance(distribution, FloatDistribution):
+            choices = dict.fromkeys([*(self.values() or ()), *values])
+            distribution = CategoricalDistribution(list(choices))
             return replace(self, distribution=distribution, grid=tuple(dict.fromkeys(values)))
         numbers = [float(value) for value in values if isinstance(value, float | int)]
         if len(numbers) < len(values) or not numbers:
@@ -79,10 +83,20 @@ class Setting:
         distribution = FloatDistribution(low, high, log=distribution.log and low > 0)
         return replace(self, distribution=distribution, grid=tuple(dict.fromkeys(numbers)))
 
-    def choices(self) -> Sequence[Choice] | None:
-        """Return all choices, each once; None for a range of real numbers."""
-        choices = getattr(self.distribution, "choices", None)
-        return choices and list(dict.fromkeys(choices))
+    def values(self) -> Sequence[Choice] | None:
+        """Return all values, each once; None for a range of real numbers."""
+        distribution: Any = self.distribution
+        if hasattr(distribution, "choices"):
+            return list(dict.fromkeys(distribution.choices))
+        low, high, step = distribution.low, distribution.high, distribution.step
+        if isinstance(low, int):
+            return range(low, high + 1, step)
+        if low == high:
+            return [low]
+        if step is None:
+            return None
+        # As Optuna computes them.
+        return [min(low + step * index, high) for index in range(round((high - low) / step) + 1)]
 
     def plain(self) -> dict[str, Any]:
         """Return plain JSON values."""
@@ -158,7 +172,7 @@ class Space:
     @cached_property
     def size(self) -> float:
         """Return the number of points; infinite for real numbers or very many."""
-        if any(setting.choices() is None for setting in self.settings.values()):
+        if any(setting.values() is None for setting in self.settings.values()):
             return math.inf
         # Points are counted, since with conditions the sizes do not simply multiply, but only up to
         # the limit.
@@ -167,7 +181,7 @@ class Space:
 
     def points(self) -> Iterator[dict[str, Choice]]:
         """Yield every point of a space without real numbers, each once."""
-        return self._combine(lambda setting: setting.choices() or ())
+        return self._combine(lambda setting: setting.values() or ())
 
     def grid(self) -> Iterator[dict[str, Choice]]:
         """Yield every combination of levels once, without settings that do not matter."""

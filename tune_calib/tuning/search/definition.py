@@ -209,7 +209,7 @@ class SearchDefinition:
         if recipe:
             origins.add(RECIPES.origin(recipe.name))
         if backbones:
-            origins.update(BACKBONES.origin(str(name)) for name in backbones.choices() or ())
+            origins.update(BACKBONES.origin(str(name)) for name in backbones.values() or ())
         for trial in (*candidates.baseline(), *candidates.trials({}, 0)):
             origins.update(trial.spec.plugins)
         return set(filter(None, origins))
