@@ -1,12 +1,13 @@
 """The style of all figures: widths of a two-column paper, colour-blind-safe, reproducible bytes."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from textwrap import wrap
 from typing import Any
 
 import matplotlib as mpl
+import matplotlib.pyplot as plt
 import seaborn as sns
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
@@ -32,10 +33,19 @@ _METADATA = {
 
 @contextmanager
 def applied() -> Iterator[None]:
-    """Set the style in the block; that of a notebook's own figures stays."""
-    with mpl.rc_context():
+    """Set the style in the block; the backend and style of a notebook's own figures stay."""
+    # Loaded before anything is set: a backend of notebooks changes pyplot as it is loaded.
+    with suppress(ImportError):  # of one for which this machine has no screen
+        plt.draw_if_interactive()  # type: ignore[no-untyped-call]
+    open_figures = set(plt.get_fignums())
+    with mpl.rc_context(), plt.ioff():
         theme()
-        yield
+        try:
+            yield
+        finally:
+            # Of plug-ins: pyplot keeps all open figures, and a notebook would show them.
+            for number in set(plt.get_fignums()) - open_figures:
+                plt.close(number)
 
 
 def theme() -> None:

@@ -44,7 +44,6 @@ from tune_calib.text import format_count, nearest, option_words
 from tune_calib.tuning.context import Context
 from tune_calib.tuning.loggers.base import LoggerRequest, load_loggers, send_figures
 from tune_calib.tuning.progress.screen import screen
-from tune_calib.tuning.search.outcome import SearchResult
 from tune_calib.tuning.work.execution import restored_process
 
 R = TypeVar("R", bound=Part)
@@ -256,7 +255,7 @@ def run(request: RunRequest, command: str, context: Context) -> OpenExperiment:
     for entry in ended:
         failures += [f"{entry.name}: {line}" for line in entry.failures]
         crashed = tuple(entry.failures)
-        if isinstance(entry.result, SearchResult):
+        if entry.result is not None and is_search(entry.folder):
             storage = file.content.study_storage
             entries[entry.name] = OpenSearch(entry.folder, crashed, storage)
         elif not entry.is_refused:

@@ -138,6 +138,7 @@ def test_a_failing_figure_gives_one_line_and_the_others_are_drawn(case, room, tm
     (told,) = gallery.remarks
     assert told.startswith(line)
     assert "\n" not in told
+    assert plt.get_fignums() == []
 
 
 def test_a_figure_that_fails_is_an_exit_code_until_it_is_drawn(room, register, tmp_path):
