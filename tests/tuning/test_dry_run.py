@@ -191,6 +191,17 @@ def test_a_forecast_names_what_is_unknown_and_adds_up_the_rest(tmp_path):
     assert format_time(sums) == "about 12 s of training = networks 4 s + heads 8 s"
 
 
+@pytest.mark.parametrize(("address", "compiles"), [(None, True), (None, False), ("auto", False)])
+def test_a_plan_says_where_auto_cannot_compile(address, compiles, tmp_path, monkeypatch):
+    job = job_of(tmp_path, ["ce"])
+    job = replace(job, location=replace(job.location, gpus=1, address=address))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "H100")
+    monkeypatch.setattr(plans, "can_compile", lambda: compiles)
+    is_named = address is None and not compiles
+    assert ("not compiled: Triton, gcc" in describe_run(job, job.plan())) == is_named
+
+
 @pytest.mark.parametrize(("gpus", "share", "count"), [(1, 1, 1), (1, 1 / 4, 4), (2, 1 / 2, 4)])
 def test_trials_in_parallel_are_those_that_the_gpus_hold(tmp_path, monkeypatch, gpus, share, count):
     job = job_of(tmp_path, ["ce"])

@@ -12,8 +12,10 @@ import torch
 from tune_calib.console import entries
 from tune_calib.data.splits import load_development, published_sizes
 from tune_calib.engine.artifacts import has_network
+from tune_calib.engine.execution import can_compile
 from tune_calib.engine.head_batch import HEAD_THREADS
 from tune_calib.engine.machine import count_cores
+from tune_calib.engine.self_check import list_refusals
 from tune_calib.files.store import Store
 from tune_calib.results.tables import read_table
 from tune_calib.spec.gpus import RATES_SIZE, Gpu, Rate, find_head_step
@@ -258,6 +260,7 @@ def describe_run(run: LadderRun | SearchRun, work: RemainingWork, is_dry: bool =
         "images": "" if needs.is_over else describe_images(run, is_elsewhere=False),
         "seeds": _format_seeds(run.resolved),
         "machine": describe_machine(run),
+        "execution": _describe_execution(run),
         "results": f"{run.location.out}; artifacts in {run.location.store}",
         "to do": left,
         "time": "" if needs.is_over else format_time(sums),
@@ -334,6 +337,18 @@ def describe_machine(run: LadderRun | SearchRun) -> str:
     if location.address:
         return f"{text}; runs on the Ray cluster at {location.address}"
     return f"{text}, up to {count_parallel(run, threads)} in parallel"
+
+
+def _describe_execution(run: LadderRun | SearchRun) -> str:
+    """Describe what keeps steps on the GPUs of this machine from being captured or compiled."""
+    specs = [trial.spec for trial in run.planned_trials]
+    is_here = run.location.gpus and run.location.address is None and torch.cuda.is_available()
+    if not is_here or "auto" not in {spec.network.execution for spec in specs}:
+        return ""
+    texts = list_refusals(specs)
+    if not can_compile():
+        texts.insert(0, "not compiled: Triton, gcc or the header Python.h is missing")
+    return "; ".join(texts)
 
 
 def format_time(sums: Forecast) -> str:
