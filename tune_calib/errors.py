@@ -57,6 +57,10 @@ class DamagedFileError(UserError):
     """A file is incomplete, foreign or does not match its checksum."""
 
 
+class UnsealedFileError(DamagedFileError):
+    """A JSON file can be read, but has no checksum."""
+
+
 class FailedFigureWarning(UserWarning):
     """A figure of a report could not be drawn; the command line ends with exit code 1."""
 

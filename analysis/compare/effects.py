@@ -14,6 +14,7 @@ An effect is a weighted sum of cells (``Comparison.weigh``), which is decided li
 """
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -84,25 +85,29 @@ class Lattice:
 
     def in_order(self, step: str) -> tuple[Steps, Steps]:
         """Return the cells before and after a step in the order of the ladder."""
-        before = frozenset(self.steps[: self.steps.index(step)])
-        return before, before | {step}
+        smaller = frozenset(self.steps[: self.steps.index(step)])
+        return smaller, smaller | {step}
 
-    def count_orders(self) -> dict[tuple[Steps, Steps], float]:
+    def share_orders(self) -> dict[tuple[Steps, Steps], float]:
         """Return the share of the orders of all steps that pass from a cell to a larger one."""
         cells = list_combinations(self.needs)
-        before = dict.fromkeys(cells, 0)  # orders that lead to a cell
-        after = dict.fromkeys(cells, 0)  # orders that lead from it to the full method
-        before[cells[0]] = after[cells[-1]] = 1
+        orders_to = dict.fromkeys(cells, 0)  # from the base to a cell
+        orders_from = dict.fromkeys(cells, 0)  # from a cell to the full method
+        orders_to[cells[0]] = orders_from[cells[-1]] = 1
         edges = []
         for cell in cells:
-            edges += [(cell, cell | {step}) for step in self.steps if step not in cell]
-        edges = [(cell, larger) for cell, larger in edges if larger in before]
+            for step in self.steps:
+                if step not in cell and cell | {step} in orders_to:
+                    edges.append((cell, cell | {step}))
         for cell, larger in edges:
-            before[larger] += before[cell]
+            orders_to[larger] += orders_to[cell]
         for cell, larger in reversed(edges):
-            after[cell] += after[larger]
-        total = before[cells[-1]]
-        return {(cell, larger): before[cell] * after[larger] / total for cell, larger in edges}
+            orders_from[cell] += orders_from[larger]
+        total = orders_to[cells[-1]]
+        shares = {}
+        for cell, larger in edges:
+            shares[cell, larger] = orders_to[cell] * orders_from[larger] / total
+        return shares
 
     def weigh(self, sums: Mapping[Steps, float]) -> Weights:
         """Return the weights of rungs; those of cells with one trial add up."""
@@ -131,7 +136,7 @@ def list_effects(lattice: Lattice, design: str) -> dict[str, dict[str, Weights]]
 
 def _shapley(lattice: Lattice) -> dict[str, Weights]:
     sums: dict[str, dict[Steps, float]] = {step: {} for step in lattice.steps}
-    for (cell, larger), share in lattice.count_orders().items():
+    for (cell, larger), share in lattice.share_orders().items():
         (step,) = larger - cell
         sums[step][cell] = sums[step].get(cell, 0.0) - share
         sums[step][larger] = sums[step].get(larger, 0.0) + share
@@ -217,7 +222,8 @@ def compute_effects(
     """Compute and decide all effects of a design on a metric."""
     design = design_of(run)
     lattice = Lattice.of(design, run, has_posthoc)
-    means = over_seeds(run, metric).values.astype(float).dropna().mean()
+    labels = list(dict.fromkeys(lattice.labels.values()))  # without controls, which may lack seeds
+    means = over_seeds(run, metric).values[labels].astype(float).dropna().mean()
     base = run.bases[run.rungs[0].index].label
     part = float(over_seeds(run, "nll_calibration").values[base].astype(float).mean())
     effects = []
@@ -225,15 +231,16 @@ def compute_effects(
         comparisons = [Comparison(name, metric=metric, weights=of) for name, of in weights.items()]
         for decision in decide_sums(run, comparisons, margin):
             changes = []
-            in_order = float("nan")
+            in_order = gain = math.nan
             if kind == "shapley":
                 for cell, larger in lattice.contributions(decision.method):
                     change = float(means[lattice.labels[larger]] - means[lattice.labels[cell]])
                     changes.append(change)
                     if (cell, larger) == lattice.in_order(decision.method):
                         in_order = change
-            gain = -decision.difference / part if metric == "nll" and part > 0 else float("nan")
-            least, most = min(changes, default=float("nan")), max(changes, default=float("nan"))
+            if metric == "nll" and part > 0:
+                gain = -decision.difference / part
+            least, most = min(changes, default=math.nan), max(changes, default=math.nan)
             effects.append(
                 Effect(kind, decision.method, has_posthoc, decision, least, most, in_order, gain)
             )
@@ -316,20 +323,22 @@ def _table(run: Run, effects: list[Effect], has_posthoc: bool, is_first: bool) -
         sentences += describe_rules([effect.decision for effect in effects])
     else:
         sentences.append(f"Decided as above, over {len(effects)} comparisons")
-    key = f"{first.kind}-{metric}" + ("-behind" if has_posthoc else "")
+    key = f"{first.kind}-{metric}"
+    if has_posthoc:
+        key += f"-{design_of(run).posthoc}"
     return Table(
         key,
         "\n".join(full_stops(sentences)),
         records,
         first=list(records[0])[1:4],
-        label=label_of("effects", first.kind, metric),
+        label=label_of("effects", key),
         is_main=first.kind in ("shapley", "removed", "added"),
         notes=[f"{text}." for text in describe_order(effects)],
     ).without_blank()
 
 
 def view(run: Run, metric: str, margin: float | None = None) -> View:
-    """Return the effects on a metric, and on other networks than which they may not hold."""
+    """Return the effects on a metric, with the network check and the cells that were not run."""
     rows: list[dict[str, Any]] = []
     for has_posthoc in layers(run):
         for effect in compute_effects(run, metric, margin, has_posthoc):

@@ -15,7 +15,7 @@ from tune_calib.engine.artifacts import (
 from tune_calib.engine.bank import FeatureBank, bank_key
 from tune_calib.engine.tensors import read_tensors, write_tensors
 from tune_calib.errors import DamagedFileError, UserError
-from tune_calib.files.documents import seal
+from tune_calib.files.documents import CHECKSUM, seal
 from tune_calib.files.store import VERSION, Store, artifact_manifest, read_or_remove
 
 
@@ -69,13 +69,19 @@ def test_an_artifact_of_another_version_is_refused_and_not_removed(version, tmp_
     assert (folder / "tensors.safetensors").exists()
 
 
-def test_an_edited_manifest_is_damaged(tmp_path):
+def test_an_edited_manifest_is_damaged_but_not_one_without_checksum(tmp_path):
     write_tensors(tmp_path / "a", {"x": torch.arange(3)}, {"accuracy": 0.5})
     path = tmp_path / "a" / "manifest.json"
     manifest = {**json.loads(path.read_text()), "accuracy": 0.9}
     path.write_text(json.dumps(manifest))
     with pytest.raises(DamagedFileError, match="its checksum differs"):
         artifact_manifest(tmp_path / "a")
+    del manifest[CHECKSUM]
+    path.write_text(json.dumps(manifest))
+    # It may be whole and the work of hours.
+    with pytest.raises(UserError, match="has no checksum"):
+        read_or_remove(tmp_path / "a", artifact_manifest)
+    assert path.exists()
 
 
 def test_an_unwritable_path_is_refused_in_one_line(tmp_path):

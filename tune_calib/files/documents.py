@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tune_calib.errors import DamagedFileError
+from tune_calib.errors import DamagedFileError, UnsealedFileError
 from tune_calib.files.hashes import hash_text
 
 CHECKSUM = "checksum"
@@ -36,7 +36,7 @@ def unseal(data: bytes | str, path: object) -> dict[str, Any]:
     except (ValueError, RecursionError):
         raise DamagedFileError(f"{path} is incomplete") from None
     if not isinstance(content, dict) or CHECKSUM not in content:
-        raise DamagedFileError(
+        raise UnsealedFileError(
             f"{path} has no checksum: it was edited, or an unreleased version of tune-calib wrote "
             "it; move it elsewhere, and run the command that wrote it again"
         )

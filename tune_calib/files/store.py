@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from filelock import FileLock
 from safetensors import SafetensorError
 
-from tune_calib.errors import DamagedFileError, RefusedError, UserError
+from tune_calib.errors import DamagedFileError, RefusedError, UnsealedFileError, UserError
 from tune_calib.files.documents import seal, unseal
 from tune_calib.files.hashes import checksum_of, hash_bytes
 from tune_calib.files.paths import (
@@ -179,7 +179,12 @@ def read_manifest(folder: AnyPath) -> dict[str, Any]:
 
 
 def _parse_manifest(content: bytes, path: AnyPath) -> dict[str, Any]:
-    manifest = unseal(content, path)
+    try:
+        manifest = unseal(content, path)
+    except UnsealedFileError as error:
+        if b'"files"' not in content:  # not the manifest of an artifact
+            raise
+        raise UserError(str(error)) from None  # not damaged, so that the artifact is not removed
     version = manifest.get("version")
     if version != VERSION:  # not damaged: another tune-calib may read it
         raise UserError(

@@ -51,8 +51,10 @@ def build_design(ladder: Ladder, name: str, posthoc: str | None = None) -> Ladde
         slots = {**rung.slots, "posthoc": {"method": posthoc}}
         rungs.append(Rung(label, ingredient, slots=slots, kind=kind))
     rungs.sort(key=lambda rung: rung.kind == "control")  # stable: controls last
-    design = ladder.design and replace(ladder.design, posthoc=posthoc)
-    return replace(ladder, rungs=tuple(rungs), design=design)
+    ladder = replace(ladder, rungs=tuple(rungs))
+    if ladder.design is None:
+        return ladder
+    return replace(ladder, design=replace(ladder.design, posthoc=posthoc))
 
 
 def _build_cells(ladder: Ladder, name: str) -> Ladder:
@@ -109,7 +111,9 @@ def _list_changes(ladder: Ladder) -> dict[Factor, _Change]:
         for factor in rung.factors or (Factor(rung.label.removeprefix("+ ")),):
             if absent := [name for name in factor.needs if name not in needs]:
                 raise UserError(f"{ladder.name}: {factor.name} needs {absent[0]}, no earlier step")
-            needed = {*factor.needs, *(part for name in factor.needs for part in needs[name])}
+            needed = set(factor.needs)
+            for name in factor.needs:
+                needed.update(needs[name])
             needs[factor.name] = [name for name in needs if name in needed]
             after = flatten(factor.slots or rung.slots)
             changed = {key: after[key] for key in after if settings.get(key, ...) != after[key]}
@@ -184,11 +188,10 @@ def _list_fraction(factors: tuple[Factor, ...]) -> list[Cell]:
                 words.append(word)
     cells = []
     for number in range(2**bits):
-        chosen = [
-            factor.name
-            for factor, word in zip(factors, words, strict=False)
-            if (number & word).bit_count() % 2
-        ]
+        chosen = set[str]()
+        for factor, word in zip(factors, words, strict=False):
+            if (number & word).bit_count() % 2:
+                chosen.add(factor.name)
         cells.append(frozenset(chosen))
     return cells
 

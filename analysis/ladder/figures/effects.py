@@ -22,10 +22,10 @@ _STEP_IN = 0.34  # height of a step
 _ECE = METRICS["ece"]
 
 
-def _list(results: LadderResults, kind: str, has_posthoc: bool = False) -> list[Effect]:
+def _list_effects(results: LadderResults, kind: str, has_posthoc: bool = False) -> list[Effect]:
     if results.run.manifest.design is None:
         return []
-    effects = compute_effects(results.run, "ece", has_posthoc=has_posthoc)
+    effects = compute_effects(results.run, "ece", None, has_posthoc)
     return [effect for effect in effects if effect.kind == kind]
 
 
@@ -43,14 +43,14 @@ def _list(results: LadderResults, kind: str, has_posthoc: bool = False) -> list[
 )
 def draw_shapley(results: LadderResults) -> Drawing | None:
     """Draw the Shapley value of each step, in a panel without and one with the post-hoc method."""
-    if not _list(results, "shapley"):
+    if not _list_effects(results, "shapley"):
         return None
     run, panels = results.run, layers(results.run)
-    steps = len(_list(results, "shapley"))
+    steps = len(_list_effects(results, "shapley"))
     size = (style.COLUMN_IN, (_STEP_IN * steps + 0.35) * len(panels) + 0.55)
     figure, axes = style.subplots(len(panels), figsize=size, squeeze=False, sharex=True)
     for axis, has_posthoc in zip(axes.flat, panels, strict=True):
-        _draw_contributions(axis, _list(results, "shapley", has_posthoc))
+        _draw_contributions(axis, _list_effects(results, "shapley", has_posthoc))
         if len(panels) > 1:
             behind = f"behind it: {design_of(run).posthoc}" if has_posthoc else "as trained"
             axis.set_title(behind, fontsize=7.5, loc="left")
@@ -96,13 +96,13 @@ def _draw_contributions(axis: Axes, effects: list[Effect]) -> None:
 )
 def draw_interactions(results: LadderResults) -> Drawing | None:
     """Draw main effects and interactions as a matrix."""
-    effects = _list(results, "interaction")
+    effects = _list_effects(results, "interaction")
     if not effects:
         return None
     steps = [factor.name for factor in design_of(results.run).factors]
     matrix = pd.DataFrame(np.nan, index=steps, columns=steps)
     texts = matrix.astype(object).fillna("")
-    for effect in [*_list(results, "main"), *effects]:
+    for effect in [*_list_effects(results, "main"), *effects]:
         first, _, second = effect.name.partition(" x ")
         row, column = second or first, first
         text = minus(_ECE.format(effect.decision.difference, signed=True))
