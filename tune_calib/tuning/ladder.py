@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from operator import attrgetter
@@ -10,7 +11,6 @@ from typing import Any, ClassVar
 from tune_calib.data.shift import find_sets
 from tune_calib.errors import UserError
 from tune_calib.files.paths import AnyPath
-from tune_calib.files.store import Store
 from tune_calib.results.folders import find_run_manifest, read_identity, to_record
 from tune_calib.results.manifests import (
     RUN_MANIFEST,
@@ -40,18 +40,20 @@ from tune_calib.tuning.folder import (
     hash_request,
     refuse_foreign,
 )
+from tune_calib.tuning.progress.tracker import Tracker
 from tune_calib.tuning.resolve import resolve_files
 from tune_calib.tuning.reuse import Copies, copy_rows, find_rows
 from tune_calib.tuning.share import resolve_share
-from tune_calib.tuning.work.execution import execute, resources_of
-from tune_calib.tuning.work.executor import Executor
+from tune_calib.tuning.work.executor import Source
 from tune_calib.tuning.work.jobs import (
-    ExtraJob,
+    Job,
+    JobSource,
     RemainingWork,
     find_extra_jobs,
-    lacking,
     make_plan,
+    resources_of,
 )
+from tune_calib.tuning.work.provenance import Provenance
 
 
 @dataclass(frozen=True)
@@ -215,11 +217,10 @@ class LadderRun:
         """Plan the trials without a row, and the extra evaluations that finished trials lack."""
         work = make_plan(self.planned_trials, done(self.location.out))
         extra = tuple(self._find_extra() if reads_shifts else ())
-        needs = resources_of([*work.jobs, *extra], self.location.gpus)
-        artifact = next(lacking(work, Store(self.location.store)), None)
-        return replace(work, extra=extra, needs=needs, artifact=artifact)
+        jobs = work.networks + work.head_batches + extra
+        return replace(work, extra=extra, needs=resources_of(jobs, self.location.gpus))
 
-    def _find_extra(self) -> list[ExtraJob]:
+    def _find_extra(self) -> list[Job]:
         draws = self.options.bootstrap
         return find_extra_jobs(self.shift_sets, draws, self.planned_trials, out=self.location.out)
 
@@ -243,25 +244,29 @@ class LadderRun:
         """Return the time after which no job starts, on the monotonic clock."""
         return self.started + 3600 * (self.options.max_hours or math.inf)
 
-    def execute(self, work: RemainingWork, executor: Executor) -> None:
-        """Execute networks and heads, and then the extra evaluations."""
-        work.crashed.extend(execute("networks and heads", work, executor, deadline=self.deadline))
+    def sources(
+        self, work: RemainingWork, provenance: Provenance, tracker: Tracker
+    ) -> Iterator[Source]:
+        """Yield the jobs of networks and heads, and then of the extra evaluations."""
+        limit = self.deadline
+        if work.networks and time.monotonic() <= limit:
+            title, waiting = "networks and heads", work.head_batches
+            yield JobSource(title, work.networks, provenance, waiting, limit)
         # With those of the trials that have just finished.
-        extra = tuple(self._find_extra()) if work.networks else work.extra
-        evaluations = RemainingWork(networks=extra)
-        work.crashed.extend(
-            execute("extra evaluations", evaluations, executor, deadline=self.deadline)
-        )
+        extra = self._find_extra() if work.networks else work.extra
+        if extra and time.monotonic() <= limit:
+            yield JobSource("extra evaluations", extra, provenance, deadline=limit)
 
     def finish(self, work: RemainingWork) -> Result:
         """Return the crashes, and what the limit of time left undone."""
+        crashed = list(work.errors.values())
         if time.monotonic() <= self.deadline or (remaining := self.plan()).is_over:
-            return Result(work.crashed)
+            return Result(crashed)
         trials = sum(len(job.dependents) for job in remaining.networks)
         evaluations = sum(len(job.trials) for job in remaining.extra)
         planned = format_count(len(self.planned_trials), "trial")
         return Result(
-            work.crashed,
+            crashed,
             f"the time limit of {self.options.max_hours:g} h is over: {trials} of {planned} and "
             f"{format_count(evaluations, 'extra evaluation')} left",
         )

@@ -14,10 +14,9 @@ import ray
 from ray._private import ray_constants
 from ray._private.state import state
 from ray.exceptions import GetTimeoutError, RayError, RayTaskError
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from tune_calib.console import echo
-from tune_calib.engine.machine import count_cores, machine
+from tune_calib.engine.machine import count_cores
 from tune_calib.errors import UserError, find_cause
 from tune_calib.progress import report_progress
 from tune_calib.tuning.work.executor import OTHER, Resources, refuse_unreachable
@@ -153,16 +152,6 @@ def _connect(address: str | None, variables: Mapping[str, str]) -> None:
     if threading.current_thread() is threading.main_thread():  # others cannot set handlers
         for number, handler in handlers.items():
             signal.signal(number, handler)  # Ray replaced them
-
-
-def list_machines() -> list[dict[str, str | None]]:
-    """Describe each living node of the cluster."""
-    describe: Any = ray.remote(num_cpus=0)(machine)
-    descriptions = []
-    for node in _list_living_nodes():
-        strategy = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-        descriptions.append(describe.options(scheduling_strategy=strategy).remote())
-    return list(ray.get(descriptions))
 
 
 def run_on_gpu(function: Callable[..., T], *arguments: Any) -> tuple[T, int]:
