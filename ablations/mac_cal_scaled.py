@@ -29,5 +29,5 @@ LADDERS.register(
         title="MaC-Cal, one ingredient at a time, with and without temperature scaling",
         table="maccal/scaled",
         rungs=tuple(_RUNGS),
-    ),
+    )
 )
