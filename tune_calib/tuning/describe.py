@@ -51,12 +51,10 @@ class Needs:
 
     @property
     def heads(self) -> int:
-        """Return the number of heads that are left to train."""
         return sum(count for _, count in self.head_batches)
 
     @property
     def is_over(self) -> bool:
-        """Return whether nothing is left to do."""
         return self.planned == self.done and not self.evaluations
 
 
@@ -241,7 +239,6 @@ FEW_CALIB = 100
 
 
 def describe_run(run: LadderRun | SearchRun, work: RemainingWork, is_dry: bool = False) -> str:
-    """Describe the settings, work and time of a run; a dry one with the origin of its time."""
     needs, sums = find_needs(run, work), Forecast(run.location)
     trained = sums.add(run, needs)
     if isinstance(run, LadderRun):
@@ -359,7 +356,6 @@ def _describe_execution(run: LadderRun | SearchRun) -> str:
 
 
 def format_time(sums: Forecast) -> str:
-    """Format the forecast of the time of training, with what was not measured."""
     unknown = [name for name, seconds in sums.seconds.items() if math.isnan(seconds)]
     parts = []
     for name, seconds in sums.seconds.items():

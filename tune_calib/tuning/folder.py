@@ -49,7 +49,6 @@ class RunLocation:
         command: str,
         among: AnyPath | None = None,
     ) -> "RunLocation":
-        """Return the location that a request names, with its default folders."""
         out = parse_path(default_folder(request))
         return cls(
             out=out,
@@ -82,12 +81,10 @@ class RunLocation:
 
     @property
     def absolute_data_root(self) -> str | None:
-        """Return the absolute path of ``data_root``."""
         return None if self.data_root is None else str(self.data_root.resolve())
 
     @property
     def uses_ray(self) -> bool:
-        """Return whether Ray executes the trials instead of this process."""
         return self.address != IN_PROCESS
 
     def at_once(self, threads: int = 1) -> int:
@@ -123,7 +120,6 @@ def only_driver(out: AnyPath) -> Iterator[None]:
 
 
 def done(out: AnyPath) -> set[str]:
-    """Return the spec hashes with a result row."""
     rows = read_table(out, "trials", columns=["spec_hash"])
     return set(rows["spec_hash"].to_pylist())
 

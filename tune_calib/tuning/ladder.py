@@ -72,12 +72,10 @@ class LadderRun:
 
     @cached_property
     def name(self) -> str:
-        """Return the name of the ladder."""
         return self.ladder.name
 
     @cached_property
     def planned_trials(self) -> list[PlannedTrial]:
-        """List all trials."""
         return expand(self.ladder, self.resolved)
 
     @cached_property
@@ -95,12 +93,10 @@ class LadderRun:
 
     @cached_property
     def shift_sets(self) -> list[str]:
-        """List the names of the shift sets of the extra evaluations."""
         data = self.planned_trials[0].spec.data
         return find_sets(self.options.shift, data, self.location.data_root)
 
     def check(self) -> None:
-        """Refuse missing shift sets."""
         _ = self.shift_sets
 
     def build_manifest(self) -> RunManifest:
@@ -148,7 +144,6 @@ class LadderRun:
 
     @cached_property
     def new_manifest(self) -> RunManifest:
-        """Build the manifest of a new folder."""
         planned, ladder, seeds = self.planned_trials, self.ladder, self.resolved.seeds
         identity = self.resolved.identity()
         identity = {"ladder": ladder.name, **identity, "is_paired": seeds.is_paired}
@@ -188,7 +183,6 @@ class LadderRun:
         )
 
     def read_files(self, is_dry: bool) -> "LadderRun":
-        """Return the run with the content of the files that its settings name."""
         data_root, store = self.location.data_root, self.location.store
         resolved = resolve_files(self.resolved, data_root, store, is_dry=is_dry)
         tune = getattr(self.options, "tune", None)
@@ -206,7 +200,6 @@ class LadderRun:
         return replace(self, resolved=resolved, location=location)
 
     def choose_gpus(self) -> "LadderRun":
-        """Return the run with the GPUs of a trial that ``gpus=auto`` chooses."""
         if not self.location.chooses_gpus:
             return self
         finished = done(self.location.out)
@@ -241,13 +234,11 @@ class LadderRun:
 
     @property
     def deadline(self) -> float:
-        """Return the time after which no job starts, on the monotonic clock."""
         return self.started + 3600 * (self.options.max_hours or math.inf)
 
     def sources(
         self, work: RemainingWork, provenance: Provenance, tracker: Tracker
     ) -> Iterator[Source]:
-        """Yield the jobs of networks and heads, and then of the extra evaluations."""
         limit = self.deadline
         if work.networks and time.monotonic() <= limit:
             title, waiting = "networks and heads", work.head_batches
@@ -311,6 +302,5 @@ def build_ladder_run(
     command: str,
     among: AnyPath | None = None,
 ) -> LadderRun:
-    """Build the run of a resolved request; the files that it names are not read yet."""
     location = RunLocation.of_request(request, command, among)
     return LadderRun(fit_design(ladder, resolved), resolved, location, options=request)

@@ -30,7 +30,6 @@ class RayExecutor(Executor):
     kind: ClassVar[type[tune.Trainable]] = JobTrainable
 
     def run(self, source: Source) -> dict[str, str]:
-        """Execute at most ``source.total`` trials in parallel with Ray Tune."""
         report_progress("starting workers")
         if isinstance(source, JobSource):
             source.cores = self._share_cores(source.passes)

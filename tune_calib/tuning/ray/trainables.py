@@ -57,7 +57,6 @@ class JobTrainable(tune.Trainable):
     worker: Worker | None = None
 
     def setup(self, config: dict[str, Any]) -> None:
-        """Take the first job."""
         self.sender = EventSender()
         self.reset_config(config)
 
@@ -86,12 +85,10 @@ class JobTrainable(tune.Trainable):
 
     @property
     def opened_worker(self) -> Worker:
-        """Return the worker of the running job."""
         assert self.worker is not None
         return self.worker
 
     def cleanup(self) -> None:
-        """Free the resources of the job."""
         worker, self.worker = self.worker, None
         if worker is not None:
             worker.cleanup()
@@ -104,7 +101,6 @@ class MethodTrainable(JobTrainable):
     plugins: ClassVar[Sequence[Plugin]]
 
     def setup(self, config: dict[str, Any]) -> None:
-        """Begin the first trial."""
         self.reset_config(config)
 
     def _setup_logdir(self) -> None:
@@ -114,7 +110,6 @@ class MethodTrainable(JobTrainable):
             super()._setup_logdir()  # type: ignore[no-untyped-call]
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
-        """Begin another trial as a fresh actor would."""
         run = new_config["run"]
         used = [*self.plugins, *(Plugin(**plain) for plain in run.get("plugins", ()))]
         # Before any registry is read; the process may have used others before.
@@ -131,15 +126,12 @@ class MethodTrainable(JobTrainable):
         return True
 
     def step(self) -> dict[str, Any]:
-        """Run a step of the trial."""
         return self.opened_worker.step()
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
-        """Save the state of the trial."""
         self.opened_worker.save_checkpoint(checkpoint_dir)
 
     def load_checkpoint(self, checkpoint: Any) -> None:
-        """Load a saved checkpoint."""
         self.opened_worker.load_checkpoint(checkpoint)
 
 
@@ -181,7 +173,6 @@ class EventSender:
         threading.Thread(target=self._send, daemon=True, name="tune-calib events").start()
 
     def receive(self, event: ProgressEvent) -> None:
-        """Take an event of the running trial."""
         self.latest = self.key, event
 
     def _send(self) -> None:

@@ -35,7 +35,6 @@ class Resources:
     precision: Precision = "fp32"
 
     def __post_init__(self) -> None:
-        """Refuse fractions that leave part of a GPU unused."""
         try:
             whole_share(self.gpus)
         except ValueError as error:
@@ -46,7 +45,6 @@ class Resources:
         return node.get("CPU", 0) >= self.cpus and node.get("GPU", 0) >= self.gpus
 
     def __str__(self) -> str:
-        """Format the resources for messages."""
         gpus = f" and {self.gpus:g} GPUs" if self.gpus else ""
         return f"{self.cpus} CPU cores{gpus}"
 
@@ -83,12 +81,10 @@ class Executor(ABC):
         """
 
     def show_begin(self, job: Mapping[str, Any]) -> None:
-        """Show the start of a job, given as ``Job.config``."""
         tracker, kind = self.context.view.tracker, f"{job['kind']}s"
         tracker.start(job["name"], job["title"], kind, weight=job["weight"])
 
     def log_epoch(self, job: Mapping[str, Any], result: Mapping[str, Any]) -> None:
-        """Log a report on a job."""
         if self.context.follower is not None:
             self.context.follower.send_epoch(job, result)
 

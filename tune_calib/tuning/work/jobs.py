@@ -76,7 +76,6 @@ class Job:
         return 1 if self.kind == "network" else len(self.trials)
 
     def config(self) -> dict[str, Any]:
-        """Return the configuration of its worker as plain JSON values."""
         return {
             "name": self.name,
             "title": self.title or self.name,
@@ -159,7 +158,6 @@ class JobSource:
 
 
 def resources_of(jobs: Iterable[Job], gpus: float) -> list[Resources]:
-    """List the resources of each kind of job."""
     kinds = {(job.threads, job.first.spec.network.precision) for job in jobs}
     return [Resources(threads, gpus, precision) for threads, precision in sorted(kinds)]
 

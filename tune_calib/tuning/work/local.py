@@ -123,7 +123,6 @@ class JobRunner:
         return result
 
     def close(self) -> None:
-        """Free the resources of the last job."""
         worker, self._worker = self._worker, None
         if worker is not None:
             worker.cleanup()
@@ -141,7 +140,6 @@ class JobProcess:
         other_end.close()
 
     def begin(self, config: dict[str, Any]) -> None:
-        """Begin a job."""
         with contextlib.suppress(OSError):  # a process that has died is noticed as it is read
             self.connection.send(config)
 
@@ -157,11 +155,9 @@ class JobProcess:
 
     @property
     def has_ended(self) -> bool:
-        """Return whether the process has ended."""
         return self._process.poll() is not None
 
     def close(self) -> None:
-        """End the process, whatever it does."""
         self.connection.close()
         self._process.kill()
         self._process.wait()

@@ -142,7 +142,6 @@ class Worker:
     def rows(
         self, results: Sequence[Evaluated], **measured_otherwise: Any
     ) -> dict[TableName, list[dict[str, Any]]]:
-        """Build the rows of this Ray trial."""
         measured = {
             "wall_s": time.monotonic() - self.started,
             "population": len(results),

@@ -185,7 +185,6 @@ class NetworkWorker(Worker):
 
     @property
     def _needs_bank(self) -> bool:
-        """Return whether a trial of the run reads the bank of clean images."""
         without_head = [t.spec for t in (*self.trials, *self.dependents) if t.spec.head is None]
         is_read = any(spec.network.is_frozen or spec.posthoc for spec in without_head)
         return is_read or bank_key(self.spec, None) in self._bank_keys
