@@ -252,11 +252,9 @@ def _register(plugin: Plugin) -> None:
                 raise UserError(f"metric {metric.name!r} has no `compute` function")
     except (Exception, SystemExit) as error:
         _remove(plugin.content)
-        located = locate_error(error, lambda path: path in files)
-        message = f"plug-in {located.place or plugin.where}: {located.text}"
-        if isinstance(error, RefusedError):
-            raise RefusedError(message) from None
-        raise UserError(message) from None
+        located = locate_error(error, lambda path: path in files, elsewhere=plugin.where)
+        kind = RefusedError if isinstance(error, RefusedError) else UserError
+        raise kind(f"plug-in {located}") from None
     _loaded.named[plugin.content] = _loaded.in_use[plugin.content] = plugin
 
 

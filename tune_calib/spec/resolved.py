@@ -107,7 +107,11 @@ class ResolvedRequest:
 
     def identity(self) -> dict[str, Any]:
         """Return the part of a run's identity that is not its seeds, as plain JSON values."""
-        identity: dict[str, Any] = {"defaults": {}, "given": self._identifying}
+        overrides = {slot: dict(settings) for slot, settings in self.overrides.items()}
+        # A run may continue with another execution.
+        if overrides.get("network", {}).pop("execution", None) and not overrides["network"]:
+            del overrides["network"]
+        identity: dict[str, Any] = {"defaults": {}, "given": overrides}
         if self.own_recipes:
             identity["own_recipes"] = True
         if self.recipe:
@@ -115,14 +119,6 @@ class ResolvedRequest:
             if self.recipe.name != QUICK:
                 identity["recipe"] = self.recipe.plain()
         return identity
-
-    @property
-    def _identifying(self) -> Settings:
-        """Return the overrides without ``network.execution``, with which a run may continue."""
-        overrides = {slot: dict(settings) for slot, settings in self.overrides.items()}
-        if overrides.get("network", {}).pop("execution", None) and not overrides["network"]:
-            del overrides["network"]
-        return overrides
 
     @property
     def fixed(self) -> dict[str, Any]:

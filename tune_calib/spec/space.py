@@ -53,14 +53,12 @@ class Setting:
 
     def levels(self) -> Sequence[Choice]:
         """Return the user's grid, every choice, or both ends and the middle of a range."""
-        if self.grid:
-            return self.grid
-        values = self.values()
-        if values is not None and not hasattr(self.distribution, "choices"):
-            return list(dict.fromkeys([values[0], values[(len(values) - 1) // 2], values[-1]]))
-        if values is not None:
-            return values
         distribution: Any = self.distribution
+        values = self.grid or self.values()
+        if values is not None and (self.grid or hasattr(distribution, "choices")):
+            return values
+        if values is not None:
+            return list(dict.fromkeys([values[0], values[(len(values) - 1) // 2], values[-1]]))
         middle = (distribution.low + distribution.high) / 2
         if distribution.log:
             middle = (distribution.low * distribution.high) ** 0.5

@@ -163,8 +163,6 @@ TEXT = BeforeValidator(lambda value: fspath(value) if isinstance(value, PathLike
 PATH = BeforeValidator(parse_local)
 Text = Annotated[str, TEXT]
 LocalPath = Annotated[Path, PATH]
-Folder = Text
-LocalFolder = LocalPath
 Words = Annotated[
     tuple[str, ...], BeforeValidator(as_tuple, json_schema_input_type=str | tuple[str, ...])
 ]
