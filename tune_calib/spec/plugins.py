@@ -51,7 +51,6 @@ class Plugin:
     parts: Mapping[str, str] = field(default_factory=dict)  # digests of modules that it imports
 
     def plain(self) -> dict[str, Any]:
-        """Return plain JSON values, for a worker."""
         return asdict(self)
 
 
@@ -145,12 +144,10 @@ def _find_files(name: str) -> dict[str, Path]:
 
 
 def installed() -> tuple[Plugin, ...]:
-    """Return the plug-ins of installed packages."""
     return tuple(read(point.module) for point in entry_points(group=GROUP))
 
 
 def in_use() -> tuple[Plugin, ...]:
-    """Return the plug-ins that are registered in this process."""
     return tuple(_loaded.in_use.values())
 
 

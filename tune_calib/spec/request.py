@@ -320,7 +320,7 @@ class AblateRequest(Choice, LadderRequest):
 
     one_of = ("ladder", "path")
     ladder: Annotated[LadderName | None, OptionHelp(names=lambda: LADDERS), LADDER] = None
-    path: Annotated[Folder | None, OptionHelp(SEARCHING, metavar="RUN")] = None
+    path: Annotated[Text | None, OptionHelp(SEARCHING, metavar="RUN")] = None
     """which settings that a search has changed carry its gain: the folder of the search"""
     controls: Controls = False
     design: DesignChoice = "incremental"
@@ -475,7 +475,6 @@ R = TypeVar("R", bound=Part)
 
 
 def option_help(model: type[Part], name: str) -> OptionHelp:
-    """Return the help of a field of a request."""
     metadata = reversed(model.model_fields[name].metadata)
     return next(entry for entry in metadata if isinstance(entry, OptionHelp))
 

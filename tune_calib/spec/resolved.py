@@ -37,7 +37,6 @@ class Seeds:
         return cls(tuple(range(networks)), tuple(range(heads)), is_paired=False)
 
     def pairs(self) -> list[tuple[int, int]]:
-        """Return all pairs (network seed, head seed) that are run."""
         if self.is_paired:
             return list(zip(self.network, self.head, strict=True))
         return list(product(self.network, self.head))
@@ -75,7 +74,6 @@ class ResolvedRequest:
 
     @property
     def is_frozen(self) -> bool:
-        """Return whether the network is frozen."""
         return is_frozen(self.overrides)
 
     @property
@@ -172,7 +170,6 @@ class ResolvedRequest:
 
 
 def refuse_large(trials: int) -> None:
-    """Refuse a plan that is too large to be listed."""
     if trials > LARGEST_PLAN:
         raise UserError(
             f"{trials:,} trials are planned, but at most {LARGEST_PLAN:,} are allowed; request "

@@ -97,7 +97,6 @@ class Setting:
         return [min(low + step * index, high) for index in range(round((high - low) / step) + 1)]
 
     def plain(self) -> dict[str, Any]:
-        """Return plain JSON values."""
         from optuna.distributions import distribution_to_json
 
         kind = type(self.distribution).__name__.removesuffix("Distribution").lower()
@@ -232,7 +231,6 @@ def bounded(low: float, high: float, reason: str, *, log: bool = False) -> Setti
 
 
 def choice(*choices: Choice, **only_if: tuple[Choice, ...]) -> Setting:
-    """Build a choice among some values."""
     from optuna import distributions
 
     return Setting(distributions.CategoricalDistribution(choices), _dotted(only_if))

@@ -127,7 +127,6 @@ def parse_share(value: Any) -> Any:
 
 
 def whole_share(gpus: float | str) -> float | str:
-    """Refuse fractions that would leave part of a GPU unused."""
     if isinstance(gpus, str):
         return gpus
     is_share = 0 < gpus <= 1 and math.isclose(round(1 / gpus) * gpus, 1, rel_tol=1e-9)
