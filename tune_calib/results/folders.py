@@ -81,7 +81,6 @@ def read_search_manifest(out: AnyPath) -> SearchManifest:
 
 
 def is_search(out: AnyPath) -> bool:
-    """Return whether a folder contains a search."""
     return (out / SEARCH_MANIFEST).exists() or (out / SEARCH_OUTCOME).exists()
 
 
@@ -103,7 +102,6 @@ def read_identity(out: AnyPath) -> str | None:
 
 
 def to_record(index: int, rung: Rung) -> RungRecord:
-    """Return the record of a rung."""
     return RungRecord(
         index=index,
         label=rung.label,

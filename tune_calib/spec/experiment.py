@@ -114,7 +114,6 @@ class Entry(request.Choice, request.Tuning, Where):
 
     @property
     def request_model(self) -> type[request.TrialsRequest]:
-        """Return the model of the requests that the entry makes."""
         if self.search is not None:
             return request.SearchRequest
         if self.ladder is not None:
