@@ -96,7 +96,7 @@ class RunLocation:
 
 @dataclass(frozen=True)
 class Result:
-    """The end of a run, whose rows are in its folder."""
+    """The end of a run."""
 
     crashed: list[str]  # a line for each job that crashed
     stopped: str = ""  # what a limit of time left undone, in words; "" if nothing
@@ -150,21 +150,17 @@ def refuse_foreign(out: AnyPath, *damaged: str) -> None:
             )
 
 
-def explain_other_recipe(old: RunManifest, new: RunManifest) -> str:
-    """Explain that a folder contains another run because of its recipe; else return ""."""
-    # The same command gives another run only with another recipe.
-    is_changed = (old.dataset, old.ladder, old.command) == (new.dataset, new.ladder, new.command)
-    if new.recipe is not None and old.recipe is not None:
-        if old.recipe.name != new.recipe.name:
-            return f": it uses recipe {old.recipe.name}, not {new.recipe.name}"
-        is_changed |= old.recipe.settings != new.recipe.settings
-    if not is_changed:
-        return ""
-    return f": the recipe of {new.dataset} has changed since it began; report still reads it"
-
-
 def build_foreign_error(out: AnyPath, what: str, command: str, why: str = "") -> UserError:
     """Build the error of a folder that contains another request, with its command."""
     return UserError(
         f"{out} contains another {what} ({command}){why}; name another folder", setting="out"
     )
+
+
+def build_foreign_run_error(out: AnyPath, old: RunManifest, new: RunManifest) -> UserError:
+    """Build the error of a folder that contains another run, perhaps because of its recipe."""
+    why = ""
+    # The same command gives another run only with another recipe.
+    if (old.dataset, old.ladder, old.command) == (new.dataset, new.ladder, new.command):
+        why = f": the recipe of {new.dataset} has changed since it began; report still reads it"
+    return build_foreign_error(out, "run", old.command, why)

@@ -9,8 +9,10 @@ from operator import attrgetter
 from typing import Any, ClassVar
 
 from tune_calib.data.shift import find_sets
+from tune_calib.engine.artifacts import has_network
 from tune_calib.errors import UserError
 from tune_calib.files.paths import AnyPath
+from tune_calib.files.store import Store
 from tune_calib.results.folders import find_run_manifest, read_identity, to_record
 from tune_calib.results.manifests import (
     RUN_MANIFEST,
@@ -35,8 +37,8 @@ from tune_calib.tuning.folder import (
     Result,
     RunLocation,
     build_foreign_error,
+    build_foreign_run_error,
     done,
-    explain_other_recipe,
     hash_request,
     refuse_foreign,
 )
@@ -54,6 +56,10 @@ from tune_calib.tuning.work.jobs import (
     resources_of,
 )
 from tune_calib.tuning.work.provenance import Provenance
+
+# So few trials on so few images, whose networks are trained, take seconds.
+FEW_TRIALS = 32
+FEW_IMAGES = 5000
 
 
 @dataclass(frozen=True)
@@ -111,7 +117,7 @@ class LadderRun:
                 raise build_foreign_error(out, "run", f"its {RUN_MANIFEST} is lost")
             return new
         if old.sweep != new.sweep:
-            raise build_foreign_error(out, "run", old.command, why=explain_other_recipe(old, new))
+            raise build_foreign_run_error(out, old, new)
         axes = "network_seed", "head_seed", "split_seed", "calib_size", "imported"
         cell = attrgetter("rung", *axes)
         old_hashes = {cell(trial): trial.spec_hash for trial in old.planned}
@@ -193,11 +199,29 @@ class LadderRun:
                 "one method has no rank among several imports; name another one as well, such as "
                 "vanilla, the network as it is"
             )
-        location = self.location
-        has_heads = any("head" in rung.slots for rung in self.ladder.rungs)
-        if resolved.is_imported and not has_heads and location.address is None:
-            location = replace(location, address=IN_PROCESS)  # nothing is trained
-        return replace(self, resolved=resolved, location=location)
+        run = replace(self, resolved=resolved)
+        if self.location.address is None and run._is_brief:
+            return replace(run, location=replace(self.location, address=IN_PROCESS))
+        return run
+
+    @property
+    def _is_brief(self) -> bool:
+        """Return whether Ray would take longer to start than the trials that are left."""
+        if self.resolved.is_imported:
+            return not any("head" in rung.slots for rung in self.ladder.rungs)
+        location, options = self.location, self.options
+        is_tuned = getattr(options, "tune", None) is not None
+        if is_tuned or options.shift or location.gpus or location.chooses_gpus:
+            return False
+        finished, store = done(location.out), Store(location.store)
+        left = [trial.spec for trial in self.planned_trials if trial.spec.hash not in finished]
+        for spec in {spec.network_id: spec for spec in left}.values():
+            images = spec.data.info.published
+            if images is None or sum(images) > FEW_IMAGES or spec.network.portable:
+                return False
+            if not has_network(spec, store):
+                return False
+        return len(left) <= FEW_TRIALS
 
     def choose_gpus(self) -> "LadderRun":
         if not self.location.chooses_gpus:

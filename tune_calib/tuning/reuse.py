@@ -123,10 +123,7 @@ class Copies:
 
 
 def find_rows(
-    planned: Iterable[PlannedTrial],
-    out: AnyPath,
-    among: AnyPath | None,
-    copies: Copies,
+    planned: Iterable[PlannedTrial], out: AnyPath, among: AnyPath | None, copies: Copies
 ) -> dict[str, AnyPath]:
     """Find rows of missing trials in the run folders ``AMONG/*/*``; return folders by spec hash."""
     if among is None:

@@ -54,10 +54,7 @@ def peak_memory(device: str) -> int:
 
 
 def trial_row(
-    trial: PlannedTrial,
-    result: TrialResult,
-    provenance: Provenance,
-    measured: Mapping[str, Any],
+    trial: PlannedTrial, result: TrialResult, provenance: Provenance, measured: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Build the row of a trial in the ``trials`` table; ``measured`` are further columns."""
     spec, data = trial.spec, canonical_json(trial.spec.data)
