@@ -166,10 +166,7 @@ class Forecast:
         subject = f"{spec.network.backbone} on {spec.data.dataset}"
         if part == "head":
             subject = f"heads of {slot.method} on {spec.data.dataset}"
-        slots = spec.model_dump(mode="json")
-        epoch_s = self._measured.get(_kind_of(slots, part, device))
-        if epoch_s is None and self.gpu is None:
-            epoch_s = self._measured.get(_kind_of(slots, part, device, is_rough=True))
+        epoch_s = self._measured.get(_kind_of(spec.model_dump(mode="json"), part, device))
         rate: Rate | None = None
         if epoch_s is not None:
             rate = heads * epoch_s, f"earlier rows in {self.location.out}"
@@ -192,10 +189,8 @@ class Forecast:
                 slots = {name: json.loads(row[name] or "null") for name in _COLUMNS[:3]}
                 slot = "head" if slots["head"] else "network"
                 is_timed = row["status"] == "done" and row["own_s"] is not None
-                if not (is_alike and is_timed and slots[slot]["epochs"]) or row["posthoc"]:
-                    continue
-                for is_rough in (False, True):
-                    key = _kind_of(slots, slot, row["device"], is_rough)
+                if is_alike and is_timed and slots[slot]["epochs"] and not row["posthoc"]:
+                    key = _kind_of(slots, slot, row["device"])
                     seconds, epochs = sums.get(key, (0.0, 0))
                     sums[key] = seconds + row["own_s"], epochs + slots[slot]["epochs"]
         return {key: seconds / epochs for key, (seconds, epochs) in sums.items()}
@@ -216,10 +211,9 @@ def _find_epoch_s(spec: TrialSpec, part: str, gpu: Gpu, heads: int) -> Rate | No
     return image and (image[0] * (passes * sizes.train + sizes.select / 3), image[1])
 
 
-def _kind_of(slots: dict[str, Any], slot: str, device: str, is_rough: bool = False) -> Hashable:
-    """Return what the time of an epoch depends on; roughly, on the method and its batches."""
+def _kind_of(slots: dict[str, Any], slot: str, device: str) -> Hashable:
     settings = {key: value for key, value in slots[slot].items() if key not in _OTHER}
-    if is_rough:
+    if slot == "head":  # of which a search has too many kinds
         settings = {key: slots[slot][key] for key in ("method", "batch_size")}
     data = {key: value for key, value in slots["data"].items() if key != "split_seed"}
     kind = [data, slots["network"]["backbone"], settings]
