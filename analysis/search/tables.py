@@ -87,8 +87,12 @@ def importance(search: SearchResults) -> Table:
     for name in search.settings:
         row = {"setting": Cell(name)}
         for metric in search.metrics:
-            percent = 100 * importances.shares.get(metric, {}).get(name, math.nan)
-            row[f"importance for {METRICS[metric].title} (%)"] = Cell.formatted(percent, ".1f")
+            title, ends = METRICS[metric].title, importances.intervals.get(metric, {}).get(name, [])
+            share = importances.shares.get(metric, {}).get(name, math.nan)
+            row[f"importance for {title} (%)"] = _share_cell([share, *ends])
+            if metric in importances.variances:
+                cell = _share_cell(importances.variances[metric][name])
+                row[f"fANOVA for {title} (%)"] = cell
         row["searched in"] = _range_cell(search.outcome.settings[name])
         row["default"] = setting_cell(defaults.get(name))
         others = list(map(setting_cell, search.others_of(name)))
@@ -99,13 +103,33 @@ def importance(search: SearchResults) -> Table:
         if search.outcome.chosen is not None:
             row["chosen"] = setting_cell(table.loc[search.outcome.chosen, name])
         records.append(row)
-    caption = importances.statement or (
-        "PED-ANOVA: difference between the distributions of a setting in the best "
-        f"{importances.top} and in all {importances.done} suggestions, in percent of the sum over "
-        "settings; suggestions beyond the guard are included. With few best ones it is rough: "
-        "another measure may order the settings differently"
-    )
-    return Table("importance", f"{capital(caption)}.", records, label=label)
+    texts = [importances.statement] if importances.statement else []
+    if importances.shares:
+        texts.append(
+            "PED-ANOVA: difference between the distributions of a setting in the best "
+            f"{importances.top} and in all {importances.done} suggestions, in percent of the sum "
+            "over settings; suggestions beyond the guard are included. With few best ones it is "
+            "rough: another measure may order the settings differently"
+        )
+    for metric, shares in importances.variances.items():
+        pairs = [name for name in shares if " x " in name]
+        pairs.sort(key=lambda name: -shares[name][0])
+        listed = ", ".join(f"{name} {_share_cell(shares[name]).text}" for name in pairs[:3])
+        texts.append(
+            f"fANOVA for {METRICS[metric].title}: share of the variance of a random forest over "
+            f"the space (cross-validated R2 {importances.r2[metric]:.2f}); largest interactions: "
+            f"{listed}. In brackets: 5 and 95 % quantiles over resampled suggestions"
+        )
+    caption = " ".join(full_stops(list(map(capital, texts))))
+    return Table("importance", caption, records, label=label)
+
+
+def _share_cell(shares: Sequence[float]) -> Cell:
+    """Return the cell of a share in percent, with the ends of its interval if it has one."""
+    share, *ends = (100 * value for value in shares)
+    if not ends:
+        return Cell.formatted(share, ".1f")
+    return Cell(f"{share:.1f} ({ends[0]:.0f} to {ends[1]:.0f})", share)
 
 
 def _range_cell(setting: Mapping[str, Any]) -> Cell:

@@ -286,7 +286,14 @@ class Importance(_Record):
     shares: dict[str, dict[str, float]] = Field(
         description="by metric and setting, the first ones matter most"
     )
-    statement: str = Field(description="why there are no importances; otherwise empty")
+    intervals: dict[str, dict[str, list[float]]] = Field(
+        {}, description="5 and 95 % quantiles of these shares over resampled suggestions"
+    )
+    variances: dict[str, dict[str, list[float]]] = Field(
+        {}, description="shares of a surrogate's variance by setting and pair, with quantiles"
+    )
+    r2: dict[str, float] = Field({}, description="cross-validated R2 of the surrogate by metric")
+    statement: str = Field(description="why importances are missing; otherwise empty")
 
 
 class SearchOutcome(_Manifest):

@@ -51,18 +51,23 @@ class Setting:
         distribution: Any = self.distribution
         return isinstance(value, int | float) and distribution.low <= value <= distribution.high
 
-    def levels(self) -> Sequence[Choice]:
-        """Return the user's grid, every choice, or both ends and the middle of a range."""
+    def levels(self, halvings: int = 1) -> Sequence[Choice]:
+        """Return the user's grid, every choice, or the ends of a range and middles of its parts."""
         distribution: Any = self.distribution
         values = self.grid or self.values()
         if values is not None and (self.grid or hasattr(distribution, "choices")):
             return values
-        if values is not None:
-            return list(dict.fromkeys([values[0], values[(len(values) - 1) // 2], values[-1]]))
-        middle = (distribution.low + distribution.high) / 2
-        if distribution.log:
-            middle = (distribution.low * distribution.high) ** 0.5
-        return [distribution.low, middle, distribution.high]
+        points = [distribution.low, distribution.high] if values is None else [0, len(values) - 1]
+        for _ in range(halvings):
+            for low, high in list(itertools.pairwise(points)):
+                middle = (low + high) / 2
+                if values is not None:
+                    middle = (low + high) // 2
+                elif distribution.log:
+                    middle = (low * high) ** 0.5
+                points.append(middle)
+            points.sort()
+        return points if values is None else [values[place] for place in dict.fromkeys(points)]
 
     def over(self, name: str, values: Sequence[Choice]) -> "Setting":
         """Return the setting with the values of a grid as its levels."""

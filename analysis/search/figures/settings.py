@@ -158,6 +158,9 @@ def draw_importance(search: SearchResults) -> Drawing | None:
         bars = axis.barh(heights, shares[metric], width, color=style.color(index),
                          label=METRICS[str(metric)].head)  # fmt: skip
         axis.bar_label(bars, fmt="%.0f", padding=2, fontsize=6.5)
+        if metric in importance.intervals:
+            ends = [importance.intervals[metric].get(name, [np.nan] * 2) for name in shares.index]
+            axis.hlines(heights, *(100 * np.array(ends).T), color="0.3", linewidth=0.8)
     axis.set_yticks(range(len(shares)), list(shares.index))
     axis.set(xlabel="importance (%)", xlim=(0, 1.1 * shares.max().max()))
     if count > 1:

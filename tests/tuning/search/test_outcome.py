@@ -2,13 +2,16 @@
 
 import json
 
+import numpy as np
 import pytest
 
 from tests.tuning.search.support import ECE, GIVEN, row, study_in
 from tune_calib.spec.names import SEARCH_OUTCOME
 from tune_calib.spec.resolved import ResolvedRequest
+from tune_calib.spec.space import Space, uniform
 from tune_calib.tuning.folder import RunLocation
 from tune_calib.tuning.search.definition import Objective, SearchDefinition, SuggestionResult
+from tune_calib.tuning.search.importance import Surrogate
 from tune_calib.tuning.search.outcome import write_outcome
 from tune_calib.tuning.search.state import SearchState
 
@@ -82,3 +85,40 @@ def test_an_outcome_without_importance_has_a_reason(tmp_path, count, value, mess
     importance = outcome_of(tmp_path, count, value)["importance"]
     assert importance["shares"] == {}
     assert importance["statement"].startswith(message)
+
+
+def test_the_variance_is_split_into_settings_and_their_interaction():
+    space = Space("invented", {f"head.{name}": uniform(0, 1) for name in "abcd"})
+    random = np.random.default_rng(0)
+    points = [dict(zip(space.settings, row, strict=True)) for row in random.random((400, 4))]
+    surrogate = Surrogate(space, points)
+    # The variances of 3a and b are as 9 to 1, and a product of centred settings has no main effect.
+    added = np.array([3 * point["head.a"] + point["head.b"] for point in points])
+    shares = surrogate.split(added, np.arange(400), ["head.a", "head.b"])
+    assert surrogate.compute_r2(added) > 0.95
+    assert shares["head.a"] == pytest.approx(0.9, abs=0.06)
+    assert shares["head.b"] == pytest.approx(0.1, abs=0.06)
+    assert abs(shares["head.c"]) + abs(shares["head.a x head.b"]) < 0.02
+    product = np.array([(point["head.a"] - 0.5) * (point["head.b"] - 0.5) for point in points])
+    shares = surrogate.split(product, np.arange(400), ["head.a", "head.b"])
+    assert shares["head.a x head.b"] > 0.8
+
+
+def test_importances_have_intervals_and_no_ranking_where_a_surrogate_explains_nothing(tmp_path):
+    (tmp_path / "known").mkdir()
+    importance = outcome_of(tmp_path / "known", 60, by_q0)["importance"]
+    assert importance["r2"]["ece"] > 0.5
+    low, high = importance["intervals"]["ece"]["head.q0"]
+    assert 0.2 < low < importance["shares"]["ece"]["head.q0"] < high
+    share, low, high = importance["variances"]["ece"]["head.q0"]
+    assert 0.5 < low <= high <= 1
+    assert share > 0.5
+    (tmp_path / "chance").mkdir()
+    random = np.random.default_rng(0)
+
+    def by_chance(point):
+        return SuggestionResult("done", (random.random(),), 0.0)
+
+    importance = outcome_of(tmp_path / "chance", 40, by_chance)["importance"]
+    assert importance["shares"] == {}
+    assert importance["statement"].startswith("no ranking for ECE: a surrogate that predicts")

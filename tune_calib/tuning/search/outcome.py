@@ -8,7 +8,7 @@ from typing import Any
 
 from tune_calib.engine.imports import find_names
 from tune_calib.files.store import Store
-from tune_calib.results.manifests import VERSION, Importance, SearchOutcome, SuggestionRecord
+from tune_calib.results.manifests import VERSION, SearchOutcome, SuggestionRecord
 from tune_calib.spec import plugins
 from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.recipe import QUICK, Recipe
@@ -20,8 +20,6 @@ from tune_calib.tuning.folder import Result, RunLocation
 from tune_calib.tuning.search.definition import SearchDefinition
 from tune_calib.tuning.search.state import SearchState
 
-TOP_SHARE, LEAST_TOP, LEAST_DONE = 0.1, 5, 30
-
 
 @dataclass(frozen=True)
 class SearchResult(Result):
@@ -32,6 +30,8 @@ class SearchResult(Result):
 
 def write_outcome(state: SearchState, location: RunLocation) -> None:
     """Write ``outcome.json`` from the results of the suggestions that have ended."""
+    from tune_calib.tuning.search.importance import compute_importance  # imports scikit-learn
+
     candidates, objective = state.candidates, state.objective
     metrics = dict.fromkeys([*objective.metrics, "accuracy"])
     defaults = candidates.space.active(candidates.defaults)
@@ -71,23 +71,6 @@ def write_outcome(state: SearchState, location: RunLocation) -> None:
         command=command,
     )
     outcome.write(state.out)
-
-
-def compute_importance(state: SearchState) -> Importance:
-    """Compute the importance of settings by Optuna's PED-ANOVA, regardless of the guard."""
-    done = sum(result.status == "done" for result in state.results.values())
-    top = max(LEAST_TOP, round(TOP_SHARE * done))
-    if done < LEAST_DONE:
-        statement = f"{done} suggestions are done, but importance needs at least {LEAST_DONE}"
-        return Importance(done=done, top=0, shares={}, statement=statement)
-    shares: dict[str, dict[str, float]] = {}
-    for index, metric in enumerate(state.objective.metrics):
-        divergences = state.study.divergences(index, top / done)
-        if (total := sum(divergences.values())) > 0:
-            order = sorted(divergences, key=lambda name: (-divergences[name], name))
-            shares[metric] = {name: divergences[name] / total for name in order}
-    statement = "" if shares else "no setting distinguishes the best suggestions from the others"
-    return Importance(done=done, top=top, shares=shares, statement=statement)
 
 
 def format_choice(definition: SearchDefinition, location: RunLocation, point: Point) -> str:

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from tune_calib.errors import UserError
 from tune_calib.files.paths import AnyPath, parse_path
-from tune_calib.results.manifests import ReadRecord, SearchEvaluated
+from tune_calib.results.manifests import ReadRecord, SearchEvaluated, SearchOutcome
 from tune_calib.results.selection import BASELINE, PATH, Row
 from tune_calib.results.tables import read_table
 from tune_calib.spec.design import fit_design
@@ -25,7 +25,6 @@ from tune_calib.tuning.ladder import LadderRun
 from tune_calib.tuning.plan import Plan, Stage
 from tune_calib.tuning.run import check_run
 from tune_calib.tuning.search.evaluate import add_read, find_choice
-from tune_calib.tuning.search.outcome import compute_importance
 from tune_calib.tuning.search.run import SearchRun, load_search, open_state
 from tune_calib.tuning.search.state import COLUMNS
 from tune_calib.tuning.search.storage import lost_database
@@ -126,28 +125,24 @@ class SearchPath:
         objective = self.search.definition.objective
         table = read_table(run.location.out, "trials", columns=COLUMNS).to_pylist()
         rows = {row["spec_hash"]: row for row in table}
-        baseline: dict[int, float] = {}
-        rows_of: dict[str, list[Row]] = {rung.label: [] for rung in run.ladder.rungs}
+        rows_of: dict[str, list[Row]] = {}
         for trial in run.planned_trials:
-            row = rows.get(trial.spec.hash)
-            if row is None:
+            if trial.spec.hash not in rows:
                 raise UserError(f"{run.location.out}: trials crashed; run the same command again")
-            rows_of[trial.label].append(row)
-            if trial.label == BASELINE:  # without an accuracy if it diverged
-                baseline[row["network_seed"]] = row["select/accuracy"] or 0.0
+            rows_of.setdefault(trial.label, []).append(rows[trial.spec.hash])
+        baseline = {}  # without an accuracy if it diverged
+        for row in rows_of.pop(BASELINE):
+            baseline[row["network_seed"]] = row["select/accuracy"] or 0.0
         factors, results = list(self.factors), {}
-        assert run.ladder.design is not None
-        for label, cells in run.ladder.design.cells.items():
-            for cell in cells:
-                (factor,) = cell.difference(order)
-                result = objective.summarise(rows_of[label], baseline)
-                results[factors.index(factor)] = result
-        number = objective.choose(results)
-        if number is None:  # the one that exceeds the guard least; of invalid ones any
+        for label, of_point in rows_of.items():
+            number = factors.index(label.removeprefix("+ "))
+            results[number] = objective.summarise(of_point, baseline)
+        choice = objective.choose(results)
+        if choice is None:  # the one that exceeds the guard least; of invalid ones any
             keys = {n: (v.status != "done", objective.excess(v)) for n, v in results.items()}
             left = next(n for n, factor in enumerate(factors) if factor not in order)
-            number = min(keys, key=keys.__getitem__, default=left)
-        return factors[number]
+            choice = min(keys, key=keys.__getitem__, default=left)
+        return factors[choice]
 
     def build_points(self, order: Sequence[str]) -> LadderRun:
         """Build the run of the points of the path, and of the chosen one without each factor."""
@@ -189,7 +184,8 @@ def plan_path(request: AblateRequest, command: str) -> Plan:
     space, metrics = search.definition.candidates.space, search.definition.objective.metrics
     with lost_database(search.location.study_storage):
         state = open_state(search, is_read_only=True)
-        choice, shares = find_choice(state), compute_importance(state).shares.get(metrics[0], {})
+        choice = find_choice(state)
+    shares = SearchOutcome.read(search.out).importance.shares.get(metrics[0], {})
     published = space.active(search.definition.candidates.defaults)
     path = SearchPath(search, published, choice, shares, request, command)
     order: list[str] = []

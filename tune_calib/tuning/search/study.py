@@ -213,21 +213,23 @@ class SearchStudy:
         """Return the status of every trial by number, including ``running``."""
         return list(map(status_of, self._trials()))
 
-    def divergences(self, index: int, quantile: float) -> dict[str, float]:
-        """Compute how each setting differs in the best share of trials by a metric (PED-ANOVA)."""
+    @_quiet()
+    def divergences(self, index: int, quantile: float, numbers: Iterable[int]) -> dict[str, float]:
+        """Compute how settings differ in the best share of some trials by a metric (PED-ANOVA)."""
         # These import scikit-learn and pandas, which counting suggestions does not need.
         from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 
         sign = self._objective.signs[index]
-        tried = set[str]()
-        for trial in self._trials():
-            if trial.values:
-                tried.update(trial.params)
+        trials, tried = self._trials(), set[str]()
+        study = optuna.create_study(directions=self._objective.directions)
+        for number in numbers:
+            study.add_trial(trials[number])
+            tried.update(trials[number].params)
         with warnings.catch_warnings():
             # They concern a target to be minimised and unscaled importances.
             warnings.simplefilter("ignore")
             return get_param_importances(
-                self._study,
+                study,
                 evaluator=PedAnovaImportanceEvaluator(target_quantile=quantile),
                 params=[name for name in self._space.settings if name in tried],
                 target=lambda trial: sign * trial.values[index],
