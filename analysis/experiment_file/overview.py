@@ -51,7 +51,6 @@ class Overview:
             self.leads.append(f"{name}: {lead[0].lower()}{lead[1:]}")
 
     def add_run(self, run: Run) -> None:
-        """Add a ladder or comparison."""
         name, manifest = run.out.name, run.manifest
         planned = format_count(len(manifest.planned), "trial")
         self._add(run, manifest.title, describe_setting(run), planned, describe_best(run))
@@ -68,7 +67,6 @@ class Overview:
             self.rungs.append(record | {"trials": Cell.ended(run.counts(rung.index))})
 
     def add_search(self, search: SearchResults) -> None:
-        """Add a search."""
         name, what = search.out.name, f"Search of {search.manifest.question.method}"
         setting = f"searched on select for {' and '.join(search.metrics)}; {search.seeds()}"
         planned = format_count(search.outcome.planned, "suggestion")
@@ -97,7 +95,6 @@ class Overview:
         command: str = "",
         files: Sequence[str] = (),
     ) -> str:
-        """Return the page; ``further`` sections precede those of the entries."""
         state = "Complete: every entry" if self.is_complete else "Not every entry"
         leads = [*filter(None, [lead]), *self.leads[:_MOST_LEADS]]
         if len(self.leads) > _MOST_LEADS:
@@ -136,7 +133,6 @@ class Overview:
 
 
 def write_overview(out: AnyPath, entries: Sequence[AnyPath]) -> AnyPath:
-    """Write the page over the entries of an experiment file, and return its path."""
     overview = Overview(out)
     for entry in entries:
         try:
