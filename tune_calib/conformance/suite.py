@@ -31,7 +31,6 @@ LARGEST_GRID = 300
 
 @check("any", "record", "the record is complete")
 def record(info: MethodInfo, bench: Bench) -> None:
-    """Record a step on a tape, as ``record_graph`` does on a GPU."""
     fields, slot = set(info.params.model_fields), set(SLOT_TYPES[info.kind].model_fields)
     expected = _CLASSES[info.kind]
     is_one = issubclass(info.implementation, expected)
@@ -117,8 +116,6 @@ def _try(info: MethodInfo, bench: Bench, spec: TrialSpec) -> None:
 
 @dataclass(frozen=True)
 class Result:
-    """The outcome of a check (``passed``, ``failed`` or ``skipped``), and the reason."""
-
     check: Check
     outcome: str
     reason: str = ""
