@@ -9,9 +9,8 @@ from contextlib import contextmanager
 from itertools import dropwhile
 from pathlib import Path
 
-_OF_DISKS = {  # such an error need not name a path
-    errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG,
-}  # fmt: skip
+# Errors of disks, which need not name a path.
+_OF_DISKS = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG}
 WAY_OUT = "choose another path, or free some space or change permissions there"
 """What helps against most errors of the operating system."""
 
