@@ -75,7 +75,7 @@ class Overview:
         self.is_complete &= "missing" not in search.counts()
         self.troubles += [f"{name}: {line}" for line in search.warnings()]
         self.flags += list(search.trials["flags"])
-        self.commands += search.commands
+        self.commands += [record.command for record in search.manifest.commands]
         evaluated = "not evaluated"
         if (search.out / SEARCH_EVALUATED).exists():
             evaluated = f"suggestion {SearchEvaluated.read(search.out).trial} was evaluated"
