@@ -22,8 +22,7 @@ from tune_calib.spec.ladder import LADDERS
 from tune_calib.spec.names import SEARCH_MANIFEST
 from tune_calib.tuning.context import Context
 from tune_calib.tuning.describe import find_needs
-from tune_calib.tuning.plan import describe_file
-from tune_calib.tuning.run import execute_run
+from tune_calib.tuning.plan import describe_file, execute_run
 
 WHOLE = """
 out: OUT

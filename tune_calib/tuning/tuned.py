@@ -28,8 +28,7 @@ from tune_calib.spec.resolved import Seeds
 from tune_calib.text import format_count
 from tune_calib.tuning.folder import Result, build_foreign_error, spent_s
 from tune_calib.tuning.ladder import LadderRun
-from tune_calib.tuning.plan import Plan, Stage
-from tune_calib.tuning.run import check_run
+from tune_calib.tuning.plan import Plan, Stage, check_run
 from tune_calib.tuning.search.definition import (
     Objective,
     SearchDefinition,
