@@ -125,7 +125,6 @@ class NetworkTraining:
         return report
 
     def save(self) -> None:
-        """Write a checkpoint, unless the network is finished."""
         if self.trainer is None:
             return
         tensors, manifest = self.trainer.state()
@@ -169,14 +168,12 @@ class NetworkTraining:
         return measure_network(predict_splits(trained, splits))
 
     def close(self) -> None:
-        """Release the lock, and the memory of a training that is not finished."""
         self.trainer = None
         if self._lock is not None:
             self._lock.release()
 
 
 def load_network(spec: TrialSpec, store: Store, device: torch.device) -> TrainedNetwork:
-    """Read the trained network of a spec."""
     if spec.data.imported is not None:
         raise UserError("this needs a network, which imported data do not have")
     tensors, manifest = read_tensors(store.folder("networks", spec.network_id))
@@ -229,7 +226,6 @@ def ensure_bank(
 
 
 def has_network(spec: TrialSpec, store: Store) -> bool:
-    """Return whether a spec's network is stored or not needed."""
     return spec.data.imported is not None or store.holds("networks", spec.network_id)
 
 
@@ -260,7 +256,6 @@ def write_samples(
 
 
 def read_samples(store: Store, network_id: str, epochs: int, spec_hash: str) -> pa.Table:
-    """Return the per-sample records of a network as rows of the ``samples`` table."""
     schema, folder = SCHEMAS["samples"], store.folder("samples", network_id)
     tables = [schema.empty_table()]
     if not folder.exists():

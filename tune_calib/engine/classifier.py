@@ -63,7 +63,6 @@ class Classifier(nn.Module):
 
     @cached_property
     def head(self) -> HeadMethod | None:
-        """Return the head at its selected epoch, or None without one."""
         slot = self.slots[0]
         if slot is None:
             return None
@@ -86,7 +85,6 @@ class Classifier(nn.Module):
 
     @cached_property
     def transform(self) -> PostHocMethod | None:
-        """Return the fitted transform, or None without one."""
         slot = self.slots[1]
         if slot is None:
             return None
@@ -127,18 +125,15 @@ class Classifier(nn.Module):
         return logits.unsqueeze(0) if self.head is None else logits_of(self.head, features)
 
     def logits(self, split: FeatureSplit) -> SplitLogits:
-        """Return calibrated logits of a split of a bank."""
         calibrated = self(split.features, split.logits)
         return SplitLogits(calibrated, split.labels.to(calibrated.device))
 
     @property
     def tensors(self) -> dict[str, Tensor]:
-        """Return the tensors as in ``tensors_of_trial``."""
         return {name.replace("/", "."): buffer for name, buffer in self.named_buffers()}
 
     @property
     def width(self) -> int | None:
-        """Return the number of features that the head takes, or None without a head."""
         return None if self.head is None else self.head.context.width
 
 
@@ -158,7 +153,6 @@ def tensors_of_trial(
 
 
 def is_storable(spec: TrialSpec) -> bool:
-    """Return whether tensors restore the classifier of a trial."""
     return spec.posthoc is None or bool(METHODS[spec.posthoc.method].implementation.is_storable)
 
 

@@ -56,14 +56,11 @@ class SplitLogits(StoredSamples):
     image_ids: Tensor | None = None  # as in ``data.Split``
 
     def one(self, k: int) -> "SplitLogits":
-        """Return the logits of classifier k only, K = 1."""
         return replace(self, logits=self.logits[k : k + 1])
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The results of one classifier at the end of its trial."""
-
     metrics: dict[str, float]  # values by ``<split>/<name>``
     bins: dict[str, BinTable]  # reliability bins of each split, (1, B)
     fitted: dict[str, float]  # recorded numbers of the post-hoc fit
@@ -98,7 +95,6 @@ def bank_logits(
 
 
 def read_train_check(manifest: Mapping[str, Any]) -> dict[str, float]:
-    """Return the network check on train from a manifest, by column."""
     return {column("train", name): value for name, value in manifest["regime"].items()}
 
 

@@ -61,7 +61,6 @@ def resolve_execution(
 
 
 def refuse_captured(requested: "Execution", has_gpu: bool) -> None:
-    """Refuse captured steps without a GPU."""
     if requested in ("graph", "compiled") and not has_gpu:
         raise UserError(
             f"network.execution={requested} needs a GPU: set `gpus`, or use network.execution=auto"
@@ -69,7 +68,6 @@ def refuse_captured(requested: "Execution", has_gpu: bool) -> None:
 
 
 def can_compile() -> bool:
-    """Return whether this machine has what compilation for its GPU needs."""
     # No public function tells it (torch 2.12 to 2.15).
     from torch.utils import _triton
 
@@ -197,7 +195,6 @@ def _warm_up(step: Callable[[], Tensors], is_on_gpu: bool) -> None:
 
 
 def record_graph(step: Callable[[], Tensors]) -> Recording:
-    """Capture a step as a CUDA graph."""
     graph = torch.cuda.CUDAGraph()
     try:
         with torch.cuda.graph(graph):

@@ -174,7 +174,6 @@ class HeadBatchTrainer(Iterator[dict[str, Tensor]]):
         return {"loss": loss.detach(), "rights": rights, "confidence": confidence}
 
     def changing(self) -> Tensors:
-        """Return all tensors that a step may change."""
         return {**tensors_of(self.method), **nest("optimizer", self.optimizer.moments)}
 
     def _pass(self, train: FeatureSplit) -> EpochStatistics:
@@ -221,7 +220,6 @@ class HeadBatchTrainer(Iterator[dict[str, Tensor]]):
             restore_tensors(self.method, in_training)
 
     def state(self) -> dict[str, Tensor]:
-        """Return all tensors that a resumed run needs."""
         return {
             **tensors_of(self.method),
             **nest("optimizer", self.optimizer.state()),
@@ -256,7 +254,6 @@ def tensors_of(method: HeadMethod) -> dict[str, Tensor]:
 
 
 def restore_tensors(method: HeadMethod, tensors: dict[str, Tensor]) -> None:
-    """Restore the tensors of ``tensors_of``."""
     for name, weights in unnest("head", tensors).items():
         method.parameters[name].data.copy_(weights)
     method.load_state(unnest("method", tensors))
@@ -274,7 +271,6 @@ def logits_of(method: HeadMethod, features: Tensor) -> Tensor:
 
 
 def head_context(slot: HeadSlot, bank: DevelopmentBank, device: torch.device) -> HeadContext:
-    """Return the facts about the network of a bank that a method may use."""
     weight, bias = bank.own_head()
     accuracies = bank.manifest["accuracy"]
     return HeadContext(
@@ -315,7 +311,6 @@ def _evaluate_in_parts(logits: Tensor, labels: Tensor, rule: str) -> dict[str, T
 
 
 def in_parts(slots: Sequence[HeadSlot], bank: DevelopmentBank) -> list[list[HeadSlot]]:
-    """Split the heads of a batch into parts of about equal size, which does not change results."""
     most = max(1, HEAD_BATCH_BYTES // _bytes_of_a_head(slots[0], bank))
     size = math.ceil(len(slots) / math.ceil(len(slots) / most))
     return [list(slots[first : first + size]) for first in range(0, len(slots), size)]

@@ -53,8 +53,6 @@ SELECTED_BY = {
 
 @dataclass
 class Best:
-    """The best epoch so far according to ``select``, and its weights."""
-
     score: float = -math.inf
     epoch: int = -1
     weights: dict[str, Tensor] = field(default_factory=dict)
@@ -261,7 +259,6 @@ class NetworkTrainer(Iterator[dict[str, float]]):
         return {**nest("network", network), **nest("method", method)}
 
     def changing(self) -> Tensors:
-        """Return all tensors that a step changes: weights, statistics and moments."""
         tensors = self._weights()
         for index, moments in self.optimizer.state_dict()["state"].items():
             for key, moment in moments.items():
@@ -280,13 +277,11 @@ class NetworkTrainer(Iterator[dict[str, float]]):
         return weights
 
     def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Return everything that a resumed run needs: tensors, and values for JSON."""
         tensors = self.changing() | nest("best", self.best.weights)
         best = {"best_score": self.best.score, "best_epoch": self.best.epoch}
         return tensors, {"epoch": self.epoch, **best}
 
     def load_state(self, tensors: dict[str, Tensor], values: dict[str, Any]) -> None:
-        """Restore a ``state``."""
         self.network.load_state_dict(unnest("network", tensors))
         self.method.load_state_dict(unnest("method", tensors))
         trained = [*self.parameters, *self.method.parameters()]

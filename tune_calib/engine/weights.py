@@ -94,7 +94,6 @@ def _parse_spec(text: Any) -> TrialSpec | None:
 
 
 def hash_of(path: Path) -> str:
-    """Return the digest by which specs name a file."""
     return checksum_of(path)[:16]
 
 
@@ -118,7 +117,6 @@ def read(path: Path) -> dict[str, Tensor]:
 
 
 def start_from(network: Network, slot: NetworkSlot, store: Store) -> None:
-    """Load the stored weights of a slot into its network."""
     identity = slot.weights
     assert identity is not None
     try:
@@ -210,7 +208,6 @@ def _candidate_names(name: str, expected: Mapping[str, Tensor], last: str | None
 def _refuse_other_network(
     expected: Mapping[str, Tensor], matched: Mapping[str, Tensor], file: str
 ) -> None:
-    """Raise if names or shapes of tensors differ from those of a network's body."""
     names: dict[str, list[str]] = {"of another shape": [], "missing": [], "unknown": []}
     for name, tensor in expected.items():
         # Results do not depend on the counter of batches, and some programs leave it out.

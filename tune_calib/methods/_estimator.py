@@ -169,7 +169,6 @@ def from_estimator(name: str, estimator: Callable[..., Any], **record: Any) -> M
     defaults = {"title": estimator.__name__, "keeps_accuracy": False, **read_reference(text)}
     return MethodInfo(
         name=name,
-        kind="posthoc",
         params=params,
         implementation=type(estimator.__name__, (EstimatorTransform,), {"__module__": __name__}),
         text=text.replace("*", r"\*"),  # it is not Markdown

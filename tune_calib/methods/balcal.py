@@ -196,10 +196,8 @@ class BalCal(NetworkMethod):
 
 METHODS.register(
     name="balcal",
-    kind="network",
     title="balanced linear and simplex ETF classifiers",
-    paper="Ni et al., CVPR",
-    **cited("ni2025balcal"),
+    **cited("Ni et al., CVPR", "ni2025balcal"),
     formula=r"""
         L = \lambda \frac{1}{N} \sum_i -\log \operatorname{softmax}(W h_i + b)_{y_i}
         + (1 - \lambda) \frac{1}{N} \sum_i

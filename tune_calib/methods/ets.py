@@ -174,10 +174,8 @@ def _of_nll(
 
 METHODS.register(
     name="ets",
-    kind="posthoc",
     title="ensemble temperature scaling",
-    paper="Zhang et al., ICML",
-    **cited("zhang2020mix"),
+    **cited("Zhang et al., ICML", "zhang2020mix"),
     formula=r"""
         q = w_1 \operatorname{softmax}(z / T) + w_2 \operatorname{softmax}(z)
             + w_3 \tfrac{1}{C},

@@ -230,9 +230,7 @@ class FedlasMargin(FedlasLabelSmoothing):
 
 _register = partial(
     METHODS.register,
-    kind="network",
-    paper="FeDLaS, ECCV",
-    **cited("bahavan2026fedlas", url="https://github.com/nadarasarbahavan/FEDLAS"),
+    **cited("FeDLaS, ECCV", "bahavan2026fedlas", url="https://github.com/nadarasarbahavan/FEDLAS"),
     recipe="fedlas",
 )
 _FORMULA = r"""

@@ -23,12 +23,14 @@ class MatrixScaling(DirichletCalibration):
 
 METHODS.register(
     name="matrix",
-    kind="posthoc",
     is_quadratic=True,
     title="matrix scaling with ODIR",
-    paper="Guo et al., ICML",
     **cited(
-        "guo2017calibration", "kull2019beyond", year=2017, url="https://arxiv.org/abs/1706.04599"
+        "Guo et al., ICML",
+        "guo2017calibration",
+        "kull2019beyond",
+        year=2017,
+        url="https://arxiv.org/abs/1706.04599",
     ),
     formula=r"""
         p = \operatorname{softmax}(W z + b),

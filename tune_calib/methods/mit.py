@@ -126,10 +126,8 @@ for _name, _title, _formula, _class, _needs in (
 ):
     METHODS.register(
         name=_name,
-        kind="network",
         title=_title,
-        paper="Wang et al., CVPR",
-        **cited("wang2023pitfall"),
+        **cited("Wang et al., CVPR", "wang2023pitfall"),
         formula=_formula,
         params=MitParams,
         implementation=_class,

@@ -37,11 +37,9 @@ class StructuredMatrixScaling(StructuredVectorScaling):
 
 METHODS.register(
     name="sms",
-    kind="posthoc",
     is_quadratic=True,
     title="structured matrix scaling",
-    paper="Berta et al., AISTATS",
-    **cited("berta2026structured"),
+    **cited("Berta et al., AISTATS", "berta2026structured"),
     formula=r"""
         q = \operatorname{softmax}(W x + b),
         \quad x = \log\left(\tfrac{n}{n + 1} \operatorname{softmax}(z / T)
