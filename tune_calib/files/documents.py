@@ -12,9 +12,7 @@ CHECKSUM = "checksum"
 
 
 def seal(
-    content: Mapping[str, Any],
-    indent: int | None = 1,
-    default: Callable[[Any], Any] | None = None,
+    content: Mapping[str, Any], indent: int | None = 1, default: Callable[[Any], Any] | None = None
 ) -> bytes:
     """Return the text of a JSON file with its checksum, which replaces an earlier one."""
     plain = {name: value for name, value in content.items() if name != CHECKSUM}
@@ -46,5 +44,4 @@ def unseal(data: bytes | str, path: object) -> dict[str, Any]:
 
 
 def _checksum_of(content: dict[str, Any]) -> str:
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
-    return hash_text(text)
+    return hash_text(json.dumps(content, sort_keys=True, separators=(",", ":")))
