@@ -22,8 +22,8 @@ from tune_calib.results.tables import write_results
 from tune_calib.spec.names import JOURNAL, SEARCH_EVALUATED, SEARCH_MANIFEST
 from tune_calib.spec.request import EvaluateRequest
 from tune_calib.tuning.context import Context
+from tune_calib.tuning.plan import execute_run
 from tune_calib.tuning.progress.tracker import Tracker
-from tune_calib.tuning.run import execute_run
 from tune_calib.tuning.search.definition import SuggestionResult
 from tune_calib.tuning.search.evaluate import evaluate_choice, plan_evaluation
 from tune_calib.tuning.search.outcome import write_outcome
