@@ -44,12 +44,8 @@ def plan_ladder(
     return build_plan(run)
 
 
-def run_ladder(
-    request: AblateRequest | CompareRequest, command: str, context: "Context"
-) -> "OpenRun":
+def run_ladder(plan: "Plan", context: "Context") -> "OpenRun":
     """Run a ladder or comparison."""
-    plan = plan_ladder(request, command)
-
     from tune_calib.api.opened import OpenRun
     from tune_calib.tuning.plan import execute
 
@@ -67,13 +63,8 @@ def plan_search(request: SearchRequest, command: str, is_dry: bool = False) -> "
     return build_plan(build_search_run(request, resolved, command).read_files(is_dry).choose_gpus())
 
 
-def run_search(request: SearchRequest, command: str, context: "Context") -> "OpenSearch":
-    """Search the settings of a method."""
-    return _execute_search(plan_search(request, command), context)
-
-
-def resume_search(request: ResumeRequest, command: str, context: "Context") -> "OpenSearch":
-    """Continue a search."""
+def plan_resume(request: ResumeRequest, command: str) -> "Plan":
+    """Plan the rest of a search."""
     folder = parse_path(request.out)
     read_search_manifest(folder)  # refuses any other folder before slow imports
 
@@ -83,11 +74,11 @@ def resume_search(request: ResumeRequest, command: str, context: "Context") -> "
     run = load_search(folder, request.study_storage, request.address)
     location = replace(run.location, command=command)
     length = max(request.trials, run.length)
-    run = replace(run, length=length, location=location, retry=request.retry)
-    return _execute_search(build_plan(run), context)
+    return build_plan(replace(run, length=length, location=location, retry=request.retry))
 
 
-def _execute_search(plan: "Plan", context: "Context") -> "OpenSearch":
+def run_search(plan: "Plan", context: "Context") -> "OpenSearch":
+    """Search the settings of a method."""
     from tune_calib.api.opened import OpenSearch
     from tune_calib.tuning.plan import execute
 

@@ -154,24 +154,24 @@ class Command(TyperCommand):
         _, _, typed = self.make_parser(ctx).parse_args(args=list(args))
         if ctx.parent is None or ctx.resilient_parsing:
             return super().parse_args(ctx, args)
-        words = defaults.find_words(ctx, typed)
+        words, note = defaults.find_words(ctx, typed)
         try:
             refuse_empty(words)
-            return super().parse_args(ctx, [*words, *args])
+            rest = super().parse_args(ctx, [*words, *args])
         except (UserError, TyperException) as error:
             if not words:
                 raise
             message = error.format_message() if isinstance(error, TyperException) else error
-            raise UserError(f"{message} ({defaults.describe(ctx)})") from None
+            raise UserError(f"{message} ({note})") from None
+        if note:
+            echo(note, err=True)
+        return rest
 
     def invoke(self, ctx: Any) -> Any:
-        """Print which options come from the user's own defaults, and run the command."""
-        if note := defaults.describe(ctx):
-            echo(note, err=True)
+        """Run the command; a slow one shows its progress from the first second."""
         if not getattr(self.callback, "is_long", False):
             return super().invoke(ctx)
 
-        # A slow command shows its progress from the first second.
         from tune_calib.tuning.context import Context
         from tune_calib.tuning.progress.screen import screen
 

@@ -74,7 +74,7 @@ def _run_ladder(
         print_plan(runs.plan_ladder(request, command, is_dry))
         return
     with stoppable(command):
-        results = runs.run_ladder(request, command, shell.obj)
+        results = runs.run_ladder(runs.plan_ladder(request, command), shell.obj)
     print_report(str(results.out))
     if request.profile:
         echo(shown(_format_profiles(results.out)))
@@ -117,7 +117,7 @@ def search(request: SearchRequest, shell: typer.Context, dry_run: DryRun = False
         return
     again = _format_resume(default_folder(request))
     with stoppable(again):
-        results = runs.run_search(request, command, shell.obj)
+        results = runs.run_search(runs.plan_search(request, command), shell.obj)
     _report_search(results, again)
 
 
@@ -131,7 +131,7 @@ def resume(request: ResumeRequest, shell: typer.Context) -> None:
     """
     again = _format_resume(request.out)
     with stoppable(again):
-        results = runs.resume_search(request, format_typed(shell), shell.obj)
+        results = runs.run_search(runs.plan_resume(request, format_typed(shell)), shell.obj)
     _report_search(results, again)
 
 

@@ -103,7 +103,8 @@ class Objective:
             numbers.setdefault(self.losses(result), number)
         front = []
         for losses, number in sorted(numbers.items()):
-            if not any(_is_dominated(losses, other) for other in numbers):
+            dominating = (other for other in numbers if all(map(le, other, losses)))
+            if set(dominating) == {losses}:
                 front.append(number)
         return front
 
@@ -118,10 +119,6 @@ class Objective:
         return f"best {best} on select with at most {format_points(self.guard)} of accuracy lost"
 
 
-def _is_dominated(losses: tuple[float, ...], other: tuple[float, ...]) -> bool:
-    return other != losses and all(map(le, other, losses))
-
-
 def compute_means(rows: Sequence[Row], metrics: Iterable[str]) -> list[float]:
     """Compute the mean of each metric on ``select`` over result rows."""
     return [fmean(map(itemgetter(column("select", name)), rows)) for name in metrics]
@@ -130,9 +127,6 @@ def compute_means(rows: Sequence[Row], metrics: Iterable[str]) -> list[float]:
 def list_hashes(trials: Iterable[PlannedTrial]) -> list[str]:
     """Return the spec hash of each trial."""
     return [trial.spec.hash for trial in trials]
-
-
-NO_RUNG = -1
 
 
 @dataclass(frozen=True)
@@ -285,6 +279,11 @@ class Candidates:
                     hint = nearest(key, sorted(keys))
                     raise UserError(f"no rung has a setting {slot}.{key}{hint}", f"{slot}.{key}")
         self.space = restrict_space(method, resolved, grid)
+        if not self.space.settings:
+            raise UserError(
+                f"every setting in the space of {method} is fixed, so nothing is left to search; "
+                f"leave one out, or run tune-calib compare {method}"
+            )
         plain = self.trials({}, 0)[0].spec
         self.defaults: dict[str, Any] = {}
         for name in self.space.settings:
@@ -303,14 +302,6 @@ class Candidates:
             return "head"
         return "posthoc" if "posthoc" in self.slots else "network"
 
-    def refuse_empty(self) -> None:
-        """Refuse a search without settings to search."""
-        if not self.space.settings:
-            raise UserError(
-                f"every setting in the space of {self.method} is fixed, so nothing is left to "
-                f"search; leave one out, or run tune-calib compare {self.method}"
-            )
-
     def first(self) -> list[dict[str, Choice]]:
         """Return the method's defaults on the data set and other published values, each once."""
         points: list[dict[str, Choice]] = []
@@ -326,7 +317,7 @@ class Candidates:
 
     def baseline(self) -> list[PlannedTrial]:
         """Build the network trained with cross entropy, with its own head, for each seed."""
-        trials = self._plan(Rung(BASELINE, ""), NO_RUNG, BASELINE)
+        trials = self._plan(Rung(BASELINE, ""), -1, BASELINE)
         return list(dict(zip(list_hashes(trials), trials, strict=True)).values())
 
     def rung(self, point: Point, label: str = "") -> Rung:

@@ -84,7 +84,6 @@ class SearchRun:
                 setting="at_once",
             )
         refuse_large(self.length * len(self.resolved.seeds.pairs()))
-        definition.candidates.refuse_empty()
         if definition.grid:  # values of a user may not fit together
             for point in definition.points:
                 definition.candidates.trials(point, 0)
