@@ -206,12 +206,12 @@ def significance(
             split = find_split(run, metric, split or default_split(run, metric))
             verdict = significance_.judge(over_seeds(run, metric, split), test, baseline)
             verdict = significance_.add_decisions(run, verdict, margin, split=split)
-        elif blocks == "seeds" and published is None:
-            matched = over_seeds_of([load(path) for path in paths], metric, split)
-            verdict = significance_.judge(matched, test, baseline)
         else:
-            collected = collect(paths, published, metric, split=split)
-            matched = over_columns(ranks_.rank(collected.frame, metric, notes=collected.notes))
+            if blocks == "seeds" and published is None:
+                matched = over_seeds_of(list(map(load, paths)), metric, split)
+            else:
+                collected = collect(paths, published, metric, split=split)
+                matched = over_columns(ranks_.rank(collected.frame, metric, notes=collected.notes))
             verdict = significance_.judge(matched, test, baseline)
     return Statistics(
         significance_.view(verdict),

@@ -82,6 +82,8 @@ def _run_ladder(
 
 
 def _format_profiles(out: AnyPath) -> str:
+    import pandas as pd
+
     from analysis.tables.table import table_of
     from tune_calib.tuning.folder import PROFILES
 
@@ -89,17 +91,14 @@ def _format_profiles(out: AnyPath) -> str:
     profiles = [unseal(copy.read_bytes(), path) for path, copy in files]
     if not profiles:
         return "no network was trained, so nothing was profiled"
-    rows: dict[str, list[str]] = {}
-    for profile in profiles:
-        rows |= {phase: [phase] for phase in profile["seconds"] if phase not in rows}
-    rates, heads = ["images per second"], [""]
-    for profile in profiles:
-        total = sum(profile["seconds"].values())
+    seconds = pd.DataFrame([profile["seconds"] for profile in profiles]).fillna(0.0)
+    totals = seconds.sum(axis=1)
+    heads, rates = [""], ["images per second"]
+    for profile, total in zip(profiles, totals, strict=True):
         heads.append(f"{profile['method']}, seed {profile['seed']}")
         rates.append(f"{profile['images'] / total:.0f}")
-        for phase, row in rows.items():
-            row.append(f"{profile['seconds'].get(phase, 0) / total:.1%}")
-    return Text([table_of(heads, [*rows.values(), rates])])
+    shares = seconds.div(totals, axis=0).map("{:.1%}".format)
+    return Text([table_of(heads, [*([phase, *shares[phase]] for phase in shares), rates])])
 
 
 @with_request(SearchRequest)

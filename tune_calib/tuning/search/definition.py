@@ -12,7 +12,6 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from tune_calib.errors import UserError
-from tune_calib.files.paths import AnyPath
 from tune_calib.results.manifests import SearchManifest, SearchRequestRecord
 from tune_calib.results.selection import BASELINE, Row
 from tune_calib.spec import plugins
@@ -21,7 +20,7 @@ from tune_calib.spec.datasets import flatten
 from tune_calib.spec.ladder import PlannedTrial, Rung, build_rung, build_spec, find_keys
 from tune_calib.spec.methods import METHODS, MethodKind
 from tune_calib.spec.metrics import METRICS, column, refuse_unsearchable
-from tune_calib.spec.names import SEARCH_MANIFEST, is_chance
+from tune_calib.spec.names import is_chance
 from tune_calib.spec.recipe import RECIPES
 from tune_calib.spec.resolved import ResolvedRequest, Seeds
 from tune_calib.spec.samplers import SAMPLERS
@@ -206,31 +205,28 @@ class SearchDefinition:
         return set(filter(None, origins))
 
     @classmethod
-    def read(
-        cls, manifest: SearchManifest, out: AnyPath, needs_recipe: bool = True
-    ) -> "SearchDefinition":
-        """Restore the definition of the search in a folder; a recipe imports torch."""
-        record = manifest.question
-        plain, seeds = record.plain(), record.seeds
-        for name in ("seeds", "scheduler", "plugins"):  # plug-ins in use are recorded again
-            plain.pop(name, None)
-        try:
-            overrides, defaults = plain.pop("given"), plain.pop("defaults")
-            record_of_recipe = plain.pop("recipe", None)
-            recipe = restore_recipe(overrides, defaults, record_of_recipe) if needs_recipe else None
-            resolved = ResolvedRequest(
-                overrides=overrides,
-                seeds=Seeds(tuple(seeds.network), tuple(seeds.head), seeds.is_paired),
-                recipe=recipe,
-                own_recipes=plain.pop("own_recipes", False),
-            )
-            objective = Objective(tuple(record.objective.metrics), record.objective.guard)
-            return cls(**{**plain, "resolved": resolved, "objective": objective})
-        except (KeyError, TypeError):  # the file of an earlier or a later version
-            raise UserError(
-                f"{out / SEARCH_MANIFEST} was written by another version of tune-calib; update "
-                f"tune-calib, or search in a new `out` ({manifest.command})"
-            ) from None
+    def read(cls, manifest: SearchManifest, needs_recipe: bool = True) -> "SearchDefinition":
+        """Restore the definition of a search; a recipe imports torch."""
+        record, recipe = manifest.question, None
+        if needs_recipe:
+            recipe = restore_recipe(record.given, record.defaults, record.recipe)
+        seeds = record.seeds
+        resolved = ResolvedRequest(
+            overrides=record.given,
+            seeds=Seeds(tuple(seeds.network), tuple(seeds.head), seeds.is_paired),
+            recipe=recipe,
+            own_recipes=record.own_recipes,
+        )
+        return cls(
+            method=record.method,
+            resolved=resolved,
+            objective=Objective(tuple(record.objective.metrics), record.objective.guard),
+            sampler=record.sampler,
+            sampler_seed=record.sampler_seed,
+            population=record.population,
+            lag=record.lag,
+            grid=record.grid,
+        )
 
 
 def restrict_space(

@@ -298,7 +298,7 @@ def load_search(out: AnyPath, study_storage: str | None, address: str | None = N
     """Load the search of a folder, for another cluster than before if an address is given."""
     describe_unloaded(out, is_run=True)
     manifest = read_search_manifest(out)
-    definition = SearchDefinition.read(manifest, out)
+    definition = SearchDefinition.read(manifest)
     location = RunLocation(
         out=out,
         store=parse_path(manifest.store) if manifest.store else out / "store",

@@ -287,7 +287,7 @@ def search_status(out: AnyPath, study_storage: str | None = None, is_running: bo
         url = find_storage(out, study_storage, manifest.study_storage)
         # A grid depends on the method's defaults, and these on the recipe.
         needs_recipe = SAMPLERS[manifest.question.sampler].tries_grid
-        definition = SearchDefinition.read(manifest, out, needs_recipe)
+        definition = SearchDefinition.read(manifest, needs_recipe)
         # By the identity in the manifest, so that plug-ins need not be loaded.
         study = SearchStudy(definition, out, url, is_read_only=True, identity=manifest.search)
         states = [state for state in study.states() if state != "running"]
