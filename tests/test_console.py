@@ -13,17 +13,7 @@ from analysis.load import load
 from analysis.tables.table import Table, column_key
 from analysis.text import Cell
 from tune_calib.cli.options import chosen_screen
-from tune_calib.console import (
-    WIDE,
-    Prose,
-    Screen,
-    Text,
-    echo,
-    entries,
-    shown,
-    shown_on,
-    terminal,
-)
+from tune_calib.console import WIDE, Prose, Screen, Text, echo, entries, shown, shown_on, terminal
 from tune_calib.errors import UserError
 from tune_calib.files.paths import parse_path
 

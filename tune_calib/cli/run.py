@@ -23,7 +23,7 @@ from tune_calib.console import Text, echo, shown
 from tune_calib.errors import UserError, spell_settings
 from tune_calib.files.documents import unseal
 from tune_calib.files.paths import AnyPath, atomic_write, fetch_files, parse_path
-from tune_calib.results.folders import is_search
+from tune_calib.results.folders import is_search, read_search_manifest
 from tune_calib.spec import plugins
 from tune_calib.spec.experiment import ExperimentFile
 from tune_calib.spec.request import (
@@ -50,6 +50,7 @@ def ablate(request: AblateRequest, shell: typer.Context, dry_run: DryRun = False
         tune-calib ablate mac_cal --seeds 5 --controls --out runs/demo
         tune-calib ablate fedlas --dataset cifar10 --data-root data --gpus 1/2
         tune-calib ablate mac_cal --head-seeds 5 --set head.gamma=0.9
+        tune-calib ablate --path runs/search --seeds 5 --bootstrap 1000
     """
     _run_ladder(request, shell, dry_run)
 
@@ -76,6 +77,11 @@ def _run_ladder(
     with stoppable(command):
         results = runs.run_ladder(runs.plan_ladder(request, command), shell.obj)
     print_report(str(results.out))
+    if isinstance(request, AblateRequest) and request.path is not None:
+        from tune_calib.api.statistics import effects
+
+        metrics = read_search_manifest(parse_path(request.path)).question.objective.metrics
+        echo(shown(effects(str(results.out), metric=metrics[0]).table("plain")))
     if request.profile:
         echo(shown(_format_profiles(results.out)))
     exit_if_unfinished(results, command)

@@ -48,21 +48,17 @@ class RemotePath:
     url: str  # without a slash at the end
 
     def __str__(self) -> str:
-        """Return the URL."""
         return self.url
 
     def __truediv__(self, name: str) -> "RemotePath":
-        """Return the path of a name in this folder."""
         return RemotePath(f"{self.url}/{name}")
 
     @property
     def name(self) -> str:
-        """Return the last part."""
         return self.url.rpartition("/")[2]
 
     @property
     def parent(self) -> "RemotePath":
-        """Return the parent folder."""
         return RemotePath(self.url.rpartition("/")[0])
 
     def resolve(self) -> "RemotePath":
@@ -70,15 +66,12 @@ class RemotePath:
         return self
 
     def exists(self) -> bool:
-        """Return whether it is a file or a folder that is not empty."""
         return bool(self._info().type != fs.FileType.NotFound)
 
     def iterdir(self) -> Iterator["RemotePath"]:
-        """Yield the files and folders in it."""
         return (self / info.base_name for info in self._list())
 
     def glob(self, pattern: str) -> Iterator["RemotePath"]:
-        """Yield the paths below it that match, as ``Path.glob`` does."""
         first, _, rest = pattern.partition("/")
         for path in self.iterdir():
             if not fnmatchcase(path.name, first):
@@ -92,13 +85,8 @@ class RemotePath:
                 yield path / rest
 
     def read_bytes(self) -> bytes:
-        """Return the content."""
         with self._connect("read") as (system, path), system.open_input_stream(path) as stream:
             return bytes(stream.read())
-
-    def read_text(self) -> str:
-        """Return the content as text."""
-        return self.read_bytes().decode()
 
     def write_bytes(self, content: bytes) -> None:
         """Write a file atomically."""
@@ -126,7 +114,6 @@ class RemotePath:
             system.delete_file(path)
 
     def remove(self) -> None:
-        """Remove a folder and its contents if it exists."""
         with contextlib.suppress(FileNotFoundError), self._connect("remove") as (system, path):
             system.delete_dir(path)
 
@@ -280,7 +267,6 @@ def expand_path(text: str | Path) -> Path:
 
 
 def parse_path(text: str) -> AnyPath:
-    """Parse a local path or a URL."""
     if "://" not in text:
         return expand_path(text)
     url = urlsplit(text)
@@ -318,7 +304,6 @@ def fetch_files(folder: AnyPath, pattern: str) -> list[tuple[AnyPath, Path]]:
 
 
 def refuse_existing(path: AnyPath) -> None:
-    """Refuse to overwrite a file or folder."""
     if path.exists():
         raise UserError(f"{path} already exists; choose another name, or remove it")
 
@@ -359,7 +344,6 @@ def scratch_folder() -> Iterator[Path]:
 
 
 def remove_folder(folder: AnyPath) -> None:
-    """Remove a folder and its contents if it exists."""
     if isinstance(folder, RemotePath):
         folder.remove()
     else:

@@ -317,6 +317,7 @@ class ReadRecord(_Record):
     seeds: int = Field(description="number of fresh seeds")
     command: Command = Field("", description="command that requested it")
     methods: list[str] = Field([], description="methods of a tuned comparison")
+    points: int = Field(0, description="points of a path; omitted for an evaluation")
 
 
 class TunedMethod(_Record):

@@ -137,10 +137,7 @@ def describe_ladder(ladder: Ladder) -> str:
     if controls:
         rungs += f", and {format_count(controls, 'control')}"
         command = f"tune-calib ablate {ladder.name} --controls"
-    parts = [
-        f"# `{ladder.name}` (ladder): {ladder.title}",
-        f"A ladder of {rungs}: `{command}`.",
-    ]
+    parts = [f"# `{ladder.name}` (ladder): {ladder.title}", f"A ladder of {rungs}: `{command}`."]
     if ladder.published:
         parts.append(f"Published: `tune-calib report OUT --published {ladder.published}`")
     if ladder.head_recipe:

@@ -314,13 +314,26 @@ class LadderRequest(LadderOptions, TrialsRequest):
     """record how each network spends the time of an epoch"""
 
 
-class AblateRequest(LadderRequest):
-    """An ablation ladder."""
+_OF_PATH = {"path", "seeds", "network_seeds", "head_seeds", "out", "address", "shift", "bootstrap"}
 
-    ladder: Annotated[LadderName, OptionHelp(names=lambda: LADDERS), LADDER]
+
+class AblateRequest(Choice, LadderRequest):
+    """An ablation ladder, or the path from the published to the chosen settings of a search."""
+
+    one_of = ("ladder", "path")
+    ladder: Annotated[LadderName | None, OptionHelp(names=lambda: LADDERS), LADDER] = None
+    path: Annotated[Folder | None, OptionHelp(SEARCHING, metavar="RUN")] = None
+    """which settings that a search has changed carry its gain: the folder of the search"""
     controls: Controls = False
     design: DesignChoice = "incremental"
     posthoc: Behind = None
+
+    @model_validator(mode="after")
+    def _fits_path(self) -> "AblateRequest":
+        for name in sorted(self.model_fields_set - _OF_PATH):
+            if self.path and getattr(self, name) != type(self).model_fields[name].default:
+                raise ValueError(f"`path` takes `{name}` from its search; leave it out")
+        return self
 
 
 class Tuning(Part):

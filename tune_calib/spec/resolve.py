@@ -82,6 +82,7 @@ def resolve_ladder(request: AblateRequest | CompareRequest) -> tuple[Ladder, Res
     """Return the rungs that a request runs, and their settings, seeds and recipe."""
     settings = resolve_settings(request)
     if isinstance(request, AblateRequest):
+        assert request.ladder is not None
         ladder = build_design(LADDERS[request.ladder], request.design, request.posthoc)
         refuse_unused(ladder.rungs, settings)  # before a data set is imported
         return ladder, resolve(request)
@@ -130,7 +131,7 @@ def default_folder(request: AblateRequest | CompareRequest | SearchRequest) -> s
     """Return ``out``, or a folder in ``runs`` that is named after the request."""
     name = "compare"
     if isinstance(request, AblateRequest):
-        name = request.ladder
+        name = str(request.ladder)
         if request.design != DESIGNS[0]:
             name += f"-{request.design}"
         if request.posthoc:

@@ -175,7 +175,10 @@ class Forecast:
         subject = f"{spec.network.backbone} on {spec.data.dataset}"
         if part == "head":
             subject = f"heads of {slot.method} on {spec.data.dataset}"
-        epoch_s = self._measured.get(_kind_of(spec.model_dump(mode="json"), part, device))
+        slots = spec.model_dump(mode="json")
+        epoch_s = self._measured.get(_kind_of(slots, part, device))
+        if epoch_s is None and self.gpu is None:
+            epoch_s = self._measured.get(_kind_of(slots, part, device, is_rough=True))
         rate: Rate | None = None
         if epoch_s is not None:
             rate = heads * epoch_s, f"earlier rows in {self.location.out}"
@@ -199,10 +202,11 @@ class Forecast:
                     continue
                 slots = {name: json.loads(row[name] or "null") for name in _COLUMNS[:3]}
                 slot = "head" if slots["head"] else "network"
-                if is_alike and slots[slot]["epochs"]:
-                    key = _kind_of(slots, slot, row["device"])
-                    seconds, epochs = sums.get(key, (0.0, 0))
-                    sums[key] = seconds + row["own_s"], epochs + slots[slot]["epochs"]
+                for is_rough in (False, True):
+                    if is_alike and slots[slot]["epochs"]:
+                        key = _kind_of(slots, slot, row["device"], is_rough)
+                        seconds, epochs = sums.get(key, (0.0, 0))
+                        sums[key] = seconds + row["own_s"], epochs + slots[slot]["epochs"]
         return {key: seconds / epochs for key, (seconds, epochs) in sums.items()}
 
 
@@ -221,8 +225,11 @@ def _find_epoch_s(spec: TrialSpec, part: str, gpu: Gpu, heads: int) -> Rate | No
     return image and (image[0] * (passes * sizes.train + sizes.select / 3), image[1])
 
 
-def _kind_of(slots: dict[str, Any], slot: str, device: str) -> Hashable:
+def _kind_of(slots: dict[str, Any], slot: str, device: str, is_rough: bool = False) -> Hashable:
+    """Return what the time of an epoch depends on; roughly, on the method and its batches."""
     settings = {key: value for key, value in slots[slot].items() if key not in _OTHER}
+    if is_rough:
+        settings = {key: slots[slot][key] for key in ("method", "batch_size")}
     data = {key: value for key, value in slots["data"].items() if key != "split_seed"}
     kind = [data, slots["network"]["backbone"], settings]
     return json.dumps(kind, sort_keys=True), device

@@ -47,7 +47,7 @@ BROKEN = {
         " line 2: TypeError: a ladder must be a Ladder, got 'x'",
     ),
     "a metric": (METRIC, ": metric 'x' has no `compute` function"),
-    "no text": ("# \udcff", " is not a text file"),
+    "no text": ("# \udcff", " cannot be read as a text file"),
 }  # fmt: skip
 
 

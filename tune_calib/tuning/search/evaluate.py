@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from tune_calib.errors import UserError
-from tune_calib.files.paths import parse_path
+from tune_calib.files.paths import AnyPath, parse_path
 from tune_calib.files.store import Store
 from tune_calib.results.manifests import VERSION, ReadRecord, SearchEvaluated
 from tune_calib.results.selection import (
@@ -66,27 +66,34 @@ def _find_choice(state: SearchState) -> SearchEvaluated:
     )
 
 
-def add_read(choice: SearchEvaluated, request: EvaluateRequest, command: str) -> SearchEvaluated:
-    """Add a test read to those before; refuse another choice, and more reads without `extend`."""
-    out, seeds = parse_path(request.out), request.seeds
-    old = choice
-    if (out / SEARCH_EVALUATED).exists():
-        old = SearchEvaluated.read(out)
+def find_evaluated(out: AnyPath, choice: SearchEvaluated) -> SearchEvaluated:
+    """Return the recorded test reads of a choice; refuse those of another one."""
+    if not (out / SEARCH_EVALUATED).exists():
+        return choice
+    old = SearchEvaluated.read(out)
     if (old.trial, old.settings) != (choice.trial, choice.settings):
         raise UserError(
             f"{out} was evaluated on test with trial {old.trial}, but the choice is now "
             f"trial {choice.trial}; test is read only once: search in a new `out`"
         )
-    reads = old.reads
+    return choice.model_copy(update={"reads": old.reads}).over(old)
+
+
+def add_read(choice: SearchEvaluated, request: EvaluateRequest, command: str) -> SearchEvaluated:
+    """Add a test read to those before; refuse another choice, and more reads without `extend`."""
+    out, seeds = parse_path(request.out), request.seeds
+    choice = find_evaluated(out, choice)
+    reads = [read for read in choice.reads if not read.points]
     last = reads[-1].seeds if reads else seeds
     if seeds < last or (seeds > last and not request.extend):
         raise UserError(
             f"{out}: {describe_reads(reads)}, and may be read only once; repeat that with `seeds` "
             f"{last}, or add seeds with `extend`: the page then says that test was read again"
         )
-    if not reads or seeds > last:
-        reads = [*reads, ReadRecord(seeds=seeds, command=command)]
-    return choice.model_copy(update={"reads": reads}).over(old)
+    if reads and seeds == last:
+        return choice
+    read = ReadRecord(seeds=seeds, command=command)
+    return choice.model_copy(update={"reads": [*choice.reads, read]})
 
 
 def build_run(
@@ -95,7 +102,7 @@ def build_run(
     """Build the ladder of baseline, defaults and choice with seeds that are new to the search."""
     resolved, candidates = search.resolved, search.definition.candidates
     first = 1 + max([*resolved.seeds.network, *resolved.seeds.head])
-    fresh = tuple(range(first, first + choice.reads[-1].seeds))
+    fresh = tuple(range(first, first + request.seeds))
     points = {DEFAULTS: candidates.first()[0], CHOSEN: choice.settings}
     hashes = {label: candidates.trials(point, 0)[0].spec.hash for label, point in points.items()}
     # The choice may be the defaults, and the defaults of ce are the baseline.
