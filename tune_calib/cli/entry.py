@@ -7,6 +7,7 @@ import re
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -103,14 +104,12 @@ def damage_in_one_line(where: str) -> Iterator[None]:
 
 def refuse_empty(arguments: Sequence[str]) -> None:
     """Refuse an empty argument, which usually is an unset shell variable."""
-    for index, word in enumerate(arguments):
+    for previous, word in pairwise(["", *arguments]):
         name = ""
         if option := _EMPTY.fullmatch(word):
             name = option[1]
         elif not word.strip():
-            name = "an argument"
-            if index and arguments[index - 1].startswith("--"):
-                name = arguments[index - 1]
+            name = previous if previous.startswith("--") else "an argument"
         if name:
             raise UserError(f"{name} is empty: give it a value, or leave it out")
 

@@ -74,12 +74,10 @@ class SearchStudy:
         self._sampler = SAMPLERS[definition.sampler]
         self._space = restrict_space(definition.method, definition.resolved, definition.grid)
         name = f"tune-calib {identity or definition.identity}"
+        directions = self._objective.directions
         if not is_read_only:
             optuna.create_study(
-                storage=storage,
-                study_name=name,
-                directions=self._objective.directions,
-                load_if_exists=True,
+                storage=storage, study_name=name, directions=directions, load_if_exists=True
             )
         try:
             self._study = optuna.load_study(study_name=name, storage=storage)
