@@ -75,6 +75,11 @@ def marker(index: int) -> str:
     return MARKERS[(index + index // len(COLORS)) % len(MARKERS)]
 
 
+def look(index: int) -> dict[str, Any]:
+    """Return the colour and the marker of the index-th rung or method."""
+    return {"color": color(index), "marker": marker(index)}
+
+
 def plain_ticks(axis: Axis) -> None:
     """Label 1, 2, 5, 10 on a logarithmic axis, since powers of ten are too few labels."""
     axis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=12))

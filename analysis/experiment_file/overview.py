@@ -51,7 +51,6 @@ class Overview:
             self.leads.append(f"{name}: {lead[0].lower()}{lead[1:]}")
 
     def add_run(self, run: Run) -> None:
-        """Add a ladder or comparison."""
         name, manifest = run.out.name, run.manifest
         planned = format_count(len(manifest.planned), "trial")
         self._add(run, manifest.title, describe_setting(run), planned, describe_best(run))
@@ -68,7 +67,6 @@ class Overview:
             self.rungs.append(record | {"trials": Cell.ended(run.counts(rung.index))})
 
     def add_search(self, search: SearchResults) -> None:
-        """Add a search."""
         name, what = search.out.name, f"Search of {search.manifest.question.method}"
         setting = f"searched on select for {' and '.join(search.metrics)}; {search.seeds()}"
         planned = format_count(search.outcome.planned, "suggestion")
@@ -77,7 +75,7 @@ class Overview:
         self.is_complete &= "missing" not in search.counts()
         self.troubles += [f"{name}: {line}" for line in search.warnings()]
         self.flags += list(search.trials["flags"])
-        self.commands += search.commands
+        self.commands += [record.command for record in search.manifest.commands]
         evaluated = "not evaluated"
         if (search.out / SEARCH_EVALUATED).exists():
             evaluated = f"suggestion {SearchEvaluated.read(search.out).trial} was evaluated"

@@ -39,7 +39,6 @@ def curve(run: Run) -> pd.DataFrame:
 
 
 def table(run: Run) -> Table:
-    """Build the table of the learning curve: a row per method, columns by metric and samples."""
     rows = curve(run)
     if rows.empty:
         return Table("learning-curve", "", [])

@@ -45,7 +45,6 @@ class Column:
 
     @property
     def name(self) -> str:
-        """Return the column of the trials."""
         return column(self.split, self.metric)
 
 
@@ -64,16 +63,14 @@ def shift_tables(run: Run) -> list[ShiftTable]:
     sets = foreign_sets(str(name).rpartition("/")[0] for name in run.trials)
     titles = {**published_titles(), **run.manifest.titles}
     titles |= {"noise": "Gaussian noise", MEAN: "mean over the sets"}
-    names = [split.removeprefix(f"{OOD}/") for split in sets]
     columns = []
-    for name, metric in product([*names, MEAN], OOD_SHOWN):
-        head, split = METRICS[metric].head, f"{OOD}/{name}"
-        columns.append(Column(titles.get(name, name), metric, head, split))
+    for split, metric in product([*sets, f"{OOD}/{MEAN}"], OOD_SHOWN):
+        name = split.removeprefix(f"{OOD}/")
+        columns.append(Column(titles.get(name, name), metric, METRICS[metric].head, split))
     tables = [ShiftTable(OOD, _ABOUT[OOD], tuple(columns))]
     for family in FAMILIES:
         tables.append(_by_severity(family))
-        for metric in CORRUPTION_SHOWN:
-            tables.append(_by_kind(run, family, metric, present))
+        tables += [_by_kind(run, family, metric, present) for metric in CORRUPTION_SHOWN]
     with_numbers = []
     for table in tables:
         if columns := [column for column in table.columns if column.name in present]:
@@ -96,15 +93,14 @@ def _by_severity(family: str) -> ShiftTable:
 def _by_kind(run: Run, family: str, metric: str, present: Container[str]) -> ShiftTable:
     names = [name for name in map(str, run.trials) if name.startswith(f"{family}/")]
     evaluated = sorted({name.split("/")[1] for name in names} - {MEAN})
-    columns = []
-    lacking = []
+    columns, lacking = [], []
     for kind in dict.fromkeys([*FAMILIES[family], *evaluated]):
         shown = Column(METRICS[metric].head, metric, kind_title(kind), f"{family}/{kind}/{MEAN}")
         columns.append(shown)
         if kind in FAMILIES[family] and shown.name not in present:
             lacking.append(shown.head)
-    means_over = f"means over five severities{_LEFT_OUT[family]}"
-    caption = f"{_ABOUT[family]} {METRICS[metric].title}, {means_over}."
+    caption = f"{_ABOUT[family]} {METRICS[metric].title}, means over five severities"
+    caption += f"{_LEFT_OUT[family]}."
     if lacking:
         caption += f" Not evaluated: {', '.join(lacking)}; there is therefore no mean over kinds."
     return ShiftTable(f"{family}-kinds-{metric}", caption, tuple(columns))

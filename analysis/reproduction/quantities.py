@@ -27,11 +27,9 @@ class Quantity:
 
     @property
     def head(self) -> str:
-        """Return the head of its column."""
         return self.title
 
     def format(self, value: float, signed: bool = False) -> str:
-        """Format a value as printed."""
         return format_number(value, self.scale, self.digits, signed)
 
 
@@ -93,7 +91,6 @@ def _settling_of(curve: pd.DataFrame) -> float:
 
 
 def _confidence(results: LadderResults) -> "pd.Series[float]":
-    """Return the mean confidence on test: the sum of accuracy and confidence gap."""
     trials = results.run.trials.set_index("spec_hash")
     confidence: pd.Series[float] = trials["test/accuracy"] + trials["test/confidence_gap"]
     return confidence.dropna()
@@ -155,7 +152,6 @@ def with_quantities(run: Run, names: Iterable[str]) -> Run:
 
 
 def printed_of(name: str) -> Metric | Quantity:
-    """Return the metric or quantity with a name."""
     if name in METRICS:
         return METRICS[name]
     return QUANTITIES[name]

@@ -8,7 +8,7 @@ import pytest
 from analysis.compare.effects import compute_effects
 from analysis.load import load
 from tests.support import QUICK, here, rows
-from tune_calib.results.manifests import SearchEvaluated, SearchOutcome
+from tune_calib.results.manifests import SearchEvaluated
 from tune_calib.results.tables import read_table
 from tune_calib.tuning import plan
 
@@ -41,17 +41,28 @@ def complete(finished, tmp_path_factory):
 def test_the_path_finds_the_setting_that_carries_the_gain(complete):
     out, printed = complete
     run = load(out / "path")
-    assert [factor.name for factor in run.manifest.design.factors] == ["start", "weight_decay"]
+    assert [factor.name for factor in run.manifest.design.factors] == [
+        "head.start",
+        "head.weight_decay",
+    ]
     labels = [rung.label for rung in run.rungs]
-    assert labels == ["baseline", "published", "+ start", "+ weight_decay", "all but start"]
-    assert "is carried by 1 of 2 factors: start" in printed
+    assert labels == [
+        "baseline",
+        "published",
+        "+ head.start",
+        "+ head.weight_decay",
+        "all but head.start",
+    ]
+    assert "is carried by 1 of 2 factors: head.start" in printed
     assert "head.start fresh to continued" in printed
     effects = {(effect.kind, effect.name): effect for effect in compute_effects(run, "nll")}
     means = run.trials.groupby("rung_label")["test/nll"].mean()
-    change = effects["path", "start"].decision.difference
-    assert change == pytest.approx(means["+ start"] - means["published"], abs=1e-12)
-    change = effects["removed", "start"].decision.difference
-    assert change == pytest.approx(means["+ weight_decay"] - means["all but start"], abs=1e-12)
+    change = effects["path", "head.start"].decision.difference
+    assert change == pytest.approx(means["+ head.start"] - means["published"], abs=1e-12)
+    change = effects["removed", "head.start"].decision.difference
+    assert change == pytest.approx(
+        means["+ head.weight_decay"] - means["all but head.start"], abs=1e-12
+    )
 
 
 def test_steps_have_seeds_of_their_own_and_only_the_points_read_test(complete):
@@ -93,11 +104,12 @@ def test_impossible_paths_are_refused(finished, complete, refusal, tmp_path):
     message = refusal("ablate", "--path", finished, "--dataset", "cifar10")
     assert "--path takes --dataset from its search; leave it out" in message
     message = refusal("ablate", "--path", complete[0], "--seeds", 3)
-    assert "test was read for its path with 2 seeds" in message
+    assert "test was read once, with 5 points of a path and 2 fresh seeds" in message
     out = tmp_path / "search"
     shutil.copytree(finished, out)
-    outcome = SearchOutcome.read(out)
-    outcome.model_copy(update={"chosen": 0}).write(out)
-    assert "the chosen settings are the published ones" in refusal("ablate", "--path", out)
-    outcome.model_copy(update={"asked": 3}).write(out)
+    next(iter((out / "trials").glob("heads-*"))).unlink()
     assert "the search is not finished" in refusal("ablate", "--path", out)
+    alone = tmp_path / "alone"
+    words = [*QUICK, "--epochs", "8", "--metric", "nll", "--guard", "1", "--trials", "1"]
+    assert here("search", "retrain", *words, "--out", alone).returncode == 0
+    assert "the chosen settings are the published ones" in refusal("ablate", "--path", alone)

@@ -33,8 +33,6 @@ def plan_ladder(
 ) -> "Plan":
     """Plan a ladder or comparison; a dry one stores no weights."""
     if isinstance(request, AblateRequest) and request.path is not None:
-        read_search_manifest(parse_path(request.path))  # refuses any other folder first
-
         from tune_calib.tuning.search.path import plan_path
 
         return plan_path(request, command)

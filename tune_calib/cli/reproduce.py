@@ -11,7 +11,7 @@ from tune_calib import console
 from tune_calib.cli import defaults
 from tune_calib.cli.common import stoppable
 from tune_calib.cli.entry import as_option
-from tune_calib.cli.options import FORMATS, DryRun, GpuModel, flag, with_request
+from tune_calib.cli.options import FORMATS, DryRun, GpuModel, flag
 from tune_calib.errors import UserError
 from tune_calib.spec.ladder import LADDERS
 from tune_calib.spec.reproduction import REPRODUCTIONS, SCALES, ReproduceRequest, Scale
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from tune_calib.tuning.plan import Plan
 
 
-@with_request(ReproduceRequest)
 def reproduce(
     request: ReproduceRequest,
     shell: typer.Context,

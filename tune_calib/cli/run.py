@@ -17,7 +17,7 @@ from tune_calib.cli.common import (
 )
 from tune_calib.cli.defaults import format_typed
 from tune_calib.cli.entry import as_option
-from tune_calib.cli.options import DryRun, GpuModel, with_request
+from tune_calib.cli.options import DryRun, GpuModel
 from tune_calib.cli.read import print_report, write_search_page
 from tune_calib.console import Text, echo, shown
 from tune_calib.errors import UserError, spell_settings
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from tune_calib.experiments.run import Ended
 
 
-@with_request(AblateRequest)
 def ablate(request: AblateRequest, shell: typer.Context, dry_run: DryRun = False) -> None:
     """Run an ablation ladder, skipping finished trials, and report it.
 
@@ -55,7 +54,6 @@ def ablate(request: AblateRequest, shell: typer.Context, dry_run: DryRun = False
     _run_ladder(request, shell, dry_run)
 
 
-@with_request(CompareRequest)
 def compare(request: CompareRequest, shell: typer.Context, dry_run: DryRun = False) -> None:
     """Compare methods; head and post-hoc methods use a network trained with cross entropy.
 
@@ -107,7 +105,6 @@ def _format_profiles(out: AnyPath) -> str:
     return Text([table_of(heads, [*([phase, *shares[phase]] for phase in shares), rates])])
 
 
-@with_request(SearchRequest)
 def search(request: SearchRequest, shell: typer.Context, dry_run: DryRun = False) -> None:
     """Search the hyper-parameters of a method on the select split; test is never read.
 
@@ -126,7 +123,6 @@ def search(request: SearchRequest, shell: typer.Context, dry_run: DryRun = False
     _report_search(results, again)
 
 
-@with_request(ResumeRequest)
 def resume(request: ResumeRequest, shell: typer.Context) -> None:
     """Continue a search, skipping finished trials.
 
@@ -156,7 +152,6 @@ def _rewrite_page(out: AnyPath, study_storage: str | None) -> str:
     return text
 
 
-@with_request(EvaluateRequest)
 def evaluate(request: EvaluateRequest, shell: typer.Context, dry_run: DryRun = False) -> None:
     """Evaluate the selected trial of a search on the test split with fresh seeds.
 
@@ -188,7 +183,6 @@ def _print_schema(is_wanted: bool) -> None:
         raise typer.Exit
 
 
-@with_request(RunRequest)
 def run(
     request: RunRequest,
     shell: typer.Context,

@@ -42,15 +42,12 @@ _FOLDERS = {"cifar10": "CIFAR-10-C", "cifar100": "CIFAR-100-C"}
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """Images of a shift set that are evaluated together."""
-
     name: str  # severity; empty in a set of one part
     split: Split  # OOD images have labels of their own data set, or 0
     # Changes images (N, C, H, H) uint8, given their ``indices`` in the split.
     change: Callable[[Tensor, Tensor], Tensor] = lambda images, _: images
 
     def chunks(self, size: int, device: torch.device) -> Iterator[Tensor]:
-        """Yield the images in order on a device, (N, C, H, H) uint8, ``size`` at a time."""
         split = self.split
         together = zip(split.images.split(size), split.indices.split(size), strict=True)
         for images, indices in together:
@@ -59,21 +56,15 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class ShiftSet:
-    """A shift set in the input format of a network."""
-
     name: str  # ``ood/SET``, ``corrupt/KIND`` for published files or ``generated/KIND``
     made: str  # what determines the images, besides the name and the network's data
     parts: Callable[[], Sequence[Part]]  # reads or generates the parts
 
 
 def find_sets(words: Sequence[str], slot: DataSlot, root: Path | None) -> list[str]:
-    """Return the names of the shift sets requested by some words, without duplicates."""
     if words and slot.imported is not None:
         raise UserError("imported data have no images that could be shifted; omit `shift`")
-    names: dict[str, None] = {}
-    for word in words:
-        names |= dict.fromkeys(_find_named(word, slot, root))
-    return list(names)
+    return list(dict.fromkeys(name for word in words for name in _find_named(word, slot, root)))
 
 
 def _find_named(word: str, slot: DataSlot, root: Path | None) -> Iterator[str]:
@@ -109,7 +100,6 @@ def _find_named(word: str, slot: DataSlot, root: Path | None) -> Iterator[str]:
 def open_set(
     name: str, slot: DataSlot, root: Path | None, cache: Path | None, test: Callable[[], Split]
 ) -> ShiftSet:
-    """Open a shift set by its name, without reading images before its parts are requested."""
     family, _, what = name.partition("/")
     if family == "generated":
         return generated(what, test)
@@ -122,7 +112,6 @@ def open_set(
 
 
 def generated(kind: str, test: Callable[[], Split]) -> ShiftSet:
-
     def parts() -> list[Part]:
         split = test()
         return [Part(str(n), split, partial(corrupted, kind=kind, severity=n)) for n in SEVERITIES]
@@ -131,17 +120,15 @@ def generated(kind: str, test: Callable[[], Split]) -> ShiftSet:
 
 
 def _published_folder(info: DatasetInfo, root: Path | None) -> Path | None:
-    name = _FOLDERS.get(info.name)
-    if name is None or root is None:
+    if info.name not in _FOLDERS or root is None:
         return None
-    return find_unpacked(info.name, root, name)
+    return find_unpacked(info.name, root, _FOLDERS[info.name])
 
 
 def open_published(folder: Path, info: DatasetInfo) -> tuple[dict[str, NDArray[Any]], Tensor]:
-    """Open CIFAR-10-C or CIFAR-100-C (Hendrycks and Dietterich, ICLR 2019).
+    """Open CIFAR-10-C or CIFAR-100-C (Hendrycks and Dietterich, ICLR 2019), memory-mapped.
 
-    Returns the memory-mapped images of each kind, (5 N, H, H, C) uint8, ordered by severity, and
-    the labels, (5 N,) int64. Everything except the pixels is checked.
+    Returns the images of each kind, (5 N, H, H, C) uint8, by severity, and the labels, (5 N,).
     """
     files = sorted(file for file in folder.glob("*.npy") if file.name != LABELS)
     if not files or not (folder / LABELS).is_file():
@@ -173,9 +160,8 @@ def _published_set(
     def parts() -> list[Part]:
         kinds, labels = open_published(folder, info)
         split, size = test(), len(labels) // len(SEVERITIES)
-        positions, expected = split.indices.cpu(), labels[:size]
-        if info.relabel is not None:
-            expected = torch.tensor(info.relabel)[expected]
+        positions = split.indices.cpu()
+        expected = torch.tensor(info.relabel or range(info.classes))[labels[:size]]
         if int(positions.max()) >= size or not torch.equal(expected[positions], split.labels.cpu()):
             raise UserError(
                 f"{folder / LABELS} does not match the labels of the test images of {info.name} in "
@@ -191,9 +177,8 @@ def _published_set(
             parts.append(Part(str(severity), replace(split, images=images)))
         return parts
 
-    # A different copy or size of the set has different labels or images.
-    files = [folder / LABELS, folder / f"{kind}.npy"]
-    return ShiftSet(f"corrupt/{kind}", content_digest(files)[:16], parts)
+    digest = content_digest([folder / LABELS, folder / f"{kind}.npy"])
+    return ShiftSet(f"corrupt/{kind}", digest[:16], parts)
 
 
 def _read_npy(file: Path) -> NDArray[Any]:
@@ -232,7 +217,6 @@ def _refuse_foreign_set(name: str, slot: DataSlot, root: Path | None) -> None:
 def foreign_set(
     name: str, slot: DataSlot, root: Path | None, cache: Path | None, test: Callable[[], Split]
 ) -> ShiftSet:
-    """Return OOD images in the input format of a network; noise has the size of the test split."""
     info = slot.info
 
     def parts() -> list[Part]:
@@ -250,18 +234,13 @@ def foreign_set(
     source = slot.dataset if name == HELD_OUT else name
     if name not in (NOISE, HELD_OUT) and (origin := DATASETS.origin(name)):
         made.append(origin)
-    # A different copy of a data set has different images; embedded data sets have no files.
-    if name != NOISE and (files := DATASETS[source].locate(root)):
+    if name != NOISE and (files := DATASETS[source].locate(root)):  # none if it is embedded
         made.append(content_digest(files))
     return ShiftSet(f"ood/{name}", " ".join(made), parts)
 
 
 def fitted(images: Tensor, info: DatasetInfo) -> Tensor:
-    """Convert images (N, C, H, W) uint8 to the channels and the size of a network's images.
-
-    Grey images get three equal channels, and colour images are converted to luma. Images are
-    resized bilinearly with antialiasing, as in Pillow.
-    """
+    """Convert images (N, C, H, W) uint8 to the channels and the size of a network's images."""
     side = info.stored or info.size
     if images.shape[1] == 1 and info.channels == 3:
         images = images.expand(-1, 3, -1, -1)
@@ -276,7 +255,6 @@ def fitted(images: Tensor, info: DatasetInfo) -> Tensor:
 
 
 def _noise(images: Tensor, indices: Tensor) -> Tensor:
-    """Draw pixels from N(1/2, 1), clipped to [0, 1] (Liang et al., ICLR 2018), for each image."""
     chance = Chance(child_seed(0, "ood/noise"), indices.to(images.device))
     pixels = (0.5 + chance.normal(*images.shape[1:])).clamp(0, 1)
     return (255 * pixels).round().to(torch.uint8)

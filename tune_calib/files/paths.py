@@ -34,12 +34,6 @@ READERS = 16
 
 _ABANDONED_S = 24 * 3600  # longer than any file or folder takes to be written
 
-# Processes on other nodes start without the driver's variables, and are sent only these.
-_ENVIRONMENT = (
-    "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_REGION",
-    "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3",
-)  # fmt: skip
-
 
 @dataclass(frozen=True, order=True)
 class RemotePath:
@@ -223,15 +217,11 @@ def content_digest(files: Sequence[Path]) -> str:
 
     It is cached by the paths, sizes and change times of the files. Unlike modification times, no
     copy and no program sets change times back.
-
-    Raises:
-        OSError: A file cannot be read.
     """
     stamps = []
     for file in files:
         stat = file.stat()
-        times = stat.st_mtime_ns, stat.st_ctime_ns
-        stamps.append((str(file.absolute()), stat.st_dev, stat.st_ino, stat.st_size, *times))
+        stamps.append((str(file.absolute()), stat.st_ino, stat.st_size, stat.st_ctime_ns))
     path = cache_folder() / "digests" / hash_text(repr(stamps))
     with contextlib.suppress(OSError, UserError):  # e.g. it is damaged
         return str(unseal(path.read_bytes(), path)["digest"])
@@ -352,8 +342,9 @@ def remove_folder(folder: AnyPath) -> None:
 
 def environment(*paths: AnyPath) -> dict[str, str]:
     """Return the variables for reaching S3 from other nodes; none for local paths."""
-    is_remote = any(isinstance(path, RemotePath) for path in paths)
-    return {name: os.environ[name] for name in _ENVIRONMENT if is_remote and name in os.environ}
+    if not any(isinstance(path, RemotePath) for path in paths):
+        return {}
+    return {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
 
 
 @lru_cache

@@ -97,7 +97,6 @@ class PlannedTrial:
 
 
 def expand(ladder: Ladder, request: ResolvedRequest) -> list[PlannedTrial]:
-    """Expand a ladder to trial specs in the order of its rungs."""
     overrides = request.overrides
     cells = list(product(request.seeds.pairs(), request.draws))
     rungs = select_rungs(ladder, request)
@@ -270,7 +269,6 @@ def find_keys(rungs: Sequence[Rung], slot: str) -> set[str]:
 
 
 def refuse_unused(rungs: Sequence[Rung], overrides: Settings) -> None:
-    """Refuse settings that change no rung."""
     for slot, settings in overrides.items():
         keys = _rung_keys(rungs, slot)
         for key in settings:

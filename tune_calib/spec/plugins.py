@@ -51,7 +51,6 @@ class Plugin:
     parts: Mapping[str, str] = field(default_factory=dict)  # digests of modules that it imports
 
     def plain(self) -> dict[str, Any]:
-        """Return plain JSON values, for a worker."""
         return asdict(self)
 
 
@@ -145,12 +144,10 @@ def _find_files(name: str) -> dict[str, Path]:
 
 
 def installed() -> tuple[Plugin, ...]:
-    """Return the plug-ins of installed packages."""
     return tuple(read(point.module) for point in entry_points(group=GROUP))
 
 
 def in_use() -> tuple[Plugin, ...]:
-    """Return the plug-ins that are registered in this process."""
     return tuple(_loaded.in_use.values())
 
 
@@ -252,11 +249,9 @@ def _register(plugin: Plugin) -> None:
                 raise UserError(f"metric {metric.name!r} has no `compute` function")
     except (Exception, SystemExit) as error:
         _remove(plugin.content)
-        located = locate_error(error, lambda path: path in files)
-        message = f"plug-in {located.place or plugin.where}: {located.text}"
-        if isinstance(error, RefusedError):
-            raise RefusedError(message) from None
-        raise UserError(message) from None
+        located = locate_error(error, lambda path: path in files, elsewhere=plugin.where)
+        kind = RefusedError if isinstance(error, RefusedError) else UserError
+        raise kind(f"plug-in {located}") from None
     _loaded.named[plugin.content] = _loaded.in_use[plugin.content] = plugin
 
 

@@ -32,7 +32,6 @@ from tune_calib.spec.trial import SLOT_TYPES
 
 
 def resolve_settings(request: TrialsRequest) -> dict[str, dict[str, Any]]:
-    """Return the settings by slot that a request sets."""
     weights, imported = request.weights, request.imported
     if weights is not None and request.epochs is not None:
         raise UserError(
@@ -114,7 +113,6 @@ def _list_methods(request: CompareRequest) -> tuple[list[str], list[Settings]]:
 
 
 def resolve(request: AblateRequest | CompareRequest | SearchRequest) -> ResolvedRequest:
-    """Return the settings, seeds and recipe of a request."""
     resolved = ResolvedRequest(
         resolve_settings(request),
         Seeds.count(request.seeds, request.network_seeds, request.head_seeds),

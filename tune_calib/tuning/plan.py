@@ -47,7 +47,6 @@ class Stage:
 
     @property
     def name(self) -> str:
-        """Return the name of its folder."""
         return self.run.location.out.name
 
 
@@ -67,17 +66,14 @@ class Plan:
 
     @property
     def name(self) -> str:
-        """Return the name of the folder of the result."""
         return self.stages[-1].name
 
     @property
     def entry(self) -> str:
-        """Return the name of its entry in a file."""
         return str(self.position[1])
 
 
 def build_plan(run: AnyRun) -> Plan:
-    """Check a run, and plan it alone."""
     check_run(run)
     return Plan((Stage(run, run.plan()),))
 
@@ -132,7 +128,6 @@ def count_batch(run: SearchRun) -> int:
 
 
 def describe(plan: Plan) -> Text | str:
-    """Describe a plan as a dry run."""
     if len(plan.stages) > 1:
         out = plan.run.location.out
         return describe_file(str(out), [plan], plan.measured or out)

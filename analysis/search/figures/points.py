@@ -35,7 +35,6 @@ _GROUPS = (
 def draw_suggestions(
     axis: Axes, search: SearchResults, table: pd.DataFrame, x: Any, y: Any
 ) -> None:
-    """Draw a mark for each finished suggestion of each of ``_GROUPS``."""
     is_done, is_within = table["mean"].notna(), table["is_within"]
     is_chosen = table["number"] == search.outcome.chosen
     masks = (is_within, ~is_within, search.are_defaults(table), is_chosen)
@@ -76,7 +75,6 @@ def best_so_far(table: pd.DataFrame, metric: str) -> "pd.Series[float]":
     position=10,
 )
 def draw_history(search: SearchResults) -> Drawing | None:
-    """Draw the metric of each suggestion in order, and the best so far; failures at the top."""
     metric = search.metrics[0]
     table = search.figure_table(metric)
     if table["mean"].isna().all():
@@ -123,7 +121,6 @@ def front(rows: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
     position=60,
 )
 def draw_front(search: SearchResults) -> Drawing | None:
-    """Draw two metrics of every suggestion, and the Pareto front of those within the guard."""
     spare = "ece" if search.metrics == ["accuracy"] else "accuracy"
     up, along = [*search.metrics, spare][:2]
     table = search.figure_table(up)
@@ -188,7 +185,6 @@ def coordinates(search: SearchResults, table: pd.DataFrame) -> pd.DataFrame:
     position=50,
 )
 def draw_parallel(search: SearchResults) -> Drawing | None:
-    """Draw every finished suggestion as a line over the settings, coloured by the metric."""
     metric = search.metrics[0]
     rows = search.figure_table().dropna(subset="mean")
     is_less_better = METRICS[metric].is_less_better

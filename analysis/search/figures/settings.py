@@ -47,7 +47,6 @@ _PAIRED = 4  # settings of which ``heat_map`` shows each pair
     position=20,
 )
 def draw_sensitivity(search: SearchResults) -> Drawing | None:
-    """Draw the metric against each of the most important settings."""
     names = search.shown_settings()
     if not names:
         return None
@@ -145,7 +144,6 @@ def _describe_importance(search: SearchResults) -> str:
     position=30,
 )
 def draw_importance(search: SearchResults) -> Drawing | None:
-    """Draw the importance of each setting for each metric, in percent of the sum."""
     importance = search.outcome.importance
     if not importance.shares:
         return None
@@ -183,7 +181,6 @@ def draw_importance(search: SearchResults) -> Drawing | None:
     position=40,
 )
 def draw_pairs(search: SearchResults) -> Drawing | None:
-    """Draw a heat map of the metric over each pair of ``only_settings`` or of important ones."""
     if len(search.only_settings) == 1:
         raise UserError("heat_map shows two settings or more, not 1")
     names = search.only_settings or search.shown_settings()[:_PAIRED]
@@ -274,7 +271,6 @@ def _nearest_index(values: "pd.Index[Any]", defaults: Mapping[str, Any]) -> int 
     position=70,
 )
 def draw_shares(search: SearchResults) -> Drawing | None:
-    """Draw the share of suggestions within each distance of the best."""
     table, metric = search.within_guard(), METRICS[search.metrics[0]]
     away = np.sort(distances(table, metric.name).dropna().to_numpy())
     if len(away) < 2:

@@ -38,18 +38,9 @@ def test_a_heat_map_of_a_search_is_cut_into_parts(searched):
     assert np.diff(rates).tolist() == pytest.approx([np.diff(rates).mean()] * 4, abs=0.05)
 
 
-def test_the_share_within_counts_what_diverged_against_it(searched):
-    shares = tables.share_within(searched, margins=[0.0, 0.01, 1.0])
-    assert shares["within"].tolist()[::2] == [1, 60]
-    assert shares["share"].tolist()[::2] == pytest.approx([1 / 61, 60 / 61])
-    best = searched["mean"].min()
-    assert shares["within"][1] == (searched["mean"] <= best + 0.01).sum()
-
-
 def test_where_more_is_better_the_distance_counts_down_from_the_largest():
     table = pd.DataFrame({"mean": [0.5, 0.9, 0.88]})
-    shares = tables.share_within(table, "accuracy", [0.0, 0.02])
-    assert shares["within"].tolist() == [1, 2]
+    assert tables.distances(table, "accuracy").tolist() == pytest.approx([0.4, 0, 0.02])
 
 
 def test_a_trend_is_of_parts_with_equally_many_suggestions(searched):

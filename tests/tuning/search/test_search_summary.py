@@ -95,8 +95,8 @@ CHOICE = {"version": 1, "trial": 3, "settings": {"head.lr": 0.1}, "rule": "best"
 
 
 def read(out, seeds, extend=False, choice=CHOICE):
-    request = EvaluateRequest(out=str(out), seeds=seeds, extend=extend)
-    record = add_read(SearchEvaluated(**choice), request, f"evaluate --seeds {seeds}")
+    test_read = ReadRecord(seeds=seeds, command=f"evaluate --seeds {seeds}")
+    record = add_read(SearchEvaluated(**choice), out, test_read, extend)
     record.write(out)
     return [read.seeds for read in record.reads]
 

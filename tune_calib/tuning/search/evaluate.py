@@ -30,14 +30,16 @@ def plan_evaluation(request: EvaluateRequest, command: str) -> Plan:
     search = load_search(parse_path(request.out), request.study_storage, request.address)
     with lost_database(search.location.study_storage):
         state = open_state(search, is_read_only=True)
-        choice = add_read(_find_choice(state), request, command)
+        read = ReadRecord(seeds=request.seeds, command=command)
+        choice = add_read(find_choice(state), state.out, read, request.extend)
     # The rows of the search are compared with those of the evaluation.
     spec, store = search.planned_trials[0].spec, Store(search.location.store)
     Copies.read([spec], search.location.data_root, store).refuse_other(search.out, [])
     return build_plan(build_run(search, choice, request, command=command))
 
 
-def _find_choice(state: SearchState) -> SearchEvaluated:
+def find_choice(state: SearchState) -> SearchEvaluated:
+    """Return the choice of a search; refuse an unfinished one, or one without a choice."""
     if not state.settle_ended():
         raise UserError(f"the search is not finished; run tune-calib resume {state.out} first")
     if not state.results:
@@ -55,34 +57,28 @@ def _find_choice(state: SearchState) -> SearchEvaluated:
     )
 
 
-def find_evaluated(out: AnyPath, choice: SearchEvaluated) -> SearchEvaluated:
-    """Return the recorded test reads of a choice; refuse those of another one."""
-    if not (out / SEARCH_EVALUATED).exists():
-        return choice
-    old = SearchEvaluated.read(out)
+def add_read(
+    choice: SearchEvaluated, out: AnyPath, read: ReadRecord, may_extend: bool = False
+) -> SearchEvaluated:
+    """Add a test read to those before; refuse another choice, and more reads without `extend`."""
+    old = choice
+    if (out / SEARCH_EVALUATED).exists():
+        old = SearchEvaluated.read(out)
     if (old.trial, old.settings) != (choice.trial, choice.settings):
         raise UserError(
             f"{out} was evaluated on test with trial {old.trial}, but the choice is now "
             f"trial {choice.trial}; test is read only once: search in a new `out`"
         )
-    return choice.model_copy(update={"reads": old.reads}).over(old)
-
-
-def add_read(choice: SearchEvaluated, request: EvaluateRequest, command: str) -> SearchEvaluated:
-    """Add a test read to those before; refuse another choice, and more reads without `extend`."""
-    out, seeds = parse_path(request.out), request.seeds
-    choice = find_evaluated(out, choice)
-    reads = [read for read in choice.reads if not read.points]
-    last = reads[-1].seeds if reads else seeds
-    if seeds < last or (seeds > last and not request.extend):
+    reads = [old_read for old_read in old.reads if bool(old_read.points) == bool(read.points)]
+    last = reads[-1].seeds if reads else read.seeds
+    if read.seeds < last or (read.seeds > last and not may_extend):
+        extension = ", or add seeds with `extend`: the page then says that test was read again"
         raise UserError(
             f"{out}: {describe_reads(reads)}, and may be read only once; repeat that with `seeds` "
-            f"{last}, or add seeds with `extend`: the page then says that test was read again"
+            f"{last}{'' if read.points else extension}"
         )
-    if reads and seeds == last:
-        return choice
-    read = ReadRecord(seeds=seeds, command=command)
-    return choice.model_copy(update={"reads": [*choice.reads, read]})
+    reads = old.reads if reads and read.seeds == last else [*old.reads, read]
+    return choice.model_copy(update={"reads": reads}).over(old)
 
 
 def build_run(

@@ -46,7 +46,7 @@ class SearchState:
     needs: Sequence[Resources] = ()  # of the kinds of Ray trials
     rows: dict[str, Row] = field(default_factory=dict)  # by spec hash
     crashed: dict[str, str] = field(default_factory=dict)  # names of Ray trials by spec hash
-    errors: Mapping[str, str] = field(default_factory=dict)  # of Ray trials, by name
+    errors: dict[str, str] = field(default_factory=dict)  # of Ray trials, by name
     results: dict[int, SuggestionResult] = field(default_factory=dict)  # by number
     _hashes: dict[int, list[str]] = field(default_factory=dict)
     _started: set[str] = field(default_factory=set)
@@ -205,14 +205,20 @@ class StudySource:
     repeats to the last digit; one of networks only does with one Ray trial at a time.
     """
 
+    at_once: int | None
+    kinds: Mapping[str, int]
+
     def __init__(
         self, state: SearchState, provenance: Provenance, at_once: int, tracker: Tracker
     ) -> None:
         self.tracker = tracker
         self.state, self.provenance, self.planned = state, provenance, state.planned
         definition, pairs = state.definition, len(state.definition.resolved.seeds.pairs())
-        self.total = self.planned * pairs
+        self.total, self.at_once = self.planned * pairs, at_once
+        self.title = f"search {definition.method}"
+        self.units, self.unit = self.planned, "suggestions"
         self.is_head = state.candidates.kind == "head"
+        self.kinds = {"heads" if self.is_head else "networks": state.count_left() * pairs}
         # Suggestions that are drawn together, and such batches that are open at the same time.
         self.size, self.lag = 1, inf
         if self.is_head:
