@@ -201,7 +201,8 @@ def significance(
             raise UserError(f"unknown `blocks` {blocks!r}; known: columns, seeds")
         if margin is not None and (len(paths) != 1 or test == "friedman"):
             raise UserError("`margin` applies to paired tests on one run")
-        if len(paths) == 1 and published is None and not _has_columns(paths[0]):
+        is_single = len(paths) == 1 and published is None
+        if is_single and not has_result_files(paths[0]) and not load(paths[0], "ece").has_imports:
             run = load(paths[0])
             split = find_split(run, metric, split or default_split(run, metric))
             verdict = significance_.judge(over_seeds(run, metric, split), test, baseline)
@@ -317,10 +318,6 @@ def effects(
     with _opened(folder) as (path,):
         check_metric(metric)
         return Statistics(effects_.view(_load_one(path), metric, margin))
-
-
-def _has_columns(folder: AnyPath) -> bool:
-    return has_result_files(folder) or load(folder, "ece").has_imports
 
 
 def _load_one(folder: AnyPath) -> Run:
