@@ -8,7 +8,6 @@ import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, NoReturn
 
 import typer
@@ -93,12 +92,9 @@ def damage_in_one_line(where: str) -> Iterator[None]:
         is_of_system = isinstance(error, OSError) and describe_os_error(error) is not None
         if is_of_system or isinstance(error, UserError | typer.Exit | TyperException):
             raise
-        cause = locate_error(
-            error, lambda path: "site-packages" not in path, lambda path: Path(path).name
-        )
         raise UserError(
-            f"{where} cannot be read ({cause}): its files are damaged or not from tune-calib, "
-            "or this is a bug to report"
+            f"{where} cannot be read ({locate_error(error)}): its files are damaged or not from "
+            "tune-calib, or this is a bug to report"
         ) from error
 
 

@@ -44,5 +44,4 @@ def unseal(data: bytes | str, path: object) -> dict[str, Any]:
 
 
 def _checksum_of(content: dict[str, Any]) -> str:
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
-    return hash_text(text)
+    return hash_text(json.dumps(content, sort_keys=True, separators=(",", ":")))

@@ -11,12 +11,11 @@ _CHECKSUM = b"tune_calib sha256:"
 _ZEROS = b"0" * 64
 
 
-def seal_table(content: pa.Table, level: int | None = None) -> bytes:
+def seal_table(content: pa.Table) -> bytes:
     """Return the bytes of a file with this content and its checksum."""
     sink = pa.BufferOutputStream()
-    with pq.ParquetWriter(
-        sink, content.schema, compression="zstd", compression_level=level, write_page_checksum=True
-    ) as writer:
+    schema = content.schema
+    with pq.ParquetWriter(sink, schema, compression="zstd", write_page_checksum=True) as writer:
         writer.write_table(content)
         writer.add_key_value_metadata({"tune_calib_checksum": _CHECKSUM + _ZEROS})
     data = bytearray(sink.getvalue())
