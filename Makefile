@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 VIEWERS := $(VENV)/viewers/.ready
 
 .PHONY: demo test test-slow test-faults test-services test-browser test-lowest test-gpu lint \
-	generate results examples docs wheel bench bench-analysis clean
+	generate results examples docs wheel bench clean
 
 # Tests start many processes: without the bytecode of the first, each compiles the program anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -108,10 +108,6 @@ wheel: $(READY)
 
 bench: $(READY)
 	$(BIN)/python -m tests.benchmarks.run
-
-# A year of results, generated: minutes, 1.5 GB in the temporary folder.
-bench-analysis: $(READY)
-	$(BIN)/python -m tests.benchmarks.analysis
 
 clean:
 	rm -rf $(VENV) runs build dist *.egg-info

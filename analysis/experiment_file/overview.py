@@ -95,7 +95,6 @@ class Overview:
         command: str = "",
         files: Sequence[str] = (),
     ) -> str:
-        """Return the page; ``further`` sections precede those of the entries."""
         state = "Complete: every entry" if self.is_complete else "Not every entry"
         leads = [*filter(None, [lead]), *self.leads[:_MOST_LEADS]]
         if len(self.leads) > _MOST_LEADS:
@@ -134,7 +133,6 @@ class Overview:
 
 
 def write_overview(out: AnyPath, entries: Sequence[AnyPath]) -> AnyPath:
-    """Write the page over the entries of an experiment file, and return its path."""
     overview = Overview(out)
     for entry in entries:
         try:

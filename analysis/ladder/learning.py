@@ -1,6 +1,6 @@
 """The learning curve of post-hoc methods over the number of samples of calib."""
 
-from typing import Any
+from functools import partial
 
 import pandas as pd
 
@@ -8,7 +8,7 @@ from analysis.ladder.means import spread_over
 from analysis.load import Run, cached_per_run
 from analysis.tables.latex import label_of
 from analysis.tables.table import Table
-from analysis.text import NOTHING, Cell, Record
+from analysis.text import Cell, records_of
 from tune_calib.spec.metrics import METRICS, column
 from tune_calib.text import format_count
 
@@ -42,18 +42,13 @@ def table(run: Run) -> Table:
     rows = curve(run)
     if rows.empty:
         return Table("learning-curve", "", [])
-    records: dict[str, Record] = {}
-    groups: dict[str, tuple[str, str]] = {}
-    points: Any = rows.itertuples()
-    for point in points:
-        record = records.setdefault(point.label, {run.row_name: Cell(point.label)})
-        metric, samples = METRICS[point.metric], f"{point.samples} samples"
-        head = f"{metric.head}: {samples}"
-        groups[head] = (metric.head, samples)
-        record[head] = Cell.number(metric.name, point.mean, point.sd)
-    for record in records.values():
-        for head in groups:
-            record.setdefault(head, NOTHING)
+    labels = list(dict.fromkeys(rows["label"]))
+    columns, groups = {run.row_name: list(map(Cell, labels))}, {}
+    for (name, samples), points in rows.groupby(["metric", "samples"], sort=False):
+        metric, of_label = METRICS[str(name)], points.set_index("label").reindex(labels)
+        head = f"{metric.head}: {samples} samples"
+        groups[head] = (metric.head, f"{samples} samples")
+        columns[head] = list(map(partial(Cell.number, metric), of_label["mean"], of_label["sd"]))
     caption = (
         f"{run.manifest.title}. Test split, by the number of samples of calib to which a method is "
         f"fitted; subsets are stratified, and smaller ones are part of larger ones. Mean ± sd, "
@@ -63,4 +58,4 @@ def table(run: Run) -> Table:
     if missing:
         caption += f" INCOMPLETE: {format_count(missing, 'trial')} without numbers."
     label = label_of("learning-curve", run.manifest.dataset)
-    return Table("learning-curve", caption, [*records.values()], groups=groups, label=label)
+    return Table("learning-curve", caption, records_of(columns), groups=groups, label=label)

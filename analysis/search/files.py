@@ -135,8 +135,7 @@ def describe_choice(search: SearchResults) -> str:
     gain = "without a matched trial of the baseline"
     if len(change):
         gain = describe_change(metric.name, change, "the cross-entropy baseline")
-    result = f"number {chosen} is chosen ({metric.title} {value}), {gain}"
-    return f"{what}, {result}; {network}."
+    return f"{what}, number {chosen} is chosen ({metric.title} {value}), {gain}; {network}."
 
 
 def _setting(search: SearchResults) -> str:
@@ -159,18 +158,14 @@ def _state(search: SearchResults) -> str:
     planned, asked = search.outcome.planned, search.outcome.asked
     if "missing" in search.counts():
         return f"INCOMPLETE: of {planned} planned suggestions, {search.ended()}."
-    text = f"Complete: all {planned} planned suggestions ended ({search.ended()})."
-    if planned < asked:
-        text += f" {asked} were requested, but there are no more points."
-    return text
+    more = f" {asked} were requested, but there are no more points." if planned < asked else ""
+    return f"Complete: all {planned} planned suggestions ended ({search.ended()}).{more}"
 
 
 def _troubles(search: SearchResults) -> list[str]:
     counts = search.counts()
-    lines = []
-    for status in ("diverged", "crashed"):
-        if status in counts:
-            lines.append(f"{counts[status]} suggestions {status}: they have no value")
+    bad = [status for status in ("diverged", "crashed") if status in counts]
+    lines = [f"{counts[status]} suggestions {status}: they have no value" for status in bad]
     if "missing" in counts:
         lines.append(f"{counts['missing']} suggestions have not ended: tune-calib resume runs them")
     if search.outcome.chosen is None:

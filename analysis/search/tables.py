@@ -1,7 +1,7 @@
 """Tables of a search: best suggestions, importance of settings, near-best share, optimism."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter
 from statistics import fmean, stdev
 from types import MappingProxyType
@@ -41,8 +41,10 @@ def best(search: SearchResults, count: int = BEST) -> Table:
         first[METRICS[metric].head] = Cell.number(metric, baseline[metric])
     first["accuracy lost (%)"] = Cell.number("accuracy", 0)
     first |= dict.fromkeys(search.settings, NOTHING)
-    rule = f"{capital(search.manifest.rule)}; on select, {search.seeds()}"
-    caption = f"{rule}. The choice was made on these numbers, so they are optimistic."
+    caption = (
+        f"{capital(search.manifest.rule)}; on select, {search.seeds()}. The choice was made on "
+        "these numbers, so they are optimistic."
+    )
     caption = " ".join([caption, *full_stops(legend(search.trials["flags"]))])
     notes = [f"{compute_baseline_check(search.trials).sentence}."]
     records = [first, *_rows(search, table, chosen)]
@@ -175,7 +177,7 @@ def optimism(trials: Sequence[Row], searched: Mapping[str, Sequence[Row]],
     return table_of(heads, rows)
 
 
-def is_numeric(values: "pd.Series[Any]") -> bool:
+def is_numeric(values: Iterable[Any]) -> bool:
     """Return whether all values are numbers; Booleans do not count."""
     return all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
 
@@ -184,7 +186,7 @@ def sort_texts(values: "pd.Series[Any]") -> list[str]:
     """Return the texts of the distinct values: numbers by size, and then the others."""
     texts = {}
     for value in values:
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        is_number = is_numeric([value])
         texts[str(value)] = (not is_number, value if is_number else 0, str(value))
     return sorted(texts, key=texts.__getitem__)
 
@@ -214,12 +216,9 @@ def trend(table: pd.DataFrame, setting: str, bins: int = 6) -> pd.DataFrame:
 
 
 def heat_map(
-    table: pd.DataFrame,
-    down: str,
-    across: str,
-    bins: int = 6,
+    table: pd.DataFrame, down: str, across: str, bins: int = 6,
     levels: Mapping[str, Sequence[Any]] = MappingProxyType({}),
-) -> pd.DataFrame:
+) -> pd.DataFrame:  # fmt: skip
     """Return ``mean`` of a metric and ``count`` of the suggestions in bins of two settings.
 
     Values of ``levels`` (of a grid) are cells of their own, and other values are left out.

@@ -16,7 +16,7 @@ import pytest
 from tests import fake_results, support
 from tests.support import DAMAGE, damaged
 from tune_calib.cli import main
-from tune_calib.tuning import run as driver
+from tune_calib.tuning import plan as driver
 
 LINES = [
     "ablate mac_cal --seeds 2 --epochs 3 --head-epochs 2 --set head.gamma=0.8 --controls --out OUT",

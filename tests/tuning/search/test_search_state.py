@@ -1,5 +1,6 @@
 """One truth of a search: its rows, whatever is lost of them, of its study, or who else writes."""
 
+import resource
 import shutil
 from dataclasses import replace
 
@@ -21,13 +22,14 @@ from tune_calib.results.tables import write_results
 from tune_calib.spec.names import JOURNAL, SEARCH_EVALUATED, SEARCH_MANIFEST
 from tune_calib.spec.request import EvaluateRequest
 from tune_calib.tuning.context import Context
+from tune_calib.tuning.plan import execute_run
 from tune_calib.tuning.progress.tracker import Tracker
-from tune_calib.tuning.run import execute_run
 from tune_calib.tuning.search.definition import SuggestionResult
 from tune_calib.tuning.search.evaluate import evaluate_choice, plan_evaluation
 from tune_calib.tuning.search.outcome import write_outcome
 from tune_calib.tuning.search.run import count_suggestions, load_search, open_state
 from tune_calib.tuning.search.state import StudySource
+from tune_calib.tuning.search.storage import _Journal
 from tune_calib.tuning.search.study import SearchStudy, search_status
 from tune_calib.tuning.work.provenance import Provenance
 
@@ -140,6 +142,19 @@ def test_a_study_in_a_database_has_one_driver(finished_search, tmp_path):
         first.write_result(0, SuggestionResult("done", (0.1,), 0.0))
     again.write_result(0, SuggestionResult("done", (0.1,), 0.0))
     assert again.states() == ["done", *["running"] * 5]
+
+
+def test_a_full_disk_leaves_the_journal_whole(tmp_path):
+    journal = _Journal(tmp_path / JOURNAL)
+    journal.append_logs([{"op": 1}])
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20, limits[1]))
+    try:
+        with pytest.raises(OSError, match="No space left"):
+            journal.append_logs([{"op": 2, "text": "x" * 50}])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert (tmp_path / JOURNAL).read_bytes() == b'{"op":1}\n'
 
 
 NOWHERE = "127.0.0.1:1"
