@@ -100,7 +100,7 @@ class Made:
             entry if len(groups) > 1 else " ".join(run.out.name for run in runs),
             where,
             judge(groups, claim),
-            is_reduced=any(map(uses_part_of_train, runs)),
+            is_reduced=any(uses_part_of_train(group[0]) for group in groups),
             printed=tables.describe_print(self.table, entry, runs[0].rungs, claim),
             late=int(max(0, *late)),
             misfits_views=any(_misfits_views(run, claim) for run in runs),

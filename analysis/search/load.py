@@ -42,9 +42,7 @@ class SearchResults:
     @property
     def metrics(self) -> list[str]:
         """Return the metrics searched for, the first of which decides, or ``only_metric``."""
-        if self.only_metric:
-            return [self.only_metric]
-        return self.outcome.metrics
+        return [self.only_metric] if self.only_metric else self.outcome.metrics
 
     @property
     def metrics_and_accuracy(self) -> list[str]:

@@ -178,10 +178,7 @@ def build_bank(
     test: Split | None,
     with_train: bool = True,
 ) -> None:
-    """Write the features of a trained network; a search has no ``test`` split.
-
-    A network whose manifest is still empty is measured in the same pass.
-    """
+    """Write the features of a trained network, and measure it if its manifest is still empty."""
     views = max(1, key.views) if with_train else 0
     manifest = {"key": key.model_dump(), "train_views": views, "has_test": test is not None}
 
@@ -189,7 +186,7 @@ def build_bank(
         started = time.monotonic()
         train, is_measured = development.train, bool(trained.manifest)
         clean = {"select": (development.select, info), "calib": (development.calib, info)}
-        if test is not None:
+        if test is not None:  # a search has none
             clean["test"] = (test, info.of_test())
         passes = views if is_measured else max(1, views)
         counter = ImageCounter(passes * len(train) + sum(len(split) for split, _ in clean.values()))

@@ -118,8 +118,7 @@ def evaluate_one(
 ) -> Evaluation | None:
     """Evaluate one classifier (K = 1); return None if a logit is not finite.
 
-    A transform is fitted on ``calib`` first. Without logits on ``test``, only the metrics that
-    trials of a search report are computed; those that are not defined are left out. One of hundreds
+    Without ``test``, only the metrics that trials of a search report are computed. One of hundreds
     of draws ``is_brief``: without the metrics that take longest and without cross-validation.
     """
     # None, not an error: a diverged trial is a result, and the other heads of its batch continue.
@@ -235,10 +234,9 @@ def refuse_seen(made: TrialSpec, data: DataSlot) -> None:
 
 
 def refuse_better(spec: TrialSpec, store: Store, logits: Mapping[str, SplitLogits]) -> None:
-    """Raise if a frozen network is better on images held out of train than on test.
+    """Raise if a frozen network is better, by a z-test, on images held out of train than on test.
 
-    A one-sided z-test of two proportions decides. There is no check without test, which a search
-    may not read, or if this program knows on which images the network was trained.
+    There is no check if this program knows on which images the network was trained.
     """
     network = spec.network
     if not network.is_frozen or not spec.data.holds_out_train or "test" not in logits:

@@ -47,11 +47,10 @@ OUTPUTS = 3
 
 
 class HeadBatchTrainer(Iterator[dict[str, Tensor]]):
-    """Trains K heads of one shape (a head batch); each ``next`` trains all of them for one epoch.
+    """Trains K heads of one shape (a head batch), which do not depend on each other, by epochs.
 
-    The numbers of head k do not depend on the other heads. The slots differ only in per-head
-    settings; ``network_seed`` is the seed of the shared batch order, and ``share`` the part of a
-    GPU that this process has.
+    ``network_seed`` is the seed of the shared batch order, and ``share`` this process's part of a
+    GPU.
     """
 
     def __init__(
@@ -273,16 +272,11 @@ def logits_of(method: HeadMethod, features: Tensor) -> Tensor:
 def head_context(slot: HeadSlot, bank: DevelopmentBank, device: torch.device) -> HeadContext:
     weight, bias = bank.own_head()
     accuracies = bank.manifest["accuracy"]
-    return HeadContext(
-        width=weight.shape[1],
-        classes=weight.shape[0],
-        epochs=slot.epochs,
-        weight=weight.to(device),
-        bias=bias.to(device),
-        # At most 1, like every gamma. The bound avoids a division by 0 for an accuracy of 0.
-        val_ratio=min(1.0, accuracies["select"] / max(accuracies["train"], 1e-12)),
-        device=device,
-    )
+    # At most 1, like every gamma. The bound avoids a division by 0 for an accuracy of 0.
+    ratio = min(1.0, accuracies["select"] / max(accuracies["train"], 1e-12))
+    classes, width = weight.shape
+    weight, bias = weight.to(device), bias.to(device)
+    return HeadContext(width, classes, slot.epochs, weight, bias, ratio, device)
 
 
 PER_HEAD = {"seed", "lr", "weight_decay"}

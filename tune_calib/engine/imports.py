@@ -65,8 +65,7 @@ class Import:
 def check_files(train: Files, select: Files, calib: Files, test: Files, head: Files) -> Import:
     """Read and check the files of all splits, one after the other, and compute the digest.
 
-    ``train`` and ``select`` may be empty. Without ``select``, ``calib`` is split in two, unless it
-    is ``NO_SELECT``. ``head`` is the last layer, which is required with features.
+    Without ``select``, ``calib`` is split in two, unless it is ``NO_SELECT``.
     """
     has_select = tuple(select) != NO_SELECT
     is_cut = has_select and not select

@@ -147,10 +147,8 @@ class NetworkTrainer(Iterator[dict[str, float]]):
         self.network.train()
         self.method.train()
         until = round(self.slot.augment_until * self.slot.epochs)
-        is_augmented = self.slot.augment == "standard" and self.epoch < until
-        info = self.info
-        padding, flip, spare = 0, False, 0
-        if is_augmented:
+        info, padding, flip, spare = self.info, 0, False, 0
+        if self.slot.augment == "standard" and self.epoch < until:
             padding, flip, spare = info.padding, info.flip, info.spare
         order = self._draw_order()
         self._freeze()
@@ -247,16 +245,14 @@ class NetworkTrainer(Iterator[dict[str, float]]):
             score = sign * report[name]
         # The first of equal epochs is kept; accuracies on a small split are often equal.
         if score > self.best.score:
-            weights: dict[str, Tensor] = {}
             # The network holds the last epoch anyway; a copy would double memory and checkpoint.
-            if rule != "last":
-                for name, tensor in self._weights().items():
-                    weights[name] = tensor.detach().clone()
+            kept = {} if rule == "last" else self._weights()
+            weights = {name: tensor.detach().clone() for name, tensor in kept.items()}
             self.best = Best(score, self.epoch, weights)
 
     def _weights(self) -> dict[str, Tensor]:
-        network, method = self.network.state_dict(), self.method.state_dict()
-        return {**nest("network", network), **nest("method", method)}
+        network = nest("network", self.network.state_dict())
+        return network | nest("method", self.method.state_dict())
 
     def changing(self) -> Tensors:
         tensors = self._weights()
@@ -325,10 +321,7 @@ def build(spec: TrialSpec, samples: int) -> tuple[Network, NetworkMethod]:
 
 
 def measure_network(outputs: Mapping[str, tuple[Tensor, Tensor]]) -> dict[str, Any]:
-    """Return what manifests record of a network, from its logits (N, C) and labels (N,) by split.
-
-    It is the accuracy on each split, and the network check on ``train``.
-    """
+    """Return accuracies and the check on train, from logits (N, C) and labels (N,) by split."""
     accuracies = {}
     for name, (logits, labels) in outputs.items():
         accuracies[name] = float((logits.argmax(1) == labels).double().mean())

@@ -85,9 +85,8 @@ def output_chunks(
 ) -> Iterator[Outputs]:
     """Yield features and logits of raw images, chunk by chunk.
 
-    Cores that ``machine.set_cores`` allows work on several chunks at once. ``bn_mode`` = ``train``
-    normalises by the statistics of each chunk and updates the running statistics, as TST's code
-    does, so that one chunk follows the other.
+    ``bn_mode`` = ``train`` normalises by the statistics of each chunk and updates the running ones,
+    as TST's code does, so that one chunk follows the other.
     """
     network.eval()
     method.eval()

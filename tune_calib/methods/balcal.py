@@ -147,7 +147,6 @@ class BalCal(NetworkMethod):
         self.register_buffer("etf", draw_etf(context.width, context.classes, seed))
 
     def adapt(self, network: Any) -> None:
-        """Build the adaptor; raise UserError if the backbone does not say where pooling begins."""
         # Called before anything is drawn, since it raises for a backbone without stages.
         network.stages()
         with torch.random.fork_rng(devices=[]):

@@ -29,7 +29,6 @@ class BetaCalibration(FittedAlone):
     """Two weights and an intercept."""
 
     def fit_one(self, logits: Tensor, labels: Tensor) -> Fit:
-        """Fit a, b and c; raise UserError for more than two classes."""
         if logits.shape[-1] != 2:
             raise UserError(
                 f"beta calibration supports two classes only, got {logits.shape[-1]}; use "

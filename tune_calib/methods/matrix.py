@@ -17,7 +17,6 @@ class MatrixScaling(DirichletCalibration):
     """An affine map of the logits, not of the log-probabilities."""
 
     def inputs(self, logits: Tensor) -> Tensor:
-        """Return the logits unchanged."""
         return logits
 
 

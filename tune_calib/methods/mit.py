@@ -93,11 +93,9 @@ class MitAll(MitLogits):
     """MIT-A: the mixtures are solved after every stage; pooling and head are the last section."""
 
     def adapt(self, network: Any) -> None:
-        """Count the stages; raise UserError if the backbone cannot be split into them."""
         self.count = len(network.stages())
 
     def sections(self, network: Any) -> list[Any]:
-        """Return the stages, with the head after the last of them."""
         # Built for each step: as an attribute, these wrappers would put the network's weights into
         # the checkpoint and the optimiser a second time.
         *stages, last = network.stages()

@@ -25,7 +25,6 @@ class StructuredMatrixScaling(StructuredVectorScaling):
     """An affine map that is regularised towards a temperature."""
 
     def begin(self, inputs: Tensor, samples: float) -> tuple[Ridge, Affine]:
-        """Return the penalties of all entries and the intercept, and the identity matrix."""
         classes = inputs.shape[-1]
         ridge, start = super().begin(inputs, samples)
         off = self.params.lambda_off_diagonal * classes * (classes - 1) / samples
