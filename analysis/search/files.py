@@ -54,7 +54,6 @@ def write_files(out: AnyPath, folder: Path) -> Text:
 
 
 def describe(search: SearchResults) -> Text:
-    """Describe the best suggestions, the choice and how to use it, for a terminal."""
     check = f"{compute_baseline_check(search.trials).sentence}."
     sentences = [*legend(search.trials["flags"]), check, _state(search), *_troubles(search)]
     lines, outcome = list[Part](), search.outcome
@@ -112,7 +111,6 @@ def _page(search: SearchResults, gallery: Gallery, files: Sequence[str]) -> str:
 
 
 def describe_choice(search: SearchResults) -> str:
-    """Return the first sentence of the page of a search."""
     metric, chosen = METRICS[search.metrics[0]], search.outcome.chosen
     table = search.table().set_index("number")
     done = format_count(int(table["mean"].notna().sum()), "finished suggestion")
@@ -135,8 +133,7 @@ def describe_choice(search: SearchResults) -> str:
     gain = "without a matched trial of the baseline"
     if len(change):
         gain = describe_change(metric.name, change, "the cross-entropy baseline")
-    result = f"number {chosen} is chosen ({metric.title} {value}), {gain}"
-    return f"{what}, {result}; {network}."
+    return f"{what}, number {chosen} is chosen ({metric.title} {value}), {gain}; {network}."
 
 
 def _setting(search: SearchResults) -> str:
@@ -159,18 +156,14 @@ def _state(search: SearchResults) -> str:
     planned, asked = search.outcome.planned, search.outcome.asked
     if "missing" in search.counts():
         return f"INCOMPLETE: of {planned} planned suggestions, {search.ended()}."
-    text = f"Complete: all {planned} planned suggestions ended ({search.ended()})."
-    if planned < asked:
-        text += f" {asked} were requested, but there are no more points."
-    return text
+    more = f" {asked} were requested, but there are no more points." if planned < asked else ""
+    return f"Complete: all {planned} planned suggestions ended ({search.ended()}).{more}"
 
 
 def _troubles(search: SearchResults) -> list[str]:
     counts = search.counts()
-    lines = []
-    for status in ("diverged", "crashed"):
-        if status in counts:
-            lines.append(f"{counts[status]} suggestions {status}: they have no value")
+    bad = [status for status in ("diverged", "crashed") if status in counts]
+    lines = [f"{counts[status]} suggestions {status}: they have no value" for status in bad]
     if "missing" in counts:
         lines.append(f"{counts['missing']} suggestions have not ended: tune-calib resume runs them")
     if search.outcome.chosen is None:

@@ -1,7 +1,7 @@
 """Tables of a search: best suggestions, importance of settings, near-best share, optimism."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter
 from statistics import fmean, stdev
 from types import MappingProxyType
@@ -28,7 +28,6 @@ _UNITS = {"fraction": " (points)", "nats": " (nats)", "score": ""}
 
 
 def best(search: SearchResults, count: int = BEST) -> Table:
-    """Build the table of the baseline, the defaults and the best suggestions within the guard."""
     table = search.table()
     away = distances(table, search.metrics[0])
     within = tied(away[table["is_within"]]).sort_values(kind="stable").index[:count]
@@ -41,8 +40,10 @@ def best(search: SearchResults, count: int = BEST) -> Table:
         first[METRICS[metric].head] = Cell.number(metric, baseline[metric])
     first["accuracy lost (%)"] = Cell.number("accuracy", 0)
     first |= dict.fromkeys(search.settings, NOTHING)
-    rule = f"{capital(search.manifest.rule)}; on select, {search.seeds()}"
-    caption = f"{rule}. The choice was made on these numbers, so they are optimistic."
+    caption = (
+        f"{capital(search.manifest.rule)}; on select, {search.seeds()}. The choice was made on "
+        "these numbers, so they are optimistic."
+    )
     caption = " ".join([caption, *full_stops(legend(search.trials["flags"]))])
     notes = [f"{compute_baseline_check(search.trials).sentence}."]
     records = [first, *_rows(search, table, chosen)]
@@ -79,7 +80,6 @@ def suggestions(search: SearchResults) -> Table:
 
 
 def importance(search: SearchResults) -> Table:
-    """Build the table of the importance of every setting in percent, and its search range."""
     importances, defaults = search.outcome.importance, search.defaults
     label = label_of("search", search.manifest.question.method, "importance")
     table = search.table().set_index("number")
@@ -149,7 +149,6 @@ def _range_cell(setting: Mapping[str, Any]) -> Cell:
 
 
 def share(search: SearchResults) -> Table:
-    """Build the table of the share of suggestions nearly as good as the best within the guard."""
     metric = search.metrics[0]
     head = f"{METRICS[metric].title} away from the best{_UNITS[METRICS[metric].unit]}"
     away, records = distances(search.within_guard(), metric), []
@@ -199,7 +198,7 @@ def optimism(trials: Sequence[Row], searched: Mapping[str, Sequence[Row]],
     return table_of(heads, rows)
 
 
-def is_numeric(values: "pd.Series[Any]") -> bool:
+def is_numeric(values: Iterable[Any]) -> bool:
     """Return whether all values are numbers; Booleans do not count."""
     return all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
 
@@ -208,13 +207,12 @@ def sort_texts(values: "pd.Series[Any]") -> list[str]:
     """Return the texts of the distinct values: numbers by size, and then the others."""
     texts = {}
     for value in values:
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        is_number = is_numeric([value])
         texts[str(value)] = (not is_number, value if is_number else 0, str(value))
     return sorted(texts, key=texts.__getitem__)
 
 
 def is_wide(values: "pd.Series[float]") -> bool:
-    """Return whether the values of a metric span a range that needs a logarithmic axis."""
     low, high = values.min(), values.max()
     return bool(low > 0 and high / low >= _WIDE_FROM)
 
@@ -238,12 +236,9 @@ def trend(table: pd.DataFrame, setting: str, bins: int = 6) -> pd.DataFrame:
 
 
 def heat_map(
-    table: pd.DataFrame,
-    down: str,
-    across: str,
-    bins: int = 6,
+    table: pd.DataFrame, down: str, across: str, bins: int = 6,
     levels: Mapping[str, Sequence[Any]] = MappingProxyType({}),
-) -> pd.DataFrame:
+) -> pd.DataFrame:  # fmt: skip
     """Return ``mean`` of a metric and ``count`` of the suggestions in bins of two settings.
 
     Values of ``levels`` (of a grid) are cells of their own, and other values are left out.

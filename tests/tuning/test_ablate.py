@@ -61,6 +61,27 @@ def test_the_same_command_again_does_nothing(finished_run):
     assert {path: path.stat().st_mtime_ns for path in out.rglob("*.parquet")} == before
 
 
+@pytest.mark.slow
+def test_command_line_sweep_file_and_python_give_the_same_rows(finished_run, tmp_path):
+    out, _ = finished_run
+    asked = {"seeds": 2, "controls": True, "epochs": 2, "head_epochs": 2, "set": SETTINGS}
+    called = tune_calib.ablate("mac_cal", **asked, out=tmp_path / "called")
+    assert rows(called.out) == rows(out)
+    written = (out / "tables/ladder.md").read_text()
+    assert written.startswith(called.table().rstrip())
+    assert all(remark in written for remark in called.remarks)
+    settings = {"epochs": 2, "augment": "none"}
+    given = {"data": {"train_fraction": 0.25}, "network": settings, "head": settings}
+    entry = {"ladder": "mac_cal", "controls": True, "set": given}
+    where = {"out": str(tmp_path / "listed"), "store": str(out / "store")}
+    (tmp_path / "experiment.yaml").write_text(
+        json.dumps({**where, "seeds": 2, "entries": {"a": entry}})
+    )
+    ran = tune_calib.run(tmp_path / "experiment.yaml")
+    # The entries of a file share its set, so that the question of one is put otherwise.
+    assert rows(ran["a-digits"].out, "sweep") == rows(out, "sweep")
+
+
 def test_python_reuses_finished_trials_of_the_command_line(finished_run):
     out, _ = finished_run
     asked = {"seeds": 2, "controls": True, "epochs": 2, "head_epochs": 2, "set": SETTINGS}

@@ -1,6 +1,7 @@
 """Figures of a design: the contribution of each step, interactions, the lattice of combinations."""
 
 from itertools import combinations
+from string import ascii_uppercase
 
 import numpy as np
 import pandas as pd
@@ -179,11 +180,9 @@ def draw_lattice(results: LadderResults) -> Drawing | None:
 
 
 def _abbreviate(steps: tuple[str, ...]) -> dict[str, str]:
-    """Return a capital letter for each step, its first that is free."""
     letters: dict[str, str] = {}
     for step in steps:
-        free = [letter for letter in step.upper() if letter.isalpha()]
-        free += map(chr, range(ord("A"), ord("Z") + 1))
+        free = (letter for letter in step.upper() + ascii_uppercase if letter.isalpha())
         letters[step] = next(letter for letter in free if letter not in letters.values())
     return letters
 

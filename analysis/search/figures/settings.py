@@ -124,13 +124,6 @@ def _positions(values: "pd.Series[Any]") -> tuple[Any, list[str]]:
     return texts.map(names.index) + 0.5 * ((order + 0.5) / sizes - 0.5), names
 
 
-def _describe_importance(search: SearchResults) -> str:
-    importance = search.outcome.importance
-    if not importance.shares:
-        return search.note()
-    return f"The best {importance.top} are compared with all {importance.done} finished ones."
-
-
 @SEARCH_FIGURES.register
 @report_figure(
     name="importance",
@@ -139,7 +132,10 @@ def _describe_importance(search: SearchResults) -> str:
         "Difference between the distributions of a setting in the best suggestions and in all "
         "of them (PED-ANOVA)."
     ),
-    caption=_describe_importance,
+    caption=lambda search: (
+        f"The best {search.outcome.importance.top} are compared with all "
+        f"{search.outcome.importance.done} finished ones."
+    ),
     absent=lambda search: search.outcome.importance.statement,
     position=30,
 )
@@ -255,9 +251,7 @@ def _nearest_index(values: "pd.Index[Any]", defaults: Mapping[str, Any]) -> int 
     default = defaults.get(str(values.name))
     if isinstance(values[0], str):
         return list(values).index(str(default)) if str(default) in values else None
-    if default is None:
-        return None
-    return int(np.argmin(np.abs(values.to_numpy(dtype=float) - default)))
+    return None if default is None else int(np.argmin(np.abs(values.to_numpy(float) - default)))
 
 
 @SEARCH_FIGURES.register

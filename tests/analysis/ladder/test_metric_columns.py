@@ -12,7 +12,6 @@ from analysis.load import load
 from analysis.report import write_report
 from analysis.tables.render import markdown
 from tests import fake_results
-from tests.support import sample
 from tune_calib.cli import app
 from tune_calib.errors import UserError
 from tune_calib.spec.metrics import METRICS, metrics_of_trials
@@ -66,14 +65,6 @@ def test_gain_of_nll_and_flat_confidence_are_relative_to_the_base(tmp_path):
     assert "a dash where that part is 0" in table.full_caption
 
 
-@pytest.mark.parametrize("metric", sample(["ece", "ks_error", "nll", "conformal_coverage"], 1))
-def test_each_metric_can_be_shown(tmp_path, metric):
-    fake_results.write(tmp_path)
-    set_metrics(tmp_path, ks_error=0.0123, conformal_coverage=0.9)
-    write_report(tmp_path, metrics=[metric])
-    assert METRICS[metric].title in heads(tmp_path)
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -111,17 +102,6 @@ def test_requested_intervals_follow_the_means(tmp_path):
     assert cell(sweep, 0, "nll", means[0, "nll"]).text == f"{means[0, 'nll']:.3f}"
     assert "Brackets: 95 % intervals over the test samples (1000 bootstrap draws)" in text
     assert "with their ends averaged over the trials" in text
-
-
-def test_the_page_has_a_table_of_intervals_where_there_are_any(tmp_path):
-    fake_results.write(tmp_path)
-    write_report(tmp_path)
-    assert "drawn-intervals" not in (tmp_path / "report.html").read_text()
-    fake_results.add_intervals(tmp_path, ["ece", "accuracy"])
-    write_report(tmp_path)
-    page = (tmp_path / "report.html").read_text()
-    assert "drawn-intervals" in page
-    assert "Brackets: 95 % intervals" in page
 
 
 def test_a_rung_of_which_one_trial_has_no_interval_has_none(tmp_path):
