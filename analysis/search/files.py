@@ -24,6 +24,7 @@ from analysis.page.page import (
 )
 from analysis.search import tables
 from analysis.search.load import SearchResults, load_search
+from analysis.search.sensitivity import sensitivity
 from analysis.tables.render import in_files
 from analysis.tables.table import Table
 from analysis.text import capital
@@ -44,7 +45,8 @@ def write_files(out: AnyPath, folder: Path) -> Text:
         planned = search.outcome.planned
         return Text([f"{out}: no suggestion has ended, {planned} planned"])
     texts = {"suggestions.csv": search.table().to_csv(index=False)}
-    for table in (tables.best(search), tables.importance(search), tables.share(search)):
+    built = [tables.best(search), tables.importance(search), tables.share(search)]
+    for table in (*built, *sensitivity(search)):
         texts |= in_files(table)
     names, gallery = write_folder(
         folder, texts, in_order(SEARCH_FIGURES), search, partial(_page, search)
@@ -69,7 +71,7 @@ def describe(search: SearchResults) -> Text:
     if (search.out / selection.EVALUATION / RUN_MANIFEST).exists():
         evaluation = _evaluation(search)
         lines += [*evaluation.tables, *map(Prose, evaluation.texts)]
-    return Text([best, *map(Prose, sentences), *lines])
+    return Text([best, *sensitivity(search), *map(Prose, sentences), *lines])
 
 
 def _page(search: SearchResults, gallery: Gallery, files: Sequence[str]) -> str:
@@ -99,7 +101,9 @@ def _page(search: SearchResults, gallery: Gallery, files: Sequence[str]) -> str:
             Section("results", "Results", tables=rows(tables.best)),
             *evaluation,
             Section("figures", "Figures", gallery.remarks, figures=gallery.pictures),
-            Section("settings", "Settings", tables=rows(tables.importance)),
+            Section(
+                "settings", "Settings", tables=[*rows(tables.importance), *sensitivity(search)]
+            ),
             Section("robustness", "Distance from the best suggestion", tables=rows(tables.share)),
             Section("suggestions", "Suggestions", tables=rows(tables.suggestions)),
             Section("environment", "Environment", tables=[environment(search.trials)]),

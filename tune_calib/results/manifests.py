@@ -221,6 +221,7 @@ class SearchRequestRecord(_Record):
     recipe: dict[str, Any] | None = Field(None, description="recipe; null for a quick one")
     plugins: list[str] = Field([], description="content hashes of plug-ins")
     grid: dict[str, list[Any]] = Field({}, description="values of each setting of a grid")
+    around: dict[str, Any] = Field({}, description="point whose settings vary one at a time")
 
 
 class CommandRecord(_Record):

@@ -387,7 +387,9 @@ class Sampling(Part):
     sampler: Annotated[
         Annotated[str, Name(SAMPLERS)], OptionHelp(SEARCHING, names=lambda: SAMPLERS)
     ] = "tpe"
-    """sampler of settings: tpe, random, nsga2 or grid"""
+    """sampler of settings: tpe, random, nsga2, grid or one-at-a-time"""
+    around: Annotated[Text | None, OptionHelp(SEARCHING, "published settings", "RUN")] = None
+    """search whose chosen settings `sampler` one-at-a-time varies"""
     sampler_seed: Annotated[int, OptionHelp(SEARCHING)] = Field(0, ge=0)
     """random seed of the sampler"""
     metric: Annotated[
@@ -412,6 +414,8 @@ class Sampling(Part):
     def _grid_fits(self) -> "Sampling":
         if self.grid and not SAMPLERS[self.sampler].tries_grid:
             raise ValueError("`grid` gives the values of `sampler` grid; give both")
+        if self.around and (self.grid or not SAMPLERS[self.sampler].is_local):
+            raise ValueError("`around` goes with `sampler` one-at-a-time, and not with `grid`")
         return self
 
 

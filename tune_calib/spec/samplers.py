@@ -20,6 +20,7 @@ class Sampler:
     title: str
     build: Callable[[int], "BaseSampler"]  # from a seed
     tries_grid: bool = False  # tries the combinations of all levels instead of drawing points
+    is_local: bool = False  # of these, only those that differ from one point in one setting
 
 
 def _builder(kind: str, **options: Any) -> Callable[[int], "BaseSampler"]:
@@ -41,3 +42,6 @@ SAMPLERS.register(Sampler("tpe", "tree-structured Parzen estimator", _TPE))
 SAMPLERS.register(Sampler("random", "random points", build_random))
 SAMPLERS.register(Sampler("nsga2", "genetic algorithm NSGA-II", _builder("NSGAIISampler")))
 SAMPLERS.register(Sampler("grid", "every combination of levels", build_random, tries_grid=True))
+SAMPLERS.register(
+    Sampler("one-at-a-time", "each setting alone", build_random, tries_grid=True, is_local=True)
+)

@@ -189,6 +189,13 @@ class Space:
         """Yield every combination of levels once, without settings that do not matter."""
         return self._combine(lambda setting: dict.fromkeys(setting.levels()))
 
+    def around(self, center: Point) -> Iterator[Point]:
+        """Yield a point, and those that differ from it in the level of one setting."""
+        yield center
+        for name, setting in self.settings.items():
+            for level in setting.levels(2):
+                yield self.active({**center, name: level})
+
     def _combine(
         self, values_of: Callable[[Setting], Iterable[Choice]]
     ) -> Iterator[dict[str, Choice]]:

@@ -17,6 +17,7 @@ from matplotlib.patches import Rectangle
 from analysis import style
 from analysis.figure import SEARCH_FIGURES, report_figure
 from analysis.search.load import SearchResults
+from analysis.search.sensitivity import find_varied
 from analysis.search.tables import (
     MARGINS,
     distances,
@@ -28,6 +29,7 @@ from analysis.search.tables import (
 )
 from tune_calib.errors import UserError
 from tune_calib.spec.metrics import METRICS
+from tune_calib.spec.samplers import SAMPLERS
 
 _ROOM = 36  # characters of the names below an axis of ``sensitivity``
 _PAIRED = 4  # settings of which ``heat_map`` shows each pair
@@ -48,6 +50,8 @@ _PAIRED = 4  # settings of which ``heat_map`` shows each pair
 )
 def draw_sensitivity(search: SearchResults) -> Drawing | None:
     names = search.shown_settings()
+    if SAMPLERS[search.manifest.question.sampler].is_local:
+        names = [name for name in names if len(find_varied(search, name)) > 1]
     if not names:
         return None
     table = search.figure_table()
@@ -79,6 +83,8 @@ def draw_sensitivity(search: SearchResults) -> Drawing | None:
 
 def _draw_tried(axis: Axes, search: SearchResults, table: pd.DataFrame, setting: str) -> None:
     metric, default = METRICS[search.metrics[0]], search.defaults.get(setting)
+    if SAMPLERS[search.manifest.question.sampler].is_local:
+        table = table[table["number"].isin(find_varied(search, setting).keys())]
     rows = table.dropna(subset=[setting, "mean"])
     along = trend(table, setting)
     positions, names = _positions(rows[setting])

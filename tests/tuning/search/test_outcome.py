@@ -121,4 +121,4 @@ def test_importances_have_intervals_and_no_ranking_where_a_surrogate_explains_no
 
     importance = outcome_of(tmp_path / "chance", 40, by_chance)["importance"]
     assert importance["shares"] == {}
-    assert importance["statement"].startswith("no ranking for ECE: a surrogate that predicts")
+    assert importance["statement"].startswith("no ranking for ECE: a surrogate of the suggestions")

@@ -142,6 +142,7 @@ class SearchDefinition:
     # while suggestions are drawn; more than 2 keep no actor busier and inform the sampler less.
     lag: int = 2
     grid: Mapping[str, Sequence[Choice]] = field(default_factory=dict)  # the user's values
+    around: Point = field(default_factory=dict)  # of a local sampler, if not the defaults
 
     @cached_property
     def record(self) -> SearchRequestRecord:
@@ -160,6 +161,8 @@ class SearchDefinition:
         }
         if self.grid:
             plain["grid"] = self.grid
+        if self.around:
+            plain["around"] = self.around
         # With another version of a plug-in it is another search, also in a database.
         if contents := self.plugins:
             plain["plugins"] = sorted(contents)
@@ -184,8 +187,14 @@ class SearchDefinition:
             return first
         # The levels of all settings of a method may have millions of points.
         limit = None if self.grid else MANY_POINTS
-        grid = itertools.islice(self.candidates.space.grid(), limit)
-        return [*first, *(point for point in grid if point not in first)]
+        points: Iterable[Point] = itertools.islice(self.candidates.space.grid(), limit)
+        if SAMPLERS[self.sampler].is_local:
+            space = self.candidates.space
+            points = space.around(space.active(self.around or self.candidates.defaults))
+        for point in points:
+            if point not in first:
+                first.append(point)
+        return first
 
     @property
     def plugins(self) -> set[str]:
@@ -226,6 +235,7 @@ class SearchDefinition:
             population=record.population,
             lag=record.lag,
             grid=record.grid,
+            around=record.around,
         )
 
 

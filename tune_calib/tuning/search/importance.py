@@ -97,8 +97,8 @@ def compute_importance(state: SearchState) -> Importance:
         r2[metric] = surrogate.compute_r2(values)
         if not r2[metric] >= LEAST_R2:
             statements.append(
-                f"no ranking for {METRICS[metric].title}: a surrogate that predicts suggestions has "
-                f"an R2 of {r2[metric]:.2f}, below {LEAST_R2}"
+                f"no ranking for {METRICS[metric].title}: a surrogate of the suggestions has an "
+                f"R2 of {r2[metric]:.2f}, below {LEAST_R2}"
             )
             continue
         if not np.ptp(values):

@@ -12,13 +12,15 @@ from tune_calib.engine.head_batch import HEAD_THREADS
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.files.paths import AnyPath, parse_path
 from tune_calib.results.folders import describe_unloaded, read_identity, read_search_manifest
-from tune_calib.results.manifests import VERSION, CommandRecord, SearchManifest
+from tune_calib.results.manifests import VERSION, CommandRecord, SearchManifest, SearchOutcome
 from tune_calib.spec import plugins
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.names import IN_PROCESS, JOURNAL, SEARCH_EVALUATED, SEARCH_MANIFEST
 from tune_calib.spec.plugins import Plugin
 from tune_calib.spec.request import SearchRequest
 from tune_calib.spec.resolved import ResolvedRequest, refuse_large
+from tune_calib.spec.samplers import SAMPLERS
+from tune_calib.spec.space import Point
 from tune_calib.text import mask_url
 from tune_calib.tuning.caption import origin_records, titles
 from tune_calib.tuning.folder import RunLocation, build_foreign_error, done, refuse_foreign
@@ -267,14 +269,26 @@ def build_search_run(request: SearchRequest, resolved: ResolvedRequest, command:
         sampler_seed=request.sampler_seed,
         population=request.population,
         grid=request.grid or {},
+        around=read_chosen(parse_path(request.around)) if request.around else {},
     )
+    tries_all = request.grid or SAMPLERS[request.sampler].is_local
     return SearchRun(
         definition=definition,
-        length=len(definition.points) if request.grid else request.trials,
+        length=len(definition.points) if tries_all else request.trials,
         location=location,
         at_once=request.at_once or count_at_once(definition, location),
         retry=request.retry,
     )
+
+
+def read_chosen(out: AnyPath) -> Point:
+    """Return the chosen settings of another search."""
+    read_search_manifest(out)
+    outcome = SearchOutcome.read(out)
+    for suggestion in outcome.suggestions:
+        if suggestion.number == outcome.chosen:
+            return suggestion.point
+    raise UserError(f"{out} has no chosen settings", "around")
 
 
 def count_at_once(definition: SearchDefinition, location: RunLocation) -> int:
