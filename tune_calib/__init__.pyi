@@ -116,6 +116,7 @@ def search(
     gpus: float | Literal['auto'] = 0.0,
     accept_code: bool = False,
     sampler: str = 'tpe',
+    around: str | PathLike[str] | None = None,
     sampler_seed: int = 0,
     metric: str | Sequence[str] = ('ece',),
     guard: float = 0.01,

@@ -112,6 +112,7 @@ def search(request: SearchRequest, shell: typer.Context, dry_run: DryRun = False
         tune-calib search mac_cal --trials 200 --seeds 3 --out runs/search
         tune-calib search ls --metric ece --metric nll --at-once 1
         tune-calib search temperature --imported mine --store store
+        tune-calib search mac_cal --sampler one-at-a-time --around runs/search --seeds 3
     """
     command = format_typed(shell)
     if dry_run:

@@ -17,6 +17,7 @@ from analysis.compare.gather import over_seeds
 from analysis.figure import LADDER_FIGURES, report_figure
 from analysis.ladder.results import LadderResults
 from analysis.text import minus
+from tune_calib.results.selection import PATH
 from tune_calib.spec.metrics import METRICS
 
 _STEP_IN = 0.34  # height of a step
@@ -133,7 +134,7 @@ def draw_interactions(results: LadderResults) -> Drawing | None:
 )
 def draw_lattice(results: LadderResults) -> Drawing | None:
     run = results.run
-    if run.manifest.design is None or run.manifest.design.name == "pairs":
+    if run.manifest.design is None or run.manifest.design.name in ("pairs", PATH):
         return None
     lattice = Lattice.of(run.manifest.design, run)
     means = over_seeds(run, "ece").values.mean()
