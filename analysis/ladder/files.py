@@ -78,7 +78,6 @@ def write_files(run: Run, test: str | None, options: Sequence[str], folder: Path
 
 
 def write_benchmark(run: Run, folder: Path) -> Text:
-    """Write the report of a comparison over several imports: tables of all and of each import."""
     result = benchmark.benchmark([run.out])
     view = benchmark.view(result)
     (main,) = view.tables
@@ -119,7 +118,6 @@ def write_benchmark(run: Run, folder: Path) -> Text:
 
 
 def import_tables(run: Run) -> list[Table]:
-    """Build the table of each import, with intervals over its test samples if it has them."""
     if run.intervals.empty and len(run.manifest.imports) > _FEW_IMPORTS:
         return []  # ``experiments.csv`` has the scores
     of_each = []

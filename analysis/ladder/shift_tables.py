@@ -66,7 +66,6 @@ class ShiftTable:
 
 
 def shift_tables(run: Run) -> list[ShiftTable]:
-    """Return the tables of the shift sets that trials were evaluated on."""
     present = set(run.trials.columns[run.trials.notna().any()])
     sets = foreign_sets(str(name).rpartition("/")[0] for name in run.trials)
     titles = {**published_titles(), **run.manifest.titles}

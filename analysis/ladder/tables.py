@@ -39,7 +39,6 @@ _HIDDEN_SPLITS = ("select", "train", BASE)  # used for selection and for the net
 
 @cached_per_run
 def ladder(run: Run) -> Table:
-    """Build the main table: mean and spread of every rung, and the published numbers."""
     manifest = run.manifest
     keys: list[Any] = means.published_columns(run).columns.to_list()
     papers = {_PAPER + titled(key): key for key in keys}
@@ -111,7 +110,6 @@ def describe_setting(run: Run) -> str:
 
 
 def notes(run: Run) -> list[str]:
-    """Return the notes below the caption of the main table, in sentences."""
     manifest, counts = run.manifest, run.counts()
     lines = []
     ended = dict(counts)
@@ -301,7 +299,6 @@ def drawn_intervals(run: Run) -> Table:
 
 
 def intervals(run: Run, rows: pd.DataFrame) -> Table:
-    """Build the table of ``over_samples``."""
     records = []
     for _, row in rows.head(MAX_ROWS).iterrows():
         cells = _seeds(run, row, "rung")
@@ -367,7 +364,6 @@ def recipes(run: Run) -> Table:
 
 
 def weak_heads(run: Run) -> list[str]:
-    """Return a line for each rung with heads far less accurate than their networks."""
     recipes, accuracy = _recipes_of(run, "head"), column("test", "accuracy")
     lines = []
     for rung in run.rungs:

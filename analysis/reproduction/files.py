@@ -124,7 +124,6 @@ def has_frozen_networks(run: Run) -> bool:
 
 @cached_per_run
 def uses_part_of_train(run: Run) -> bool:
-    """Return whether networks were trained on a part of the training images."""
     slots = map(json.loads, run.trials["data"].dropna().unique())
     return any(data.get("train_fraction", 1.0) < 1 for data in slots)
 

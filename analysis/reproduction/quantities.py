@@ -51,7 +51,6 @@ def _cost(results: LadderResults, name: str) -> "pd.Series[float]":
 
 
 def _angles(results: LadderResults) -> "pd.Series[float]":
-    """Return the standard deviation of the angles between the prototypes of two classes."""
     table = read_table(results.run.out, "logits").to_pandas()
     spreads = {}
     for spec_hash, rows in table.groupby("spec_hash"):

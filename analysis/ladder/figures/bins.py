@@ -45,7 +45,6 @@ def pooled_bins(run: Run, rung: int) -> pd.DataFrame:
 
 
 def _panels(run: Run) -> tuple[list[tuple[RungRecord, pd.DataFrame]], int]:
-    """Return the rungs with their non-empty pooled bins, and the number of columns of panels."""
     panels = []
     for rung in run.rungs:
         bins = pooled_bins(run, rung.index)
