@@ -19,13 +19,7 @@ from tune_calib.results.manifests import RungRecord, RunManifest
 from tune_calib.results.tables import read_table
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.metrics import BASE, column
-from tune_calib.spec.names import (
-    BELOW,
-    FLAT,
-    HEAD_BELOW,
-    LEAST_SHARPNESS,
-    append_flag_signs,
-)
+from tune_calib.spec.names import BELOW, FLAT, HEAD_BELOW, LEAST_SHARPNESS, append_flag_signs
 
 # Columns that ranks need besides those of their metric.
 _LEAST = {
