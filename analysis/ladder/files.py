@@ -219,12 +219,8 @@ def page(
     main = tables.ladder(run).with_requested().without_blank()
     main = replace(main, notes=tables.notes(run), caption=main.caption.partition("\n")[2])
     is_evaluation = run.out.name == EVALUATION and (run.out.parent / SEARCH_MANIFEST).exists()
-    main_tables = [
-        main,
-        tuned.table(run),
-        shift_tables.learning_table(run),
-        tables.drawn_intervals(run),
-    ]
+    main_tables = [main, tuned.table(run), shift_tables.learning_table(run)]
+    main_tables += [tables.drawn_intervals(run), tables.recipes(run)]
     shifts = [shift_tables.table(run, shift) for shift in shift_tables.shift_tables(run)]
     tested: dict[str, Table] = {}  # the table of spreads is that of every test
     for verdict in results.verdicts:
