@@ -20,7 +20,7 @@ from analysis.compare.gather import collect, over_columns, over_seeds, over_seed
 from analysis.ladder.figures.tradeoff import draw_critical_difference
 from analysis.load import Run, load
 from analysis.tables.render import View
-from analysis.tidy import check_metric, choose, default_split, find_split, parted
+from analysis.tidy import check_metric, choose, find_split, parted
 from tune_calib.api.opened import as_tuple, with_plugins_of
 from tune_calib.errors import UserError
 from tune_calib.files.paths import AnyPath, parse_path
@@ -204,7 +204,7 @@ def significance(
         is_single = len(paths) == 1 and published is None
         if is_single and not has_result_files(paths[0]) and not load(paths[0], "ece").has_imports:
             run = load(paths[0])
-            split = find_split(run, metric, split or default_split(run, metric))
+            split = find_split(run, metric, split)
             verdict = significance_.judge(over_seeds(run, metric, split), test, baseline)
             verdict = significance_.add_decisions(run, verdict, margin, split=split)
         else:

@@ -113,8 +113,8 @@ def write_folder(
             content = (artifact / ARTIFACT_MANIFEST).read_bytes()
             replaced_objects = _name_objects(_read_remote_manifest(folder))
             objects = _name_objects(content)
-            for stored, file in objects.items():
-                (folder / stored).upload(artifact / file)
+            for stored, part in objects.items():
+                (folder / stored).upload(artifact / part)
             (folder / ARTIFACT_MANIFEST).write_bytes(content)
             for stored in replaced_objects.keys() - objects.keys():
                 (folder / stored).unlink()

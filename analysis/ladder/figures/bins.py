@@ -62,7 +62,7 @@ def _write_texts(axis: Axes, run: Run, rung: RungRecord, columns: int) -> None:
     numbers = f"{run.failures(rung.index) or 'no ECE recorded'}\n"
     if mean.notna().all():
         accuracy = METRICS["accuracy"].format(mean["test/accuracy"])
-        separator = ", " if run.is_done(rung.index) else "\n"
+        separator = ", " if set(run.counts(rung.index)) == {"done"} else "\n"
         numbers = f"ECE {Cell.number('ece', mean['test/ece'], sd).text} %\n"
         numbers += f"accuracy {accuracy} %{separator}{run.ended(rung.index)}"
     name = style.panel_title(rung.label, columns)
