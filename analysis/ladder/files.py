@@ -71,7 +71,7 @@ def write_files(run: Run, test: str | None, options: Sequence[str], folder: Path
     if commands := tuned.list_commands(run):
         parts += ["to repeat a tuned method alone:", *commands]
     bad = run.trials[run.trials["status"] != "done"].fillna({"message": "no message"})
-    reasons = bad["rung_label"].str.cat([bad["status"]], ": ").str.cat([bad["message"]], ", ")
+    reasons = bad["rung_label"] + ": " + bad["status"] + ", " + bad["message"]
     parts += [Prose(f"{count} x {text}") for text, count in Counter(reasons).items()]
     parts += map(Prose, [*tables.weak_heads(run), *gallery.remarks])
     return Text([*parts, *list_files(run.out, names)])

@@ -50,7 +50,7 @@ def ladder(run: Run) -> Table:
         frame = pd.DataFrame({"is_empty": values.isna()})
         frame["is_never_best"] = [is_never_best(run.flags(rung.index)) for rung in run.rungs]
         frame["loss"] = values * {"min": 1, "max": -1, None: 0}[metric.direction]
-        order = frame.sort_values(list(frame), kind="stable").index
+        order = frame.sort_values(list(map(str, frame)), kind="stable").index
         records = [records[position] for position in order]
     floors = [record.pop(_FLOOR) for record in records]
     groups = {}
@@ -188,8 +188,8 @@ def _records(run: Run, papers: Mapping[str, Any]) -> list[Record]:
     rows_of = dict(list(table.groupby("metric")))
     columns, floors = {run.row_name: list(map(Cell, map(run.label, run.rungs)))}, noise_floors(run)
     for metric in metrics:
-        cells = []
-        for row in rows_of[metric].itertuples():
+        cells, rows_of_metric = [], list[Any](rows_of[metric].itertuples())
+        for row in rows_of_metric:
             if not row.n:  # says why there is no number
                 cells.append(Cell(run.failures(row.rung) or NOTHING.text))
             elif run.shows_intervals:

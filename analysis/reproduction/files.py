@@ -158,9 +158,9 @@ def write_reproduction(
         if source := tables.paper_of(frame):
             caption += f" {source}."
         notes = full_stops([*filter(None, [table.note, equal_rungs(run), check])])
-        content = {"caption": caption, "label": label, "notes": notes}
-        key = f"table-{run.out.name}"
-        run_tables.append(replace(tables.printed_table(frame), key=key, **content))
+        comparison, key = tables.printed_table(frame), f"table-{run.out.name}"
+        comparison = replace(comparison, key=key, caption=caption, label=label, notes=notes)
+        run_tables.append(comparison)
     frame = pd.concat(frames) if frames else pd.DataFrame(columns=tables.COLUMNS)
     contents = {
         "table.md": "\n\n\n".join(map(markdown, run_tables)) + "\n\n",

@@ -73,7 +73,7 @@ def draw_tradeoff(results: LadderResults) -> Drawing | None:
         look |= {"linestyle": "none", "markersize": 6}
         look["markerfacecolor"] = look["color"] if rung.kind in ("base", "step") else "none"
         if rung in rungs:
-            _draw_rung(axis, points[points["rung"] == rung.index], look)
+            _draw_rung(axis, points[points["rung"] == rung.index], dict(look))
         else:
             look["marker"], label = "", f"{rung.label}: {run.failures(rung.index) or 'no numbers'}"
         handles.append(Line2D([], [], **look, label=label))
@@ -93,13 +93,13 @@ def draw_tradeoff(results: LadderResults) -> Drawing | None:
 
 
 def _draw_rung(axis: Axes, rows: pd.DataFrame, look: dict[str, Any]) -> None:
-    x, y, spread = 100 * rows["accuracy"], 100 * rows["ece"], {}
+    x, y = 100 * rows["accuracy"], 100 * rows["ece"]
     if len(rows) > 1:
-        spread = {"xerr": x.std(), "yerr": y.std()}
+        look |= {"xerr": x.std(), "yerr": y.std()}
         is_image = len(rows) > _MOST_POINTS
         mark = {"color": look["color"], "marker": look["marker"]}
         axis.scatter(x, y, s=9, alpha=0.5, linewidths=0, rasterized=is_image, **mark)
-    axis.errorbar(x.mean(), y.mean(), **spread, **look, elinewidth=0.8)
+    axis.errorbar(x.mean(), y.mean(), **look, elinewidth=0.8)
 
 
 def draw_critical_difference(result: Friedman | None) -> Drawing | None:
