@@ -217,10 +217,7 @@ class SearchStudy:
         from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 
         sign = self._objective.signs[index]
-        tried = set[str]()
-        for trial in self._trials():
-            if trial.values:
-                tried.update(trial.params)
+        tried = set[str]().union(*(trial.params for trial in self._trials() if trial.values))
         with warnings.catch_warnings():
             # They concern a target to be minimised and unscaled importances.
             warnings.simplefilter("ignore")
