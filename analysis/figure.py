@@ -31,7 +31,6 @@ class Figure:
         return f"{self.reading} {self.caption(results)}".rstrip()
 
     def why_absent(self, results: Any) -> str:
-        """Return the reason for not drawing it; empty if it needs no mention."""
         return self.absent if isinstance(self.absent, str) else self.absent(results)
 
 

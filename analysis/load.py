@@ -111,7 +111,6 @@ class Run:
 
     @cached_property
     def has_one_network(self) -> bool:
-        """Return whether the trials of a rung share a network, of which only the splits vary."""
         return bool(self.trials.groupby("rung")["network_id"].nunique().max() == 1)
 
     @cached_property
@@ -124,7 +123,6 @@ class Run:
         return bool(self.manifest.imports)
 
     def by_import(self) -> Iterator["Run"]:
-        """Yield the run over each import that has results, under its name."""
         setting = f"one of {len(self.manifest.imports)} imports"
         for digest, name in self.manifest.imports.items():
             planned = [record for record in self.manifest.planned if record.imported == digest]
@@ -221,18 +219,13 @@ class Run:
         return append_flag_signs(rung.label, self.flags(rung.index))
 
     def failures(self, index: int) -> str:
-        """Describe why a rung has no numbers, e.g. ``diverged (3/3)``; empty if it has any."""
         counts = self.counts(index)
         if "done" in counts:
             return ""
         planned = sum(counts.values())
         return ", ".join(f"{status} ({count}/{planned})" for status, count in counts.items())
 
-    def is_done(self, index: int) -> bool:
-        return set(self.counts(index)) == {"done"}
-
     def ended(self, index: int) -> str:
-        """Return ``n = 5`` if every trial of a rung is done, otherwise the count of each status."""
         return format_ended(self.counts(index))
 
     @cached_per_run

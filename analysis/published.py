@@ -55,17 +55,15 @@ def published_tables() -> list[str]:
 
 @cache
 def describe_published() -> dict[str, dict[str, Any]]:
-    """Describe every published table by name, without pandas; parts are in printed order."""
     tables = defaultdict[str, list[dict[str, str]]](list)
     for path in _NUMBERS:
         for row in csv.DictReader(path.read_text(encoding="utf-8").splitlines()):
             tables[f"{row['paper']}/{row['table']}"].append(row)
     descriptions: dict[str, dict[str, Any]] = {}
     for name, rows in sorted(tables.items()):
-        descriptions[name] = {
-            part: list(dict.fromkeys(map(itemgetter(column), rows)))
-            for part, column in _PARTS.items()
-        }
+        descriptions[name] = {}
+        for part, column in _PARTS.items():
+            descriptions[name][part] = list(dict.fromkeys(map(itemgetter(column), rows)))
         descriptions[name]["numbers"] = len(rows)
     return descriptions
 

@@ -78,7 +78,6 @@ def look(index: int) -> dict[str, Any]:
 
 
 def plain_ticks(axis: Axis) -> None:
-    """Label 1, 2, 5, 10 on a logarithmic axis, since powers of ten are too few labels."""
     axis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=12))
     axis.set_major_formatter("{x:g}")
     axis.set_minor_formatter(NullFormatter())
@@ -96,7 +95,6 @@ def subplots(*grid: int, figsize: tuple[float, float], **options: Any) -> tuple[
 
 
 def panels(count: int, columns: int, height: float, **options: Any) -> tuple[Figure, list[Axes]]:
-    """Create a grid of panels as wide as the text, each ``height`` inches high."""
     rows = -(-count // columns)
     size = (TEXT_IN, height * rows + 0.6)
     figure, axes = subplots(rows, columns, figsize=size, squeeze=False, **options)
@@ -106,7 +104,6 @@ def panels(count: int, columns: int, height: float, **options: Any) -> tuple[Fig
 
 
 def columns_of(count: int) -> int:
-    """Return the number of columns of a grid of panels, at most four; two rows are about equal."""
     if count in (5, 6):
         return 3
     return min(4, max(2, count))

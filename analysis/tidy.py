@@ -90,7 +90,6 @@ def flags_of_methods(frame: pd.DataFrame) -> dict[str, list[str]]:
 
 
 def complaints(run: Run, metric: str | None = None) -> list[str]:
-    """Return a line per rung and reason for planned trials without numbers, or without a metric."""
     rows = planned_trials(run)
     if metric is not None:
         values = rows.loc[:, rows.columns.astype(str).str.endswith(f"/{metric}")]
@@ -115,7 +114,6 @@ def incomplete(run: Run, metric: str) -> list[str]:
 
 
 def check_metric(metric: str, of_search: bool = False) -> None:
-    """Refuse a metric that is unknown, without a best value, or not recorded in searches."""
     if metric not in METRICS:
         names = rankable_metrics() if of_search else list(METRICS)
         raise UserError(f"unknown metric {metric!r}{nearest(metric, names)}")
@@ -136,7 +134,6 @@ def parted(metric: str, split: str | None = None) -> tuple[str, str | None]:
 
 
 def check_is_evaluated(frame: pd.DataFrame, metric: str) -> None:
-    """Refuse a metric of OOD images if no trial was evaluated on any."""
     if metric in OOD_METRICS and frame["value"].isna().all():
         raise UserError(
             f"no trial has {METRICS[metric].title}, which needs an OOD set: repeat the command of "
@@ -144,9 +141,20 @@ def check_is_evaluated(frame: pd.DataFrame, metric: str) -> None:
         )
 
 
-def find_split(run: Run, metric: str, split: str) -> str:
-    """Return a split; refuse it if no result has the metric there but some have it elsewhere."""
-    splits = []
+def find_split(run: Run, metric: str, split: str | None = None) -> str:
+    """Return a split with a metric; by default ``test``, or for an OOD metric its only set.
+
+    It is refused if no result has the metric there but some have it elsewhere.
+    """
+    if split is None and metric in OOD_METRICS:
+        frame = tidy(run, [metric])
+        check_is_evaluated(frame, metric)
+        sets = foreign_sets(frame["split"])
+        if len(sets) > 1:
+            names = " or ".join(f"{split}/{metric}" for split in sets)
+            raise UserError(f"there are several sets with {METRICS[metric].title}; name {names}")
+        return str(sets[0])
+    splits, split = [], split or "test"
     for name in filter(is_metric_column, map(str, run.trials)):
         column_split, _, column_metric = name.rpartition("/")
         is_of_base = name.startswith(f"{BASE}/")
@@ -156,19 +164,6 @@ def find_split(run: Run, metric: str, split: str) -> str:
         title = METRICS[metric].title
         raise UserError(f"no result has {title} on {split!r}{nearest(split, sorted(splits))}")
     return split
-
-
-def default_split(run: Run, metric: str) -> str:
-    """Return ``test``, or for an OOD metric the only set with results."""
-    if metric not in OOD_METRICS:
-        return "test"
-    frame = tidy(run, [metric])
-    check_is_evaluated(frame, metric)
-    sets = foreign_sets(frame["split"])
-    if len(sets) > 1:
-        names = " or ".join(f"{split}/{metric}" for split in sets)
-        raise UserError(f"there are several sets with {METRICS[metric].title}; name {names}")
-    return str(sets[0])
 
 
 def choose(frame: pd.DataFrame, **wanted: object) -> pd.DataFrame:
@@ -239,7 +234,6 @@ def _variant(data: str) -> str:
 
 
 def without_identity(variant: str) -> str:
-    """Return a variant without the digest of own data, in place of which tables show a title."""
     return ", ".join(part for part in variant.split(", ") if not part.startswith("#"))
 
 

@@ -219,7 +219,6 @@ def design_of(run: Run) -> DesignRecord:
 
 
 def layers(run: Run) -> list[bool]:
-    """Return whether effects are those behind the post-hoc method, for all that a run has."""
     return [False, True] if design_of(run).posthoc else [False]
 
 
@@ -244,7 +243,6 @@ def describe_carriers(effects: list[Effect]) -> str:
 
 
 def describe_order(effects: list[Effect]) -> list[str]:
-    """Return a sentence for each step whose sign depends on the order, without a full stop."""
     sentences = []
     for effect in effects:
         if effect.least < 0 < effect.most:
@@ -270,7 +268,6 @@ def tables(run: Run, metric: str, margin: float | None = None) -> list[Table]:
 
 
 def tables_of_page(run: Run) -> list[Table]:
-    """Build the tables of all metrics of a run with a design; none for others."""
     if run.manifest.design is None:
         return []
     return list(chain.from_iterable(tables(run, metric) for metric in METRICS_OF_EFFECTS))

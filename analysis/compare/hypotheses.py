@@ -83,7 +83,6 @@ def compare_pairs(metric: str, pairs: pd.DataFrame, test: str) -> dict[str, Any]
 
 
 def describe_change(metric: str, change: intervals.Floats, base: str) -> str:
-    """Describe paired differences from a base with their interval, for the head of a page."""
     mean = format_change(metric, change.mean())
     size = f"a change of {mean}{UNITS[METRICS[metric].unit]} from {base}"
     if len(change) < 2:
@@ -97,7 +96,6 @@ def describe_change(metric: str, change: intervals.Floats, base: str) -> str:
 
 
 def format_change(metric: str, value: float) -> str:
-    """Format a signed difference for a sentence, without its unit."""
     return minus(METRICS[metric].format(value, signed=True))
 
 

@@ -124,7 +124,6 @@ def write_folder(
     results: Any,
     make_page: Callable[[Gallery, Sequence[str]], str],
 ) -> tuple[list[str], Gallery]:
-    """Write tables, figures and the page, which links to both; return the files and figures."""
     for name, text in texts.items():
         atomic_write(folder / "tables" / name, printable(text).encode())
     # After the tables, so that no error of a figure can prevent them.
@@ -166,7 +165,6 @@ def environment(rows: pd.DataFrame) -> Table:
 
 
 def describe_programs(rows: pd.DataFrame) -> list[str]:
-    """Return a sentence if several versions or revisions of the program ran the trials."""
     recorded = rows.reindex(columns=["versions", "git_revision"]).astype(object)
     counts = Counter[str]()
     for versions, revision in recorded.itertuples(index=False, name=None):

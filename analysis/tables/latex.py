@@ -32,7 +32,6 @@ _COMMANDS = {
 
 
 def label_of(*parts: str) -> str:
-    """Return a label for references, e.g. ``tab:mac-cal``."""
     words = re.findall("[a-z0-9]+", " ".join(parts).lower())
     return f"tab:{'-'.join(words)}"
 

@@ -61,7 +61,6 @@ class Table:
 
     @property
     def extra(self) -> list[int]:
-        """Return the columns of a wide table that a page shows on demand."""
         if not self.first or len(self.heads) <= MAX_COLUMNS:
             return []
         main = [self.heads[0], *(head for head in self.first if head in self.heads)][:MAX_COLUMNS]
@@ -69,7 +68,6 @@ class Table:
 
     @property
     def rows(self) -> list[list[Cell]]:
-        """Return the cells of the rows that a page shows."""
         return [list(record.values()) for record in self.records[:MAX_ROWS]]
 
     def column(self, head: str) -> list[Cell]:
@@ -81,7 +79,6 @@ class Table:
     # Cached, since a page reads it for each cell.
     @cached_property
     def are_numbers(self) -> list[bool]:
-        """Return for each column whether most of its non-empty cells are numbers."""
         flags: list[bool] = []
         for head in self.heads:
             values = [cell.value for cell in self.column(head) if not cell.is_blank]
@@ -121,7 +118,6 @@ class Table:
 
 
 def table_of(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
-    """Build the main table of a command from cells, texts and plain numbers."""
     records = [dict(zip(heads, map(Cell.of, row), strict=True)) for row in rows]
     return Table("", "", records, is_main=True)
 
@@ -186,7 +182,6 @@ def _narrowest(head: str, cells: Sequence[str]) -> int:
 
 
 def column_key(head: str) -> str:
-    """Return the name for selecting a column, e.g. ``o-ece`` for ``O-ECE (%) ↓``."""
     words = re.sub(r"\([^)]*\)", "", head.casefold()).replace("δ", "delta ")
     return re.sub(r"[^\w%]+", "-", words).strip("-").replace("_", "-")
 

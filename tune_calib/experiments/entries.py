@@ -172,7 +172,6 @@ def _build_search(options: SearchOptions, values: dict[str, Any], command: str) 
     elif options.hours is not None:
         run = replace(run, length=count_batch(run))
     refuse_large(max(run.length * pairs, options.heads or 0))
-    candidates.refuse_empty()
     return run
 
 

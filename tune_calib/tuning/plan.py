@@ -11,17 +11,17 @@ import torch
 from analysis.compare.hypotheses import describe_blocks
 from analysis.tables.table import table_of
 from tune_calib.console import Prose, Text, echo
+from tune_calib.engine.artifacts import has_network
 from tune_calib.engine.execution import refuse_captured
 from tune_calib.engine.machine import environment_of
 from tune_calib.errors import DamagedFileError
-from tune_calib.files.paths import AnyPath
+from tune_calib.files.paths import AnyPath, require_writable
 from tune_calib.files.store import Store
 from tune_calib.progress import count_progress, report_progress
 from tune_calib.results.folders import describe_unloaded
 from tune_calib.results.manifests import RunManifest, SearchManifest
 from tune_calib.spec.datasets import DATASETS
 from tune_calib.spec.gpus import GPUS, Gpu
-from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.plugins import Plugin
 from tune_calib.spec.yaml_text import Position
 from tune_calib.tuning.caption import describe_set
@@ -276,14 +276,13 @@ def _write_plan(run: AnyRun, manifest: RunManifest | SearchManifest) -> None:
 
 
 def read_copies(run: AnyRun, work: RemainingWork) -> Copies:
-    """Read the data of a run; refuse another copy than before."""
+    """Read the data of a run; refuse another copy than before, and a store closed to networks."""
     location, store = run.location, Store(run.location.store)
-    if work.is_over:
-        return Copies.read([], location.data_root, store)
-    specs = [trial.spec for trial in run.planned_trials]
+    specs = [] if work.is_over else [trial.spec for trial in run.planned_trials]
     copies = Copies.read(specs, location.data_root, store)
-    dependents: list[PlannedTrial] = []
-    for job in work.networks:
-        dependents.extend(job.dependents)
-    copies.refuse_other(location.out, dependents)
+    if not work.is_over:
+        copies.refuse_other(location.out, [job.first for job in work.networks])
+    missing = [job.network_id for job in work.networks if not has_network(job.first.spec, store)]
+    if missing:
+        require_writable(location.store, f"networks/{missing[0]}")
     return copies
