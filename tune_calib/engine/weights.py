@@ -27,6 +27,8 @@ from tune_calib.spec.slots.network import NetworkSlot
 from tune_calib.spec.trial import TrialSpec
 from tune_calib.text import format_count
 
+Tensors = Mapping[str, Tensor]
+
 KIND, FILE = "weights", "weights.safetensors"
 SPEC = "spec"  # key of the spec in the metadata of a file or in the manifest next to it
 
@@ -93,7 +95,7 @@ def hash_of(path: Path) -> str:
     return checksum_of(path)[:16]
 
 
-def read(path: Path) -> dict[str, Tensor]:
+def read(path: Path) -> Tensors:
     """Read a safetensors file of weights; raise if a number is not finite."""
     try:
         tensors = load_file(path)
@@ -128,8 +130,8 @@ def start_from(network: Network, slot: NetworkSlot, store: Store) -> None:
 
 
 def match_weights(
-    network: Network, tensors: Mapping[str, Tensor], file: str, is_frozen: bool = False
-) -> tuple[dict[str, Tensor], str]:
+    network: Network, tensors: Tensors, file: str, is_frozen: bool = False
+) -> tuple[Tensors, str]:
     """Return the tensors of a file under the names of a network, and a note on its last layer.
 
     A last layer with other classes keeps its initial values, as the note says, or is an error if
@@ -165,13 +167,11 @@ def match_weights(
     )
 
 
-def _shapes(tensors: Mapping[str, Tensor]) -> dict[str, tuple[int, ...]]:
+def _shapes(tensors: Tensors) -> dict[str, tuple[int, ...]]:
     return {name: tuple(tensor.shape) for name, tensor in tensors.items()}
 
 
-def _rename(
-    tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor], last: str | None, file: str
-) -> dict[str, Tensor]:
+def _rename(tensors: Tensors, expected: Tensors, last: str | None, file: str) -> Tensors:
     """Return the tensors of a file under the names of a network, unknown ones under its body."""
     names: dict[str, str] = {}  # in the file, by names in the network
     for name in tensors:
@@ -185,7 +185,7 @@ def _rename(
     return {new: tensors[name] for new, name in names.items()}
 
 
-def _candidate_names(name: str, expected: Mapping[str, Tensor], last: str | None) -> Iterator[str]:
+def _candidate_names(name: str, expected: Tensors, last: str | None) -> Iterator[str]:
     """Yield possible names of a tensor in the network, first with all prefixes, then with fewer."""
     while True:
         for candidate in (name, f"backbone.{name}"):
@@ -200,9 +200,7 @@ def _candidate_names(name: str, expected: Mapping[str, Tensor], last: str | None
         name = name[prefix.end() :]
 
 
-def _refuse_other_network(
-    expected: Mapping[str, Tensor], matched: Mapping[str, Tensor], file: str
-) -> None:
+def _refuse_other_network(expected: Tensors, matched: Tensors, file: str) -> None:
     names: dict[str, list[str]] = {"of another shape": [], "missing": [], "unknown": []}
     for name, tensor in expected.items():
         # Results do not depend on the counter of batches, and some programs leave it out.
