@@ -117,17 +117,17 @@ def _join(parts: Iterable[Part], screen: Screen) -> str:
     return "\n".join(part if isinstance(part, str) else part.on(screen) for part in parts)
 
 
-def entries(record: Mapping[str, str]) -> str:
-    """Format keys and values, one line each; long values are wrapped."""
+def entries(record: Mapping[str, str], margin: str = "") -> str:
+    """Format keys and values after a margin, one line each; long values are wrapped."""
     indent = max(map(len, record), default=0) + _GAP
     width = _screen.get().width
     lines = []
     for key, value in record.items():
         parts = [value]
         if width:
-            parts = wrap(value, max(width - indent, _LEAST))
+            parts = wrap(value, max(width - len(margin) - indent, _LEAST))
         for name, part in zip_longest([key], parts, fillvalue=""):
-            lines.append(f"{name:{indent}}{part}".rstrip())
+            lines.append(f"{margin}{name:{indent}}{part}".rstrip())
     return "\n".join(lines)
 
 

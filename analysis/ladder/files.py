@@ -15,7 +15,7 @@ from analysis.compare.effects import METRICS_OF_EFFECTS
 from analysis.compare.hypotheses import PAIRED_TESTS
 from analysis.compare.network_check import compute_network_check
 from analysis.figure import LADDER_FIGURES, Figure
-from analysis.ladder import learning, shift_tables, tables, tuned
+from analysis.ladder import shift_tables, tables, tuned
 from analysis.ladder.means import is_comparable, ladder_table
 from analysis.ladder.results import LadderResults, last_epochs, samples
 from analysis.load import Run, load
@@ -65,7 +65,7 @@ def write_files(run: Run, test: str | None, options: Sequence[str], folder: Path
         folder, _texts(results), in_order(LADDER_FIGURES), results, make_page
     )
     parts: list[Part] = [tables.ladder(run)]
-    for table in (learning.table(run), tables.recipes(run), tuned.table(run)):
+    for table in (shift_tables.learning_table(run), tables.recipes(run), tuned.table(run)):
         if table.records:
             parts += [table.caption, replace(table, caption="")]
     if commands := tuned.list_commands(run):
@@ -78,7 +78,6 @@ def write_files(run: Run, test: str | None, options: Sequence[str], folder: Path
 
 
 def write_benchmark(run: Run, folder: Path) -> Text:
-    """Write the report of a comparison over several imports: tables of all and of each import."""
     result = benchmark.benchmark([run.out])
     view = benchmark.view(result)
     (main,) = view.tables
@@ -119,7 +118,6 @@ def write_benchmark(run: Run, folder: Path) -> Text:
 
 
 def import_tables(run: Run) -> list[Table]:
-    """Build the table of each import, with intervals over its test samples if it has them."""
     if run.intervals.empty and len(run.manifest.imports) > _FEW_IMPORTS:
         return []  # ``experiments.csv`` has the scores
     of_each = []
@@ -194,7 +192,7 @@ def _texts(results: LadderResults) -> dict[str, str]:
         files["intervals.csv"] = results.intervals.to_csv(index=False)
     for shift in shift_tables.shift_tables(run):
         files |= in_files(shift_tables.table(run, shift), shift_tables.means(run, shift))
-    files |= in_files(learning.table(run), learning.curve(run))
+    files |= in_files(shift_tables.learning_table(run), shift_tables.curve(run))
     last = last_epochs(run, results.statistics)
     files |= in_files(samples(run, last), last)
     if run.manifest.design is not None:
@@ -221,7 +219,12 @@ def page(
     main = tables.ladder(run).with_requested().without_blank()
     main = replace(main, notes=tables.notes(run), caption=main.caption.partition("\n")[2])
     is_evaluation = run.out.name == EVALUATION and (run.out.parent / SEARCH_MANIFEST).exists()
-    main_tables = [main, tuned.table(run), learning.table(run), tables.drawn_intervals(run)]
+    main_tables = [
+        main,
+        tuned.table(run),
+        shift_tables.learning_table(run),
+        tables.drawn_intervals(run),
+    ]
     shifts = [shift_tables.table(run, shift) for shift in shift_tables.shift_tables(run)]
     tested: dict[str, Table] = {}  # the table of spreads is that of every test
     for verdict in results.verdicts:
@@ -230,7 +233,7 @@ def page(
     single_trials = [tables.trials(run), tables.intervals(run, results.intervals)]
     sections = [
         Section("effects", "Effects of the steps", tables=effects.tables_of_page(run)),
-        Section("results", "Results", tables=[*main_tables, tables.recipes(run)]),
+        Section("results", "Results", tables=main_tables),
         Section("shift", "Under shift", tables=shifts),
         Section("figures", "Figures", gallery.remarks, figures=gallery.pictures),
         Section("significance", "Significance", tables=list(tested.values())),

@@ -19,7 +19,6 @@ _TABLE_METRICS = ("accuracy", "ece", "o_ece", "u_ece", "aece", "mce", "nll", "br
 
 
 def usual_metrics(columns: Iterable[object]) -> tuple[str, ...]:
-    """Return the default metrics, and those of plug-ins among the columns of the trials."""
     present = set(columns)
     of_plugins = filter(lambda name: METRICS[name].compute is not None, METRICS)
     return (*_TABLE_METRICS, *(name for name in of_plugins if column("test", name) in present))
@@ -135,7 +134,6 @@ def is_comparable(run: Run, metric: str, split: str = "test") -> "pd.Series[bool
 
 
 def label_column(run: Run) -> dict[str, list[Cell]]:
-    """Return the first column of a table, with the labels of the rungs, by its head."""
     return {run.row_name: list(map(Cell, map(run.label, run.rungs)))}
 
 
@@ -152,7 +150,6 @@ def published_columns(run: Run, metric: str = "ece") -> pd.DataFrame:
 
 
 def spread_over(run: Run) -> str:
-    """Describe the seeds over which the spread is computed."""
     networks, heads = len(run.manifest.network_seeds), len(run.manifest.head_seeds)
     is_paired = run.manifest.paired_seeds
     if splits := len(run.manifest.split_seeds):
@@ -191,7 +188,6 @@ def mean_over(run: Run) -> str:
 
 
 def trials_behind(run: Run, hashes: Iterable[str]) -> str:
-    """Describe how many trials with some hashes each rung has."""
     return trials_of_each(run, run.numbers(hashes) or [0])
 
 
@@ -216,7 +212,6 @@ def interval_cell(run: Run, rung: int, metric: str, mean: float) -> Cell:
 
 
 def interval_note(run: Run) -> str:
-    """Explain the brackets of ``interval_cell``, without a full stop."""
     draws = " or ".join(map(str, sorted(set(run.intervals["resamples"]))))
     drawn = "groups of test samples" if run.has_groups else "test samples"
     return (

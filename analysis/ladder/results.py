@@ -100,7 +100,6 @@ def costs(run: Run) -> pd.DataFrame:
 
 
 def angles(logits: NDArray[np.float64], labels: Any) -> NDArray[np.float64]:
-    """Return the angles in degrees between the mean logits of every two classes with samples."""
     means = np.stack([logits[labels == label].mean(0) for label in np.unique(labels)])
     centred = means - means.mean(0)
     units = centred / np.linalg.norm(centred, axis=1, keepdims=True)

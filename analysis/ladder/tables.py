@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -39,7 +39,6 @@ _HIDDEN_SPLITS = ("select", "train", BASE)  # used for selection and for the net
 
 @cached_per_run
 def ladder(run: Run) -> Table:
-    """Build the main table: mean and spread of every rung, and the published numbers."""
     manifest = run.manifest
     keys: list[Any] = means.published_columns(run).columns.to_list()
     papers = {_PAPER + titled(key): key for key in keys}
@@ -111,7 +110,6 @@ def describe_setting(run: Run) -> str:
 
 
 def notes(run: Run) -> list[str]:
-    """Return the notes below the caption of the main table, in sentences."""
     manifest, counts = run.manifest, run.counts()
     lines = []
     ended = dict(counts)
@@ -301,7 +299,6 @@ def drawn_intervals(run: Run) -> Table:
 
 
 def intervals(run: Run, rows: pd.DataFrame) -> Table:
-    """Build the table of ``over_samples``."""
     records = []
     for _, row in rows.head(MAX_ROWS).iterrows():
         cells = _seeds(run, row, "rung")
@@ -341,41 +338,32 @@ _WEAK = {"optimizer": "optimiser", "lr": "lr", "batch_size": "batch", "epochs": 
 
 
 def recipes(run: Run) -> Table:
-    trained = {slot: _recipes_of(run, slot) for slot in _SLOTS}
-    fields = {**NetworkSlot.model_fields, **HeadSlot.model_fields}
-    shown = {slot: rungs for slot, rungs in trained.items() if len(_distinct_recipes(rungs)) > 1}
-    differ: set[str] = set()
-    for rungs in shown.values():
-        differ.update(key for key in fields if _varies(key, rungs.values()))
-    every_recipe = [*trained["network"].values(), *trained["head"].values()]
-    if "optimizer" not in differ and _varies("optimizer", every_recipe):
-        # Rungs with and without a head were trained by two optimisers.
-        shown = trained
-        common = set(fields).intersection(*every_recipe)
-        differ.update(key for key in common if _varies(key, every_recipe))
+    keys = list({**NetworkSlot.model_fields, **HeadSlot.model_fields})
     rows = []
-    for slot, rungs in shown.items():
-        for recipe in _distinct_recipes(rungs):
-            row = {"trained": Cell(slot)}
-            for key in filter(differ.__contains__, fields):
-                row[_HEADS.get(key, key.replace("_", " "))] = recipe.get(key, NOTHING)
-            labels = [run.labels[rung] for rung, other in rungs.items() if other == recipe]
-            rows.append(row | {"rungs": Cell(", ".join(labels))})
+    for slot in _SLOTS:
+        for rung, recipe in _recipes_of(run, slot).items():
+            cells = {key: recipe.get(key, NOTHING) for key in keys}
+            rows.append({"slot": slot, "rung": run.labels[rung], **cells})
+    frame = pd.DataFrame(rows, columns=["slot", "rung", *keys])
+    varies = frame.groupby("slot")[keys].nunique() > 1
+    shown, differ = varies.index[varies.any(axis="columns")], varies.any()
+    if not differ["optimizer"] and frame["optimizer"].nunique() > 1:
+        # Rungs with and without a head were trained by two optimisers.
+        shown = varies.index
+        differ |= (frame[keys].nunique() > 1) & ~frame[keys].isin([NOTHING]).any()
+    records = []
+    frame = frame[frame["slot"].isin(shown)]
+    for _, group in frame.groupby(["slot", *keys], sort=False):
+        record = {"trained": Cell(group["slot"].iloc[0])}
+        for key in differ.index[differ]:
+            record[_HEADS.get(key, key.replace("_", " "))] = group[key].iloc[0]
+        records.append(record | {"rungs": Cell(", ".join(group["rung"]))})
     label = label_of("recipes", run.manifest.ladder.split()[0], run.manifest.dataset)
     caption = f"Training recipes that differ between {run.row_name}s:"
-    return Table("recipes", caption, rows, first=["rungs"], label=label)
-
-
-def _varies(key: str, recipes: Iterable[Record]) -> bool:
-    return len({recipe.get(key) for recipe in recipes}) > 1
-
-
-def _distinct_recipes(rungs: dict[int, Record]) -> list[Record]:
-    return list({tuple(recipe.items()): recipe for recipe in rungs.values()}.values())
+    return Table("recipes", caption, records, first=["rungs"], label=label)
 
 
 def weak_heads(run: Run) -> list[str]:
-    """Return a line for each rung with heads far less accurate than their networks."""
     recipes, accuracy = _recipes_of(run, "head"), column("test", "accuracy")
     lines = []
     for rung in run.rungs:

@@ -100,7 +100,7 @@ class Made:
             entry if len(groups) > 1 else " ".join(run.out.name for run in runs),
             where,
             judge(groups, claim),
-            is_reduced=any(map(uses_part_of_train, runs)),
+            is_reduced=any(uses_part_of_train(group[0]) for group in groups),
             printed=tables.describe_print(self.table, entry, runs[0].rungs, claim),
             late=int(max(0, *late)),
             misfits_views=any(_misfits_views(run, claim) for run in runs),
@@ -124,7 +124,6 @@ def has_frozen_networks(run: Run) -> bool:
 
 @cached_per_run
 def uses_part_of_train(run: Run) -> bool:
-    """Return whether networks were trained on a part of the training images."""
     slots = map(json.loads, run.trials["data"].dropna().unique())
     return any(data.get("train_fraction", 1.0) < 1 for data in slots)
 

@@ -54,7 +54,6 @@ Pictured = Callable[[Made, Run, str], str | None]
 
 
 def read_all(out: AnyPath) -> list[Made]:
-    """Read all reproduced tables in a folder, sorted by name."""
     results = []
     for name in sorted(REPRODUCTIONS):
         table = REPRODUCTIONS[name]
@@ -87,7 +86,6 @@ def write_overview(out: AnyPath) -> AnyPath:
 
 
 def overview(results: Sequence[Made]) -> str:
-    """Return the page of claims as Markdown: base networks, then a table per paper."""
     papers = defaultdict[str, list[Made]](list)
     for made in results:
         paper = made.table.name.partition("/")[0]
@@ -143,7 +141,6 @@ def _distinct(rows: Iterable[VerdictRow]) -> list[VerdictRow]:
 
 
 def _networks(results: Sequence[Made]) -> list[list[str]]:
-    """Return a row per kind of base network, those trained on all images first."""
     frames = defaultdict[tuple[str, str], list[pd.DataFrame]](list)
     for made in results:
         for _, run in made.runs:

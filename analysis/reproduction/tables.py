@@ -181,7 +181,6 @@ def printed_table(frame: pd.DataFrame) -> Table:
 
 
 def paper_of(frame: pd.DataFrame) -> str:
-    """Return the source of the printed numbers; empty if there are several."""
     columns = _printed_columns(frame)
     return f"Paper: {titled(dict.fromkeys(columns[0]))}" if len(columns) == 1 else ""
 
@@ -239,7 +238,6 @@ def describe_plan(lock: Mapping[str, Any]) -> str:
 
 
 def claims_table(folder: str, rows: Sequence[VerdictRow], plan: str = "") -> Table:
-    """Return the table of verdicts, a row per claim and base network."""
     records: list[Record] = []
     for row in rows:
         verdict, metric = row.verdict, _format_of(row.verdict.comparison)
@@ -268,7 +266,6 @@ def claims_table(folder: str, rows: Sequence[VerdictRow], plan: str = "") -> Tab
 
 
 def _format_of(comparison: Comparison) -> Metric | Quantity:
-    """Return the metric or quantity in which a difference is printed, or ``RANK``."""
     if comparison.kind == "rank":
         return RANK
     return printed_of(parted(comparison.metric)[0])

@@ -54,7 +54,6 @@ def write_files(out: AnyPath, folder: Path) -> Text:
 
 
 def describe(search: SearchResults) -> Text:
-    """Describe the best suggestions, the choice and how to use it, for a terminal."""
     check = f"{compute_baseline_check(search.trials).sentence}."
     sentences = [*legend(search.trials["flags"]), check, _state(search), *_troubles(search)]
     lines, outcome = list[Part](), search.outcome
@@ -112,7 +111,6 @@ def _page(search: SearchResults, gallery: Gallery, files: Sequence[str]) -> str:
 
 
 def describe_choice(search: SearchResults) -> str:
-    """Return the first sentence of the page of a search."""
     metric, chosen = METRICS[search.metrics[0]], search.outcome.chosen
     table = search.table().set_index("number")
     done = format_count(int(table["mean"].notna().sum()), "finished suggestion")

@@ -42,13 +42,10 @@ class SearchResults:
     @property
     def metrics(self) -> list[str]:
         """Return the metrics searched for, the first of which decides, or ``only_metric``."""
-        if self.only_metric:
-            return [self.only_metric]
-        return self.outcome.metrics
+        return [self.only_metric] if self.only_metric else self.outcome.metrics
 
     @property
     def metrics_and_accuracy(self) -> list[str]:
-        """Return these metrics, and accuracy, to which the guard applies."""
         return list(dict.fromkeys([*self.metrics, "accuracy"]))
 
     @property
@@ -63,17 +60,14 @@ class SearchResults:
 
     @property
     def fixed(self) -> Point:
-        """Return the requested settings that were not searched."""
         return ResolvedRequest(self.manifest.question.given).fixed
 
     @property
     def chosen(self) -> Point:
-        """Return the searched settings of the chosen suggestion; none if none is chosen."""
         chosen = self.outcome.chosen
         return next((s.point for s in self.outcome.suggestions if s.number == chosen), {})
 
     def warnings(self) -> list[str]:
-        """Return warnings about the chosen suggestion and its baseline, one per line."""
         # In a search, the column ``rung`` has the number of the suggestion, -1 for the baseline.
         baseline = self.trials.loc[self.trials["rung"] < 0, "flags"]
         lines = [BASELINE_AT_CHANCE] if is_chance(baseline) else []
@@ -153,13 +147,11 @@ class SearchResults:
         return format_ended(self.counts())
 
     def note(self) -> str:
-        """Return a sentence with the number of suggestions and of those at chance."""
         at_chance = int(self.figure_table()["status"].eq(AT_CHANCE).sum())
         rest = f"; {at_chance} at chance have no value here" if at_chance else ""
         return f"{self.ended()} suggestions{rest}."
 
     def long_note(self) -> str:
-        """Return a sentence with the seeds and number of the suggestions, and the guard."""
         lost = f"at most {format_points(self.manifest.question.objective.guard)} of accuracy lost"
         return f"Each suggestion: {self.seeds()}; {self.note()[:-1]}; guard: {lost}."
 
@@ -216,7 +208,6 @@ class SearchResults:
         return table.assign(status=status, mean=table["mean"].mask(at_chance))
 
     def within_guard(self) -> pd.DataFrame:
-        """Return ``table`` without the values of suggestions that lose more than the guard."""
         table = self.table()
         return table.assign(mean=table["mean"].where(table["is_within"]))
 

@@ -28,7 +28,6 @@ _UNITS = {"fraction": " (points)", "nats": " (nats)", "score": ""}
 
 
 def best(search: SearchResults, count: int = BEST) -> Table:
-    """Build the table of the baseline, the defaults and the best suggestions within the guard."""
     table = search.table()
     away = distances(table, search.metrics[0])
     within = tied(away[table["is_within"]]).sort_values(kind="stable").index[:count]
@@ -81,7 +80,6 @@ def suggestions(search: SearchResults) -> Table:
 
 
 def importance(search: SearchResults) -> Table:
-    """Build the table of the importance of every setting in percent, and its search range."""
     importances, defaults = search.outcome.importance, search.defaults
     label = label_of("search", search.manifest.question.method, "importance")
     table = search.table().set_index("number")
@@ -127,7 +125,6 @@ def _range_cell(setting: Mapping[str, Any]) -> Cell:
 
 
 def share(search: SearchResults) -> Table:
-    """Build the table of the share of suggestions nearly as good as the best within the guard."""
     metric = search.metrics[0]
     head = f"{METRICS[metric].title} away from the best{_UNITS[METRICS[metric].unit]}"
     away, records = distances(search.within_guard(), metric), []
@@ -192,7 +189,6 @@ def sort_texts(values: "pd.Series[Any]") -> list[str]:
 
 
 def is_wide(values: "pd.Series[float]") -> bool:
-    """Return whether the values of a metric span a range that needs a logarithmic axis."""
     low, high = values.min(), values.max()
     return bool(low > 0 and high / low >= _WIDE_FROM)
 

@@ -25,8 +25,7 @@ from tune_calib.spec.resolve import resolve, takes_title
 from tune_calib.spec.resolved import refuse_large
 from tune_calib.spec.yaml_text import Position
 from tune_calib.tuning.ladder import LadderRun, build_ladder_run
-from tune_calib.tuning.plan import Plan, Stage, count_batch
-from tune_calib.tuning.run import AnyRun
+from tune_calib.tuning.plan import AnyRun, Plan, Stage, count_batch
 from tune_calib.tuning.search.run import SearchRun, build_search_run
 from tune_calib.tuning.search.storage import journal_file
 from tune_calib.tuning.tuned import plan_tuned
@@ -173,7 +172,6 @@ def _build_search(options: SearchOptions, values: dict[str, Any], command: str) 
     elif options.hours is not None:
         run = replace(run, length=count_batch(run))
     refuse_large(max(run.length * pairs, options.heads or 0))
-    candidates.refuse_empty()
     return run
 
 

@@ -11,11 +11,12 @@ _CHECKSUM = b"tune_calib sha256:"
 _ZEROS = b"0" * 64
 
 
-def seal_table(content: pa.Table) -> bytes:
+def seal_table(content: pa.Table, level: int | None = None) -> bytes:
     """Return the bytes of a file with this content and its checksum."""
     sink = pa.BufferOutputStream()
-    schema = content.schema
-    with pq.ParquetWriter(sink, schema, compression="zstd", write_page_checksum=True) as writer:
+    with pq.ParquetWriter(
+        sink, content.schema, compression="zstd", compression_level=level, write_page_checksum=True
+    ) as writer:
         writer.write_table(content)
         writer.add_key_value_metadata({"tune_calib_checksum": _CHECKSUM + _ZEROS})
     data = bytearray(sink.getvalue())
@@ -35,8 +36,7 @@ def unseal_table(data: bytes, path: object, way_out: str) -> pq.ParquetFile:
     end, view = start + len(_ZEROS), memoryview(data)
     if hash_bytes(view[:start], _ZEROS, view[end:]).encode() != data[start:end]:
         raise DamagedFileError(
-            f"{path} is not a complete Parquet file of tune-calib: its checksum is missing or "
-            f"differs; {way_out}"
+            f"{path} is not a complete Parquet file of tune-calib, by its checksum; {way_out}"
         )
     # For a small file, this is twice as fast as pq.read_table.
     return pq.ParquetFile(pa.BufferReader(data))

@@ -64,9 +64,7 @@ class _Manifest(_Record):
 def _parse(kind: type[_Manifest], path: AnyPath, data: bytes) -> _Manifest:
     version = unseal(data, path).get("version")
     if isinstance(version, int) and version > VERSION:
-        raise UserError(
-            f"{path} has format {version} of a later tune-calib: update tune-calib to read it"
-        )
+        raise UserError(f"{path} has format {version} of a later tune-calib: update yours")
     try:
         return kind.model_validate_json(data)
     except ValidationError:

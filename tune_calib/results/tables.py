@@ -85,12 +85,14 @@ def write_table(out: AnyPath, table: TableName, name: str, content: pa.Table) ->
     write_file(out, name, table, content.select(schema.names).cast(schema))
 
 
-def write_file(out: AnyPath, name: str, table: TableName, content: pa.Table) -> None:
+def write_file(
+    out: AnyPath, name: str, table: TableName, content: pa.Table, level: int | None = None
+) -> None:
     """Write a file of one table unchanged, with checksums of its pages and of its bytes."""
     mark = {"table": table, "version": SCHEMA_VERSION, "checksum": "sha256"}
     content = content.replace_schema_metadata({_KEY: json.dumps(mark).encode()})
     # In memory first, so that a disk and an object store get the same single write.
-    atomic_write(out / table / f"{name}.parquet", seal_table(content))
+    atomic_write(out / table / f"{name}.parquet", seal_table(content, level))
 
 
 def read_table(
@@ -128,8 +130,7 @@ def read_table(
 def contradiction(spec_hash: str, places: Iterable[object]) -> UserError:
     """Return the error for a trial that has different numbers in some files or folders."""
     return UserError(
-        f"trial {spec_hash} has different numbers in {' and '.join(map(str, places))}; keep those "
-        "of one run, and move or leave out the others"
+        f"trial {spec_hash} has different numbers in {' and '.join(map(str, places))}; omit one"
     )
 
 

@@ -45,7 +45,6 @@ def pooled_bins(run: Run, rung: int) -> pd.DataFrame:
 
 
 def _panels(run: Run) -> tuple[list[tuple[RungRecord, pd.DataFrame]], int]:
-    """Return the rungs with their non-empty pooled bins, and the number of columns of panels."""
     panels = []
     for rung in run.rungs:
         bins = pooled_bins(run, rung.index)
@@ -63,7 +62,7 @@ def _write_texts(axis: Axes, run: Run, rung: RungRecord, columns: int) -> None:
     numbers = f"{run.failures(rung.index) or 'no ECE recorded'}\n"
     if mean.notna().all():
         accuracy = METRICS["accuracy"].format(mean["test/accuracy"])
-        separator = ", " if run.is_done(rung.index) else "\n"
+        separator = ", " if set(run.counts(rung.index)) == {"done"} else "\n"
         numbers = f"ECE {Cell.number('ece', mean['test/ece'], sd).text} %\n"
         numbers += f"accuracy {accuracy} %{separator}{run.ended(rung.index)}"
     name = style.panel_title(rung.label, columns)

@@ -180,7 +180,6 @@ def draw_lattice(results: LadderResults) -> Drawing | None:
 
 
 def _abbreviate(steps: tuple[str, ...]) -> dict[str, str]:
-    """Return a capital letter for each step, its first that is free."""
     letters: dict[str, str] = {}
     for step in steps:
         free = (letter for letter in step.upper() + ascii_uppercase if letter.isalpha())

@@ -166,8 +166,8 @@ def last_records(run: Run) -> pd.DataFrame:
     """Return the samples at the last epoch of one trial of each rung, the one of smallest seeds."""
     first = run.done.drop_duplicates("rung")
     used = settings(first).reindex(columns=["network.indicator", "network.normalise"])
-    names = used["network.indicator"].astype(str)
-    is_raw = names.isin(_NEVER_NORMALISED) | (used["network.normalise"].astype(str) == "False")
+    names = used["network.indicator"].map(str)
+    is_raw = names.isin(_NEVER_NORMALISED) | (used["network.normalise"].map(str) == "False")
     names += np.where(is_raw, " (raw)", " (normalised)")
     trials = first.assign(name=names).set_index("spec_hash")[["rung", "name"]]
     parts = [pd.DataFrame(columns=_RECORD)]

@@ -10,10 +10,9 @@ from matplotlib.figure import Figure as Drawing
 
 from analysis import style
 from analysis.figure import LADDER_FIGURES, report_figure
-from analysis.ladder.learning import SHOWN, curve
 from analysis.ladder.means import mean_over, spread_over, trials_behind
 from analysis.ladder.results import LadderResults
-from analysis.ladder.shift_tables import means, shift_tables
+from analysis.ladder.shift_tables import CURVE_METRICS, curve, means, shift_tables
 from analysis.load import Run
 from analysis.shifts import FAMILIES, FOREIGN_MEAN, MEAN, TITLES, kind_title
 from tune_calib.results.manifests import RungRecord
@@ -215,8 +214,8 @@ def draw_learning_curve(results: LadderResults) -> Drawing | None:
     run, rows = results.run, curve(results.run)
     if rows.empty:
         return None
-    figure, axes = style.panels(len(SHOWN), len(SHOWN), 2.9)
-    for axis, name in zip(axes, SHOWN, strict=True):
+    figure, axes = style.panels(len(CURVE_METRICS), len(CURVE_METRICS), 2.9)
+    for axis, name in zip(axes, CURVE_METRICS, strict=True):
         metric, points = METRICS[name], rows[rows["metric"] == name]
         for rung in run.rungs_in(run.done):
             _draw_method(axis, run, rung, points[points["rung"] == rung.index], metric)

@@ -32,7 +32,6 @@ _MOST_POINTS = 1000  # of a rung; more of them become an image in a PDF
 
 
 def chains(run: Run) -> list[list[int]]:
-    """Return the chains of rungs that build on each other: each base with its steps."""
     indices: list[list[int]] = []
     for index, rung in enumerate(run.rungs):
         if index == 0 or rung.kind == "base":
@@ -115,7 +114,6 @@ def _legend_mark(run: Run, rung: RungRecord, is_empty: bool) -> Line2D:
 
 
 def draw_critical_difference(result: Friedman | None) -> Drawing | None:
-    """Draw mean ranks on a line; bars join methods that do not differ in Nemenyi's test."""
     if result is None or result.statement:
         return None
     methods, p_values = list(result.ranks.index), result.nemenyi
@@ -181,7 +179,6 @@ _OWN_TIME = (
 
 
 def cost_table(run: Run) -> pd.DataFrame:
-    """Return the median and range of each quantity of ``PANELS`` for every measured rung."""
     measured, rows = costs(run), []
     for (index, label), quantity in product(run.labels.items(), PANELS):
         trials = measured[measured["rung"] == index].dropna(subset=quantity)

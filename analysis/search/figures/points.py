@@ -233,7 +233,6 @@ def _axes(axis: Axes, search: SearchResults, rows: pd.DataFrame, heights: pd.Dat
 def _ticks(
     values: "pd.Series[Any]", heights: "pd.Series[float]", has_log: bool
 ) -> list[tuple[float, str]]:
-    """Return heights and texts of ticks: every value, or both ends and the middle of a range."""
     if not is_numeric(values) or values.nunique() <= 3:
         texts = [value if isinstance(value, str) else f"{value:g}" for value in values]
         return sorted(set(zip(map(float, heights), texts, strict=True)))

@@ -11,7 +11,7 @@ from analysis.ladder.figures.bins import (
     draw_confidence,
     pooled_bins,
 )
-from analysis.ladder.figures.mechanisms import draw_norm_confidence, draw_prototypes, draw_sparsity
+from analysis.ladder.figures.mechanisms import draw_norm_confidence, draw_prototypes
 from analysis.ladder.figures.shift import corruption_rows, draw_corruption
 from analysis.ladder.figures.tradeoff import PANELS, cost_table, draw_cost, draw_tradeoff
 from analysis.ladder.results import LadderResults, angles, costs
@@ -98,13 +98,6 @@ def test_methods_side_by_side_have_a_front_and_steps_have_arrows(tmp_path):
     # Invented: each rung loses a point of accuracy and two of ECE, so all are on the front.
     assert list(dashed[0].get_ydata()) == pytest.approx([5, 7, 9, 11])
     assert not [line for line in steps.axes[0].lines if line.get_linestyle() == "--"]
-
-
-def test_the_axis_of_sparsity_is_the_complement_of_the_share(out):
-    figure = draw_sparsity(results(out))
-    figure.canvas.draw()  # the second axis follows the first then
-    shares, sparse = figure.axes[0].get_ylim(), figure.axes[0].child_axes[0].get_ylim()
-    assert sorted(sparse) == pytest.approx(sorted(1 - share for share in shares))
 
 
 def costly(out, **measured):

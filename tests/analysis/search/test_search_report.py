@@ -229,7 +229,6 @@ def test_equal_results_give_equal_bytes_wherever_they_lie(out, tmp_path, with_fi
 
 NONE_DONE = {
     "history: not drawn, no suggestion is done",
-    "front: not drawn, no suggestion is done",
     "no suggestion keeps the accuracy within the guard: none is chosen",
 }
 
@@ -239,17 +238,9 @@ NONE_DONE = {
     sample(
         [
             ([LINEAR], [0.05], None, {"share: not drawn, fewer than two suggestions are within"}),
-            (POINTS[:2], [None, None], ["crashed", "crashed"], NONE_DONE),
             (POINTS[:2], [None, None], ["crashed", "diverged"], NONE_DONE),
-            (
-                [{"head.lr": 0.01}, {"head.lr": 0.1}],
-                [0.05, 0.06],
-                None,
-                {"parallel: not drawn, no two settings have two values each"},
-            ),
             (POINTS, [0.05] * 4, None, {"importance: not drawn, too few to say"}),
             (POINTS, [0.0] * 4, None, {"Complete: all 4 planned"}),
-            ([LINEAR] * 3, [0.05] * 3, None, {"sensitivity: not drawn, no setting has two values"}),
         ],
         3,
     ),
@@ -262,14 +253,6 @@ def test_too_few_results_give_a_sentence(tmp_path, points, eces, statuses, messa
     for text in message:
         assert text in report
     assert (tmp_path / "report.html").exists()
-
-
-def test_a_report_counts_planned_suggestions_that_have_not_ended(tmp_path):
-    fake_results.write_search(tmp_path, POINTS, ECES, planned=9)
-    assert not is_complete(tmp_path)
-    report = write_search_report(tmp_path)
-    assert "INCOMPLETE: of 9 planned suggestions, 4 done, 5 missing." in report
-    assert "5 suggestions have not ended" in report
 
 
 def test_damage_and_mistakes_are_one_line(out):
@@ -318,10 +301,8 @@ def test_figures_show_the_settings_and_the_metric_that_are_chosen():
     ("name", "options", "message"),
     [
         ("sensitivity", {"settings": "gama"}, "setting 'gama' was not searched"),
-        ("sensitivity", {"metric": "eece"}, "unknown metric 'eece'"),
         ("heat_map", {"settings": ["gamma"]}, "heat_map shows two settings or more, not 1"),
         ("history", {"settings": ["gamma"]}, "figure history takes no settings"),
-        ("importance", {"metric": "nll"}, "figure importance takes no metric"),
     ],
 )
 def test_a_wrong_choice_for_a_figure_is_one_line(name, options, message):

@@ -114,11 +114,8 @@ def test_impossible_tables_are_listed_together_before_anything_starts(tmp_path, 
     assert "no scale 'gpu'" in message
 
 
-FEW = ("maccal/table5", "tst/reproduction", "fedlas/table1")
-
-
-@pytest.mark.parametrize("names", [FEW, pytest.param(list(REPRODUCTIONS), marks=pytest.mark.slow)])
-def test_the_option_all_selects_all_tables(names, tmp_path, monkeypatch, refusal):
+def test_the_option_all_selects_all_tables(tmp_path, monkeypatch, refusal):
+    names = ("maccal/table5", "tst/reproduction", "fedlas/table1")
     records = {name: REPRODUCTIONS[name] for name in names}
     monkeypatch.setattr(REPRODUCTIONS, "_records", records)
     monkeypatch.setattr(REPRODUCTIONS, "_builtin_names", lambda: [])

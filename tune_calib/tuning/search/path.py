@@ -22,8 +22,7 @@ from tune_calib.spec.space import Point
 from tune_calib.text import format_setting
 from tune_calib.tuning.folder import Result
 from tune_calib.tuning.ladder import LadderRun
-from tune_calib.tuning.plan import Plan, Stage
-from tune_calib.tuning.run import check_run
+from tune_calib.tuning.plan import Plan, Stage, check_run
 from tune_calib.tuning.search.evaluate import add_read, find_choice
 from tune_calib.tuning.search.outcome import compute_importance
 from tune_calib.tuning.search.run import SearchRun, load_search, open_state
