@@ -8,15 +8,15 @@ import contextlib
 import json
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
-from torch import Tensor
 
+from tune_calib.engine.execution import Tensors
 from tune_calib.engine.tensors import unnest
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.files.documents import unseal
@@ -26,8 +26,6 @@ from tune_calib.models.network import Network
 from tune_calib.spec.slots.network import NetworkSlot
 from tune_calib.spec.trial import TrialSpec
 from tune_calib.text import format_count
-
-Tensors = Mapping[str, Tensor]
 
 KIND, FILE = "weights", "weights.safetensors"
 SPEC = "spec"  # key of the spec in the metadata of a file or in the manifest next to it
@@ -140,7 +138,7 @@ def match_weights(
     expected = network.state_dict()
     parts = {name.partition(".")[0] for name in tensors}
     if "network" in parts and parts <= _PARTS:
-        tensors = unnest("network", dict(tensors))
+        tensors = unnest("network", tensors)
     for name, tensor in tensors.items():
         if name.endswith(".weight") and not tensor.is_floating_point():
             raise UserError(
@@ -201,22 +199,19 @@ def _candidate_names(name: str, expected: Tensors, last: str | None) -> Iterator
 
 
 def _refuse_other_network(expected: Tensors, matched: Tensors, file: str) -> None:
-    names: dict[str, list[str]] = {"of another shape": [], "missing": [], "unknown": []}
-    for name, tensor in expected.items():
-        # Results do not depend on the counter of batches, and some programs leave it out.
-        if name not in matched and not name.endswith("num_batches_tracked"):
-            names["missing"].append(name)
-        elif name in matched and matched[name].shape != tensor.shape:
-            names["of another shape"].append(name)
-    names["unknown"] = sorted(matched.keys() - expected.keys())
+    shapes, needed = _shapes(matched), _shapes(expected)
+    reshaped = [name for name, shape in needed.items() if shapes.get(name, shape) != shape]
+    missing = [name for name in needed if name not in shapes]
+    # Results do not depend on the counter of batches, and some programs leave it out.
+    missing = [name for name in missing if not name.endswith("num_batches_tracked")]
+    unknown = sorted(matched.keys() - expected.keys())
     descriptions = []
-    for kind, tensors in names.items():
-        if tensors:
-            named = [name.removeprefix("backbone.") for name in tensors[:_NAMED]]
-            named += ["..."] * (len(tensors) > _NAMED)
-            descriptions.append(
-                f"{format_count(len(tensors), 'tensor')} {kind}: {', '.join(named)}"
-            )
+    kinds = {"of another shape": reshaped, "missing": missing, "unknown": unknown}
+    for kind, names in kinds.items():
+        if names:
+            listed = [name.removeprefix("backbone.") for name in names[:_NAMED]]
+            listed += ["..."] * (len(names) > _NAMED)
+            descriptions.append(f"{format_count(len(names), 'tensor')} {kind}: {', '.join(listed)}")
     if not descriptions:
         return
     way = "use the backbone from which it was saved, or provide the network as FILE.py:FUNCTION"
