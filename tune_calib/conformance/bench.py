@@ -19,8 +19,7 @@ from tune_calib.engine.self_check import Proven, SelfCheck
 from tune_calib.errors import UserError
 from tune_calib.files.store import Store
 from tune_calib.methods._base import Batch, NetworkContext, NetworkMethod
-from tune_calib.models.base import declare_stages
-from tune_calib.models.network import Network
+from tune_calib.models.network import Network, declare_stages
 from tune_calib.spec.methods import METHODS, MethodInfo, Params
 from tune_calib.spec.slots.head import HeadSlot
 from tune_calib.spec.trial import TrialSpec

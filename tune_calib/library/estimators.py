@@ -20,7 +20,7 @@ from tune_calib.library import arrays
 from tune_calib.metrics import validation
 from tune_calib.metrics.scoring import check_order
 from tune_calib.metrics.validation import SMALLEST
-from tune_calib.models.base import evaluating
+from tune_calib.models.network import evaluating
 from tune_calib.spec.methods import METHODS, MethodInfo
 from tune_calib.spec.names import FLAGS
 from tune_calib.spec.slots.posthoc import PostHocSlot
