@@ -66,16 +66,8 @@ class Bench:
         while run.step() is not None:
             pass
         run.close()
-        key = bank_key(spec, spec.head)
-        # The test split is loaded only if the bank is not yet in the store.
-        return ensure_bank(
-            FeatureBank,
-            spec,
-            key,
-            self.store,
-            lambda: (development, load_test(spec.data, None)),
-            CPU,
-        )
+        key, splits = bank_key(spec, spec.head), lambda: (development, load_test(spec.data, None))
+        return ensure_bank(FeatureBank, spec, key, self.store, splits, CPU)
 
 
 Run = Callable[[MethodInfo, Bench], None]
@@ -137,9 +129,8 @@ def toy_batch(
     chance = torch.Generator().manual_seed(2)
     # Drawn in double precision, so that batches of both types have the same numbers.
     images = torch.randn(SAMPLES, 1, 6, 6, generator=chance, dtype=torch.float64).to(dtype)
-    labels = torch.arange(SAMPLES) % classes
     order = torch.arange(SAMPLES) if order is None else order
-    return Batch(images[order], labels[order], order)
+    return Batch(images[order], order % classes, order)
 
 
 def build_trainer(spec: TrialSpec, device: torch.device, steps: int) -> NetworkTrainer:
@@ -148,17 +139,14 @@ def build_trainer(spec: TrialSpec, device: torch.device, steps: int) -> NetworkT
     images = torch.randint(256, shape, dtype=torch.uint8)
     indices = torch.arange(len(images))
     train = Split(images, indices % info.classes, indices)
-    few = Split(images[:1], train.labels[:1], indices[:1])
+    few = train.take(indices[:1])
     return NetworkTrainer(spec, Development(train, few, few), device)
 
 
 def check_methods(
     backbone: str, precision: str, batch_size: int, bench: Bench, device: torch.device
 ) -> Iterator[tuple[str, SelfCheck]]:
-    """Check all network and head methods anew; yield the name and the result.
-
-    Networks have the shape of CIFAR-100; heads stand on the network of ``bench``.
-    """
+    """Check all network and head methods anew; yield the name and the result."""
     data, network = {"dataset": "cifar100"}, {"backbone": backbone, "precision": precision}
     # Before the first check, so that a wrong name is no refusal of each method.
     refuse_slow(TrialSpec.build(data=data, network=network).network.precision, device)

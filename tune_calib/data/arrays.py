@@ -162,7 +162,7 @@ def _names_in_parquet(path: Path) -> list[str]:
     return names
 
 
-def _read_parquet(path: Path, name: str) -> Rows:
+def _read_parquet(path: Path, name: str) -> Any:
     with pq.ParquetFile(path) as file:
         column = file.read(columns=[name])[name]
     if not len(column):

@@ -149,8 +149,8 @@ def read_split(name: str, files: Sequence[str], head: LinearHead | None = None) 
     with validation.as_user_error():
         numbers = validation.number_labels(labels, len(labels), np.arange(classes), label_name)
     head = None if features is None else head
-    groups = None if groups is None else torch.from_numpy(groups.astype(np.int64))
-    return ImportedSplit(name, numbers, classes, arrays, features, outputs, head, groups)
+    group_numbers = None if groups is None else torch.from_numpy(groups.astype(np.int64))
+    return ImportedSplit(name, numbers, classes, arrays, features, outputs, head, group_numbers)
 
 
 def read_head(files: Sequence[str]) -> LinearHead:

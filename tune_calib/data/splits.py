@@ -37,17 +37,13 @@ Counts = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Development:
-    """The splits for training (train), selection (select) and post-hoc fits (calib).
-
-    ``digest`` is the digest of all images and labels of the data set, including test, and of the
-    rule for equal images where there are any. ``remark`` describes equal images, for plans.
-    """
+    """The splits for training (train), selection (select) and post-hoc fits (calib)."""
 
     train: Split
     select: Split
     calib: Split
-    digest: str = ""
-    remark: str = ""
+    digest: str = ""  # of all images and labels, also test, and of the rule for equal images
+    remark: str = ""  # describes equal images, for plans
 
     def fingerprint(self) -> str:
         """Return a digest of labels, positions and first images, which distinguishes copies."""

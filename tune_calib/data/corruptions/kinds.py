@@ -200,14 +200,11 @@ def _affine(pixels: Tensor, most: float, chance: Chance) -> Tensor:
 
 def _pixelate(pixels: Tensor, share: float, _: Chance) -> Tensor:
     """Shrink images and enlarge them again, both with Pillow's box filter."""
-    side = pixels.shape[-1]
+    side, box = pixels.shape[-1], Image.Resampling.BOX
     small = max(1, int(side * share))
-
-    def resize(image: Image.Image) -> Image.Image:
-        shrunk = image.resize((small, small), Image.Resampling.BOX)
-        return shrunk.resize((side, side), Image.Resampling.BOX)
-
-    return _apply_pillow(pixels, resize)
+    return _apply_pillow(
+        pixels, lambda image: image.resize((small, small), box).resize((side, side), box)
+    )
 
 
 def _jpeg(pixels: Tensor, quality: int, _: Chance) -> Tensor:
