@@ -49,7 +49,6 @@ def applied() -> Iterator[None]:
 
 
 def theme() -> None:
-    """Set the style of figures that are drawn from now on."""
     # A user's defaults would change the figures.
     mpl.rcdefaults()
     sns.set_theme(
@@ -62,7 +61,6 @@ def theme() -> None:
 
 
 def color(index: int) -> tuple[float, float, float]:
-    """Return the colour of the index-th rung or method."""
     red, green, blue = COLORS[index % len(COLORS)]
     return float(red), float(green), float(blue)
 
@@ -71,19 +69,21 @@ CHOSEN = color(3)  # of the selected trial of a search
 
 
 def marker(index: int) -> str:
-    """Return the marker of the index-th rung or method, shifted each time the colours repeat."""
     return MARKERS[(index + index // len(COLORS)) % len(MARKERS)]
 
 
+def look(index: int) -> dict[str, Any]:
+    """Return the colour and the marker of the index-th rung or method."""
+    return {"color": color(index), "marker": marker(index)}
+
+
 def plain_ticks(axis: Axis) -> None:
-    """Label 1, 2, 5, 10 on a logarithmic axis, since powers of ten are too few labels."""
     axis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=12))
     axis.set_major_formatter("{x:g}")
     axis.set_minor_formatter(NullFormatter())
 
 
 def whole_ticks(axis: Axis) -> None:
-    """Label only integers, on an axis of epochs or other counts."""
     axis.set_major_locator(MaxNLocator(integer=True))
 
 
@@ -95,7 +95,6 @@ def subplots(*grid: int, figsize: tuple[float, float], **options: Any) -> tuple[
 
 
 def panels(count: int, columns: int, height: float, **options: Any) -> tuple[Figure, list[Axes]]:
-    """Create a grid of panels as wide as the text, each ``height`` inches high."""
     rows = -(-count // columns)
     size = (TEXT_IN, height * rows + 0.6)
     figure, axes = subplots(rows, columns, figsize=size, squeeze=False, **options)
@@ -105,26 +104,22 @@ def panels(count: int, columns: int, height: float, **options: Any) -> tuple[Fig
 
 
 def columns_of(count: int) -> int:
-    """Return the number of columns of a grid of panels, at most four; two rows are about equal."""
     if count in (5, 6):
         return 3
     return min(4, max(2, count))
 
 
 def panel_title(label: str, columns: int) -> str:
-    """Break a label into lines that fit the width of a panel."""
     return "\n".join(wrap(label, 112 // columns))
 
 
 def legend_below(figure: Figure, handles: Sequence[Artist], columns: int) -> None:
-    """Add a legend below the panels of a figure."""
     figure.legend(
         handles=handles, loc="outside lower center", ncols=columns, frameon=False, fontsize=7
     )
 
 
 def save(figure: Figure, folder: Path, name: str) -> None:
-    """Write a figure in each of ``FORMATS``."""
     folder.mkdir(parents=True, exist_ok=True)
     # Computing the layout takes as long as drawing a format, so it is computed once.
     figure.draw_without_rendering()

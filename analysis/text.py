@@ -4,7 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, SupportsFloat
+from typing import Any, SupportsFloat
 
 from tune_calib.spec.metrics import METRICS, Metric, format_value
 from tune_calib.spec.names import STATUSES
@@ -19,21 +19,10 @@ MARKS = {
 
 
 LEAST_P = 0.0001  # a smaller p is printed as "< 0.0001"
+Format = Any  # a metric or another record with ``scale``, ``digits`` and ``format``
 
 
-class _Format(Protocol):
-    """The factor, decimals and format of a kind of number, as a ``Metric`` has them."""
-
-    @property
-    def scale(self) -> float: ...
-
-    @property
-    def digits(self) -> int: ...
-
-    def format(self, value: float, signed: bool = False) -> str: ...
-
-
-def rounded(metric: str | _Format, value: float) -> float:
+def rounded(metric: str | Format, value: float) -> float:
     """Return a value rounded as printed, so that values printed alike share a rank."""
     # Python rounds a float as it formats it, unlike NumPy. Adding 0.0 turns -0.0 into 0.0.
     record = METRICS[metric] if isinstance(metric, str) else metric
@@ -65,7 +54,7 @@ class Cell:
 
     @classmethod
     def number(
-        cls, metric: str | _Format, value: float, sd: float = math.nan, signed: bool = False
+        cls, metric: str | Format, value: float, sd: float = math.nan, signed: bool = False
     ) -> "Cell":
         """Return the cell of a value, with its spread unless that is NaN."""
         if math.isnan(value):
@@ -87,7 +76,7 @@ class Cell:
         return cls(text, rounded(metric, value))
 
     @classmethod
-    def span(cls, metric: str | _Format, low: float, high: float, signed: bool = False) -> "Cell":
+    def span(cls, metric: str | Format, low: float, high: float, signed: bool = False) -> "Cell":
         """Return the cell of an interval, sorted by its lower end; ``-`` for NaN."""
         if math.isnan(low):
             return NOTHING
@@ -127,11 +116,9 @@ class Cell:
 
     @property
     def is_blank(self) -> bool:
-        """Return whether the cell is empty or a dash."""
         return self in (Cell(""), NOTHING)
 
     def marked(self, kind: str) -> str:
-        """Return the text with the mark of its rank; the text must be escaped for the format."""
         return MARKS[kind][self.rank].format(self.text)
 
 
@@ -170,37 +157,30 @@ def ranked(
 
 
 def records_of(columns: Mapping[str, Iterable[Cell]]) -> list[Record]:
-    """Return the rows of a table from its columns."""
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
 def capital(text: str) -> str:
-    """Capitalise the first letter of a text."""
     return f"{text[0].upper()}{text[1:]}"
 
 
 def minus(text: str) -> str:
-    """Replace the hyphens of negative numbers in a sentence by minus signs."""
     return text.replace("-", "\N{MINUS SIGN}")
 
 
 def by_status(counts: Counter[str]) -> dict[str, int]:
-    """Return numbers of trials in the order of the statuses, ``missing`` last, without zeros."""
     return {status: counts[status] for status in (*STATUSES, "missing") if counts[status] > 0}
 
 
 def format_counts(counts: Mapping[str, int]) -> str:
-    """Format numbers of trials by status, e.g. ``3 done, 1 diverged, 1 missing``."""
     return ", ".join(f"{count} {status}" for status, count in counts.items())
 
 
 def format_ended(counts: Mapping[str, int]) -> str:
-    """Return ``n = 5`` if everything is done, otherwise the count of each status."""
     if set(counts) == {"done"}:
         return f"n = {counts['done']}"
     return format_counts(counts)
 
 
 def full_stops(lines: Sequence[str]) -> list[str]:
-    """End each line with a full stop."""
     return [f"{line.removesuffix('.')}." for line in lines]

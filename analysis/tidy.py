@@ -63,7 +63,6 @@ def tidy(run: Run, metrics: Sequence[str] = (), split: str | None = None) -> pd.
 
 
 def write_results_file(out: AnyPath, file: AnyPath) -> str:
-    """Write ``tidy`` with intervals and slots as one Parquet file, and return a description."""
     refuse_existing(file)
     run = load(out)
     intervals = run.intervals.reset_index().assign(split="test")
@@ -79,13 +78,11 @@ def write_results_file(out: AnyPath, file: AnyPath) -> str:
 
 
 def column_in(rows: pd.DataFrame, split: str, metric: str) -> str:
-    """Return the column of a metric or of another quantity in the rows."""
     name = f"{split}/{metric}"
     return name if name in rows else column(split, metric)
 
 
 def flags_of_methods(frame: pd.DataFrame) -> dict[str, list[str]]:
-    """Return the flags of the flagged trials of each method."""
     is_flagged = frame["flags"].notna() & (frame["flags"] != "")
     flagged = frame[is_flagged].drop_duplicates(["method", "spec_hash"])
     groups = flagged.groupby("method", sort=False)["flags"]
@@ -93,7 +90,6 @@ def flags_of_methods(frame: pd.DataFrame) -> dict[str, list[str]]:
 
 
 def complaints(run: Run, metric: str | None = None) -> list[str]:
-    """Return a line per rung and reason for planned trials without numbers, or without a metric."""
     rows = planned_trials(run)
     if metric is not None:
         values = rows.loc[:, rows.columns.astype(str).str.endswith(f"/{metric}")]
@@ -113,13 +109,11 @@ def complaints(run: Run, metric: str | None = None) -> list[str]:
 
 
 def incomplete(run: Run, metric: str) -> list[str]:
-    """Return all ``complaints`` as one line, or an empty list."""
     lines = complaints(run, metric)
     return [f"INCOMPLETE: {'; '.join(lines)}"] if lines else []
 
 
 def check_metric(metric: str, of_search: bool = False) -> None:
-    """Refuse a metric that is unknown, without a best value, or not recorded in searches."""
     if metric not in METRICS:
         names = rankable_metrics() if of_search else list(METRICS)
         raise UserError(f"unknown metric {metric!r}{nearest(metric, names)}")
@@ -140,7 +134,6 @@ def parted(metric: str, split: str | None = None) -> tuple[str, str | None]:
 
 
 def check_is_evaluated(frame: pd.DataFrame, metric: str) -> None:
-    """Refuse a metric of OOD images if no trial was evaluated on any."""
     if metric in OOD_METRICS and frame["value"].isna().all():
         raise UserError(
             f"no trial has {METRICS[metric].title}, which needs an OOD set: repeat the command of "
@@ -148,9 +141,20 @@ def check_is_evaluated(frame: pd.DataFrame, metric: str) -> None:
         )
 
 
-def find_split(run: Run, metric: str, split: str) -> str:
-    """Return a split; refuse it if no result has the metric there but some have it elsewhere."""
-    splits = []
+def find_split(run: Run, metric: str, split: str | None = None) -> str:
+    """Return a split with a metric; by default ``test``, or for an OOD metric its only set.
+
+    It is refused if no result has the metric there but some have it elsewhere.
+    """
+    if split is None and metric in OOD_METRICS:
+        frame = tidy(run, [metric])
+        check_is_evaluated(frame, metric)
+        sets = foreign_sets(frame["split"])
+        if len(sets) > 1:
+            names = " or ".join(f"{split}/{metric}" for split in sets)
+            raise UserError(f"there are several sets with {METRICS[metric].title}; name {names}")
+        return str(sets[0])
+    splits, split = [], split or "test"
     for name in filter(is_metric_column, map(str, run.trials)):
         column_split, _, column_metric = name.rpartition("/")
         is_of_base = name.startswith(f"{BASE}/")
@@ -160,19 +164,6 @@ def find_split(run: Run, metric: str, split: str) -> str:
         title = METRICS[metric].title
         raise UserError(f"no result has {title} on {split!r}{nearest(split, sorted(splits))}")
     return split
-
-
-def default_split(run: Run, metric: str) -> str:
-    """Return ``test``, or for an OOD metric the only set with results."""
-    if metric not in OOD_METRICS:
-        return "test"
-    frame = tidy(run, [metric])
-    check_is_evaluated(frame, metric)
-    sets = foreign_sets(frame["split"])
-    if len(sets) > 1:
-        names = " or ".join(f"{split}/{metric}" for split in sets)
-        raise UserError(f"there are several sets with {METRICS[metric].title}; name {names}")
-    return str(sets[0])
 
 
 def choose(frame: pd.DataFrame, **wanted: object) -> pd.DataFrame:
@@ -243,7 +234,6 @@ def _variant(data: str) -> str:
 
 
 def without_identity(variant: str) -> str:
-    """Return a variant without the digest of own data, in place of which tables show a title."""
     return ", ".join(part for part in variant.split(", ") if not part.startswith("#"))
 
 
@@ -273,7 +263,6 @@ def tied(values: Any) -> Any:
 
 
 def unbeaten(rows: pd.DataFrame, metrics: list[str]) -> pd.DataFrame:
-    """Return the Pareto-optimal rows, sorted by the metrics."""
     are_less_better = [METRICS[name].is_less_better for name in metrics]
     losses = tied(rows[metrics].to_numpy(dtype=float)) * np.where(are_less_better, 1, -1)
     is_beaten = [((losses <= loss).all(1) & (losses < loss).any(1)).any() for loss in losses]
@@ -325,7 +314,6 @@ def _order(name: str) -> tuple[int, bool, str]:
 
 
 def by_rung(rows: pd.DataFrame, labels: Mapping[int, str]) -> pd.DataFrame:
-    """Return a row per setting and value with its rungs (labels or ``all``)."""
     frame = settings(rows)
     present = sorted(rows["rung"].unique())
     records = []

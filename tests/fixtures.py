@@ -46,21 +46,10 @@ os.unsetenv("COLUMNS")
 CACHE = tempfile.TemporaryDirectory(prefix="tune-calib-tests-")
 os.environ["TUNE_CALIB_CACHE"] = CACHE.name
 
-LONGEST_ID = 40
-
 
 def pytest_configure(config: pytest.Config) -> None:
     """Let sampled tests run all of their cases unless the slow tests are left out."""
     support.EVERY_CASE = "not slow" not in config.option.markexpr
-
-
-def pytest_make_parametrize_id(val: object) -> str | None:
-    """Name a case of several words or numbers by these, and cut a long name off."""
-    if isinstance(val, list | tuple) and all(isinstance(part, str | int | float) for part in val):
-        val = " ".join(map(str, val))
-    elif not isinstance(val, str) or len(val) <= LONGEST_ID:
-        return None  # pytest's own
-    return val.encode("unicode_escape").decode("ascii")[:LONGEST_ID] or None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

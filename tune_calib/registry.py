@@ -59,14 +59,15 @@ class Registry(Generic[T]):
         caller = sys._getframe(1).f_globals
         origin = self._origin_of_caller(caller)
         if record is None or not isinstance(record, self._record):
-            raise TypeError(
-                f"a {self.kind} must be a {self._record.__name__}, got {short_repr(record)}"
-            )
+            raise TypeError(f"a {self.kind} must be a {self._record.__name__}, got {record!r}")
         if not isinstance(record.name, str) or not self._name.fullmatch(record.name):
-            raise ValueError(
-                f"{short_repr(record.name)} is not a {self.kind} name: use letters, digits, _.-"
-            )
-        if self._is_registered(record.name, is_builtin=origin is None):
+            raise ValueError(f"{record.name!r} is no {self.kind} name: use letters, digits, _.-")
+        if record.name in self._records:
+            # A plug-in may register again what its module registered when it was imported.
+            is_taken = self._origins[record.name] != OUTSIDE
+        else:
+            is_taken = origin is not None and self.knows(record.name)
+        if is_taken:
             raise ValueError(f"{self.kind} {record.name!r} is already registered")
         self._records[record.name] = record
         self._origins[record.name] = origin
@@ -85,12 +86,6 @@ class Registry(Generic[T]):
         caller = f"{names.get('__name__')}."
         return None if caller.startswith(f"{self.package}.") else _loading
 
-    def _is_registered(self, name: str, is_builtin: bool) -> bool:
-        if name in self._records:
-            # A plug-in may register again what its module registered when it was imported.
-            return self._origins[name] != OUTSIDE
-        return not is_builtin and (name in self._builtin_names() or self._is_of_family(name))
-
     def origin(self, name: str) -> str | None:
         """Return the content hash of the plug-in of a record; None for a built-in record."""
         if not self._index:
@@ -101,8 +96,7 @@ class Registry(Generic[T]):
             origin = next((plugin for rule, plugin in self._families if rule(name)), None)
         if origin == OUTSIDE:
             raise UserError(
-                f"{self.kind} {name!r} was registered outside a plug-in; give its file or module "
-                "as `plugin` (in Python: tune_calib.plugins.use)"
+                f"{self.kind} {name!r} was registered outside a plug-in; give its file as `plugin`"
             )
         return origin
 

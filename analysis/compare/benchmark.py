@@ -49,7 +49,6 @@ class Benchmark(Flagged):
 
     @property
     def datasets(self) -> "pd.Index[str]":
-        """Return the data set of each experiment."""
         return self.is_run.columns.get_level_values("dataset")
 
     def win_rates(self, metric: str) -> pd.DataFrame:
@@ -72,11 +71,15 @@ class Benchmark(Flagged):
         _high, and METRIC_improvement with half the width of its interval in _half.
         """
         columns: dict[str, Any] = {"experiments": self.is_run.sum(axis="columns")}
+        # What is drawn with replacement.
+        groups: Any = self.datasets
+        if self.unit == "experiments":
+            groups = np.arange(len(groups))
         for metric, values in self.values.items():
             rates = self.win_rates(metric)
             gains = values.loc[self.base] - values
-            counts = gains.notna().T.groupby(self._groups).any().sum()
-            low, high = np.nanpercentile(self._draw(rates), _ENDS, axis=0)
+            counts = gains.notna().T.groupby(groups).any().sum()
+            low, high = np.nanpercentile(self._draw(rates, groups), _ENDS, axis=0)
             columns |= {
                 f"{metric}_rank": tied(values).rank().mean(axis="columns"),
                 f"{metric}_win_rate": rates.mean(axis="columns"),
@@ -87,15 +90,10 @@ class Benchmark(Flagged):
             }
         return pd.DataFrame(columns).sort_values(f"{SCORES[0]}_rank", kind="stable")
 
-    @property
-    def _groups(self) -> Any:
-        """Return what is drawn with replacement: the data set or the number of each experiment."""
-        return self.datasets if self.unit == "datasets" else np.arange(self.is_run.shape[1])
-
-    def _draw(self, rates: pd.DataFrame) -> Any:
+    def _draw(self, rates: pd.DataFrame, groups: Any) -> Any:
         """Return the mean rates of each method in draws of data sets or experiments, (D, M)."""
-        sums = rates.T.groupby(self._groups).sum().to_numpy()
-        counts = rates.notna().T.groupby(self._groups).sum().to_numpy()
+        sums = rates.T.groupby(groups).sum().to_numpy()
+        counts = rates.notna().T.groupby(groups).sum().to_numpy()
         # The same draws for all methods: how often each group is drawn.
         chance, size = np.random.default_rng(SEED), len(sums)
         drawn = chance.multinomial(size, np.full(size, 1 / size), DRAWS)
@@ -104,24 +102,21 @@ class Benchmark(Flagged):
 
     @cached_property
     def friedman(self) -> Friedman:
-        """Run Friedman's test by log loss on the methods with numbers for all experiments."""
         controls = [method for method, cells in self.flags.items() if CONTROL in cells[0]]
         values = self.values[SCORES[0]].dropna().drop(index=controls, errors="ignore")
         left_out = [method for method in self.is_run.index if method not in values.index]
-        notes: tuple[str, ...] = ()
+        result = friedman(Matched(SCORES[0], "experiment", values.T))
+        notes = list(result.notes)
         if left_out:
-            notes = (f"left out, a control or without some numbers: {', '.join(left_out)}",)
-        result = friedman(Matched(SCORES[0], "experiment", values.T, notes=notes))
+            notes.insert(0, f"left out, a control or without some numbers: {', '.join(left_out)}")
         if not result.statement and self.datasets.nunique() < len(self.datasets):
-            note = "models of one data set share its samples, so this p is too small"
-            result = replace(result, notes=(note, *result.notes))
-        return result
+            notes.insert(0, "models of one data set share its samples, so this p is too small")
+        return replace(result, notes=tuple(notes))
 
 
 def benchmark(
     folders: Sequence[AnyPath], baseline: str | None = None, unit: str = "datasets"
 ) -> Benchmark:
-    """Read the scores of runs, or of CalArena's result files, and compare them."""
     if unit not in get_args(Unit):
         raise UserError(f"unknown `unit` {unit!r}; known: {', '.join(get_args(Unit))}")
     values, notes = {}, []
@@ -172,7 +167,6 @@ def _find_base(folders: Sequence[AnyPath]) -> str:
 
 
 def view(result: Benchmark) -> View:
-    """Return a row per method, best mean rank by log loss first, and Friedman's test in words."""
     summary = result.summary
     columns = {"method": [Cell(result.label(str(method))) for method in summary.index]}
     for metric, values in result.values.items():
@@ -209,10 +203,9 @@ def _columns(
 ) -> dict[str, list[Cell]]:
     title, name = METRICS[metric].title, f"{metric}_{{}}".format
     ranks = [Cell.formatted(value, ".2f") for value in summary[name("rank")]]
-    percent = [Cell.formatted(100 * value, ".1f") for value in summary[name("win_rate")]]
-    ends = zip(
-        100 * summary[name("win_rate_low")], 100 * summary[name("win_rate_high")], strict=True
-    )
+    rates, low, high = (100 * summary[name(f"win_rate{end}")] for end in ("", "_low", "_high"))
+    percent = [Cell.formatted(value, ".1f") for value in rates]
+    ends = zip(low, high, strict=True)
     number = partial(Cell.number, metric, signed=True)
     gains = list(map(number, summary[name("improvement")], summary[name("improvement_half")]))
     return {
@@ -243,8 +236,5 @@ def _listed(counts: "pd.Series[int]") -> str:
 
 
 def tidy_scores(result: Benchmark) -> pd.DataFrame:
-    """Return a row per experiment and method with its scores."""
-    parts = {}
-    for metric, scores in result.values.items():
-        parts[metric] = scores.stack(KEY, future_stack=True)
-    return pd.DataFrame(parts).reset_index()
+    stacked = (scores.stack(KEY, future_stack=True) for scores in result.values.values())
+    return pd.DataFrame(dict(zip(result.values, stacked, strict=True))).reset_index()

@@ -54,7 +54,6 @@ class Verdict:
 
     @property
     def width(self) -> float:
-        """Return the width of the interval, at least the rounding error of a difference."""
         return max(self.high - self.low, 1e-12)
 
 
@@ -73,7 +72,6 @@ class Changes:
 
     @property
     def mean(self) -> float:
-        """Return the mean over the pairs; NaN without any."""
         return float(self.values.mean()) if len(self.values) else math.nan
 
 
@@ -99,7 +97,6 @@ def judge(groups: Sequence[Sequence[Run]], claim: Claim) -> Verdict:
 
 
 def _decide(undecided: Verdict, changes: Changes, comparisons: int) -> Verdict:
-    """Decide one comparison of a claim with ``comparisons`` of them."""
     values, error, mean = changes.values, changes.error, changes.mean
     undecided = replace(undecided, difference=mean, pairs=len(values))
     if changes.why_no_verdict:
@@ -154,7 +151,6 @@ def _average(groups: Sequence[Sequence[Run]], comparison: Comparison, than: str)
 
 
 def measure(run: Run, comparison: Comparison, than: str) -> Changes:
-    """Return the weighted sums of a comparison in a run, with a pair per seed."""
     weights = comparison.weigh(than)
     labels = set(run.labels.values())
     if absent := [label for label in weights if label not in labels]:
@@ -220,16 +216,17 @@ def _sample_error(
     labels = list(run.labels.values()) if is_rank else list(weights)
     hashes = {label: _hashes(rows[rows["method"] == label], blocks) for label in labels}
     drawn_blocks = []
-    for index in range(len(blocks)):
-        trials = [hashes[label][index] for label in labels]
+    for trials in zip(*hashes.values(), strict=True):
         if all(trials) and draws.keys() >= set(chain.from_iterable(trials)):
-            drawn_blocks.append(index)
+            drawn_blocks.append(trials)
     if drawn_blocks:
         means = {}
-        for label, trials in hashes.items():
+        for label, of_blocks in zip(labels, zip(*drawn_blocks, strict=True), strict=True):
             # Blocks count alike, however many trials they have.
-            of_blocks = [[draws[trial] for trial in trials[index]] for index in drawn_blocks]
-            means[label] = np.mean([np.mean(block, axis=0) for block in of_blocks], axis=0)
+            drawn_means = [
+                np.mean([draws[trial] for trial in block], axis=0) for block in of_blocks
+            ]
+            means[label] = np.mean(drawn_means, axis=0)
         if len(set(map(np.shape, means.values()))) == 1:
             drawn = pd.DataFrame(means)
             if is_rank:

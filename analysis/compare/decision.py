@@ -71,18 +71,15 @@ class Decision:
 
     @property
     def over(self) -> str:
-        """Describe what the interval is over, e.g. ``5 networks and the test samples``."""
         text = _OVER[self.basis].format(format_count(self.pairs, self.basis.removesuffix("s")))
         return f"{text}{_BOUND}" if self.is_bound else text
 
     @property
     def margin_text(self) -> str:
-        """Format the margin with its unit, e.g. ``0.25 points``."""
         metric = METRICS[self.metric]
         return f"{metric.scale * self.margin:.3g}{UNITS[metric.unit]}"
 
     def relation_to(self, name: str) -> str:
-        """Describe the relation to the reference under a name, with the interval."""
         relation = {
             "equivalent": f"equivalent to {name} within {self.margin_text}",
             "undecided": f"not separated from {name}",
@@ -108,7 +105,6 @@ def margin_of(metric: str, requested: float | None = None) -> float:
 def decide_sums(
     run: Run, comparisons: Sequence[Comparison], margin: float | None = None
 ) -> list[Decision]:
-    """Decide on the weighted sums of comparisons of a metric, each with one rung."""
     changes = [_measure(run, comparison, comparison.others[0]) for comparison in comparisons]
     return decide(comparisons, changes, margin)
 
@@ -143,7 +139,6 @@ def _samples(run: Run) -> tuple[str, set[int]]:
 
 
 def _measure(run: Run, comparison: Comparison, reference: str) -> Changes:
-    """Measure a comparison, for ECE with the weighted sum of the noise floors of its rungs."""
     changes = measure(run, comparison, reference)
     if comparison.metric in ("ece", "test/ece"):
         weights = pd.Series(comparison.weigh(reference))
@@ -181,7 +176,6 @@ def decide(
 
 
 def _test(comparison: Comparison, change: Changes, margin: float | None, alpha: float) -> Decision:
-    """Return a decision with its interval and both p, before Holm's correction."""
     metric, pairs = parted(comparison.metric)[0], len(change.values)
     decision = Decision(
         metric=metric,
@@ -199,7 +193,19 @@ def _test(comparison: Comparison, change: Changes, margin: float | None, alpha: 
     if change.why or 1 < pairs < MIN_PAIRS:
         why = change.why or f"{pairs} of at least {MIN_PAIRS} {decision.basis}"
         return replace(decision, why=why)
-    error, freedom = _standard_error(decision, change)
+    spread = float(change.values.std(ddof=1)) if pairs > 1 else 0.0
+    error = change.error * (_KINKS if METRICS[metric].is_distance else 1)
+    if decision.basis == "splits":
+        # Halves of one pool share half of their samples: the variance of their mean is (1 / n + 1)
+        # times that of a split (Nadeau and Bengio, Machine Learning 2003).
+        error = math.hypot(error, spread)
+    # The variances over pairs and samples add up. By these degrees of freedom, the quantile is to
+    # first order the mean of those of both parts, weighted by their variances (Cochran, Biometrics
+    # 1964): in simulations, the coverage of Welch's and Satterthwaite's was 92 to 93 %.
+    variance = spread**2 / pairs
+    total = max(variance + error**2, 1e-24)  # equal classifiers differ by 0
+    freedom = (pairs - 1) * total / variance if variance else math.inf
+    error = math.sqrt(total)
     half = stats.t.ppf(1 - alpha / 2, freedom) * error
     # The means without and with the part that is due to the noise floors.
     least = change.mean - max(change.excess, 0.0)
@@ -215,29 +221,7 @@ def _test(comparison: Comparison, change: Changes, margin: float | None, alpha: 
     )
 
 
-def _standard_error(decision: Decision, change: Changes) -> tuple[float, float]:
-    """Return the standard error of a difference and its degrees of freedom.
-
-    The variances over pairs and test samples add up. By the degrees of freedom, the quantile is to
-    first order the mean of those of both parts, weighted by their variances (Cochran, Biometrics
-    1964): in simulations, the coverage of Welch's and Satterthwaite's was 92 to 93 %.
-    """
-    spread = float(change.values.std(ddof=1)) if decision.pairs > 1 else 0.0
-    error_of_samples = change.error
-    if METRICS[decision.metric].is_distance:
-        error_of_samples *= _KINKS
-    if decision.basis == "splits":
-        # Halves of one pool share half of their samples: the variance of their mean is (1 / n + 1)
-        # times that of a split (Nadeau and Bengio, Machine Learning 2003).
-        error_of_samples = math.hypot(error_of_samples, spread)
-    variance = spread**2 / decision.pairs
-    total = max(variance + error_of_samples**2, 1e-24)  # equal classifiers differ by 0
-    freedom = (decision.pairs - 1) * total / variance if variance else math.inf
-    return math.sqrt(total), freedom
-
-
 def decisions_table(decisions: Sequence[Decision], head: str) -> Table:
-    """Build a table of decisions on one metric; ``head`` is that of the methods."""
     metric, level = decisions[0].metric, f"{_percent(decisions[0].level)} interval"
     holm_head = " (Holm)" if len(decisions) > 1 else ""
     records = []
@@ -259,7 +243,6 @@ def decisions_table(decisions: Sequence[Decision], head: str) -> Table:
 
 
 def describe_rules(decisions: Sequence[Decision]) -> list[str]:
-    """Explain how decisions of one family are made, in lines without a full stop."""
     tested = [decision for decision in decisions if not decision.why]
     if not tested:
         return []

@@ -14,7 +14,7 @@ from analysis.tables.latex import label_of
 from analysis.tables.render import View, json_records
 from analysis.tables.table import Table
 from analysis.text import Cell, full_stops, records_of
-from analysis.tidy import by_rung, check_metric, default_split, find_split, planned_trials
+from analysis.tidy import by_rung, check_metric, find_split, planned_trials
 from tune_calib.errors import UserError
 from tune_calib.spec.metrics import METRICS, column
 
@@ -26,7 +26,6 @@ def difference(
     split: str | None = None,
     margin: float | None = None,
 ) -> View:
-    """Compare the shared rungs of two runs with matched seeds, and list settings that differ."""
     if margin is not None and len(metrics) != 1:
         raise UserError("`margin` applies to a single `metric`, whose unit it has")
     shared = _shared_rungs(first, second)
@@ -35,7 +34,7 @@ def difference(
     remarks: list[str] = []
     for metric in dict.fromkeys(metrics or ("accuracy", "ece", "nll")):
         check_metric(metric)
-        common_split = find_split(first, metric, split or default_split(first, metric))
+        common_split = find_split(first, metric, split)
         a, b = over_seeds(first, metric, common_split), over_seeds(second, metric, common_split)
         if (unit := a.unit) != b.unit:
             raise UserError(
@@ -48,17 +47,19 @@ def difference(
         decisions = decide_runs(first, second, changes, name, margin)
         for label, decision in zip(shared, decisions, strict=True):
             means = {"first": pairs[label]["a"].mean(), "second": pairs[label]["b"].mean()}
-            row = {"rung": label, "metric": metric, **means, "decision": decision.outcome}
-            rows.append(row | compare_pairs(metric, pairs[label], "t"))
+            row = {"rung": label, "metric": metric, **means}
+            row |= compare_pairs(metric, pairs[label], "t")
+            rows.append(row | {"decision": decision.outcome})
         if lines := describe_rules(decisions):
             rules.append(f"Decisions on {METRICS[metric].title}: {'; '.join(lines)}")
         remarks += [*map("A: {}".format, a.notes), *map("B: {}".format, b.notes)]
     table = pd.DataFrame(rows).drop(columns=["p", "statement"])
-    table["decision"] = table.pop("decision")  # behind the numbers that it rests on
     if not table["pairs"].any():
         folders = f"{first.out} and {second.out}"
         raise UserError(f"no seed has a number in both {folders}; run both with the same seeds")
-    changed = _changed_settings(first, second, shared)
+    columns = {"first": _settings(first, shared), "second": _settings(second, shared)}
+    settings = pd.DataFrame(columns).fillna("-").rename_axis("setting").reset_index()
+    changed = settings[settings["first"] != settings["second"]]
     lines = [
         f"A: {first.out} ({first.manifest.title}; {first.manifest.setting})",
         f"B: {second.out} ({second.manifest.title}; {second.manifest.setting})",
@@ -109,12 +110,6 @@ def _describe_overlap(first: Run, second: Run, shared: Sequence[str]) -> list[st
     if count := len(set.intersection(*hashes)):
         lines.append(f"Trials with equal settings and seeds in both: {count}")
     return lines
-
-
-def _changed_settings(first: Run, second: Run, shared: Sequence[str]) -> pd.DataFrame:
-    columns = {"first": _settings(first, shared), "second": _settings(second, shared)}
-    settings = pd.DataFrame(columns).fillna("-").rename_axis("setting").reset_index()
-    return settings[settings["first"] != settings["second"]]
 
 
 def _settings(run: Run, shared: Sequence[str]) -> dict[Any, str]:

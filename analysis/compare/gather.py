@@ -44,13 +44,11 @@ def collect(
     if bool(folders) == (table is not None):
         raise UserError("name either folders of runs or a table by `published`")
     files = [folder for folder in folders if has_result_files(folder)]
-    folders = [folder for folder in folders if folder not in files]
-    runs = [load(folder, metric) for folder in folders]
-    names = [folder.name for folder in folders]
-    if len(set(names)) < len(names):
-        names = list(map(str, folders))
+    runs = [load(folder, metric) for folder in folders if folder not in files]
+    has_names = len({run.out.name for run in runs}) == len(runs)
     checks = defaultdict[str, list[str]](list)  # runs with the same networks share a sentence
-    for name, run in zip(names, runs, strict=True):
+    for run in runs:
+        name = run.out.name if has_names else str(run.out)
         checks[compute_network_check(run).sentence].append(name)
     notes = [f"{', '.join(runs)}: {text[0].lower()}{text[1:]}" for text, runs in checks.items()]
     # The papers' titles apply to what the runs do not name.
@@ -87,11 +85,9 @@ class Flagged:
     flags: Mapping[str, list[str]]  # values of the column ``flags`` in the trials of each method
 
     def label(self, method: str) -> str:
-        """Return the name of a method with the signs of its flags."""
         return append_flag_signs(method, self.flags.get(method, []))
 
     def legend(self) -> list[str]:
-        """Explain the signs."""
         return legend(chain.from_iterable(self.flags.values()))
 
 
@@ -105,14 +101,9 @@ class Scores(Flagged):
     values: pd.DataFrame  # of methods with a number, in the order of the source; fractions
     n: pd.DataFrame  # number of trials of each value
     never_best: pd.DataFrame  # values that include a trial of ``NEVER_BEST``
-    uncounted: tuple[Any, ...]  # columns in which a method has no number
+    counted: list[Any]  # columns in which every method has a number
     flags: Mapping[str, list[str]]
     notes: tuple[str, ...]  # methods that are left out, columns that do not count, and reasons
-
-    @property
-    def counted(self) -> list[Any]:
-        """Return the columns in which every method has a number."""
-        return [key for key in self.values.columns.to_list() if key not in self.uncounted]
 
 
 def gather(frame: pd.DataFrame, metric: str) -> Scores:
@@ -123,11 +114,11 @@ def gather(frame: pd.DataFrame, metric: str) -> Scores:
     values, n, never_best = (part.drop(index=absent) for part in parts)
     if len(absent):
         notes.append(f"left out, without any number: {', '.join(absent)}")
-    uncounted = values.columns[values.isna().any()].to_list()
-    for key in uncounted:
+    is_counted = values.notna().all()
+    for key in values.columns[~is_counted]:
         lacking = ", ".join(values.index[values[key].isna()])
         notes.append(f"{column_name(key)} does not count: no number for {lacking}")
-    if len(uncounted) == len(values.columns):
+    if not is_counted.any():
         raise UserError("no column has a number for every method: " + "; ".join(notes))
     return Scores(
         metric=metric,
@@ -136,26 +127,25 @@ def gather(frame: pd.DataFrame, metric: str) -> Scores:
         values=values,
         n=n,
         never_best=never_best,
-        uncounted=tuple(uncounted),
+        counted=values.columns[is_counted].to_list(),
         flags=tidy.flags_of_methods(rows),
         notes=tuple(notes),
     )
 
 
 def column_name(key: Iterable[str]) -> str:
-    """Return the name of a column, without the split ``test``."""
     dataset, identity, backbone, split = key
     variant = tidy.without_identity(identity)
-    parts = [dataset, f"({variant})" if variant else "", backbone, "" if split == "test" else split]
-    return " ".join(filter(None, parts))
+    parts = (dataset, f"({variant})", backbone, split)
+    return " ".join(part for part in parts if part not in ("", "()", "test"))
 
 
 def average_seeds(rows: pd.DataFrame, metric: str) -> tuple[Any, Any, Any, list[str]]:
     """Return the mean over shared seeds, the count, whether one is never the best, and notes."""
-    has_rows = len(rows) > 0
-    rows = rows[(rows["backbone"] != "average") & (rows["dataset"] != "average")]
+    is_average = (rows["backbone"] == "average") | (rows["dataset"] == "average")
+    rows = rows[~is_average]
     if rows["value"].isna().all():
-        why = "; only averages are printed" if has_rows and rows.empty else ""
+        why = "; only averages are printed" if is_average.any() and rows.empty else ""
         raise UserError(f"no column of these results has {METRICS[metric].title}{why}")
     # A spec that two runs share is one trial; a printed number is identified by its table.
     trial = rows["spec_hash"].where(rows["spec_hash"] != "", rows["source"])
@@ -191,13 +181,14 @@ def _match_columns(rows: pd.DataFrame, mean: pd.DataFrame, n: pd.DataFrame) -> l
     for key in sets.columns[sets.nunique() > 1]:
         matched = tidy.match_seeds(rows[(rows[KEY] == list(key)).all(axis="columns")])
         shared = matched.dropna()
+        if len(shared) == len(matched):
+            continue
         text = "no seed has a number for every method, so that means are over different seeds"
-        if 0 < len(shared) < len(matched):
+        if len(shared):
             mean[key] = shared.mean().reindex(mean.index)
             n[key] = n[key].clip(upper=len(shared))
             text = f"means are over the {len(shared)} of {len(matched)} seeds that all methods have"
-        if len(shared) < len(matched):
-            notes.append(f"{column_name(key)}: {text}")
+        notes.append(f"{column_name(key)}: {text}")
     return notes
 
 
@@ -247,18 +238,16 @@ def over_seeds(run: Run, metric: str, split: str = "test") -> Matched:
 
 
 def over_columns(table: Scores) -> Matched:
-    """Match methods by the columns of their scores, averaged over seeds."""
     values = table.values.T.set_axis(list(map(column_name, table.values.columns)))
     unit = "(data set, backbone) column"
     return Matched(table.metric, unit, values, notes=table.notes, flags=table.flags)
 
 
 def over_seeds_of(runs: Sequence[Run], metric: str, split: str | None = None) -> Matched:
-    """Match the trials of several runs by data set, backbone and seed."""
     values, notes = [], []
     flags = defaultdict[str, list[str]](list)
     for run in runs:
-        matched = over_seeds(run, metric, split or tidy.default_split(run, metric))
+        matched = over_seeds(run, metric, tidy.find_split(run, metric, split))
         name = name_of(run)
         values.append(matched.values.rename(index=f"{name} {{}}".format))
         notes += [f"{name}: {note}" for note in matched.notes]

@@ -46,7 +46,6 @@ def compare(matched: Matched, baseline: str, test: str) -> pd.DataFrame:
 
 
 def holm(p: Iterable[float]) -> intervals.Floats:
-    """Return p-values with Holm's correction over those that are not NaN."""
     corrected = np.array(list(p), dtype=np.float64)
     is_tested = ~np.isnan(corrected)
     if is_tested.sum() > 1:  # the function collects garbage, which takes a tenth of a second
@@ -84,7 +83,6 @@ def compare_pairs(metric: str, pairs: pd.DataFrame, test: str) -> dict[str, Any]
 
 
 def describe_change(metric: str, change: intervals.Floats, base: str) -> str:
-    """Describe paired differences from a base with their interval, for the head of a page."""
     mean = format_change(metric, change.mean())
     size = f"a change of {mean}{UNITS[METRICS[metric].unit]} from {base}"
     if len(change) < 2:
@@ -98,7 +96,6 @@ def describe_change(metric: str, change: intervals.Floats, base: str) -> str:
 
 
 def format_change(metric: str, value: float) -> str:
-    """Format a signed difference for a sentence, without its unit."""
     return minus(METRICS[metric].format(value, signed=True))
 
 
@@ -121,7 +118,6 @@ def _explain_no_test(difference: intervals.Floats, test: str) -> str:
 
 
 def describe_blocks(blocks: int, methods: int) -> str:
-    """Describe the number of blocks of a plan, and the numbers that tests of methods need."""
     comparisons = methods - 1
     # The least numbers of pairs with which Wilcoxon's test can be significant.
     alone, corrected = (

@@ -69,7 +69,6 @@ def half_width(spread: float, n: int, error: float, alpha: float = ALPHA) -> flo
 
 
 def hodges_lehmann(differences: Floats) -> float:
-    """Compute the median of the pair means, with pairs of equal elements; NaN without values."""
     return float(np.median(_pair_means(differences))) if len(differences) else np.nan
 
 
@@ -97,7 +96,6 @@ def signed_rank_interval(differences: Floats) -> tuple[float, float]:
 
 
 def is_exact(differences: Floats) -> bool:
-    """Return whether the null distribution of the signed ranks is exact: no zeros and no ties."""
     sizes = np.abs(differences)
     return bool(sizes.all()) and len(np.unique(sizes)) == len(sizes)
 
@@ -109,7 +107,6 @@ def _pair_means(values: Floats) -> Floats:
 
 @lru_cache(maxsize=4)  # most methods of a comparison have the same number of pairs
 def _rank_sums(n: int) -> Floats:
-    """Compute the null distribution of the sum of positive ranks, from 0 to n (n + 1) / 2."""
     share: Floats = np.ones(1)
     for rank in range(1, n + 1):
         # A further rank has an even chance of being added to the sum.
@@ -189,10 +186,6 @@ def noise_floor(counts: Floats, confidence: Floats) -> float:
     confidence c. The floor is the sum over bins of its mean absolute deviation from n c, divided by
     the number of all samples. This deviation is 2 k (1 - c) P(k), where k is the smallest integer
     above n c (De Moivre's formula; Diaconis and Zabell, Statistical Science 1991).
-
-    Args:
-        counts: Number of samples in each bin, shape (B,).
-        confidence: Their mean confidence in [0, 1], shape (B,); ignored in an empty bin.
     """
     n, c = counts[counts > 0], confidence[counts > 0]
     above = np.floor(n * c) + 1

@@ -21,6 +21,7 @@ PLAIN = "ce"  # the method of the base networks in all papers
 UNMASKED = "retrain"  # the head method without masks, whose heads show what a network fits
 LEAST_FIT = 0.99
 """Least accuracy of unmasked heads on their views; on networks like the papers' it is higher."""
+_percent = METRICS["confidence_gap"].format
 
 
 @dataclass(frozen=True)
@@ -37,12 +38,10 @@ class NetworkCheck:
 
     @property
     def is_recorded(self) -> bool:
-        """Return whether the confidence gap is known."""
         return not math.isnan(self.gap)
 
     @property
     def fits_views(self) -> bool:
-        """Return whether unmasked heads fit the views that heads are trained on, if it is known."""
         return not self.views < LEAST_FIT
 
     @property
@@ -55,19 +54,17 @@ class NetworkCheck:
 
     @property
     def brief(self) -> str:
-        """Describe the networks in a part of a sentence, for the head of a page."""
         if not self.is_recorded:
             return "whether the base network is over-confident was not recorded"
-        fit = f" (accuracy on train {format_value('accuracy', self.train)})"
-        if math.isnan(self.train):
-            fit = ""
+        fit = ""
+        if not math.isnan(self.train):
+            fit = f" (accuracy on train {format_value('accuracy', self.train)})"
         if self.why_no_verdict:
             return f"{self.why_no_verdict}, unlike in the papers{fit}"
         return f"the base network is over-confident{fit}"
 
     @property
     def sentence(self) -> str:
-        """Describe the networks for captions and pages, without a full stop."""
         if not self.is_recorded:
             return "The over-confidence of the base network was not recorded"
         name = f" ({self.method})" if self.method else ""
@@ -77,7 +74,7 @@ class NetworkCheck:
         half, side = _percent(self.half), "over" if self.gap > 0 else "under"
         confidence = f"{side}-confident by {_percent(abs(self.gap))} ± {half} points"
         if abs(self.gap) <= self.half:
-            gap = METRICS["confidence_gap"].format(self.gap, signed=True)
+            gap = _percent(self.gap, signed=True)
             confidence = f"not significantly over- or under-confident ({gap} ± {half} points)"
         images = "images" if self.networks == 1 else "images and networks"
         sentence = (
@@ -134,7 +131,7 @@ def explain_rival(run: Run, label: str) -> str:
     rival, base = _compute_check(known_networks(rows), "test"), compute_network_check(run)
     if not rival.gap < -base.gap:
         return ""
-    gap = METRICS["confidence_gap"].format(rival.gap, signed=True)
+    gap = _percent(rival.gap, signed=True)
     return f"{label} ({gap} points) is more under-confident than the base network is over-confident"
 
 
@@ -149,7 +146,6 @@ def base_rows(run: Run) -> pd.DataFrame:
 
 
 def compute_baseline_check(trials: pd.DataFrame) -> NetworkCheck:
-    """Check the networks of the baseline of a search, whose rows have rung -1, on ``select``."""
     return _compute_check(known_networks(trials[trials["rung"] < 0], "select"), "select")
 
 
@@ -195,7 +191,3 @@ def _compute_check(networks: pd.DataFrame, split: str) -> NetworkCheck:
     method = str(methods[0]) if len(methods) == 1 else ""
     train = float(networks["train"].mean())
     return NetworkCheck(method, split, len(measured), train=train, gap=gap, half=half)
-
-
-def _percent(fraction: float) -> str:
-    return METRICS["confidence_gap"].format(fraction)

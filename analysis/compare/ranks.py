@@ -40,7 +40,6 @@ class RankTable(Scores):
 
     @property
     def summary(self) -> pd.DataFrame:
-        """Return mean_rank, wins (columns without a better method) and columns, sorted by rank."""
         ranks = self.ranks[self.counted]
         best = ranks.eq(ranks.min()) & ~self.never_best[self.counted]
         parts = {"mean_rank": ranks.mean(axis="columns"), "wins": best.sum(axis="columns")}
@@ -68,7 +67,7 @@ def rank(
     printed = printed.mask(scores.never_best, math.inf if is_less_better else -math.inf)
     ranks = printed.rank(method=TIES[ranking], ascending=is_less_better)
     # Tables show the values of these columns without ranks.
-    ranks.loc[:, list(scores.uncounted)] = math.nan
+    ranks.loc[:, ~ranks.columns.isin(scores.counted)] = math.nan
     remarks = [*notes, *scores.notes]
     counted = ranks[scores.counted]
     if len(counted) == 1:
@@ -93,7 +92,6 @@ def rank(
 
 
 def view(table: RankTable) -> View:
-    """Return a row per method, best mean rank first; columns of a data set are adjacent."""
     summary = table.summary
     order = summary.index
     keys: list[Any] = table.values.columns.to_list()
@@ -125,7 +123,11 @@ def view(table: RankTable) -> View:
         "ranks", "\n".join(lines), records_of(columns), first=["Mean rank", "Wins"],
         groups=groups, label=label_of("ranks", table.metric), is_main=True,
     )  # fmt: skip
-    return View([main], _entries(table), tidy_ranks(table), table.notes)
+    parts = {"value": table.values, "n": table.n, "rank": table.ranks}
+    long = pd.concat({part: frame.loc[order].stack(KEY) for part, frame in parts.items()}, axis=1)
+    rows = long.reset_index().merge(summary, left_on="method", right_index=True)
+    rows = rows.assign(metric=table.metric, ranking=table.ranking, source=table.source)
+    return View([main], _entries(table), rows, table.notes)
 
 
 def _heads(key: tuple[str, ...], titles: Mapping[str, str]) -> tuple[str, str]:
@@ -141,17 +143,7 @@ def _heads(key: tuple[str, ...], titles: Mapping[str, str]) -> tuple[str, str]:
     return upper, lower
 
 
-def tidy_ranks(table: RankTable) -> pd.DataFrame:
-    """Return a row per (method, column) with value, n, rank and the summary of the method."""
-    order = table.summary.index
-    parts = {"value": table.values, "n": table.n, "rank": table.ranks}
-    long = pd.concat({part: frame.loc[order].stack(KEY) for part, frame in parts.items()}, axis=1)
-    rows = long.reset_index().merge(table.summary, left_on="method", right_index=True)
-    return rows.assign(metric=table.metric, ranking=table.ranking, source=table.source)
-
-
 def _without_nan(frame: pd.DataFrame) -> dict[Any, Any]:
-    """Return the rows of a frame, with None for NaN, which JSON does not have."""
     return frame.astype(object).where(frame.notna(), None).to_dict("index")
 
 
@@ -181,7 +173,6 @@ class Averages(Flagged):
 
 
 def average(collected: Mapping[str, Collected]) -> Averages:
-    """Average each metric of ``gather.collect`` over the columns that count for all of them."""
     tables = [gather(results.frame, metric) for metric, results in collected.items()]
     common = set.intersection(*(set(table.counted) for table in tables))
     columns = [column for column in tables[0].counted if column in common]
@@ -211,7 +202,6 @@ def average(collected: Mapping[str, Collected]) -> Averages:
 
 
 def view_averages(averages: Averages) -> View:
-    """Return a row per method, with the best and the second of each metric marked."""
     may_win = ~averages.values.index.isin(list(averages.never_best))
     columns = {"method": list(map(Cell, map(averages.label, averages.values.index)))}
     for metric, values in averages.values.items():
@@ -231,7 +221,6 @@ def view_averages(averages: Averages) -> View:
 
 
 def draw_averages(averages: Averages) -> Drawing | None:
-    """Draw a bar per method: its average ECE, split into an over- and an under-confident part."""
     if not set(_PARTS) <= set(averages.values):
         return None
     parts = 100 * averages.values[list(_PARTS)]

@@ -44,50 +44,44 @@ class DeclaredTest:
 
 
 def judge(matched: Matched, test: str, baseline: str | None = None) -> DeclaredTest:
-    """Run a declared test."""
     if test not in (*PAIRED_TESTS, "friedman"):
         raise UserError(f"unknown `test` {test!r}; known: {', '.join(PAIRED_TESTS)}, friedman")
-    methods = list(map(str, matched.values))
     if matched.values.isna().all(axis=None):
         raise UserError(f"no method has {METRICS[matched.metric].title} in these results")
     spreads = spreads_of(matched)
     if test == "friedman":
         return DeclaredTest(matched, test, None, spreads, friedman=friedman(matched))
     if baseline is None:
-        raise UserError(f"`test` {test} needs a `baseline`, one of {', '.join(methods)}")
-    comparisons = compare(matched, baseline, test)
-    return DeclaredTest(matched, test, baseline, spreads, comparisons=comparisons)
+        methods = ", ".join(map(str, matched.values))
+        raise UserError(f"`test` {test} needs a `baseline`, one of {methods}")
+    return DeclaredTest(matched, test, baseline, spreads, compare(matched, baseline, test))
 
 
 def are_rivals(run: Run) -> bool:
-    """Return whether the rungs are alternatives, not steps of a ladder."""
     kinds = {rung.kind for rung in run.rungs}
     return run.manifest.design is None and kinds <= {"base", "variant"}
 
 
 def for_report(run: Run, test: str) -> list[DeclaredTest]:
-    """Run the tests of a comparison's report on ECE, unless fewer than two methods have numbers."""
     if len(run.rungs) < 2 or not are_rivals(run):
         return []
     matched = over_seeds(run, "ece")
     if matched.values.notna().any().sum() < 2:
         return []
-    base, note = run.bases[run.rungs[0].index].label, run.base_note
-    if note:
-        matched = replace(matched, notes=(f"Baseline: {note}", *matched.notes))
-    verdict = add_decisions(run, judge(matched, test, base))
-    return [verdict, judge(matched, "friedman")]
+    if run.base_note:
+        matched = replace(matched, notes=(f"Baseline: {run.base_note}", *matched.notes))
+    verdict = judge(matched, test, run.bases[run.rungs[0].index].label)
+    return [add_decisions(run, verdict), judge(matched, "friedman")]
 
 
 def add_decisions(
     run: Run, verdict: DeclaredTest, margin: float | None = None, split: str = "test"
 ) -> DeclaredTest:
-    """Add the decisions between each method of a run and the baseline of a test."""
     if verdict.baseline is None:
         return verdict
-    name, reference = column(split, verdict.matched.metric), (verdict.baseline,)
+    name = column(split, verdict.matched.metric)
     methods = verdict.comparisons["method"]
-    comparisons = [Comparison(method, reference, name) for method in methods]
+    comparisons = [Comparison(method, (verdict.baseline,), name) for method in methods]
     return replace(verdict, decisions=decide_sums(run, comparisons, margin))
 
 
@@ -110,7 +104,6 @@ def spreads_of(matched: Matched) -> pd.DataFrame:
 
 
 def view(verdict: DeclaredTest) -> View:
-    """Return the spread of each method, then the declared test."""
     metric, result, matched = verdict.matched.metric, verdict.friedman, verdict.matched
     label, head = label_of("significance", metric), METRICS[metric].head
     spreads, cell = verdict.spreads, partial(Cell.number, metric)
@@ -194,7 +187,6 @@ def _sentences(verdict: DeclaredTest) -> list[str]:
 
 
 def friedman_sentence(result: Friedman) -> str:
-    """Describe the result of Friedman's test, or the reason for having none."""
     if result.statement:
         return f"No p-value: {result.statement}."
     text = f"Friedman over {result.blocks} blocks: chi-square {result.statistic:.2f}, "
@@ -207,7 +199,6 @@ def friedman_sentence(result: Friedman) -> str:
 
 
 def _content(verdict: DeclaredTest) -> dict[str, Any]:
-    """Return the declared test, ``methods``, and ``comparisons`` or ``friedman``, for JSON."""
     content: dict[str, Any] = {
         "metric": verdict.matched.metric,
         "block": verdict.matched.unit,
@@ -215,8 +206,7 @@ def _content(verdict: DeclaredTest) -> dict[str, Any]:
         "baseline": verdict.baseline,
         "methods": json_records(verdict.spreads),
     }
-    result = verdict.friedman
-    if result is None:
+    if (result := verdict.friedman) is None:
         content["comparisons"] = json_records(verdict.comparisons)
         content["decisions"] = json_records(pd.DataFrame(verdict.decisions))
     else:
@@ -226,8 +216,7 @@ def _content(verdict: DeclaredTest) -> dict[str, Any]:
         test |= {"statement": result.statement, "mean_ranks": result.ranks.to_dict()}
         test["nemenyi"] = None if result.nemenyi is None else result.nemenyi.to_dict()
         content["friedman"] = test
-    content["notes"] = _sentences(verdict)
-    return content
+    return content | {"notes": _sentences(verdict)}
 
 
 def interaction(run: Run, of: str, with_: str, metric: str, margin: float | None = None) -> View:

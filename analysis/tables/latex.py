@@ -32,13 +32,11 @@ _COMMANDS = {
 
 
 def label_of(*parts: str) -> str:
-    """Return a label for references, e.g. ``tab:mac-cal``."""
     words = re.findall("[a-z0-9]+", " ".join(parts).lower())
     return f"tab:{'-'.join(words)}"
 
 
 def latex(*tables: Table) -> str:
-    """Return tables as floats, below a comment that names the required packages."""
     return f"{_NEEDS}\n" + "\n\n".join(map(_render, tables))
 
 

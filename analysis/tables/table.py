@@ -43,29 +43,24 @@ class Table:
 
     @property
     def heads(self) -> list[str]:
-        """Return the heads of the columns."""
         return list(self.records[0]) if self.records else []
 
     @property
     def text(self) -> str:
-        """Return the caption in one line."""
         return self.caption.replace("\n", " ")
 
     @property
     def full_caption(self) -> str:
-        """Return the caption with its notes, and a note if a page leaves rows out."""
         return " ".join(filter(None, [self.text, *self.notes, self.cut]))
 
     @property
     def cut(self) -> str:
-        """Return a note if a page leaves rows out; else empty."""
         total = max(len(self.records), self.total)
         note = f"The first {MAX_ROWS} of {total}; the Parquet files hold all."
         return note if total > MAX_ROWS else ""
 
     @property
     def extra(self) -> list[int]:
-        """Return the columns of a wide table that a page shows on demand."""
         if not self.first or len(self.heads) <= MAX_COLUMNS:
             return []
         main = [self.heads[0], *(head for head in self.first if head in self.heads)][:MAX_COLUMNS]
@@ -73,21 +68,17 @@ class Table:
 
     @property
     def rows(self) -> list[list[Cell]]:
-        """Return the cells of the rows that a page shows."""
         return [list(record.values()) for record in self.records[:MAX_ROWS]]
 
     def column(self, head: str) -> list[Cell]:
-        """Return the cells of a column."""
         return [record[head] for record in self.records]
 
     def options(self, head: str) -> list[str]:
-        """Return the values of a column in the order in which they appear."""
         return list(dict.fromkeys(cell.text for cell in self.column(head)[:MAX_ROWS]))
 
     # Cached, since a page reads it for each cell.
     @cached_property
     def are_numbers(self) -> list[bool]:
-        """Return for each column whether most of its non-empty cells are numbers."""
         flags: list[bool] = []
         for head in self.heads:
             values = [cell.value for cell in self.column(head) if not cell.is_blank]
@@ -95,7 +86,6 @@ class Table:
         return flags
 
     def without_blank(self) -> "Table":
-        """Return the table without blank columns."""
         columns = {}
         for head in self.heads:
             if not all(cell.is_blank for cell in self.column(head)):
@@ -103,7 +93,6 @@ class Table:
         return replace(self, records=records_of(columns))
 
     def with_requested(self) -> "Table":
-        """Return the table with the columns that are shown on request."""
         columns = {head: self.column(head) for head in self.heads}
         return replace(self, records=records_of({**columns, **self.on_request}))
 
@@ -129,13 +118,11 @@ class Table:
 
 
 def table_of(heads: Sequence[str], rows: Sequence[Sequence[object]]) -> Table:
-    """Build the main table of a command from cells, texts and plain numbers."""
     records = [dict(zip(heads, map(Cell.of, row), strict=True)) for row in rows]
     return Table("", "", records, is_main=True)
 
 
 def _layout(table: Table, screen: Screen) -> tuple[str, list[str]]:
-    """Lay out the rows of a table for a screen, naming columns that do not fit; return heads."""
     texts = {head: _mark(table.column(head)) for head in table.heads}
     least = {head: _narrowest(head, cells) + _GAP for head, cells in texts.items()}
     most = {head: max(map(len, [head, *cells])) + _GAP for head, cells in texts.items()}
@@ -195,7 +182,6 @@ def _narrowest(head: str, cells: Sequence[str]) -> int:
 
 
 def column_key(head: str) -> str:
-    """Return the name for selecting a column, e.g. ``o-ece`` for ``O-ECE (%) ↓``."""
     words = re.sub(r"\([^)]*\)", "", head.casefold()).replace("δ", "delta ")
     return re.sub(r"[^\w%]+", "-", words).strip("-").replace("_", "-")
 

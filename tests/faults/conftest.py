@@ -1,14 +1,10 @@
-"""The undisturbed run, and the table of faults that is printed at the end."""
+"""The undisturbed run."""
 
 import time
-from collections import defaultdict
 
 import pytest
-from tabulate import tabulate
 
 from tests.faults.common import result, run, stop_all
-
-OUTCOMES: dict[str, list[str]] = defaultdict(list)
 
 
 @pytest.fixture(autouse=True)
@@ -35,24 +31,3 @@ def reference(undisturbed):
 @pytest.fixture(scope="session")
 def length_s(undisturbed):
     return undisturbed[1]
-
-
-@pytest.fixture
-def note(request):
-    """Note what became of a fault, for the table."""
-
-    def add(fault: str, outcome: str) -> None:
-        OUTCOMES[fault].append(outcome)
-
-    return add
-
-
-def pytest_terminal_summary(terminalreporter):
-    if OUTCOMES:
-        rows = [
-            [fault, len(found), outcome, found.count(outcome)]
-            for fault, found in OUTCOMES.items()
-            for outcome in sorted(set(found))
-        ]
-        terminalreporter.write_line("")
-        terminalreporter.write_line(tabulate(rows, ["fault", "tried", "outcome", "times"]))

@@ -33,7 +33,7 @@ FULL = {
 
 
 @pytest.mark.parametrize("what", FULL)
-def test_a_full_disk_is_one_line_and_loses_nothing(what, reference, tmp_path, note):
+def test_a_full_disk_is_one_line_and_loses_nothing(what, reference, tmp_path):
     place, kilobytes = FULL[what]
     disk = tmp_path / "disk"
     with small_disk(disk, kilobytes):
@@ -48,7 +48,6 @@ def test_a_full_disk_is_one_line_and_loses_nothing(what, reference, tmp_path, no
         code, output = run(*arguments)
         assert code == 0, output
         assert result(folders["out"]) == reference
-        note(f"disk full: {what}", "one line; with space again equal to the undisturbed run")
 
 
 def damage(path: Path) -> None:
@@ -58,7 +57,7 @@ def damage(path: Path) -> None:
     path.write_bytes(content)
 
 
-def test_a_damaged_checkpoint_is_not_used(reference, tmp_path, note):
+def test_a_damaged_checkpoint_is_not_used(reference, tmp_path):
     out = tmp_path / "sweep"
     process = start(out)
     pattern = "store/checkpoints/*/tensors.safetensors"
@@ -71,11 +70,10 @@ def test_a_damaged_checkpoint_is_not_used(reference, tmp_path, note):
     code, output = finish(start(out))
     assert code == 0, output
     assert result(out) == reference
-    note("checkpoint damaged", "trained anew, equal to the undisturbed run")
 
 
 @pytest.mark.parametrize("kind", ["networks", "banks"])
-def test_a_damaged_artifact_is_made_again(kind, reference, tmp_path, note):
+def test_a_damaged_artifact_is_made_again(kind, reference, tmp_path):
     out = tmp_path / "sweep"
     code, output = run(out)
     assert code == 0, output
@@ -87,11 +85,10 @@ def test_a_damaged_artifact_is_made_again(kind, reference, tmp_path, note):
     code, output = run(out)
     assert code == 0, output
     assert result(out) == reference
-    note(f"{kind} damaged", "made again, equal to the undisturbed run")
 
 
 @pytest.mark.parametrize("table", ["trials", "curves", "bins"])
-def test_a_damaged_result_is_named_and_can_be_made_again(table, reference, tmp_path, note):
+def test_a_damaged_result_is_named_and_can_be_made_again(table, reference, tmp_path):
     out = tmp_path / "sweep"
     code, output = run(out)
     assert code == 0, output
@@ -106,4 +103,3 @@ def test_a_damaged_result_is_named_and_can_be_made_again(table, reference, tmp_p
     code, output = run(out)
     assert code == 0, output
     assert result(out) == reference
-    note(f"{table} file truncated", "named; deleted and run again equal to the undisturbed run")

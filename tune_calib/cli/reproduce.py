@@ -11,10 +11,10 @@ from tune_calib import console
 from tune_calib.cli import defaults
 from tune_calib.cli.common import stoppable
 from tune_calib.cli.entry import as_option
-from tune_calib.cli.options import FORMATS, DryRun, GpuModel, flag, with_request
+from tune_calib.cli.options import FORMATS, DryRun, GpuModel, flag
 from tune_calib.errors import UserError
-from tune_calib.spec.ladder import list_figure_ladders
-from tune_calib.spec.reproduction import REPRODUCTIONS, SCALES, ReproduceRequest, Scale
+from tune_calib.spec.ladder import LADDERS
+from tune_calib.spec.reproduction import REPRODUCTIONS, SCALES, ReproduceRequest
 from tune_calib.spec.request import format_command
 from tune_calib.text import option_words
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from tune_calib.tuning.plan import Plan
 
 
-@with_request(ReproduceRequest)
 def reproduce(
     request: ReproduceRequest,
     shell: typer.Context,
@@ -55,7 +54,11 @@ def reproduce(
     # Before torch is loaded.
     for name in request.tables:
         REPRODUCTIONS.require(name)
-    names = dict.fromkeys(request.tables or _every(request.scale))
+    has_scale = {name: request.scale in REPRODUCTIONS[name].scales for name in REPRODUCTIONS}
+    if is_all and not all(has_scale.values()):
+        without = ", ".join(name for name in has_scale if not has_scale[name])
+        console.echo(f"skipped because they have no scale {request.scale}: {without}", err=True)
+    names = dict.fromkeys(request.tables or filter(has_scale.get, has_scale))
 
     from tune_calib.experiments.reproduced import TableRequest, refuse_lacking
 
@@ -80,13 +83,6 @@ def reproduce(
         console.echo(f"all tables: {write_overview(tables[0].out)}")
     if failures:
         raise typer.Exit(1)
-
-
-def _every(scale: Scale) -> list[str]:
-    without = [name for name in REPRODUCTIONS if scale not in REPRODUCTIONS[name].scales]
-    if without:
-        console.echo(f"skipped because they have no scale {scale}: {', '.join(without)}", err=True)
-    return [name for name in REPRODUCTIONS if name not in without]
 
 
 class _Table(NamedTuple):
@@ -121,10 +117,7 @@ def _reproduce(table: _Table, shell: typer.Context, dry_run: bool) -> list[str]:
         console.echo(as_option(console.shown(text)))
         return []
     with stoppable(defaults.format_typed(shell)):
-        failures = _run(table, shell.obj)
-    for failure in failures:
-        console.echo(failure, err=True)
-    return failures
+        return _run(table, shell.obj)
 
 
 def _run(table: _Table, context: "Context") -> list[str]:
@@ -148,6 +141,8 @@ def _run(table: _Table, context: "Context") -> list[str]:
             text = write_reproduction(table.request.table, out, runs, command=command)
     if text is not None:
         console.echo(console.shown(text))
+    for failure in failures:
+        console.echo(failure, err=True)
     return failures
 
 
@@ -164,7 +159,7 @@ def _print_list(as_json: bool) -> None:
                 "scales": list(record.scales),
                 "claims": [claim.text for claim in record.claims],
                 "note": record.note,
-                "ladders": [ladder.name for ladder in list_figure_ladders(record.name)],
+                "ladders": [ladder.name for ladder in LADDERS.values() if ladder.table == name],
             }
         )
     if as_json:
@@ -175,8 +170,8 @@ def _print_list(as_json: bool) -> None:
     for entry in entries:
         scales, metrics = " ".join(entry["scales"]), ", ".join(entry["metrics"])
         rows.append([entry["name"], scales, len(entry["claims"]), entry["title"], metrics])
-        for ladder in list_figure_ladders(entry["name"]):
-            rows.append([f"- {ladder.name}", "ladder", "", ladder.title, ""])
+        for name in entry["ladders"]:
+            rows.append([f"- {name}", "ladder", "", LADDERS[name].title, ""])
     meanings = "; ".join(f"{name}: {meaning}" for name, meaning in SCALES.items())
     notes = console.Prose(f"Scales: {meanings}. A ladder below a table runs by: tune-calib ablate.")
     console.echo(console.shown(console.Text([table_of(heads, rows), notes])))

@@ -17,13 +17,13 @@ from tune_calib.cli.common import (
 )
 from tune_calib.cli.defaults import format_typed
 from tune_calib.cli.entry import as_option
-from tune_calib.cli.options import DryRun, GpuModel, with_request
+from tune_calib.cli.options import DryRun, GpuModel
 from tune_calib.cli.read import print_report, write_search_page
 from tune_calib.console import Text, echo, shown
 from tune_calib.errors import UserError, spell_settings
 from tune_calib.files.documents import unseal
 from tune_calib.files.paths import AnyPath, atomic_write, fetch_files, parse_path
-from tune_calib.results.folders import is_search
+from tune_calib.results.folders import is_search, read_search_manifest
 from tune_calib.spec import plugins
 from tune_calib.spec.experiment import ExperimentFile
 from tune_calib.spec.request import (
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from tune_calib.experiments.run import Ended
 
 
-@with_request(AblateRequest)
 def ablate(request: AblateRequest, shell: typer.Context, dry_run: DryRun = False) -> None:
     """Run an ablation ladder, skipping finished trials, and report it.
 
@@ -50,11 +49,11 @@ def ablate(request: AblateRequest, shell: typer.Context, dry_run: DryRun = False
         tune-calib ablate mac_cal --seeds 5 --controls --out runs/demo
         tune-calib ablate fedlas --dataset cifar10 --data-root data --gpus 1/2
         tune-calib ablate mac_cal --head-seeds 5 --set head.gamma=0.9
+        tune-calib ablate --path runs/search --seeds 5 --bootstrap 1000
     """
     _run_ladder(request, shell, dry_run)
 
 
-@with_request(CompareRequest)
 def compare(request: CompareRequest, shell: typer.Context, dry_run: DryRun = False) -> None:
     """Compare methods; head and post-hoc methods use a network trained with cross entropy.
 
@@ -74,14 +73,21 @@ def _run_ladder(
         print_plan(runs.plan_ladder(request, command, is_dry))
         return
     with stoppable(command):
-        results = runs.run_ladder(request, command, shell.obj)
+        results = runs.run_ladder(runs.plan_ladder(request, command), shell.obj)
     print_report(str(results.out))
+    if isinstance(request, AblateRequest) and request.path is not None:
+        from tune_calib.api.statistics import effects
+
+        metrics = read_search_manifest(parse_path(request.path)).question.objective.metrics
+        echo(shown(effects(str(results.out), metric=metrics[0]).table("plain")))
     if request.profile:
         echo(shown(_format_profiles(results.out)))
     exit_if_unfinished(results, command)
 
 
 def _format_profiles(out: AnyPath) -> str:
+    import pandas as pd
+
     from analysis.tables.table import table_of
     from tune_calib.tuning.folder import PROFILES
 
@@ -89,20 +95,16 @@ def _format_profiles(out: AnyPath) -> str:
     profiles = [unseal(copy.read_bytes(), path) for path, copy in files]
     if not profiles:
         return "no network was trained, so nothing was profiled"
-    rows: dict[str, list[str]] = {}
-    for profile in profiles:
-        rows |= {phase: [phase] for phase in profile["seconds"] if phase not in rows}
-    rates, heads = ["images per second"], [""]
-    for profile in profiles:
-        total = sum(profile["seconds"].values())
+    seconds = pd.DataFrame([profile["seconds"] for profile in profiles]).fillna(0.0)
+    totals = seconds.sum(axis=1)
+    heads, rates = [""], ["images per second"]
+    for profile, total in zip(profiles, totals, strict=True):
         heads.append(f"{profile['method']}, seed {profile['seed']}")
         rates.append(f"{profile['images'] / total:.0f}")
-        for phase, row in rows.items():
-            row.append(f"{profile['seconds'].get(phase, 0) / total:.1%}")
-    return Text([table_of(heads, [*rows.values(), rates])])
+    shares = seconds.div(totals, axis=0).map("{:.1%}".format)
+    return Text([table_of(heads, [*([phase, *shares[phase]] for phase in shares), rates])])
 
 
-@with_request(SearchRequest)
 def search(request: SearchRequest, shell: typer.Context, dry_run: DryRun = False) -> None:
     """Search the hyper-parameters of a method on the select split; test is never read.
 
@@ -117,11 +119,10 @@ def search(request: SearchRequest, shell: typer.Context, dry_run: DryRun = False
         return
     again = _format_resume(default_folder(request))
     with stoppable(again):
-        results = runs.run_search(request, command, shell.obj)
+        results = runs.run_search(runs.plan_search(request, command), shell.obj)
     _report_search(results, again)
 
 
-@with_request(ResumeRequest)
 def resume(request: ResumeRequest, shell: typer.Context) -> None:
     """Continue a search, skipping finished trials.
 
@@ -131,7 +132,7 @@ def resume(request: ResumeRequest, shell: typer.Context) -> None:
     """
     again = _format_resume(request.out)
     with stoppable(again):
-        results = runs.resume_search(request, format_typed(shell), shell.obj)
+        results = runs.run_search(runs.plan_resume(request, format_typed(shell)), shell.obj)
     _report_search(results, again)
 
 
@@ -151,7 +152,6 @@ def _rewrite_page(out: AnyPath, study_storage: str | None) -> str:
     return text
 
 
-@with_request(EvaluateRequest)
 def evaluate(request: EvaluateRequest, shell: typer.Context, dry_run: DryRun = False) -> None:
     """Evaluate the selected trial of a search on the test split with fresh seeds.
 
@@ -183,7 +183,6 @@ def _print_schema(is_wanted: bool) -> None:
         raise typer.Exit
 
 
-@with_request(RunRequest)
 def run(
     request: RunRequest,
     shell: typer.Context,

@@ -148,4 +148,4 @@ def results(name: str, bench: Bench) -> Iterator[Result]:
 
 def _describe_error(error: Exception, implementation: type) -> str:
     file = getattr(sys.modules.get(implementation.__module__), "__file__", None)
-    return str(locate_error(error, lambda path: path == file))
+    return locate_error(error, lambda path: path == file)

@@ -34,20 +34,13 @@ def find_run_manifest(out: AnyPath) -> RunManifest | None:
 
 def read_run_manifest(out: AnyPath) -> RunManifest:
     """Read ``sweep.json``; the error about a lost or damaged one says how to restore it."""
+    refuse_empty(out)
     manifest = find_run_manifest(out)
     if manifest is None:
-        raise _lacks_run(out)
-    return manifest
-
-
-def _lacks_run(out: AnyPath) -> UserError:
-    path = out / RUN_MANIFEST
-    if path.exists() or _has_rows(out):
-        return DamagedFileError(
-            f"{path} is lost or damaged; run the command of the run again, which restores it and "
-            "skips finished trials"
+        raise DamagedFileError(
+            f"{out / RUN_MANIFEST} is lost or damaged; run the command of the run again"
         )
-    return UserError(f"{out} contains no {RUN_MANIFEST}; give the `out` folder of a run")
+    return manifest
 
 
 def has_result_files(out: AnyPath) -> bool:
@@ -58,13 +51,11 @@ def has_result_files(out: AnyPath) -> bool:
 
 def refuse_empty(out: AnyPath) -> None:
     """Refuse a folder with neither a manifest nor a row, before anything is imported."""
+    if is_search(out) or (out / RUN_MANIFEST).exists():
+        return
     # Rows of trials in a user's own Tuner have no manifest.
-    if not is_search(out) and not (out / RUN_MANIFEST).exists() and not _has_rows(out):
-        raise _lacks_run(out)
-
-
-def _has_rows(out: AnyPath) -> bool:
-    return next(iter(out.glob("trials/*.parquet")), None) is not None
+    if next(iter(out.glob("trials/*.parquet")), None) is None:
+        raise UserError(f"{out} contains no {RUN_MANIFEST}; give the `out` folder of a run")
 
 
 def read_search_manifest(out: AnyPath) -> SearchManifest:
@@ -75,13 +66,11 @@ def read_search_manifest(out: AnyPath) -> SearchManifest:
         return SearchManifest.read(out)
     except (DamagedFileError, FileNotFoundError):
         raise DamagedFileError(
-            f"{out / SEARCH_MANIFEST} is lost or damaged; run the command of the search again, "
-            "which restores it and skips finished trials"
+            f"{out / SEARCH_MANIFEST} is lost or damaged; run the command of the search again"
         ) from None
 
 
 def is_search(out: AnyPath) -> bool:
-    """Return whether a folder contains a search."""
     return (out / SEARCH_MANIFEST).exists() or (out / SEARCH_OUTCOME).exists()
 
 
@@ -103,7 +92,6 @@ def read_identity(out: AnyPath) -> str | None:
 
 
 def to_record(index: int, rung: Rung) -> RungRecord:
-    """Return the record of a rung."""
     return RungRecord(
         index=index,
         label=rung.label,
@@ -140,9 +128,8 @@ def describe_unloaded(out: AnyPath, is_run: bool = False) -> str:
     for record in missing:
         if record.name in contents:
             raise UserError(
-                f"{out} contains results of plug-in {record.name} from before a change "
-                f"({record.content}; now it is {contents[record.name]}): run the new one in "
-                "another `out`, or give its old text as `plugin`"
+                f"{out} contains results of plug-in {record.name} from before a change: run the "
+                "new one in another `out`, or give its old text as `plugin`"
             )
     if not missing:
         return ""
@@ -153,6 +140,6 @@ def describe_unloaded(out: AnyPath, is_run: bool = False) -> str:
             f"{out} needs {names}, and only code that you name is run: read it, then add {options}"
         )
     return (
-        f"{out} is read without {names}: metrics, figures and so on registered there are left out; "
-        f"to run the code, add {options}"
+        f"{out} is read without {names} and what is registered there; to run the code, add "
+        f"{options}"
     )

@@ -37,7 +37,6 @@ for _table, _columns in COLUMNS.items():
 
 
 def read_slots(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of a row by slot."""
     return {slot: json.loads(row[slot]) for slot in SLOTS if row[slot]}
 
 
@@ -131,8 +130,7 @@ def read_table(
 def contradiction(spec_hash: str, places: Iterable[object]) -> UserError:
     """Return the error for a trial that has different numbers in some files or folders."""
     return UserError(
-        f"trial {spec_hash} has different numbers in {' and '.join(map(str, places))}; keep those "
-        "of one run, and move or leave out the others"
+        f"trial {spec_hash} has different numbers in {' and '.join(map(str, places))}; omit one"
     )
 
 

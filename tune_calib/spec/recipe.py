@@ -7,7 +7,7 @@ from typing import Any
 from tune_calib.errors import UserError
 from tune_calib.registry import Registry
 from tune_calib.spec.backbones import BACKBONES
-from tune_calib.spec.datasets import DATASETS, Quick, Settings
+from tune_calib.spec.datasets import DATASETS, Quick, Settings, flatten
 from tune_calib.spec.names import NOT_SETTINGS
 from tune_calib.spec.trial import SLOT_TYPES
 from tune_calib.text import nearest
@@ -22,14 +22,10 @@ def by_slot(settings: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     for name, value in settings.items():
         slot, dot, key = name.partition(".")
         if not dot or slot not in SLOT_TYPES:
-            slot_names = ", ".join(SLOT_TYPES)
-            raise UserError(
-                f"{name}: write slot.key, where slot is one of {slot_names}", setting="set"
-            )
+            names = ", ".join(SLOT_TYPES)
+            raise UserError(f"{name}: write slot.key, where slot is one of {names}", setting="set")
         if key in NOT_SETTINGS:
-            raise UserError(
-                f"{name}: the {key} is not a setting; the ladder or `seeds` sets it", setting="set"
-            )
+            raise UserError(f"{name} is not a setting; the ladder or `seeds` sets it", "set")
         slots.setdefault(slot, {})[key] = value
     return slots
 
@@ -65,19 +61,15 @@ class Recipe:
     note: str = field(default="", compare=False)  # how it differs from the publication
 
     def __post_init__(self) -> None:
-        """Refuse unknown slots and settings that no slot has."""
-        settings = [*self.settings.items()]
-        for changes in self.on.values():
-            settings += changes.items()
-        for slot, values in settings:
-            if slot not in SLOT_TYPES:
-                hint = nearest(slot, list(SLOT_TYPES))
-                raise UserError(f"a recipe sets {slot}, which is no slot{hint}")
-            keys = [key for key in SLOT_TYPES[slot].model_fields if key not in NOT_SETTINGS]
-            for key in values:
-                if key not in keys:
-                    hint = nearest(key, keys)
-                    raise UserError(f"a recipe sets {slot}.{key}, which is not a setting{hint}")
+        """Refuse settings that no slot has."""
+        names: list[str] = []
+        for slot, model in SLOT_TYPES.items():
+            names += [f"{slot}.{key}" for key in model.model_fields if key not in NOT_SETTINGS]
+        for settings in (self.settings, *self.on.values()):
+            for name in flatten(settings):
+                if name not in names:
+                    hint = nearest(name, names)
+                    raise UserError(f"a recipe sets {name}, which is not a setting{hint}")
 
     def at(self, dataset: str, backbone: str | None = None) -> dict[str, dict[str, Any]]:
         """Return the settings by slot on a data set, with a backbone or the recipe's own one."""
@@ -129,10 +121,9 @@ def recipe_for(name: str | None, dataset: str) -> Recipe:
         return recipe.narrowed(dataset)
     if quick is None:
         raise UserError(f"{dataset} has no quick setting; {_way_out(dataset)}")
+    backbones = () if name else quick.backbones  # whoever names it wants it with any backbone
     recipe = replace(recipe, title=quick.title, settings=quick.settings, datasets=(dataset,))
-    if name:  # the user wants it with any backbone
-        return replace(recipe, backbones=())
-    return replace(recipe, backbones=quick.backbones)
+    return replace(recipe, backbones=backbones)
 
 
 def refuse_misfit(
@@ -148,12 +139,11 @@ def refuse_misfit(
     if recipe.pretrained and network.get("weights") is None:
         raise UserError(
             f"recipe {recipe.name!r} starts from pretrained weights: set `network.weights` to the "
-            f"safetensors file of a {network.get('backbone')} (docs/pages/data.md#weights)"
+            "safetensors file of its backbone"
         )
     if recipe.pretrained and own_recipes:
         raise UserError(
-            f"recipe {recipe.name!r} fine-tunes pretrained networks, and the authors' recipes of "
-            "`own_recipes` train networks from scratch; leave it out"
+            f"recipe {recipe.name!r} fine-tunes, and `own_recipes` train networks from scratch"
         )
 
 
@@ -176,7 +166,4 @@ def _way_out(dataset: str, backbone: str | None = None) -> str:
         return f"choose a `recipe` that fits: {', '.join(names)}"
     if backbone is not None:
         return f"no other recipe fits; `recipe` {QUICK} trains {backbone} with that setting anyway"
-    return (
-        "no recipe fits it: give its record a `quick`, or register a recipe for it "
-        "(docs/pages/adding.md)"
-    )
+    return "no recipe fits it: give it a `quick`, or register a recipe (docs/pages/adding.md)"

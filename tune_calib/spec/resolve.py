@@ -32,14 +32,10 @@ from tune_calib.spec.trial import SLOT_TYPES
 
 
 def resolve_settings(request: TrialsRequest) -> dict[str, dict[str, Any]]:
-    """Return the settings by slot that a request sets."""
     weights, imported = request.weights, request.imported
     if weights is not None and request.epochs is not None:
-        raise UserError(
-            "gives a network that is not trained: leave `epochs` out; to fine-tune it, "
-            f"`set` network.weights={weights}",
-            setting="weights",
-        )
+        message = "is a network that is not trained: leave `epochs` out, or `set` network.weights"
+        raise UserError(message, "weights")
     if imported is not None and request.dataset != "digits":
         raise UserError("takes the place of `dataset`; give one of them", setting="imported")
     dataset = request.dataset if imported is None else IMPORTED
@@ -53,10 +49,7 @@ def resolve_settings(request: TrialsRequest) -> dict[str, dict[str, Any]]:
     for name, value in (request.set or {}).items():
         if name in settings:
             fields = ", ".join(f"`{field}`" for field in GIVES)
-            raise UserError(
-                f"{name} is given twice (`dataset`, {fields} also give settings); give it once",
-                setting="set",
-            )
+            raise UserError(f"{name} is given twice; {fields} also give settings", "set")
         settings[name] = value
     if isinstance(backbone := settings.get("network.backbone"), str):
         settings["network.backbone"] = plugins.backbone(backbone)
@@ -66,10 +59,7 @@ def resolve_settings(request: TrialsRequest) -> dict[str, dict[str, Any]]:
             if isinstance(values.get(key), str):
                 registry.require(values[key])
     if request.dataset_title is not None and not takes_title(dataset):
-        raise UserError(
-            f"is for your own images or an import, and {dataset} has a title; leave it out",
-            setting="dataset_title",
-        )
+        raise UserError(f"is for your own images, and {dataset} has a title", "dataset_title")
     return slots
 
 
@@ -82,6 +72,7 @@ def resolve_ladder(request: AblateRequest | CompareRequest) -> tuple[Ladder, Res
     """Return the rungs that a request runs, and their settings, seeds and recipe."""
     settings = resolve_settings(request)
     if isinstance(request, AblateRequest):
+        assert request.ladder is not None
         ladder = build_design(LADDERS[request.ladder], request.design, request.posthoc)
         refuse_unused(ladder.rungs, settings)  # before a data set is imported
         return ladder, resolve(request)
@@ -113,7 +104,6 @@ def _list_methods(request: CompareRequest) -> tuple[list[str], list[Settings]]:
 
 
 def resolve(request: AblateRequest | CompareRequest | SearchRequest) -> ResolvedRequest:
-    """Return the settings, seeds and recipe of a request."""
     resolved = ResolvedRequest(
         resolve_settings(request),
         Seeds.count(request.seeds, request.network_seeds, request.head_seeds),
@@ -130,7 +120,7 @@ def default_folder(request: AblateRequest | CompareRequest | SearchRequest) -> s
     """Return ``out``, or a folder in ``runs`` that is named after the request."""
     name = "compare"
     if isinstance(request, AblateRequest):
-        name = request.ladder
+        name = str(request.ladder)
         if request.design != DESIGNS[0]:
             name += f"-{request.design}"
         if request.posthoc:

@@ -13,13 +13,7 @@ from tune_calib.errors import UserError
 from tune_calib.spec.datasets import DATASETS, DatasetInfo, Settings, flatten
 from tune_calib.spec.methods import METHODS, MethodInfo
 from tune_calib.spec.names import IMPORTED
-from tune_calib.spec.recipe import (
-    QUICK,
-    RECIPES,
-    Recipe,
-    recipe_for,
-    refuse_misfit,
-)
+from tune_calib.spec.recipe import QUICK, RECIPES, Recipe, recipe_for, refuse_misfit
 from tune_calib.spec.slots.base import refuse_unknown
 from tune_calib.spec.trial import SLOT_TYPES, TrialSpec
 from tune_calib.text import format_setting
@@ -39,17 +33,12 @@ def add_import(overrides: Settings) -> Settings:
     data, network = overrides.get("data", {}), overrides.get("network", {})
     if data.get("imported") is None:
         if data.get("dataset") == IMPORTED:
-            raise UserError(
-                f"data set {IMPORTED} needs the name of an import; give it as `imported`",
-                "data.dataset",
-            )
+            raise UserError(f"give the name of an import as `{IMPORTED}`", "data.dataset")
         return overrides
     placeholder = {"backbone": IMPORTED, "epochs": 0}
     for key, value in network.items():
         if key not in ("portable", "execution") and value != placeholder.get(key):
-            raise UserError(
-                f"network.{key}: imported data have no network to run or train; leave it out"
-            )
+            raise UserError(f"network.{key}: imported data have no network; leave it out")
     data, network = {"dataset": IMPORTED, **data}, {**network, **placeholder}
     return {**overrides, "data": data, "network": network}
 
@@ -108,11 +97,8 @@ def resolve_spec(
         slot_overrides, slot_defaults = dict(overrides.get(name, {})), defaults.get(name, {})
         if name == "network" and not has_training:
             if "backbone" not in slot_overrides:
-                raise UserError(
-                    "a frozen network (network.epochs=0) needs the name of its backbone: "
-                    "network.backbone",
-                    "network.epochs",
-                )
+                message = "a frozen network (network.epochs=0) needs its network.backbone"
+                raise UserError(message, "network.epochs")
             refuse_unknown(slot_overrides, known_keys(name, "ce"), "a frozen network", name)
             slots[name] = slot_overrides
         elif name == "network" or name in overrides:

@@ -7,14 +7,13 @@ import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from filelock import FileLock, Timeout
 
 from tune_calib.errors import UserError
 from tune_calib.files.hashes import hash_text
 from tune_calib.files.paths import AnyPath, lock_file, parse_path
-from tune_calib.results.manifests import RunManifest
 from tune_calib.results.tables import read_table
 from tune_calib.spec.names import IN_PROCESS, PROGRESS
 from tune_calib.spec.request import AblateRequest, CompareRequest, SearchRequest
@@ -49,7 +48,6 @@ class RunLocation:
         command: str,
         among: AnyPath | None = None,
     ) -> "RunLocation":
-        """Return the location that a request names, with its default folders."""
         out = parse_path(default_folder(request))
         return cls(
             out=out,
@@ -82,12 +80,10 @@ class RunLocation:
 
     @property
     def absolute_data_root(self) -> str | None:
-        """Return the absolute path of ``data_root``."""
         return None if self.data_root is None else str(self.data_root.resolve())
 
     @property
     def uses_ray(self) -> bool:
-        """Return whether Ray executes the trials instead of this process."""
         return self.address != IN_PROCESS
 
     def at_once(self, threads: int = 1) -> int:
@@ -99,17 +95,10 @@ class RunLocation:
 
 @dataclass(frozen=True)
 class Result:
-    """The end of a run, whose rows are in its folder."""
+    """The end of a run."""
 
     crashed: list[str]  # a line for each job that crashed
     stopped: str = ""  # what a limit of time left undone, in words; "" if nothing
-
-
-class Record(Protocol):
-    """A file that a run writes before its first row."""
-
-    def write(self, out: AnyPath) -> None:
-        """Write it into a folder."""
 
 
 @contextlib.contextmanager
@@ -123,7 +112,6 @@ def only_driver(out: AnyPath) -> Iterator[None]:
 
 
 def done(out: AnyPath) -> set[str]:
-    """Return the spec hashes with a result row."""
     rows = read_table(out, "trials", columns=["spec_hash"])
     return set(rows["spec_hash"].to_pylist())
 
@@ -152,19 +140,6 @@ def refuse_foreign(out: AnyPath, *damaged: str) -> None:
                 f"{out} contains {path.name}, which is not part of a run; name an empty folder",
                 setting="out",
             )
-
-
-def explain_other_recipe(old: RunManifest, new: RunManifest) -> str:
-    """Explain that a folder contains another run because of its recipe; else return ""."""
-    # The same command gives another run only with another recipe.
-    is_changed = (old.dataset, old.ladder, old.command) == (new.dataset, new.ladder, new.command)
-    if new.recipe is not None and old.recipe is not None:
-        if old.recipe.name != new.recipe.name:
-            return f": it uses recipe {old.recipe.name}, not {new.recipe.name}"
-        is_changed |= old.recipe.settings != new.recipe.settings
-    if not is_changed:
-        return ""
-    return f": the recipe of {new.dataset} has changed since it began; report still reads it"
 
 
 def build_foreign_error(out: AnyPath, what: str, command: str, why: str = "") -> UserError:

@@ -53,8 +53,6 @@ class Copy(NamedTuple):
 
 @dataclass(frozen=True)
 class Copies:
-    """The copies of the data that a run reads."""
-
     # By the canonical JSON of data slots; imports are omitted, as the spec contains their digest.
     by_slot: Mapping[str, Copy]
     data_root: Path | None
@@ -83,7 +81,6 @@ class Copies:
 
     @property
     def digests(self) -> dict[str, str]:
-        """Return the digest of the images of each data slot."""
         return {key: copy.digest for key, copy in self.by_slot.items()}
 
     def refuse_other(self, out: AnyPath, remaining: Iterable[PlannedTrial]) -> None:
@@ -100,7 +97,9 @@ class Copies:
         specs = {trial.spec.network_id: trial.spec for trial in remaining}
         for network_id, spec in specs.items():
             copy = self.by_slot.get(canonical_json(spec.data))
-            trained_on = self._read_fingerprint(network_id)
+            trained_on = None  # if the network is absent or damaged
+            with suppress(OSError, DamagedFileError):
+                trained_on = read_manifest(self.store.folder("networks", network_id)).get("data")
             if copy is not None and trained_on not in (None, copy.fingerprint):
                 raise UserError(
                     f"`store` {self.store.root} contains networks that were trained on another "
@@ -109,7 +108,6 @@ class Copies:
                 )
 
     def refuse_copy(self, row: Mapping[str, Any], out: AnyPath) -> None:
-        """Refuse a row that was computed on another copy of the data."""
         copy = self.by_slot.get(row["data"])
         if copy is not None and row["data_digest"] != copy.digest:
             raise UserError(
@@ -119,18 +117,9 @@ class Copies:
                 "`data_root` of that copy"
             )
 
-    def _read_fingerprint(self, network_id: str) -> str | None:
-        """Return that of a network's data; None if the network is absent or damaged."""
-        with suppress(OSError, DamagedFileError):
-            return read_manifest(self.store.folder("networks", network_id)).get("data")
-        return None
-
 
 def find_rows(
-    planned: Iterable[PlannedTrial],
-    out: AnyPath,
-    among: AnyPath | None,
-    copies: Copies,
+    planned: Iterable[PlannedTrial], out: AnyPath, among: AnyPath | None, copies: Copies
 ) -> dict[str, AnyPath]:
     """Find rows of missing trials in the run folders ``AMONG/*/*``; return folders by spec hash."""
     if among is None:

@@ -15,7 +15,7 @@ from tests import fake_results
 from tests.support import sample
 from tune_calib.metrics.binning import top_label
 from tune_calib.metrics.bootstrap import bootstrap
-from tune_calib.results.tables import read_table, write_table
+from tune_calib.results.tables import SCHEMAS, read_table, write_table
 from tune_calib.spec.reproduction import Claim, Comparison
 
 RNG = np.random.default_rng(0)
@@ -194,18 +194,10 @@ def test_shared_draws_cancel_in_a_difference(usual, tmp_path):
     claim = claimed("+ one", ("vanilla",))
     assert judge([[usual]], claim).outcome == "held"
     # Without the draws their own errors alone are known, which are those of all samples.
-    table = written(tmp_path / "alone")
-    path = tmp_path / "alone"
+    path = written(tmp_path / "alone").out
     rows = [{**row, "draws": None} for row in read_table(path, "intervals").to_pylist()]
-    write_table(path, "intervals", "drawn", pa.Table.from_pylist(rows, table_schema()))
+    write_table(path, "intervals", "drawn", pa.Table.from_pylist(rows, SCHEMAS["intervals"]))
     assert judge([[load(path)]], claim).outcome == "not decided"
-    assert table.labels
-
-
-def table_schema():
-    from tune_calib.results.tables import SCHEMAS
-
-    return SCHEMAS["intervals"]
 
 
 @pytest.mark.parametrize("but", [(2,), (0, 1, 2, 3)])

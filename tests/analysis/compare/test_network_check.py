@@ -7,7 +7,6 @@ import pandas as pd
 import pytest
 
 from analysis.compare.gather import over_seeds
-from analysis.compare.hypotheses import PAIRED_TESTS
 from analysis.compare.intervals import over_both
 from analysis.compare.network_check import (
     compute_baseline_check,
@@ -15,7 +14,7 @@ from analysis.compare.network_check import (
     known_networks,
     measure_views,
 )
-from analysis.compare.significance import judge, view
+from analysis.compare.significance import judge
 from analysis.load import load
 from analysis.report import write_report
 from tests import fake_results
@@ -96,24 +95,6 @@ def test_results_without_the_check_have_p_values_and_no_verdict(tmp_path):
     assert check.sentence == "The over-confidence of the base network was not recorded"
     assert not check.why_no_verdict
     assert judge(over_seeds(sweep, "ece"), "wilcoxon", "vanilla").comparisons["p"].notna().all()
-
-
-@pytest.mark.parametrize("test", sample([*PAIRED_TESTS, "friedman"], 2))
-@pytest.mark.parametrize("name", sample(GAPS, 2))
-def test_tests_of_any_networks_have_a_p_and_a_warning(name, test, tmp_path):
-    matched = over_seeds(written(tmp_path, GAPS[name]), "ece")
-    # The invented numbers have one difference for all seeds, on which no t test is made.
-    noise = np.random.default_rng(0).normal(0, 1e-3, matched.values.shape)
-    verdict = judge(replace(matched, values=matched.values + noise), test, "vanilla")
-    if verdict.friedman is not None:
-        assert not verdict.friedman.statement
-        assert verdict.friedman.p < 0.05
-        assert verdict.friedman.nemenyi is not None
-    else:
-        assert verdict.comparisons[["low", "high", "p", "p_holm"]].notna().all(axis=None)
-    for form in ("plain", "markdown", "latex", "html", "json"):
-        text = view(verdict).render(form)
-        assert (WARNING in text) == (name != "over")
 
 
 def test_a_comparison_is_checked_by_its_plain_networks(tmp_path):

@@ -188,15 +188,6 @@ def test_sweeps_are_ranked_together_and_missing_trials_are_listed(tmp_path):
     assert read_run_manifest(tmp_path / "one").sweep not in text
 
 
-def test_negative_values_are_ranked():
-    values = {"a": [-0.1], "b": [0.2], "c": [-0.3]}
-    assert rank(frame(values, "nll"), "nll").summary["mean_rank"].to_dict() == {
-        "c": 1,
-        "a": 2,
-        "b": 3,
-    }
-
-
 def test_folders_with_different_numbers_of_a_trial_are_not_ranked(tmp_path):
     for name, ece in (("a", 0.05), ("b", 0.05), ("c", 0.06)):
         fake_results.write(tmp_path / name)

@@ -11,7 +11,6 @@ from scipy import stats
 import analysis
 from analysis.compare.intervals import ece_interval, over_samples
 from analysis.load import load
-from analysis.report import write_report
 from tests import fake_results
 from tests.support import sample
 from tune_calib.spec.metrics import column
@@ -90,13 +89,6 @@ def test_the_bins_of_real_trials_give_their_ece():
     assert len(table) == len(done) > 0
     assert sorted(table["ece"]) == pytest.approx(sorted(done[column("test", "ece")]), abs=1e-6)
     assert (table["ece_low"] <= table["ece_high"]).all()
-
-
-def test_the_report_has_an_interval_of_every_trial_that_is_done(tmp_path):
-    fake_results.write(tmp_path, seeds=2)
-    write_report(tmp_path)
-    table = pd.read_csv(tmp_path / "tables" / "intervals.csv")
-    assert len(table) == len(list((tmp_path / "trials").glob("*.parquet")))
 
 
 def test_a_trial_with_intervals_of_the_bootstrap_has_no_others(tmp_path):

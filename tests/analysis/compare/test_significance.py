@@ -17,7 +17,6 @@ from analysis.ladder.files import describe_best
 from analysis.ladder.tables import ladder
 from analysis.load import load
 from analysis.published import published
-from analysis.report import write_report
 from tests import fake_results
 from tests.support import sample
 from tune_calib.files.documents import seal
@@ -246,18 +245,6 @@ def test_on_one_network_the_networks_own_head_stands_in_every_block(tmp_path):
     assert told.values["vanilla"].tolist() == pytest.approx([0.1] * 3)
     spreads = spreads_of(told).set_index("method")["n"]
     assert spreads.to_dict() == {"vanilla": 1, "+ one": 3, "+ two": 3, "control": 3}
-
-
-@pytest.mark.slow
-def test_the_report_of_methods_side_by_side_has_a_declared_test(tmp_path):
-    fake_results.write(tmp_path, seeds=6, kinds=RIVALS)
-    write_report(tmp_path)
-    text = (tmp_path / "tables" / "significance.md").read_text()
-    assert "Declared: Wilcoxon's signed rank test against vanilla, two-sided." in text
-    assert "| + two" in text
-    write_report(tmp_path, test="t")
-    text = (tmp_path / "tables" / "significance.md").read_text()
-    assert "all 6 differences are equal, so there is no spread to test against" in text
 
 
 def compared(out, labels, eces=(0.06, 0.05, 0.02, 0.02)):

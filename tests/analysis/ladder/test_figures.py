@@ -1,7 +1,5 @@
 """Pictures of calibration: what is drawn, on numbers worked by hand."""
 
-from dataclasses import replace
-
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -13,7 +11,7 @@ from analysis.ladder.figures.bins import (
     draw_confidence,
     pooled_bins,
 )
-from analysis.ladder.figures.mechanisms import draw_norm_confidence, draw_prototypes, draw_sparsity
+from analysis.ladder.figures.mechanisms import draw_norm_confidence, draw_prototypes
 from analysis.ladder.figures.shift import corruption_rows, draw_corruption
 from analysis.ladder.figures.tradeoff import PANELS, cost_table, draw_cost, draw_tradeoff
 from analysis.ladder.results import LadderResults, angles, costs
@@ -100,13 +98,6 @@ def test_methods_side_by_side_have_a_front_and_steps_have_arrows(tmp_path):
     # Invented: each rung loses a point of accuracy and two of ECE, so all are on the front.
     assert list(dashed[0].get_ydata()) == pytest.approx([5, 7, 9, 11])
     assert not [line for line in steps.axes[0].lines if line.get_linestyle() == "--"]
-
-
-def test_the_axis_of_sparsity_is_the_complement_of_the_share(out):
-    figure = draw_sparsity(results(out))
-    figure.canvas.draw()  # the second axis follows the first then
-    shares, sparse = figure.axes[0].get_ylim(), figure.axes[0].child_axes[0].get_ylim()
-    assert sorted(sparse) == pytest.approx(sorted(1 - share for share in shares))
 
 
 def costly(out, **measured):
@@ -217,16 +208,6 @@ def test_the_map_has_a_dot_a_sample_and_is_the_same_twice(out):
     assert places[0].shape == (30, 2)
     assert (places[0] == places[1]).all()
     assert "30 samples" in maps[0].get_title()
-
-
-def test_corruptions_without_accuracy_have_no_figure(out):
-    fake_results.add_shifts(out, ["generated/fog"])
-    sweep = load(out)
-    lost = [name for name in sweep.trials if name.startswith("generated/fog") and "acc" in name]
-    assert lost
-    reduced = replace(sweep, trials=sweep.trials.drop(columns=lost))
-    assert draw_corruption(LadderResults(sweep)) is not None
-    assert draw_corruption(LadderResults(reduced)) is None
 
 
 def test_published_corruptions_are_drawn_before_generated_ones(out):

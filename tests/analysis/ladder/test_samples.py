@@ -65,12 +65,6 @@ def test_the_confidence_is_the_largest_probability(tmp_path):
     assert (table["confidence"] == table["indicator"]).all()
 
 
-def test_a_method_that_judges_no_sample_leaves_no_record(tmp_path):
-    network = {"method": "ce", "epochs": EPOCHS}
-    spec = TrialSpec.build(data={"train_fraction": 0.1}, network=network)
-    assert records(spec, Store(tmp_path)).num_rows == 0
-
-
 def test_an_epoch_that_is_absent_is_one_line(tmp_path):
     spec, store = spec_of(), Store(tmp_path)
     records(spec, store)

@@ -4,12 +4,10 @@ import json
 import os
 import shutil
 from pathlib import Path
-from urllib.parse import unquote, urlparse
 
 import pytest
 
 import analysis
-from analysis.experiment_file.overview import write_overview
 from analysis.report import write_report, write_search_report
 from tests import drawing, fake_results
 
@@ -129,30 +127,6 @@ def test_words_and_lists_filter_together_and_the_count_is_shown(opened):
     assert opened.get_log("browser") == []
 
 
-def test_links_to_files_open_them(opened, page_url):
-    links = [
-        link.get_attribute("href")
-        for link in opened.find_elements("css selector", "#files a, figcaption a")
-    ]
-    assert any(link.endswith("tables/ladder.csv") for link in links)
-    assert all(os.path.exists(unquote(urlparse(link).path)) for link in links)
-    one(opened, "#files a[href='figures/tradeoff.png']").click()
-    assert opened.current_url.endswith("figures/tradeoff.png")
-    opened.back()
-    assert opened.current_url == page_url
-
-
-def test_the_print_has_whole_tables_and_no_controls(opened):
-    opened.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
-    shown = opened.execute_script(
-        "const shown = (selector) =>"
-        " getComputedStyle(document.querySelector(selector)).display !== 'none';"
-        " return [shown('nav'), shown('.controls'), shown('table')]"
-    )
-    opened.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
-    assert shown == [False, False, True]
-
-
 def see(driver, width, scheme):
     """The page at a width, in light or dark."""
     set_width(driver, width)
@@ -172,16 +146,6 @@ def test_pages_do_not_scroll_sideways(seen):
     script = "return [document.documentElement.clientWidth, document.documentElement.scrollWidth]"
     inner, outer = driver.execute_script(script)
     assert outer <= inner
-
-
-def test_the_page_over_a_sweep_file_leads_to_that_of_each_entry(driver, tmp_path):
-    fake_results.write(tmp_path / "first", published=False)
-    (tmp_path / "first" / "report.html").write_text("<title>first</title>")
-    page = write_overview(tmp_path, [tmp_path / "first"])
-    driver.get(page.as_uri())
-    assert len(column(driver, "rung-rows", 1)) == 4
-    one(driver, "#entry-rows tbody a").click()
-    assert driver.title == "first"
 
 
 @pytest.fixture

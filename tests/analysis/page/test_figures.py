@@ -1,6 +1,5 @@
 """Figures as records: each says what it tells, and one that fails costs no other."""
 
-import re
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -71,24 +70,6 @@ def test_figures_are_drawn_of_results_of_any_kind(tmp_path):
     assert set(SEARCH_FIGURES) <= drawn
 
 
-@pytest.mark.slow
-def test_a_figure_of_a_user_stands_in_the_report_behind_ours(
-    room, register, tmp_path, with_figures
-):
-    def draw(results):
-        figure, axis = plt.subplots()
-        axis.plot([0, 1])
-        return figure
-
-    told = f"{room} of a user"
-    register(Figure("own", "My figure", "Read it so.", draw, caption=lambda results: f"{told}."))
-    printed = written(room, tmp_path)
-    assert re.search(r"/figures: .*own", printed)
-    page = (tmp_path / "report.html").read_text()
-    assert f"My figure.</b> Read it so. {told}." in page
-    assert page.rindex("<figure ") == page.index('<figure id="figure-own"')
-
-
 def fails(error):
     def raising(results):
         plt.figure()
@@ -107,17 +88,9 @@ def unsaveable(results):
     return figure
 
 
-def nothing(results):
-    return None
-
-
 MINE = UserError("this sweep\nhas no rungs")
 FAILURES = {
     "user": (Figure("own", "T", "R.", fails(MINE)), "own: FAILED, this sweep has no rungs"),
-    "key": (
-        Figure("own", "T", "R.", fails(KeyError("test/ece"))),
-        "own: FAILED, test_figures.py line ",
-    ),
     "caption": (Figure("own", "T", "R.", drawn, caption=fails(MINE)), "own: FAILED, this sweep"),
     "save": (Figure("own", "T", "R.", unsaveable), "own: FAILED, style.py line"),
 }

@@ -14,7 +14,7 @@ from analysis.ladder import tables
 from analysis.ladder.files import page
 from analysis.ladder.results import LadderResults
 from analysis.load import load
-from analysis.page.page import Gallery, describe_programs, environment
+from analysis.page.page import Gallery, describe_programs
 from analysis.report import write_report
 from analysis.tables import table
 from analysis.tables.render import html
@@ -202,24 +202,6 @@ def test_several_versions_and_revisions_of_the_program_are_named_with_their_tria
         " unknown (1)."
     ]
     assert describe_programs(rows[:2]) == describe_programs(rows[4:]) == []
-
-
-@pytest.mark.slow
-def test_environment_and_revision_come_from_the_rows(out):
-    versions = json.dumps({"torch": "9.9", "numpy": "2.4"})
-    for name, revision in (("1-0", "abc+"), ("1-1", "def")):
-        rung = {"rung": 1, "rung_label": "+ one", "data": '{"dataset":"digits"}'}
-        told = {"versions": versions, "git_revision": revision, "device": "cpu", "threads": 2}
-        row = {"spec_hash": name, "status": "done", **rung, **told}
-        write_results(out, name, {"trials": [row]})
-    text = rendered(out)
-    table = environment(load(out).trials)
-    records = [{h: c.text for h, c in record.items()} for record in table.records]
-    assert {"item": "torch", "value": "9.9", "trials": "2"} in records
-    assert [r["value"] for r in records if r["item"] == "git revision"] == ["abc+", "def"]
-    assert "git checkout abc\n" in text
-    assert "several revisions" in text
-    assert "versions of the program: " in text
 
 
 def test_settings_are_flat_without_seeds_and_grouped_by_rung():

@@ -18,7 +18,6 @@ from analysis.search.figures.points import (
     best_so_far,
     coordinates,
     draw_history,
-    front,
 )
 from analysis.search.figures.settings import draw_pairs, draw_shares
 from analysis.search.load import is_complete, load_search
@@ -73,23 +72,12 @@ def test_a_suggestion_is_a_row_with_the_spread_over_its_seeds(out):
     )
 
 
-def test_settings_stand_in_the_order_of_their_importance(out):
-    assert load_search(out).settings == ["head.lr", "head.shape", "head.width"]
-
-
 def test_the_best_so_far_counts_only_what_keeps_the_accuracy(tmp_path):
     fake_results.write_search(tmp_path, [LINEAR, *POINTS], [0.3, *ECES])
     search = load_search(tmp_path)
     best = best_so_far(search.table(), "ece").tolist()
     assert best[2:] == pytest.approx([0.06, 0.04, 0.04])
     assert best[0] != best[0]  # nothing within the guard yet
-
-
-def test_the_front_is_what_no_other_beats_in_both(out):
-    table = load_search(out).table()
-    points = table.assign(ece=[0.06, 0.2, 0.04, 0.04], accuracy=[0.9, 0.8, 0.85, 0.85])
-    best = front(points, ["ece", "accuracy"])
-    assert best["number"].tolist() == [2, 0]  # 3 equals 2, the earlier one stands for both
 
 
 def test_the_best_table_names_baseline_defaults_and_the_choice(out):
@@ -241,7 +229,6 @@ def test_equal_results_give_equal_bytes_wherever_they_lie(out, tmp_path, with_fi
 
 NONE_DONE = {
     "history: not drawn, no suggestion is done",
-    "front: not drawn, no suggestion is done",
     "no suggestion keeps the accuracy within the guard: none is chosen",
 }
 
@@ -251,17 +238,9 @@ NONE_DONE = {
     sample(
         [
             ([LINEAR], [0.05], None, {"share: not drawn, fewer than two suggestions are within"}),
-            (POINTS[:2], [None, None], ["crashed", "crashed"], NONE_DONE),
             (POINTS[:2], [None, None], ["crashed", "diverged"], NONE_DONE),
-            (
-                [{"head.lr": 0.01}, {"head.lr": 0.1}],
-                [0.05, 0.06],
-                None,
-                {"parallel: not drawn, no two settings have two values each"},
-            ),
             (POINTS, [0.05] * 4, None, {"importance: not drawn, too few to say"}),
             (POINTS, [0.0] * 4, None, {"Complete: all 4 planned"}),
-            ([LINEAR] * 3, [0.05] * 3, None, {"sensitivity: not drawn, no setting has two values"}),
         ],
         3,
     ),
@@ -274,14 +253,6 @@ def test_too_few_results_give_a_sentence(tmp_path, points, eces, statuses, messa
     for text in message:
         assert text in report
     assert (tmp_path / "report.html").exists()
-
-
-def test_a_report_counts_planned_suggestions_that_have_not_ended(tmp_path):
-    fake_results.write_search(tmp_path, POINTS, ECES, planned=9)
-    assert not is_complete(tmp_path)
-    report = write_search_report(tmp_path)
-    assert "INCOMPLETE: of 9 planned suggestions, 4 done, 5 missing." in report
-    assert "5 suggestions have not ended" in report
 
 
 def test_damage_and_mistakes_are_one_line(out):
@@ -330,10 +301,8 @@ def test_figures_show_the_settings_and_the_metric_that_are_chosen():
     ("name", "options", "message"),
     [
         ("sensitivity", {"settings": "gama"}, "setting 'gama' was not searched"),
-        ("sensitivity", {"metric": "eece"}, "unknown metric 'eece'"),
         ("heat_map", {"settings": ["gamma"]}, "heat_map shows two settings or more, not 1"),
         ("history", {"settings": ["gamma"]}, "figure history takes no settings"),
-        ("importance", {"metric": "nll"}, "figure importance takes no metric"),
     ],
 )
 def test_a_wrong_choice_for_a_figure_is_one_line(name, options, message):
@@ -347,10 +316,3 @@ def test_lines_of_parallel_coordinates_are_logarithmic_where_the_search_is(out):
     assert heights["head.lr"].tolist() == pytest.approx([0.5, 0, 0.849, 1], abs=0.001)
     assert heights["head.width"].isna().tolist() == [False, True, False, True]
     assert heights["head.shape"].tolist() == [0, 1, 0, 1]
-
-
-def test_a_search_report_refuses_a_published_table(out):
-    refusal = CliRunner().invoke(app, ["report", str(out), "--published", "fedlas/table1"])
-    assert "contains a search" in str(refusal.exception)
-    report = CliRunner().invoke(app, ["report", str(out)])
-    assert "2 (chosen)" in report.stdout

@@ -108,8 +108,7 @@ class NetworkSlot(OptimisedSlot):
             return self
         if self.weights is None and self.backbone != IMPORTED:
             raise UserError(
-                "network.epochs is 0, so nothing is trained: set it to 1 or more, or give the file "
-                "of a trained network as `weights`"
+                "network.epochs is 0, so nothing is trained: set it to 1 or more, or give `weights`"
             )
         if self.method != "ce":
             raise UserError(
@@ -122,10 +121,7 @@ class NetworkSlot(OptimisedSlot):
             raise UserError(message, "network.epochs")
         for key in OF_TRAINING:
             if getattr(self, key) != type(self).model_fields[key].default:
-                raise UserError(
-                    f"network.{key}: a frozen network (network.epochs=0) is not trained; leave it "
-                    "out"
-                )
+                raise UserError(f"network.{key}: a frozen network (epochs=0) is not trained")
         return self
 
     @model_validator(mode="after")

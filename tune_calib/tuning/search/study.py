@@ -9,7 +9,6 @@ No suggestion repeats a point, so that searches of equal length try equally many
 """
 
 import contextlib
-import copy
 import itertools
 import math
 import random
@@ -75,12 +74,10 @@ class SearchStudy:
         self._sampler = SAMPLERS[definition.sampler]
         self._space = restrict_space(definition.method, definition.resolved, definition.grid)
         name = f"tune-calib {identity or definition.identity}"
+        directions = self._objective.directions
         if not is_read_only:
             optuna.create_study(
-                storage=storage,
-                study_name=name,
-                directions=self._objective.directions,
-                load_if_exists=True,
+                storage=storage, study_name=name, directions=directions, load_if_exists=True
             )
         try:
             self._study = optuna.load_study(study_name=name, storage=storage)
@@ -241,15 +238,14 @@ class SearchStudy:
 
 
 def _reopen(trial: FrozenTrial) -> FrozenTrial:
-    if not trial.state.is_finished():
-        return trial
-    open_trial = copy.copy(trial)
-    open_trial.state, open_trial.values = TrialState.RUNNING, None
-    open_trial.datetime_complete = None
     # Of the system attributes only constraints are results; samplers wrote the others.
-    attributes = trial.system_attrs.items()
-    open_trial.system_attrs = {k: v for k, v in attributes if "constraints" not in k}
-    return open_trial
+    attributes = {k: v for k, v in trial.system_attrs.items() if "constraints" not in k}
+    return create_trial(
+        state=TrialState.RUNNING,
+        params=trial.params,
+        distributions=trial.distributions,
+        system_attrs=attributes,
+    )
 
 
 def _find_points(trials: Iterable[FrozenTrial]) -> set[FrozenPoint]:
@@ -289,7 +285,7 @@ def search_status(out: AnyPath, study_storage: str | None = None, is_running: bo
         url = find_storage(out, study_storage, manifest.study_storage)
         # A grid depends on the method's defaults, and these on the recipe.
         needs_recipe = SAMPLERS[manifest.question.sampler].tries_grid
-        definition = SearchDefinition.read(manifest, out, needs_recipe)
+        definition = SearchDefinition.read(manifest, needs_recipe)
         # By the identity in the manifest, so that plug-ins need not be loaded.
         study = SearchStudy(definition, out, url, is_read_only=True, identity=manifest.search)
         states = [state for state in study.states() if state != "running"]
