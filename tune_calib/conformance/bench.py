@@ -59,7 +59,6 @@ class Bench:
 
     @cached_property
     def bank(self) -> FeatureBank:
-        """Return the feature bank of a network trained on the digits for one epoch."""
         spec = TrialSpec.build(network=NETWORK, head={"method": "retrain", **HEAD})
         development = load_development(spec.data, None)
         run = NetworkTraining(spec, self.store, development, CPU)
@@ -112,7 +111,6 @@ def toy_method(
     epochs: int = 4,
     params: Params | None = None,
 ) -> NetworkMethod:
-    """Build a network method for the toy network in its first step, both of the same dtype."""
     context = NetworkContext(classes, WIDTH, SAMPLES, epochs, seed=0)
     method: NetworkMethod = info.implementation(params or info.params(), context)
     method.adapt(network)
@@ -146,7 +144,6 @@ def build_trainer(spec: TrialSpec, device: torch.device, steps: int) -> NetworkT
 def check_methods(
     backbone: str, precision: str, batch_size: int, bench: Bench, device: torch.device
 ) -> Iterator[tuple[str, SelfCheck]]:
-    """Check all network and head methods anew; yield the name and the result."""
     data, network = {"dataset": "cifar100"}, {"backbone": backbone, "precision": precision}
     # Before the first check, so that a wrong name is no refusal of each method.
     refuse_slow(TrialSpec.build(data=data, network=network).network.precision, device)

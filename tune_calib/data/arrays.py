@@ -62,7 +62,6 @@ class Array:
 
 
 def arrays_in(path: Path) -> Mapping[str, Array]:
-    """Return the arrays of a file by name, without reading them."""
     suffix = path.suffix.lower()
     if suffix in _PICKLED:
         raise UserError(f"{path}: reading a pickle could run code; {_FIX}")

@@ -168,7 +168,6 @@ def load_test(slot: DataSlot, root: Path | None, cache: Path | None = None) -> S
 
 
 def load_held_out(slot: DataSlot, root: Path | None, cache: Path | None = None) -> Split:
-    """Load the test images of the classes that ``data.held_out_classes`` leaves out."""
     test = _tested(slot, root, cache)
     is_held_out = torch.tensor(slot.info.relabel or ())[test.labels] == HELD_OUT
     return test.take(is_held_out.nonzero().squeeze(1))
@@ -227,7 +226,6 @@ def imbalance_counts(counts: Counts, imbalance: float) -> Counts:
 
 
 def add_label_noise(train: Split, fraction: float, classes: int) -> Split:
-    """Replace exactly round(fraction * N) labels by another class, drawn uniformly."""
     draw = _random("label_noise")
     labels = train.labels.clone()
     chosen = torch.from_numpy(draw.permutation(len(train))[: round(fraction * len(train))])
@@ -237,7 +235,6 @@ def add_label_noise(train: Split, fraction: float, classes: int) -> Split:
 
 
 def _subset(train: Split, counts: Counts, purpose: str) -> Split:
-    """Draw ``counts`` samples of each class; smaller subsets are part of larger ones."""
     labels = train.labels.numpy()
     rank = _random(purpose).permutation(len(labels))
     shuffled = [rank[labels[rank] == label][:count] for label, count in enumerate(counts)]

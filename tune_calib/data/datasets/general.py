@@ -70,7 +70,6 @@ class General:
         return {**scanned.model_dump(), "padding": padding, **reading}
 
     def describe(self, slot: DataSlot, root: Path | None, cache: Path | None) -> dict[str, Any]:
-        """Read all images and return the fields of ``spec.ScannedData``."""
         scan = self.scan(root, slot)
         channels = 1 if scan.is_grey else 3
         if slot.resize is None and scan.side is not None and scan.side <= SMALL:
