@@ -9,24 +9,19 @@ from dataclasses import replace
 from pathlib import Path
 
 from ablations.ladders import read_ladder
-from tune_calib.spec.ladder import LADDERS, Ladder, Rung
+from tune_calib.spec.ladder import LADDERS, Ladder
 
-_MAC_CAL = read_ladder(Path(__file__).with_name("mac_cal.yaml"))
-_PLAIN = [replace(rung, published=None) for rung in _MAC_CAL.rungs]
-
-
-def _scale(rung: Rung) -> Rung:
-    return replace(
-        rung,
-        label=f"{rung.label}, scaled",
+_RUNGS = []
+for _rung in read_ladder(Path(__file__).with_name("mac_cal.yaml")).rungs:
+    _scaled = replace(
+        _rung,
+        label=f"{_rung.label}, scaled",
         ingredient="temperature scaling after it",
-        slots={**rung.slots, "posthoc": {"method": "temperature"}},
-        kind="control" if rung.kind == "control" else "variant",
+        slots={**_rung.slots, "posthoc": {"method": "temperature"}},
+        kind="control" if _rung.kind == "control" else "variant",
     )
-
-
-# The stable order keeps controls last.
-_RUNGS = sorted([*_PLAIN, *map(_scale, _PLAIN)], key=lambda rung: rung.kind == "control")
+    _RUNGS += [replace(_rung, published=None), replace(_scaled, published=None)]
+_RUNGS.sort(key=lambda rung: (rung.kind == "control", rung.label.endswith(", scaled")))
 
 LADDERS.register(
     Ladder(
@@ -34,5 +29,5 @@ LADDERS.register(
         title="MaC-Cal, one ingredient at a time, with and without temperature scaling",
         table="maccal/scaled",
         rungs=tuple(_RUNGS),
-    ),
+    )
 )

@@ -16,7 +16,9 @@ a test compares it::
 over all distinct trials of the rung in them, with its standard deviation, or the ends of its
 interval (``cells: interval``), or alone (``cells: mean``). ``rung`` changes the rungs of a column
 (``"{}, scaled"``), ``split`` is where it is measured (``select``, ``ood/cifar10``). A folder as
-``ladder`` gives the table of its report, with ``metrics``.
+``ladder`` gives the table of its report, with ``metrics``. ``effects`` names the column of each run
+with a design, whose Shapley values of ``metrics`` it shows by step, as decided, also ``behind`` its
+post-hoc method.
 """
 
 import json
@@ -32,12 +34,14 @@ import yaml
 from pydantic import ConfigDict, TypeAdapter
 from pydantic.dataclasses import dataclass
 
+from analysis.compare.effects import compute_effects
+from analysis.compare.hypotheses import format_change
 from analysis.ladder.means import may_win
 from analysis.ladder.tables import ladder
 from analysis.load import Run, load
 from analysis.tables.render import body
 from analysis.tables.table import Table
-from analysis.text import Cell, ranked, records_of
+from analysis.text import Cell, Record, ranked, records_of
 from tune_calib.errors import UserError
 from tune_calib.files.paths import parse_path
 from tune_calib.spec.metrics import METRICS, column
@@ -65,13 +69,15 @@ class Columns:
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class ResultTable:
-    """A table of results: rungs as rows, or the table of one report."""
+    """A table of results: rungs as rows, the table of one report, or effects."""
 
     head: str = ""
     rows: dict[str, str] = field(default_factory=dict)
     columns: list[Columns] = field(default_factory=list)
     ladder: str = ""
     metrics: tuple[str, ...] = ()
+    effects: dict[str, str] = field(default_factory=dict)
+    behind: bool = False
 
 
 def generate() -> Iterator[tuple[Path, str]]:
@@ -94,6 +100,8 @@ def format_table(description: object) -> str:
     if table.ladder:
         run = replace(_load(table.ladder), shown=table.metrics)
         return body(ladder(run))
+    if table.effects:
+        return body(Table("results", "", _contributions(table)))
     cells = {table.head: list(map(Cell, table.rows))}
     for columns in table.columns:
         for head, column_cells in _columns(table, columns):
@@ -104,6 +112,20 @@ def format_table(description: object) -> str:
         if all(cell.is_blank for cell in numbers):
             raise UserError(f"{name.text!r}: no finished trial of this rung")
     return body(Table("results", "", records))
+
+
+def _contributions(table: ResultTable) -> list[Record]:
+    """Return a record for each step, with its Shapley values in the runs of a table."""
+    records: dict[str, Record] = {}
+    for title, folder in table.effects.items():
+        for metric in table.metrics:
+            for effect in compute_effects(_load(folder), metric, has_posthoc=table.behind):
+                if effect.kind == "shapley":
+                    record = records.setdefault(effect.name, {table.head: Cell(effect.name)})
+                    change = format_change(metric, effect.decision.difference)
+                    text = f"{change} ({effect.decision.outcome})"
+                    record[f"{title}: {METRICS[metric].head}"] = Cell(text)
+    return list(records.values())
 
 
 @cache

@@ -64,10 +64,7 @@ _register(
     },
 )
 _register("ecp", {"network.alpha": around(0.1)})
-_register(
-    "cpc",
-    {"network.lambda_bdc": around(0.1), "network.lambda_bec": around(1.0)},
-)
+_register("cpc", {"network.lambda_bdc": around(0.1), "network.lambda_bec": around(1.0)})
 _register("mmce", {"network.lam": around(1.0, 2.0)}, {"network.lam": 2.0})
 _register(
     "mmce_weighted",
@@ -87,18 +84,9 @@ _register(
     {"network.pairing": "nll"},
 )
 _register(
-    "crl",
-    {
-        "network.weight": around(1.0),
-        "network.target": choice("softmax", "entropy", "margin"),
-    },
+    "crl", {"network.weight": around(1.0), "network.target": choice("softmax", "entropy", "margin")}
 )
-_register(
-    "mixup",
-    {"network.alpha": _BETA},
-    {"network.alpha": 0.4},
-    {"network.alpha": 0.2},
-)
+_register("mixup", {"network.alpha": _BETA}, {"network.alpha": 0.4}, {"network.alpha": 0.2})
 for _mit in ("mit_a", "mit_l"):
     _register(
         _mit,
@@ -138,11 +126,7 @@ _LATENT = {"network.latent": choice(10, 64, 256)}
 _register("tst_joint", _LATENT, {"network.latent": 10})
 _register(
     "vtst_joint",
-    {
-        **_LATENT,
-        "network.evaluation": choice("mc", "mean"),
-        "network.kl_weight": around(1.0, 0.01),
-    },
+    {**_LATENT, "network.evaluation": choice("mc", "mean"), "network.kl_weight": around(1.0, 0.01)},
     {"network.latent": 10},
     {"network.kl_weight": 0.01},
 )

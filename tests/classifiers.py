@@ -25,12 +25,12 @@ READINGS = {
 TOLD = {**{name: {} for name in HEADS}, **READINGS}
 
 
-def spec_of(told=None, posthoc=None, seed=0, **head) -> TrialSpec:
+def spec_of(reading=None, posthoc=None, seed=0, **head) -> TrialSpec:
     slots = {"network": small_spec().network.model_dump(mode="json")}
-    if told:
+    if reading:
         slots["head"] = {
-            "method": told.split()[0], "epochs": 3, "augment": "none", "seed": seed, "lr": 0.05,
-            "params": TOLD[told], **head,
+            "method": reading.split()[0], "epochs": 3, "augment": "none", "seed": seed, "lr": 0.05,
+            "params": TOLD[reading], **head,
         }  # fmt: skip
     if posthoc:
         slots["posthoc"] = {"method": posthoc}

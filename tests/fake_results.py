@@ -61,17 +61,7 @@ def write(
     kinds: tuple[str, ...] = KINDS,
     flags: Mapping[int, str] | None = None,
 ) -> None:
-    """Write a run of three rungs and a control.
-
-    Args:
-        out: folder.
-        seeds: paired seeds.
-        published: rows are named as in maccal/table5.
-        bad: status of all trials of ``bad_rungs``, which then have no metrics.
-        bad_rungs: rungs that fail if ``bad`` is given.
-        kinds: of the rungs.
-        flags: of the first trial of each rung; none unless given.
-    """
+    """Write a run of three rungs and a control; ``bad`` is the status of all of ``bad_rungs``."""
     names = ("Vanilla", "+Masked Retraining", "+Gradient Restriction", None)
     rungs = [
         RungRecord(
@@ -111,13 +101,7 @@ def write(
 
 
 def add_shifts(out: Path, names: Iterable[str], left_out: str = "") -> None:
-    """Let every trial of a run of ``write`` have been looked at on some shift sets.
-
-    Args:
-        out: folder of the run.
-        names: of the sets.
-        left_out: a set and part of it that the first trial has no rows of.
-    """
+    """Let every trial of a run of ``write`` have been looked at on some shift sets."""
     rows = []
     hashes = read_table(out, "trials")["spec_hash"].to_pylist()
     for spec_hash, name in itertools.product(hashes, names):
@@ -133,14 +117,7 @@ def add_shifts(out: Path, names: Iterable[str], left_out: str = "") -> None:
 
 
 def add_intervals(out: Path, metrics: Iterable[str], resamples: int = 1000, but: int = 0) -> None:
-    """Let the trials of a run of ``write`` that are done have bootstrap intervals.
-
-    Args:
-        out: folder of the run.
-        metrics: that have one, .1 wide to both sides; and .2 of accuracy.
-        resamples: draws.
-        but: so many trials are left out.
-    """
+    """Let the done trials of a run, but some, have intervals .1 (of accuracy .2) to both sides."""
     rows = []
     table = read_table(out, "trials").to_pylist()
     done = [row for row in table if row["status"] == "done"]
@@ -170,15 +147,7 @@ def add_flags(path: Path, cell: str) -> None:
 def add_network_check(
     out: Path, gap: float = 0.05, se: float = 0.004, only_heads: bool = False, method: str = "ce"
 ) -> None:
-    """Give every row what is known of its network, one of each seed.
-
-    Args:
-        out: folder of a run of ``write``.
-        gap: confidence gap on test of the network of the second seed; others are .002 away.
-        se: its standard error.
-        only_heads: the networks' own rows are of before there was such a thing.
-        method: of the networks.
-    """
+    """Give every row what is known of its network, one of each seed, whose gaps are .002 apart."""
     for path in sorted((out / "trials").glob("*.parquet")):
         with pq.ParquetFile(path) as file:
             (row,) = file.read().to_pylist()
@@ -290,18 +259,7 @@ def write_search(
     metrics: tuple[str, ...] = ("ece",),
     importance: dict[str, float] | None = None,
 ) -> None:
-    """Write a search that has ended.
-
-    Args:
-        out: folder.
-        points: settings of each suggestion, of ``SPACE``.
-        eces: mean ECE of each; its accuracy is 0.9 - ECE / 2, that of the baseline 0.85.
-        statuses: of each; done unless given.
-        seeds: of each; their ECE differs by 0.01.
-        planned: suggestions; no more than there are unless given.
-        metrics: that were searched for.
-        importance: of the settings for the first metric; none unless given.
-    """
+    """Write a search that has ended; the accuracy of a suggestion is 0.9 - ECE / 2."""
     statuses, planned = statuses or ["done"] * len(points), planned or len(points)
     suggestions = _suggestions(points, eces, statuses, seeds)
     within = [suggestion.number for suggestion in suggestions if suggestion.is_within]

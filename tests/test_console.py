@@ -2,7 +2,6 @@
 
 import io
 import random
-import re
 
 import pytest
 from rich.console import Console
@@ -13,17 +12,7 @@ from analysis.load import load
 from analysis.tables.table import Table, column_key
 from analysis.text import Cell
 from tune_calib.cli.options import chosen_screen
-from tune_calib.console import (
-    WIDE,
-    Prose,
-    Screen,
-    Text,
-    echo,
-    entries,
-    shown,
-    shown_on,
-    terminal,
-)
+from tune_calib.console import WIDE, Prose, Screen, Text, echo, entries, shown, shown_on, terminal
 from tune_calib.errors import UserError
 from tune_calib.files.paths import parse_path
 
@@ -70,30 +59,6 @@ def test_a_text_fits_the_screen_in_whole_words(width, seed, ladder):
     note |= {"a", "wider", "window", "or", "pipe", "shows", "all"}
     words = note | {word.strip(",;.") for word in str(text).split()}
     assert {word.strip(",;.") for word in printed.split() if set(word) != {"-"}} <= words
-
-
-@pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("seed", range(8))
-def test_a_column_stands_whole_or_is_named_as_left_out(width, seed):
-    table = random_table(seed)
-    text = on(Text([table]), width)
-    note = re.search(r"Not shown: (.*);", text, re.S)
-    left_out = note[1].replace(",", " ").split() if note else []
-    for place_, head in enumerate(table.heads):
-        is_there = head.split()[0] in text.split("\n--")[0].split()
-        assert is_there is (column_key(head) not in left_out), head
-        assert is_there or place_ > 0
-    first = [head for head in table.first if column_key(head) in left_out]
-    others = [head for head in table.heads[1:] if column_key(head) not in left_out]
-    assert not (len(first) == 2 and len(others) > len(table.heads) / 2)
-
-
-def test_text_without_a_screen_has_full_lines(ladder):
-    table = ladder.parts[0]
-    assert shown(ladder) == str(ladder) == on(ladder, None)
-    for name, *cells in table.rows:
-        (line,) = [line for line in str(ladder).splitlines() if line.startswith(f"{name.text} ")]
-        assert all(cell.marked("plain") in line for cell in cells)
 
 
 def test_columns_are_chosen_by_name_whatever_the_width(ladder):

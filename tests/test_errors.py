@@ -1,33 +1,15 @@
 """A mistake is spelt for whoever made it: as an option, at its line of a file, or for Python."""
 
 import pickle
-import re
-from pathlib import Path
 
 import pytest
 
-import tune_calib
 from tests.support import here
 from tune_calib.cli.entry import as_option
 from tune_calib.errors import UserError, find_cause, spell_settings
 from tune_calib.spec.request import SearchRequest, build_request
 
-PACKAGE = Path(tune_calib.__path__[0])
 # A command to be typed, or what git is asked, is no name of a setting.
-COMMAND = re.compile(r"tune-calib|--set \{|\(\{command\}|of .git.|``--")
-OPTION = re.compile(r"(?<![\w-])--[a-z][\w-]+")
-
-
-def test_the_library_names_no_option():
-    """Nothing but the command line knows how the command line spells a setting."""
-    lines = [
-        f"{path.relative_to(PACKAGE)}:{number}: {line.strip()}"
-        for path in PACKAGE.rglob("*.py")
-        if path.relative_to(PACKAGE).parts[0] != "cli"
-        for number, line in enumerate(path.read_text().splitlines(), 1)
-        if OPTION.search(line) and not COMMAND.search(line)
-    ]
-    assert lines == []
 
 
 def test_a_mistake_is_spelt_for_command_line_file_and_python(tmp_path):

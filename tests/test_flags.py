@@ -178,14 +178,6 @@ def line_of(text, label):
     return next(line for line in text.splitlines() if label in line)
 
 
-@pytest.mark.parametrize("name", sample(FLAGS, 2))
-def test_every_flag_has_a_sign_and_its_meaning_in_the_table(name, tmp_path):
-    fake_results.write(tmp_path, kinds=RIVALS, flags={3: name})
-    text, flag = markdown(tables.ladder(load(tmp_path))), FLAGS[name]
-    assert f"control {flag.sign} " in line_of(text, "control")
-    assert f"{flag.sign} {flag.name} (1 trial): {flag.meaning}" in text
-
-
 @pytest.mark.parametrize("kind", sample(RENDERED, 2))
 def test_a_ladder_shows_the_sign_and_its_meaning_and_never_the_best_at_chance(kind, out, flag):
     text = RENDERED[kind](tables.ladder(load(out)))

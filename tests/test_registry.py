@@ -37,12 +37,3 @@ def test_a_record_of_others_has_no_facts_and_takes_no_name_of_the_program():
     assert fresh.facts("other") == {}
     with pytest.raises(UserError, match="did you mean 'other'"):
         fresh.require("othr")
-
-
-def test_a_record_is_registered_by_its_fields():
-    fresh: Registry[MethodInfo] = Registry("method", "tune_calib.methods", MethodInfo)
-    fields = {**vars(METHODS["ce"]), "name": "other"}
-    assert fresh.register(**fields) == MethodInfo(**fields)
-    assert fresh.homes["other"] == "test_registry"
-    with pytest.raises(TypeError, match="a method must be a MethodInfo, got None"):
-        fresh.register()

@@ -7,56 +7,10 @@ import tomllib
 from importlib import metadata
 from pathlib import Path
 
-import pytest
-import yaml
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[1]
-MAKEFILE = (ROOT / "Makefile").read_text("utf-8")
-WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-
-
-def recipe(target: str) -> str:
-    """Return the commands of a target of the Makefile."""
-    (commands,) = re.findall(rf"^{target}:[^\n]*\n((?:\t[^\n]*\n)+)", MAKEFILE, re.M)
-    return commands
-
-
-def jobs(path: Path) -> dict[str, dict]:
-    return yaml.safe_load(path.read_text("utf-8"))["jobs"]
-
-
-def steps(path: Path) -> list[dict]:
-    return [step for job in jobs(path).values() for step in job["steps"]]
-
-
-@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
-def test_workflow_runs_make_and_pins_its_actions(path):
-    commands = [step["run"] for step in steps(path) if "run" in step]
-    assert commands
-    for command in commands:
-        assert re.fullmatch(r"make ([\w-]+|\$\{\{ matrix\.suite \}\})", command), command
-        if "$" not in command:
-            assert recipe(command.removeprefix("make "))
-    for action in [step["uses"] for step in steps(path) if "uses" in step]:
-        assert re.fullmatch(r"actions/[\w-]+@v\d+", action), action
-
-
-def test_tests_run_on_each_supported_version_of_python():
-    prefix = "Programming Language :: Python :: "
-    versions = [name.removeprefix(prefix) for name in PROJECT["classifiers"]]
-    job = jobs(ROOT / ".github/workflows/ci.yml")["test"]
-    assert job["strategy"]["matrix"]["python-version"] == versions
-    assert PROJECT["requires-python"] == f">={versions[0]}"
-
-
-def test_hooks_run_the_commands_of_make_lint():
-    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text("utf-8"))["repos"]
-    entries = [hook["entry"] for hook in hooks[0]["hooks"]]
-    commands = [line.strip().replace("$(BIN)", ".venv/bin") for line in recipe("lint").splitlines()]
-    expected = [command.removesuffix(" .") for command in commands]  # hooks get the changed files
-    assert [entry.removesuffix(" --force-exclude") for entry in entries] == expected
 
 
 def required(*extras: str) -> set[str]:

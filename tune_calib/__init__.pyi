@@ -16,7 +16,7 @@ from tune_calib.spec import plugins as plugins
 ESTIMATORS: tuple[str, ...]
 
 def ablate(
-    ladder: str,
+    ladder: str | None = None,
     *,
     dataset: str = 'digits',
     imported: str | None = None,
@@ -45,6 +45,7 @@ def ablate(
     split_seeds: int | None = None,
     calib_sizes: str | int | Sequence[int] = (),
     profile: bool = False,
+    path: str | PathLike[str] | None = None,
     controls: bool = False,
     design: Literal['incremental', 'leave-one-out', 'add-one', 'factorial', 'pairs'] = 'incremental',
     posthoc: str | None = None,

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import dropwhile
 from pathlib import Path
-from typing import NamedTuple
 
 _OF_DISKS = {  # such an error need not name a path
     errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG,
@@ -114,34 +113,26 @@ def describe_os_error(error: OSError) -> str | None:
         return None
     if not isinstance(error.filename, str | bytes | os.PathLike):
         return f"cannot write: {error.strerror}; {WAY_OUT}"
-    path = os.fsdecode(error.filename)
-    if len(path) > 200:
-        path = f"{path[:100]}...{path[-97:]}"
-    return f"cannot use {path}: {error.strerror}; {WAY_OUT}"
-
-
-class LocatedError(NamedTuple):
-    """The place and the text of an error of a user's own code."""
-
-    place: str  # file and line; empty if it did not arise in their files
-    text: str  # one line; with the kind of error, unless it is a UserError
-
-    def __str__(self) -> str:
-        """Format for messages."""
-        return ": ".join(filter(None, self))
+    return f"cannot use {os.fsdecode(error.filename)}: {error.strerror}; {WAY_OUT}"
 
 
 def locate_error(
-    error: BaseException, is_own: Callable[[str], bool], shown: Callable[[str], str] = str
-) -> LocatedError:
-    """Find the innermost line of an error in the user's files; ``shown`` formats their paths."""
-    place, text = "", " ".join(str(error).split())
+    error: BaseException,
+    is_own: Callable[[str], bool],
+    shown: Callable[[str], str] = str,
+    elsewhere: str = "",
+) -> str:
+    """Describe an error in one line, after the innermost line in the user's files that it is from.
+
+    ``shown`` formats the paths of the files; ``elsewhere`` stands for an error from no such file.
+    The kind of error is named unless it is a UserError.
+    """
+    place, text = elsewhere, " ".join(str(error).split())
     for frame in traceback.extract_tb(error.__traceback__):
         if is_own(frame.filename):
             place = f"{shown(frame.filename)} line {frame.lineno}"
     if isinstance(error, SyntaxError) and error.filename and is_own(error.filename):
         # The file was never run, so it has no frame; the error's text repeats the line.
         place, text = f"{shown(error.filename)} line {error.lineno}", error.msg
-    if not isinstance(error, UserError):
-        text = ": ".join(filter(None, (type(error).__name__, text)))
-    return LocatedError(place, text)
+    kind = "" if isinstance(error, UserError) else type(error).__name__
+    return ": ".join(filter(None, (place, kind, text)))

@@ -66,11 +66,6 @@ def part_of_progress(number: int, parts: int) -> Iterator[None]:
         yield
 
 
-def add_listener(listener: Listener) -> None:
-    """Send the events of this process to a listener from now on."""
-    _listeners.append(listener)
-
-
 @contextlib.contextmanager
 def listening(listener: Listener) -> Iterator[None]:
     """Send the events of this process to a listener while the block runs."""

@@ -66,7 +66,12 @@ class Registry(Generic[T]):
             raise ValueError(
                 f"{short_repr(record.name)} is not a {self.kind} name: use letters, digits, _.-"
             )
-        if self._is_registered(record.name, is_builtin=origin is None):
+        if record.name in self._records:
+            # A plug-in may register again what its module registered when it was imported.
+            is_taken = self._origins[record.name] != OUTSIDE
+        else:
+            is_taken = origin is not None and self.knows(record.name)
+        if is_taken:
             raise ValueError(f"{self.kind} {record.name!r} is already registered")
         self._records[record.name] = record
         self._origins[record.name] = origin
@@ -84,12 +89,6 @@ class Registry(Generic[T]):
     def _origin_of_caller(self, names: dict[str, Any]) -> str | None:
         caller = f"{names.get('__name__')}."
         return None if caller.startswith(f"{self.package}.") else _loading
-
-    def _is_registered(self, name: str, is_builtin: bool) -> bool:
-        if name in self._records:
-            # A plug-in may register again what its module registered when it was imported.
-            return self._origins[name] != OUTSIDE
-        return not is_builtin and (name in self._builtin_names() or self._is_of_family(name))
 
     def origin(self, name: str) -> str | None:
         """Return the content hash of the plug-in of a record; None for a built-in record."""

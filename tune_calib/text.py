@@ -13,19 +13,16 @@ _WORDS = {
     "bool_type": _BOOL,
     "dict_type": "must be a mapping of keys to values",
     "extra_forbidden": "is not a setting",
-    "finite_number": "must be a finite number",
     "float_parsing": _NUMBER,
     "float_type": _NUMBER,
     "greater_than": "must be above {gt}",
     "greater_than_equal": "must be at least {ge}",
     "int_from_float": _WHOLE,
     "int_parsing": _WHOLE,
-    "int_parsing_size": "has too many digits",
     "int_type": _WHOLE,
     "less_than": "must be below {lt}",
     "less_than_equal": "must be at most {le}",
     "list_type": "must be a list",
-    "literal_error": "must be {expected}",
     "missing": "is missing",
     "model_attributes_type": "must be a mapping of keys to values",
     "model_type": "must be a mapping of keys to values",
@@ -125,33 +122,23 @@ STARS = "***"
 
 _URL = re.compile(r"[\w+.-]+://\S+?(?=[\"'),;\].]*(?:\s|$))")
 _VALUE = re.compile(r"(?<==)[^&]+|(?<![^&])[^&=]+(?![^&])")  # also of a parameter without a name
-_USER = re.compile(r"(?P<name>[^:/?@]*)(?P<password>:[^@]*)?@")
 
 
 def mask_url(url: str) -> str:
     """Mask the secrets of a URL: its password and those in its query.
 
-    User name and password are separated as in SQLAlchemy, so that a password may contain a raw
-    ``/``. If special characters make it unclear what is secret, everything after the scheme is
-    masked.
-
-    Args:
-        url: it may follow an option and ``=``; any other text is returned unchanged.
+    If special characters make it unclear what is secret, everything after the scheme is masked. The
+    URL may follow an option and ``=``; any other text is returned unchanged.
     """
     scheme, separator, rest = url.partition("://")
-    if not separator:
-        return url
-    user, password = "", ""
-    if match := _USER.match(rest):
-        password = match["password"] or ""
-        user = f"{match['name']}:{STARS}@" if password else f"{match['name']}@"
-        rest = rest[match.end() :]
-    body, mark, query = rest.partition("?")
-    # A file's path, as in sqlite:///a@b.db, may contain anything.
-    is_path = not user and body.startswith("/")
-    if re.search(r"\?.*=", password) or ("@" in body and not is_path and (password or ":" in body)):
+    user, at, place = rest.rpartition("@")
+    if "?" in user or (":" in user and "@" in user):
         return f"{scheme}://{STARS}"
-    return f"{scheme}://{user}{body}{mark}{_VALUE.sub(STARS, query)}"
+    name, colon, _ = user.partition(":")
+    if colon:
+        user = f"{name}:{STARS}"
+    place, mark, query = place.partition("?")
+    return f"{scheme}{separator}{user}{at}{place}{mark}{_VALUE.sub(STARS, query)}"
 
 
 def mask_urls(text: str) -> str:

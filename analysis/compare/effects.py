@@ -9,6 +9,8 @@ An effect is a weighted sum of cells (``Comparison.weigh``), which is decided li
 - Main effect: the mean of ``v(S + i) - v(S)`` over all pairs of cells (Box, Hunter and Hunter,
   Statistics for Experimenters, 2005, chapter 5).
 - Interaction of two steps: half of the mean of ``v(S + ij) - v(S + i) - v(S + j) + v(S)``.
+- On the path: ``v(S + i) - v(S)`` in the order in which a greedy search on select added the
+  settings (Fawcett and Hoos, Journal of Heuristics, 2016).
 - Removed last, added first: ``v`` of the full method minus that without ``i`` and what needs it;
   ``v`` of ``i`` with what it needs minus that without ``i``.
 """
@@ -33,6 +35,7 @@ from analysis.tables.table import Table
 from analysis.text import Cell, Record, full_stops
 from tune_calib.errors import UserError
 from tune_calib.results.manifests import DesignRecord
+from tune_calib.results.selection import PATH
 from tune_calib.spec.design import MOST_FACTORS, list_combinations
 from tune_calib.spec.ladder import Cell as Steps
 from tune_calib.spec.metrics import METRICS
@@ -41,11 +44,14 @@ from tune_calib.spec.reproduction import Comparison
 METRICS_OF_EFFECTS = ("ece", "nll", "accuracy")
 KINDS = {
     "shapley": "Shapley values: the mean contribution of a step over all orders of the steps",
+    "path": "On the path: the change by each setting in the order found on select",
     "main": "Main effects: the mean change by a step over all combinations of the others",
     "interaction": "Interactions of two steps: 0 if their effects add up",
     "removed": "Removed last: the full method minus that without the step and what needs it",
     "added": "Added first: the step with what it needs minus that without the step",
 }
+CARRIED = 0.9
+"""Share of the gain that the named settings of a path carry at least."""
 Weights = dict[str, float]
 
 
@@ -121,7 +127,9 @@ class Lattice:
 def list_effects(lattice: Lattice, design: str) -> dict[str, dict[str, Weights]]:
     """Return the weights of each effect by kind and name, as far as its cells were run."""
     effects: dict[str, dict[str, Weights]] = {}
-    if lattice.is_complete:
+    if design == PATH:
+        effects["path"] = _differences(lattice, "path")
+    elif lattice.is_complete:
         effects["shapley"] = _shapley(lattice)
     if design == "factorial":
         effects["main"] = _main(lattice)
@@ -129,7 +137,7 @@ def list_effects(lattice: Lattice, design: str) -> dict[str, dict[str, Weights]]
     elif design == "pairs":
         effects |= _contrasts(lattice)
     else:
-        kind = "removed" if design == "leave-one-out" else "added"
+        kind = "added" if design == "add-one" else "removed"
         effects[kind] = _differences(lattice, kind)
     return {kind: named for kind, named in effects.items() if named}
 
@@ -196,6 +204,8 @@ def _differences(lattice: Lattice, kind: str) -> dict[str, Weights]:
             smaller = frozenset(
                 other for other in larger - {step} if step not in lattice.needs[other]
             )
+        elif kind == "path":
+            smaller, larger = lattice.in_order(step)
         if {smaller, larger} <= lattice.labels.keys():
             effects[step] = lattice.weigh({smaller: -1.0, larger: 1.0})
     return effects
@@ -232,11 +242,11 @@ def compute_effects(
         for decision in decide_sums(run, comparisons, margin):
             changes = []
             in_order = gain = math.nan
-            if kind == "shapley":
+            if kind in ("shapley", "path"):
                 for cell, larger in lattice.contributions(decision.method):
                     change = float(means[lattice.labels[larger]] - means[lattice.labels[cell]])
                     changes.append(change)
-                    if (cell, larger) == lattice.in_order(decision.method):
+                    if kind == "shapley" and (cell, larger) == lattice.in_order(decision.method):
                         in_order = change
             if metric == "nll" and part > 0:
                 gain = -decision.difference / part
@@ -259,6 +269,27 @@ def design_of(run: Run) -> DesignRecord:
 def layers(run: Run) -> list[bool]:
     """Return whether effects are those behind the post-hoc method, for all that a run has."""
     return [False, True] if design_of(run).posthoc else [False]
+
+
+def describe_carriers(effects: list[Effect]) -> str:
+    """Describe which settings of a path carry most of the change from its start to its end."""
+    metric = effects[0].decision.metric
+    sign = 1 if METRICS[metric].is_less_better else -1
+    gains = {effect.name: -sign * effect.decision.difference for effect in effects}
+    total = math.fsum(gains.values())
+    change = f"{format_change(metric, -sign * total)}{UNITS[METRICS[metric].unit]}"
+    if not total > 0:
+        return f"The chosen settings gain nothing over the published ones: {change}."
+    carriers: list[str] = []
+    carried = 0.0
+    for name in sorted(gains, key=lambda name: -gains[name]):
+        if carried < CARRIED * total:
+            carriers.append(name)
+            carried += gains[name]
+    return (
+        f"The gain from published to chosen settings, {change}, is carried by {len(carriers)} of "
+        f"{len(gains)} factors: {', '.join(carriers)} ({format_change(metric, -sign * carried)})."
+    )
 
 
 def describe_order(effects: list[Effect]) -> list[str]:
@@ -300,11 +331,13 @@ def tables_of_page(run: Run) -> list[Table]:
 def _table(run: Run, effects: list[Effect], has_posthoc: bool, is_first: bool) -> Table:
     first = effects[0]
     metric, level = first.decision.metric, f"{100 * first.decision.level:.4g} % interval"
+    changes = {rung.label.removeprefix("+ "): rung.ingredient for rung in run.manifest.rungs}
     records: list[Record] = []
     for effect in effects:
         decision = effect.decision
         record = {
             "steps" if first.kind == "interaction" else "step": Cell(effect.name),
+            "change": Cell(changes.get(effect.name, "") if first.kind == "path" else ""),
             "decision": Cell(decision.outcome),
             f"{METRICS[metric].head} effect": Cell.number(metric, decision.difference, signed=True),
             level: Cell.span(metric, decision.low, decision.high, signed=True),
@@ -323,6 +356,9 @@ def _table(run: Run, effects: list[Effect], has_posthoc: bool, is_first: bool) -
         sentences += describe_rules([effect.decision for effect in effects])
     else:
         sentences.append(f"Decided as above, over {len(effects)} comparisons")
+    notes = [f"{text}." for text in describe_order(effects)]
+    if first.kind == "path":
+        notes.insert(0, describe_carriers(effects))
     key = f"{first.kind}-{metric}"
     if has_posthoc:
         key += f"-{design_of(run).posthoc}"
@@ -330,10 +366,10 @@ def _table(run: Run, effects: list[Effect], has_posthoc: bool, is_first: bool) -
         key,
         "\n".join(full_stops(sentences)),
         records,
-        first=list(records[0])[1:4],
+        first=list(records[0])[2:5],
         label=label_of("effects", key),
-        is_main=first.kind in ("shapley", "removed", "added"),
-        notes=[f"{text}." for text in describe_order(effects)],
+        is_main=first.kind in ("shapley", "path", "removed", "added"),
+        notes=notes,
     ).without_blank()
 
 

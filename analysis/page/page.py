@@ -227,10 +227,11 @@ def draw_all(figures: Sequence[Figure], results: Any, folder: Path) -> Gallery:
             raise  # an error of the folder or disk, which the user has to repair
         except Exception as error:
             # In one line, with the place in the code unless the error is meant for users.
-            described = locate_error(
-                error, lambda path: "site-packages" not in path, lambda path: Path(path).name
-            )
-            why = described.text if isinstance(error, UserError) else str(described)
+            why = str(error)
+            if not isinstance(error, UserError):
+                why = locate_error(
+                    error, lambda path: "site-packages" not in path, lambda path: Path(path).name
+                )
             gallery.remarks.append(f"{figure.name}: FAILED, {why}")
             warnings.warn(gallery.remarks[-1], FailedFigureWarning, stacklevel=2)
     return gallery

@@ -1,10 +1,12 @@
 """Write the files of ``tune-calib reproduce``: tables, verdicts on claims, a page."""
 
 import json
+import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain, product
 from operator import attrgetter
 from typing import Any, get_args
 
@@ -59,73 +61,50 @@ class Made:
     def verdict_rows(self) -> list[VerdictRow]:
         """Return the verdicts on each claim: for each base network, and for a mean over them."""
         rows: list[VerdictRow] = []
-        for claim in self.table.claims:
-            for entry in self.table.entries:
-                if claim.run in (None, entry):
-                    rows += self._judge(claim, entry)
-        looks = self.lock.get("looks", {})
-        for index, row in enumerate(rows):
-            late = 0
-            for entry, run in self.runs:
-                name = run.out.name
-                if name in looks and (name in row.folder.split() or entry == row.folder):
-                    late = max(late, run.manifest.blocks - looks[name])
-            rows[index] = replace(row, late=late)
+        for claim, entry in product(self.table.claims, self.table.entries):
+            if claim.run in (None, entry):
+                rows += self._judge(claim, entry)
         return rows
-
-    @cached_property
-    def _groups(self) -> Mapping[str, Mapping[str, list[Run]]]:
-        """Return the groups of each run; the frozen networks of a data set form one group."""
-        groups = defaultdict[str, defaultdict[str, list[Run]]](lambda: defaultdict(list))
-        for entry, run in self.runs:
-            is_frozen = has_frozen_networks(run)
-            key = run.manifest.dataset if is_frozen else f"/{run.out.name}"
-            groups[entry][key].append(run)
-        return groups
 
     def _judge(self, claim: Claim, entry: str) -> list[VerdictRow]:
-        """Judge a claim on the results of a run, for each data set if it is about networks."""
-        groups_by_dataset = defaultdict[str, list[list[Run]]](list)
-        printed = ""
-        for runs in self._groups.get(entry, {}).values():
-            if _can_judge(claim, runs[0]):
-                dataset = runs[0].manifest.dataset if claim.over == "networks" else ""
-                if not groups_by_dataset:
-                    printed = tables.describe_print(self.table, entry, runs[0].rungs, claim)
-                groups_by_dataset[dataset].append(runs)
+        """Judge a claim on each base network of a run, and on their mean if it is about one."""
+        runs = [run for name, run in self.runs if name == entry and _can_judge(claim, run)]
+        # By data set, if it is about networks; the frozen networks of a data set form one group.
+        groups_by_dataset = defaultdict[str, dict[str, list[Run]]](dict)
+        for run in runs:
+            dataset = run.manifest.dataset
+            key = dataset if has_frozen_networks(run) else f"/{run.out.name}"
+            groups = groups_by_dataset[dataset if claim.over == "networks" else ""]
+            groups.setdefault(key, []).append(run)
         rows: list[VerdictRow] = []
         for dataset, groups in groups_by_dataset.items():
-            rows += _judge_groups(claim, entry, dataset, groups, printed=printed)
+            is_mean = claim.over != "each" and len(groups) > 1
+            if is_mean:
+                where = f"mean of {len(groups)} data sets and networks"
+                if dataset:
+                    where = f"{dataset} mean of {len(groups)} networks"
+                rows.append(self._judge_on(list(groups.values()), claim, entry, where))
+            for group in groups.values():
+                where = name_of(group[0])
+                if len(group) > 1:
+                    where = f"{group[0].manifest.dataset} {len(group)} frozen networks"
+                rows.append(replace(self._judge_on([group], claim, entry, where), is_part=is_mean))
         return rows
 
-
-def _judge_groups(
-    claim: Claim, entry: str, dataset: str, groups: Sequence[Sequence[Run]], printed: str
-) -> list[VerdictRow]:
-    """Judge a claim on the mean over base networks, if it is about one, and on each of them."""
-    is_mean = claim.over != "each" and len(groups) > 1
-    rows = []
-    for runs in groups:
-        where = name_of(runs[0])
-        if len(runs) > 1:
-            where = f"{runs[0].manifest.dataset} {len(runs)} frozen networks"
-        row = VerdictRow(
-            " ".join(map(attrgetter("out.name"), runs)), where, judge([runs], claim),
-            is_reduced=uses_part_of_train(runs[0]), is_part=is_mean, printed=printed,
+    def _judge_on(
+        self, groups: Sequence[Sequence[Run]], claim: Claim, entry: str, where: str
+    ) -> VerdictRow:
+        runs, looks = list(chain.from_iterable(groups)), self.lock.get("looks", {})
+        late = [run.manifest.blocks - looks.get(run.out.name, math.inf) for run in runs]
+        return VerdictRow(
+            entry if len(groups) > 1 else " ".join(run.out.name for run in runs),
+            where,
+            judge(groups, claim),
+            is_reduced=any(map(uses_part_of_train, runs)),
+            printed=tables.describe_print(self.table, entry, runs[0].rungs, claim),
+            late=int(max(0, *late)),
             misfits_views=any(_misfits_views(run, claim) for run in runs),
-        )  # fmt: skip
-        rows.append(row)
-    if is_mean:
-        where = f"mean of {len(groups)} data sets and networks"
-        if dataset:
-            where = f"{dataset} mean of {len(groups)} networks"
-        row = VerdictRow(
-            entry, where, judge(groups, claim), printed=printed,
-            is_reduced=any(map(attrgetter("is_reduced"), rows)),
-            misfits_views=any(map(attrgetter("misfits_views"), rows)),
-        )  # fmt: skip
-        rows.insert(0, row)
-    return rows
+        )
 
 
 def _misfits_views(run: Run, claim: Claim) -> bool:

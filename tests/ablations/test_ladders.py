@@ -1,11 +1,9 @@
 """Every ladder of the registry expands to what it says."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-import ablations
 from analysis.published import published
 from tune_calib.errors import UserError
 from tune_calib.spec.datasets import DATASETS
@@ -18,7 +16,6 @@ from tune_calib.spec.ladder import (
 )
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.recipe import RECIPES
-from tune_calib.spec.request import CompareRequest, build_request
 from tune_calib.spec.resolved import ResolvedRequest, Seeds
 
 TWO = Seeds((0, 1), (0, 1), is_paired=True)
@@ -43,12 +40,6 @@ def test_a_ladder_expands_to_every_rung_and_seed(name, dataset):
 def test_every_row_that_a_ladder_names_is_printed(name):
     printed = set(published(LADDERS[name].published)["method"])
     assert {rung.published for rung in LADDERS[name].rungs if rung.published} <= printed
-
-
-def test_every_file_of_ablations_registers_its_ladder():
-    paths = Path(ablations.__file__).parent.iterdir()
-    files = {path.stem for path in paths if path.suffix in (".py", ".yaml")}
-    assert files - {"__init__", "ladders"} == set(LADDERS)
 
 
 @pytest.mark.parametrize("own_recipes", [False, True])
@@ -148,8 +139,3 @@ def test_a_method_that_was_named_is_refused_and_not_left_out():
     assert find_left_out(named, request) == {}
     with pytest.raises(UserError, match="'beta' takes 2 classes, and 'digits' has 10"):
         expand(named, request)
-
-
-def test_an_unknown_kind_is_refused():
-    with pytest.raises(UserError, match="`all` 'posthocs' is unknown; did you mean 'posthoc'"):
-        build_request(CompareRequest, {"all": "posthocs"})

@@ -17,10 +17,10 @@ IMAGES = [name for name in DATASETS if DATASETS[name].quick]
 FEDLAS = METHODS["fedlas_ls"]
 
 
-def specs(ladder, **given):
+def specs(ladder, **settings):
     return {
         trial.label: trial.spec
-        for trial in expand(LADDERS[ladder], ResolvedRequest(given).with_recipe())
+        for trial in expand(LADDERS[ladder], ResolvedRequest(settings).with_recipe())
     }
 
 
@@ -66,14 +66,14 @@ def test_single_settings_of_mac_cal_start_from_those_of_the_shipped_search():
 def test_heads_without_training_ignore_the_requested_epochs():
     trial_specs = specs("mac_cal_readings", head={"epochs": 7})
     epochs = {label: spec.head.epochs for label, spec in trial_specs.items() if spec.head}
-    assert all((own == 1) == label.startswith("at inference") for label, own in epochs.items())
-    assert {own for own in epochs.values() if own > 1} == {7}
+    assert all((count == 1) == label.startswith("at inference") for label, count in epochs.items())
+    assert {count for count in epochs.values() if count > 1} == {7}
 
 
 def test_the_example_of_imbalance_runs_each_factor_on_a_training_set_of_its_own():
     file = yaml.safe_load((ROOT / "docs/examples/imbalance.yaml").read_text())
-    given = [entry.get("set", {}) for entry in file["entries"].values()]
-    planned = [expand(LADDERS["imbalance"], ResolvedRequest(own)) for own in given]
+    settings = [entry.get("set", {}) for entry in file["entries"].values()]
+    planned = [expand(LADDERS["imbalance"], ResolvedRequest(slots)) for slots in settings]
     assert [trials[0].spec.data.imbalance for trials in planned] == [1, 10, 50, 100]
     assert all(len({content_hash(t.spec.data) for t in trials}) == 1 for trials in planned)
     hashes = [trial.spec.hash for trials in planned for trial in trials]

@@ -22,7 +22,7 @@ from tune_calib.engine.execution import LEAST_COMPILED, Captured, compiling, res
 from tune_calib.engine.head_batch import HeadBatchTrainer
 from tune_calib.engine.network import NetworkTrainer
 from tune_calib.engine.tensors import read_tensors, write_tensors
-from tune_calib.errors import RefusedError, UserError
+from tune_calib.errors import RefusedError
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.methods import METHODS
 from tune_calib.spec.resolved import ResolvedRequest
@@ -302,10 +302,3 @@ def test_execution_is_no_part_of_the_identity_but_reaches_the_worker():
     assert received.spec.network.execution == "eager"
     requests = [ResolvedRequest(), ResolvedRequest({"network": {"execution": "eager"}})]
     assert requests[0].identity() == requests[1].identity()
-
-
-def test_specs_with_the_former_setting_keep_their_hash_where_it_was_off():
-    assert TrialSpec.build(network={"compile": False}).hash == TrialSpec.build(network={}).hash
-    with pytest.raises(UserError, match="was replaced by network") as error:
-        TrialSpec.build(network={"compile": True})
-    assert "\n" not in str(error.value)

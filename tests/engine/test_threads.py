@@ -10,8 +10,7 @@ from tune_calib.results.tables import read_table
 from tune_calib.spec.ladder import LADDERS, expand
 from tune_calib.spec.resolved import ResolvedRequest, Seeds
 from tune_calib.tuning.ray.trainables import trainable
-from tune_calib.tuning.work.execution import resources_of
-from tune_calib.tuning.work.jobs import HEAD_THREADS, make_plan
+from tune_calib.tuning.work.jobs import HEAD_THREADS, make_plan, resources_of
 from tune_calib.tuning.work.provenance import Provenance
 
 
@@ -27,7 +26,7 @@ def test_threads_follow_from_the_spec_alone(name, threads, seeds):
     assert {trial.threads for trial in plan.networks} == {threads or 1}
     assert {trial.config()["threads"] for trial in plan.networks} == {threads or 1}
     assert {trial.threads for trial in plan.head_batches} <= {HEAD_THREADS}
-    asked = {need.cpus for need in resources_of(plan.jobs, 0.0)}
+    asked = {need.cpus for need in resources_of(plan.networks + plan.head_batches, 0.0)}
     assert asked == {threads or 1, *([HEAD_THREADS] if plan.head_batches else [])}
 
 

@@ -63,7 +63,7 @@ def test_a_remote_folder_is_listed_and_matched(folder):
     assert (folder / "b").exists()
     (folder / "b").remove()
     assert not (folder / "b").exists()
-    assert (folder / "a/trials/x").read_text() == "a/trials/x"
+    assert (folder / "a/trials/x").read_bytes() == b"a/trials/x"
 
 
 def test_remote_results_are_read_back_and_fetched_once(folder):

@@ -19,7 +19,7 @@ from tune_calib.spec.settings import resolve_spec
 from tune_calib.spec.slots.data import ImportedData
 from tune_calib.spec.trial import TrialSpec
 from tune_calib.tuning.resolve import resolve_files
-from tune_calib.tuning.work.jobs import lacking, make_plan
+from tune_calib.tuning.work.jobs import make_plan
 from tune_calib.tuning.work.workers import HeadWorker, NetworkWorker
 
 SIZES = {"train": 60, "select": 30, "calib": 40, "test": 50}
@@ -496,7 +496,6 @@ def request_for(name, store, **slots):
 
 def run(folder, trials, store, **provenance):
     plan, run_fields = make_plan(trials, set()), {**run_of(folder, store), **provenance}
-    assert not list(lacking(plan, store))
     for kind, works in ((NetworkWorker, plan.networks), (HeadWorker, plan.head_batches)):
         for work in works:
             actor = kind({"job": work.config(), "run": run_fields})

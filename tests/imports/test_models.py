@@ -25,9 +25,9 @@ from tune_calib.results.tables import read_table
 from tune_calib.spec.ladder import build_kind_comparison, expand, find_left_out
 from tune_calib.spec.resolved import ResolvedRequest
 from tune_calib.spec.settings import resolve_spec
-from tune_calib.tuning.work import execution
-from tune_calib.tuning.work.jobs import RemainingWork
-from tune_calib.tuning.work.processes import JobProcess
+from tune_calib.tuning.work import local
+from tune_calib.tuning.work.jobs import JobSource
+from tune_calib.tuning.work.local import JobProcess
 from tune_calib.tuning.work.provenance import Provenance
 
 CLASSES = {"letters/small": 2, "letters/large": 2, "digits/small": 4}
@@ -277,7 +277,7 @@ def test_a_killed_comparison_goes_on(arena):
 @pytest.fixture
 def processes(monkeypatch):
     """Two processes, as for large imports."""
-    monkeypatch.setattr(execution, "count_processes", lambda jobs: 2)
+    monkeypatch.setattr(local, "count_processes", lambda jobs: 2)
 
 
 @pytest.mark.slow  # starts two processes
@@ -326,23 +326,23 @@ def test_processes_end_with_their_driver():
 def test_large_imports_have_processes_within_the_memory(
     monkeypatch, samples, classes, gigabytes, expected
 ):
-    monkeypatch.setattr(execution, "count_cores", lambda: 2)
-    monkeypatch.setattr(execution, "memory_size", lambda: gigabytes * 10**9)
+    monkeypatch.setattr(local, "count_cores", lambda: 2)
+    monkeypatch.setattr(local, "memory_size", lambda: gigabytes * 10**9)
     record = SimpleNamespace(calib=samples, test=samples, classes=classes)
     data = SimpleNamespace(import_record=record)
     trial = SimpleNamespace(spec=SimpleNamespace(data=data))
     job = SimpleNamespace(first=trial, trials=[trial] * 10)
-    assert execution.count_processes([job, job]) == expected
+    assert local.count_processes([job, job]) == expected
 
 
 @pytest.mark.parametrize(("gpus", "expected"), [(0.0, [2]), (1.0, [])])
 def test_processes_of_imports_do_not_share_a_gpu(processes, monkeypatch, gpus, expected):
     counts = []
     monkeypatch.setattr(
-        execution, "run_in_processes", lambda source, count, *_: counts.append(count) or {}
+        local.LocalExecutor, "_run_in_processes", lambda self, source, count: counts.append(count)
     )
-    executor = execution._InProcess(Provenance("out", "store", git_revision=None), gpus)
-    executor.run(execution.JobSource(RemainingWork(), executor.provenance))
+    executor = local.LocalExecutor(Provenance("out", "store", gpus=gpus, git_revision=None))
+    executor.run(JobSource("", [], executor.provenance))
     assert counts == expected
 
 

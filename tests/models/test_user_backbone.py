@@ -181,7 +181,7 @@ def test_a_backbone_file_is_trained_like_any_other(function, file):
         ("fails", r"lab.py line \d+: ValueError: no such file"),
         ("ends", r"lab.py line \d+: SystemExit: 3"),
         ("colours", "RuntimeError"),
-        ("nett", "has no function 'nett'; it has: net, plain"),
+        ("nett", "defines no function 'nett'"),
     ],
 )
 def test_an_unusable_backbone_file_is_one_line(function, message, file, tmp_path):

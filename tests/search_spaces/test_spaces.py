@@ -96,12 +96,7 @@ def test_spaces_follow_one_rule(name):
         assert distribution.high / distribution.low == pytest.approx(FACTOR**2, rel=0.1), key
     optimiser = {
         "network": {"network.lr", "network.weight_decay"},
-        "head": {
-            "head.lr",
-            "head.loss_reduction",
-            "head.clip_grad_norm",
-            "head.batch_size",
-        },
+        "head": {"head.lr", "head.loss_reduction", "head.clip_grad_norm", "head.batch_size"},
         "posthoc": set(),
     }
     if name == "balcal":  # its authors use no weight decay

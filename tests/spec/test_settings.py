@@ -23,7 +23,6 @@ from tune_calib.spec.slots.head import HeadSlot
 from tune_calib.spec.slots.network import NetworkSlot
 from tune_calib.spec.space import SPACES
 from tune_calib.spec.trial import TrialSpec
-from tune_calib.tuning.caption import describe_setting
 from tune_calib.tuning.folder import RunLocation
 from tune_calib.tuning.ladder import LadderRun
 from tune_calib.tuning.ray.trainables import resolve_trial
@@ -36,8 +35,8 @@ def named(kind: str) -> list[str]:
     return [name for name in METHODS if METHODS[name].kind == kind]
 
 
-def planned(names, dataset="digits", own_recipes=False, recipe=None, **given):
-    settings = {"data": {"dataset": dataset}, **given}
+def planned(names, dataset="digits", own_recipes=False, recipe=None, **overrides):
+    settings = {"data": {"dataset": dataset}, **overrides}
     ladder = build_comparison(names)
     return expand(ladder, ResolvedRequest(settings, own_recipes=own_recipes).with_recipe(recipe))
 
@@ -196,24 +195,6 @@ def test_own_recipes_change_the_hashes_of_runs_and_their_absence_does_not(tmp_pa
         assert again == definition
         lr = {t.spec.head.lr for t in again.candidates.trials({}, 0)}
         assert lr == {1e-4 if definition.resolved.own_recipes else 0.01}
-
-
-@pytest.mark.parametrize("own_recipes", [False, True])
-def test_the_caption_names_the_recipe(own_recipes):
-    trials = planned(["ce", "balcal", "mac_cal"], own_recipes=own_recipes)
-    request = ResolvedRequest(
-        {"data": {"dataset": "digits"}}, own_recipes=own_recipes
-    ).with_recipe()
-    caption = describe_setting(trials, build_comparison(["ce"]), request)
-    if own_recipes:
-        assert caption.endswith("each method by its authors' recipe")
-        assert "SGD, lr 0.05" not in caption
-    else:
-        assert (
-            "60 epochs: SGD, lr 0.1, batch 32, weight decay 0.0001, mean loss, clip 2;" in caption
-        )
-        assert "SGD, lr 0.05, batch 16, weight decay 0.0005, mean loss, no clip;" in caption
-        assert caption.endswith("one recipe for all")
 
 
 def test_zero_epochs_of_a_request_are_those_of_a_frozen_network():

@@ -9,15 +9,10 @@ import pytest
 
 from tests.support import DAMAGE, damaged, sample
 from tune_calib.cli import main
-from tune_calib.engine.bank import bank_key
 from tune_calib.files.documents import seal
-from tune_calib.files.store import ARTIFACT_MANIFEST, Store
 from tune_calib.results.tables import NUMBERS, read_table, write_results
-from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.names import SEARCH_MANIFEST, SEARCH_OUTCOME
-from tune_calib.spec.trial import TrialSpec
 from tune_calib.tuning import run as driver
-from tune_calib.tuning.work.jobs import lacking, make_plan
 
 EXAMPLE = Path("analysis/example").resolve()
 WAYS = sample(sorted(DAMAGE), 1)
@@ -174,14 +169,3 @@ def test_the_same_command_restores_a_search_and_another_is_refused(
     after = json.loads((out / SEARCH_MANIFEST).read_text())
     assert after["search"] == manifest["search"]
     assert after["question"] == manifest["question"]
-
-
-@pytest.mark.parametrize("manifest", [b"{\xcc", b"{", b"[]", b"{}"])
-def test_a_bank_with_a_damaged_manifest_is_planned_again(manifest, tmp_path):
-    head = {"method": "mac_cal"}
-    trial = PlannedTrial(TrialSpec.build(network={}, head=head), rung=0, label="")
-    store = Store(tmp_path)
-    bank = store.folder("banks", bank_key(trial.spec, trial.spec.head).identity)
-    bank.mkdir(parents=True)
-    (bank / ARTIFACT_MANIFEST).write_bytes(manifest)
-    assert f"banks/{bank.name}" in lacking(make_plan([trial], set()), store)

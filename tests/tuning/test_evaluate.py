@@ -107,12 +107,15 @@ def test_only_missing_extra_evaluations_are_planned(finished, tmp_path):
     sets = ["ood/noise"]
     looks = find_extra_jobs(sets, 100, TRIALS[:3], tmp_path)
     # The three share the features of one network.
-    assert [(each.shift, len(each.trials)) for each in looks] == [("ood/noise", 3), (None, 3)]
+    assert [(each.extra["shift"], len(each.trials)) for each in looks] == [
+        ("ood/noise", 3),
+        (None, 3),
+    ]
     carry_out(looks, tmp_path, store)
     assert find_extra_jobs(sets, 100, TRIALS[:3], tmp_path) == []
     more = find_extra_jobs([*sets, "generated/fog"], 100, TRIALS, tmp_path)
     names = [sorted(trial.rung for trial in each.trials) for each in more]
-    told = [(each.shift, rungs) for each, rungs in zip(more, names, strict=True)]
+    told = [(each.extra["shift"], rungs) for each, rungs in zip(more, names, strict=True)]
     assert sorted(told, key=str) == sorted(
         [
             ("ood/noise", [3]), ("ood/noise", [4]), ("generated/fog", [0, 1, 2, 3]),
@@ -121,7 +124,9 @@ def test_only_missing_extra_evaluations_are_planned(finished, tmp_path):
         key=str,
     )  # fmt: skip
     other = find_extra_jobs([], 200, TRIALS[:3], tmp_path)
-    assert [(each.shift, each.resamples, len(each.trials)) for each in other] == [(None, 200, 3)]
+    assert [(each.extra["shift"], each.extra["resamples"], len(each.trials)) for each in other] == [
+        (None, 200, 3)
+    ]
     intervals = read_table(tmp_path, "intervals").to_pylist()
     assert {row["resamples"] for row in intervals} == {100}
     ece = [row for row in intervals if row["metric"] == "accuracy"]
@@ -230,8 +235,10 @@ def test_an_evaluation_without_draws_is_repeated_once(finished, tmp_path):
     assert draws_of(tmp_path) == {None}
     before = {path.name for path in tmp_path.glob("shifts/*")}
     told = rows_of_shifts(tmp_path)
-    looks = [trial for trial in find_extra_jobs(sets, 100, TRIALS[:2], tmp_path) if trial.shift]
-    assert sorted(each.shift for each in looks) == sorted(sets)
+    looks = [
+        trial for trial in find_extra_jobs(sets, 100, TRIALS[:2], tmp_path) if trial.extra["shift"]
+    ]
+    assert sorted(each.extra["shift"] for each in looks) == sorted(sets)
     carry_out(looks, tmp_path, store)
     # The same file, which is whole at any time, and the same values.
     assert {path.name for path in tmp_path.glob("shifts/*")} == before
@@ -241,9 +248,11 @@ def test_an_evaluation_without_draws_is_repeated_once(finished, tmp_path):
     assert draws_of(tmp_path, set={"generated/fog/2"}, metric=("accuracy", "ece")) == {100}
     assert draws_of(tmp_path, metric=("nll", "aupr_in")) == {None}
     for draws in (100, 0):
-        assert not any(look.shift for look in find_extra_jobs(sets, draws, TRIALS[:2], tmp_path))
+        assert not any(
+            look.extra["shift"] for look in find_extra_jobs(sets, draws, TRIALS[:2], tmp_path)
+        )
     more = find_extra_jobs(sets, 200, TRIALS[:2], tmp_path)
-    assert sorted(look.shift for look in more if look.shift) == sorted(sets)
+    assert sorted(look.extra["shift"] for look in more if look.extra["shift"]) == sorted(sets)
 
 
 def rows_of_shifts(out):

@@ -3,6 +3,7 @@
 Names are refused before slow imports, which therefore stand inside the functions.
 """
 
+import contextlib
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,10 @@ def plan_ladder(
     request: AblateRequest | CompareRequest, command: str, is_dry: bool = False
 ) -> "Plan":
     """Plan a ladder or comparison; a dry one stores no weights."""
+    if isinstance(request, AblateRequest) and request.path is not None:
+        from tune_calib.tuning.search.path import plan_path
+
+        return plan_path(request, command)
     ladder, resolved = resolve_ladder(request)
 
     from tune_calib.tuning.ladder import build_ladder_run
@@ -51,9 +56,13 @@ def run_ladder(
     plan = plan_ladder(request, command)
 
     from tune_calib.api.opened import OpenRun
+    from tune_calib.tuning.folder import only_driver
     from tune_calib.tuning.plan import execute
 
-    result = execute(plan, context)
+    with contextlib.ExitStack() as locks:
+        if isinstance(request, AblateRequest) and request.path is not None:
+            locks.enter_context(only_driver(parse_path(request.path)))
+        result = execute(plan, context)
     return OpenRun(plan.run.location.out, tuple(result.crashed), stopped=result.stopped)
 
 

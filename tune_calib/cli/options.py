@@ -35,23 +35,6 @@ def complete(list_names: Callable[[], Iterable[str]]) -> Callable[[str], list[st
     return completed
 
 
-def with_request(model: type[R]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Give a command the options of a request, which is its first argument."""
-
-    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(command)
-        def run(**options: Any) -> Any:
-            values = {name: options.pop(name) for name in model.model_fields}
-            request_read = read_request(model, values)
-            return command(request_read, **options)
-
-        fields = map(functools.partial(_parameter, model), request.field_names(model))
-        _, *further = signature(command).parameters.values()
-        return with_options(run, *fields, *further)
-
-    return decorate
-
-
 def with_options(run: Callable[..., Any], *parameters: Parameter) -> Callable[..., Any]:
     """Set the signature of a function, from which Typer reads the options of a command."""
     by_name = (parameter.replace(kind=Parameter.KEYWORD_ONLY) for parameter in parameters)
@@ -184,15 +167,14 @@ def flag(name: str, text: str, panel: str | None = None) -> Any:
     return typer.Option(name, help=text, rich_help_panel=panel)
 
 
-def added(name: str, kind: Any, text: str, panel: str, **further: Any) -> Parameter:
-    """Return an option that is added to several commands, off or absent by default."""
+def added(
+    name: str, kind: Any, text: str, panel: str | None = None, default: Any = None, **further: Any
+) -> Parameter:
+    """Return an option of several commands, by default off or absent; ``...`` requires it."""
     if kind == list[str] | None:
         text = f"{text}; repeatable"
-    flags: list[str] = []
-    default = None
-    if kind is bool:
-        flags, default = [f"--{name}"], False
-    option = typer.Option(*flags, help=text, rich_help_panel=panel, **further)
+    option = typer.Option(f"--{name.strip('_')}", help=text, rich_help_panel=panel, **further)
+    default = {bool: False}.get(kind, Parameter.empty if default is ... else default)
     only = Parameter.KEYWORD_ONLY
     return Parameter(name, only, default=default, annotation=Annotated[kind, option])
 
@@ -219,9 +201,15 @@ class Kind:
 
 
 def with_shared_options(command: Callable[..., object], kind: Kind) -> Callable[..., None]:
-    """Add the options that a command shares with others: ``--plugin``, ``--log``, ``--columns``."""
+    """Give a command the options of its request, which is its first argument, and shared ones."""
     absent = {"log": not kind.logs, "columns": not kind.has_table, "wide": not kind.has_table}
     shared_options = [option for option in _SHARED if not absent.get(option.name)]
+    parameters = dict(signature(command).parameters)
+    model: type[Part] | None = None
+    if "request" in parameters:
+        model = parameters.pop("request").annotation
+        fields = map(functools.partial(_parameter, model), request.field_names(model))
+        parameters = {**{field.name: field for field in fields}, **parameters}
 
     @functools.wraps(command)
     def run(**options: Any) -> None:
@@ -231,13 +219,16 @@ def with_shared_options(command: Callable[..., object], kind: Kind) -> Callable[
             screen = console.terminal()
             if kind.has_table:
                 screen = chosen_screen(shared["columns"], shared["wide"])
+            if model is not None:
+                values = {name: options.pop(name) for name in model.model_fields}
+                options["request"] = read_request(model, values)
             with console.shown_on(screen):
                 if not shared.get("log") or options.get("dry_run"):
                     command(**options)
                 else:
                     _run_logged(command, shared["log"], options)
 
-    return with_options(run, *signature(command).parameters.values(), *shared_options)
+    return with_options(run, *parameters.values(), *shared_options)
 
 
 def _run_logged(command: Callable[..., object], log: list[str], options: dict[str, Any]) -> None:

@@ -11,9 +11,9 @@ from tune_calib import console
 from tune_calib.cli import defaults
 from tune_calib.cli.common import stoppable
 from tune_calib.cli.entry import as_option
-from tune_calib.cli.options import FORMATS, DryRun, GpuModel, flag, with_request
+from tune_calib.cli.options import FORMATS, DryRun, GpuModel, flag
 from tune_calib.errors import UserError
-from tune_calib.spec.ladder import list_figure_ladders
+from tune_calib.spec.ladder import LADDERS
 from tune_calib.spec.reproduction import REPRODUCTIONS, SCALES, ReproduceRequest, Scale
 from tune_calib.spec.request import format_command
 from tune_calib.text import option_words
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from tune_calib.tuning.plan import Plan
 
 
-@with_request(ReproduceRequest)
 def reproduce(
     request: ReproduceRequest,
     shell: typer.Context,
@@ -164,7 +163,7 @@ def _print_list(as_json: bool) -> None:
                 "scales": list(record.scales),
                 "claims": [claim.text for claim in record.claims],
                 "note": record.note,
-                "ladders": [ladder.name for ladder in list_figure_ladders(record.name)],
+                "ladders": [ladder.name for ladder in LADDERS.values() if ladder.table == name],
             }
         )
     if as_json:
@@ -175,8 +174,8 @@ def _print_list(as_json: bool) -> None:
     for entry in entries:
         scales, metrics = " ".join(entry["scales"]), ", ".join(entry["metrics"])
         rows.append([entry["name"], scales, len(entry["claims"]), entry["title"], metrics])
-        for ladder in list_figure_ladders(entry["name"]):
-            rows.append([f"- {ladder.name}", "ladder", "", ladder.title, ""])
+        for name in entry["ladders"]:
+            rows.append([f"- {name}", "ladder", "", LADDERS[name].title, ""])
     meanings = "; ".join(f"{name}: {meaning}" for name, meaning in SCALES.items())
     notes = console.Prose(f"Scales: {meanings}. A ladder below a table runs by: tune-calib ablate.")
     console.echo(console.shown(console.Text([table_of(heads, rows), notes])))

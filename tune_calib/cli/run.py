@@ -17,13 +17,13 @@ from tune_calib.cli.common import (
 )
 from tune_calib.cli.defaults import format_typed
 from tune_calib.cli.entry import as_option
-from tune_calib.cli.options import DryRun, GpuModel, with_request
+from tune_calib.cli.options import DryRun, GpuModel
 from tune_calib.cli.read import print_report, write_search_page
 from tune_calib.console import Text, echo, shown
 from tune_calib.errors import UserError, spell_settings
 from tune_calib.files.documents import unseal
 from tune_calib.files.paths import AnyPath, atomic_write, fetch_files, parse_path
-from tune_calib.results.folders import is_search
+from tune_calib.results.folders import is_search, read_search_manifest
 from tune_calib.spec import plugins
 from tune_calib.spec.experiment import ExperimentFile
 from tune_calib.spec.request import (
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from tune_calib.experiments.run import Ended
 
 
-@with_request(AblateRequest)
 def ablate(request: AblateRequest, shell: typer.Context, dry_run: DryRun = False) -> None:
     """Run an ablation ladder, skipping finished trials, and report it.
 
@@ -50,11 +49,11 @@ def ablate(request: AblateRequest, shell: typer.Context, dry_run: DryRun = False
         tune-calib ablate mac_cal --seeds 5 --controls --out runs/demo
         tune-calib ablate fedlas --dataset cifar10 --data-root data --gpus 1/2
         tune-calib ablate mac_cal --head-seeds 5 --set head.gamma=0.9
+        tune-calib ablate --path runs/search --seeds 5 --bootstrap 1000
     """
     _run_ladder(request, shell, dry_run)
 
 
-@with_request(CompareRequest)
 def compare(request: CompareRequest, shell: typer.Context, dry_run: DryRun = False) -> None:
     """Compare methods; head and post-hoc methods use a network trained with cross entropy.
 
@@ -76,6 +75,11 @@ def _run_ladder(
     with stoppable(command):
         results = runs.run_ladder(request, command, shell.obj)
     print_report(str(results.out))
+    if isinstance(request, AblateRequest) and request.path is not None:
+        from tune_calib.api.statistics import effects
+
+        metrics = read_search_manifest(parse_path(request.path)).question.objective.metrics
+        echo(shown(effects(str(results.out), metric=metrics[0]).table("plain")))
     if request.profile:
         echo(shown(_format_profiles(results.out)))
     exit_if_unfinished(results, command)
@@ -102,7 +106,6 @@ def _format_profiles(out: AnyPath) -> str:
     return Text([table_of(heads, [*rows.values(), rates])])
 
 
-@with_request(SearchRequest)
 def search(request: SearchRequest, shell: typer.Context, dry_run: DryRun = False) -> None:
     """Search the hyper-parameters of a method on the select split; test is never read.
 
@@ -121,7 +124,6 @@ def search(request: SearchRequest, shell: typer.Context, dry_run: DryRun = False
     _report_search(results, again)
 
 
-@with_request(ResumeRequest)
 def resume(request: ResumeRequest, shell: typer.Context) -> None:
     """Continue a search, skipping finished trials.
 
@@ -151,7 +153,6 @@ def _rewrite_page(out: AnyPath, study_storage: str | None) -> str:
     return text
 
 
-@with_request(EvaluateRequest)
 def evaluate(request: EvaluateRequest, shell: typer.Context, dry_run: DryRun = False) -> None:
     """Evaluate the selected trial of a search on the test split with fresh seeds.
 
@@ -183,7 +184,6 @@ def _print_schema(is_wanted: bool) -> None:
         raise typer.Exit
 
 
-@with_request(RunRequest)
 def run(
     request: RunRequest,
     shell: typer.Context,

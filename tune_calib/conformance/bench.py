@@ -83,8 +83,6 @@ Run = Callable[[MethodInfo, Bench], None]
 
 @dataclass(frozen=True)
 class Check:
-    """A rule that every method of a kind must follow, with a name and a sentence."""
-
     name: str
     rule: str
     # Raises ``FailedCheckError`` if a method breaks the rule and ``NotApplicableError`` if the rule
@@ -97,12 +95,6 @@ CHECKS: dict[str, list[Check]] = {"any": [], "network": [], "head": [], "posthoc
 
 
 def check(kind: str, name: str, rule: str) -> Callable[[Run], Run]:
-    """Raise ValueError unless metrics are defined on probabilities and labels.
-
-    Rows of ``probs`` (..., N, C), float32 or float64, must sum to 1, and ``labels`` (N,), int64,
-    be in [0, C). The message names the argument, the rule and the value.
-    """
-
     def add(run: Run) -> Run:
         CHECKS[kind].append(Check(name, rule, run))
         return run
@@ -142,7 +134,6 @@ def toy_method(
 def toy_batch(
     classes: int, dtype: torch.dtype = torch.float32, order: Tensor | None = None
 ) -> Batch:
-    """Draw noise images with cyclic labels, optionally permuted."""
     chance = torch.Generator().manual_seed(2)
     # Drawn in double precision, so that batches of both types have the same numbers.
     images = torch.randn(SAMPLES, 1, 6, 6, generator=chance, dtype=torch.float64).to(dtype)

@@ -18,7 +18,6 @@ from tune_calib.spec.slots.head import HeadSlot
 
 
 def slots(info: MethodInfo, count: int, **head: Any) -> list[HeadSlot]:
-    """Return slots of heads with different seeds and learning rates on the network of the bench."""
     heads = []
     for k in range(count):
         settings = {"method": info.name, **HEAD, "seed": k, "lr": 0.01 * (k + 1), **head}
@@ -29,7 +28,6 @@ def slots(info: MethodInfo, count: int, **head: Any) -> list[HeadSlot]:
 def trained(
     heads: Sequence[HeadSlot], bench: Bench, epochs: int | None = None
 ) -> tuple[HeadBatchTrainer, list[dict[str, Tensor]]]:
-    """Train heads for some epochs (by default all), and return the trainer and the reports."""
     trainer = HeadBatchTrainer(heads, bench.bank, 0, CPU)
     return trainer, list(itertools.islice(trainer, epochs))
 

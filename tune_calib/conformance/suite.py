@@ -31,7 +31,6 @@ LARGEST_GRID = 300
 
 @check("any", "record", "the record is complete")
 def record(info: MethodInfo, bench: Bench) -> None:
-    """Record a step on a tape, as ``record_graph`` does on a GPU."""
     fields, slot = set(info.params.model_fields), set(SLOT_TYPES[info.kind].model_fields)
     expected = _CLASSES[info.kind]
     is_one = issubclass(info.implementation, expected)
@@ -117,8 +116,6 @@ def _try(info: MethodInfo, bench: Bench, spec: TrialSpec) -> None:
 
 @dataclass(frozen=True)
 class Result:
-    """The outcome of a check (``passed``, ``failed`` or ``skipped``), and the reason."""
-
     check: Check
     outcome: str
     reason: str = ""
@@ -151,4 +148,4 @@ def results(name: str, bench: Bench) -> Iterator[Result]:
 
 def _describe_error(error: Exception, implementation: type) -> str:
     file = getattr(sys.modules.get(implementation.__module__), "__file__", None)
-    return str(locate_error(error, lambda path: path == file))
+    return locate_error(error, lambda path: path == file)

@@ -32,7 +32,6 @@ class Tape(TorchDispatchMode):
     def __torch_dispatch__(
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
-        """Carry out an operation and record it with its outputs."""
         call = partial(function, *args, **(kwargs or {}))
         outputs = call()
         # Not those that only change the shape of a tensor, which the aliases keep.
@@ -55,7 +54,6 @@ def _tensors_in(outputs: Any) -> list[Tensor]:
 
 
 def record(step: Callable[[], Tensors]) -> Recording:
-    """Record a step on a tape, as ``record_graph`` does on a GPU."""
     with Tape() as tape:
         outputs = step()
     return tape.repeat, outputs

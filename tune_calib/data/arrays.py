@@ -46,8 +46,6 @@ _DAMAGE = ("cannot be read", f"copy it again, or {_FIX}")
 
 @dataclass(frozen=True)
 class Array:
-    """An array in a file."""
-
     path: Path
     name: str
 
@@ -83,7 +81,6 @@ def _list_arrays(path: Path, _: int) -> Mapping[str, Array]:
 
 
 def find_arrays(setting: str, files: Sequence[str], roles: _Names) -> dict[str, Array]:
-    """Return the arrays of some files by role; ``setting`` is used in messages."""
     arrays: dict[str, Array] = {}
     for text in files:
         for role, array in _arrays_with_roles(setting, text, roles):

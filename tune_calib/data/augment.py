@@ -25,7 +25,6 @@ def normalise(images: Tensor, info: "DatasetInfo") -> Tensor:
 
 
 def crop_centre(images: Tensor, info: "DatasetInfo") -> Tensor:
-    """Return the centres of images (N, C, H, W) that are larger than the network's input."""
     if not info.spare or images.shape[3] == info.size:
         return images
     edge = info.spare // 2
@@ -42,8 +41,6 @@ def _constants(
 
 @dataclass(frozen=True)
 class Draws:
-    """Crops and flips of N images."""
-
     # (2, N), rows and columns in [0, 2 * padding + spare]; None disables cropping.
     offsets: Tensor | None
     mirrored: Tensor | None  # (N, 1, 1, 1), 0 or 1; None disables mirroring

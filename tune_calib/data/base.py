@@ -39,17 +39,14 @@ class LazyImages:
         return torch.Size((len(self), *self.image))
 
     def __len__(self) -> int:
-        """Return the number of images."""
         return len(self.positions)
 
     def __getitem__(self, index: Tensor | slice) -> Tensor:
-        """Return some images on the device."""
         if isinstance(index, Tensor):
             index = index.cpu()
         return self.read(self.positions[index].numpy()).to(self.device)
 
     def split(self, size: int) -> Iterator[Tensor]:
-        """Yield all images in order, ``size`` at a time."""
         if len(self):
             yield from self.batches(torch.arange(len(self)).split(size))
 
@@ -100,7 +97,6 @@ class Split:
     image_ids: Tensor | None = None
 
     def __len__(self) -> int:
-        """Return the number of images."""
         return len(self.labels)
 
     def to(self, device: torch.device | str) -> "Split":
@@ -123,8 +119,6 @@ class Split:
 
 @dataclass(frozen=True)
 class Summary:
-    """Digest and moments of all images and labels of a data set."""
-
     digest: str
     mean: tuple[float, ...]
     std: tuple[float, ...]

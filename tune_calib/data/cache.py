@@ -47,7 +47,6 @@ class Statistics:
         self._first_by_digest: dict[bytes, int] = {}
 
     def add(self, part: int, images: NDArray[np.uint8]) -> None:
-        """Add images (M, C, H, W) of a part."""
         for image in images:
             self.checks[part].append(zlib.crc32(image.data))
             number = sum(map(len, self.image_ids))
@@ -204,5 +203,4 @@ def _read(path: Path) -> Source:
 
 
 def _copy(pixels: NDArray[np.uint8], rows: Places) -> Tensor:
-    """Copy some images (N, C, H, W) from a map."""
     return torch.from_numpy(np.asarray(pixels[rows]))

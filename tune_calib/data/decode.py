@@ -32,8 +32,6 @@ _NO_IMAGE = (OSError, SyntaxError, ValueError, struct.error, Image.Decompression
 
 @dataclass(frozen=True)
 class Format:
-    """The format of the images of a data set."""
-
     channels: int  # 1 (grey) or 3 (RGB)
     size: int  # height and width, in pixels
     # Resize images of another size, bilinearly as in the papers; otherwise they are an error.
@@ -77,7 +75,6 @@ class Format:
         return DamagedFileError(f"{where} {what}; {hint}")
 
     def stack(self, pixels: Sequence[NDArray[np.uint8]]) -> Tensor:
-        """Return decoded images as one tensor (N, C, H, W)."""
         if not pixels:
             return torch.empty((0, *self.shape), dtype=torch.uint8)
         return torch.from_numpy(np.ascontiguousarray(np.stack(pixels).transpose(0, 3, 1, 2)))
@@ -132,10 +129,6 @@ def _formats() -> list[str]:
 
 
 def scan_headers(images: Iterable[tuple[bytes | Path, str]]) -> tuple[bool, int | None]:
-    """Return whether all images are grey, and the side of the first one if it is square.
-
-    ``images`` are encoded images and their names in messages.
-    """
     side = None
     for number, (content, where) in enumerate(images):
         try:

@@ -58,7 +58,6 @@ class Columns:
         return replace(self, image=(image,), label=(label,), classes=classes, agree=agree)
 
     def of(self, schema: pa.Schema, file: Path) -> tuple[str, str]:
-        """Return the names of the two columns of a file; raise if they have the wrong types."""
         image = self._find(self.image, IMAGE_COLUMNS, schema, _is_image)
         label = self._find(self.label, LABEL_COLUMNS, schema, pa.types.is_integer)
         if image is None or label is None:
@@ -99,7 +98,6 @@ def _is_image(kind: pa.DataType) -> bool:
 
 
 def find_files(root: Path, names: tuple[str, ...]) -> tuple[Path, ...]:
-    """Return the files of the first of some parts that exists below a root, if any."""
     for below, name in product(_FOLDERS, names):
         if files := find_shards(root / below, name):
             return files
@@ -233,7 +231,6 @@ class Batch(NamedTuple):
         return f"{self.file}: row {self.first - self.start + place}"
 
     def images(self) -> Iterator[tuple[bytes, str]]:
-        """Yield the encoded images and their names in messages."""
         for place, content in enumerate(self.encoded.to_pylist()):
             yield content, self.name(place)
 
@@ -254,7 +251,6 @@ def read_batches(files: Sequence[Path], columns: Columns) -> Iterator[Batch]:
 
 
 def require_range(file: Path, labels: Tensor, classes: int | None) -> None:
-    """Raise if labels are not in [0, classes)."""
     is_wrong = (labels < 0) | (labels >= (classes or labels.max() + 1))
     if bool(is_wrong.any()):
         expected = f"0..{classes - 1}" if classes else "0 or above"

@@ -35,8 +35,6 @@ class LinearHead:
 
 @dataclass(frozen=True)
 class ImportedSplit:
-    """One split as given by its files."""
-
     name: str  # train, select, calib or test
     labels: Tensor  # (N,) int64
     classes: int
@@ -99,7 +97,6 @@ class ImportedSplit:
             yield features, outputs
 
     def check_order(self) -> None:
-        """Refuse labels that clearly belong to other columns; warn if they are met by chance."""
         top = torch.cat([logits.argmax(1) for _, logits in self.chunks()])
         name, way = str(self.arrays["labels"]), "number the classes from 0 as the columns"
         with validation.as_user_error():
@@ -118,7 +115,6 @@ class ImportedSplit:
 
 
 def read_split(name: str, files: Sequence[str], head: LinearHead | None = None) -> ImportedSplit:
-    """Return a split of a bank, memory-mapped."""
     setting = f"`{name}`"
     arrays = find_arrays(setting, files, ROLES)
     _check_roles(f"{setting}: {', '.join(files)}", arrays.keys(), head is not None)

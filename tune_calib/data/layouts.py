@@ -16,7 +16,6 @@ from tune_calib.spec.datasets import NORMS, DatasetInfo
 
 
 def locate_folder(name: str, root: Path | None, hint: str) -> Path:
-    """Return the root of a data set that is not embedded; raise unless it is a folder."""
     if root is None:
         raise DataNotFoundError(f"{name} is not embedded: {hint}")
     if not root.is_dir():
@@ -25,7 +24,6 @@ def locate_folder(name: str, root: Path | None, hint: str) -> Path:
 
 
 def find_unpacked(name: str, root: Path, folder: str) -> Path | None:
-    """Return an unpacked folder, which is the root or below it, or None if there is none."""
     paths = (root, root / folder, root / name / folder)
     return next((path for path in paths if path.name == folder and path.is_dir()), None)
 
@@ -59,8 +57,6 @@ def require_classes(problem: str, split: Split, classes: int) -> None:
 
 @dataclass(frozen=True)
 class Layouts:
-    """The layouts that a data set can have below a root."""
-
     name: str  # registry key of the data set
     classes: int  # number of classes
     hint: str  # how to get the data
@@ -72,7 +68,6 @@ class Layouts:
     parts: tuple[str, str] = ("train", "test")  # names of the parts in Parquet files
 
     def record(self, title: str, norm: str, **fields: Any) -> DatasetInfo:
-        """Return the record of the data set, with constants of ``NORMS`` and further fields."""
         mean, std = NORMS[norm]
         properties: dict[str, Any] = {"size": self.format.size, "padding": 0, "hint": self.hint}
         properties |= {"load": self.load, "locate": self.locate, "split": rules.mukhoti}

@@ -34,7 +34,6 @@ class Cut:
 
 
 def halved(train: Tensor, validation: Tensor, **others: Any) -> Cut:
-    """Return a cut whose ``select`` is the first half of the validation images."""
     half = len(validation) // 2
     return Cut(train, validation[:half], validation[half:], **others)
 

@@ -42,15 +42,12 @@ _FOLDERS = {"cifar10": "CIFAR-10-C", "cifar100": "CIFAR-100-C"}
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """Images of a shift set that are evaluated together."""
-
     name: str  # severity; empty in a set of one part
     split: Split  # OOD images have labels of their own data set, or 0
     # Changes images (N, C, H, H) uint8, given their ``indices`` in the split.
     change: Callable[[Tensor, Tensor], Tensor] = lambda images, _: images
 
     def chunks(self, size: int, device: torch.device) -> Iterator[Tensor]:
-        """Yield the images in order on a device, (N, C, H, H) uint8, ``size`` at a time."""
         split = self.split
         together = zip(split.images.split(size), split.indices.split(size), strict=True)
         for images, indices in together:
@@ -59,15 +56,12 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class ShiftSet:
-    """A shift set in the input format of a network."""
-
     name: str  # ``ood/SET``, ``corrupt/KIND`` for published files or ``generated/KIND``
     made: str  # what determines the images, besides the name and the network's data
     parts: Callable[[], Sequence[Part]]  # reads or generates the parts
 
 
 def find_sets(words: Sequence[str], slot: DataSlot, root: Path | None) -> list[str]:
-    """Return the names of the shift sets requested by some words, without duplicates."""
     if words and slot.imported is not None:
         raise UserError("imported data have no images that could be shifted; omit `shift`")
     names: dict[str, None] = {}
@@ -109,7 +103,6 @@ def _find_named(word: str, slot: DataSlot, root: Path | None) -> Iterator[str]:
 def open_set(
     name: str, slot: DataSlot, root: Path | None, cache: Path | None, test: Callable[[], Split]
 ) -> ShiftSet:
-    """Open a shift set by its name, without reading images before its parts are requested."""
     family, _, what = name.partition("/")
     if family == "generated":
         return generated(what, test)
@@ -232,7 +225,6 @@ def _refuse_foreign_set(name: str, slot: DataSlot, root: Path | None) -> None:
 def foreign_set(
     name: str, slot: DataSlot, root: Path | None, cache: Path | None, test: Callable[[], Split]
 ) -> ShiftSet:
-    """Return OOD images in the input format of a network; noise has the size of the test split."""
     info = slot.info
 
     def parts() -> list[Part]:
@@ -276,7 +268,6 @@ def fitted(images: Tensor, info: DatasetInfo) -> Tensor:
 
 
 def _noise(images: Tensor, indices: Tensor) -> Tensor:
-    """Draw pixels from N(1/2, 1), clipped to [0, 1] (Liang et al., ICLR 2018), for each image."""
     chance = Chance(child_seed(0, "ood/noise"), indices.to(images.device))
     pixels = (0.5 + chance.normal(*images.shape[1:])).clamp(0, 1)
     return (255 * pixels).round().to(torch.uint8)

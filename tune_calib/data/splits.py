@@ -66,8 +66,6 @@ class Development:
 
 @dataclass(frozen=True)
 class Sizes:
-    """Number of images of each split of a data slot."""
-
     train: int
     select: int
     calib: int
@@ -76,7 +74,6 @@ class Sizes:
 
 
 def cut_parts(info: DatasetInfo, train: Tensor, test: Tensor) -> Cut:
-    """Split the published parts of a data set by its rule, given their labels."""
     if info.holdout_shares is not None:
         return held_out_of_test(info.holdout_shares, train, test)
     rules = {**GENERAL, **info.rules}
@@ -178,7 +175,6 @@ def _describe_equal(source: Source, divided: Split, part: str) -> str:
 
 
 def load_test(slot: DataSlot, root: Path | None, cache: Path | None = None) -> Split:
-    """Load the test split for the evaluation of a trial; see ``load_development``."""
     return relabelled(_tested(slot, root, cache), slot.info)
 
 
@@ -196,7 +192,6 @@ def _tested(slot: DataSlot, root: Path | None, cache: Path | None) -> Split:
 
 
 def relabelled(split: Split, info: DatasetInfo) -> Split:
-    """Return a split with the labels of a data slot, without images of held-out classes."""
     if info.relabel is None:
         return split
     labels = torch.tensor(info.relabel)[split.labels]
@@ -226,7 +221,6 @@ def _change(train: Split, slot: DataSlot, classes: int) -> Split:
 
 
 def fraction_counts(counts: Counts, fraction: float) -> Counts:
-    """Return the number of samples (C,) of each class in a stratified subset of all classes."""
     return largest_remainders(counts * fraction, round(float(counts.sum()) * fraction))
 
 

@@ -12,9 +12,7 @@ CHECKSUM = "checksum"
 
 
 def seal(
-    content: Mapping[str, Any],
-    indent: int | None = 1,
-    default: Callable[[Any], Any] | None = None,
+    content: Mapping[str, Any], indent: int | None = 1, default: Callable[[Any], Any] | None = None
 ) -> bytes:
     """Return the text of a JSON file with its checksum, which replaces an earlier one."""
     plain = {name: value for name, value in content.items() if name != CHECKSUM}

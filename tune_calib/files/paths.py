@@ -34,12 +34,6 @@ READERS = 16
 
 _ABANDONED_S = 24 * 3600  # longer than any file or folder takes to be written
 
-# Processes on other nodes start without the driver's variables, and are sent only these.
-_ENVIRONMENT = (
-    "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_REGION",
-    "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3",
-)  # fmt: skip
-
 
 @dataclass(frozen=True, order=True)
 class RemotePath:
@@ -48,21 +42,17 @@ class RemotePath:
     url: str  # without a slash at the end
 
     def __str__(self) -> str:
-        """Return the URL."""
         return self.url
 
     def __truediv__(self, name: str) -> "RemotePath":
-        """Return the path of a name in this folder."""
         return RemotePath(f"{self.url}/{name}")
 
     @property
     def name(self) -> str:
-        """Return the last part."""
         return self.url.rpartition("/")[2]
 
     @property
     def parent(self) -> "RemotePath":
-        """Return the parent folder."""
         return RemotePath(self.url.rpartition("/")[0])
 
     def resolve(self) -> "RemotePath":
@@ -70,15 +60,12 @@ class RemotePath:
         return self
 
     def exists(self) -> bool:
-        """Return whether it is a file or a folder that is not empty."""
         return bool(self._info().type != fs.FileType.NotFound)
 
     def iterdir(self) -> Iterator["RemotePath"]:
-        """Yield the files and folders in it."""
         return (self / info.base_name for info in self._list())
 
     def glob(self, pattern: str) -> Iterator["RemotePath"]:
-        """Yield the paths below it that match, as ``Path.glob`` does."""
         first, _, rest = pattern.partition("/")
         for path in self.iterdir():
             if not fnmatchcase(path.name, first):
@@ -92,13 +79,8 @@ class RemotePath:
                 yield path / rest
 
     def read_bytes(self) -> bytes:
-        """Return the content."""
         with self._connect("read") as (system, path), system.open_input_stream(path) as stream:
             return bytes(stream.read())
-
-    def read_text(self) -> str:
-        """Return the content as text."""
-        return self.read_bytes().decode()
 
     def write_bytes(self, content: bytes) -> None:
         """Write a file atomically."""
@@ -126,7 +108,6 @@ class RemotePath:
             system.delete_file(path)
 
     def remove(self) -> None:
-        """Remove a folder and its contents if it exists."""
         with contextlib.suppress(FileNotFoundError), self._connect("remove") as (system, path):
             system.delete_dir(path)
 
@@ -236,15 +217,11 @@ def content_digest(files: Sequence[Path]) -> str:
 
     It is cached by the paths, sizes and change times of the files. Unlike modification times, no
     copy and no program sets change times back.
-
-    Raises:
-        OSError: A file cannot be read.
     """
     stamps = []
     for file in files:
         stat = file.stat()
-        times = stat.st_mtime_ns, stat.st_ctime_ns
-        stamps.append((str(file.absolute()), stat.st_dev, stat.st_ino, stat.st_size, *times))
+        stamps.append((str(file.absolute()), stat.st_ino, stat.st_size, stat.st_ctime_ns))
     path = cache_folder() / "digests" / hash_text(repr(stamps))
     with contextlib.suppress(OSError, UserError):  # e.g. it is damaged
         return str(unseal(path.read_bytes(), path)["digest"])
@@ -280,7 +257,6 @@ def expand_path(text: str | Path) -> Path:
 
 
 def parse_path(text: str) -> AnyPath:
-    """Parse a local path or a URL."""
     if "://" not in text:
         return expand_path(text)
     url = urlsplit(text)
@@ -318,7 +294,6 @@ def fetch_files(folder: AnyPath, pattern: str) -> list[tuple[AnyPath, Path]]:
 
 
 def refuse_existing(path: AnyPath) -> None:
-    """Refuse to overwrite a file or folder."""
     if path.exists():
         raise UserError(f"{path} already exists; choose another name, or remove it")
 
@@ -359,7 +334,6 @@ def scratch_folder() -> Iterator[Path]:
 
 
 def remove_folder(folder: AnyPath) -> None:
-    """Remove a folder and its contents if it exists."""
     if isinstance(folder, RemotePath):
         folder.remove()
     else:
@@ -368,8 +342,9 @@ def remove_folder(folder: AnyPath) -> None:
 
 def environment(*paths: AnyPath) -> dict[str, str]:
     """Return the variables for reaching S3 from other nodes; none for local paths."""
-    is_remote = any(isinstance(path, RemotePath) for path in paths)
-    return {name: os.environ[name] for name in _ENVIRONMENT if is_remote and name in os.environ}
+    if not any(isinstance(path, RemotePath) for path in paths):
+        return {}
+    return {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
 
 
 @lru_cache

@@ -51,7 +51,6 @@ class Store:
         self.root = root
 
     def folder(self, kind: str, identity: str) -> AnyPath:
-        """Return the folder of an artifact."""
         return self.root / kind / identity
 
     def holds(self, kind: str, identity: str) -> bool:
@@ -109,8 +108,16 @@ def write_folder(
     name = name or _name_of(folder)
     if isinstance(folder, RemotePath):
         with scratch_folder() as scratch:
-            write_folder(scratch / "artifact", fill, facts, name=name)
-            _upload(scratch / "artifact", folder)
+            artifact = scratch / "artifact"
+            write_folder(artifact, fill, facts, name=name)
+            content = (artifact / ARTIFACT_MANIFEST).read_bytes()
+            replaced_objects = _name_objects(_read_remote_manifest(folder))
+            objects = _name_objects(content)
+            for stored, file in objects.items():
+                (folder / stored).upload(artifact / file)
+            (folder / ARTIFACT_MANIFEST).write_bytes(content)
+            for stored in replaced_objects.keys() - objects.keys():
+                (folder / stored).unlink()
         return
     temporary = folder.with_name(name_temporary(folder.name))
     remove_abandoned(folder.parent)
@@ -138,9 +145,33 @@ def write_folder(
 
 def opened(folder: AnyPath) -> tuple[Path, dict[str, Any]]:
     """Check every file of an artifact; return its local folder and its manifest."""
-    if isinstance(folder, RemotePath):
-        return _fetched(folder)
-    return folder, _checked(folder, folder)
+    if isinstance(folder, Path):
+        return folder, _check(folder, folder)
+    content = _read_remote_manifest(folder)
+    if not content:
+        raise DamagedFileError(f"{folder} contains no artifact")
+    # Named by its content: a later artifact of the same name gets its own copy, so that readers of
+    # the earlier one are not affected.
+    copy = cache_folder() / "artifacts" / hash_bytes(content)
+    with contextlib.suppress(DamagedFileError):
+        return copy, _check(copy, folder)
+    shutil.rmtree(copy, ignore_errors=True)  # it is damaged
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with scratch_folder() as scratch:
+            artifact = scratch / "artifact"
+            artifact.mkdir()
+            (artifact / ARTIFACT_MANIFEST).write_bytes(content)
+            for stored, name in _name_objects(content).items():
+                (folder / stored).download(artifact / name)
+            manifest = _check(artifact, folder)
+            with contextlib.suppress(OSError):  # another process was faster
+                artifact.rename(copy)
+    except FileNotFoundError as error:
+        if _read_remote_manifest(folder) != content:  # another artifact replaced it meanwhile
+            return opened(folder)
+        raise DamagedFileError(f"{folder} is not a complete artifact ({error})") from None
+    return copy, manifest
 
 
 def artifact_manifest(folder: AnyPath) -> dict[str, Any]:
@@ -148,12 +179,11 @@ def artifact_manifest(folder: AnyPath) -> dict[str, Any]:
     return opened(folder)[1]
 
 
-def _checked(files: Path, folder: AnyPath) -> dict[str, Any]:
+def _check(files: Path, folder: AnyPath) -> dict[str, Any]:
     """Check the files of an artifact in ``files`` and return its manifest."""
     try:
-        content = (files / ARTIFACT_MANIFEST).read_bytes()
-        manifest = _parse_manifest(content, folder / ARTIFACT_MANIFEST)
-        for name, checksum in _files_of(content).items():
+        manifest = read_manifest(folder, files)
+        for name, checksum in manifest["files"].items():
             if checksum_of(files / name) != checksum:
                 raise DamagedFileError(f"{folder / name} does not match its checksum")
         recorded_name = manifest[_NAME]
@@ -167,18 +197,15 @@ def _checked(files: Path, folder: AnyPath) -> dict[str, Any]:
     return manifest
 
 
-def read_manifest(folder: AnyPath) -> dict[str, Any]:
-    """Read the manifest of an artifact without checking its files.
+def read_manifest(folder: AnyPath, files: Path | None = None) -> dict[str, Any]:
+    """Read the manifest of an artifact, or of its copy in ``files``, without checking its files.
 
     Raises:
         OSError: It cannot be read.
         UserError: It is damaged, has no checksum, or is of another version.
     """
     path = folder / ARTIFACT_MANIFEST
-    return _parse_manifest(path.read_bytes(), path)
-
-
-def _parse_manifest(content: bytes, path: AnyPath) -> dict[str, Any]:
+    content = ((files or folder) / ARTIFACT_MANIFEST).read_bytes()
     try:
         manifest = unseal(content, path)
     except UnsealedFileError as error:
@@ -194,68 +221,22 @@ def _parse_manifest(content: bytes, path: AnyPath) -> dict[str, Any]:
     return manifest
 
 
-def _files_of(manifest: bytes) -> dict[str, str]:
-    """Return the checksums of the files of an artifact, by file name."""
-    return dict(json.loads(manifest)["files"])
-
-
 def _name_of(folder: AnyPath) -> str:
     return f"{folder.parent.name}/{folder.name}"
 
 
-def _upload(source: Path, folder: RemotePath) -> None:
-    """Upload a complete local artifact, replacing an existing one."""
-    content = (source / ARTIFACT_MANIFEST).read_bytes()
-    replaced_objects = _objects(_read_remote_manifest(folder))
-    objects = _objects(content)
-    for stored, name in objects.items():
-        (folder / stored).upload(source / name)
-    (folder / ARTIFACT_MANIFEST).write_bytes(content)
-    for stored in replaced_objects.keys() - objects.keys():
-        (folder / stored).unlink()
-
-
-def _fetched(folder: RemotePath) -> tuple[Path, dict[str, Any]]:
-    """Return the local copy of a remote artifact, and its manifest."""
-    content = _read_remote_manifest(folder)
-    if not content:
-        raise DamagedFileError(f"{folder} contains no artifact")
-    # Named by its content: a later artifact of the same name gets its own copy, so that readers of
-    # the earlier one are not affected.
-    copy = cache_folder() / "artifacts" / hash_bytes(content)
-    with contextlib.suppress(DamagedFileError):
-        return copy, _checked(copy, folder)
-    shutil.rmtree(copy, ignore_errors=True)  # it is damaged
-    copy.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        with scratch_folder() as scratch:
-            artifact = scratch / "artifact"
-            artifact.mkdir()
-            (artifact / ARTIFACT_MANIFEST).write_bytes(content)
-            for stored, name in _objects(content).items():
-                (folder / stored).download(artifact / name)
-            manifest = _checked(artifact, folder)
-            with contextlib.suppress(OSError):  # another process was faster
-                artifact.rename(copy)
-    except FileNotFoundError as error:
-        if _read_remote_manifest(folder) != content:  # another artifact replaced it meanwhile
-            return _fetched(folder)
-        raise DamagedFileError(f"{folder} is not a complete artifact ({error})") from None
-    return copy, manifest
-
-
 def _read_remote_manifest(folder: RemotePath) -> bytes:
-    """Return the manifest of a remote artifact, empty if there is none."""
     try:
         return (folder / ARTIFACT_MANIFEST).read_bytes()
     except FileNotFoundError:
         return b""
 
 
-def _objects(manifest: bytes) -> dict[str, str]:
+def _name_objects(manifest: bytes) -> dict[str, str]:
     """Return the file names of a remote artifact, by the names of their objects."""
     try:
-        return {f"{name}.{checksum}": name for name, checksum in _files_of(manifest).items()}
+        files = json.loads(manifest)["files"]
+        return {f"{name}.{checksum}": name for name, checksum in files.items()}
     except _NOT_A_MANIFEST:
         return {}
 

@@ -52,7 +52,6 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return match_type(logits, X)
 
     def _logits(self, X: Any) -> Tensor:
-        """Return logits (N, C), float64, of which the probabilities are the softmax."""
         raise NotImplementedError
 
     def _check_columns(self, X: Any, rows: Tensor, name: str) -> None:

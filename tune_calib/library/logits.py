@@ -89,7 +89,6 @@ def _write_models(arrays: Any, rows: list[Row], store: Store, data_root: Path | 
 def _write_model(
     group: Any, row: Row, spec: TrialSpec, evaluation: ExtraEvaluation
 ) -> dict[str, Any]:
-    """Write the arrays of a trial, and return its entry; raise if its metrics are others."""
     evaluation.refuse_other(spec, row)
     indices = evaluation.indices(spec)
     samples, digests = {}, {}

@@ -71,7 +71,6 @@ def write_onnx(network: CalibratedNetwork, file: Path, real: Tensor | None = Non
 
 
 def _hard_logits(classes: int, real: Tensor | None) -> list[tuple[str, Tensor]]:
-    """Return logits (N, C) on which two programs may differ, by name."""
     drawn = torch.randn(_HARD, classes, generator=torch.Generator().manual_seed(0))
     tied = drawn.round()
     synthetic = [

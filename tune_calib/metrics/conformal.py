@@ -98,7 +98,6 @@ _aps_sets, _raps_sets = partial(_sets_by_rank, 0.0), partial(_sets_by_rank, PENA
 
 
 def _class_conditional_sets(samples: Samples) -> Tensor:
-    """Return which classes are in the set of each sample, (..., N, C) bool."""
     calib = samples.calib
     scores = 1 - at_labels(calib.probs, calib.labels)
     classes = range(calib.probs.shape[-1])

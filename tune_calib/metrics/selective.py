@@ -121,6 +121,5 @@ def _summed(ranked: Ranked, values: Tensor) -> Tensor:
 
 
 def _harmonic(ranked: Ranked) -> Tensor:
-    """Return the harmonic numbers 0 to N, (N + 1,)."""
     numbers = torch.arange(1, ranked.samples + 1, device=ranked.count.device)
     return cumulated(1 / numbers.double())

@@ -34,20 +34,14 @@ def find_run_manifest(out: AnyPath) -> RunManifest | None:
 
 def read_run_manifest(out: AnyPath) -> RunManifest:
     """Read ``sweep.json``; the error about a lost or damaged one says how to restore it."""
+    refuse_empty(out)
     manifest = find_run_manifest(out)
     if manifest is None:
-        raise _lacks_run(out)
-    return manifest
-
-
-def _lacks_run(out: AnyPath) -> UserError:
-    path = out / RUN_MANIFEST
-    if path.exists() or _has_rows(out):
-        return DamagedFileError(
-            f"{path} is lost or damaged; run the command of the run again, which restores it and "
-            "skips finished trials"
+        raise DamagedFileError(
+            f"{out / RUN_MANIFEST} is lost or damaged; run the command of the run again, which "
+            "restores it and skips finished trials"
         )
-    return UserError(f"{out} contains no {RUN_MANIFEST}; give the `out` folder of a run")
+    return manifest
 
 
 def has_result_files(out: AnyPath) -> bool:
@@ -58,13 +52,11 @@ def has_result_files(out: AnyPath) -> bool:
 
 def refuse_empty(out: AnyPath) -> None:
     """Refuse a folder with neither a manifest nor a row, before anything is imported."""
+    if is_search(out) or (out / RUN_MANIFEST).exists():
+        return
     # Rows of trials in a user's own Tuner have no manifest.
-    if not is_search(out) and not (out / RUN_MANIFEST).exists() and not _has_rows(out):
-        raise _lacks_run(out)
-
-
-def _has_rows(out: AnyPath) -> bool:
-    return next(iter(out.glob("trials/*.parquet")), None) is not None
+    if next(iter(out.glob("trials/*.parquet")), None) is None:
+        raise UserError(f"{out} contains no {RUN_MANIFEST}; give the `out` folder of a run")
 
 
 def read_search_manifest(out: AnyPath) -> SearchManifest:
@@ -81,7 +73,6 @@ def read_search_manifest(out: AnyPath) -> SearchManifest:
 
 
 def is_search(out: AnyPath) -> bool:
-    """Return whether a folder contains a search."""
     return (out / SEARCH_MANIFEST).exists() or (out / SEARCH_OUTCOME).exists()
 
 
@@ -103,7 +94,6 @@ def read_identity(out: AnyPath) -> str | None:
 
 
 def to_record(index: int, rung: Rung) -> RungRecord:
-    """Return the record of a rung."""
     return RungRecord(
         index=index,
         label=rung.label,

@@ -52,7 +52,6 @@ class _Manifest(_Record):
         return cast(Self, _parse(cls, path, path.read_bytes()))
 
     def write(self, folder: AnyPath) -> None:
-        """Write the file of a folder atomically."""
         atomic_write(folder / self.file_name, seal(self.plain()))
 
     def over(self, old: Self) -> Self:
@@ -176,7 +175,6 @@ class RunManifest(_Manifest):
 
     @property
     def identity(self) -> str:
-        """Return the identity of the request, which is in each row."""
         return self.sweep
 
     @property
@@ -266,7 +264,6 @@ class SearchManifest(_Manifest):
 
     @property
     def identity(self) -> str:
-        """Return the identity of the request, which is in each row."""
         return self.search
 
 
@@ -317,6 +314,7 @@ class ReadRecord(_Record):
     seeds: int = Field(description="number of fresh seeds")
     command: Command = Field("", description="command that requested it")
     methods: list[str] = Field([], description="methods of a tuned comparison")
+    points: int = Field(0, description="points of a path; omitted for an evaluation")
 
 
 class TunedMethod(_Record):

@@ -13,6 +13,7 @@ BASELINE_AT_CHANCE = (
 )
 
 EVALUATION = "evaluation"  # folder of the evaluation on test, in the folder of its search
+PATH = "path"  # folder of the path from published to chosen settings, and name of its design
 BASELINE, DEFAULTS, CHOSEN = "baseline", "defaults", "chosen"  # its rungs
 
 OPTIMISM = (
@@ -58,9 +59,13 @@ def describe_reads(reads: Sequence[ReadRecord]) -> str:
         count = format_count(read.seeds, "fresh seed")
         if read.methods:
             count = f"{format_count(len(read.methods), 'method')} and {count}"
+        if read.points:
+            count = f"{format_count(read.points, 'point')} of a path and {count}"
         counts.append(count)
     if len(reads) == 1:
         return f"test was read once, with {counts[0]}"
+    if any(read.points for read in reads):
+        return f"test was read {len(reads)} times: with {', then '.join(counts)}"
     return (
         f"test was read {len(reads)} times: with {', then '.join(counts)}; each evaluation "
         "includes the previous one, whose numbers were known when it was requested"

@@ -37,7 +37,6 @@ for _table, _columns in COLUMNS.items():
 
 
 def read_slots(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of a row by slot."""
     return {slot: json.loads(row[slot]) for slot in SLOTS if row[slot]}
 
 

@@ -196,7 +196,6 @@ class DatasetInfo:
 
 
 def refuse_crop(stored: int, size: int) -> None:
-    """Refuse crops that are larger than the images."""
     if size > stored:
         raise UserError(
             f"data.crop: a crop of {size} pixels is larger than the images, which are resized to "

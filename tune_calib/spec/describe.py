@@ -47,7 +47,6 @@ def _readings(text: str) -> Iterator[str]:
 
 
 def describe_method(method: MethodInfo) -> str:
-    """Describe a method: its formula, settings, recipe, needs and reference."""
     kind = "post-hoc" if method.kind == "posthoc" else method.kind
     docstring = method.text or inspect.getdoc(inspect.getmodule(method.implementation)) or ""
     parts = [
@@ -130,17 +129,13 @@ def _values(settings: Mapping[str, Any]) -> str:
 
 
 def describe_ladder(ladder: Ladder) -> str:
-    """Describe a ladder and each of its rungs."""
     controls = sum(rung.kind == "control" for rung in ladder.rungs)
     rungs = format_count(len(ladder.rungs) - controls, "rung")
     command = f"tune-calib ablate {ladder.name}"
     if controls:
         rungs += f", and {format_count(controls, 'control')}"
         command = f"tune-calib ablate {ladder.name} --controls"
-    parts = [
-        f"# `{ladder.name}` (ladder): {ladder.title}",
-        f"A ladder of {rungs}: `{command}`.",
-    ]
+    parts = [f"# `{ladder.name}` (ladder): {ladder.title}", f"A ladder of {rungs}: `{command}`."]
     if ladder.published:
         parts.append(f"Published: `tune-calib report OUT --published {ladder.published}`")
     if ladder.head_recipe:
@@ -174,7 +169,6 @@ def list_settings(model: type[BaseModel]) -> dict[str, dict[str, Any]]:
 
 
 def default_of(schema: Mapping[str, Any]) -> str:
-    """Format the default as on the command line."""
     if "default" not in schema:
         return "required"
     value = schema["default"]

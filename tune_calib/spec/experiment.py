@@ -43,23 +43,7 @@ Counts = Annotated[
 ]
 
 
-class Keys(Part):
-    """Keys of a file; optional keys without a value are ignored."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _leave_out(cls, values: Any) -> Any:
-        if not isinstance(values, dict):
-            return values
-        keys = dict(values)
-        for name, field in cls.model_fields.items():
-            key = field.alias or name
-            if not field.is_required() and key in keys and keys[key] is None:
-                del keys[key]
-        return keys
-
-
-class SearchOptions(Keys, request.Choice, request.Sampling):
+class SearchOptions(request.Choice, request.Sampling):
     """A search of each method of the entry, on select; exactly one of trials, heads, hours."""
 
     one_of = ("trials", "heads", "hours")
@@ -71,7 +55,7 @@ class SearchOptions(Keys, request.Choice, request.Sampling):
     """seeds of each suggestion, instead of those of the entry"""
 
 
-class Where(Keys, request.LadderOptions):
+class Where(request.LadderOptions):
     """Keys of the file that an entry may override by naming them."""
 
     datasets: tuple[request.Dataset, ...] = Field(
@@ -114,7 +98,6 @@ class Entry(request.Choice, request.Tuning, Where):
 
     @property
     def request_model(self) -> type[request.TrialsRequest]:
-        """Return the model of the requests that the entry makes."""
         if self.search is not None:
             return request.SearchRequest
         if self.ladder is not None:

@@ -82,11 +82,6 @@ class Ladder:
 LADDERS: Registry[Ladder] = Registry("ladder", "ablations", Ladder)
 
 
-def list_figure_ladders(table: str) -> list[Ladder]:
-    """Return the ladders that exist for a table or figure of a paper."""
-    return [ladder for ladder in LADDERS.values() if ladder.table == table]
-
-
 @dataclass(frozen=True)
 class PlannedTrial:
     """A trial spec and the rung of a run that it belongs to."""
@@ -96,14 +91,12 @@ class PlannedTrial:
     label: str
 
     def plain(self) -> dict[str, Any]:
-        """Return the fields as plain JSON values."""
         spec = self.spec.model_dump(mode="json")
         spec["network"]["execution"] = self.spec.network.execution
         return {**vars(self), "spec": spec}
 
 
 def expand(ladder: Ladder, request: ResolvedRequest) -> list[PlannedTrial]:
-    """Expand a ladder to trial specs in the order of its rungs."""
     overrides = request.overrides
     cells = list(product(request.seeds.pairs(), request.draws))
     rungs = select_rungs(ladder, request)
@@ -138,19 +131,17 @@ def expand(ladder: Ladder, request: ResolvedRequest) -> list[PlannedTrial]:
 
 def select_rungs(ladder: Ladder, request: ResolvedRequest) -> list[Rung]:
     """Return the rungs of a ladder, controls last, without those of ``find_left_out``."""
-    # Those that are left out of all imports, or of the only data.
     absent = []
     for left_out in find_left_out(ladder, request).values():
         for rung in left_out:
+            # It is left out of all imports, or of the only data.
             misfits = [_find_misfit(ladder, rung, classes) for classes in request.class_counts]
             if not any(misfits) or all(misfits):
                 absent.append(rung)
     if absent and ladder.is_named:
-        reason = "trains the network"
-        if _runs_network(absent[0]):
-            reason = "needs the network itself"
+        need = "needs the network itself" if _runs_network(absent[0]) else "trains the network"
         raise UserError(
-            f"{absent[0].label!r} {reason}, and a frozen one (network.epochs=0) is not trained; "
+            f"{absent[0].label!r} {need}, and a frozen one (network.epochs=0) is not trained; "
             "leave it out",
             "network.epochs",
         )
@@ -167,12 +158,13 @@ def select_rungs(ladder: Ladder, request: ResolvedRequest) -> list[Rung]:
 def find_left_out(ladder: Ladder, request: ResolvedRequest) -> dict[str, list[Rung]]:
     """Return the rungs that cannot be run as requested, or not on all imports, by the reason."""
     left_out: dict[str, list[Rung]] = defaultdict(list)
-    if request.is_frozen:
-        for rung in ladder.rungs:
-            if request.is_imported and (_trains_network(rung) or _runs_network(rung)):
-                left_out["they need the network itself"].append(rung)
-            elif _trains_network(rung):
-                left_out["they train the network"].append(rung)
+    for rung in ladder.rungs if request.is_frozen else ():
+        trains_network = rung.adds_head_epochs
+        trains_network |= rung.slots.get("network", {}) not in ({}, {"method": "ce"})
+        if request.is_imported and (trains_network or _runs_network(rung)):
+            left_out["they need the network itself"].append(rung)
+        elif trains_network:
+            left_out["they train the network"].append(rung)
     if any("posthoc" in rung.slots for rung in ladder.rungs) and not ladder.is_named:
         class_counts = request.class_counts
         for rung, misfit in product(ladder.rungs, Misfit):
@@ -202,11 +194,6 @@ def _find_misfit(ladder: Ladder, rung: Rung, classes: int) -> Misfit | None:
     if METHODS[name].is_quadratic and classes > MOST_QUADRATIC:
         return Misfit.TOO_MANY_CLASSES
     return None
-
-
-def _trains_network(rung: Rung) -> bool:
-    settings = rung.slots.get("network", {})
-    return rung.adds_head_epochs or settings not in ({}, {"method": "ce"})
 
 
 def _runs_network(rung: Rung) -> bool:
@@ -282,7 +269,6 @@ def find_keys(rungs: Sequence[Rung], slot: str) -> set[str]:
 
 
 def refuse_unused(rungs: Sequence[Rung], overrides: Settings) -> None:
-    """Refuse settings that change no rung."""
     for slot, settings in overrides.items():
         keys = _rung_keys(rungs, slot)
         for key in settings:
@@ -345,10 +331,6 @@ def has_setting(pipeline: str, name: str) -> bool:
     return slot in ("network", *rung.slots) and key in _rung_keys([rung], slot)
 
 
-def _rounded(value: Any) -> Any:
-    return float(f"{value:.6g}") if isinstance(value, float) else value
-
-
 def build_rung(name: str, settings: Settings, kind: Kind) -> Rung:
     """Build a rung of ``build_comparison``; its settings are part of its label."""
     methods = [METHODS[part] for part in name.split("+")]
@@ -362,7 +344,9 @@ def build_rung(name: str, settings: Settings, kind: Kind) -> Rung:
         if slot not in slots and slot != "network":
             key = next(iter(overrides))
             raise UserError(f"{name!r} has no {slot} method to set {key!r} for", f"{slot}.{key}")
-        label += "".join(f" {key}={_rounded(value)}" for key, value in overrides.items())
+        for key, value in overrides.items():
+            number = float(f"{value:.6g}") if isinstance(value, float) else value
+            label += f" {key}={number}"
     refuse_unused([Rung(name, "", slots)], settings)
     for slot, overrides in settings.items():
         slots[slot] = {**overrides, **slots.get(slot, {})}

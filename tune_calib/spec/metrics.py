@@ -62,14 +62,12 @@ class Metric:
 
     @property
     def is_less_better(self) -> bool:
-        """Return whether a smaller value is better."""
         if self.direction is None:
             raise ValueError(f"no value of {self.name} is better than another")
         return self.direction == "min"
 
     @property
     def is_searchable(self) -> bool:
-        """Return whether a search may optimise it."""
         return self.direction is not None and self.is_of_trials and self.is_in_searches
 
     @property
@@ -84,7 +82,6 @@ class Metric:
 
     @property
     def digits(self) -> int:
-        """Return the decimals of a printed value."""
         return 2 if self.unit == "fraction" else 3
 
     @property
@@ -180,7 +177,6 @@ def rankable_metrics() -> list[str]:
 
 
 def searchable_metrics() -> list[str]:
-    """Return the metrics that a search may optimise."""
     return [name for name in METRICS if METRICS[name].is_searchable]
 
 

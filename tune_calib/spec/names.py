@@ -142,12 +142,10 @@ def count_flags(cells: Iterable[object]) -> dict[Flag, int]:
 
 
 def is_chance(cells: Iterable[object]) -> bool:
-    """Return whether a cell contains the flag of trials at chance."""
     return FLAGS[CHANCE] in count_flags(cells)
 
 
 def is_never_best(cells: Iterable[object]) -> bool:
-    """Return whether a cell contains a flag of ``NEVER_BEST``."""
     flags = count_flags(cells)
     return any(FLAGS[name] in flags for name in NEVER_BEST)
 

@@ -31,7 +31,6 @@ class MethodSettings(Part):
         return self
 
     def by_slot(self) -> dict[str, dict[str, Any]]:
-        """Return the settings of the slots that have any."""
         return {slot: settings for slot, settings in self.model_dump().items() if settings}
 
 

@@ -51,14 +51,11 @@ class Plugin:
     parts: Mapping[str, str] = field(default_factory=dict)  # digests of modules that it imports
 
     def plain(self) -> dict[str, Any]:
-        """Return plain JSON values, for a worker."""
         return asdict(self)
 
 
 @dataclass
 class _Loaded:
-    """The plug-ins of this process, by content."""
-
     in_use: dict[str, Plugin] = field(default_factory=dict)
     named: dict[str, Plugin] = field(default_factory=dict)  # all that ran
     folders: list[str] = field(default_factory=list)  # added to ``sys.path`` for those in use
@@ -74,15 +71,12 @@ def read(name: str, folder: Path = Path()) -> Plugin:
     path = folder / expand_path(name)
     try:
         source = path.read_bytes().decode()
-    except OSError as error:
-        raise UserError(f"cannot read plug-in {path}: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise UserError(f"plug-in {path} is not a text file: {error}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"plug-in {path} cannot be read as a text file: {error}") from None
     return _digest(Plugin(path.stem, "", str(path.resolve()), source))
 
 
 def _digest(plugin: Plugin) -> Plugin:
-    """Return a plug-in with the digests of the modules that it imports, and its content hash."""
     if plugin.source is None:
         files = _find_files(plugin.where)
         texts = {name: file.read_bytes() for name, file in files.items()}
@@ -93,12 +87,12 @@ def _digest(plugin: Plugin) -> Plugin:
     while remaining:
         package, text = remaining.pop()
         for name in _list_imports(text, package):
-            module = _find_module(name, file.parent)
-            if module is None or name in parts or module == file:
-                continue
-            parts[name] = checksum_of(module)[:16]
-            is_package = module.stem == "__init__"
-            remaining.append((name if is_package else name.rpartition(".")[0], module.read_bytes()))
+            stem = file.parent.joinpath(*name.split("."))
+            for module in (stem / "__init__.py", Path(f"{stem}.py")):
+                if name not in parts and module != file and module.is_file():
+                    parts[name] = checksum_of(module)[:16]
+                    package = name if module.parent == stem else name.rpartition(".")[0]
+                    remaining.append((package, module.read_bytes()))
     if parts:
         content = _combine({content: b"", **{name: parts[name].encode() for name in sorted(parts)}})
     return replace(plugin, content=content, parts=parts)
@@ -111,35 +105,22 @@ def _combine(texts: Mapping[str, bytes]) -> str:
 
 def _list_imports(text: bytes, package: str) -> set[str]:
     """List the modules that the code of a package may import at any time, and their packages."""
-    try:
-        nodes = list(ast.walk(ast.parse(text)))
-    except (SyntaxError, ValueError, RecursionError):  # the error comes when it is run
-        return set()
-    imported: set[str] = set()
-    for node in nodes:
-        if isinstance(node, ast.Import):
-            imported.update(alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            parents = [node.module] if node.module else []
-            if node.level:
-                levels = package.split(".")
-                parents[:0] = levels[: len(levels) - node.level + 1]
-            imported.update(".".join([*parents, alias.name]) for alias in node.names)
     names: set[str] = set()
-    for name in imported:
-        parts = name.split(".")
-        if parts[0] not in PACKAGES and parts[0] not in sys.stdlib_module_names:
-            names.update(".".join(parts[:count]) for count in range(1, len(parts) + 1))
+    with contextlib.suppress(SyntaxError, ValueError, RecursionError):  # until it is run
+        for node in ast.walk(ast.parse(text)):
+            parents: list[str] = []
+            if isinstance(node, ast.ImportFrom):
+                parents = [node.module] if node.module else []
+                if node.level:
+                    levels = package.split(".")
+                    parents[:0] = levels[: len(levels) - node.level + 1]
+            elif not isinstance(node, ast.Import):
+                continue
+            for alias in node.names:
+                parts = ".".join([*parents, alias.name]).split(".")
+                if parts[0] not in PACKAGES and parts[0] not in sys.stdlib_module_names:
+                    names.update(".".join(parts[:count]) for count in range(1, len(parts) + 1))
     return names
-
-
-def _find_module(name: str, folder: Path) -> Path | None:
-    """Find the file of a module in a folder; a package without one of its own has none."""
-    stem = folder.joinpath(*name.split("."))
-    for path in (stem / "__init__.py", Path(f"{stem}.py")):
-        if path.is_file():
-            return path
-    return None
 
 
 def _find_files(name: str) -> dict[str, Path]:
@@ -152,24 +133,21 @@ def _find_files(name: str) -> dict[str, Path]:
             spec = None
         if spec is None:
             break
-        if spec.origin and spec.origin.endswith(".py"):
-            top = Path(spec.origin)
-            if not spec.submodule_search_locations:
-                return {top.name: top}
-            if _PROGRAM not in top.parents:  # rows record the version of the program
-                # The whole package, since the module may import the rest of it.
-                files = sorted(top.parent.rglob("*.py"))
-                return {str(file.relative_to(top.parent)): file for file in files}
+        top = Path(spec.origin or "")
+        if top.suffix == ".py" and not spec.submodule_search_locations:
+            return {top.name: top}
+        if top.suffix == ".py" and _PROGRAM not in top.parents:  # rows record its version
+            # The whole package, since the module may import the rest of it.
+            files = sorted(top.parent.rglob("*.py"))
+            return {str(file.relative_to(top.parent)): file for file in files}
     raise UserError(f"plug-in {name!r}: there is no such module; the name of a file ends in .py")
 
 
 def installed() -> tuple[Plugin, ...]:
-    """Return the plug-ins of installed packages."""
     return tuple(read(point.module) for point in entry_points(group=GROUP))
 
 
 def in_use() -> tuple[Plugin, ...]:
-    """Return the plug-ins that are registered in this process."""
     return tuple(_loaded.in_use.values())
 
 
@@ -203,8 +181,7 @@ def backbone(name: str, folder: Path = Path()) -> str:
     use([*in_use(), plugin])
     key = f"{plugin.name}.{function}"
     if BACKBONES.origin(key) != plugin.content:
-        functions = ", ".join(_functions(sys.modules[_module_name(plugin)])) or "none"
-        raise UserError(f"{path} has no function {function!r}; it has: {functions}")
+        raise UserError(f"{path} defines no function {function!r}")
     return key
 
 
@@ -272,11 +249,9 @@ def _register(plugin: Plugin) -> None:
                 raise UserError(f"metric {metric.name!r} has no `compute` function")
     except (Exception, SystemExit) as error:
         _remove(plugin.content)
-        located = locate_error(error, lambda path: path in files)
-        message = f"plug-in {located.place or plugin.where}: {located.text}"
-        if isinstance(error, RefusedError):
-            raise RefusedError(message) from None
-        raise UserError(message) from None
+        located = locate_error(error, lambda path: path in files, elsewhere=plugin.where)
+        kind = RefusedError if isinstance(error, RefusedError) else UserError
+        raise kind(f"plug-in {located}") from None
     _loaded.named[plugin.content] = _loaded.in_use[plugin.content] = plugin
 
 
@@ -299,39 +274,26 @@ def _run(plugin: Plugin, files: set[str]) -> None:
     try:
         if plugin.source is None:
             importlib.import_module(plugin.where)
-        else:
-            _execute(plugin, plugin.source)
+            return
+        # Two versions of a file are two modules; pydantic and pickle look modules up by name.
+        module = ModuleType(f"tune_calib_plugin_{plugin.name}_{plugin.content}")
+        module.__file__ = plugin.where
+        sys.modules[module.__name__] = module
+        exec(compile(plugin.source, plugin.where, "exec"), vars(module))
+        functions = {}
+        for name, value in vars(module).items():
+            if isinstance(value, FunctionType) and value.__module__ == module.__name__:
+                functions[f"{plugin.name}.{name}"] = value
+        if functions:
+            BACKBONES.register_family(partial(_find_backbone, functions))
     finally:
         sys.dont_write_bytecode = writes
 
 
-def _execute(plugin: Plugin, source: str) -> None:
-    # Two versions of a file are two modules; pydantic and pickle look modules up by name.
-    module = ModuleType(_module_name(plugin))
-    module.__file__ = plugin.where
-    sys.modules[module.__name__] = module
-    exec(compile(source, plugin.where, "exec"), vars(module))
-    if _functions(module):
-        BACKBONES.register_family(partial(_find_backbone, plugin, module))
-
-
-def _module_name(plugin: Plugin) -> str:
-    return f"tune_calib_plugin_{plugin.name}_{plugin.content}"
-
-
-def _functions(module: ModuleType) -> list[str]:
-    names = []
-    for name, value in vars(module).items():
-        if isinstance(value, FunctionType) and value.__module__ == module.__name__:
-            names.append(name)
-    return names
-
-
-def _find_backbone(plugin: Plugin, module: ModuleType, name: str) -> BackboneInfo | None:
-    file, _, function = name.rpartition(".")
-    if file != plugin.name or function not in _functions(module):
+def _find_backbone(functions: Mapping[str, FunctionType], name: str) -> BackboneInfo | None:
+    if name not in functions:
         return None
     # Only now, since it imports torch.
     models: Any = importlib.import_module("tune_calib.models.user_backbone")
-    build = partial(models.build, name=name, function=vars(module)[function])
+    build = partial(models.build, name=name, function=functions[name])
     return BackboneInfo(name, f"{name} (own)", build, has_stages=False)

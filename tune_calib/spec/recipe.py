@@ -7,7 +7,7 @@ from typing import Any
 from tune_calib.errors import UserError
 from tune_calib.registry import Registry
 from tune_calib.spec.backbones import BACKBONES
-from tune_calib.spec.datasets import DATASETS, Quick, Settings
+from tune_calib.spec.datasets import DATASETS, Quick, Settings, flatten
 from tune_calib.spec.names import NOT_SETTINGS
 from tune_calib.spec.trial import SLOT_TYPES
 from tune_calib.text import nearest
@@ -65,19 +65,15 @@ class Recipe:
     note: str = field(default="", compare=False)  # how it differs from the publication
 
     def __post_init__(self) -> None:
-        """Refuse unknown slots and settings that no slot has."""
-        settings = [*self.settings.items()]
-        for changes in self.on.values():
-            settings += changes.items()
-        for slot, values in settings:
-            if slot not in SLOT_TYPES:
-                hint = nearest(slot, list(SLOT_TYPES))
-                raise UserError(f"a recipe sets {slot}, which is no slot{hint}")
-            keys = [key for key in SLOT_TYPES[slot].model_fields if key not in NOT_SETTINGS]
-            for key in values:
-                if key not in keys:
-                    hint = nearest(key, keys)
-                    raise UserError(f"a recipe sets {slot}.{key}, which is not a setting{hint}")
+        """Refuse settings that no slot has."""
+        names: list[str] = []
+        for slot, model in SLOT_TYPES.items():
+            names += [f"{slot}.{key}" for key in model.model_fields if key not in NOT_SETTINGS]
+        for settings in (self.settings, *self.on.values()):
+            for name in flatten(settings):
+                if name not in names:
+                    hint = nearest(name, names)
+                    raise UserError(f"a recipe sets {name}, which is not a setting{hint}")
 
     def at(self, dataset: str, backbone: str | None = None) -> dict[str, dict[str, Any]]:
         """Return the settings by slot on a data set, with a backbone or the recipe's own one."""
@@ -129,10 +125,9 @@ def recipe_for(name: str | None, dataset: str) -> Recipe:
         return recipe.narrowed(dataset)
     if quick is None:
         raise UserError(f"{dataset} has no quick setting; {_way_out(dataset)}")
+    backbones = () if name else quick.backbones  # whoever names it wants it with any backbone
     recipe = replace(recipe, title=quick.title, settings=quick.settings, datasets=(dataset,))
-    if name:  # the user wants it with any backbone
-        return replace(recipe, backbones=())
-    return replace(recipe, backbones=quick.backbones)
+    return replace(recipe, backbones=backbones)
 
 
 def refuse_misfit(

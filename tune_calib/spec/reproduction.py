@@ -100,7 +100,6 @@ class Claim(Comparison):
 
     @property
     def comparisons(self) -> tuple[Comparison, ...]:
-        """Return all comparisons that must hold."""
         return (self, *self.also)
 
 
@@ -199,7 +198,6 @@ class ReproduceRequest(request.Acceptance):
 
 
 def read_reproduction(path: Path) -> Reproduction:
-    """Read a table from a file."""
     file = read_yaml(path, "a table of a paper")
     table = file.validate(Reproduction)
     table._file = file

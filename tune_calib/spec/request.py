@@ -29,8 +29,6 @@ from tune_calib.spec.recipe import RECIPES
 from tune_calib.spec.samplers import SAMPLERS
 from tune_calib.spec.space import SPACES
 from tune_calib.spec.strict import (
-    Folder,
-    LocalFolder,
     LocalPath,
     Name,
     Part,
@@ -105,7 +103,7 @@ Backbone = Annotated[str, Name(BACKBONES)]
 LadderName = Annotated[str, Name(LADDERS)]
 
 DataRoot = Annotated[
-    LocalFolder | None, OptionHelp(DATA), Field(description="folder with the files of the data set")
+    LocalPath | None, OptionHelp(DATA), Field(description="folder with the files of the data set")
 ]
 DatasetTitle = Annotated[
     Text | None, OptionHelp(DATA, "its folder's name"), Field(description="title of your own data")
@@ -147,7 +145,7 @@ CalibSizes = Annotated[
     Field(description="learning curve over so many samples of calib, besides all of them"),
 ]
 Out = Annotated[
-    Folder | None,
+    Text | None,
     OptionHelp(WHERE, "a folder in runs/", "PATH"),
     Field(description="folder or URL for the results"),
 ]
@@ -248,7 +246,7 @@ class Folders(Part):
     """Folders of the results, and the cluster that makes them."""
 
     out: Out = None
-    store: Annotated[Folder | None, OptionHelp(WHERE, "OUT/store", "PATH")] = None
+    store: Annotated[Text | None, OptionHelp(WHERE, "OUT/store", "PATH")] = None
     """folder of networks and feature banks"""
     address: Address = None
 
@@ -314,13 +312,26 @@ class LadderRequest(LadderOptions, TrialsRequest):
     """record how each network spends the time of an epoch"""
 
 
-class AblateRequest(LadderRequest):
-    """An ablation ladder."""
+_OF_PATH = {"path", "seeds", "network_seeds", "head_seeds", "out", "address", "shift", "bootstrap"}
 
-    ladder: Annotated[LadderName, OptionHelp(names=lambda: LADDERS), LADDER]
+
+class AblateRequest(Choice, LadderRequest):
+    """An ablation ladder, or the path from the published to the chosen settings of a search."""
+
+    one_of = ("ladder", "path")
+    ladder: Annotated[LadderName | None, OptionHelp(names=lambda: LADDERS), LADDER] = None
+    path: Annotated[Text | None, OptionHelp(SEARCHING, metavar="RUN")] = None
+    """which settings that a search has changed carry its gain: the folder of the search"""
     controls: Controls = False
     design: DesignChoice = "incremental"
     posthoc: Behind = None
+
+    @model_validator(mode="after")
+    def _fits_path(self) -> "AblateRequest":
+        for name in sorted(self.model_fields_set - _OF_PATH):
+            if self.path and getattr(self, name) != type(self).model_fields[name].default:
+                raise ValueError(f"`path` takes `{name}` from its search; leave it out")
+        return self
 
 
 class Tuning(Part):
@@ -464,7 +475,6 @@ R = TypeVar("R", bound=Part)
 
 
 def option_help(model: type[Part], name: str) -> OptionHelp:
-    """Return the help of a field of a request."""
     metadata = reversed(model.model_fields[name].metadata)
     return next(entry for entry in metadata if isinstance(entry, OptionHelp))
 

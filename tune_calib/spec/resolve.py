@@ -32,7 +32,6 @@ from tune_calib.spec.trial import SLOT_TYPES
 
 
 def resolve_settings(request: TrialsRequest) -> dict[str, dict[str, Any]]:
-    """Return the settings by slot that a request sets."""
     weights, imported = request.weights, request.imported
     if weights is not None and request.epochs is not None:
         raise UserError(
@@ -82,6 +81,7 @@ def resolve_ladder(request: AblateRequest | CompareRequest) -> tuple[Ladder, Res
     """Return the rungs that a request runs, and their settings, seeds and recipe."""
     settings = resolve_settings(request)
     if isinstance(request, AblateRequest):
+        assert request.ladder is not None
         ladder = build_design(LADDERS[request.ladder], request.design, request.posthoc)
         refuse_unused(ladder.rungs, settings)  # before a data set is imported
         return ladder, resolve(request)
@@ -113,7 +113,6 @@ def _list_methods(request: CompareRequest) -> tuple[list[str], list[Settings]]:
 
 
 def resolve(request: AblateRequest | CompareRequest | SearchRequest) -> ResolvedRequest:
-    """Return the settings, seeds and recipe of a request."""
     resolved = ResolvedRequest(
         resolve_settings(request),
         Seeds.count(request.seeds, request.network_seeds, request.head_seeds),
@@ -130,7 +129,7 @@ def default_folder(request: AblateRequest | CompareRequest | SearchRequest) -> s
     """Return ``out``, or a folder in ``runs`` that is named after the request."""
     name = "compare"
     if isinstance(request, AblateRequest):
-        name = request.ladder
+        name = str(request.ladder)
         if request.design != DESIGNS[0]:
             name += f"-{request.design}"
         if request.posthoc:

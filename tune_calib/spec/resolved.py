@@ -37,7 +37,6 @@ class Seeds:
         return cls(tuple(range(networks)), tuple(range(heads)), is_paired=False)
 
     def pairs(self) -> list[tuple[int, int]]:
-        """Return all pairs (network seed, head seed) that are run."""
         if self.is_paired:
             return list(zip(self.network, self.head, strict=True))
         return list(product(self.network, self.head))
@@ -75,7 +74,6 @@ class ResolvedRequest:
 
     @property
     def is_frozen(self) -> bool:
-        """Return whether the network is frozen."""
         return is_frozen(self.overrides)
 
     @property
@@ -107,7 +105,11 @@ class ResolvedRequest:
 
     def identity(self) -> dict[str, Any]:
         """Return the part of a run's identity that is not its seeds, as plain JSON values."""
-        identity: dict[str, Any] = {"defaults": {}, "given": self._identifying}
+        overrides = {slot: dict(settings) for slot, settings in self.overrides.items()}
+        # A run may continue with another execution.
+        if overrides.get("network", {}).pop("execution", None) and not overrides["network"]:
+            del overrides["network"]
+        identity: dict[str, Any] = {"defaults": {}, "given": overrides}
         if self.own_recipes:
             identity["own_recipes"] = True
         if self.recipe:
@@ -115,14 +117,6 @@ class ResolvedRequest:
             if self.recipe.name != QUICK:
                 identity["recipe"] = self.recipe.plain()
         return identity
-
-    @property
-    def _identifying(self) -> Settings:
-        """Return the overrides without ``network.execution``, with which a run may continue."""
-        overrides = {slot: dict(settings) for slot, settings in self.overrides.items()}
-        if overrides.get("network", {}).pop("execution", None) and not overrides["network"]:
-            del overrides["network"]
-        return overrides
 
     @property
     def fixed(self) -> dict[str, Any]:
@@ -176,7 +170,6 @@ class ResolvedRequest:
 
 
 def refuse_large(trials: int) -> None:
-    """Refuse a plan that is too large to be listed."""
     if trials > LARGEST_PLAN:
         raise UserError(
             f"{trials:,} trials are planned, but at most {LARGEST_PLAN:,} are allowed; request "

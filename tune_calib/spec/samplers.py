@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tune_calib.registry import Registry
 
@@ -22,30 +22,22 @@ class Sampler:
     tries_grid: bool = False  # tries the combinations of all levels instead of drawing points
 
 
-def _build_tpe(seed: int) -> "BaseSampler":
-    from optuna.exceptions import ExperimentalWarning
-    from optuna.samplers import TPESampler
+def _builder(kind: str, **options: Any) -> Callable[[int], "BaseSampler"]:
+    def build(seed: int) -> "BaseSampler":
+        from optuna import exceptions, samplers
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ExperimentalWarning)
-        return TPESampler(multivariate=True, group=True, constant_liar=True, seed=seed)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", exceptions.ExperimentalWarning)
+            sampler: BaseSampler = getattr(samplers, kind)(seed=seed, **options)
+            return sampler
 
-
-def build_random(seed: int) -> "BaseSampler":
-    """Build a sampler of random points."""
-    from optuna.samplers import RandomSampler
-
-    return RandomSampler(seed=seed)
+    return build
 
 
-def _build_nsga2(seed: int) -> "BaseSampler":
-    from optuna.samplers import NSGAIISampler
-
-    return NSGAIISampler(seed=seed)
-
-
+_TPE = _builder("TPESampler", multivariate=True, group=True, constant_liar=True)
+build_random = _builder("RandomSampler")
 SAMPLERS: Registry[Sampler] = Registry("sampler", "tune_calib.spec.samplers", Sampler)
-SAMPLERS.register(Sampler("tpe", "tree-structured Parzen estimator", _build_tpe))
+SAMPLERS.register(Sampler("tpe", "tree-structured Parzen estimator", _TPE))
 SAMPLERS.register(Sampler("random", "random points", build_random))
-SAMPLERS.register(Sampler("nsga2", "genetic algorithm NSGA-II", _build_nsga2))
+SAMPLERS.register(Sampler("nsga2", "genetic algorithm NSGA-II", _builder("NSGAIISampler")))
 SAMPLERS.register(Sampler("grid", "every combination of levels", build_random, tries_grid=True))

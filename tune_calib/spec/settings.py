@@ -13,13 +13,7 @@ from tune_calib.errors import UserError
 from tune_calib.spec.datasets import DATASETS, DatasetInfo, Settings, flatten
 from tune_calib.spec.methods import METHODS, MethodInfo
 from tune_calib.spec.names import IMPORTED
-from tune_calib.spec.recipe import (
-    QUICK,
-    RECIPES,
-    Recipe,
-    recipe_for,
-    refuse_misfit,
-)
+from tune_calib.spec.recipe import QUICK, RECIPES, Recipe, recipe_for, refuse_misfit
 from tune_calib.spec.slots.base import refuse_unknown
 from tune_calib.spec.trial import SLOT_TYPES, TrialSpec
 from tune_calib.text import format_setting

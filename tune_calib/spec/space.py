@@ -53,14 +53,12 @@ class Setting:
 
     def levels(self) -> Sequence[Choice]:
         """Return the user's grid, every choice, or both ends and the middle of a range."""
-        if self.grid:
-            return self.grid
-        values = self.values()
-        if values is not None and not hasattr(self.distribution, "choices"):
-            return list(dict.fromkeys([values[0], values[(len(values) - 1) // 2], values[-1]]))
-        if values is not None:
-            return values
         distribution: Any = self.distribution
+        values = self.grid or self.values()
+        if values is not None and (self.grid or hasattr(distribution, "choices")):
+            return values
+        if values is not None:
+            return list(dict.fromkeys([values[0], values[(len(values) - 1) // 2], values[-1]]))
         middle = (distribution.low + distribution.high) / 2
         if distribution.log:
             middle = (distribution.low * distribution.high) ** 0.5
@@ -99,7 +97,6 @@ class Setting:
         return [min(low + step * index, high) for index in range(round((high - low) / step) + 1)]
 
     def plain(self) -> dict[str, Any]:
-        """Return plain JSON values."""
         from optuna.distributions import distribution_to_json
 
         kind = type(self.distribution).__name__.removesuffix("Distribution").lower()
@@ -234,7 +231,6 @@ def bounded(low: float, high: float, reason: str, *, log: bool = False) -> Setti
 
 
 def choice(*choices: Choice, **only_if: tuple[Choice, ...]) -> Setting:
-    """Build a choice among some values."""
     from optuna import distributions
 
     return Setting(distributions.CategoricalDistribution(choices), _dotted(only_if))

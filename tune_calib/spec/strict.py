@@ -127,7 +127,6 @@ def parse_share(value: Any) -> Any:
 
 
 def whole_share(gpus: float | str) -> float | str:
-    """Refuse fractions that would leave part of a GPU unused."""
     if isinstance(gpus, str):
         return gpus
     is_share = 0 < gpus <= 1 and math.isclose(round(1 / gpus) * gpus, 1, rel_tol=1e-9)
@@ -163,8 +162,6 @@ TEXT = BeforeValidator(lambda value: fspath(value) if isinstance(value, PathLike
 PATH = BeforeValidator(parse_local)
 Text = Annotated[str, TEXT]
 LocalPath = Annotated[Path, PATH]
-Folder = Text
-LocalFolder = LocalPath
 Words = Annotated[
     tuple[str, ...], BeforeValidator(as_tuple, json_schema_input_type=str | tuple[str, ...])
 ]

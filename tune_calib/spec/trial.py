@@ -129,7 +129,6 @@ class TrialSpec(StrictModel):
 
     @property
     def plugins(self) -> set[str]:
-        """Return the content hashes of the plug-ins that fill its slots."""
         contents: set[str] = set()
         for slot in (self.data, self.network, self.head, self.posthoc):
             if slot and slot.plugin:

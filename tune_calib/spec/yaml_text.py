@@ -46,7 +46,6 @@ class YamlFile:
     overrides: Collection[str] = ()  # settings that are not from the file
 
     def error(self, at: Position, message: str) -> UserError:
-        """Build the one-line error for a mistake at a position."""
         # Parts of the position that a validator added are not in the file.
         while at and at not in self.lines:
             at = at[:-1]
@@ -75,7 +74,6 @@ class YamlFile:
         return position
 
     def validate(self, model: type[M]) -> M:
-        """Return the content of the file as a model."""
         try:
             return model.model_validate(self.value)
         except ValidationError as error:

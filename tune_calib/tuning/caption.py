@@ -136,7 +136,6 @@ def _describe_networks(planned: Sequence[PlannedTrial]) -> str:
 
 
 def list_heads(planned: Sequence[PlannedTrial]) -> list[HeadSlot]:
-    """List the head slots of the trials that have one."""
     return [trial.spec.head for trial in planned if trial.spec.head]
 
 
@@ -150,7 +149,6 @@ def list_left_out(ladder: Ladder, resolved: ResolvedRequest) -> list[str]:
 
 
 def is_trained(planned: Sequence[PlannedTrial]) -> bool:
-    """Return whether any network or head is trained."""
     return any(trial.spec.head or not trial.spec.network.is_frozen for trial in planned)
 
 

@@ -51,12 +51,10 @@ class Needs:
 
     @property
     def heads(self) -> int:
-        """Return the number of heads that are left to train."""
         return sum(count for _, count in self.head_batches)
 
     @property
     def is_over(self) -> bool:
-        """Return whether nothing is left to do."""
         return self.planned == self.done and not self.evaluations
 
 
@@ -223,6 +221,8 @@ def _find_epoch_s(spec: TrialSpec, part: str, gpu: Gpu, heads: int) -> Rate | No
 
 def _kind_of(slots: dict[str, Any], slot: str, device: str) -> Hashable:
     settings = {key: value for key, value in slots[slot].items() if key not in _OTHER}
+    if slot == "head":  # of which a search has too many kinds
+        settings = {key: slots[slot][key] for key in ("method", "batch_size")}
     data = {key: value for key, value in slots["data"].items() if key != "split_seed"}
     kind = [data, slots["network"]["backbone"], settings]
     return json.dumps(kind, sort_keys=True), device
@@ -234,7 +234,6 @@ FEW_CALIB = 100
 
 
 def describe_run(run: LadderRun | SearchRun, work: RemainingWork, is_dry: bool = False) -> str:
-    """Describe the settings, work and time of a run; a dry one with the origin of its time."""
     needs, sums = find_needs(run, work), Forecast(run.location)
     trained = sums.add(run, needs)
     if isinstance(run, LadderRun):
@@ -352,7 +351,6 @@ def _describe_execution(run: LadderRun | SearchRun) -> str:
 
 
 def format_time(sums: Forecast) -> str:
-    """Format the forecast of the time of training, with what was not measured."""
     unknown = [name for name, seconds in sums.seconds.items() if math.isnan(seconds)]
     parts = []
     for name, seconds in sums.seconds.items():

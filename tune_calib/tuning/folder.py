@@ -49,7 +49,6 @@ class RunLocation:
         command: str,
         among: AnyPath | None = None,
     ) -> "RunLocation":
-        """Return the location that a request names, with its default folders."""
         out = parse_path(default_folder(request))
         return cls(
             out=out,
@@ -82,12 +81,10 @@ class RunLocation:
 
     @property
     def absolute_data_root(self) -> str | None:
-        """Return the absolute path of ``data_root``."""
         return None if self.data_root is None else str(self.data_root.resolve())
 
     @property
     def uses_ray(self) -> bool:
-        """Return whether Ray executes the trials instead of this process."""
         return self.address != IN_PROCESS
 
     def at_once(self, threads: int = 1) -> int:
@@ -99,7 +96,7 @@ class RunLocation:
 
 @dataclass(frozen=True)
 class Result:
-    """The end of a run, whose rows are in its folder."""
+    """The end of a run."""
 
     crashed: list[str]  # a line for each job that crashed
     stopped: str = ""  # what a limit of time left undone, in words; "" if nothing
@@ -123,7 +120,6 @@ def only_driver(out: AnyPath) -> Iterator[None]:
 
 
 def done(out: AnyPath) -> set[str]:
-    """Return the spec hashes with a result row."""
     rows = read_table(out, "trials", columns=["spec_hash"])
     return set(rows["spec_hash"].to_pylist())
 
@@ -154,21 +150,17 @@ def refuse_foreign(out: AnyPath, *damaged: str) -> None:
             )
 
 
-def explain_other_recipe(old: RunManifest, new: RunManifest) -> str:
-    """Explain that a folder contains another run because of its recipe; else return ""."""
-    # The same command gives another run only with another recipe.
-    is_changed = (old.dataset, old.ladder, old.command) == (new.dataset, new.ladder, new.command)
-    if new.recipe is not None and old.recipe is not None:
-        if old.recipe.name != new.recipe.name:
-            return f": it uses recipe {old.recipe.name}, not {new.recipe.name}"
-        is_changed |= old.recipe.settings != new.recipe.settings
-    if not is_changed:
-        return ""
-    return f": the recipe of {new.dataset} has changed since it began; report still reads it"
-
-
 def build_foreign_error(out: AnyPath, what: str, command: str, why: str = "") -> UserError:
     """Build the error of a folder that contains another request, with its command."""
     return UserError(
         f"{out} contains another {what} ({command}){why}; name another folder", setting="out"
     )
+
+
+def build_foreign_run_error(out: AnyPath, old: RunManifest, new: RunManifest) -> UserError:
+    """Build the error of a folder that contains another run, perhaps because of its recipe."""
+    why = ""
+    # The same command gives another run only with another recipe.
+    if (old.dataset, old.ladder, old.command) == (new.dataset, new.ladder, new.command):
+        why = f": the recipe of {new.dataset} has changed since it began; report still reads it"
+    return build_foreign_error(out, "run", old.command, why)

@@ -2,12 +2,14 @@
 
 import math
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from operator import attrgetter
 from typing import Any, ClassVar
 
 from tune_calib.data.shift import find_sets
+from tune_calib.engine.artifacts import has_network
 from tune_calib.errors import UserError
 from tune_calib.files.paths import AnyPath
 from tune_calib.files.store import Store
@@ -35,23 +37,29 @@ from tune_calib.tuning.folder import (
     Result,
     RunLocation,
     build_foreign_error,
+    build_foreign_run_error,
     done,
-    explain_other_recipe,
     hash_request,
     refuse_foreign,
 )
+from tune_calib.tuning.progress.tracker import Tracker
 from tune_calib.tuning.resolve import resolve_files
 from tune_calib.tuning.reuse import Copies, copy_rows, find_rows
 from tune_calib.tuning.share import resolve_share
-from tune_calib.tuning.work.execution import execute, resources_of
-from tune_calib.tuning.work.executor import Executor
+from tune_calib.tuning.work.executor import Source
 from tune_calib.tuning.work.jobs import (
-    ExtraJob,
+    Job,
+    JobSource,
     RemainingWork,
     find_extra_jobs,
-    lacking,
     make_plan,
+    resources_of,
 )
+from tune_calib.tuning.work.provenance import Provenance
+
+# So few trials on so few images, whose networks are trained, take seconds.
+FEW_TRIALS = 32
+FEW_IMAGES = 5000
 
 
 @dataclass(frozen=True)
@@ -70,12 +78,10 @@ class LadderRun:
 
     @cached_property
     def name(self) -> str:
-        """Return the name of the ladder."""
         return self.ladder.name
 
     @cached_property
     def planned_trials(self) -> list[PlannedTrial]:
-        """List all trials."""
         return expand(self.ladder, self.resolved)
 
     @cached_property
@@ -93,12 +99,10 @@ class LadderRun:
 
     @cached_property
     def shift_sets(self) -> list[str]:
-        """List the names of the shift sets of the extra evaluations."""
         data = self.planned_trials[0].spec.data
         return find_sets(self.options.shift, data, self.location.data_root)
 
     def check(self) -> None:
-        """Refuse missing shift sets."""
         _ = self.shift_sets
 
     def build_manifest(self) -> RunManifest:
@@ -113,7 +117,7 @@ class LadderRun:
                 raise build_foreign_error(out, "run", f"its {RUN_MANIFEST} is lost")
             return new
         if old.sweep != new.sweep:
-            raise build_foreign_error(out, "run", old.command, why=explain_other_recipe(old, new))
+            raise build_foreign_run_error(out, old, new)
         axes = "network_seed", "head_seed", "split_seed", "calib_size", "imported"
         cell = attrgetter("rung", *axes)
         old_hashes = {cell(trial): trial.spec_hash for trial in old.planned}
@@ -146,7 +150,6 @@ class LadderRun:
 
     @cached_property
     def new_manifest(self) -> RunManifest:
-        """Build the manifest of a new folder."""
         planned, ladder, seeds = self.planned_trials, self.ladder, self.resolved.seeds
         identity = self.resolved.identity()
         identity = {"ladder": ladder.name, **identity, "is_paired": seeds.is_paired}
@@ -186,7 +189,6 @@ class LadderRun:
         )
 
     def read_files(self, is_dry: bool) -> "LadderRun":
-        """Return the run with the content of the files that its settings name."""
         data_root, store = self.location.data_root, self.location.store
         resolved = resolve_files(self.resolved, data_root, store, is_dry=is_dry)
         tune = getattr(self.options, "tune", None)
@@ -197,14 +199,31 @@ class LadderRun:
                 "one method has no rank among several imports; name another one as well, such as "
                 "vanilla, the network as it is"
             )
-        location = self.location
-        has_heads = any("head" in rung.slots for rung in self.ladder.rungs)
-        if resolved.is_imported and not has_heads and location.address is None:
-            location = replace(location, address=IN_PROCESS)  # nothing is trained
-        return replace(self, resolved=resolved, location=location)
+        run = replace(self, resolved=resolved)
+        if self.location.address is None and run._is_brief:
+            return replace(run, location=replace(self.location, address=IN_PROCESS))
+        return run
+
+    @property
+    def _is_brief(self) -> bool:
+        """Return whether Ray would take longer to start than the trials that are left."""
+        if self.resolved.is_imported:
+            return not any("head" in rung.slots for rung in self.ladder.rungs)
+        location, options = self.location, self.options
+        is_tuned = getattr(options, "tune", None) is not None
+        if is_tuned or options.shift or location.gpus or location.chooses_gpus:
+            return False
+        finished, store = done(location.out), Store(location.store)
+        left = [trial.spec for trial in self.planned_trials if trial.spec.hash not in finished]
+        for spec in {spec.network_id: spec for spec in left}.values():
+            images = spec.data.info.published
+            if images is None or sum(images) > FEW_IMAGES or spec.network.portable:
+                return False
+            if not has_network(spec, store):
+                return False
+        return len(left) <= FEW_TRIALS
 
     def choose_gpus(self) -> "LadderRun":
-        """Return the run with the GPUs of a trial that ``gpus=auto`` chooses."""
         if not self.location.chooses_gpus:
             return self
         finished = done(self.location.out)
@@ -215,11 +234,10 @@ class LadderRun:
         """Plan the trials without a row, and the extra evaluations that finished trials lack."""
         work = make_plan(self.planned_trials, done(self.location.out))
         extra = tuple(self._find_extra() if reads_shifts else ())
-        needs = resources_of([*work.jobs, *extra], self.location.gpus)
-        artifact = next(lacking(work, Store(self.location.store)), None)
-        return replace(work, extra=extra, needs=needs, artifact=artifact)
+        jobs = work.networks + work.head_batches + extra
+        return replace(work, extra=extra, needs=resources_of(jobs, self.location.gpus))
 
-    def _find_extra(self) -> list[ExtraJob]:
+    def _find_extra(self) -> list[Job]:
         draws = self.options.bootstrap
         return find_extra_jobs(self.shift_sets, draws, self.planned_trials, out=self.location.out)
 
@@ -240,28 +258,30 @@ class LadderRun:
 
     @property
     def deadline(self) -> float:
-        """Return the time after which no job starts, on the monotonic clock."""
         return self.started + 3600 * (self.options.max_hours or math.inf)
 
-    def execute(self, work: RemainingWork, executor: Executor) -> None:
-        """Execute networks and heads, and then the extra evaluations."""
-        work.crashed.extend(execute("networks and heads", work, executor, deadline=self.deadline))
+    def sources(
+        self, work: RemainingWork, provenance: Provenance, tracker: Tracker
+    ) -> Iterator[Source]:
+        limit = self.deadline
+        if work.networks and time.monotonic() <= limit:
+            title, waiting = "networks and heads", work.head_batches
+            yield JobSource(title, work.networks, provenance, waiting, limit)
         # With those of the trials that have just finished.
-        extra = tuple(self._find_extra()) if work.networks else work.extra
-        evaluations = RemainingWork(networks=extra)
-        work.crashed.extend(
-            execute("extra evaluations", evaluations, executor, deadline=self.deadline)
-        )
+        extra = self._find_extra() if work.networks else work.extra
+        if extra and time.monotonic() <= limit:
+            yield JobSource("extra evaluations", extra, provenance, deadline=limit)
 
     def finish(self, work: RemainingWork) -> Result:
         """Return the crashes, and what the limit of time left undone."""
+        crashed = list(work.errors.values())
         if time.monotonic() <= self.deadline or (remaining := self.plan()).is_over:
-            return Result(work.crashed)
+            return Result(crashed)
         trials = sum(len(job.dependents) for job in remaining.networks)
         evaluations = sum(len(job.trials) for job in remaining.extra)
         planned = format_count(len(self.planned_trials), "trial")
         return Result(
-            work.crashed,
+            crashed,
             f"the time limit of {self.options.max_hours:g} h is over: {trials} of {planned} and "
             f"{format_count(evaluations, 'extra evaluation')} left",
         )
@@ -306,6 +326,5 @@ def build_ladder_run(
     command: str,
     among: AnyPath | None = None,
 ) -> LadderRun:
-    """Build the run of a resolved request; the files that it names are not read yet."""
     location = RunLocation.of_request(request, command, among)
     return LadderRun(fit_design(ladder, resolved), resolved, location, options=request)

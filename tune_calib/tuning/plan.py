@@ -47,7 +47,6 @@ class Stage:
 
     @property
     def name(self) -> str:
-        """Return the name of its folder."""
         return self.run.location.out.name
 
 
@@ -58,6 +57,7 @@ class Plan:
     stages: tuple[Stage, ...]
     position: Position = ()  # of its entry in a file, or of the method of a search
     hours: float | None = None  # budget of a search, which then has the length of its first batch
+    measured: AnyPath | None = None  # folder of earlier rows, by which a forecast estimates hours
 
     @property
     def run(self) -> AnyRun:
@@ -66,17 +66,14 @@ class Plan:
 
     @property
     def name(self) -> str:
-        """Return the name of the folder of the result."""
         return self.stages[-1].name
 
     @property
     def entry(self) -> str:
-        """Return the name of its entry in a file."""
         return str(self.position[1])
 
 
 def build_plan(run: AnyRun) -> Plan:
-    """Check a run, and plan it alone."""
     check_run(run)
     return Plan((Stage(run, run.plan()),))
 
@@ -131,9 +128,9 @@ def count_batch(run: SearchRun) -> int:
 
 
 def describe(plan: Plan) -> Text | str:
-    """Describe a plan as a dry run."""
     if len(plan.stages) > 1:
-        return describe_file(str(plan.run.location.out), [plan], plan.run.location.out)
+        out = plan.run.location.out
+        return describe_file(str(out), [plan], plan.measured or out)
     (stage,) = plan.stages
     text = describe_run(stage.run, stage.work, is_dry=True)
     return "\n".join([text, *_list_blocks([stage.run]), NOTHING])
@@ -183,7 +180,7 @@ def _list_blocks(runs: Sequence[AnyRun]) -> list[str]:
     blocks: Counter[str] = Counter()
     methods: dict[str, int] = {}
     for run in runs:
-        if isinstance(run, LadderRun):
+        if isinstance(run, LadderRun) and not run.is_search:
             blocks[run.name] += run.new_manifest.blocks
             methods[run.name] = len({trial.rung for trial in run.planned_trials})
     lines = []

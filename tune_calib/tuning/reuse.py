@@ -53,8 +53,6 @@ class Copy(NamedTuple):
 
 @dataclass(frozen=True)
 class Copies:
-    """The copies of the data that a run reads."""
-
     # By the canonical JSON of data slots; imports are omitted, as the spec contains their digest.
     by_slot: Mapping[str, Copy]
     data_root: Path | None
@@ -83,7 +81,6 @@ class Copies:
 
     @property
     def digests(self) -> dict[str, str]:
-        """Return the digest of the images of each data slot."""
         return {key: copy.digest for key, copy in self.by_slot.items()}
 
     def refuse_other(self, out: AnyPath, remaining: Iterable[PlannedTrial]) -> None:
@@ -109,7 +106,6 @@ class Copies:
                 )
 
     def refuse_copy(self, row: Mapping[str, Any], out: AnyPath) -> None:
-        """Refuse a row that was computed on another copy of the data."""
         copy = self.by_slot.get(row["data"])
         if copy is not None and row["data_digest"] != copy.digest:
             raise UserError(
@@ -127,10 +123,7 @@ class Copies:
 
 
 def find_rows(
-    planned: Iterable[PlannedTrial],
-    out: AnyPath,
-    among: AnyPath | None,
-    copies: Copies,
+    planned: Iterable[PlannedTrial], out: AnyPath, among: AnyPath | None, copies: Copies
 ) -> dict[str, AnyPath]:
     """Find rows of missing trials in the run folders ``AMONG/*/*``; return folders by spec hash."""
     if among is None:

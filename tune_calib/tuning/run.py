@@ -6,7 +6,6 @@ from tune_calib.console import echo
 from tune_calib.engine.execution import refuse_captured
 from tune_calib.engine.machine import environment_of
 from tune_calib.errors import DamagedFileError
-from tune_calib.files.paths import require_writable
 from tune_calib.files.store import Store
 from tune_calib.progress import report_progress
 from tune_calib.results.folders import describe_unloaded
@@ -86,7 +85,10 @@ def execute_run(run: AnyRun, context: Context, label: str = "") -> Result:
             )
             with open_executor(location, state.needs, everywhere, provenance, of_run) as executor:
                 _write_plan(run, manifest)
-                run.execute(state, executor)
+                view = of_run.view
+                for source in run.sources(state, provenance, view.tracker):
+                    with view.phase(source.title, source.units, source.unit, source.kinds):
+                        state.errors.update(executor.run(source))
         return run.finish(state)
 
 
@@ -98,7 +100,7 @@ def _write_plan(run: AnyRun, manifest: RunManifest | SearchManifest) -> None:
 
 
 def read_copies(run: AnyRun, work: RemainingWork) -> Copies:
-    """Read the data of a run; refuse another copy than before, and a store that lacks artifacts."""
+    """Read the data of a run; refuse another copy than before."""
     location, store = run.location, Store(run.location.store)
     if work.is_over:
         return Copies.read([], location.data_root, store)
@@ -108,6 +110,4 @@ def read_copies(run: AnyRun, work: RemainingWork) -> Copies:
     for job in work.networks:
         dependents.extend(job.dependents)
     copies.refuse_other(location.out, dependents)
-    if work.artifact is not None:
-        require_writable(location.store, work.artifact)
     return copies

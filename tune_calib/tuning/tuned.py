@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from tune_calib.console import echo
 from tune_calib.errors import UserError
 from tune_calib.files.paths import AnyPath
-from tune_calib.results.folders import find_run_manifest
 from tune_calib.results.manifests import (
     VERSION,
     ReadRecord,
@@ -28,7 +27,7 @@ from tune_calib.spec.request import CompareRequest
 from tune_calib.spec.resolved import Seeds
 from tune_calib.spec.space import Choice
 from tune_calib.text import format_count
-from tune_calib.tuning.folder import Result, build_foreign_error, explain_other_recipe, spent_s
+from tune_calib.tuning.folder import Result, build_foreign_error, spent_s
 from tune_calib.tuning.ladder import LadderRun
 from tune_calib.tuning.plan import Plan, Stage
 from tune_calib.tuning.run import check_run
@@ -87,9 +86,7 @@ class _Tuned:
         if not manifest.methods:
             check_run(run)
         elif manifest.sweep != new.sweep:
-            old = find_run_manifest(out)
-            why = explain_other_recipe(old, new) if old else ""
-            raise build_foreign_error(out, "run", manifest.reads[0].command, why=why)
+            raise build_foreign_error(out, "run", manifest.reads[0].command)
         for method in manifest.methods:
             if method.label not in self.searches:
                 raise UserError(

@@ -17,24 +17,24 @@ CRL = ("sgd", 0.1, 1e-4, 300, [150, 250], 128, "mean", None, "last")
 VIT = ("adamw", 1e-4, 5e-4, 200, [80, 160], 16, "mean", 2.0, "best_val_acc")
 MBLS = (*SGD, 200, [150], 32, "mean", 2.0, "best_val_acc")
 PUBLISHED = {
-    **{("focal", each): FOCAL for each in ("cifar10", "cifar100", "imagefolder", "parquet")},
+    **{("focal", ds): FOCAL for ds in ("cifar10", "cifar100", "imagefolder", "parquet")},
     ("focal", "tiny_imagenet"): (*SGD, 100, TINY, 64, "sum", 2.0, "last"),
     **{
-        (name, each): ACLS
+        (name, ds): ACLS
         for name in ("acls", "fedlas")
-        for each in ("cifar10", "cifar100", "imagefolder", "parquet")
+        for ds in ("cifar10", "cifar100", "imagefolder", "parquet")
     },
     **{
         (name, "tiny_imagenet"): (*SGD, 100, TINY, 64, "mean", 2.0, "best_val_acc")
         for name in ("acls", "fedlas")
     },
-    **{("tst", each): TST for each in ("cifar10", "cifar100", "svhn")},
-    **{("plp", each): PLP for each in ("cifar10", "cifar100", "svhn")},
-    **{("crl", each): CRL for each in ("cifar10", "cifar100", "svhn")},
+    **{("tst", ds): TST for ds in ("cifar10", "cifar100", "svhn")},
+    **{("plp", ds): PLP for ds in ("cifar10", "cifar100", "svhn")},
+    **{("crl", ds): CRL for ds in ("cifar10", "cifar100", "svhn")},
     ("mdca", "cifar10"): (*SGD, 160, [80, 120], 128, "mean", None, "best_val_acc"),
     ("mdca", "cifar100"): (*SGD, 200, [100, 150], 128, "mean", None, "best_val_acc"),
-    **{("vit", each): VIT for each in ("cub", "aircraft")},
-    **{(name, each): MBLS for name in ("mbls_cub", "fedlas_cub") for each in ("cub", "aircraft")},
+    **{("vit", ds): VIT for ds in ("cub", "aircraft")},
+    **{(name, ds): MBLS for name in ("mbls_cub", "fedlas_cub") for ds in ("cub", "aircraft")},
 }
 
 
@@ -66,11 +66,11 @@ DATA = {
     ("crl", "svhn"): ("whole", "half", 32, 32),
     ("mdca", "cifar100"): ("mdca", "cifar10", 32, 32),
     ("acls", "tiny_imagenet"): ("default", "imagenet", 64, 64),
-    **{("vit", each): ("default", "imagenet", 448, 384) for each in ("cub", "aircraft")},
+    **{("vit", ds): ("default", "imagenet", 448, 384) for ds in ("cub", "aircraft")},
     **{
-        (name, each): ("default", "imagenet", 256, 224)
+        (name, ds): ("default", "imagenet", 256, 224)
         for name in ("mbls_cub", "fedlas_cub")
-        for each in ("cub", "aircraft")
+        for ds in ("cub", "aircraft")
     },
 }
 
@@ -116,11 +116,11 @@ VALUES = [
 
 @pytest.mark.parametrize(("method", "dataset", "name", "backbone", "values"), VALUES)
 def test_a_method_has_the_values_of_its_paper(method, dataset, name, backbone, values):
-    own = {"backbone": backbone} if backbone else {}
+    network = {"backbone": backbone} if backbone else {}
     for recipe in [name] if name else fitting(dataset):
         if recipe == "vit" and needs_stages(method):
             continue
-        params = spec_of(dataset, recipe, method, **own).network.params
+        params = spec_of(dataset, recipe, method, **network).network.params
         assert {key: getattr(params, key) for key in values} == values
 
 

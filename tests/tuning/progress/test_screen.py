@@ -71,7 +71,6 @@ def terminal(monkeypatch):
 
 def test_a_terminal_shows_the_view_below_what_is_printed(monkeypatch):
     monkeypatch.setattr(screen._LiveDisplay, "every_s", 0.3)
-    monkeypatch.setattr(screen, "POLL_EVERY_S", 0.1)
     with terminal(monkeypatch) as sent:
         with screen.screen("ablate mac_cal") as own:
             report_progress("reading CIFAR-10")
@@ -81,9 +80,9 @@ def test_a_terminal_shows_the_view_below_what_is_printed(monkeypatch):
             assert "a line" not in sent()  # the view would eat a part of a line
             sys.stdout.write("that stays\n")
             sys.stdout.write(f"{LONG}\n")
-            hear = lambda names: dict.fromkeys(names, ProgressEvent("epoch", 7, 60))  # noqa: E731
-            with own.phase("networks", 5, "trials", {"networks": 5}, hear):
+            with own.phase("networks", 5, "trials", {"networks": 5}):
                 own.tracker.start("a", NAMES[0], "networks", 1)
+                own.tracker.update({"a": ProgressEvent("epoch", 7, 60)})
                 time.sleep(1)
             sys.stderr.write("and no end of line")
         text += sent()

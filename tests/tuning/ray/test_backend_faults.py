@@ -8,12 +8,14 @@ from tune_calib.errors import RefusedError, UserError
 from tune_calib.files.paths import atomic_write
 from tune_calib.tuning.ray import executor, session
 from tune_calib.tuning.ray.executor import _SourceSearcher, _Watcher
-from tune_calib.tuning.ray.trainables import JobTrainable
+from tune_calib.tuning.ray.trainables import EventSender, JobTrainable
 from tune_calib.tuning.work.provenance import Provenance
 
 
 class Lost:
     """A source whose database is lost when a trial ends, and that expects each end once."""
+
+    total, at_once = 1, None
 
     def __init__(self):
         self.running = {"1": "a trial"}
@@ -26,9 +28,10 @@ class Lost:
         raise UserError("the database no longer responds")
 
 
-def test_the_first_failure_of_a_source_ends_the_run(tmp_path):
+def test_the_first_failure_of_a_source_ends_the_run(tmp_path, monkeypatch):
     searcher = _SourceSearcher(Lost())
     provenance = Provenance(str(tmp_path), "store", git_revision=None)
+    monkeypatch.setattr(ray, "cluster_resources", dict)
     watcher = _Watcher(executor.RayExecutor(provenance), searcher)
     watcher.on_step_begin(0, [])
     searcher.on_trial_complete("1", {"done": True})
@@ -60,13 +63,13 @@ def test_a_worker_that_dies_is_started_again(monkeypatch):
     monkeypatch.setattr(executor.tune, "Tuner", Tuner)
     on_ray = executor.RayExecutor(Provenance("out", "store", git_revision=None))
     with pytest.raises(UserError, match="as expected"):
-        executor.fit(1, JobTrainable, on_ray, Lost())
+        on_ray.run(Lost())
 
 
 def test_a_disk_that_cannot_be_written_to_refuses_the_run_and_no_trial(tmp_path):
     (tmp_path / "file").write_text("")
     trial = JobTrainable.__new__(JobTrainable)
-    trial.next, trial.worker = None, Full()
+    trial.next, trial.worker, trial.sender = None, Full(), EventSender()
     trial.worker.path = tmp_path / "file"
     result = trial.step()
     assert result["done"]

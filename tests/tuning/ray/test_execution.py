@@ -5,9 +5,8 @@ import pytest
 from tests.support import small_spec
 from tune_calib.spec.ladder import LADDERS, expand
 from tune_calib.spec.resolved import ResolvedRequest, Seeds
-from tune_calib.tuning.work.execution import JobSource
 from tune_calib.tuning.work.executor import OVER
-from tune_calib.tuning.work.jobs import make_plan
+from tune_calib.tuning.work.jobs import JobSource, make_plan
 from tune_calib.tuning.work.provenance import Provenance
 
 
@@ -22,7 +21,7 @@ def plan_and_source(trained, tmp_path):
     run = Provenance(
         out=str(tmp_path), store=str(trained.root), data_root=None, sweep="s", ladder="l"
     )
-    return plan, JobSource(plan, run)
+    return plan, JobSource("", plan.networks, run, plan.head_batches)
 
 
 def names(source, ids):

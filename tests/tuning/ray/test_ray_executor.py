@@ -4,16 +4,14 @@ import time
 
 import pytest
 import ray
-from ray import tune
 
 from tests.support import shared_ray
 from tests.tuning.ray.counting_trainable import Counted, Killed
-from tune_calib.progress import ProgressEvent, report_progress
+from tune_calib.progress import ProgressEvent, listening, report_progress
 from tune_calib.spec.names import CRASHES
 from tune_calib.tuning.ray import executor as ray_executor
 from tune_calib.tuning.ray import trainables
-from tune_calib.tuning.ray.executor import fit, placement
-from tune_calib.tuning.work.executor import OVER, Resources
+from tune_calib.tuning.work.executor import OVER
 from tune_calib.tuning.work.provenance import Provenance
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
@@ -21,6 +19,8 @@ pytestmark = [pytest.mark.ray, pytest.mark.timeout(300)]
 
 class Numbers:
     """As many Ray trials as there are."""
+
+    at_once = None
 
     def __init__(self, there):
         self.there, self.asked, self.ended = there, 0, []
@@ -30,7 +30,16 @@ class Numbers:
             return OVER
         self.asked += 1
         number = self.asked - 1
-        return {"job": {"name": number, "title": "", "weight": 1, "kind": "network", "trials": []}}
+        return {
+            "job": {
+                "name": number,
+                "threads": 1,
+                "title": "",
+                "weight": 1,
+                "kind": "network",
+                "trials": [],
+            }
+        }
 
     def end(self, trial_id):
         self.ended.append(trial_id)
@@ -48,9 +57,10 @@ def test_any_number_of_trials_is_executed(tmp_path, monkeypatch, count, requeste
     monkeypatch.setattr(ray_executor, "PART", 2)
     monkeypatch.setattr(ray_executor, "MAX_FAILURES", 0)
     feed = Numbers(count)
-    kind = tune.with_resources(Counted, placement(Resources(1)))
-    executor = ray_executor.RayExecutor(Provenance(str(tmp_path), "store"))
-    errors = fit(requested, kind, executor, feed)
+    feed.total = requested
+    executor = ray_executor.RayExecutor(Provenance(str(tmp_path), "store", gpus=0.0))
+    executor.kind = Counted
+    errors = executor.run(feed)
     assert len(set(feed.ended)) == count
     assert ["the second one" in line for line in errors.values()] == [True]
     assert "the second one" in (tmp_path / CRASHES).read_text()
@@ -82,9 +92,10 @@ def test_a_job_is_repeated_whose_reused_actor_dies_before_it_begins(
 ):
     monkeypatch.setattr(ray_executor, "PART", part)
     feed = Marked(3, tmp_path / "mark")
-    kind = tune.with_resources(Killed, placement(Resources(1)))
-    run = ray_executor.RayExecutor(Provenance(str(tmp_path), "store"))
-    assert fit(requested, kind, run, feed, max_concurrent_trials=1) == {}
+    feed.total, feed.at_once = requested, 1
+    executor = ray_executor.RayExecutor(Provenance(str(tmp_path), "store", gpus=0.0))
+    executor.kind = Killed
+    assert executor.run(feed) == {}
     assert feed.mark.exists()
     assert feed.ended == [0, 1, 2]
     assert not (tmp_path / CRASHES).exists()
@@ -93,8 +104,10 @@ def test_a_job_is_repeated_whose_reused_actor_dies_before_it_begins(
 @ray.remote
 def worker(channel_name, name):
     trainables._SEND_EVERY_S = 0.05
-    trainables.send_events(channel_name, name)
-    report_progress("epoch", 3, 7, {"select/ece": 0.5})
+    sender = trainables.EventSender()
+    sender.key = trainables._key(channel_name, name)
+    with listening(sender.receive):
+        report_progress("epoch", 3, 7, {"select/ece": 0.5})
     time.sleep(0.5)  # some periods of the thread that sends
 
 
@@ -103,7 +116,7 @@ def test_a_driver_hears_what_its_workers_do():
     names = ["a", "b"]
     trainables.clear_events("one")
     assert trainables.read_events("one", names) == {}
-    ray.get([worker.remote("one", "a"), worker.remote("", "b"), worker.remote("two", "a")])
+    ray.get([worker.remote("one", "a"), worker.remote("two", "a")])
     assert trainables.read_events("one", names) == {
         "a": ProgressEvent("epoch", 3, 7, {"select/ece": 0.5})
     }

@@ -45,13 +45,11 @@ def _poisson(photons: int) -> tuple[Tensor, int]:
 
 
 def _impulse(pixels: Tensor, share: float, chance: Chance) -> Tensor:
-    """Add salt and pepper to each channel separately."""
     drawn = chance.uniform(*pixels.shape[1:])
     return torch.where(drawn < share, (drawn < share / 2).float(), pixels)
 
 
 def _defocus(pixels: Tensor, strength: tuple[float, float], _: Chance) -> Tensor:
-    """Convolve with a disk with a soft edge."""
     radius, edge = strength
     kernel = _disk(radius * scale(pixels), edge).to(pixels.device)
     reach, channels = kernel.shape[-1] // 2, pixels.shape[1]
@@ -100,7 +98,6 @@ def _glass(pixels: Tensor, strength: tuple[float, int, int], chance: Chance) -> 
 
 
 def _zoom(pixels: Tensor, largest: float, _: Chance) -> Tensor:
-    """Average the image and enlarged versions of it."""
     factors = np.arange(1, largest, 0.01).tolist()
     return (pixels + sum(zoomed(pixels, factor) for factor in factors)) / (len(factors) + 1)
 
@@ -187,7 +184,6 @@ def _elastic(pixels: Tensor, strength: tuple[float, float, float], chance: Chanc
 
 
 def _affine(pixels: Tensor, most: float, chance: Chance) -> Tensor:
-    """Apply the map that moves three corners of a central square by at most ``most`` pixels."""
     samples, side = len(pixels), pixels.shape[-1]
     centre, reach = side // 2, side // 3
     places = [(reach, reach), (reach, -reach), (-reach, -reach)]

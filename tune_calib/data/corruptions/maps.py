@@ -62,8 +62,6 @@ def _shifted(state: Tensor, places: int) -> Tensor:
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of corruption."""
-
     name: str  # name of the file in the benchmark
     # One strength per severity, from the benchmark's program for CIFAR.
     strengths: tuple[Any, Any, Any, Any, Any]
@@ -108,7 +106,6 @@ def blurred(
 
 
 def zoomed(pixels: Tensor, factor: float) -> Tensor:
-    """Enlarge the centre of images (N, C, H, H) to their size."""
     side = pixels.shape[-1]
     window = math.ceil(side / factor)
     top = (side - window) // 2

@@ -34,8 +34,6 @@ COARSE = (
 
 @dataclass(frozen=True)
 class Cifar:
-    """The files of CIFAR-10 or CIFAR-100."""
-
     name: str  # registry key
     torchvision: str  # class of torchvision that reads ``batches``
     batches: str  # folder created by torchvision; its files are pickles

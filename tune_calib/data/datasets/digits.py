@@ -18,7 +18,6 @@ TEST, VALIDATION = 797, 500
 
 
 def split(samples: int) -> tuple[Tensor, Tensor]:
-    """Return the positions of train and validation among the images that are not in test."""
     positions = torch.arange(samples)
     return positions[VALIDATION:], positions[:VALIDATION]
 

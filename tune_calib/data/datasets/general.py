@@ -65,7 +65,6 @@ class General:
     scan: Callable[[Path | None, DataSlot], Scan]
 
     def effective(self, slot: DataSlot) -> dict[str, Any]:
-        """Return fields of the record from ``found`` of a slot, if it is set."""
         scanned = slot.found
         if scanned is None:
             return {}
@@ -170,7 +169,6 @@ def _folder_parts(
 
 
 def _list_shown(folder: Path) -> list[Path]:
-    """Return files and folders in a folder, without those with a dot before the name."""
     return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
 
 
@@ -191,7 +189,6 @@ def _files_below(folder: Path) -> Iterator[Path]:
 
 
 def _list_images(part: Path, classes: Sequence[str]) -> Images:
-    """Return every image of a part and its label, sorted by class and path."""
     foreign = sorted({*_class_folders(part)} - {*classes})
     if foreign:
         raise DamagedFileError(f"{part / foreign[0]} belongs to a class that train does not have")

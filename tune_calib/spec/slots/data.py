@@ -66,7 +66,6 @@ class ImportedData(StrictModel):
 
     @property
     def has_heads(self) -> bool:
-        """Return whether heads can be trained on it."""
         return self.width > 0 and self.train > 0
 
 

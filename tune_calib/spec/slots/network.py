@@ -1,6 +1,6 @@
 """The slot of the network: how it is trained, or the identity of a frozen one."""
 
-from typing import Any, ClassVar, Literal, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -89,18 +89,6 @@ class NetworkSlot(OptimisedSlot):
     def reads_held_out(self) -> bool:
         """Return whether `select` or `calib` can change the weights."""
         return self.select != "last" or "calib_pass" in METHODS[self.method].needs
-
-    @model_validator(mode="before")
-    @classmethod
-    def _read_compile(cls, settings: Any) -> Any:
-        if not isinstance(settings, dict) or "compile" not in settings:
-            return settings
-        if settings["compile"] is not False:
-            raise UserError(
-                "network.compile was replaced by network.execution=compiled, and a network that it "
-                "compiled must be trained again"
-            )
-        return {key: value for key, value in settings.items() if key != "compile"}
 
     @model_validator(mode="after")
     def _fits_frozen(self) -> Self:

@@ -7,7 +7,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,6 @@ LINE_EVERY_S = 60.0
 DRAW_EVERY_S = 0.5
 FILE_EVERY_S = 2.0
 REMOTE_EVERY_S = 20.0  # object stores charge for each write
-POLL_EVERY_S = 1.0  # for events of the workers
 
 
 class LineDisplay:
@@ -153,25 +152,12 @@ class Screen:
         self.display.draw(self.tracker.record(), is_urgent)
 
     @contextlib.contextmanager
-    def phase(
-        self,
-        title: str,
-        total: int,
-        unit: str,
-        kinds: Mapping[str, int],  # the total of each kind of Ray trials
-        read_events: Callable[[Sequence[str]], Mapping[str, ProgressEvent]] = lambda names: {},
-    ) -> Iterator[None]:
-        """Show a bar of ``total`` units and the running Ray trials while the block runs them."""
+    def phase(self, title: str, total: int, unit: str, kinds: Mapping[str, int]) -> Iterator[None]:
+        """Show a bar of ``total`` units while the block runs Ray trials, counted by kind."""
         self.tracker.begin(title, total, unit, kinds=kinds)
         started = time.monotonic()
-
-        def poll() -> None:
-            if running := self.tracker.running:
-                self.tracker.update(read_events(running))
-
         try:
-            with _repeated(Shielded(poll, "reading the progress of trials"), POLL_EVERY_S):
-                yield
+            yield
             # Not after an interrupt, whose last line tells how to continue.
             self.display.print(format_summary(self.tracker.record(), time.monotonic() - started))
         finally:

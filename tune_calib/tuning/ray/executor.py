@@ -1,9 +1,9 @@
 """Execute trials on Ray with Ray Tune, which reuses actors."""
 
 import tempfile
+import time
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import ray
 from ray import tune
@@ -11,94 +11,82 @@ from ray.tune.search import Searcher
 
 from tune_calib.engine.machine import MOST_CHUNKS
 from tune_calib.errors import RefusedError
-from tune_calib.progress import ProgressEvent, report_progress
+from tune_calib.progress import report_progress
 from tune_calib.tuning.ray.trainables import REFUSED, JobTrainable, read_events
-from tune_calib.tuning.work.executor import (
-    Executor,
-    Resources,
-    Source,
-    report_crashes,
-)
+from tune_calib.tuning.work.executor import Executor, Source, report_crashes
+from tune_calib.tuning.work.jobs import JobSource
 
 # Jobs per ``Tuner``, which keeps all trials until it ends, about 0.1 MiB each.
 PART = 500
 # Restarts of a Ray trial, from its checkpoint, after the death of its worker or node; Ray does not
 # count preemptions.
 MAX_FAILURES = 3
+POLL_EVERY_S = 1.0  # for events of the workers
 
 
 class RayExecutor(Executor):
     """Executes trials on the Ray cluster that this process is connected to."""
 
-    def run(self, source: Source, at_once: int | None = None) -> dict[str, str]:
-        """Execute trials in parallel with Ray Tune."""
+    kind: ClassVar[type[tune.Trainable]] = JobTrainable
+
+    def run(self, source: Source) -> dict[str, str]:
         report_progress("starting workers")
-        gpus = self.gpus  # otherwise Ray would pickle the executor
+        if isinstance(source, JobSource):
+            source.cores = self._share_cores(source.passes)
+        search_alg, ended = _SourceSearcher(source), list[Exception | None]()
+        while (part := min(PART, source.total + search_alg.repeats - len(ended))) > 0:
+            results = self._tune(search_alg, part, source.at_once)
+            if search_alg.failure is not None:
+                raise search_alg.failure
+            ended.extend(results[number].error for number in range(len(results)))
+            if len(results) < part and not search_alg.to_repeat:
+                break
+        # In the order of their suggestion; of a repeated job the last end counts.
+        errors: dict[str, Exception] = {}
+        for name, error in zip(search_alg.names, ended, strict=False):
+            errors.pop(name, None)
+            if error is not None:
+                errors[name] = error
+        return report_crashes(errors, self.provenance.out)
 
-        def place(config: dict[str, Any]) -> tune.PlacementGroupFactory:
-            job = config["job"]
-            return placement(Resources(job.get("cores", job["threads"]), gpus))
-
-        kind = tune.with_resources(JobTrainable, place)
-        return fit(source.total, kind, self, source=source, max_concurrent_trials=at_once)
-
-    def share_cores(self, jobs: int) -> int:
+    def _share_cores(self, jobs: int) -> int:
         """Return an equal share of the cluster, of as many cores as every node has."""
-        if self.gpus or not jobs:
+        if self.provenance.gpus or not jobs:
             return 1
         counts = [int(node["Resources"].get("CPU", 0)) for node in ray.nodes() if node["Alive"]]
         return min(sum(counts) // jobs, *filter(None, counts), MOST_CHUNKS)
 
-    def read_events(self, names: Sequence[str]) -> Mapping[str, ProgressEvent]:
-        """Read the events of the workers from the cluster."""
-        return read_events(self.provenance.channel, names)
+    def _tune(
+        self, search_alg: "_SourceSearcher", part: int, at_once: int | None
+    ) -> tune.ResultGrid:
+        gpus = self.provenance.gpus  # otherwise Ray would pickle the executor
 
+        def place(config: dict[str, Any]) -> tune.PlacementGroupFactory:
+            cores = config["job"].get("cores", config["job"]["threads"])
+            return tune.PlacementGroupFactory([{"CPU": cores, "GPU": gpus}])
 
-def placement(resources: Resources) -> tune.PlacementGroupFactory:
-    """Convert resources for Ray Tune."""
-    return tune.PlacementGroupFactory([{"CPU": resources.cpus, "GPU": resources.gpus}])
-
-
-def fit(total: int, kind: Any, executor: Executor, source: Source, **tuning: Any) -> dict[str, str]:
-    """Run at most ``total`` trials of a Trainable; ``tuning`` are arguments of ``TuneConfig``."""
-    ended: list[Exception | None] = []
-    search_alg = _SourceSearcher(source)
-    cores = int(ray.cluster_resources().get("CPU", 1))
-    while (part := min(PART, total + search_alg.repeats - len(ended))) > 0:
         with tempfile.TemporaryDirectory() as scratch:
             tuner = tune.Tuner(
-                kind,
+                tune.with_resources(self.kind, place),
                 tune_config=tune.TuneConfig(
                     search_alg=search_alg,
                     num_samples=part,
                     reuse_actors=True,
                     trial_dirname_creator=lambda trial: trial.trial_id,
-                    **tuning,
+                    max_concurrent_trials=at_once,
                 ),
                 run_config=tune.RunConfig(
                     name="trials",
                     storage_path=scratch,
                     verbose=0,
-                    callbacks=[_Watcher(executor, search_alg, cores)],
+                    callbacks=[_Watcher(self, search_alg)],
                     failure_config=tune.FailureConfig(max_failures=MAX_FAILURES),
                     checkpoint_config=tune.CheckpointConfig(
                         checkpoint_frequency=0, checkpoint_at_end=False
                     ),
                 ),
             )
-            results = tuner.fit()
-        if search_alg.failure is not None:
-            raise search_alg.failure
-        ended.extend(results[number].error for number in range(len(results)))
-        if len(results) < part and not search_alg.to_repeat:
-            break
-    # In the order of their suggestion; of a repeated job the last end counts.
-    errors: dict[str, Exception] = {}
-    for name, error in zip(search_alg.names, ended, strict=False):
-        errors.pop(name, None)
-        if error is not None:
-            errors[name] = error
-    return report_crashes(errors, executor.provenance.out)
+            return tuner.fit()
 
 
 class _SourceSearcher(Searcher):
@@ -172,9 +160,12 @@ class _SourceSearcher(Searcher):
 class _Watcher(tune.Callback):
     """Reports events to screen and loggers, and ends a run that failed."""
 
-    def __init__(self, executor: Executor, searcher: _SourceSearcher, cores: int = 1) -> None:
+    polled = 0.0  # when events were read, on the monotonic clock
+
+    def __init__(self, executor: Executor, searcher: _SourceSearcher) -> None:
         self.executor, self.searcher = executor, searcher
-        self.most = cores  # each worker has at least one, and more trials wait for a worker
+        # Each worker has at least one core, and more trials wait for a worker.
+        self.most = int(ray.cluster_resources().get("CPU", 1))
 
     def __getstate__(self) -> dict[str, Any]:
         return {}  # Ray pickles callbacks for a restore, which is not used
@@ -185,6 +176,9 @@ class _Watcher(tune.Callback):
         counts = Counter(trial.status for trial in trials)
         running, pending = counts["RUNNING"], counts["PENDING"]
         report_progress("starting workers", running, min(pending + running, self.most))
+        if time.monotonic() - self.polled > POLL_EVERY_S:
+            self.polled, tracker = time.monotonic(), self.executor.context.view.tracker
+            tracker.update(read_events(self.executor.provenance.channel, tracker.running))
 
     def on_trial_start(self, iteration: int, trials: Any, trial: Any, **_: Any) -> None:
         self.executor.show_begin(trial.config["job"])

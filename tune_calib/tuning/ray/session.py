@@ -14,10 +14,9 @@ import ray
 from ray._private import ray_constants
 from ray._private.state import state
 from ray.exceptions import GetTimeoutError, RayError, RayTaskError
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from tune_calib.console import echo
-from tune_calib.engine.machine import count_cores, machine
+from tune_calib.engine.machine import count_cores
 from tune_calib.errors import UserError, find_cause
 from tune_calib.progress import report_progress
 from tune_calib.tuning.work.executor import OTHER, Resources, refuse_unreachable
@@ -48,7 +47,7 @@ T = TypeVar("T")
 
 def _refuse_small(needs: Sequence[Resources]) -> None:
     """Refuse needs that fit no node of the cluster, nor one that an autoscaler may add."""
-    nodes = [node["Resources"] for node in _list_living_nodes()]
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     possible_nodes = list(nodes)
     # No public interface lists the nodes of an autoscaler (Ray 2.59 and 2.60).
     if config := state.get_cluster_config():
@@ -66,10 +65,6 @@ def _refuse_small(needs: Sequence[Resources]) -> None:
             f"{largest.get('CPU', 0):g} CPU cores and {largest.get('GPU', 0):g} GPUs: change "
             "network.threads, gpus or `address`"
         )
-
-
-def _list_living_nodes() -> list[dict[str, Any]]:
-    return [node for node in ray.nodes() if node["Alive"]]
 
 
 @contextlib.contextmanager
@@ -90,10 +85,7 @@ def ray_session(
     logging.getLogger("ray._private.authentication").setLevel(level)
     is_own = not ray.is_initialized()
     if is_own:
-        variables = dict(everywhere)
-        if address:
-            variables = {**environment, **everywhere}
-        _connect(address, variables)
+        _connect(address, {**(environment if address else {}), **everywhere})
     elif address is not None or everywhere:
         setting = f"`address` {address}"
         if address is None:
@@ -129,21 +121,18 @@ def _connect(address: str | None, variables: Mapping[str, str]) -> None:
     runtime = {"env_vars": variables} if variables and not is_submitted else None
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     step, failure, advice = "starting Ray", "Ray does not start here", ""
-    protection: contextlib.AbstractContextManager[None] = _protected()
-    has_dashboard: bool | None = False
     if address:
         step, failure = f"connecting to Ray at {address}", f"no Ray cluster at `address` {address}"
         advice = f"; {OTHER}"
-        protection, has_dashboard = contextlib.nullcontext(), None  # the cluster has decided
     report_progress(step, is_urgent=True)
     try:
-        with protection:
+        with contextlib.nullcontext() if address else _protected():
             ray.init(
                 # Without an address Ray would join any cluster on this machine.
                 address=address or "local",
                 num_cpus=None if address else count_cores(),
                 log_to_driver=False,
-                include_dashboard=has_dashboard,
+                include_dashboard=None if address else False,
                 runtime_env=runtime,
                 logging_level=logging.ERROR,
             )
@@ -153,16 +142,6 @@ def _connect(address: str | None, variables: Mapping[str, str]) -> None:
     if threading.current_thread() is threading.main_thread():  # others cannot set handlers
         for number, handler in handlers.items():
             signal.signal(number, handler)  # Ray replaced them
-
-
-def list_machines() -> list[dict[str, str | None]]:
-    """Describe each living node of the cluster."""
-    describe: Any = ray.remote(num_cpus=0)(machine)
-    descriptions = []
-    for node in _list_living_nodes():
-        strategy = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-        descriptions.append(describe.options(scheduling_strategy=strategy).remote())
-    return list(ray.get(descriptions))
 
 
 def run_on_gpu(function: Callable[..., T], *arguments: Any) -> tuple[T, int]:

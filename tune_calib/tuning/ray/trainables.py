@@ -31,7 +31,7 @@ from ray.experimental.internal_kv import _internal_kv_del, _internal_kv_get, _in
 from tune_calib.engine.machine import set_cores
 from tune_calib.errors import RefusedError
 from tune_calib.files.paths import parse_path
-from tune_calib.progress import ProgressEvent, add_listener
+from tune_calib.progress import ProgressEvent, listening
 from tune_calib.spec import plugins
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.methods import METHODS
@@ -49,7 +49,6 @@ from tune_calib.tuning.work.workers import begin_job
 REFUSED = "refused"  # key of the last report of a trial that refuses the whole run
 _PREFIX = "tune_calib/events"
 _SEND_EVERY_S = 0.5
-_latest: dict[str, Any] = {}  # key and latest event of the Ray trial of this process
 
 
 class JobTrainable(tune.Trainable):
@@ -58,8 +57,7 @@ class JobTrainable(tune.Trainable):
     worker: Worker | None = None
 
     def setup(self, config: dict[str, Any]) -> None:
-        """Take the first job."""
-        self.next: dict[str, Any] | None = None
+        self.sender = EventSender()
         self.reset_config(config)
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
@@ -67,31 +65,30 @@ class JobTrainable(tune.Trainable):
 
         Beginning may take minutes, as for features, and Ray shows a trial only after it was taken.
         """
-        send_events(new_config["run"]["channel"], new_config["job"]["name"])
-        self.next = new_config
+        self.sender.key = _key(new_config["run"]["channel"], new_config["job"]["name"])
+        self.next: dict[str, Any] | None = new_config
         return True
 
     def step(self) -> dict[str, Any]:
         """Run a step of the job, and report what refuses the whole run: Ray retries crashes."""
         try:
-            if self.next is not None:
-                config, self.next = self.next, None
-                # Set for each job, since a reused actor may have executed one with more cores.
-                set_cores(config["job"].get("cores", 1))
-                self.worker = begin_job(config, self.worker)
-            return self.opened_worker.step()
+            with listening(self.sender.receive):
+                if self.next is not None:
+                    config, self.next = self.next, None
+                    # Set for each job, since a reused actor may have executed one with more cores.
+                    set_cores(config["job"].get("cores", 1))
+                    self.worker = begin_job(config, self.worker)
+                return self.opened_worker.step()
         except RefusedError as error:
             self.cleanup()
             return {REFUSED: str(error), DONE: True}
 
     @property
     def opened_worker(self) -> Worker:
-        """Return the worker of the running job."""
         assert self.worker is not None
         return self.worker
 
     def cleanup(self) -> None:
-        """Free the resources of the job."""
         worker, self.worker = self.worker, None
         if worker is not None:
             worker.cleanup()
@@ -103,6 +100,9 @@ class MethodTrainable(JobTrainable):
     method: ClassVar[str]
     plugins: ClassVar[Sequence[Plugin]]
 
+    def setup(self, config: dict[str, Any]) -> None:
+        self.reset_config(config)
+
     def _setup_logdir(self) -> None:
         """Create no folder without a Tuner: Ray would leave an empty one in the user's home."""
         # Ray has no option for it (Ray 2.59 and 2.60).
@@ -110,7 +110,6 @@ class MethodTrainable(JobTrainable):
             super()._setup_logdir()  # type: ignore[no-untyped-call]
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
-        """Begin another trial as a fresh actor would."""
         run = new_config["run"]
         used = [*self.plugins, *(Plugin(**plain) for plain in run.get("plugins", ()))]
         # Before any registry is read; the process may have used others before.
@@ -127,15 +126,12 @@ class MethodTrainable(JobTrainable):
         return True
 
     def step(self) -> dict[str, Any]:
-        """Run a step of the trial."""
         return self.opened_worker.step()
 
     def save_checkpoint(self, checkpoint_dir: str) -> None:
-        """Save the state of the trial."""
         self.opened_worker.save_checkpoint(checkpoint_dir)
 
     def load_checkpoint(self, checkpoint: Any) -> None:
-        """Load a saved checkpoint."""
         self.opened_worker.load_checkpoint(checkpoint)
 
 
@@ -167,28 +163,29 @@ def trainable(name: str) -> type[MethodTrainable]:
     return type(title, (MethodTrainable,), attributes)
 
 
-def send_events(channel: str, name: str) -> None:
-    """Send the events of this process as those of a Ray trial, in a thread that delays no trial."""
-    if not channel:
-        return
-    is_first = not _latest
-    _latest.update(key=_key(channel, name), event=None)
-    if is_first:
-        add_listener(lambda event: _latest.update(event=event))
-        threading.Thread(target=_send, daemon=True, name="tune-calib events").start()
+class EventSender:
+    """Sends the latest event of a Ray trial to the driver, in a thread that delays no trial."""
 
+    key: bytes
+    latest: tuple[bytes, ProgressEvent] | None = None
 
-def _send() -> None:
-    sent = None
-    while True:
-        time.sleep(_SEND_EVERY_S)
-        key, event = _latest["key"], _latest["event"]
-        if event is None or event is sent:
-            continue
-        # No result depends on events, and the store may end before the worker.
-        with contextlib.suppress(Exception):
-            _internal_kv_put(key, json.dumps(asdict(event)).encode())
-            sent = event
+    def __init__(self) -> None:
+        threading.Thread(target=self._send, daemon=True, name="tune-calib events").start()
+
+    def receive(self, event: ProgressEvent) -> None:
+        self.latest = self.key, event
+
+    def _send(self) -> None:
+        sent = None
+        while True:
+            time.sleep(_SEND_EVERY_S)
+            latest = self.latest
+            if latest is None or latest is sent:
+                continue
+            # No result depends on events, and the store may end before the worker.
+            with contextlib.suppress(Exception):
+                _internal_kv_put(latest[0], json.dumps(asdict(latest[1])).encode())
+                sent = latest
 
 
 def read_events(channel: str, names: Sequence[str]) -> Mapping[str, ProgressEvent]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from operator import le, mul
+from operator import itemgetter, le, mul
 from statistics import fmean
 from types import MappingProxyType
 from typing import Any, Literal
@@ -74,7 +74,7 @@ class Objective:
             if row["status"] != "done":
                 return SuggestionResult(row["status"])
             drops.append(baseline[row["network_seed"]] - row[column("select", "accuracy")])
-        values = tuple(compute_means(complete_rows, "select", self.metrics))
+        values = tuple(compute_means(complete_rows, self.metrics))
         if not all(map(math.isfinite, values)):
             return SuggestionResult("diverged")
         at_chance = is_chance(row.get("flags") for row in complete_rows)
@@ -122,12 +122,9 @@ def _is_dominated(losses: tuple[float, ...], other: tuple[float, ...]) -> bool:
     return other != losses and all(map(le, other, losses))
 
 
-def compute_means(rows: Sequence[Row], split: str, metrics: Iterable[str]) -> list[float]:
-    """Compute the mean of each metric on a split over result rows."""
-    means = []
-    for name in metrics:
-        means.append(fmean(row[column(split, name)] for row in rows))
-    return means
+def compute_means(rows: Sequence[Row], metrics: Iterable[str]) -> list[float]:
+    """Compute the mean of each metric on ``select`` over result rows."""
+    return [fmean(map(itemgetter(column("select", name)), rows)) for name in metrics]
 
 
 def list_hashes(trials: Iterable[PlannedTrial]) -> list[str]:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from tune_calib.errors import UserError
-from tune_calib.files.paths import parse_path
+from tune_calib.files.paths import AnyPath, parse_path
 from tune_calib.files.store import Store
 from tune_calib.results.manifests import VERSION, ReadRecord, SearchEvaluated
 from tune_calib.results.selection import (
@@ -32,7 +32,8 @@ def plan_evaluation(request: EvaluateRequest, command: str) -> Plan:
     search = load_search(parse_path(request.out), request.study_storage, request.address)
     with lost_database(search.location.study_storage):
         state = open_state(search, is_read_only=True)
-        choice = add_read(_find_choice(state), request, command)
+        read = ReadRecord(seeds=request.seeds, command=command)
+        choice = add_read(find_choice(state), state.out, read, request.extend)
     return build_plan(build_run(search, choice, request, command=command))
 
 
@@ -48,7 +49,8 @@ def evaluate_choice(request: EvaluateRequest, command: str, context: Context) ->
         return execute(plan, context)
 
 
-def _find_choice(state: SearchState) -> SearchEvaluated:
+def find_choice(state: SearchState) -> SearchEvaluated:
+    """Return the choice of a search; refuse an unfinished one, or one without a choice."""
     if not state.settle_ended():
         raise UserError(f"the search is not finished; run tune-calib resume {state.out} first")
     if not state.results:
@@ -66,9 +68,10 @@ def _find_choice(state: SearchState) -> SearchEvaluated:
     )
 
 
-def add_read(choice: SearchEvaluated, request: EvaluateRequest, command: str) -> SearchEvaluated:
+def add_read(
+    choice: SearchEvaluated, out: AnyPath, read: ReadRecord, may_extend: bool = False
+) -> SearchEvaluated:
     """Add a test read to those before; refuse another choice, and more reads without `extend`."""
-    out, seeds = parse_path(request.out), request.seeds
     old = choice
     if (out / SEARCH_EVALUATED).exists():
         old = SearchEvaluated.read(out)
@@ -77,15 +80,15 @@ def add_read(choice: SearchEvaluated, request: EvaluateRequest, command: str) ->
             f"{out} was evaluated on test with trial {old.trial}, but the choice is now "
             f"trial {choice.trial}; test is read only once: search in a new `out`"
         )
-    reads = old.reads
-    last = reads[-1].seeds if reads else seeds
-    if seeds < last or (seeds > last and not request.extend):
+    reads = [old_read for old_read in old.reads if bool(old_read.points) == bool(read.points)]
+    last = reads[-1].seeds if reads else read.seeds
+    if read.seeds < last or (read.seeds > last and not may_extend):
+        extension = ", or add seeds with `extend`: the page then says that test was read again"
         raise UserError(
             f"{out}: {describe_reads(reads)}, and may be read only once; repeat that with `seeds` "
-            f"{last}, or add seeds with `extend`: the page then says that test was read again"
+            f"{last}{'' if read.points else extension}"
         )
-    if not reads or seeds > last:
-        reads = [*reads, ReadRecord(seeds=seeds, command=command)]
+    reads = old.reads if reads and read.seeds == last else [*old.reads, read]
     return choice.model_copy(update={"reads": reads}).over(old)
 
 
@@ -95,7 +98,7 @@ def build_run(
     """Build the ladder of baseline, defaults and choice with seeds that are new to the search."""
     resolved, candidates = search.resolved, search.definition.candidates
     first = 1 + max([*resolved.seeds.network, *resolved.seeds.head])
-    fresh = tuple(range(first, first + choice.reads[-1].seeds))
+    fresh = tuple(range(first, first + request.seeds))
     points = {DEFAULTS: candidates.first()[0], CHOSEN: choice.settings}
     hashes = {label: candidates.trials(point, 0)[0].spec.hash for label, point in points.items()}
     # The choice may be the defaults, and the defaults of ce are the baseline.

@@ -1,17 +1,16 @@
 """A search in a run folder, and how its baseline and its suggestions are executed."""
 
 import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import ceil
-from operator import attrgetter
 from pathlib import Path
 from typing import Any, ClassVar
 
 from tune_calib.engine.head_batch import HEAD_THREADS
 from tune_calib.errors import DamagedFileError, UserError
 from tune_calib.files.paths import AnyPath, parse_path
-from tune_calib.files.store import Store
 from tune_calib.results.folders import describe_unloaded, read_identity, read_search_manifest
 from tune_calib.results.manifests import VERSION, CommandRecord, SearchManifest
 from tune_calib.spec import plugins
@@ -23,6 +22,7 @@ from tune_calib.spec.resolved import ResolvedRequest, refuse_large
 from tune_calib.text import mask_url
 from tune_calib.tuning.caption import origin_records, titles
 from tune_calib.tuning.folder import RunLocation, build_foreign_error, done, refuse_foreign
+from tune_calib.tuning.progress.tracker import Tracker
 from tune_calib.tuning.resolve import resolve_files
 from tune_calib.tuning.search.definition import Candidates, Objective, SearchDefinition, list_hashes
 from tune_calib.tuning.search.outcome import SearchResult, write_outcome
@@ -30,9 +30,9 @@ from tune_calib.tuning.search.state import SearchState, StudySource
 from tune_calib.tuning.search.storage import find_storage, lost_database
 from tune_calib.tuning.search.study import SearchStudy
 from tune_calib.tuning.share import resolve_share
-from tune_calib.tuning.work.execution import execute, resources_of
-from tune_calib.tuning.work.executor import Executor, Resources
-from tune_calib.tuning.work.jobs import RemainingWork, lacking, make_plan
+from tune_calib.tuning.work.executor import Resources, Source
+from tune_calib.tuning.work.jobs import JobSource, RemainingWork, make_plan, resources_of
+from tune_calib.tuning.work.provenance import Provenance
 
 
 @dataclass(frozen=True)
@@ -145,18 +145,15 @@ class SearchRun:
     def plan(self, reads_shifts: bool = True) -> RemainingWork:
         """Plan the baseline and the defaults that have no row; the study knows the rest."""
         is_begun = (self.out / SEARCH_MANIFEST).exists()  # it may be over and need nothing
-        complete = replace(make_plan(self.planned_trials, set()), is_search=True)
-        artifact = next(lacking(complete, Store(self.location.store)), None)
-        if artifact is None and self.definition.candidates.kind == "network":
-            artifact = "the networks of the search"
         needs = [] if is_begun else self.needs
         plan = make_plan(self.planned_trials, done(self.out))
-        return replace(plan, needs=needs, artifact=artifact, is_search=True)
+        return replace(plan, needs=needs, is_search=True)
 
     @property
     def needs(self) -> list[Resources]:
         """List the resources of the kinds of jobs."""
-        return resources_of(make_plan(self.planned_trials, set()).jobs, self.location.gpus)
+        work = make_plan(self.planned_trials, set())
+        return resources_of(work.networks + work.head_batches, self.location.gpus)
 
     def open(self, work: RemainingWork) -> SearchState:
         """Open the study."""
@@ -166,28 +163,21 @@ class SearchRun:
             state.settle_ended()
         return state
 
-    def execute(self, state: SearchState, executor: Executor) -> None:
-        """Execute the baseline, and then the suggestions, with those to be retried."""
-        definition = self.definition
+    def sources(
+        self, state: SearchState, provenance: Provenance, tracker: Tracker
+    ) -> Iterator[Source]:
+        """Yield the jobs of the baseline, and then of the suggestions, with those to be retried."""
         if self.retry is not None:
             state.study.retry(self.retry)
-        plan = make_plan(definition.candidates.baseline(), set(state.rows))
-        errors = execute("baseline", plan, executor)
-        state.errors = dict(zip(map(attrgetter("name"), plan.jobs), errors, strict=False))
+        work = make_plan(self.definition.candidates.baseline(), set(state.rows))
+        if work.networks:
+            yield JobSource("baseline", work.networks, provenance, work.head_batches)
         state.read_rows()
         _ = state.baseline  # refuses a failed baseline before any suggestion
-        kind = "heads" if definition.candidates.kind == "head" else "networks"
-        left = state.count_left() * len(self.resolved.seeds.pairs())
-        view, read_events = executor.context.view, executor.read_events
-        source = StudySource(state, executor.provenance, self.at_once, view.tracker)
-        with view.phase(
-            self.name, state.planned, "suggestions", kinds={kind: left}, read_events=read_events
-        ):
-            state.errors = executor.run(source, self.at_once)
+        yield StudySource(state, provenance, self.at_once, tracker)
 
     def finish(self, state: SearchState) -> SearchResult:
-        """Check the counts, and write the outcome."""
-        state.reconcile()
+        """Write the outcome."""
         write_outcome(state, self.location)
         errors, names = state.errors, state.crashed.values()
         crashed = [errors.get(name, "no result row was written") for name in names]

@@ -25,7 +25,7 @@ from tune_calib.tuning.search.definition import (
     compute_means,
     list_hashes,
 )
-from tune_calib.tuning.search.study import SearchStudy, format_counts, status_of
+from tune_calib.tuning.search.study import SearchStudy, status_of
 from tune_calib.tuning.work.executor import OVER, Resources, configuration
 from tune_calib.tuning.work.jobs import MAX_HEAD_BATCH, Job, format_suggestions, make_plan
 from tune_calib.tuning.work.provenance import Provenance
@@ -46,7 +46,7 @@ class SearchState:
     needs: Sequence[Resources] = ()  # of the kinds of Ray trials
     rows: dict[str, Row] = field(default_factory=dict)  # by spec hash
     crashed: dict[str, str] = field(default_factory=dict)  # names of Ray trials by spec hash
-    errors: Mapping[str, str] = field(default_factory=dict)  # of Ray trials, by name
+    errors: dict[str, str] = field(default_factory=dict)  # of Ray trials, by name
     results: dict[int, SuggestionResult] = field(default_factory=dict)  # by number
     _hashes: dict[int, list[str]] = field(default_factory=dict)
     _started: set[str] = field(default_factory=set)
@@ -163,14 +163,10 @@ class SearchState:
             accuracies[trial.spec.network.seed] = row[column("select", "accuracy")]
         return accuracies
 
-    @property
-    def baseline_rows(self) -> list[Row]:
-        """List the rows of the baseline, one for each network seed."""
-        return [self.rows[trial.spec.hash] for trial in self.candidates.baseline()]
-
     def baseline_means(self, metrics: Iterable[str]) -> list[float]:
         """Return the means of metrics on ``select`` over the baseline's networks."""
-        return compute_means(self.baseline_rows, "select", metrics)
+        rows = [self.rows[trial.spec.hash] for trial in self.candidates.baseline()]
+        return compute_means(rows, metrics)
 
     def show(self, tracker: Tracker) -> None:
         """Show the counts of suggestions and the best one so far."""
@@ -184,24 +180,6 @@ class SearchState:
         notes = [f"so far: {best}", f"baseline: {baseline}; guard: a trial may lose {guard}"]
         ended = Counter(result.status for result in self.results.values())
         tracker.set(ended=dict(ended), notes=notes)
-
-    def reconcile(self) -> None:
-        """Refuse a mismatch of plan, study and rows."""
-        planned, states = self.planned, self.study.states()
-        suggestions = self.study.suggestions(self.study.finished())
-        expected = {*list_hashes(self.candidates.baseline())}
-        expected.update(*map(self.hashes, suggestions))
-        hashes = read_table(self.out, "trials", columns=["spec_hash"])["spec_hash"].to_pylist()
-        # By the study: a trial that is repeated and crashes now has lost its row.
-        crashed = [s for s in suggestions if states[s.number] == "crashed"]
-        absent = expected.difference(hashes, *map(self.hashes, crashed))
-        is_complete = planned == len(states) == len(suggestions) and not absent
-        if not is_complete or sorted(hashes) != sorted(expected.intersection(hashes)):
-            raise UserError(
-                f"{self.out}: plan, study and rows do not agree: {planned} planned, {len(states)} "
-                f"trials of the study ({format_counts(states)}), {len(expected)} specs, "
-                f"{len(hashes)} result rows; run it again"
-            )
 
 
 def _format_metric(name: str, value: float) -> str:
@@ -227,14 +205,20 @@ class StudySource:
     repeats to the last digit; one of networks only does with one Ray trial at a time.
     """
 
+    at_once: int | None
+    kinds: Mapping[str, int]
+
     def __init__(
         self, state: SearchState, provenance: Provenance, at_once: int, tracker: Tracker
     ) -> None:
         self.tracker = tracker
         self.state, self.provenance, self.planned = state, provenance, state.planned
         definition, pairs = state.definition, len(state.definition.resolved.seeds.pairs())
-        self.total = self.planned * pairs
+        self.total, self.at_once = self.planned * pairs, at_once
+        self.title = f"search {definition.method}"
+        self.units, self.unit = self.planned, "suggestions"
         self.is_head = state.candidates.kind == "head"
+        self.kinds = {"heads" if self.is_head else "networks": state.count_left() * pairs}
         # Suggestions that are drawn together, and such batches that are open at the same time.
         self.size, self.lag = 1, inf
         if self.is_head:

@@ -9,7 +9,6 @@ No suggestion repeats a point, so that searches of equal length try equally many
 """
 
 import contextlib
-import copy
 import itertools
 import math
 import random
@@ -241,15 +240,14 @@ class SearchStudy:
 
 
 def _reopen(trial: FrozenTrial) -> FrozenTrial:
-    if not trial.state.is_finished():
-        return trial
-    open_trial = copy.copy(trial)
-    open_trial.state, open_trial.values = TrialState.RUNNING, None
-    open_trial.datetime_complete = None
     # Of the system attributes only constraints are results; samplers wrote the others.
-    attributes = trial.system_attrs.items()
-    open_trial.system_attrs = {k: v for k, v in attributes if "constraints" not in k}
-    return open_trial
+    attributes = {k: v for k, v in trial.system_attrs.items() if "constraints" not in k}
+    return create_trial(
+        state=TrialState.RUNNING,
+        params=trial.params,
+        distributions=trial.distributions,
+        system_attrs=attributes,
+    )
 
 
 def _find_points(trials: Iterable[FrozenTrial]) -> set[FrozenPoint]:

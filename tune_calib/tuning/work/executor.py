@@ -14,7 +14,6 @@ from tune_calib.determinism import PORTABLE, is_portable_process
 from tune_calib.engine.machine import count_cores, refuse_slow
 from tune_calib.errors import UserError, find_cause
 from tune_calib.files.paths import atomic_write, parse_path
-from tune_calib.progress import ProgressEvent
 from tune_calib.spec.names import CRASHES, IN_PROCESS
 from tune_calib.spec.slots.network import Precision
 from tune_calib.spec.strict import whole_share
@@ -36,7 +35,6 @@ class Resources:
     precision: Precision = "fp32"
 
     def __post_init__(self) -> None:
-        """Refuse fractions that leave part of a GPU unused."""
         try:
             whole_share(self.gpus)
         except ValueError as error:
@@ -47,7 +45,6 @@ class Resources:
         return node.get("CPU", 0) >= self.cpus and node.get("GPU", 0) >= self.gpus
 
     def __str__(self) -> str:
-        """Format the resources for messages."""
         gpus = f" and {self.gpus:g} GPUs" if self.gpus else ""
         return f"{self.cpus} CPU cores{gpus}"
 
@@ -55,7 +52,12 @@ class Resources:
 class Source(Protocol):
     """Yields jobs; its state is on disk or in a study, so that it can continue."""
 
-    total: int  # maximum number of trials
+    title: str
+    total: int  # maximum number of jobs
+    at_once: int | None  # jobs in parallel; None: as many as fit
+    units: int  # which the live view counts
+    unit: str
+    kinds: Mapping[str, int]  # total weight of each kind of jobs
 
     def suggest(self, trial_id: str) -> Any:
         """Return the configuration of the next trial, None to wait for others, or ``OVER``."""
@@ -65,32 +67,24 @@ class Source(Protocol):
 
 
 class Executor(ABC):
-    """Executes the trials of a run, each with a number or share of GPUs."""
+    """Executes the jobs of a run, and shows them."""
 
-    def __init__(
-        self, provenance: Provenance, gpus: float = 0.0, context: Context | None = None
-    ) -> None:
-        self.provenance, self.gpus, self.context = provenance, gpus, context or Context()
+    def __init__(self, provenance: Provenance, context: Context | None = None) -> None:
+        self.provenance, self.context = provenance, context or Context()
 
     @abstractmethod
-    def run(self, source: Source, at_once: int | None = None) -> dict[str, str]:
-        """Execute the trials of a source, ``at_once`` in parallel or as many as fit.
+    def run(self, source: Source) -> dict[str, str]:
+        """Execute the jobs of a source.
 
         Return a line for each crashed job by its name; raise RefusedError if a job refuses the
         whole run.
         """
 
-    def share_cores(self, jobs: int) -> int:
-        """Return the CPU cores for each of some jobs in parallel, if a job can use several."""
-        return 1
-
     def show_begin(self, job: Mapping[str, Any]) -> None:
-        """Show the start of a job, given as ``Job.config``."""
         tracker, kind = self.context.view.tracker, f"{job['kind']}s"
         tracker.start(job["name"], job["title"], kind, weight=job["weight"])
 
     def log_epoch(self, job: Mapping[str, Any], result: Mapping[str, Any]) -> None:
-        """Log a report on a job."""
         if self.context.follower is not None:
             self.context.follower.send_epoch(job, result)
 
@@ -104,10 +98,6 @@ class Executor(ABC):
         else:
             statuses = result.get("statuses", {result.get("status", "crashed"): count})
         self.context.view.tracker.end(job["name"], statuses)
-
-    @abstractmethod
-    def read_events(self, names: Sequence[str]) -> Mapping[str, ProgressEvent]:
-        """Return the latest event of each named trial that has sent one."""
 
 
 def refuse_here(

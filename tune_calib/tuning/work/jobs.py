@@ -1,6 +1,9 @@
 """Group trials into jobs, each of one worker: networks, head batches, extra evaluations."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import math
+import time
+from collections import Counter, deque
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
@@ -11,20 +14,20 @@ from tune_calib.engine.artifacts import has_network
 from tune_calib.engine.bank import bank_key
 from tune_calib.engine.extra import shifted_bank_key
 from tune_calib.engine.head_batch import HEAD_THREADS, head_batch_key
-from tune_calib.errors import DamagedFileError
 from tune_calib.files.hashes import hash_text
-from tune_calib.files.paths import AnyPath
-from tune_calib.files.store import Store, read_manifest
+from tune_calib.files.paths import AnyPath, parse_path
+from tune_calib.files.store import Store
 from tune_calib.results.tables import read_table
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.metrics import column
-from tune_calib.tuning.work.executor import Resources
+from tune_calib.tuning.progress.tracker import EVALUATIONS, TRIALS
+from tune_calib.tuning.work.executor import OVER, Resources, configuration
+from tune_calib.tuning.work.provenance import Provenance
 
 MAX_HEAD_BATCH = 32
 _MAX_NAMED = 2  # rungs that a title names; further ones are counted
 TOGETHER = 64  # extra evaluations or fits of a job at most, so that others can run in parallel
 _TEST_COLUMNS = (column("test", "accuracy"), column("test", "ece"))
-Measured = Mapping[str, float]  # metrics on ``test`` in the row of a trial
 
 
 @dataclass(frozen=True)
@@ -35,10 +38,15 @@ class Job:
     trials: tuple[PlannedTrial, ...]  # none for a network that only heads need
     dependents: tuple[PlannedTrial, ...] = ()  # trials that get a row if their network diverges
     title: str = ""  # for the user, e.g. ``heads 9-16 of 40: MaC-Cal, seed 3``
+    # Of extra evaluations, which are part of no hash and may come later: ``shift`` (a shift set, or
+    # None for intervals on ``test``), ``resamples``, and ``measured`` (of each trial).
+    extra: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def kind(self) -> str:
-        """Return the kind of worker that executes it: ``head`` or ``network``."""
+        """Return the kind of worker that executes it: ``head``, ``network`` or ``extra``."""
+        if self.extra:
+            return "extra"
         has_heads = bool(self.trials) and self.trials[0].spec.head is not None
         return "head" if has_heads else "network"
 
@@ -49,7 +57,6 @@ class Job:
 
     @property
     def network_id(self) -> str:
-        """Return the id of the network that it trains or needs."""
         return self.first.spec.network_id
 
     @property
@@ -69,7 +76,6 @@ class Job:
         return 1 if self.kind == "network" else len(self.trials)
 
     def config(self) -> dict[str, Any]:
-        """Return the configuration of its worker as plain JSON values."""
         return {
             "name": self.name,
             "title": self.title or self.name,
@@ -78,27 +84,8 @@ class Job:
             "weight": self.weight,
             "trials": list(map(PlannedTrial.plain, self.trials)),
             "dependents": list(map(PlannedTrial.plain, self.dependents)),
+            **self.extra,
         }
-
-
-@dataclass(frozen=True)
-class ExtraJob(Job):
-    """Extra evaluations of trials of one network, which are part of no hash and may come later."""
-
-    measured: tuple[Measured, ...] = ()  # of each trial
-    shift: str | None = None  # a shift set; None for bootstrap intervals on ``test``
-    resamples: int = 0  # draws of the samples; may be 0 on a shift set
-
-    @property
-    def kind(self) -> str:
-        """Return the kind of worker that executes it: ``extra``."""
-        return "extra"
-
-    def config(self) -> dict[str, Any]:
-        """Return the configuration of its worker as plain JSON values."""
-        measured = list(map(dict, self.measured))
-        extra = {"shift": self.shift, "resamples": self.resamples, "measured": measured}
-        return {**super().config(), **extra}
 
 
 @dataclass(frozen=True)
@@ -108,22 +95,71 @@ class RemainingWork:
     networks: tuple[Job, ...] = ()
     # Head batches, and fits to splits that trials draw; they need these or earlier networks.
     head_batches: tuple[Job, ...] = ()
-    extra: tuple[ExtraJob, ...] = ()  # that finished trials lack
+    extra: tuple[Job, ...] = ()  # evaluations that finished trials lack
     needs: Sequence[Resources] = ()  # of each kind of job
-    artifact: str | None = None  # the first one that jobs will write to the store
-    # Suggestions follow, whose number the study knows.
-    is_search: bool = False
-    crashed: list[str] = field(default_factory=list)  # a line for each job that crashed
-
-    @property
-    def jobs(self) -> tuple[Job, ...]:
-        """Return the jobs of networks and heads."""
-        return self.networks + self.head_batches
+    is_search: bool = False  # suggestions follow, whose number the study knows
+    errors: dict[str, str] = field(default_factory=dict)  # a line for each crashed job by its name
 
     @property
     def is_over(self) -> bool:
         """Return whether nothing is left to do, as far as the folder shows."""
         return not (self.is_search or self.networks or self.extra)
+
+
+class JobSource:
+    """Passes on networks, and head batches when their network is trained, up to a deadline."""
+
+    at_once: int | None = None
+    kinds: Mapping[str, int]
+    cores = 1  # of a pass over images
+
+    def __init__(
+        self,
+        title: str,
+        jobs: Sequence[Job],
+        provenance: Provenance,
+        waiting: Sequence[Job] = (),
+        deadline: float = math.inf,
+    ) -> None:
+        self.title, self.total, self.passes = title, len(jobs) + len(waiting), len(jobs)
+        self.provenance, self.deadline = provenance, deadline
+        self.store = Store(parse_path(provenance.store))
+        self.units, self.unit = 0, TRIALS
+        kinds = Counter[str]()
+        for job in chain(jobs, waiting):
+            self.units += len(job.trials)
+            kinds[f"{job.kind}s"] += job.weight
+            if job.extra:
+                self.unit = EVALUATIONS
+        self.kinds, self.ready = kinds, deque(jobs)
+        self.waiting: dict[str, list[Job]] = {}
+        for job in waiting:
+            self.waiting.setdefault(job.network_id, []).append(job)
+        self.running: dict[str, Job] = {}
+
+    def suggest(self, trial_id: str) -> Any:
+        """Return the next job, None while others wait for a network, or ``OVER``."""
+        if time.monotonic() > self.deadline:
+            return OVER
+        if not self.ready:
+            is_last = not any(job.kind == "network" for job in self.running.values())
+            return OVER if is_last else None
+        job = self.running[trial_id] = self.ready.popleft()
+        config = job.config()
+        if job.is_pass and self.cores > job.threads:
+            config["cores"] = self.cores
+        return configuration(self.provenance, config)
+
+    def end(self, trial_id: str) -> None:
+        """Make the heads of a finished network ready, but not those of one that failed."""
+        job = self.running.pop(trial_id)
+        if job.kind == "network" and has_network(job.first.spec, self.store):
+            self.ready.extend(self.waiting.pop(job.network_id, []))
+
+
+def resources_of(jobs: Iterable[Job], gpus: float) -> list[Resources]:
+    kinds = {(job.threads, job.first.spec.network.precision) for job in jobs}
+    return [Resources(threads, gpus, precision) for threads, precision in sorted(kinds)]
 
 
 def make_plan(
@@ -177,7 +213,7 @@ def _list_batches(
             first += len(batch)
 
 
-def _plural(noun: str, counted: Sequence[Any]) -> str:
+def _plural(noun: str, counted: Collection[Any]) -> str:
     return noun if len(counted) == 1 else f"{noun}s"
 
 
@@ -208,22 +244,19 @@ def format_rungs(trials: Sequence[PlannedTrial]) -> str:
 
 def _format_seeds(trials: Sequence[PlannedTrial]) -> str:
     """Format the seeds of networks, and those of heads if they differ."""
-    networks = sorted({trial.spec.network.seed for trial in trials})
-    text = f"{_plural('seed', networks)} {_numbers(networks)}"
-    splits = set[int]()
+    networks, splits, heads, is_paired = set[int](), set[int](), set[int](), True
     for trial in trials:
-        if trial.spec.data.split_seed is not None:
-            splits.add(trial.spec.data.split_seed)
+        spec = trial.spec
+        networks.add(spec.network.seed)
+        if spec.data.split_seed is not None:
+            splits.add(spec.data.split_seed)
+        if spec.head is not None:
+            heads.add(spec.head.seed)
+            is_paired &= spec.head.seed == spec.network.seed
+    text = f"{_plural('seed', networks)} {_numbers(sorted(networks))}"
     if splits:
-        text += f", {_plural('split', sorted(splits))} {_numbers(sorted(splits))}"
-    heads, is_paired = set[int](), True
-    for trial in trials:
-        if trial.spec.head is not None:
-            heads.add(trial.spec.head.seed)
-            is_paired &= trial.spec.head.seed == trial.spec.network.seed
-    if is_paired:
-        return text
-    return f"{text}, of heads {_numbers(sorted(heads))}"
+        text += f", {_plural('split', splits)} {_numbers(sorted(splits))}"
+    return text if is_paired else f"{text}, of heads {_numbers(sorted(heads))}"
 
 
 def _numbers(numbers: Sequence[int]) -> str:
@@ -233,50 +266,19 @@ def _numbers(numbers: Sequence[int]) -> str:
     return ", ".join(map(str, numbers))
 
 
-def lacking(work: RemainingWork, store: Store) -> Iterator[str]:
-    """Yield the artifacts that jobs will write to a store, e.g. ``networks/<id>``."""
-    specs = {job.network_id: job.first.spec for job in work.networks}
-    for network_id, spec in sorted(specs.items()):
-        if not has_network(spec, store):
-            yield f"networks/{network_id}"
-    # Imported data are a bank already, and post-hoc trials need no bank in a read-only store.
-    banks = set[str]()
-    for job in work.head_batches:
-        if job.kind == "head" and job.first.spec.data.imported is None:
-            banks.add(bank_key(job.first.spec, job.first.spec.head).identity)
-    for bank in sorted(banks):
-        if part := lacking_of_bank(bank, store, work.is_search):
-            yield part
-
-
-def lacking_of_bank(bank: str, store: Store, is_search: bool) -> str:
-    """Return what the training of heads will write of a feature bank; "" if it is complete."""
-    artifact = f"banks/{bank}"
-    if not store.holds("banks", bank):
-        return artifact
-    try:
-        manifest = read_manifest(store.folder("banks", bank))
-        if not manifest["train_views"]:
-            return f"train of {artifact}"
-        has_test = is_search or manifest["has_test"]  # a search needs no test split
-    except (OSError, KeyError, DamagedFileError):
-        return artifact  # damaged: it is written again
-    return "" if has_test else f"test of {artifact}"
-
-
 def find_extra_jobs(
     sets: Sequence[str], bootstrap: int, planned: Sequence[PlannedTrial], out: AnyPath
-) -> list[ExtraJob]:
+) -> list[Job]:
     """Find the extra evaluations that finished trials lack, with shift sets by name."""
     if not sets and not bootstrap:
         return []
     names = {"spec_hash", "status", *_TEST_COLUMNS}
-    finished: dict[str, Measured] = {}
+    finished = {}
     for row in read_table(out, "trials", columns=names).to_pylist():
         if row["status"] == "done" and row.get(_TEST_COLUMNS[0]) is not None:
             finished[row["spec_hash"]] = {name: row[name] for name in _TEST_COLUMNS}
-    trials = [(t, finished[t.spec.hash]) for t in planned if t.spec.hash in finished]
-    jobs: list[ExtraJob] = []
+    trials = [trial for trial in planned if trial.spec.hash in finished]
+    lacking: dict[str | None, list[PlannedTrial]] = {}
     if sets:
         table = read_table(out, "shifts", columns=["spec_hash", "set", "resamples"])
         is_drawn = pc.greater_equal(pc.fill_null(table["resamples"], 0), bootstrap)
@@ -284,40 +286,35 @@ def find_extra_jobs(
         # A set may consist of parts, such as the severities of a corruption.
         evaluated = {(row["spec_hash"], "/".join(row["set"].split("/")[:2])) for row in pairs}
         for name in sets:
-            missing = [pair for pair in trials if (pair[0].spec.hash, name) not in evaluated]
-            jobs += group_extra_jobs(missing, name, bootstrap)
+            lacking[name] = [t for t in trials if (t.spec.hash, name) not in evaluated]
     if bootstrap:
         table = read_table(out, "intervals", columns=["spec_hash", "resamples"])
         drawn = table.filter(pc.equal(table["resamples"], bootstrap))["spec_hash"]
         hashes = set(drawn.to_pylist())
-        missing = [pair for pair in trials if pair[0].spec.hash not in hashes]
-        jobs += group_extra_jobs(missing, None, bootstrap)
+        lacking[None] = [trial for trial in trials if trial.spec.hash not in hashes]
+    jobs: list[Job] = []
+    for shift, missing in lacking.items():
+        networks: dict[str, list[PlannedTrial]] = {}
+        for trial in missing:
+            networks.setdefault(shifted_bank_key(trial.spec).identity, []).append(trial)
+        for group in networks.values():
+            for start in range(0, len(group), TOGETHER):
+                members = group[start : start + TOGETHER]
+                measured = [finished[trial.spec.hash] for trial in members]
+                jobs.append(_build_extra_job(members, measured, shift, bootstrap))
     # By network, since consecutive jobs of a Ray actor share an open network.
     return sorted(jobs, key=lambda job: job.network_id)
 
 
-def group_extra_jobs(
-    trials: Iterable[tuple[PlannedTrial, Measured]], shift: str | None, resamples: int = 0
-) -> list[ExtraJob]:
-    """Group trials that are evaluated on the same features into jobs."""
-    groups: dict[str, list[tuple[PlannedTrial, Measured]]] = {}
-    for trial in trials:
-        groups.setdefault(shifted_bank_key(trial[0].spec).identity, []).append(trial)
+def _build_extra_job(
+    trials: Sequence[PlannedTrial], measured: list[Any], shift: str | None, resamples: int
+) -> Job:
     name = shift or f"bootstrap/{resamples}"
-    jobs = []
-    for group in groups.values():
-        for start in range(0, len(group), TOGETHER):
-            members, measured = zip(*group[start : start + TOGETHER], strict=True)
-            hashes = "".join(trial.spec.hash for trial in members)
-            # The name of its file depends only on the specs.
-            digest = hash_text(hashes)[:16]
-            job = ExtraJob(
-                f"{name.replace('/', '-')}-{digest}",
-                members,
-                title=f"{name}: {format_rungs(members)}",
-                measured=measured,
-                shift=shift,
-                resamples=resamples,
-            )
-            jobs.append(job)
-    return jobs
+    # The name of its file depends only on the specs.
+    digest = hash_text("".join(trial.spec.hash for trial in trials))[:16]
+    return Job(
+        f"{name.replace('/', '-')}-{digest}",
+        tuple(trials),
+        title=f"{name}: {format_rungs(trials)}",
+        extra={"shift": shift, "resamples": resamples, "measured": measured},
+    )

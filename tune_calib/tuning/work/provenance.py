@@ -57,5 +57,4 @@ class Provenance:
     digests: Mapping[str, str] = field(default_factory=dict)
 
     def plain(self) -> dict[str, Any]:
-        """Return the fields as plain JSON values."""
         return asdict(self)

@@ -21,8 +21,6 @@ from tune_calib.tuning.work.provenance import Provenance
 
 @dataclass(frozen=True)
 class TrialResult:
-    """The result of one trial."""
-
     status: str  # one of ``names.STATUSES``
     epoch: int  # whose weights were evaluated, or in which it diverged; 1-based
     curves: list[dict[str, float]]  # of each epoch
@@ -44,7 +42,6 @@ class TrialResult:
 
 
 def peak_memory(device: str) -> int:
-    """Return the peak memory of the process on a device in bytes."""
     if device == "cuda":
         return torch.cuda.max_memory_allocated()
     if sys.platform == "linux":
@@ -57,10 +54,7 @@ def peak_memory(device: str) -> int:
 
 
 def trial_row(
-    trial: PlannedTrial,
-    result: TrialResult,
-    provenance: Provenance,
-    measured: Mapping[str, Any],
+    trial: PlannedTrial, result: TrialResult, provenance: Provenance, measured: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Build the row of a trial in the ``trials`` table; ``measured`` are further columns."""
     spec, data = trial.spec, canonical_json(trial.spec.data)
@@ -107,7 +101,6 @@ def trial_row(
 
 
 def curve_rows(trial: PlannedTrial, result: TrialResult) -> list[dict[str, Any]]:
-    """Build the rows of a trial in the ``curves`` table; epochs are 1-based."""
     curves = list(enumerate(result.curves, start=1))
     if result.evaluation is not None:
         curves.append((result.epoch, result.evaluation.fitted))
@@ -119,7 +112,6 @@ def curve_rows(trial: PlannedTrial, result: TrialResult) -> list[dict[str, Any]]
 
 
 def bin_rows(trial: PlannedTrial, result: TrialResult) -> list[dict[str, Any]]:
-    """Build the rows of a trial in the ``bins`` table."""
     rows: list[dict[str, Any]] = []
     if result.evaluation is None:
         return rows

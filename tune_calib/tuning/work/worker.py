@@ -3,12 +3,10 @@
 import platform
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
-import pyarrow as pa
 import torch
 
 from tune_calib.data.base import Split
@@ -24,7 +22,6 @@ from tune_calib.files.paths import parse_path
 from tune_calib.files.store import Store
 from tune_calib.progress import report_progress
 from tune_calib.results.columns import TableName
-from tune_calib.results.tables import write_results
 from tune_calib.spec import plugins
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.methods import METHODS
@@ -34,6 +31,7 @@ from tune_calib.tuning.work.provenance import Provenance
 from tune_calib.tuning.work.rows import TrialResult, bin_rows, curve_rows, trial_row
 
 DONE = "done"  # the key of the last report of a trial, as Ray Tune names it
+Evaluated = tuple[PlannedTrial, TrialResult]
 
 
 class Worker:
@@ -55,6 +53,7 @@ class Worker:
         plugins.use(Plugin(**plain) for plain in self.provenance.plugins)
         job = config["job"]
         self.name: str = job["name"]
+        self.out = parse_path(self.provenance.out)
         self.device = torch.device(self.provenance.device)
         self.store = Store(parse_path(self.provenance.store))
         root = self.provenance.data_root
@@ -81,11 +80,9 @@ class Worker:
     def save_checkpoint(self, checkpoint_dir: str) -> None:
         """Save the state that the store does not contain."""
 
-    def load_checkpoint(self, checkpoint: Any) -> None:
-        """Load a saved checkpoint."""
+    def load_checkpoint(self, checkpoint: Any) -> None: ...
 
-    def cleanup(self) -> None:
-        """Free the resources of the trial."""
+    def cleanup(self) -> None: ...
 
     @property
     def spec(self) -> TrialSpec:
@@ -137,18 +134,14 @@ class Worker:
         self, trial: PlannedTrial, result: TrialResult, trainer: HeadBatchTrainer | None, k: int
     ) -> None:
         """Save the classifier of a done trial; a search and the draws of splits have too many."""
-        if result.evaluation and not (trial.spec.is_brief or self.provenance.is_search):
-            tensors = tensors_of_trial(trainer, k, result.evaluation.transform)
-            metrics = result.evaluation.metrics
-            store_classifier(self.store, trial.spec, tensors, metrics=metrics)
+        evaluation = result.evaluation
+        if evaluation and not (trial.spec.is_brief or self.provenance.is_search):
+            tensors = tensors_of_trial(trainer, k, evaluation.transform)
+            store_classifier(self.store, trial.spec, tensors, metrics=evaluation.metrics)
 
-    def write(
-        self,
-        results: list[tuple[PlannedTrial, TrialResult]],
-        samples: pa.Table | None = None,
-        measured_otherwise: Mapping[str, Any] = MappingProxyType({}),
-    ) -> None:
-        """Write the rows of this Ray trial in one file."""
+    def rows(
+        self, results: Sequence[Evaluated], **measured_otherwise: Any
+    ) -> dict[TableName, list[dict[str, Any]]]:
         measured = {
             "wall_s": time.monotonic() - self.started,
             "population": len(results),
@@ -162,8 +155,7 @@ class Worker:
             tables["trials"].append(row)
             tables["curves"].extend(curve_rows(trial, result))
             tables["bins"].extend(bin_rows(trial, result))
-        out = parse_path(self.provenance.out)
-        write_results(out, self.name, tables, samples=samples)
+        return tables
 
 
 def _planned(plain: Mapping[str, Any]) -> PlannedTrial:
@@ -193,9 +185,9 @@ def evaluate_trial(
     return TrialResult("done", epoch, curves, evaluation=evaluation)
 
 
-def summarize(results: list[tuple[PlannedTrial, TrialResult]]) -> dict[str, Any]:
+def summarize(results: Sequence[Evaluated]) -> dict[str, Any]:
     """Return the final report for schedulers and searchers: on ``select``, never on ``test``."""
+    statuses = dict(Counter(result.status for _, result in results))  # for the screen
     result = results[0][1]
     select = {name: value for name, value in result.metrics.items() if name.startswith("select/")}
-    statuses = dict(Counter(result.status for _, result in results))  # for the screen
     return {"status": result.status, "flags": result.flags or "", "statuses": statuses, **select}

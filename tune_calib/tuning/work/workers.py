@@ -33,20 +33,19 @@ from tune_calib.engine.steps import Stopwatch
 from tune_calib.engine.tensors import save_tensors
 from tune_calib.errors import DivergedError
 from tune_calib.files.documents import seal
-from tune_calib.files.paths import atomic_write, parse_path
+from tune_calib.files.paths import atomic_write
 from tune_calib.files.store import artifact_manifest
 from tune_calib.progress import part_of_progress, report_progress
 from tune_calib.results.columns import TableName
-from tune_calib.results.tables import write_table
+from tune_calib.results.tables import write_results, write_table
 from tune_calib.spec.ladder import PlannedTrial
 from tune_calib.spec.metrics import METRICS, column
 from tune_calib.spec.names import WATCHED
 from tune_calib.spec.slots.head import HeadSlot
 from tune_calib.spec.trial import canonical_json
 from tune_calib.tuning.folder import PROFILES
-from tune_calib.tuning.work.jobs import lacking_of_bank
 from tune_calib.tuning.work.rows import TrialResult
-from tune_calib.tuning.work.worker import DONE, Worker, evaluate_trial, summarize
+from tune_calib.tuning.work.worker import DONE, Evaluated, Worker, evaluate_trial, summarize
 
 CHECKPOINT = "population.safetensors"
 HISTORY = "history.json"
@@ -71,17 +70,30 @@ class NetworkWorker(Worker):
 
     def step(self) -> dict[str, Any]:
         """Train an epoch; the step after the last epoch evaluates and writes the rows."""
-        started = time.monotonic()
-        if self.spec.data.imported is not None:
-            return self._end(started)
-        try:
-            report = self._epoch()
-        except DivergedError as error:
-            return _write_diverged(self, self.network_run, error)
-        if report is not None:
-            return {"epoch": len(self.network_run.history), **report}
-        last_report = self._end(started)
-        self._build_banks()
+        started, imported = time.monotonic(), self.spec.data.imported
+        if imported is not None:
+            manifest = open_import(artifact_manifest, imported, self.store)
+        else:
+            try:
+                report = self._epoch()
+            except DivergedError as error:
+                return _write_diverged(self, self.network_run, error)
+            if report is not None:
+                return {"epoch": len(self.network_run.history), **report}
+            manifest = artifact_manifest(self.network_run.artifact)
+        last_report = {"epoch": manifest["epoch"], "status": "done", DONE: True}
+        if self.trials:
+            results = self._evaluate(manifest, started)
+            # It may have been trained on another machine before.
+            trained_on = {key: manifest.get(key) for key in ("threads", "execution")}
+            rows = self.rows(results, **{**trained_on, **manifest.get("machine", {})})
+            # Records of samples, for the first trial of the network only, since all share them.
+            first, epochs = self.trials[0].spec, len(manifest["history"])
+            samples = read_samples(self.store, first.network_id, epochs, spec_hash=first.hash)
+            write_results(self.out, self.name, rows, samples=samples)
+            last_report |= summarize(results)
+        if imported is None:
+            self._build_banks()
         return last_report
 
     def _epoch(self) -> dict[str, float] | None:
@@ -104,29 +116,24 @@ class NetworkWorker(Worker):
                 "images": len(self.splits.train),
                 "seconds": watch.seconds,
             }
-            path = parse_path(self.provenance.out) / PROFILES / f"{spec.network_id}.json"
-            atomic_write(path, seal(profile))
+            atomic_write(self.out / PROFILES / f"{spec.network_id}.json", seal(profile))
         return report
 
-    def _end(self, started: float) -> dict[str, Any]:
-        if self.spec.data.imported is None:
-            manifest = artifact_manifest(self.network_run.artifact)
-        else:
-            manifest = open_import(artifact_manifest, self.spec.data.imported, self.store)
-        epoch, history = manifest["epoch"], manifest["history"]
-        if not self.trials:
-            return {"epoch": epoch, "status": "done", DONE: True}
+    def _evaluate(self, manifest: Mapping[str, Any], started: float) -> list[Evaluated]:
         logits, on_train = self._outputs(manifest)
         refuse_better(self.spec, self.store, logits)
         base = compute_base_check(logits, on_train)
         predict_s = time.monotonic() - started
-        results: list[tuple[PlannedTrial, TrialResult]] = []
+        results: list[Evaluated] = []
         for trial in self.trials:
             started = time.monotonic()
-            network_check = on_train if trial.spec.posthoc is None else base
-            position = len(results) + 1, len(self.trials)
             result = evaluate_trial(
-                logits, trial, position, epoch=epoch, curves=history, network_check=network_check
+                logits,
+                trial,
+                position=(len(results) + 1, len(self.trials)),
+                epoch=manifest["epoch"],
+                curves=manifest["history"],
+                network_check=on_train if trial.spec.posthoc is None else base,
             )
             own_s: float | None = time.monotonic() - started
             if trial.spec.posthoc is None:  # otherwise another trial trained the network
@@ -135,14 +142,7 @@ class NetworkWorker(Worker):
                     own_s += predict_s
             self.save_classifier(trial, result, None, k=0)
             results.append((trial, replace(result, own_s=own_s)))
-        # It may have been trained on another machine before.
-        trained_on = {key: manifest.get(key) for key in ("threads", "execution")}
-        trained_on |= manifest.get("machine", {})
-        # Records of samples, for the first trial of the network only, since all share them.
-        first, epochs = self.trials[0].spec, len(history)
-        samples = read_samples(self.store, first.network_id, epochs, spec_hash=first.hash)
-        self.write(results, samples, trained_on)
-        return {"epoch": epoch, **summarize(results), DONE: True}
+        return results
 
     def _build_banks(self) -> None:
         """Build the banks of the heads on a frozen network, which has more cores than they have."""
@@ -159,9 +159,8 @@ class NetworkWorker(Worker):
         """Return the logits of the network's own head and its network check on train."""
         reads_bank = self.spec.data.imported is not None
         if not reads_bank and manifest["regime"] and self._can_share:
-            identity, is_search = bank_key(self.spec, None).identity, self.provenance.is_search
-            is_complete = not lacking_of_bank(identity, self.store, is_search)
-            reads_bank = self._needs_bank or is_complete
+            identity = bank_key(self.spec, None).identity
+            reads_bank = self._needs_bank or self.store.holds("banks", identity)
         if reads_bank:
             # The bank of clean images has the same numbers as a separate pass.
             bank = self._open_clean_bank()
@@ -186,11 +185,9 @@ class NetworkWorker(Worker):
 
     @property
     def _needs_bank(self) -> bool:
-        """Return whether a trial of the run reads the bank of clean images."""
-        if bank_key(self.spec, None) in self._bank_keys:
-            return True
         without_head = [t.spec for t in (*self.trials, *self.dependents) if t.spec.head is None]
-        return any(spec.network.is_frozen or spec.posthoc for spec in without_head)
+        is_read = any(spec.network.is_frozen or spec.posthoc for spec in without_head)
+        return is_read or bank_key(self.spec, None) in self._bank_keys
 
     def _open_clean_bank(self, trained: TrainedNetwork | None = None) -> DevelopmentBank:
         key = bank_key(self.spec, None)
@@ -204,7 +201,6 @@ class NetworkWorker(Worker):
             self.network_run.save()
 
     def cleanup(self) -> None:
-        """Release the lock of the network, and the memory of its images."""
         vars(self).pop("splits", None)
         if hasattr(self, "network_run"):
             self.network_run.close()
@@ -215,7 +211,8 @@ def _write_diverged(worker: Worker, run: NetworkTraining, error: DivergedError) 
     epoch = len(run.history) + 1
     trials = {trial.spec.hash: trial for trial in [*worker.trials, *worker.dependents]}
     result = TrialResult("diverged", epoch, run.history, message=f"network: {error}")
-    worker.write([(trial, result) for trial in trials.values()])
+    rows = worker.rows([(trial, result) for trial in trials.values()])
+    write_results(worker.out, worker.name, rows)
     # Only schedulers read it; rows and studies do not treat it as a result.
     worst = {column("select", name): METRICS[name].worst for name in WATCHED}
     ended = {"status": "diverged", "statuses": {"diverged": len(trials)}, DONE: True}
@@ -296,14 +293,31 @@ class HeadWorker(Worker):
             return self.ended
         started = time.monotonic()
         self._train(self.epochs_per_step)
-        if self.trained_s is not None:
-            self.trained_s += time.monotonic() - started
         if self.trainer.epoch < self.trainer.slot.epochs:
+            if self.trained_s is not None:
+                self.trained_s += time.monotonic() - started
             # Of the first head, for schedulers of single heads.
             last = self.history[-1].items()
             select = {name: values[0] for name, values in last if name.startswith("select/")}
             return {"epoch": self.trainer.epoch, **select}
-        return self._end()
+        results, trained = self._evaluate_part(0), len(self.trainer.slots)
+        for slots in self.others:
+            self._begin(slots)
+            self._train(slots[0].epochs)
+            results += self._evaluate_part(trained)
+            trained += len(slots)
+        if self.trained_s is not None:
+            share = (self.trained_s + time.monotonic() - started) / len(results)
+            results = [(trial, replace(result, own_s=share)) for trial, result in results]
+        rows = self.rows(
+            results,
+            population=trained,
+            # Seconds to build the bank, perhaps on another machine.
+            bank_s=self.bank.manifest.get("made_s"),
+            execution=describe_execution(self.trainer.execution, self.trainer.executor),
+        )
+        write_results(self.out, self.name, rows)
+        return {"epoch": self.trainer.epoch, **summarize(results), DONE: True}
 
     def _train(self, epochs: int) -> None:
         for report in itertools.islice(self.trainer, epochs):
@@ -316,27 +330,9 @@ class HeadWorker(Worker):
             total = self.trainer.slot.epochs
             report_progress("epoch", self.trainer.epoch, total, metrics=means)
 
-    def _end(self) -> dict[str, Any]:
-        started = time.monotonic()
-        results, trained = self._evaluate_part(0), len(self.trainer.slots)
-        for slots in self.others:
-            self._begin(slots)
-            self._train(slots[0].epochs)
-            results += self._evaluate_part(trained)
-            trained += len(slots)
-        if self.trained_s is not None:
-            share = (self.trained_s + time.monotonic() - started) / len(results)
-            results = [(trial, replace(result, own_s=share)) for trial, result in results]
-        # Seconds to build the bank, perhaps on another machine.
-        measured = {"population": trained, "bank_s": self.bank.manifest.get("made_s")}
-        trainer = self.trainer
-        measured["execution"] = describe_execution(trainer.execution, trainer.executor)
-        self.write(results, measured_otherwise=measured)
-        return {"epoch": self.trainer.epoch, **summarize(results), DONE: True}
-
-    def _evaluate_part(self, first: int) -> list[tuple[PlannedTrial, TrialResult]]:
+    def _evaluate_part(self, first: int) -> list[Evaluated]:
         """Evaluate the current part, whose first head has the number ``first``."""
-        trainer, results = self.trainer, list[tuple[PlannedTrial, TrialResult]]()
+        trainer, results = self.trainer, list[Evaluated]()
         trainer.executor.forget()  # its memory is for the evaluation
         logits = bank_logits(self.bank, trainer.device, trainer)
         part = self.heads[first : first + len(trainer.slots)]
@@ -367,13 +363,11 @@ class HeadWorker(Worker):
         (Path(checkpoint_dir) / HISTORY).write_text(json.dumps(self.history))
 
     def load_checkpoint(self, checkpoint: Any) -> None:
-        """Load a saved head batch."""
         self.trainer.load_state(load_file(Path(checkpoint) / CHECKPOINT))
         self.history = json.loads((Path(checkpoint) / HISTORY).read_text())
         self.trained_s = None  # the time before the interruption is unknown
 
     def cleanup(self) -> None:
-        """Release the memory of the heads and of their views."""
         vars(self).pop("trainer", None)
 
 
@@ -381,7 +375,6 @@ class ExtraWorker(Worker):
     """Executes extra evaluations; consecutive ones of the same network share it."""
 
     def setup(self, config: dict[str, Any]) -> None:
-        """Open the network of the trials."""
         super().setup(config)
         self.job = config["job"]
         key = (self.provenance.store, shifted_bank_key(self.spec))
@@ -404,9 +397,8 @@ class ExtraWorker(Worker):
                 else:
                     rows += self.evaluation.rows_on(shift, trial.spec, resamples)
         if rows:
-            out = parse_path(self.provenance.out)
             table: TableName = "intervals" if shift is None else "shifts"
-            write_table(out, table, self.name, content=pa.Table.from_pylist(rows))
+            write_table(self.out, table, self.name, content=pa.Table.from_pylist(rows))
         return {"status": "done", DONE: True}
 
 

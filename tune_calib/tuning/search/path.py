@@ -1,0 +1,221 @@
+"""Plan the path from the published to the chosen settings of a search (Fawcett and Hoos, 2016).
+
+The order of its steps is found on ``select`` with seeds of its own. Test is read once, for the
+points of the path and for the chosen point without each factor.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import ClassVar
+
+from tune_calib.errors import UserError
+from tune_calib.files.paths import AnyPath, parse_path
+from tune_calib.results.manifests import ReadRecord, SearchEvaluated
+from tune_calib.results.selection import BASELINE, PATH, Row
+from tune_calib.results.tables import read_table
+from tune_calib.spec.design import fit_design
+from tune_calib.spec.ladder import Cell, Design, Factor, Kind, Ladder, Rung
+from tune_calib.spec.request import AblateRequest
+from tune_calib.spec.resolved import ResolvedRequest, Seeds
+from tune_calib.spec.space import Point
+from tune_calib.text import format_setting
+from tune_calib.tuning.folder import Result
+from tune_calib.tuning.ladder import LadderRun
+from tune_calib.tuning.plan import Plan, Stage
+from tune_calib.tuning.run import check_run
+from tune_calib.tuning.search.evaluate import add_read, find_choice
+from tune_calib.tuning.search.outcome import compute_importance
+from tune_calib.tuning.search.run import SearchRun, load_search, open_state
+from tune_calib.tuning.search.state import COLUMNS
+from tune_calib.tuning.search.storage import lost_database
+
+MOST_FACTORS = 8
+SEEDS = 5
+_STEP_SEEDS = Seeds((2000, 2001), (2000, 2001), is_paired=True)
+"""Seeds that find the order; those of searches begin at 0 or 1000, and test has further ones."""
+
+
+@dataclass(frozen=True)
+class SelectRun(LadderRun):
+    """A ladder whose trials do not read test."""
+
+    is_search: ClassVar = True
+
+
+@dataclass(frozen=True)
+class SearchPath:
+    """The path of a finished search."""
+
+    search: SearchRun
+    published: Point
+    choice: SearchEvaluated
+    shares: Mapping[str, float]  # importance of settings; empty if it is not known
+    request: AblateRequest
+    command: str
+
+    @property
+    def out(self) -> AnyPath:
+        """Return the folder of the points; those of the steps are in it."""
+        return parse_path(self.request.out) if self.request.out else self.search.out / PATH
+
+    @cached_property
+    def factors(self) -> dict[str, list[str]]:
+        """Return the settings of each factor by its name, the most important factor first.
+
+        A setting that matters in one of the points only belongs to the setting that it depends on.
+        """
+        groups: dict[str, list[str]] = {}
+        for name, setting in self.search.definition.candidates.space.settings.items():
+            ends = self.published.get(name, ...), self.choice.settings.get(name, ...)
+            if ends[0] == ends[1]:
+                continue
+            owner = name
+            for group, members in groups.items():
+                if ... in ends and not setting.only_if.keys().isdisjoint(members):
+                    owner = group
+            groups.setdefault(owner, []).append(name)
+        if not groups:
+            raise UserError(
+                f"{self.search.out}: the chosen settings are the published ones, so there is no "
+                "path between them"
+            )
+        names = sorted(groups, key=lambda name: -self.shares.get(name, 0.0))
+        if len(names) > MOST_FACTORS:
+            others = names[MOST_FACTORS - 1 :]
+            names = names[: MOST_FACTORS - 1]
+            groups[f"{len(others)} others"] = [name for other in others for name in groups[other]]
+            names.append(f"{len(others)} others")
+        return {name: groups[name] for name in names}
+
+    def find_point(self, cell: Cell) -> Point:
+        """Return the published point with the chosen settings of some factors."""
+        values = dict(self.published)
+        for name in [name for factor in cell for name in self.factors[factor]]:
+            values.pop(name, None)
+            if name in self.choice.settings:
+                values[name] = self.choice.settings[name]
+        return self.search.definition.candidates.space.active(values)
+
+    def describe_factor(self, factor: str) -> str:
+        """Describe the changes of a factor, e.g. ``head.lr 0.1 to 0.02``."""
+        texts = []
+        for name in self.factors.get(factor, ()):
+            first, last = self.published.get(name, "-"), self.choice.settings.get(name, "-")
+            texts.append(f"{name} {format_setting(first)} to {format_setting(last)}")
+        return ", ".join(texts)
+
+    def build_ladder(self, order: Sequence[str], cells: Mapping[str, Cell]) -> Ladder:
+        """Build the ladder of some cells, which begins with the baseline."""
+        candidates = self.search.definition.candidates
+        rungs = [Rung(BASELINE, "cross entropy", kind="base")]
+        for label, cell in cells.items():
+            kind: Kind = "variant" if label.startswith("all but ") else "step"
+            ingredient = self.describe_factor(label.removeprefix("+ "))
+            rung = candidates.rung(self.find_point(cell), label)
+            rungs.append(replace(rung, kind=kind, ingredient=ingredient))
+        factors = tuple(map(Factor, order))
+        design = Design(PATH, factors, cells={label: (cell,) for label, cell in cells.items()})
+        name = f"path {candidates.method} to trial {self.choice.trial}"
+        title = f"From the published to the chosen settings of {candidates.method}"
+        return Ladder(name, title, tuple(rungs), design=design)
+
+    def build_step(self, order: Sequence[str]) -> SelectRun:
+        """Build the run that changes each remaining factor after those of an order."""
+        left = [factor for factor in self.factors if factor not in order]
+        cells = {f"+ {factor}": frozenset([*order, factor]) for factor in left}
+        resolved = replace(self.search.resolved, seeds=_STEP_SEEDS)
+        out = self.out / f"step-{len(order) + 1}"
+        location = replace(self.search.location, out=out, command=self.command)
+        ladder = fit_design(self.build_ladder([*order, *left], cells), resolved)
+        return SelectRun(ladder, resolved, location)
+
+    def choose(self, run: SelectRun, order: Sequence[str]) -> str:
+        """Choose the factor of a finished step that gains most on select, within the guard."""
+        objective = self.search.definition.objective
+        table = read_table(run.location.out, "trials", columns=COLUMNS).to_pylist()
+        rows = {row["spec_hash"]: row for row in table}
+        baseline: dict[int, float] = {}
+        rows_of: dict[str, list[Row]] = {rung.label: [] for rung in run.ladder.rungs}
+        for trial in run.planned_trials:
+            row = rows.get(trial.spec.hash)
+            if row is None:
+                raise UserError(f"{run.location.out}: trials crashed; run the same command again")
+            rows_of[trial.label].append(row)
+            if trial.label == BASELINE:  # without an accuracy if it diverged
+                baseline[row["network_seed"]] = row["select/accuracy"] or 0.0
+        factors, results = list(self.factors), {}
+        assert run.ladder.design is not None
+        for label, cells in run.ladder.design.cells.items():
+            for cell in cells:
+                (factor,) = cell.difference(order)
+                result = objective.summarise(rows_of[label], baseline)
+                results[factors.index(factor)] = result
+        number = objective.choose(results)
+        if number is None:  # the one that exceeds the guard least; of invalid ones any
+            keys = {n: (v.status != "done", objective.excess(v)) for n, v in results.items()}
+            left = next(n for n, factor in enumerate(factors) if factor not in order)
+            number = min(keys, key=keys.__getitem__, default=left)
+        return factors[number]
+
+    def build_points(self, order: Sequence[str]) -> LadderRun:
+        """Build the run of the points of the path, and of the chosen one without each factor."""
+        cells = {"published": frozenset[str]()}
+        for place, factor in enumerate(order, start=1):
+            cells[f"+ {factor}"] = frozenset(order[:place])
+        for factor in order[:-1]:  # without the last one, it is the point before
+            cells[f"all but {factor}"] = frozenset(order) - {factor}
+        search, request = self.search, self.request
+        resolved = replace(search.resolved, seeds=draw_seeds(request, search.resolved))
+        ladder = fit_design(self.build_ladder(order, cells), resolved)
+        seeds = len(resolved.seeds.pairs())
+        read = ReadRecord(seeds=seeds, command=self.command, points=len(ladder.rungs))
+        return LadderRun(
+            ladder,
+            resolved,
+            replace(search.location, out=self.out, command=self.command),
+            options=request,
+            parts=tuple(f"step-{place}" for place in range(1, len(order))),
+            records=((add_read(self.choice, search.out, read), search.out),),
+        )
+
+    def build(self, results: Sequence[Result]) -> LadderRun:
+        """Build the run that follows finished steps."""
+        order: list[str] = []
+        for _ in results:
+            order.append(self.choose(self.build_step(order), order))
+        left = [factor for factor in self.factors if factor not in order]
+        return self.build_step(order) if len(left) > 1 else self.build_points([*order, *left])
+
+
+def draw_seeds(request: AblateRequest, searched: ResolvedRequest) -> Seeds:
+    """Return the requested number of seeds that are new to a search."""
+    counts = request.seeds, request.network_seeds, request.head_seeds
+    seeds = Seeds.count(*(counts if any(counts) else (SEEDS, None, None)))
+    first = 1 + max([*searched.seeds.network, *searched.seeds.head])
+    networks, heads = (tuple(first + n for n in part) for part in (seeds.network, seeds.head))
+    return Seeds(networks, heads, seeds.is_paired)
+
+
+def plan_path(request: AblateRequest, command: str) -> Plan:
+    """Plan the steps of a path, and the run of its points."""
+    search = load_search(parse_path(str(request.path)), None, request.address)
+    space, metrics = search.definition.candidates.space, search.definition.objective.metrics
+    with lost_database(search.location.study_storage):
+        state = open_state(search, is_read_only=True)
+        choice, shares = find_choice(state), compute_importance(state).shares.get(metrics[0], {})
+    published = space.active(search.definition.candidates.defaults)
+    path = SearchPath(search, published, choice, shares, request, command)
+    order: list[str] = []
+    stages = []
+    for _ in list(path.factors)[1:]:
+        step = path.build_step(order)
+        stages.append(Stage(step, step.plan(), path.build))
+        # Another factor stands for the one that an unfinished step will choose.
+        guess = next(factor for factor in path.factors if factor not in order)
+        order.append(path.choose(step, order) if stages[-1].work.is_over else guess)
+    points = path.build_points([*order, *(name for name in path.factors if name not in order)])
+    for run in (points, *(stage.run for stage in stages[:1])):
+        check_run(run)
+    last = Stage(points, points.plan(), path.build)
+    return Plan((*stages, last), measured=path.search.out)

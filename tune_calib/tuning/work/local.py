@@ -1,0 +1,196 @@
+"""Execute jobs without Ray: in this process, or in others of this machine."""
+
+import contextlib
+import itertools
+import subprocess
+import sys
+import traceback
+from collections.abc import Callable, Collection
+from functools import partial
+from multiprocessing.connection import Connection, Pipe, wait
+from typing import Any
+
+from threadpoolctl import threadpool_limits
+
+from tune_calib.engine.machine import count_cores, memory_size
+from tune_calib.errors import RefusedError
+from tune_calib.progress import ProgressEvent, listening
+from tune_calib.spec import plugins
+from tune_calib.spec.plugins import Plugin
+from tune_calib.tuning.work.executor import Executor, Source, report_crashes
+from tune_calib.tuning.work.jobs import Job, JobSource
+from tune_calib.tuning.work.worker import DONE, Worker
+from tune_calib.tuning.work.workers import begin_job
+
+# Work is counted in probabilities.
+_TRIAL_OVERHEAD = 100_000  # takes as long as a trial without its probabilities
+_MINUTE_OF_WORK = 200_000_000
+# Most memory of a process.
+_BYTES_PER_PROCESS = 10**9
+_BYTES_PER_PROBABILITY = 50
+
+Message = ProgressEvent | dict[str, Any] | str
+"""An event of a job, its last report, or the traceback of its crash."""
+
+
+class LocalExecutor(Executor):
+    """Executes jobs one by one in this process, or in others if imports take long."""
+
+    def run(self, source: Source) -> dict[str, str]:
+        self._errors: dict[str, str] = {}
+        count = 0
+        if isinstance(source, JobSource) and not self.provenance.gpus:  # not one CUDA context each
+            count = count_processes(source.ready)
+        if count:
+            self._run_in_processes(source, count)
+            return report_crashes(self._errors, self.provenance.out)
+        with contextlib.closing(JobRunner()) as runner:
+            # No trial is running that others could wait for, so without a job there are no more.
+            while isinstance(config := source.suggest("1"), dict):
+                job = config["job"]
+                # All plug-ins of this process, which goes on using them.
+                run = {**config["run"], "plugins": list(map(Plugin.plain, plugins.in_use()))}
+                self.show_begin(job)
+                with listening(partial(self._receive, job)):
+                    result = runner.run({**config, "run": run}, self.log_epoch)
+                self._receive(job, result)
+                source.end("1")
+        return report_crashes(self._errors, self.provenance.out)
+
+    def _receive(self, job: dict[str, Any], message: Message) -> None:
+        if isinstance(message, ProgressEvent):
+            self.context.view.tracker.update({job["name"]: message})
+        elif isinstance(message, str):
+            self._errors[job["name"]] = message
+            self.show_end(job, None)
+        else:
+            self.show_end(job, message)
+
+    def _run_in_processes(self, source: Source, count: int) -> None:
+        numbers = map(str, itertools.count())
+        with contextlib.ExitStack() as stack:
+            idle, running = list[JobProcess](), dict[Any, tuple[JobProcess, str, dict[str, Any]]]()
+            for _ in range(count):
+                idle.append(stack.enter_context(contextlib.closing(JobProcess())))
+            while True:
+                while idle and isinstance(config := source.suggest(number := next(numbers)), dict):
+                    process = idle.pop()
+                    self.show_begin(config["job"])
+                    process.begin(config)
+                    running[process.connection] = process, number, config["job"]
+                if not running:
+                    return
+                for connection in wait(list(running)):
+                    process, number, job = running[connection]
+                    message = process.read()
+                    if isinstance(message, dict):
+                        self.log_epoch(job, message)
+                    self._receive(job, message)
+                    if isinstance(message, ProgressEvent):
+                        continue
+                    source.end(number)
+                    del running[connection]
+                    if process.has_ended:
+                        process = stack.enter_context(contextlib.closing(JobProcess()))
+                    idle.append(process)
+
+
+class JobRunner:
+    """Executes jobs one after the other in this process."""
+
+    _worker: Worker | None = None
+
+    def run(
+        self,
+        config: dict[str, Any],
+        log: Callable[[dict[str, Any], dict[str, Any]], None] = lambda job, result: None,
+    ) -> dict[str, Any] | str:
+        """Execute a job to its end; return its last report, or the traceback of a crash."""
+        result: dict[str, Any] = {}
+        try:
+            self._worker = begin_job(config, self._worker)
+            while not result.get(DONE):
+                result = self._worker.step()
+                log(config["job"], result)
+        except RefusedError:
+            raise
+        except Exception:
+            # Not the error itself, whose frames keep objects of the trial alive, such as locks.
+            error = traceback.format_exc()
+            # A failed trial may have left anything behind.
+            self.close()
+            return error
+        return result
+
+    def close(self) -> None:
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            worker.cleanup()
+
+
+class JobProcess:
+    """Another process, which executes jobs one after the other."""
+
+    def __init__(self) -> None:
+        self.connection, other_end = Pipe()
+        number = other_end.fileno()
+        command = [sys.executable, "-c", f"from {__name__} import serve; serve({number})"]
+        # In a session of its own, so that Ctrl-C interrupts the driver only.
+        self._process = subprocess.Popen(command, pass_fds=[number], start_new_session=True)
+        other_end.close()
+
+    def begin(self, config: dict[str, Any]) -> None:
+        with contextlib.suppress(OSError):  # a process that has died is noticed as it is read
+            self.connection.send(config)
+
+    def read(self) -> Message:
+        """Read the next message about the job; raise what refuses the whole run."""
+        try:
+            message: Message = self.connection.recv()
+        except (EOFError, OSError):
+            return f"its process ended with code {self._process.wait()}; is there enough memory?"
+        if isinstance(message, RefusedError):
+            raise message
+        return message
+
+    @property
+    def has_ended(self) -> bool:
+        return self._process.poll() is not None
+
+    def close(self) -> None:
+        self.connection.close()
+        self._process.kill()
+        self._process.wait()
+
+
+def serve(number: int) -> None:
+    """Execute the jobs that the driver sends through a pipe, until the driver ends."""
+    driver, runner = Connection(number), JobRunner()
+    with (
+        contextlib.suppress(EOFError, OSError),
+        listening(driver.send),
+        threadpool_limits(1, user_api="blas"),
+    ):
+        while True:
+            try:
+                driver.send(runner.run(driver.recv()))
+            except RefusedError as error:
+                driver.send(RefusedError(str(error)))
+
+
+def count_processes(jobs: Collection[Job]) -> int:
+    """Return how many processes evaluate imports of which all together take a minute or more.
+
+    There are none for other jobs.
+    """
+    work, largest = 0, 1
+    for job in jobs:
+        record = job.first.spec.data.import_record
+        if record is None:
+            return 0
+        size = (record.calib + record.test) * record.classes
+        work, largest = work + len(job.trials) * (size + _TRIAL_OVERHEAD), max(largest, size)
+    if work < _MINUTE_OF_WORK:
+        return 0
+    most = memory_size() // (_BYTES_PER_PROCESS + _BYTES_PER_PROBABILITY * largest)
+    return max(1, min(count_cores(), len(jobs), most))
